@@ -44,9 +44,9 @@ def anonymous_kib(process):
     return total
 
 
-def ask(peer):
+def ask(peer, request=REQUEST):
     """One request and the whole of its answer."""
-    peer.sendall(REQUEST)
+    peer.sendall(request)
     answer = b""
     while b"\r\n\r\n" not in answer:
         answer += received(peer)

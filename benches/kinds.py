@@ -7,6 +7,7 @@ import collections
 import contextlib
 import http.client
 import json
+import ssl
 import sys
 import time
 
@@ -39,13 +40,14 @@ match.path = "/everyone/**"
 share = "everyone"
 """
 
-# The page is not for a cache, so nginx is told not to look for it in its own.
-FORWARDED_BY_NGINX = """location = /own {
+# The pages are not for a cache, so nginx is told not to look for them in its own.
+NOT_CACHED_BY_NGINX = """{
             proxy_pass http://origin;
             proxy_http_version 1.1;
             proxy_set_header Connection "";
             proxy_set_header Host $http_host;
         }"""
+FORWARDED_BY_NGINX = f"location = /own {NOT_CACHED_BY_NGINX}"
 
 
 def add_arguments(parser):
@@ -152,13 +154,22 @@ def expected(name, requests):
     return 0 if KINDS[name].source == "hit" else requests
 
 
-def ask(port, target, cookie=None, method="GET"):
-    """The fields of the answer, which has to be a 200, and its body as text."""
+def ask(port, target, cookie=None, method="GET", tls=False):
+    """The fields of the answer, which has to be a 200, and its body as text. Certificates are not looked at."""
     fields = {"Cookie": cookie} if cookie else {}
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+    with contextlib.closing(connect(port, tls)) as connection:
         connection.request(method, target, headers=fields)
         answer = connection.getresponse()
         body = answer.read().decode()
     if answer.status != 200:
         sys.exit(f"{method} {target}: {answer.status}\n{body}")
     return answer.headers, body
+
+
+def connect(port, tls=False):
+    """A client of its own."""
+    if not tls:
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)

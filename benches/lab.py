@@ -25,9 +25,9 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Process:
-    """A running program and its children; ends with the `with` block."""
+    """A running program and its children; ends with the `with` block. It has a port if it listens."""
 
-    def __init__(self, name, command, port, core=None, log=None):
+    def __init__(self, name, command, port=None, core=None, log=None):
         self.name, self.command, self.port, self.core = name, command, port, core
         self.log = log
 
@@ -39,7 +39,8 @@ class Process:
                 self.command, preexec_fn=pin, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         try:
-            self.wait_until_listening()
+            if self.port is not None:
+                self.wait_until_listening()
         except BaseException:
             self.__exit__()
             raise
@@ -87,6 +88,10 @@ class Process:
                 return int(line.split()[1])
         raise KeyError(field)
 
+    def pss_kib(self):
+        """What it and its children hold of memory, in KiB; of shared pages their share of each."""
+        return sum(map(pss_kib, self.pids()))
+
     def reset_peak(self):
         """Lets VmHWM begin again at what the process holds now (proc(5), clear_refs)."""
         pathlib.Path(f"/proc/{self.popen.pid}/clear_refs").write_text("5")
@@ -96,6 +101,21 @@ def cpu_ticks(pid):
     # The second field is the program's name in brackets, which may hold spaces.
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def core_s(core):
+    """How long a core has worked since the system began, in seconds."""
+    lines = pathlib.Path("/proc/stat").read_text().splitlines()
+    fields = next(line.split()[1:] for line in lines if line.startswith(f"cpu{core} "))
+    user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, fields[:8])
+    return (user + nice + system + interrupts + soft_interrupts + stolen) / TICKS_PER_S
+
+
+def pss_kib(pid):
+    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1])
+    raise KeyError("Pss")
 
 
 class Visitor:
@@ -251,10 +271,11 @@ def anteroom_binary(given):
     return target / "release" / "anteroom"
 
 
-def anteroom(binary, folder, origin_port, core=None, store=None, more="", listen=""):
+def anteroom(binary, folder, origin_port, core=None, store=None, more="", listen="", access="json"):
     """Anteroom with one thread, its access log in a file; the embedded store if none is named.
 
-    `more` is further configuration: tables that are not set here; `listen` are further keys of its listener.
+    `more` is further configuration: tables that are not set here; `listen` are further keys of its listener;
+    `access` is the form of the access log, or "off".
     """
     port, admin_port = free_port(), free_port()
     config = folder / "proxy.toml"
@@ -271,7 +292,7 @@ url = "{store or f"embedded:{folder}/anteroom-data"}"
 address = "127.0.0.1:{admin_port}"
 socket = "{folder}/admin.sock"
 [log]
-access = "json"
+access = "{access}"
 user = true
 to = "{folder}/anteroom.log"
 {more}
@@ -341,13 +362,17 @@ def seed(url, sessions, items=5, cart=1):
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-def nginx(folder, origin_port, core=None, log_buffer=None, connections=4096, more=""):
-    """nginx with one worker and `proxy_cache`, its access log in a file.
+def nginx(
+    folder, origin_port, core=None, log_buffer=None, connections=4096, more="", access_log=True, keepalive=256
+):
+    """nginx with one worker and `proxy_cache`, its access log in a file, or off.
 
-    `more` are further locations.
+    `more` are further lines of the server, for instance locations; `keepalive` is how many idle connections to
+    the origin it keeps.
     """
     port = free_port()
     buffer = f" buffer={log_buffer}" if log_buffer else ""
+    log = f"{folder}/nginx.log bench{buffer}" if access_log else "off"
     user = "user www-data;" if os.getuid() == 0 else ""
     folder.chmod(0o711)  # The worker is another user, and its cache is in here.
     config = folder / "nginx.conf"
@@ -366,14 +391,14 @@ http {{
     keepalive_requests 1000000;
     log_format bench '$remote_addr - $remote_user [$time_local] "$request" $status '
                      '$body_bytes_sent "$http_referer" "$http_user_agent" $upstream_cache_status';
-    access_log {folder}/nginx.log bench{buffer};
+    access_log {log};
     client_body_temp_path {folder}/nginx-body;
     proxy_temp_path {folder}/nginx-proxy;
     fastcgi_temp_path {folder}/nginx-fastcgi;
     uwsgi_temp_path {folder}/nginx-uwsgi;
     scgi_temp_path {folder}/nginx-scgi;
     proxy_cache_path {folder}/nginx-cache keys_zone=pages:16m;
-    upstream origin {{ server 127.0.0.1:{origin_port}; keepalive 16; }}
+    upstream origin {{ server 127.0.0.1:{origin_port}; keepalive {keepalive}; keepalive_requests 1000000; }}
     server {{
         listen 127.0.0.1:{port} reuseport backlog=4096;
         {more}
@@ -394,33 +419,44 @@ http {{
     return Process("nginx", [need("nginx", "nginx-light"), "-c", config], port, core)
 
 
-def haproxy(folder, origin_port, core=None, connections=4096):
-    """HAProxy with one thread and its small-object cache, its log off."""
+def haproxy(
+    folder, origin_port, core=None, connections=4096, cache=(64, 300, 1 << 18), binds="", log=None, unless=""
+):
+    """HAProxy with one thread and its small-object cache.
+
+    `cache` are its size in MiB, how many seconds a page stays, and the bytes of the largest; `binds` are further
+    lines of the frontend; `log` is the file of its access log, which is else off; `unless` is a condition for
+    requests that are not looked for in the cache.
+    """
     port = free_port()
     config = folder / "haproxy.cfg"
+    logs = "log stdout format raw local0\n    option httplog" if log else ""
     config.write_text(
         f"""global
     nbthread 1
     maxconn {connections}
 cache pages
-    total-max-size 64
-    max-age 300
+    total-max-size {cache[0]}
+    max-age {cache[1]}
+    max-object-size {cache[2]}
 defaults
     mode http
+    {logs}
     timeout connect 5s
     timeout client 300s
     timeout server 60s
     timeout http-keep-alive 300s
 frontend visitors
     bind 127.0.0.1:{port}
+    {binds}
     default_backend origin
 backend origin
-    http-request cache-use pages
+    http-request cache-use pages {f"unless {unless}" if unless else ""}
     http-response cache-store pages
     server one 127.0.0.1:{origin_port}
 """
     )
-    return Process("haproxy", [need("haproxy", "haproxy"), "-db", "-f", config], port, core)
+    return Process("haproxy", [need("haproxy", "haproxy"), "-db", "-f", config], port, core, log)
 
 
 def nginx_origin(folder, body_bytes=1024, core=None, more=""):
@@ -478,10 +514,15 @@ def large_page(folder, body_bytes=1 << 20):
         }}"""
 
 
+def found(program):
+    """The path of a program, or None."""
+    # Debian keeps servers in /usr/sbin, which is not on every user's path.
+    return shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin")
+
+
 def need(program, package):
     """The path of a program that the bench runs."""
-    # Debian keeps servers in /usr/sbin, which is not on every user's path.
-    path = shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin")
+    path = found(program)
     if path is None:
         sys.exit(f"{program} is missing: on Debian, apt-get install {package}")
     return path

@@ -13,18 +13,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anteroom::cache::entry::{Entry, LifetimeSource, Stale, Stored};
-use anteroom::cache::memory::{Memory, Slot};
+use anteroom::cache::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue};
+use anteroom::cache::memory::{Memory, MemoryValue};
 use anteroom::cache::rules::key::{KeyParts, ShareClass, hash_request};
-use anteroom::cache::rules::leak::Forms;
-use anteroom::cache::rules::leak_guard::{Watch, inspect};
-use anteroom::cache::rules::personal_data::Traces;
-use anteroom::cache::rules::verdict::{Access, Asked, Policy, Who, can_cache};
+use anteroom::cache::rules::leak_guard::{LeakChecks, inspect};
+use anteroom::cache::rules::leak_kind::PersonalForms;
+use anteroom::cache::rules::personal_data::PersonalData;
+use anteroom::cache::rules::verdict::{Access, CacheSettings, RequestView, Sharing, can_cache};
 use anteroom::clock::unix_now;
+use anteroom::http::recodable::Recodable;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::policy::route::Route;
 use anteroom::store::traits::*;
-use anteroom::store::{AnyStore, Demand, Limits, OpenStore, Settings, Url, Visit};
+use anteroom::store::{
+    AnyStore, OpenStore, RequestFrequency, StoreLimits, StoreSettings, Url, Visit,
+};
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -47,7 +50,7 @@ criterion_main!(benches);
 
 fn decide(criterion: &mut Criterion) {
     let (headers, route) = (browser_fields(), Route::rest(false));
-    let policy = Policy {
+    let policy = CacheSettings {
         default_ttl: Duration::from_secs(300),
         stale_while_revalidate: Duration::ZERO,
         stale_if_error: Duration::from_secs(3600),
@@ -55,21 +58,25 @@ fn decide(criterion: &mut Criterion) {
         max_object: 8 << 20,
         client_directives: false,
     };
-    let asked = Asked {
+    let asked = RequestView {
         method: &Method::GET,
         path: "/item/lantern",
         query: "",
         headers: &headers,
         has_body: false,
         bound: false,
-        who: Who::Anonymous,
-        ranks: true,
+        who: Sharing::Anonymous,
+        is_ranked: true,
     };
     let memory = Memory::new(64 << 20);
     for n in 0..ITEMS {
-        memory.put(key_of(&headers, &format!("/item/{n}")), Slot::Page(Arc::new(entry())), 0);
+        memory.put(
+            key_of(&headers, &format!("/item/{n}")),
+            MemoryValue::Page(Arc::new(entry())),
+            0,
+        );
     }
-    memory.put(key_of(&headers, asked.path), Slot::Page(Arc::new(entry())), 0);
+    memory.put(key_of(&headers, asked.path), MemoryValue::Page(Arc::new(entry())), 0);
     criterion.bench_function("verdict/can_cache", |bench| {
         bench.iter(|| can_cache(black_box(&asked), &route, &policy));
     });
@@ -78,8 +85,8 @@ fn decide(criterion: &mut Criterion) {
             let access = can_cache(black_box(&asked), &route, &policy);
             assert!(matches!(access, Access::Shared(_)), "the page is shared");
             match memory.get(&key_of(&headers, asked.path)) {
-                Some(Slot::Page(page)) => page.is_fresh(STORED_AT + 10),
-                Some(Slot::Variants(_)) | None => unreachable!("the page is in memory"),
+                Some(MemoryValue::Page(page)) => page.is_fresh(STORED_AT + 10),
+                Some(MemoryValue::Variants(_)) | None => unreachable!("the page is in memory"),
             }
         });
     });
@@ -93,34 +100,34 @@ fn key(criterion: &mut Criterion) {
 }
 
 fn codec(criterion: &mut Criterion) {
-    let stored = Stored::Page(entry());
+    let stored = StoredValue::Page(entry());
     let bytes = stored.encode();
     criterion.bench_function("codec/encode", |bench| bench.iter(|| black_box(&stored).encode()));
     criterion.bench_function("codec/decode", |bench| {
-        bench.iter(|| Stored::decode(black_box(&bytes).clone()));
+        bench.iter(|| StoredValue::decode(black_box(&bytes).clone()));
     });
 }
 
-/// The leak guard over a page of 16 KiB: fetched for a stranger, and for somebody of whom it looks for his
-/// name, two attributes and his token.
+/// The leak guard over a page of 16 KiB: fetched for a stranger, and for a user of whom it looks for the
+/// name, two attributes and the token.
 fn guard(criterion: &mut Criterion) {
     let item = "<li class=\"item\"><a href=\"/item/lantern?ref=list&amp;page=2\">A lantern of \
                 brass &amp; glass</a> <span>19&nbsp;&euro;</span></li>\n";
     let page = format!("<html><body><ul>{}</ul></body></html>", item.repeat(120));
     let body = [Bytes::from(page)];
     let headers = fields(&[("content-type", "text/html; charset=utf-8")]);
-    let mut somebody = Traces::default();
+    let mut somebody = PersonalData::default();
     somebody.user(b"alice.brown");
     somebody.attribute(b"alice.brown@example.com");
     somebody.attribute(b"C-10442");
     somebody.token(b"0a1b2c3d4e5f60718293a4b5c6d7e8f9");
     let json = fields(&[("content-type", "application/json")]);
-    for (name, headers, traces) in [
-        ("guard/stranger", &headers, &Traces::default()),
+    for (name, headers, personal_data) in [
+        ("guard/stranger", &headers, &PersonalData::default()),
         ("guard/somebody", &headers, &somebody),
         ("guard/json of somebody", &json, &somebody),
     ] {
-        let watch = Watch { forms: Forms::None, traces, max_decoded: 8 << 20 };
+        let watch = LeakChecks { forms: PersonalForms::None, personal_data, max_decoded: 8 << 20 };
         criterion.bench_function(name, |bench| {
             bench.iter(|| inspect(headers, black_box(&body), &watch));
         });
@@ -159,27 +166,29 @@ fn browser_fields() -> HeaderMap {
 }
 
 fn entry() -> Entry {
+    let headers = fields(&[
+        ("content-type", "text/html; charset=utf-8"),
+        ("content-length", "16384"),
+        ("cache-control", "max-age=300"),
+        ("date", "Mon, 21 Sep 2026 14:13:20 GMT"),
+        ("etag", "\"5f2a\""),
+        ("x-content-type-options", "nosniff"),
+    ]);
     Entry {
         status: 200,
         reason: None,
-        headers: fields(&[
-            ("content-type", "text/html; charset=utf-8"),
-            ("content-length", "16384"),
-            ("cache-control", "max-age=300"),
-            ("date", "Mon, 21 Sep 2026 14:13:20 GMT"),
-            ("etag", "\"5f2a\""),
-            ("x-content-type-options", "nosniff"),
-        ]),
+        recodable: Recodable::of(&headers),
+        headers,
         body: Bytes::from(vec![b'x'; 16 << 10]),
         stored_at: STORED_AT,
         initial_age: 0,
         lifetime: 300,
         source: LifetimeSource::Explicit,
-        stale: Stale::default(),
+        stale: StaleLifetimes::default(),
         static_proof: false,
-        own_tag: false,
+        has_own_etag: false,
         vary: Vec::new(),
-        marks: Default::default(),
+        purge_snapshot: Default::default(),
     }
 }
 
@@ -252,24 +261,24 @@ fn writes(criterion: &mut Criterion, name: &str, runtime: &Runtime, store: &AnyS
 /// A store with everybody logged in, and a page.
 async fn filled(url: Url) -> (OpenStore, AnyStore) {
     let patience = Duration::from_secs(10);
-    let limits = Limits {
+    let limits = StoreLimits {
         read_timeout: patience,
         write_timeout: patience,
         viewed_items: 25,
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    let settings = Settings { url, prefix: String::new(), limits };
+    let settings = StoreSettings { url, prefix: String::new(), limits };
     let open = OpenStore::open(&settings).await.expect("the store opens");
-    let store = open.lane();
+    let store = open.thread_handle();
     store.connected().await;
     for n in 0..SESSIONS {
         store.update_token(&token(n), &user(n), None, 1.0).await.expect("the store is there");
     }
-    let page = Stored::Page(entry()).encode();
+    let page = StoredValue::Page(entry()).encode();
     let day = Duration::from_secs(86_400);
     store
-        .put_page(&PageKey([1; 32]), page, day, Demand::Again)
+        .put_page(&PageKey([1; 32]), page, day, RequestFrequency::Again)
         .await
         .expect("there is room for a page");
     (open, store)

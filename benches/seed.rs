@@ -13,7 +13,7 @@ use std::time::Duration;
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, StoredToken, User};
 use anteroom::store::traits::*;
-use anteroom::store::{AnyStore, Limits, OpenStore, Settings, StoreError, Url, Visit};
+use anteroom::store::{AnyStore, OpenStore, StoreError, StoreLimits, StoreSettings, Url, Visit};
 use clap::Parser;
 use tokio::task::JoinSet;
 
@@ -58,7 +58,7 @@ fn main() -> Result<(), Failure> {
 
 async fn fill(options: Options) -> Result<(), Failure> {
     let open = OpenStore::open(&settings(&options.url)).await?;
-    let store = open.lane();
+    let store = open.thread_handle();
     store.connected().await;
     let options = Rc::new(options);
     let now = unix_now();
@@ -102,20 +102,20 @@ async fn log_in(
     Ok(())
 }
 
-fn settings(url: &str) -> Settings {
+fn settings(url: &str) -> StoreSettings {
     let url = match url.strip_prefix("embedded:") {
         Some(folder) => Url::Embedded(PathBuf::from(folder)),
         None => Url::Redis(url.to_owned()),
     };
     let patience = Duration::from_secs(60);
-    let limits = Limits {
+    let limits = StoreLimits {
         read_timeout: patience,
         write_timeout: patience,
         viewed_items: 25,
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    Settings { url, prefix: String::new(), limits }
+    StoreSettings { url, prefix: String::new(), limits }
 }
 
 fn visit(options: &Options, n: u32, now: f64) -> Visit {

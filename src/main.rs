@@ -7,7 +7,7 @@ mod cli;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anteroom::app::{App, Demo};
+use anteroom::app::{Application, Demo};
 use anteroom::config::print;
 use clap::Parser;
 use cli::args::{Cli, Command, ConfigCommand, PlanArgs};
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 fn run(args: &PlanArgs) -> Result<(), u8> {
     let plan = read(args.clone())?;
     log_to_stderr("info");
-    let app = App::open(plan).map_err(failed)?;
+    let app = Application::open(plan).map_err(failed)?;
     for address in app.addresses() {
         let scheme = if app.is_secured(address) { "https" } else { "http" };
         tracing::info!("visitors are served at {scheme}://{address}");

@@ -19,7 +19,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anteroom::cache::rules::key::ShareClass;
-use anteroom::cache::rules::verdict::{Access, Answered, Asked, Policy, Who, can_cache, may_store};
+use anteroom::cache::rules::verdict::{
+    Access, CacheSettings, RequestView, ResponseView, Sharing, can_cache, may_store,
+};
 use anteroom::http::freshness::initial_age;
 use anteroom::policy::route::Route;
 use anteroom::telemetry::reason::Reason;
@@ -36,7 +38,7 @@ const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
 
 /// The origin's word alone, as in the profile for the public cache tests.
-const POLICY: Policy = Policy {
+const POLICY: CacheSettings = CacheSettings {
     default_ttl: Duration::ZERO,
     stale_while_revalidate: Duration::ZERO,
     stale_if_error: Duration::ZERO,
@@ -593,15 +595,15 @@ impl fmt::Debug for Fate {
 
 fn ours(case: &Case) -> Result<Fate, Reason> {
     let (request, response) = (case.request(&Plain { but: Some(Kind::AnyCase) }), case.sent());
-    let asked = Asked {
+    let asked = RequestView {
         method: &Method::GET,
         path: "/",
         query: "",
         headers: &request,
         has_body: false,
         bound: false,
-        who: Who::Anonymous,
-        ranks: true,
+        who: Sharing::Anonymous,
+        is_ranked: true,
     };
     let route = Route::rest(true);
     match can_cache(&asked, &route, &POLICY) {
@@ -610,7 +612,7 @@ fn ours(case: &Case) -> Result<Fate, Reason> {
         other => panic!("a stranger's plain GET is {other:?}"),
     }
     let age = initial_age(&response, NOW, NOW);
-    let answer = Answered {
+    let answer = ResponseView {
         status: StatusCode::from_u16(case.status).unwrap(),
         headers: &response,
         length: Some(5),
@@ -639,7 +641,7 @@ fn theirs(case: &Case, plain: &Plain) -> Fate {
     Fate::Kept { age: policy.age(now).as_secs(), fresh_for }
 }
 
-/// Whether we drop what would help nobody.
+/// Whether we drop what would be of no use.
 fn is_useless(case: &Case, ours: Result<Fate, Reason>, theirs: Fate) -> bool {
     let stale = matches!(ours, Err(Reason::NoLifetime | Reason::Stale | Reason::NoCache));
     // A guess is refused where there was a word that cannot be read.

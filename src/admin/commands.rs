@@ -1,4 +1,4 @@
-//! What the data commands ask of the running proxy: orders and answers as JSON, over HTTP.
+//! The data commands of the running proxy: JSON over HTTP.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -25,96 +25,93 @@ use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME
 use crate::cache::purger::Purger;
 use crate::http::bearer;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
-use crate::row::{Memo, Names};
+use crate::row::{RowMemory, RowNames};
 use crate::serve::socket::Socket;
 use crate::session::Sessions;
 use crate::store::{AnyStore, StoreError};
 use crate::telemetry::metrics::Metrics;
 
-/// Where it is told what was counted of cookies.
+/// The path of the cookie counts.
 pub const TOP_COOKIES: &str = "/top/cookies";
-/// How long an order waits for a store that is away.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
-/// The largest order, in bytes.
-const ORDER_MAX: usize = 4 << 20;
+/// How long a command waits for a store that is away.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The largest command, in bytes.
+const COMMAND_MAX: usize = 4 << 20;
 
-/// What is told where an order is not carried out.
+/// The answer to a command that failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Refusal {
     pub(super) error: String,
 }
 
-/// Carries out orders.
+/// Runs commands, under the current configuration.
 #[derive(Debug)]
-pub struct Clerk {
+pub struct Commands {
     /// The store.
     pub store: AnyStore,
     /// The sessions.
     pub sessions: Arc<Sessions>,
     /// The names of rows.
-    pub names: Names,
-    /// Rows in memory, which a row that is stopped leaves.
-    pub memo: Arc<Memo>,
-    /// The time between two refreshes of each source's rows.
+    pub names: RowNames,
+    /// Rows in memory, from which a stopped row is removed.
+    pub memo: Arc<RowMemory>,
+    /// The refresh interval of each source's rows.
     pub every: Vec<Duration>,
     /// What purges.
     pub purger: Arc<Purger>,
-    /// Where requests are explained, and none is answered.
-    pub room: Rc<WorkerContext>,
-    /// What cookies are.
+    /// For explaining requests, without answering them.
+    pub worker: Rc<WorkerContext>,
+    /// The kinds of cookies.
     pub kinds: CookieKinds,
-    /// What was counted of them.
+    /// The counters of cookies.
     pub metrics: Arc<Metrics>,
+    /// The token that admits some commands over TCP, too.
+    pub token: Option<AdminToken>,
 }
 
-/// The bearer token. It is not shown.
-pub struct Token(pub Vec<u8>);
+/// The bearer token. It is never printed.
+pub struct AdminToken(pub Vec<u8>);
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(…)")
     }
 }
 
-/// Where the clerk sits who carries out orders now; a reload brings another.
+/// The current commands. A reload replaces them.
 #[derive(Debug)]
-pub struct Post {
-    clerk: RefCell<Rc<Clerk>>,
-    /// Which orders of those who have it are taken over TCP, too.
-    token: RefCell<Option<Token>>,
-}
+pub struct AdminHandle(RefCell<Rc<Commands>>);
 
-impl Post {
-    /// The post of this clerk, with the bearer token, if there is one.
+impl AdminHandle {
+    /// The handle of these commands.
     #[must_use]
-    pub fn new(clerk: Rc<Clerk>, token: Option<Token>) -> Rc<Self> {
-        Rc::new(Self { clerk: RefCell::new(clerk), token: RefCell::new(token) })
+    pub fn new(commands: Rc<Commands>) -> Rc<Self> {
+        Rc::new(Self(RefCell::new(commands)))
     }
 
-    /// Another clerk, and another token, for all orders that come now.
-    pub fn change(&self, clerk: Rc<Clerk>, token: Option<Token>) {
-        self.clerk.replace(clerk);
-        self.token.replace(token);
+    /// Further commands run on `commands`.
+    pub fn replace(&self, commands: Rc<Commands>) {
+        self.0.replace(commands);
     }
 
-    /// Who carries out orders now.
+    /// The current commands.
     #[must_use]
-    pub fn clerk(&self) -> Rc<Clerk> {
-        Rc::clone(&self.clerk.borrow())
+    pub fn commands(&self) -> Rc<Commands> {
+        Rc::clone(&self.0.borrow())
     }
 
-    /// Whether a request carries the token; `None` where there is none.
+    /// Whether a request carries the token; `None` if none is configured.
     pub(super) fn admits(&self, headers: &HeaderMap) -> Option<bool> {
-        self.token.borrow().as_ref().map(|token| bearer::carries(headers, &token.0))
+        self.0.borrow().token.as_ref().map(|token| bearer::carries(headers, &token.0))
     }
 }
 
-/// Serves the data commands until told to stop.
-pub async fn serve_data(socket: Socket, post: Rc<Post>, stop: CancellationToken) {
+/// Serves the data commands until `stop`.
+pub async fn serve_data(socket: Socket, handle: Rc<AdminHandle>, stop: CancellationToken) {
     let listener = socket.listener().and_then(UnixListener::from_std);
     let listener = match listener {
         Ok(listener) => listener,
-        Err(error) => return tracing::warn!(%error, "the socket cannot be listened on"),
+        Err(error) => return tracing::warn!(%error, "cannot listen on the socket"),
     };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -127,20 +124,20 @@ pub async fn serve_data(socket: Socket, post: Rc<Post>, stop: CancellationToken)
             continue;
         };
         if !socket.admits(&stream) {
-            tracing::warn!("a data command of another user is refused");
+            tracing::warn!("refused a data command of another user");
             continue;
         }
-        let clerk = post.clerk();
+        let commands = handle.commands();
         tokio::task::spawn_local(async move {
             let _place = place;
-            if tokio::time::timeout(CONNECTION_TIME, converse(stream, clerk)).await.is_err() {
-                tracing::debug!("a data command reached its time");
+            if tokio::time::timeout(CONNECTION_TIME, converse(stream, commands)).await.is_err() {
+                tracing::debug!("a data command timed out");
             }
         });
     }
 }
 
-/// The next connection, once there is a place for it.
+/// The next connection, once there is a slot for it.
 async fn accept(
     listener: &UnixListener,
     places: &Arc<Semaphore>,
@@ -149,44 +146,50 @@ async fn accept(
     Ok((listener.accept().await?.0, place))
 }
 
-async fn converse(stream: UnixStream, clerk: Rc<Clerk>) {
+async fn converse(stream: UnixStream, commands: Rc<Commands>) {
     let service = service_fn(move |request| {
-        let clerk = Rc::clone(&clerk);
-        async move { Ok::<_, Infallible>(clerk.answer(request).await) }
+        let commands = Rc::clone(&commands);
+        async move { Ok::<_, Infallible>(commands.answer(request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a data command broke off");
+        tracing::debug!(%error, "the connection of a data command broke");
     }
 }
 
-/// Why an order is not carried out.
-pub(super) type Refused = (StatusCode, String);
+/// Why a command failed.
+pub(super) type CommandRefusal = (StatusCode, String);
 
-impl Clerk {
+impl Commands {
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        // An operator would rather wait a moment than ask again.
-        let connected = tokio::time::timeout(CONNECT_PATIENCE, self.store.connected());
+        // For an operator a short wait is better than an error.
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.store.connected());
         if connected.await.is_err() {
-            tracing::debug!("a data command finds the store away");
+            tracing::debug!("a data command found the store away");
         }
         let done = match (head.method, head.uri.path()) {
-            (Method::GET, "/rows") => self.list_rows().await.and_then(told),
-            (Method::POST, "/rows/schedule") => self.order_rows(body, false).await.and_then(told),
-            (Method::POST, "/rows/stop") => self.order_rows(body, true).await.and_then(told),
-            (Method::POST, "/purge") => self.purge(body).await.and_then(told),
-            (Method::POST, "/explain") => self.explain(body).await.and_then(told),
-            (Method::POST, "/sessions/list") => self.list_sessions(body).await.and_then(told),
-            (Method::POST, "/sessions/show") => self.show_sessions(body).await.and_then(told),
-            (Method::POST, "/sessions/revoke") => self.revoke_sessions(body).await.and_then(told),
-            (Method::POST, "/user/delete") => self.delete_user(body).await.and_then(told),
-            (Method::GET, TOP_COOKIES) => told(cookie_report(&self.kinds, &self.metrics.cookies())),
-            (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(told),
-            _ => Err((StatusCode::NOT_FOUND, "this proxy does not know that command".to_owned())),
+            (Method::GET, "/rows") => self.list_rows().await.and_then(json_reply),
+            (Method::POST, "/rows/schedule") => {
+                self.change_rows(body, false).await.and_then(json_reply)
+            }
+            (Method::POST, "/rows/stop") => self.change_rows(body, true).await.and_then(json_reply),
+            (Method::POST, "/purge") => self.purge(body).await.and_then(json_reply),
+            (Method::POST, "/explain") => self.explain(body).await.and_then(json_reply),
+            (Method::POST, "/sessions/list") => self.list_sessions(body).await.and_then(json_reply),
+            (Method::POST, "/sessions/show") => self.show_sessions(body).await.and_then(json_reply),
+            (Method::POST, "/sessions/revoke") => {
+                self.revoke_sessions(body).await.and_then(json_reply)
+            }
+            (Method::POST, "/user/delete") => self.delete_user(body).await.and_then(json_reply),
+            (Method::GET, TOP_COOKIES) => {
+                json_reply(cookie_report(&self.kinds, &self.metrics.cookies()))
+            }
+            (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(json_reply),
+            _ => Err((StatusCode::NOT_FOUND, "this proxy does not know this command".to_owned())),
         };
         done.unwrap_or_else(|(status, error)| {
             let refusal = serde_json::to_vec(&Refusal { error }).unwrap_or_default();
@@ -195,24 +198,24 @@ impl Clerk {
     }
 }
 
-/// Reads an order.
-pub(super) async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, Refused> {
-    let read = Limited::new(body, ORDER_MAX).collect().await;
+/// Reads a command.
+pub(super) async fn read<T: DeserializeOwned>(body: Incoming) -> Result<T, CommandRefusal> {
+    let read = Limited::new(body, COMMAND_MAX).collect().await;
     let bytes = read.map_err(|error| bad(&error))?.to_bytes();
     serde_json::from_slice(&bytes).map_err(|error| bad(&error))
 }
 
-/// The order is wrong.
-pub(super) fn bad(why: &impl ToString) -> Refused {
+/// The command is invalid.
+pub(super) fn bad(why: &impl ToString) -> CommandRefusal {
     (StatusCode::BAD_REQUEST, why.to_string())
 }
 
-/// The store could not do it.
-pub(super) fn store_failed(error: &StoreError) -> Refused {
+/// The store failed.
+pub(super) fn store_failed(error: &StoreError) -> CommandRefusal {
     (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }
 
-fn told(value: impl Serialize) -> Result<Response<Full<Bytes>>, Refused> {
+fn json_reply(value: impl Serialize) -> Result<Response<Full<Bytes>>, CommandRefusal> {
     serde_json::to_vec(&value)
         .map(|bytes| json(StatusCode::OK, bytes))
         .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))

@@ -1,14 +1,14 @@
-//! The order to explain what would be done about a request.
+//! The command that explains what would be done with a request.
 
 use hyper::body::Incoming;
 
-use super::commands::{Clerk, Refused, bad, read};
+use super::commands::{CommandRefusal, Commands, bad, read};
 use crate::proxy::{Explanation, Question, explain};
 
-impl Clerk {
+impl Commands {
     /// Explains it, and changes nothing.
-    pub(super) async fn explain(&self, body: Incoming) -> Result<Explanation, Refused> {
+    pub(super) async fn explain(&self, body: Incoming) -> Result<Explanation, CommandRefusal> {
         let question: Question = read(body).await?;
-        explain(&self.room, &question).await.map_err(|error| bad(&error))
+        explain(&self.worker, &question).await.map_err(|error| bad(&error))
     }
 }

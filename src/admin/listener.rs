@@ -1,7 +1,7 @@
-//! The operator's listener: health and metrics, and the commands of those who have the token.
+//! The operator's listener: health and metrics, and commands with the token.
 //!
-//! A Host that is neither its own nor a loopback name is refused, so that no web page in an
-//! operator's browser can read it by a name of its own (DNS rebinding).
+//! A Host that is neither its own nor a loopback name is refused, so that a web page in an
+//! operator's browser cannot read it by a name of its own (DNS rebinding).
 
 use std::convert::Infallible;
 use std::io;
@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::commands::{Post, TOP_COOKIES};
+use super::commands::{AdminHandle, TOP_COOKIES};
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use crate::http::host::{self, Host};
 use crate::telemetry::metrics::Metrics;
@@ -30,21 +30,21 @@ use crate::telemetry::metrics::Metrics;
 /// OpenMetrics text, as Prometheus asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the listener tells.
+/// What the listener serves.
 #[derive(Debug)]
-pub struct Desk {
-    /// The numbers.
+pub struct AdminState {
+    /// The counters.
     pub metrics: Arc<Metrics>,
     /// Set while the proxy takes requests.
     pub ready: Arc<AtomicBool>,
     /// Whether the store can be reached.
     pub store_connected: Arc<AtomicBool>,
-    /// Who carries out orders of those who have the token, if anybody.
-    pub post: Option<Rc<Post>>,
+    /// Runs the commands of requests with the token.
+    pub handle: Option<Rc<AdminHandle>>,
 }
 
-/// Serves operators until told to stop.
-pub async fn serve(listener: TcpListener, desk: Rc<Desk>, stop: CancellationToken) {
+/// Serves operators until `stop`.
+pub async fn serve(listener: TcpListener, state: Rc<AdminState>, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
@@ -55,17 +55,17 @@ pub async fn serve(listener: TcpListener, desk: Rc<Desk>, stop: CancellationToke
             tokio::time::sleep(ACCEPT_BACK_OFF).await;
             continue;
         };
-        let desk = Rc::clone(&desk);
+        let state = Rc::clone(&state);
         tokio::task::spawn_local(async move {
             let _place = place;
-            if tokio::time::timeout(CONNECTION_TIME, converse(socket, desk)).await.is_err() {
-                tracing::debug!("an administration connection reached its time");
+            if tokio::time::timeout(CONNECTION_TIME, converse(socket, state)).await.is_err() {
+                tracing::debug!("an administration connection timed out");
             }
         });
     }
 }
 
-/// The next connection, once there is a place for it.
+/// The next connection, once there is a slot for it.
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
@@ -74,11 +74,11 @@ async fn accept(
     Ok((listener.accept().await?.0, place))
 }
 
-async fn converse(socket: TcpStream, desk: Rc<Desk>) {
+async fn converse(socket: TcpStream, state: Rc<AdminState>) {
     let Ok(own) = socket.local_addr() else { return };
     let service = service_fn(move |request: Request<Incoming>| {
-        let desk = Rc::clone(&desk);
-        async move { Ok::<_, Infallible>(respond(&desk, own, request).await) }
+        let state = Rc::clone(&state);
+        async move { Ok::<_, Infallible>(respond(&state, own, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -90,7 +90,7 @@ async fn converse(socket: TcpStream, desk: Rc<Desk>) {
 }
 
 async fn respond(
-    desk: &Desk,
+    state: &AdminState,
     own: SocketAddr,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
@@ -110,31 +110,33 @@ async fn respond(
                     | "/user/delete"
             )
     );
-    let admitted = desk.post.as_ref().filter(|_| is_order).and_then(|post| {
-        let clerk = |is_admitted: bool| is_admitted.then(|| post.clerk());
-        post.admits(request.headers()).map(clerk)
+    let admitted = state.handle.as_ref().filter(|_| is_order).and_then(|handle| {
+        let commands = |is_admitted: bool| is_admitted.then(|| handle.commands());
+        handle.admits(request.headers()).map(commands)
     });
     match admitted {
-        Some(Some(clerk)) => clerk.answer(request).await,
+        Some(Some(commands)) => commands.answer(request).await,
         Some(None) => {
-            let mut response = text(StatusCode::UNAUTHORIZED, "the bearer token is needed\n");
+            let mut response = text(StatusCode::UNAUTHORIZED, "a bearer token is required\n");
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
-        None => answer(desk, &request),
+        None => answer(state, &request),
     }
 }
 
-/// The refusal of a request that is not for this listener.
+/// The refusal of a request for another host.
 fn misdirected<B>(own: SocketAddr, request: &Request<B>) -> Option<Response<Full<Bytes>>> {
     match host::site(request.uri(), request.headers()) {
-        Ok(host) if is_own(&host, own) => None,
-        Ok(_) => Some(text(StatusCode::MISDIRECTED_REQUEST, "this is not that site\n")),
+        Ok(host) if is_listener_host(&host, own) => None,
+        Ok(_) => {
+            Some(text(StatusCode::MISDIRECTED_REQUEST, "this listener does not serve this host\n"))
+        }
         Err(_) => Some(text(StatusCode::BAD_REQUEST, "exactly one valid Host is needed\n")),
     }
 }
 
-fn answer<B>(desk: &Desk, request: &Request<B>) -> Response<Full<Bytes>> {
+fn answer<B>(state: &AdminState, request: &Request<B>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -142,27 +144,27 @@ fn answer<B>(desk: &Desk, request: &Request<B>) -> Response<Full<Bytes>> {
     }
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/readyz" => readiness(desk),
-        "/metrics" => metrics(desk),
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+        "/readyz" => readiness(state),
+        "/metrics" => metrics(state),
+        _ => text(StatusCode::NOT_FOUND, "available: /healthz, /readyz and /metrics\n"),
     }
 }
 
-/// Ready while requests are taken. A store that is away is told, but is no reason to send visitors
-/// elsewhere: they are served without it, and elsewhere it is away, too.
-fn readiness(desk: &Desk) -> Response<Full<Bytes>> {
-    if !desk.ready.load(Ordering::Acquire) {
+/// Ready while requests are taken. A store that is away is reported, but does not make the proxy
+/// unready: it serves visitors without the store, and other proxies cannot reach the store, either.
+fn readiness(state: &AdminState) -> Response<Full<Bytes>> {
+    if !state.ready.load(Ordering::Acquire) {
         return text(StatusCode::SERVICE_UNAVAILABLE, "not ready: starting or draining\n");
     }
-    if desk.store_connected.load(Ordering::Relaxed) {
+    if state.store_connected.load(Ordering::Relaxed) {
         text(StatusCode::OK, "ready\n")
     } else {
         text(StatusCode::OK, "ready; the store is away\n")
     }
 }
 
-fn metrics(desk: &Desk) -> Response<Full<Bytes>> {
-    match desk.metrics.page() {
+fn metrics(state: &AdminState) -> Response<Full<Bytes>> {
+    match state.metrics.page() {
         Ok(page) => {
             let mut response = text(StatusCode::OK, page);
             let kind = HeaderValue::from_static(OPEN_METRICS);
@@ -176,7 +178,7 @@ fn metrics(desk: &Desk) -> Response<Full<Bytes>> {
     }
 }
 
-fn is_own(host: &Host, own: SocketAddr) -> bool {
+fn is_listener_host(host: &Host, own: SocketAddr) -> bool {
     let name = host.name();
     if name == "localhost" {
         return true;
@@ -199,37 +201,37 @@ fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
 mod tests {
     use super::*;
 
-    fn desk(ready: bool, connected: bool) -> Desk {
-        Desk {
-            post: None,
+    fn state(ready: bool, connected: bool) -> AdminState {
+        AdminState {
+            handle: None,
             metrics: Arc::default(),
             ready: Arc::new(AtomicBool::new(ready)),
             store_connected: Arc::new(AtomicBool::new(connected)),
         }
     }
 
-    fn status(desk: &Desk, path: &str, host: &str) -> StatusCode {
+    fn status(state: &AdminState, path: &str, host: &str) -> StatusCode {
         let request = Request::get(path).header("host", host).body(()).unwrap();
         let own = "127.0.0.1:9180".parse().unwrap();
-        misdirected(own, &request).unwrap_or_else(|| answer(desk, &request)).status()
+        misdirected(own, &request).unwrap_or_else(|| answer(state, &request)).status()
     }
 
     #[test]
     fn only_its_own_names_are_answered() {
-        let desk = desk(true, true);
+        let state = state(true, true);
         for own in ["127.0.0.1:9180", "localhost", "[::1]:9180", "LOCALHOST:1"] {
-            assert_eq!(status(&desk, "/healthz", own), StatusCode::OK, "{own}");
+            assert_eq!(status(&state, "/healthz", own), StatusCode::OK, "{own}");
         }
         for other in ["evil.test", "127.0.0.1.evil.test", "192.0.2.1"] {
             let refused = StatusCode::MISDIRECTED_REQUEST;
-            assert_eq!(status(&desk, "/metrics", other), refused, "{other}");
+            assert_eq!(status(&state, "/metrics", other), refused, "{other}");
         }
     }
 
     #[test]
     fn a_store_that_is_away_is_no_reason_to_go_elsewhere() {
-        assert_eq!(status(&desk(true, false), "/readyz", "localhost"), StatusCode::OK);
-        let draining = desk(false, true);
+        assert_eq!(status(&state(true, false), "/readyz", "localhost"), StatusCode::OK);
+        let draining = state(false, true);
         assert_eq!(status(&draining, "/readyz", "localhost"), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(status(&draining, "/healthz", "localhost"), StatusCode::OK);
     }

@@ -1,7 +1,7 @@
-//! What operators use. `listener` tells health and metrics, never on the public address. The socket of the
-//! data commands has `client` at one end, and at the other `commands`, which carries out what `rows`,
-//! `top`, `purge`, `explain` and `sessions` ask for. A request with the token may ask for the last three at
-//! the listener, too, and for what was counted of cookies.
+//! The interface for operators. `listener` serves health and metrics, never on the public address.
+//! The socket of the data commands has `client` at one end, and `commands` at the other, which runs
+//! `rows`, `top`, `purge`, `explain` and `sessions`. With the token the listener runs the last
+//! three, too, and shows the cookie counts.
 
 mod client;
 mod commands;
@@ -13,12 +13,12 @@ mod rows;
 mod sessions;
 mod top;
 
-pub use client::{CallError, call};
-pub use commands::{Clerk, Post, TOP_COOKIES, Token, serve_data};
-pub use listener::{Desk, serve};
-pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, Order};
+pub use client::{ClientError, send_command};
+pub use commands::{AdminHandle, AdminToken, Commands, TOP_COOKIES, serve_data};
+pub use listener::{AdminState, serve};
+pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{
-    HeldItem, HeldSession, HeldView, LISTED_MAX, ListedSession, Removed, SessionsHeld,
-    SessionsListing, SessionsMeant, SessionsWanted,
+    ExportedItem, ExportedSession, ExportedView, LISTED_MAX, ListedSession, Removed, SessionExport,
+    SessionFilter, SessionListRequest, SessionsListing,
 };
-pub use top::{TOP_MAX, Top, Views};
+pub use top::{TOP_MAX, Top, TopViews};

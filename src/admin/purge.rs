@@ -1,14 +1,14 @@
-//! The order to purge.
+//! The purge command.
 
 use hyper::body::Incoming;
 
-use super::commands::{Clerk, Refused, read};
-use crate::cache::purger::{Done, Order};
+use super::commands::{CommandRefusal, Commands, read};
+use crate::cache::purger::{PurgeDone, PurgeOrder};
 
-impl Clerk {
-    /// Purges, and tells what that came to.
-    pub(super) async fn purge(&self, body: Incoming) -> Result<Done, Refused> {
-        let order: Order = read(body).await?;
+impl Commands {
+    /// Purges, and reports the result.
+    pub(super) async fn purge(&self, body: Incoming) -> Result<PurgeDone, CommandRefusal> {
+        let order: PurgeOrder = read(body).await?;
         let done = self.purger.carry_out(&self.store, &order).await;
         done.map_err(|error| (error.status(), error.to_string()))
     }

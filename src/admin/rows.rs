@@ -1,29 +1,29 @@
-//! Orders about rows: schedule, list, stop.
+//! Commands about rows: schedule, list, stop.
 
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
-use super::commands::{self, Clerk, Refused, bad, store_failed};
+use super::commands::{self, CommandRefusal, Commands, bad, store_failed};
 use crate::clock::unix_now;
 use crate::ident::Row;
 use crate::row::{schedule_row_cache, together};
 use crate::store::RowStore;
 
-/// Rows in one order, and in one listing.
+/// The most rows in one command, and in one listing.
 const ROWS_MAX: usize = 10_000;
 /// The shortest time between two refreshes.
 pub const EVERY_MIN: Duration = Duration::from_millis(100);
 /// The longest time between two refreshes.
 pub const EVERY_MAX: Duration = Duration::from_secs(365 * 86_400);
-/// Rows scheduled side by side.
+/// Rows scheduled concurrently.
 const SIDE_BY_SIDE: usize = 64;
 
 /// Rows to schedule or to stop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Order {
-    /// Of which source.
+pub struct RowsRequest {
+    /// The source.
     pub name: String,
     /// Their ids.
     pub rows: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Order {
 /// The rows that are scheduled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listing {
-    /// Those that are due first in front.
+    /// The earliest due first.
     pub rows: Vec<ListedRow>,
     /// Whether there are more than are listed.
     pub more: bool,
@@ -55,33 +55,38 @@ pub struct ListedRow {
     pub refreshed: Option<f64>,
 }
 
-/// The time between two refreshes that an order says.
-fn every_of(seconds: f64) -> Result<Duration, Refused> {
-    let told = Duration::try_from_secs_f64(seconds).ok();
-    told.filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every))
+/// The refresh interval in a command.
+fn every_of(seconds: f64) -> Result<Duration, CommandRefusal> {
+    let given = Duration::try_from_secs_f64(seconds).ok();
+    given
+        .filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every))
         .ok_or_else(|| bad(&"the time between two refreshes must be from 100 ms to 365 days"))
 }
 
-impl Clerk {
-    pub(super) async fn order_rows(&self, body: Incoming, stops: bool) -> Result<(), Refused> {
-        let order: Order = commands::read(body).await?;
-        if order.rows.len() > ROWS_MAX {
+impl Commands {
+    pub(super) async fn change_rows(
+        &self,
+        body: Incoming,
+        stops: bool,
+    ) -> Result<(), CommandRefusal> {
+        let command: RowsRequest = commands::read(body).await?;
+        if command.rows.len() > ROWS_MAX {
             return Err(bad(&format!("at most {ROWS_MAX} rows at once")));
         }
-        let Some(place) = self.names.place(&order.name) else {
-            return Err(bad(&format!("there is no [[rows]] with the name {:?}", order.name)));
+        let Some(place) = self.names.source_index(&command.name) else {
+            return Err(bad(&format!("there is no [[rows]] with the name {:?}", command.name)));
         };
-        let rows = order.rows.iter().map(|id| {
-            let row = self.names.row(&order.name, id);
-            row.ok_or_else(|| bad(&format!("{id:?} cannot be a row of {:?}", order.name)))
+        let rows = command.rows.iter().map(|id| {
+            let row = self.names.row(&command.name, id);
+            row.ok_or_else(|| bad(&format!("{id:?} cannot be a row of {:?}", command.name)))
         });
         let rows = rows.collect::<Result<Vec<Row>, _>>()?;
-        let told = order.every.map(every_of).transpose()?;
-        let every = told.or_else(|| self.every.get(place).copied()).filter(|_| !stops);
+        let given = command.every.map(every_of).transpose()?;
+        let every = given.or_else(|| self.every.get(place).copied()).filter(|_| !stops);
         let schedule = async |row: &Row| {
             let mut done = schedule_row_cache(&self.store, row, every, unix_now()).await;
             if done.is_ok() && stops {
-                // The next claim removes it; answered it is no more from now on.
+                // The next claim removes it; requests no longer get it from now on.
                 done = self.store.outdate_row(row, unix_now()).await;
             }
             self.memo.forget(row);
@@ -94,7 +99,7 @@ impl Clerk {
         Ok(())
     }
 
-    pub(super) async fn list_rows(&self) -> Result<Listing, Refused> {
+    pub(super) async fn list_rows(&self) -> Result<Listing, CommandRefusal> {
         let mut rows = self.store.rows(ROWS_MAX + 1).await.map_err(|error| store_failed(&error))?;
         let more = rows.len() > ROWS_MAX;
         rows.truncate(ROWS_MAX);

@@ -1,39 +1,40 @@
-//! Orders about sessions: list, show and revoke them, and export or delete all that is held of a user.
+//! Commands about sessions: list, show and revoke them, and export or delete all data of a user.
 //!
-//! Sessions are named by their public id, see [`StoredToken::public_id`]: no token leaves the process. An
-//! order that concerns all sessions is carried out piece by piece, and its answer says where to go on.
+//! Sessions are named by their public id, see [`StoredToken::public_id`]: no token leaves the
+//! process. A command about all sessions runs piece by piece, and its answer says where to
+//! continue.
 
 use std::collections::HashSet;
 
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
-use super::commands::{Clerk, Refused, bad, read, store_failed};
+use super::commands::{CommandRefusal, Commands, bad, read, store_failed};
 use crate::clock::unix_now;
 use crate::ident::{Item, StoredToken, TokenStorage, User};
 use crate::row::together;
 use crate::store::{
-    Bookmark, CartStore as _, Session, SessionListing as _, StoreError, ViewStore as _, Walked,
+    Bookmark, CartStore as _, Session, SessionListing as _, StoreError, ViewStore as _, WalkStep,
     by_log_in,
 };
 
-/// Sessions in one listing, at most.
+/// The most sessions in one listing.
 pub const LISTED_MAX: u32 = 1_000;
-/// Sessions in a listing that does not say how many.
+/// The default number of sessions in a listing.
 const LISTED_USUALLY: u32 = 100;
-/// Steps of a walk in one order: it is gone on with by the next.
+/// Steps of a walk in one command: the next command continues.
 const STEPS: usize = 20;
-/// Sessions revoked or read side by side.
+/// Sessions revoked or read concurrently.
 const SIDE_BY_SIDE: usize = 64;
 /// Hex digits of a public id.
 const ID_DIGITS: usize = 16;
 
-/// What is to be listed.
+/// The sessions to list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SessionsWanted {
+pub struct SessionListRequest {
     /// Only this user's, by the index.
     pub user: Option<String>,
-    /// How many, at most [`LISTED_MAX`]; 100 where it is not said.
+    /// How many, at most [`LISTED_MAX`]; 100 by default.
     #[serde(default = "listed_usually")]
     pub limit: u32,
     /// Where an earlier listing ended.
@@ -44,12 +45,12 @@ fn listed_usually() -> u32 {
     LISTED_USUALLY
 }
 
-/// Sessions, those that were seen last in front; a user's by his log-ins, the oldest in front.
+/// Sessions, last seen first; a user's by log-in time, the oldest first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionsListing {
     /// The sessions.
     pub sessions: Vec<ListedSession>,
-    /// Where the next listing goes on.
+    /// Where the next listing continues.
     pub next: Option<String>,
 }
 
@@ -58,11 +59,11 @@ pub struct SessionsListing {
 pub struct ListedSession {
     /// Its public id.
     pub id: String,
-    /// Whose it is.
+    /// Its user.
     pub user: String,
-    /// Whether the app has said so. Else he has called himself that at a log-in.
+    /// Whether the app has confirmed the user. Otherwise the name comes from a log-in form.
     pub confirmed: bool,
-    /// The Unix time of its log-in, or when it was first seen, if that is known.
+    /// The Unix time of its log-in, or when it was first seen, if known.
     pub since: Option<f64>,
     /// The Unix time when it was last seen.
     pub seen: Option<f64>,
@@ -70,46 +71,46 @@ pub struct ListedSession {
     pub over: bool,
 }
 
-/// Which sessions are meant: one of the three.
+/// Which sessions: one of the three.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SessionsMeant {
+pub struct SessionFilter {
     /// The one with this public id.
     pub id: Option<String>,
-    /// All of this user.
+    /// All sessions of this user.
     pub user: Option<String>,
-    /// All.
+    /// All sessions.
     #[serde(default)]
     pub all: bool,
     /// Where an earlier order ended.
     pub from: Option<String>,
 }
 
-/// All that is held of sessions.
+/// All data of sessions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SessionsHeld {
-    /// Those that were found in this piece.
-    pub sessions: Vec<HeldSession>,
+pub struct SessionExport {
+    /// The sessions found in this piece.
+    pub sessions: Vec<ExportedSession>,
     /// Where the next piece begins.
     pub next: Option<String>,
 }
 
-/// All that is held of a session.
+/// All data of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeldSession {
-    /// What a listing tells of it.
+pub struct ExportedSession {
+    /// Its entry in a listing.
     #[serde(flatten)]
     pub listed: ListedSession,
-    /// What the app has said of its user.
+    /// The app's attributes of its user.
     pub attributes: Vec<(String, String)>,
     /// Its cart.
-    pub cart: Vec<HeldItem>,
-    /// What it viewed, the newest in front.
-    pub viewed: Vec<HeldView>,
+    pub cart: Vec<ExportedItem>,
+    /// Its views, the newest first.
+    pub viewed: Vec<ExportedView>,
 }
 
 /// An item in a cart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeldItem {
+pub struct ExportedItem {
     /// The item.
     pub item: String,
     /// How many.
@@ -118,7 +119,7 @@ pub struct HeldItem {
 
 /// A view of an item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeldView {
+pub struct ExportedView {
     /// The item.
     pub item: String,
     /// The Unix time of its last view.
@@ -132,9 +133,9 @@ pub struct Removed {
     pub sessions: usize,
     /// Items in their carts.
     pub cart_items: usize,
-    /// Items that they had viewed.
+    /// Items in their views.
     pub views: usize,
-    /// Carts that had been handed on, and stood in the stream `expired:` or waited for a receiver.
+    /// Carts that had been handed on, and were in the stream `expired:` or waited for a receiver.
     pub handed_on: usize,
     /// Where the next piece begins.
     pub next: Option<String>,
@@ -142,46 +143,49 @@ pub struct Removed {
 
 /// How sessions are ended.
 #[derive(Clone, Copy)]
-enum End {
+enum EndMode {
     /// Their carts are handed on.
     HandOn,
-    /// Nothing may be left of them.
+    /// No data may be left.
     Erase,
 }
 
-/// Who is looked for.
-enum Whom {
+/// Which sessions to look for.
+enum SessionSelector {
     Id(String),
     User(User),
     All,
 }
 
-impl SessionsMeant {
-    fn whom(&self) -> Result<Whom, Refused> {
+impl SessionFilter {
+    fn selector(&self) -> Result<SessionSelector, CommandRefusal> {
         match (&self.id, &self.user, self.all) {
             (Some(id), None, false) => {
                 let is_id = id.len() == ID_DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
-                let id = is_id.then(|| Whom::Id(id.to_ascii_lowercase()));
-                id.ok_or_else(|| bad(&"a session's id has 16 hex digits, as the list shows it"))
+                let id = is_id.then(|| SessionSelector::Id(id.to_ascii_lowercase()));
+                id.ok_or_else(|| bad(&"a session id has 16 hex digits, as in the list"))
             }
-            (None, Some(name), false) => user(name).map(Whom::User),
-            (None, None, true) => Ok(Whom::All),
-            _ => Err(bad(&"exactly one of id, user and all is needed")),
+            (None, Some(name), false) => user(name).map(SessionSelector::User),
+            (None, None, true) => Ok(SessionSelector::All),
+            _ => Err(bad(&"exactly one of id, user and all is required")),
         }
     }
 }
 
-fn user(name: &str) -> Result<User, Refused> {
-    User::new(name.as_bytes()).ok_or_else(|| bad(&"a user has a name of 1 to 256 bytes"))
+fn user(name: &str) -> Result<User, CommandRefusal> {
+    User::new(name.as_bytes()).ok_or_else(|| bad(&"a user name has 1 to 256 bytes"))
 }
 
-fn bookmark(text: Option<&str>) -> Result<Option<Bookmark>, Refused> {
+fn bookmark(text: Option<&str>) -> Result<Option<Bookmark>, CommandRefusal> {
     text.map(str::parse).transpose().map_err(|error| bad(&error))
 }
 
-impl Clerk {
-    pub(super) async fn list_sessions(&self, body: Incoming) -> Result<SessionsListing, Refused> {
-        let wanted: SessionsWanted = read(body).await?;
+impl Commands {
+    pub(super) async fn list_sessions(
+        &self,
+        body: Incoming,
+    ) -> Result<SessionsListing, CommandRefusal> {
+        let wanted: SessionListRequest = read(body).await?;
         let limit = wanted.limit.clamp(1, LISTED_MAX) as usize;
         let from = bookmark(wanted.from.as_deref())?;
         let walked = match &wanted.user {
@@ -191,62 +195,65 @@ impl Clerk {
             }
             None => self.store.newest(from, limit).await,
         };
-        let Walked { met, next } = walked.map_err(|error| store_failed(&error))?;
+        let WalkStep { met, next } = walked.map_err(|error| store_failed(&error))?;
         let sessions = met.iter().map(|session| self.listed(session)).collect();
         Ok(SessionsListing { sessions, next: next.map(|next| next.to_string()) })
     }
 
-    /// All that is held of the sessions meant, piece by piece: of one, or of a user.
-    pub(super) async fn show_sessions(&self, body: Incoming) -> Result<SessionsHeld, Refused> {
-        let meant: SessionsMeant = read(body).await?;
-        let whom = meant.whom()?;
-        if matches!(whom, Whom::All) {
-            return Err(bad(&"one session's id, or a user, is needed"));
+    /// All data of the selected sessions, piece by piece: of one, or of a user.
+    pub(super) async fn show_sessions(
+        &self,
+        body: Incoming,
+    ) -> Result<SessionExport, CommandRefusal> {
+        let meant: SessionFilter = read(body).await?;
+        let selector = meant.selector()?;
+        if matches!(selector, SessionSelector::All) {
+            return Err(bad(&"a session id or a user is required"));
         }
-        let (tokens, next) = self.look_for(&whom, meant.from.as_deref()).await?;
+        let (tokens, next) = self.look_for(&selector, meant.from.as_deref()).await?;
         let mut sessions = Vec::new();
         for some in tokens.chunks(SIDE_BY_SIDE) {
-            let held = together(some.iter().map(|token| self.held(token)).collect()).await;
-            for session in held {
+            let exported = together(some.iter().map(|token| self.exported(token)).collect()).await;
+            for session in exported {
                 sessions.extend(session.map_err(|error| store_failed(&error))?);
             }
         }
-        Ok(SessionsHeld { sessions, next })
+        Ok(SessionExport { sessions, next })
     }
 
-    /// Ends the sessions meant, piece by piece, as a log-out does.
-    pub(super) async fn revoke_sessions(&self, body: Incoming) -> Result<Removed, Refused> {
-        let meant: SessionsMeant = read(body).await?;
-        let whom = meant.whom()?;
-        let (tokens, next) = self.look_for(&whom, meant.from.as_deref()).await?;
-        let ended = self.end(&tokens, End::HandOn).await;
-        self.purge_pages(&whom, &tokens).await;
+    /// Ends the selected sessions, piece by piece, as a log-out does.
+    pub(super) async fn revoke_sessions(&self, body: Incoming) -> Result<Removed, CommandRefusal> {
+        let meant: SessionFilter = read(body).await?;
+        let selector = meant.selector()?;
+        let (tokens, next) = self.look_for(&selector, meant.from.as_deref()).await?;
+        let ended = self.end(&tokens, EndMode::HandOn).await;
+        self.purge_pages(&selector, &tokens).await;
         ended.map(|removed| Removed { next, ..removed })
     }
 
-    /// Purges what is kept for those whose sessions have ended, as a log-out does.
-    async fn purge_pages(&self, whom: &Whom, tokens: &[StoredToken]) {
-        if !self.room.settings.routes.keep_users() {
+    /// Purges the pages kept for the ended sessions, as a log-out does.
+    async fn purge_pages(&self, selector: &SessionSelector, tokens: &[StoredToken]) {
+        if !self.worker.settings.routes.keep_users() {
             return;
         }
-        let user = match whom {
-            Whom::User(user) => Some(user.as_bytes()),
-            Whom::Id(_) | Whom::All => None,
+        let user = match selector {
+            SessionSelector::User(user) => Some(user.as_bytes()),
+            SessionSelector::Id(_) | SessionSelector::All => None,
         };
         let tokens = tokens.iter().map(StoredToken::as_str);
         self.purger.purge_own(&self.store, user, tokens).await;
     }
 
-    /// Removes all that is held of a user, piece by piece, and counts it.
-    pub(super) async fn delete_user(&self, body: Incoming) -> Result<Removed, Refused> {
-        let meant: SessionsMeant = read(body).await?;
-        let Whom::User(user) = meant.whom()? else {
-            return Err(bad(&"a user is needed"));
+    /// Removes all data of a user, piece by piece, and counts it.
+    pub(super) async fn delete_user(&self, body: Incoming) -> Result<Removed, CommandRefusal> {
+        let meant: SessionFilter = read(body).await?;
+        let SessionSelector::User(user) = meant.selector()? else {
+            return Err(bad(&"a user is required"));
         };
-        let whom = Whom::User(user.clone());
-        let (tokens, next) = self.look_for(&whom, meant.from.as_deref()).await?;
-        let removed = self.end(&tokens, End::Erase).await;
-        self.purge_pages(&whom, &tokens).await;
+        let selector = SessionSelector::User(user.clone());
+        let (tokens, next) = self.look_for(&selector, meant.from.as_deref()).await?;
+        let removed = self.end(&tokens, EndMode::Erase).await;
+        self.purge_pages(&selector, &tokens).await;
         let removed = removed?;
         let mut handed_on = 0;
         if next.is_none() {
@@ -256,64 +263,69 @@ impl Clerk {
         Ok(Removed { next, handed_on, ..removed })
     }
 
-    /// The next piece of those who are looked for. A user's sessions that the index has come first; all
-    /// others are met, too, for an app may have written them without it.
+    /// The next piece of the selected sessions. A user's indexed sessions come first; the walk
+    /// finds all others, too, which an app may have written without the index.
     async fn look_for(
         &self,
-        whom: &Whom,
+        selector: &SessionSelector,
         from: Option<&str>,
-    ) -> Result<(Vec<StoredToken>, Option<String>), Refused> {
+    ) -> Result<(Vec<StoredToken>, Option<String>), CommandRefusal> {
         let (mut found, mut from) = (Vec::new(), bookmark(from)?);
         let storage = self.sessions.storage();
         let mut known = HashSet::new();
-        if let Whom::User(user) = whom {
+        if let SessionSelector::User(user) = selector {
             let indexed =
                 self.store.sessions_of(user).await.map_err(|error| store_failed(&error))?;
-            // Those that are there now are found by it in each piece: it holds only so many at a time.
+            // Each piece finds the current ones by the index, which returns a limited number at a
+            // time.
             known.extend(indexed.into_iter().map(|session| session.token));
             found.extend(known.iter().cloned());
         }
-        let prefix = match whom {
-            Whom::Id(id) if storage == TokenStorage::Sha256 => id,
-            Whom::Id(_) | Whom::User(_) | Whom::All => "",
+        let prefix = match selector {
+            SessionSelector::Id(id) if storage == TokenStorage::Sha256 => id,
+            SessionSelector::Id(_) | SessionSelector::User(_) | SessionSelector::All => "",
         };
         for _ in 0..STEPS {
             let walked =
                 self.store.walk(from, prefix).await.map_err(|error| store_failed(&error))?;
             found.extend(walked.met.into_iter().filter_map(|(token, holder)| {
-                let is_meant = match whom {
-                    Whom::Id(id) => token.public_id(storage) == *id,
-                    Whom::User(user) => holder.is_same(user) && !known.contains(&token),
-                    Whom::All => true,
+                let is_meant = match selector {
+                    SessionSelector::Id(id) => token.public_id(storage) == *id,
+                    SessionSelector::User(user) => holder.is_same(user) && !known.contains(&token),
+                    SessionSelector::All => true,
                 };
                 is_meant.then_some(token)
             }));
             from = walked.next;
-            let is_done = matches!(whom, Whom::Id(_)) && !found.is_empty();
+            let is_done = matches!(selector, SessionSelector::Id(_)) && !found.is_empty();
             if from.is_none() || is_done {
                 return Ok((found, None));
             }
-            // A walk is nobody's page: others on this thread go on meanwhile.
+            // No page waits for a walk: let other work on this thread run.
             tokio::task::yield_now().await;
         }
         Ok((found, from.map(|from| from.to_string())))
     }
 
-    /// Ends these sessions; counts what they had where nothing may be left of it.
-    async fn end(&self, tokens: &[StoredToken], how: End) -> Result<Removed, Refused> {
+    /// Ends these sessions; counts their data if none may be left.
+    async fn end(&self, tokens: &[StoredToken], how: EndMode) -> Result<Removed, CommandRefusal> {
         let ended = self.end_each(tokens, how).await;
-        // SECURITY: who has logged in at another proxy a moment ago is nobody here still, and would be passed
-        // on with his cookie to an app that believes in it.
-        self.room.verified.forget();
+        // SECURITY: for a visitor that has just logged in at another proxy this process still has
+        // an anonymous answer, and would pass the cookie on to an app that accepts it.
+        self.worker.verified.forget();
         ended
     }
 
-    async fn end_each(&self, tokens: &[StoredToken], how: End) -> Result<Removed, Refused> {
+    async fn end_each(
+        &self,
+        tokens: &[StoredToken],
+        how: EndMode,
+    ) -> Result<Removed, CommandRefusal> {
         let end = async |token: &StoredToken| {
             let mut had = Removed { sessions: 1, ..Removed::default() };
             match how {
-                End::HandOn => self.sessions.end(&self.store, token).await?,
-                End::Erase => {
+                EndMode::HandOn => self.sessions.end(&self.store, token).await?,
+                EndMode::Erase => {
                     had.cart_items = self.store.cart(token).await?.len();
                     had.views = self.store.viewed(token).await?.len();
                     self.sessions.erase(&self.store, token).await?;
@@ -344,17 +356,17 @@ impl Clerk {
         }
     }
 
-    async fn held(&self, token: &StoredToken) -> Result<Option<HeldSession>, StoreError> {
+    async fn exported(&self, token: &StoredToken) -> Result<Option<ExportedSession>, StoreError> {
         let Some(session) = self.store.session(token).await? else { return Ok(None) };
         let text = |item: &Item| item.as_str().to_owned();
         let cart = self.store.cart(token).await?.into_iter();
         let viewed = self.store.viewed(token).await?.into_iter();
         let attributes = session.user.attributes();
-        Ok(Some(HeldSession {
+        Ok(Some(ExportedSession {
             listed: self.listed(&session),
             attributes: attributes.map(|(name, value)| (name.into(), value.into())).collect(),
-            cart: cart.map(|(item, count)| HeldItem { item: text(&item), count }).collect(),
-            viewed: viewed.map(|(item, at)| HeldView { item: text(&item), at }).collect(),
+            cart: cart.map(|(item, count)| ExportedItem { item: text(&item), count }).collect(),
+            viewed: viewed.map(|(item, at)| ExportedView { item: text(&item), at }).collect(),
         }))
     }
 }

@@ -1,6 +1,6 @@
-//! `anteroom demo`: the demo shop and the proxy before it, in one process.
+//! `anteroom demo`: the demo shop and the proxy in front of it, in one process.
 //!
-//! What is said here of routes and sessions is what an operator would write in `proxy.toml`.
+//! The routes and sessions set here are what an operator would write in `proxy.toml`.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -9,19 +9,23 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::{App, StartError, runtime};
-use crate::app::demo_shop::{Settings, Shop, serve};
-use crate::config::{AccessFormat, Endpoint, Listen, OriginUrl, Plan, Route, Share, StoreUrl};
+use super::Application;
+use super::runtime::runtime;
+use super::start_error::StartError;
+use crate::app::demo_shop::{DemoShopSettings, Shop, serve};
+use crate::config::{Listen, OriginUrl, Plan, StoreUrl};
 use crate::http::path::PathPattern;
+use crate::policy::answer::Endpoint;
+use crate::policy::route::{Route, Share};
 
-/// The folder among the system's temporary ones. Always the same, so that visitors are still known
+/// The folder in the system's temporary folder. It is always the same, so that visitors are still known
 /// after a restart.
 const FOLDER: &str = "anteroom-demo";
 
-/// The shop with the proxy before it, ready to run.
+/// The shop and the proxy in front of it, ready to run.
 #[derive(Debug)]
 pub struct Demo {
-    app: App,
+    app: Application,
     shop: TcpListener,
     folder: PathBuf,
 }
@@ -46,22 +50,22 @@ pub enum DemoError {
 }
 
 impl Demo {
-    /// Opens the shop on a free port and the proxy on `listen`; sessions are kept in `data`, or in
-    /// a folder among the system's temporary ones.
+    /// Opens the shop on a free port and the proxy on `listen`. Sessions are stored in `data`, or in a
+    /// folder in the system's temporary folder.
     ///
     /// # Errors
-    /// When a port or the folder cannot be had.
+    /// If a port or the folder is unavailable.
     pub fn open(listen: SocketAddr, data: Option<&Path>) -> Result<Self, DemoError> {
         let folder = data.map_or_else(|| std::env::temp_dir().join(FOLDER), Path::to_owned);
         private_folder(&folder)
             .map_err(|source| DemoError::Folder { folder: folder.clone(), source })?;
         let shop = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(DemoError::Shop)?;
         let port = shop.local_addr().map_err(DemoError::Shop)?.port();
-        let app = App::open(plan(listen, port, &folder))?;
+        let app = Application::open(plan(listen, port, &folder))?;
         Ok(Self { app, shop, folder })
     }
 
-    /// What to open, and three lines that show what the proxy does.
+    /// The address to open, and three commands that show what the proxy does.
     #[must_use]
     pub fn invitation(&self) -> String {
         let address = self.app.addresses().first().copied();
@@ -69,16 +73,16 @@ impl Demo {
         format!(
             "Open {site}/ in a browser. The shop behind it takes 300 ms to make a page.\n\
              \n\
-             A miss, in 0.3 s; say it again for a hit, in no time:\n  \
+             A miss takes 0.3 s:\n  \
              curl -so /dev/null -D - -w '%{{time_total}} s\\n' {site}/item/umbrella\n\
              A hit: the same page, now from memory, with its age:\n  \
              curl -so /dev/null -D - -w '%{{time_total}} s\\n' {site}/item/umbrella\n\
-             A visitor logs in: a page of his own, which nobody else gets:\n  \
+             A visitor logs in and gets a personal page, which stays out of the cache for others:\n  \
              curl -sL -b '' -d user=ada {site}/login | grep -E 'Hello|Made by'\n\
-             In the browser her name and cart fill pages that are the same for everyone, from /_anteroom/;\n\
-             {site}/example is such a page, to begin with.\n\
+             In the browser, the name and the cart from /_anteroom/ are filled into pages that everyone shares;\n\
+             {site}/example is a small example.\n\
              \n\
-             Sessions are kept in {folder}. End with Ctrl-C.",
+             Sessions are kept in {folder}. Stop with Ctrl-C.",
             folder = self.folder.display(),
         )
     }
@@ -94,25 +98,27 @@ impl Demo {
             .spawn(move || keep_shop(shop))
             .map_err(|source| StartError::System { what: "a thread", source })?;
         self.app.run(|| {
-            tracing::warn!("the demo has no configuration to reload");
+            tracing::warn!("the demo has no configuration file to reload");
             None
         })
     }
 }
 
-/// Serves the shop for as long as the process lives.
+/// Serves the shop for the lifetime of the process.
 fn keep_shop(listener: TcpListener) {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(error) => return tracing::error!(%error, "the shop did not open"),
+        Err(error) => return tracing::error!(%error, "cannot open the shop"),
     };
     runtime.block_on(async {
         let listener = listener
             .set_nonblocking(true)
             .and_then(|()| tokio::net::TcpListener::from_std(listener));
         match listener {
-            Ok(listener) => match serve(listener, Rc::new(Shop::new(Settings::default()))).await {},
-            Err(error) => tracing::error!(%error, "the shop did not open"),
+            Ok(listener) => {
+                match serve(listener, Rc::new(Shop::new(DemoShopSettings::default()))).await {}
+            }
+            Err(error) => tracing::error!(%error, "cannot open the shop"),
         }
     });
 }
@@ -125,14 +131,14 @@ fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
     plan.session.mint = true;
     plan.admin.address = None;
     plan.admin.socket = None;
-    plan.log.access = AccessFormat::Off;
+    plan.log.access = None;
     plan.visitor.endpoints.push(Endpoint::Top);
-    // The goods are the same for everyone. `/account` is left to the default, which protects it.
+    // The goods are the same for everyone. `/account` keeps the default, which protects it.
     plan.routes = ["/", "/cart", "/item/{item}", "/example"]
         .iter()
         .filter_map(|path| PathPattern::parse(path).ok())
         .map(|path| Route {
-            name: path.to_string(),
+            name: path.as_str().into(),
             paths: vec![path],
             share: Share::Everyone,
             ..Route::default()
@@ -141,14 +147,14 @@ fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
     plan
 }
 
-/// Makes a folder that only we can read, or takes one that is ours already: in a temporary folder
-/// a stranger may have made it first.
+/// Makes a private folder, or takes an existing one that belongs to this user: in a shared temporary
+/// folder, another user may have made it first.
 fn private_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let found = fs::symlink_metadata(folder)?;
             let ours = found.is_dir() && found.uid() == fs::metadata("/proc/self")?.uid();
-            ours.then_some(()).ok_or_else(|| io::Error::other("it belongs to somebody else"))
+            ours.then_some(()).ok_or_else(|| io::Error::other("it belongs to another user"))
         }
         result => result,
     }

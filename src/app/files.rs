@@ -1,12 +1,12 @@
-//! How many files the process may open: a connection is one.
+//! The limit of open files; each connection takes one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What is open beside clients' connections and those to the origin: the store, listeners, logs.
+/// Open files besides the connections of clients and to the origin: store, listeners, logs.
 const BESIDE: u64 = 256;
 
-/// Raises the limit as far as the system lets us, and says where it is lower than `connections` need:
-/// each may have one to the origin beside it, and as many again may be for requests of HTTP/2.
+/// Raises the limit as far as the system allows, and warns if it is below the need of `connections`: each
+/// may have one to the origin, and as many again may serve HTTP/2 requests.
 pub(super) fn allow(connections: usize) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -22,7 +22,7 @@ pub(super) fn allow(connections: usize) {
         tracing::warn!(
             allowed,
             needed,
-            "fewer files may be open than [limits] connections needs: raise LimitNOFILE or ulimit -n"
+            "the limit of open files is too low for [limits] connections: raise LimitNOFILE or ulimit -n"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The background tasks: those that last as long as the process, and those that a reload begins anew.
+//! The background tasks: those with the lifetime of the process, and those that a reload restarts.
 
 use std::sync::Arc;
 
@@ -6,144 +6,149 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::hints::Hints;
-use super::parts::{self, Shared};
-use super::turn::Turn;
-use super::{origins, rows, webhook};
-use crate::config::Plan;
+use super::live_config::LiveConfig;
+use super::shared_state::SharedState;
+use super::{origins, parts, rows, sessions, webhook};
 use crate::store::AnyStore;
 use crate::task::{
-    self, Clean, CleanVisitors, FlushVisitors, Gone, LogOuts, Purges, Rescale, Visits,
+    self, Clean, CleanVisitors, EndedSessions, FlushVisitors, LogOuts, PurgeTask, Rescale, Visits,
 };
-use crate::telemetry::metrics::Sheet;
+use crate::telemetry::metrics::ThreadMetrics;
 
 /// The background tasks.
 #[derive(Debug)]
 pub(super) struct Jobs {
     lasting: Vec<JoinHandle<()>>,
-    of_turn: Vec<JoinHandle<()>>,
-    /// Ends those of this turn; a child of what ends all.
-    turn_ends: CancellationToken,
+    /// The tasks that depend on the configuration in force.
+    configured: Vec<JoinHandle<()>>,
+    /// Ends those tasks; a child of the token that ends everything.
+    config_ends: CancellationToken,
     stop: CancellationToken,
-    sheet: Arc<Sheet>,
+    thread_metrics: Arc<ThreadMetrics>,
 }
 
 impl Jobs {
-    /// Starts them on this thread's runtime. They end at `stop`.
+    /// Starts the tasks on this thread's runtime. They end at `stop`.
     pub(super) fn start(
-        (plan, turn): (&Plan, &Turn),
-        shared: &Arc<Shared>,
-        lane: &AnyStore,
+        live: &LiveConfig,
+        shared: &SharedState,
+        store: &AnyStore,
         stop: &CancellationToken,
     ) -> Self {
-        let sheet = shared.metrics.sheet();
-        let turn_ends = stop.child_token();
+        let thread_metrics = shared.metrics.thread_metrics();
+        let config_ends = stop.child_token();
         Self {
-            lasting: lasting(shared, lane, &sheet, stop),
-            of_turn: of_turn((plan, turn), shared, lane, (&sheet, &turn_ends)),
-            turn_ends,
+            lasting: lasting((live, shared), store, &thread_metrics, stop),
+            configured: configured(live, shared, store, (&thread_metrics, &config_ends)),
+            config_ends,
             stop: stop.clone(),
-            sheet,
+            thread_metrics,
         }
     }
 
-    /// Ends those that go by the old plan, and begins those of the new.
-    pub(super) async fn change(
+    /// Ends the tasks of the old configuration, and starts those of the new one.
+    pub(super) async fn restart(
         &mut self,
-        (plan, turn): (&Plan, &Turn),
-        shared: &Arc<Shared>,
-        lane: &AnyStore,
+        live: &LiveConfig,
+        shared: &SharedState,
+        store: &AnyStore,
     ) {
-        self.turn_ends.cancel();
-        wait(std::mem::take(&mut self.of_turn)).await;
-        self.turn_ends = self.stop.child_token();
-        self.of_turn = of_turn((plan, turn), shared, lane, (&self.sheet, &self.turn_ends));
+        self.config_ends.cancel();
+        wait(std::mem::take(&mut self.configured)).await;
+        self.config_ends = self.stop.child_token();
+        self.configured =
+            configured(live, shared, store, (&self.thread_metrics, &self.config_ends));
     }
 
-    /// Returns when all have ended.
+    /// Returns when all tasks have ended.
     pub(super) async fn ended(self) {
         wait(self.lasting).await;
-        wait(self.of_turn).await;
+        wait(self.configured).await;
     }
 }
 
 async fn wait(jobs: Vec<JoinHandle<()>>) {
     for job in jobs {
         if let Err(error) = job.await {
-            tracing::error!(%error, "a background task did not end well");
+            tracing::error!(%error, "a background task failed");
         }
     }
 }
 
-fn visits(shared: &Shared, lane: &AnyStore) -> Visits {
+fn visits((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> Visits {
     Visits {
-        store: lane.clone(),
+        store: store.clone(),
         queue: Arc::clone(&shared.visits),
-        sessions: Arc::clone(&shared.sessions),
+        sessions: Arc::clone(&live.sessions),
     }
 }
 
 fn lasting(
-    shared: &Arc<Shared>,
-    lane: &AnyStore,
-    sheet: &Arc<Sheet>,
+    (live, shared): (&LiveConfig, &SharedState),
+    store: &AnyStore,
+    thread_metrics: &Arc<ThreadMetrics>,
     stop: &CancellationToken,
 ) -> Vec<JoinHandle<()>> {
-    let log_outs = LogOuts { store: lane.clone(), sessions: Arc::clone(&shared.sessions) };
-    let purges = Purges {
-        store: lane.clone(),
+    let purges = PurgeTask {
+        store: store.clone(),
         purged: Arc::clone(&shared.pages.purged),
-        said: Default::default(),
-        said_waiting: Default::default(),
+        refusal_logged: Default::default(),
+        backlog_logged: Default::default(),
     };
-    let visits = visits(shared, lane);
+    let visits = visits((live, shared), store);
     let flush_visitors =
-        FlushVisitors { store: lane.clone(), visits: Arc::clone(&shared.visitor_visits) };
-    let gone = Gone {
-        store: lane.clone(),
-        sessions: Arc::clone(&shared.sessions),
-        told: Default::default(),
+        FlushVisitors { store: store.clone(), visits: Arc::clone(&shared.visitor_visits) };
+    let gone = EndedSessions {
+        store: store.clone(),
+        sessions: Arc::clone(&live.sessions),
+        gone: Default::default(),
     };
     vec![
-        tokio::task::spawn_local(task::drive(gone, Arc::clone(sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(purges, Arc::clone(sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(visits, Arc::clone(sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(flush_visitors, Arc::clone(sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(log_outs, Arc::clone(sheet), stop.clone())),
+        tokio::task::spawn_local(task::drive(gone, Arc::clone(thread_metrics), stop.clone())),
+        tokio::task::spawn_local(task::drive(purges, Arc::clone(thread_metrics), stop.clone())),
+        tokio::task::spawn_local(task::drive(visits, Arc::clone(thread_metrics), stop.clone())),
+        tokio::task::spawn_local(task::drive(
+            flush_visitors,
+            Arc::clone(thread_metrics),
+            stop.clone(),
+        )),
     ]
 }
 
-fn of_turn(
-    (plan, turn): (&Plan, &Turn),
-    shared: &Arc<Shared>,
-    lane: &AnyStore,
-    (sheet, stop): (&Arc<Sheet>, &CancellationToken),
+fn configured(
+    live: &LiveConfig,
+    shared: &SharedState,
+    store: &AnyStore,
+    (thread_metrics, stop): (&Arc<ThreadMetrics>, &CancellationToken),
 ) -> Vec<JoinHandle<()>> {
+    let plan = &live.plan;
+    let log_outs = LogOuts { store: store.clone(), sessions: Arc::clone(&live.sessions) };
     let clean = Clean {
-        store: lane.background(),
-        visits: visits(shared, lane),
+        store: store.background(),
+        visits: visits((live, shared), store),
         keep: plan.session.max_sessions,
-        unseen: parts::session_rules(&plan.session).longest(),
+        unseen: sessions::rules(&plan.session).longest(),
         batch: plan.session.clean_batch,
         every: plan.session.clean_every,
         carts: plan.session.clean_carts,
-        expiring: parts::expiring(&plan.session),
-        sheet: Arc::clone(sheet),
-        said: Default::default(),
-        said_lost: Default::default(),
+        expiring: sessions::expiring(&plan.session),
+        thread_metrics: Arc::clone(thread_metrics),
+        refusal_logged: Default::default(),
+        loss_logged: Default::default(),
     };
-    // Also where none are given out any more: what there is has to go in its time.
+    // Existing tokens expire, too, after the last route stops issuing them.
     let clean_visitors = CleanVisitors {
-        store: lane.background(),
+        store: store.background(),
         visits: Arc::clone(&shared.visitor_visits),
         keep: plan.visitor.max_tokens,
         unseen: plan.visitor.token_lifetime,
         batch: plan.session.clean_batch,
         every: plan.session.clean_every,
         kept: Arc::clone(&shared.visitor_tokens),
-        sheet: Arc::clone(sheet),
+        thread_metrics: Arc::clone(thread_metrics),
     };
     let rescale = Rescale {
-        store: lane.background(),
+        store: store.background(),
         keep_top: plan.views.keep_top,
         factor: f64::from(plan.views.rescale_percent) / 100.0,
         every: plan.views.rescale_every,
@@ -151,16 +156,21 @@ fn of_turn(
     let hints = Hints {
         kinds: parts::cookie_kinds(plan),
         metrics: Arc::clone(&shared.metrics),
-        told: Arc::clone(&shared.hints_told),
+        hinted: Arc::clone(&shared.hinted_cookies),
     };
     let mut jobs = vec![
-        tokio::task::spawn_local(task::drive(hints, Arc::clone(sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(rescale, Arc::clone(sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(clean, Arc::clone(sheet), stop.clone())),
-        tokio::task::spawn_local(task::drive(clean_visitors, Arc::clone(sheet), stop.clone())),
+        tokio::task::spawn_local(task::drive(log_outs, Arc::clone(thread_metrics), stop.clone())),
+        tokio::task::spawn_local(task::drive(hints, Arc::clone(thread_metrics), stop.clone())),
+        tokio::task::spawn_local(task::drive(rescale, Arc::clone(thread_metrics), stop.clone())),
+        tokio::task::spawn_local(task::drive(clean, Arc::clone(thread_metrics), stop.clone())),
+        tokio::task::spawn_local(task::drive(
+            clean_visitors,
+            Arc::clone(thread_metrics),
+            stop.clone(),
+        )),
     ];
-    jobs.extend(rows::start(plan, shared, sheet, lane, stop));
-    jobs.extend(webhook::start((plan, turn), shared, sheet, lane, stop));
-    jobs.extend(origins::start_checks(plan, shared, sheet, stop));
+    jobs.extend(rows::start(plan, &live.origins, thread_metrics, store, stop));
+    jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
+    jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));
     jobs
 }

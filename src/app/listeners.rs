@@ -1,4 +1,4 @@
-//! From a plan's `[[listen]]` to the sockets of each thread.
+//! Converts a plan's `[[listen]]` into the sockets of each thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,46 +8,47 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use super::{StartError, tls};
+use super::start_error::StartError;
+use super::tls;
 use crate::config::{Address, Listen};
 use crate::serve::listen::{self, Inherited};
 use crate::serve::socket::Socket;
-use crate::serve::{Entrance, Listener, Terms};
+use crate::serve::{ConnectionRules, Listener, ThreadListener};
 
-/// Where visitors are served.
+/// The listeners for visitors.
 #[derive(Debug)]
 pub(super) struct Listeners {
     threads: usize,
     open: Vec<Open>,
     inherited: Option<Inherited>,
-    /// The TLS of those that have any.
+    /// The TLS of the listeners that use it.
     tls: tls::All,
 }
 
-/// What is open for one `[[listen]]`.
+/// The open sockets of one `[[listen]]`.
 #[derive(Debug)]
 struct Open {
     plan: Listen,
-    terms: Arc<ArcSwap<Terms>>,
+    terms: Arc<ArcSwap<ConnectionRules>>,
     closed: CancellationToken,
-    /// The entrances of each thread, until it has them.
-    by_thread: Vec<Vec<Entrance>>,
-    /// Where it really is, of TCP.
+    /// The entrances of each thread, until the thread takes them.
+    by_thread: Vec<Vec<ThreadListener>>,
+    /// The real TCP addresses.
     addresses: Vec<SocketAddr>,
-    /// The Unix socket, whose file goes when no more visitors are let in.
+    /// The Unix socket. Its file is removed when the listener closes.
     file: Option<Socket>,
 }
 
-/// A change that nothing stands in the way of.
+/// A change that has been checked and cannot fail.
 #[derive(Debug)]
 pub(super) struct Change {
     opened: Vec<Open>,
-    /// Those that stay, by their place, and their new terms.
-    kept: Vec<(usize, Listen, Terms)>,
+    /// The listeners that stay, by index, with their new terms.
+    kept: Vec<(usize, Listen, ConnectionRules)>,
 }
 
 impl Listeners {
-    /// Opens them all, for so many threads.
+    /// Opens all listeners for this number of threads.
     pub(super) fn open(all: &[Listen], threads: usize) -> Result<Self, StartError> {
         let tls = tls::All::default();
         let mut listeners = Self { threads, open: Vec::new(), inherited: None, tls };
@@ -59,17 +60,17 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Where they are, of TCP.
+    /// Their TCP addresses.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.open.iter().flat_map(|open| open.addresses.iter().copied()).collect()
     }
 
-    /// Whether visitors at an address come by https.
+    /// Whether the listener at an address serves https.
     pub(super) fn is_secured(&self, address: SocketAddr) -> bool {
         self.open.iter().any(|open| open.plan.is_secured() && open.addresses.contains(&address))
     }
 
-    /// The TLS of those that have any, now and after each change.
+    /// The TLS of the listeners that use it, now and after each change.
     pub(super) fn tls(&self) -> &tls::All {
         &self.tls
     }
@@ -79,14 +80,14 @@ impl Listeners {
         self.tls.store(Arc::new(all.collect()));
     }
 
-    /// The paths of the Unix sockets that we opened.
+    /// The paths of the open Unix sockets.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
         let files = self.open.iter().filter_map(|open| open.file.as_ref());
         files.map(|socket| socket.path().to_owned()).collect()
     }
 
-    /// The entrances of each thread that it does not have yet.
-    pub(super) fn take_entrances(&mut self) -> Vec<Vec<Entrance>> {
+    /// The entrances that each thread has not taken yet.
+    pub(super) fn take_entrances(&mut self) -> Vec<Vec<ThreadListener>> {
         let mut all: Vec<_> = (0..self.threads).map(|_| Vec::new()).collect();
         for open in &mut self.open {
             for (of_thread, entrances) in all.iter_mut().zip(open.by_thread.drain(..)) {
@@ -96,11 +97,11 @@ impl Listeners {
         all
     }
 
-    /// Opens what a new plan has beyond the old. Nothing else changes before [`Self::carry_out`].
+    /// Opens the listeners that a new plan adds. Nothing else changes before [`Self::carry_out`].
     pub(super) fn prepare(&mut self, all: &[Listen]) -> Result<Change, StartError> {
         let mut change = Change { opened: Vec::new(), kept: Vec::new() };
         for one in all {
-            // Of several with port 0 each is a listener of its own.
+            // Each listener on port 0 is a separate one.
             let is_kept = |place: usize| change.kept.iter().any(|(kept, ..)| *kept == place);
             let same = |(place, open): &(usize, &Open)| {
                 open.plan.address == one.address && !is_kept(*place)
@@ -119,11 +120,12 @@ impl Listeners {
         Ok(change)
     }
 
-    /// An address of ours that goes at the end of a reload is still there while it is tried.
+    /// An address that the reload will release is still in use while the new one is opened.
     fn is_free_of_ours(&self, address: &Address) -> Result<(), StartError> {
         let mut own = self.open.iter().map(|open| &open.plan.address);
         let Some(own) = own.find(|own| own.meets(address)) else { return Ok(()) };
-        let text = format!("we listen on {own} ourselves, which is in its way: restart for that");
+        let text =
+            format!("this process already listens on {own}, which overlaps; restart to change it");
         Err(StartError::Listen {
             address: address.to_string(),
             what: "visitors",
@@ -132,7 +134,7 @@ impl Listeners {
         })
     }
 
-    /// Closes what the new plan has no more, and puts its terms into force.
+    /// Closes the listeners that the new plan lacks, and applies its terms.
     pub(super) fn carry_out(&mut self, change: Change) {
         let mut old: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
         for (place, plan, terms) in change.kept {
@@ -140,7 +142,7 @@ impl Listeners {
                 if let Some(file) = open.file.as_ref().filter(|_| open.plan.mode != plan.mode)
                     && let Err(error) = file.set_mode(plan.mode)
                 {
-                    tracing::warn!(%error, address = %plan.address, "its mode stays as it was");
+                    tracing::warn!(%error, address = %plan.address, "the mode of a socket could not be changed");
                 }
                 open.plan = plan;
                 let terms = Arc::new(terms);
@@ -149,12 +151,12 @@ impl Listeners {
             }
         }
         for gone in old.into_iter().flatten() {
-            tracing::info!(address = %gone.plan.address, "no visitors are let in there any more");
+            tracing::info!(address = %gone.plan.address, "a listener was closed");
             gone.closed.cancel();
             gone.terms.load().give_way(None);
         }
         for new in &change.opened {
-            tracing::info!(address = %new.plan.address, "visitors are let in there, too");
+            tracing::info!(address = %new.plan.address, "a listener was opened");
         }
         self.open.extend(change.opened);
         self.gather_tls();
@@ -177,7 +179,7 @@ impl Listeners {
         let closed = CancellationToken::new();
         let entrance = |listener| {
             let (terms, closed) = (Arc::clone(&terms), closed.clone());
-            Entrance { listener, terms, closed }
+            ThreadListener { listener, terms, closed }
         };
         let by_thread = listeners
             .into_iter()
@@ -205,7 +207,7 @@ impl Listeners {
             }
             Address::Systemd(name) => {
                 if !at_start {
-                    let text = "systemd passes sockets at the start only: restart for them";
+                    let text = "systemd passes sockets only at start; restart to use them";
                     return Err(io::Error::other(text));
                 }
                 let inherited = self.inherited.get_or_insert_with(|| {
@@ -217,25 +219,25 @@ impl Listeners {
         }
     }
 
-    /// Lets all threads take from the same queues.
+    /// Lets all threads accept from the same queues.
     fn share(&self, listeners: &[Listener]) -> io::Result<Vec<Vec<Listener>>> {
         let of_thread = || listeners.iter().map(Listener::another).collect();
         (0..self.threads).map(|_| of_thread()).collect()
     }
 }
 
-/// The terms of a listener. TLS that is to be as it was stays, with the tickets that it gave out.
-fn terms(one: &Listen, old: Option<&Terms>) -> Result<Terms, StartError> {
+/// The terms of a listener. Unchanged TLS is kept, with the tickets that it has issued.
+fn terms(one: &Listen, old: Option<&ConnectionRules>) -> Result<ConnectionRules, StartError> {
     let tls = tls::open(one, old.and_then(|old| old.tls.as_ref()))?;
-    let mut terms = Terms {
+    let mut terms = ConnectionRules {
         balancers: one.balancers.clone(),
         h2: one.h2,
         tls,
         outdated: CancellationToken::new(),
         entry: tls::entry(one),
     };
-    if let Some(old) = old.filter(|_| !terms.asks_clients()) {
-        // Who came before is one with who comes now.
+    if let Some(old) = old.filter(|_| !terms.requests_client_certs()) {
+        // Connections from before the change share the token with later ones.
         terms.outdated = old.outdated.clone();
     }
     Ok(terms)

@@ -1,74 +1,55 @@
-//! The reload: another plan is put into force while requests are answered, as a whole or not at all.
+//! The reload: applies another plan while requests are answered, as a whole or not at all.
 //!
-//! Whatever can fail is tried first; then listeners, threads, tasks and administration change, none of
-//! which can. Connections, tunnels, pages, sessions and visits live on.
+//! Everything that can fail is tried first. Then the configuration is swapped, and listeners, workers,
+//! administration and tasks follow; these steps cannot fail. Connections, tunnels, pages, sessions and
+//! visits are kept.
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use arc_swap::ArcSwap;
+
+use super::admin;
 use super::jobs::Jobs;
 use super::listeners::Listeners;
-use super::parts::{self, Shared};
-use super::turn::Turn;
+use super::live_config::LiveConfig;
+use super::shared_state::SharedState;
+use super::start_error::StartError;
 use super::worker::{self, Worker};
-use super::{StartError, admin_token, rows};
-use crate::admin::Post;
+use crate::admin::AdminHandle;
 use crate::config::Plan;
 use crate::store::AnyStore;
-use crate::telemetry::metrics::Metrics;
-
-/// How reloads went.
-#[derive(Debug, Default)]
-pub(super) struct Reloads {
-    done: AtomicU64,
-    refused: AtomicU64,
-}
-
-impl Reloads {
-    /// Adds the figures that are read at each scrape.
-    pub(super) fn register(self: &Arc<Self>, metrics: &Metrics) {
-        let this = Arc::clone(self);
-        metrics.counter("anteroom_reloads", "Configurations put into force by a reload", {
-            move || this.done.load(Ordering::Relaxed)
-        });
-        let this = Arc::clone(self);
-        metrics.counter("anteroom_reloads_refused", "Reloads that changed nothing", move || {
-            this.refused.load(Ordering::Relaxed)
-        });
-    }
-}
 
 /// Why a reload changed nothing.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
-    #[error("what differs is read at the start only: {}", .0.join(", "))]
+    #[error("these changes need a restart: {}", .0.join(", "))]
     NeedsRestart(Vec<&'static str>),
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-/// What a reload changes.
+/// The parts of the running proxy that a reload concerns.
 #[derive(Debug)]
-pub(super) struct Live {
-    pub(super) plan: Plan,
-    pub(super) turn: Arc<Turn>,
+pub(super) struct Running {
+    pub(super) live: Arc<ArcSwap<LiveConfig>>,
     pub(super) listeners: Listeners,
     pub(super) workers: Vec<Worker>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) lane: AnyStore,
-    pub(super) post: Rc<Post>,
+    pub(super) shared: Arc<SharedState>,
+    pub(super) store: AnyStore,
+    pub(super) admin_handle: Rc<AdminHandle>,
     pub(super) jobs: Jobs,
 }
 
-impl Live {
-    /// Puts `next` into force; `None`: it could not be read, which has been told.
+impl Running {
+    /// Applies `next`. `None`: it could not be read, and the log says why.
     pub(super) async fn reload(&mut self, next: Option<Plan>) {
         let Some(next) = next else {
-            tracing::error!("the configuration cannot be read: the old one stays in force");
+            tracing::error!("cannot read the configuration; the old one stays in force");
             return self.count_refused();
         };
-        match self.carry_out(next).await {
+        match self.put_into_force(next).await {
             Ok(()) => {
                 self.shared.reloads.done.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("the new configuration is in force");
@@ -84,25 +65,20 @@ impl Live {
         self.shared.reloads.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn carry_out(&mut self, next: Plan) -> Result<(), Refused> {
-        let fixed = self.plan.needs_restart(&next);
+    async fn put_into_force(&mut self, next: Plan) -> Result<(), Refused> {
+        let old = self.live.load_full();
+        let fixed = old.plan.needs_restart(&next);
         if !fixed.is_empty() {
             return Err(Refused::NeedsRestart(fixed));
         }
-        let turn = Turn::new(&next, &self.shared)?;
-        let change = self.listeners.prepare(&next.listen)?;
-        // Nothing fails from here on.
-        self.shared.pages.change_default_ttl(next.cache.default_ttl);
-        self.shared.caps.change(parts::most(&next));
-        self.shared.sessions.change(parts::session_rules(&next.session));
-        self.shared.origins.store(Arc::clone(&turn.origins));
+        let next = LiveConfig::new(next, &self.shared, &old.origins)?;
+        let change = self.listeners.prepare(&next.plan.listen)?;
+        // No step below can fail.
+        self.live.store(Arc::clone(&next));
         self.listeners.carry_out(change);
-        worker::tell(&self.workers, &turn, self.listeners.take_entrances()).await;
-        let clerk = rows::clerk(&next, &turn, &self.shared, &self.lane);
-        self.post.change(clerk, admin_token(&next));
-        self.jobs.change((&next, &turn), &self.shared, &self.lane).await;
-        self.turn = turn;
-        self.plan = next;
+        worker::tell(&self.workers, &next, self.listeners.take_entrances()).await;
+        self.admin_handle.replace(admin::commands(&next, &self.shared, &self.store));
+        self.jobs.restart(&next, &self.shared, &self.store).await;
         Ok(())
     }
 }

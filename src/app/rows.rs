@@ -1,4 +1,4 @@
-//! From a plan's `[[rows]]` to the tasks that refresh them, and to the socket that schedules them.
+//! Converts a plan's `[[rows]]` into their names and the task that refreshes them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -6,86 +6,47 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::origins;
-use super::parts::{Shared, cookie_kinds};
-use super::turn::Turn;
-use super::worker::dry_room;
-use crate::admin::{self, Clerk, Post};
+use super::origins::{self, Origins};
 use crate::config::Plan;
 use crate::origin::Upstreams;
-use crate::row::Names;
-use crate::serve::socket::Socket;
+use crate::row::RowNames;
 use crate::store::AnyStore;
-use crate::task::{self, CacheRows, OriginRows, RowOrigin, RowPlace, RowSecret};
-use crate::telemetry::metrics::Sheet;
+use crate::task::{self, CacheRows, OriginRows, RowLocation, RowOrigin, RowSecret};
+use crate::telemetry::metrics::ThreadMetrics;
 
 /// The names of all rows.
-pub(super) fn names(plan: &Plan) -> Names {
-    Names::new(plan.rows.iter().map(|rows| rows.name.as_str()))
+pub(super) fn names(plan: &Plan) -> RowNames {
+    RowNames::new(plan.rows.iter().map(|rows| rows.name.as_str()))
 }
 
-/// Opens the socket of the data commands. Visitors are served all the same without it.
-pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
-    let path = plan.admin.socket.as_deref()?;
-    match Socket::open_private(path) {
-        Ok(socket) => Some(socket),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "there is no socket for data commands");
-            None
-        }
-    }
-}
-
-/// Serves the data commands on this thread's runtime.
-pub(super) fn serve_socket(
-    socket: Option<Socket>,
-    post: &Rc<Post>,
-    stop: &CancellationToken,
-) -> Option<JoinHandle<()>> {
-    socket.map(|socket| {
-        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(post), stop.clone()))
-    })
-}
-
-/// Who carries out the data commands.
-pub(super) fn clerk(plan: &Plan, turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<Clerk> {
-    Rc::new(Clerk {
-        store: lane.background(),
-        sessions: Arc::clone(&shared.sessions),
-        names: names(plan),
-        memo: Arc::clone(&shared.rows),
-        every: plan.rows.iter().map(|rows| rows.every).collect(),
-        purger: Arc::clone(&turn.purger),
-        room: dry_room(turn, shared, lane),
-        kinds: cookie_kinds(plan),
-        metrics: Arc::clone(&shared.metrics),
-    })
-}
-
-/// Starts the refreshing on this thread's runtime; nothing where there are no `[[rows]]`.
+/// Starts the refresh task on this thread's runtime, if there are `[[rows]]`.
 pub(super) fn start(
     plan: &Plan,
-    shared: &Shared,
-    sheet: &Arc<Sheet>,
-    lane: &AnyStore,
+    origins: &Origins,
+    thread_metrics: &Arc<ThreadMetrics>,
+    store: &AnyStore,
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     if plan.rows.is_empty() {
         return None;
     }
-    let source = source(plan, &shared.origins.load().reach(sheet));
-    let rows = CacheRows::new(lane.background(), source, Arc::clone(sheet));
-    Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(sheet), stop.clone())))
+    let source = source(plan, &origins.reach(thread_metrics));
+    let rows = CacheRows::new(store.background(), source, Arc::clone(thread_metrics));
+    Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(thread_metrics), stop.clone())))
 }
 
 fn source(plan: &Plan, upstreams: &Upstreams) -> OriginRows {
     let places = plan.rows.iter().map(|rows| {
         let (before, behind) = rows.path.split_once("{row}").unwrap_or((&rows.path, ""));
-        RowPlace {
+        RowLocation {
             before: before.to_owned(),
             behind: behind.to_owned(),
             scheme: rows.scheme,
-            origin: row_origin(plan, upstreams, origins::place(plan, rows.origin.as_deref())),
+            origin: row_origin(
+                plan,
+                upstreams,
+                origins::origin_index(plan, rows.origin.as_deref()),
+            ),
         }
     });
     OriginRows { names: names(plan), places: places.collect() }

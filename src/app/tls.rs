@@ -1,4 +1,4 @@
-//! From a plan's `[listen.tls]` to the TLS of a listener, and the look at its files while it runs.
+//! Converts a plan's `[listen.tls]` into the TLS of a listener, and watches its files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,29 +8,32 @@ use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, ClientCerts, Listen, TlsVersion};
-use crate::proxy::connection::client::{Entry, Redirect};
-use crate::serve::tls::{Clients, Settings, Tls, TlsError};
+use crate::policy::listener::{ListenerRules, Redirect};
+use crate::serve::tls::{ClientTls, ClientTlsError, Clients, TlsSettings};
 use crate::telemetry::metrics::Metrics;
 
-/// How often the files are looked at. A change is taken over when they have lain still for one look.
+/// How often the files are checked. A change is adopted when they have been stable for one check.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The TLS of all listeners that have any; a reload changes it.
-pub(super) type All = Arc<ArcSwap<Vec<Arc<Tls>>>>;
+/// The TLS of all listeners that use it; a reload changes it.
+pub(super) type All = Arc<ArcSwap<Vec<Arc<ClientTls>>>>;
 
-/// The TLS of a listener, if it has any: the `old` where nothing but its files may have changed.
-pub(super) fn open(listen: &Listen, old: Option<&Arc<Tls>>) -> Result<Option<Arc<Tls>>, TlsError> {
+/// The TLS of a listener, if it has any. The `old` one is kept if at most its files may have changed.
+pub(super) fn open(
+    listen: &Listen,
+    old: Option<&Arc<ClientTls>>,
+) -> Result<Option<Arc<ClientTls>>, ClientTlsError> {
     if !listen.is_secured() {
         return Ok(None);
     }
     let tls = &listen.tls;
-    // The check of the plan has seen to it that there is a file where there must be one.
+    // The check of the plan has verified that a required file is set.
     let authorities = || tls.client_ca.clone().unwrap_or_default();
-    let settings = Settings {
+    let settings = TlsSettings {
         sources: tls.sources(),
         default: tls.default.clone(),
         clients: match tls.client_certs {
-            ClientCerts::Off => Clients::Unasked,
+            ClientCerts::Off => Clients::NotRequested,
             ClientCerts::Optional => Clients::Optional(authorities()),
             ClientCerts::Required => Clients::Required(authorities()),
         },
@@ -41,23 +44,23 @@ pub(super) fn open(listen: &Listen, old: Option<&Arc<Tls>>) -> Result<Option<Arc
         old.reload();
         return Ok(Some(Arc::clone(old)));
     }
-    Tls::open(settings).map(Some)
+    ClientTls::open(settings).map(Some)
 }
 
-/// What goes for all requests that come in at a listener.
-pub(super) fn entry(listen: &Listen) -> Arc<Entry> {
+/// The rules for all requests that arrive at a listener.
+pub(super) fn entry(listen: &Listen) -> Arc<ListenerRules> {
     let redirect =
         listen.redirect.map(|port| Redirect { port, except: listen.redirect_except.clone() });
-    Arc::new(Entry { redirect, hsts: hsts(&listen.tls) })
+    Arc::new(ListenerRules { redirect, hsts: hsts(&listen.tls) })
 }
 
-fn hsts(tls: &config::Tls) -> Option<HeaderValue> {
+fn hsts(tls: &config::TlsConfig) -> Option<HeaderValue> {
     let seconds = tls.hsts?.as_secs();
     let below = if tls.hsts_subdomains { "; includeSubDomains" } else { "" };
     HeaderValue::try_from(format!("max-age={seconds}{below}")).ok()
 }
 
-/// Adds the figures that are read at each scrape.
+/// Registers the metrics that are read at each scrape.
 pub(super) fn register(all: &All, metrics: &Metrics) {
     let own = Arc::clone(all);
     metrics.gauge(
@@ -76,7 +79,7 @@ pub(super) fn register(all: &All, metrics: &Metrics) {
     );
 }
 
-/// Looks at the files until told to stop, beside all else.
+/// Checks the files until `stop`, in parallel with everything else.
 pub(super) async fn watch(all: All, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -89,7 +92,7 @@ pub(super) async fn watch(all: All, stop: CancellationToken) {
         }
         let look = tokio::task::spawn_blocking(move || own.iter().for_each(|tls| tls.look()));
         if let Err(error) = look.await {
-            tracing::error!(%error, "the files of certificates could not be looked at");
+            tracing::error!(%error, "cannot check the certificate files");
         }
     }
 }

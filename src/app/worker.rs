@@ -1,4 +1,4 @@
-//! A worker: one thread with its own runtime, listeners, origin connections and store lane.
+//! A worker: one thread with its own runtime, listeners, origin connections and store handle.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,62 +11,63 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::parts::Shared;
-use super::turn::Turn;
-use super::{StartError, runtime};
+use super::live_config::LiveConfig;
+use super::runtime::runtime;
+use super::shared_state::SharedState;
+use super::start_error::StartError;
 use crate::cache::Pages;
 use crate::cache::fill::Filler;
 use crate::origin::Upstreams;
 use crate::proxy::WorkerContext;
-use crate::row::Reader;
-use crate::serve::{Door, Entrance, Inside, serve};
+use crate::row::RowReader;
+use crate::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
 use crate::store::{AnyStore, OpenStore};
-use crate::telemetry::access_log::Pen;
-use crate::telemetry::metrics::Sheet;
+use crate::telemetry::access_log::LogBuffer;
+use crate::telemetry::metrics::ThreadMetrics;
 
-/// How often the end of the workers is looked for.
+/// How often the end of the workers is checked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long visitors wait for the store when the proxy starts.
-const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+/// How long visitors wait for the store at start.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What one worker is made of.
-struct Kit {
-    shared: Arc<Shared>,
-    turn: Arc<Turn>,
+/// The parts of a worker.
+struct WorkerParts {
+    shared: Arc<SharedState>,
+    live: Arc<LiveConfig>,
     store: OpenStore,
-    entrances: Vec<Entrance>,
+    entrances: Vec<ThreadListener>,
     orders: mpsc::UnboundedReceiver<Order>,
-    pen: Option<Arc<Pen>>,
+    log_buffer: Option<Arc<LogBuffer>>,
     drain: CancellationToken,
 }
 
-/// A worker that runs.
+/// A running worker.
 #[derive(Debug)]
 pub(super) struct Worker {
     thread: JoinHandle<()>,
     orders: mpsc::UnboundedSender<Order>,
 }
 
-/// What a worker is told by a reload.
+/// What a reload sends to a worker.
 struct Order {
-    turn: Arc<Turn>,
-    /// Where it takes connections from now on, too.
-    entrances: Vec<Entrance>,
+    live: Arc<LiveConfig>,
+    /// The entrances that it serves in addition.
+    entrances: Vec<ThreadListener>,
     done: oneshot::Sender<()>,
 }
 
-/// Starts a worker at `entrances`.
+/// Starts a worker with `entrances`.
 pub(super) fn start(
-    turn: &Arc<Turn>,
-    shared: &Arc<Shared>,
+    live: &Arc<LiveConfig>,
+    shared: &Arc<SharedState>,
     store: &OpenStore,
-    entrances: Vec<Entrance>,
-    pen: Option<Arc<Pen>>,
+    entrances: Vec<ThreadListener>,
+    log_buffer: Option<Arc<LogBuffer>>,
     drain: CancellationToken,
 ) -> Result<Worker, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
-    let (shared, turn, store) = (Arc::clone(shared), Arc::clone(turn), store.clone());
+    let (shared, live, store) = (Arc::clone(shared), Arc::clone(live), store.clone());
     let (tell, orders) = mpsc::unbounded_channel();
     let thread = std::thread::Builder::new()
         .name("worker".to_owned())
@@ -75,18 +76,30 @@ pub(super) fn start(
                 Ok(runtime) => runtime,
                 Err(error) => return tracing::error!(%error, "a worker did not start"),
             };
-            runtime.block_on(work(Kit { shared, turn, store, entrances, orders, pen, drain }));
+            runtime.block_on(work(WorkerParts {
+                shared,
+                live,
+                store,
+                entrances,
+                orders,
+                log_buffer,
+                drain,
+            }));
         })
         .map_err(refused("a thread"))?;
     Ok(Worker { thread, orders: tell })
 }
 
-/// Tells all workers of the next turn, and returns when requests are answered by it.
-pub(super) async fn tell(workers: &[Worker], turn: &Arc<Turn>, entrances: Vec<Vec<Entrance>>) {
+/// Sends the next configuration to all workers, and returns when they use it.
+pub(super) async fn tell(
+    workers: &[Worker],
+    live: &Arc<LiveConfig>,
+    entrances: Vec<Vec<ThreadListener>>,
+) {
     let mut answers = Vec::new();
     for (worker, entrances) in workers.iter().zip(entrances) {
         let (done, answer) = oneshot::channel();
-        if worker.orders.send(Order { turn: Arc::clone(turn), entrances, done }).is_ok() {
+        if worker.orders.send(Order { live: Arc::clone(live), entrances, done }).is_ok() {
             answers.push(answer);
         }
     }
@@ -97,44 +110,48 @@ pub(super) async fn tell(workers: &[Worker], turn: &Arc<Turn>, entrances: Vec<Ve
     }
 }
 
-async fn work(kit: Kit) {
-    let Kit { shared, mut turn, store, entrances, mut orders, pen, drain } = kit;
-    let sheet = shared.metrics.sheet();
-    let first = room(&shared, &turn, store.lane(), (Arc::clone(&sheet), pen));
-    // The first visitors shall be recognised, too; but nobody waits for a store that is away.
+async fn work(kit: WorkerParts) {
+    let WorkerParts { shared, mut live, store, entrances, mut orders, log_buffer, drain } = kit;
+    let thread_metrics = shared.metrics.thread_metrics();
+    let first = worker_context(
+        &shared,
+        &live,
+        store.thread_handle(),
+        (Arc::clone(&thread_metrics), log_buffer),
+    );
+    // The first visitors should be recognised, too, but an unreachable store must not delay them.
     let ready = async {
         first.store.connected().await;
         first.pages.purged.known().await;
     };
-    if tokio::time::timeout(CONNECT_PATIENCE, ready).await.is_err() {
-        tracing::warn!("the store cannot be reached yet; serving without it");
+    if tokio::time::timeout(CONNECT_TIMEOUT, ready).await.is_err() {
+        tracing::warn!("the store is unreachable; serving without it for now");
     }
     let connections = TaskTracker::new();
-    let door = Rc::new(Door {
-        caps: Arc::clone(&shared.caps),
-        sheet,
+    let connection_context = Rc::new(ConnectionContext {
+        thread_metrics,
         drain: drain.clone(),
         connections: connections.clone(),
-        inside: Inside::new(Rc::clone(&first), turn.connection),
+        inside: ReloadableContext::new(served_by(Rc::clone(&first), &live)),
     });
     let detached = Rc::clone(&first.detached);
     drop(first);
     let mut accepting = JoinSet::new();
-    let accept = |entrances: Vec<Entrance>, accepting: &mut JoinSet<()>| {
+    let accept = |entrances: Vec<ThreadListener>, accepting: &mut JoinSet<()>| {
         for entrance in entrances {
-            accepting.spawn_local(serve(entrance, Rc::clone(&door)));
+            accepting.spawn_local(serve(entrance, Rc::clone(&connection_context)));
         }
     };
     accept(entrances, &mut accepting);
     loop {
         tokio::select! {
             Some(order) = orders.recv() => {
-                let next = next_room(&door.inside.room(), &turn, &order.turn);
-                door.inside.change(next, order.turn.connection);
-                turn = order.turn;
+                let next = next_worker_context(&connection_context.inside.worker(), &live, &order.live);
+                connection_context.inside.replace(served_by(next, &order.live));
+                live = order.live;
                 accept(order.entrances, &mut accepting);
                 if order.done.send(()).is_err() {
-                    tracing::debug!("nobody waits any more for a worker's reload");
+                    tracing::debug!("a reload was abandoned");
                 }
             }
             Some(ended) = accepting.join_next() => say_failure(&ended),
@@ -149,8 +166,8 @@ async fn work(kit: Kit) {
         connections.wait().await;
         detached.ended().await;
     };
-    if tokio::time::timeout(turn.drain_timeout, ended).await.is_err() {
-        tracing::warn!(open = connections.len(), "connections were cut at the drain timeout");
+    if tokio::time::timeout(live.plan.limits.drain_timeout, ended).await.is_err() {
+        tracing::warn!(open = connections.len(), "connections were closed at the drain timeout");
     }
 }
 
@@ -160,29 +177,35 @@ fn say_failure(ended: &Result<(), JoinError>) {
     }
 }
 
-/// All that a thread needs to answer requests.
-fn room(
-    shared: &Shared,
-    turn: &Turn,
-    lane: AnyStore,
-    (sheet, pen): (Arc<Sheet>, Option<Arc<Pen>>),
+/// The context that serves clients.
+fn served_by(worker_context: Rc<WorkerContext>, live: &LiveConfig) -> Current {
+    Current { worker: worker_context, settings: live.connection, caps: Arc::clone(&live.caps) }
+}
+
+/// Everything that a thread needs to answer requests.
+fn worker_context(
+    shared: &SharedState,
+    live: &LiveConfig,
+    handle: AnyStore,
+    (thread_metrics, log_buffer): (Arc<ThreadMetrics>, Option<Arc<LogBuffer>>),
 ) -> Rc<WorkerContext> {
-    let upstreams = turn.origins.reach(&sheet);
+    let upstreams = live.origins.reach(&thread_metrics);
     Rc::new(WorkerContext {
-        filler: filler(turn, &shared.pages, &upstreams, (lane.clone(), &sheet)),
-        settings: Arc::clone(&turn.settings),
+        filler: filler(live, &shared.pages, &upstreams, (handle.clone(), &thread_metrics)),
+        settings: Arc::clone(&live.settings),
         pages: Arc::clone(&shared.pages),
-        recompressor: Arc::clone(&turn.coder),
-        sessions: Arc::clone(&shared.sessions),
+        recompressor: Arc::clone(&live.recompressor),
+        sessions: Arc::clone(&live.sessions),
         verified: Arc::clone(&shared.verified),
         visits: Arc::clone(&shared.visits),
         visitor_visits: Arc::clone(&shared.visitor_visits),
         ranks: Arc::clone(&shared.ranks),
-        rows: Rc::new(Reader::new(Arc::clone(&shared.rows))),
-        store: lane,
+        rows: Rc::new(RowReader::new(Arc::clone(&shared.rows))),
+        store: handle,
         upstreams,
-        sheet,
-        pen,
+        key_memo: Rc::default(),
+        thread_metrics,
+        log_buffer,
         waiting_fragments: Rc::default(),
         detached: Rc::default(),
         tunnels: Arc::clone(&shared.tunnels),
@@ -190,39 +213,57 @@ fn room(
 }
 
 fn filler(
-    turn: &Turn,
+    live: &LiveConfig,
     pages: &Arc<Pages>,
     upstreams: &Upstreams,
-    (store, sheet): (AnyStore, &Arc<Sheet>),
+    (store, thread_metrics): (AnyStore, &Arc<ThreadMetrics>),
 ) -> Rc<Filler> {
     Rc::new(Filler {
         pages: Arc::clone(pages),
         upstreams: Rc::clone(upstreams),
         store,
-        policy: turn.policy,
-        sheet: Arc::clone(sheet),
-        coming_late: Cell::default(),
-        leak_said_at: Cell::default(),
+        policy: live.policy,
+        thread_metrics: Arc::clone(thread_metrics),
+        deferred_writes: Cell::default(),
+        leak_logged_at: Cell::default(),
     })
 }
 
-/// The room of the next turn. What a thread has beyond its turn stays: its counters, its way to the
-/// store, what goes on without clients, and its connections to origins that are still the same.
-fn next_room(room: &WorkerContext, old: &Turn, new: &Turn) -> Rc<WorkerContext> {
-    let upstreams = new.origins.reach_on(&old.origins, &room.upstreams, &room.sheet);
+/// The context for the next configuration. The thread keeps its counters, its store handle, its detached
+/// tasks, and its connections to unchanged origins.
+fn next_worker_context(
+    worker_context: &WorkerContext,
+    old: &LiveConfig,
+    new: &LiveConfig,
+) -> Rc<WorkerContext> {
+    let upstreams = new.origins.reach_on(
+        &old.origins,
+        &worker_context.upstreams,
+        &worker_context.thread_metrics,
+    );
     Rc::new(WorkerContext {
         settings: Arc::clone(&new.settings),
-        recompressor: Arc::clone(&new.coder),
-        filler: filler(new, &room.pages, &upstreams, (room.store.clone(), &room.sheet)),
+        recompressor: Arc::clone(&new.recompressor),
+        sessions: Arc::clone(&new.sessions),
+        filler: filler(
+            new,
+            &worker_context.pages,
+            &upstreams,
+            (worker_context.store.clone(), &worker_context.thread_metrics),
+        ),
         upstreams,
-        ..room.clone()
+        ..worker_context.clone()
     })
 }
 
-/// A room in which no request is answered, but told of. What is counted there nobody reads.
-pub(super) fn dry_room(turn: &Turn, shared: &Shared, lane: &AnyStore) -> Rc<WorkerContext> {
-    let sheet = Arc::<Sheet>::default();
-    room(shared, turn, lane.clone(), (sheet, None))
+/// A context for explanations, in which no request is answered. Its counters are not read.
+pub(super) fn dry_worker(
+    live: &LiveConfig,
+    shared: &SharedState,
+    handle: &AnyStore,
+) -> Rc<WorkerContext> {
+    let thread_metrics = Arc::<ThreadMetrics>::default();
+    worker_context(shared, live, handle.clone(), (thread_metrics, None))
 }
 
 /// Waits for the workers to end.

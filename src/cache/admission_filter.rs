@@ -22,7 +22,7 @@ const NOTED_MAX: usize = 1 << 19;
 
 /// The pages that were requested recently.
 #[derive(Debug)]
-pub(in crate::cache) struct Asked {
+pub(in crate::cache) struct AdmissionFilter {
     hasher: RandomState,
     tables: Mutex<Tables>,
 }
@@ -37,7 +37,7 @@ struct Tables {
     noted: usize,
 }
 
-impl Default for Asked {
+impl Default for AdmissionFilter {
     fn default() -> Self {
         let [now, before] = [vec![0; BITS / 64], vec![0; BITS / 64]];
         let tables = Mutex::new(Tables { now, before, since: 0, noted: 0 });
@@ -45,7 +45,7 @@ impl Default for Asked {
     }
 }
 
-impl Asked {
+impl AdmissionFilter {
     /// Notes that a page is requested, and returns whether it was known.
     pub(in crate::cache) fn note(&self, key: &PageKey, now: u64) -> bool {
         let hash = self.hasher.hash_one(key);
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_page_is_known_for_a_minute_and_forgotten_after_two() {
         for (second, known) in [(1_000, true), (1_060, true), (1_120, false), (5_000, false)] {
-            let asked = Asked::default();
+            let asked = AdmissionFilter::default();
             assert!(!asked.note(&key(1), 1_000));
             assert!(!asked.note(&key(2), 1_030));
             assert_eq!(asked.note(&key(1), second), known, "{second}");
@@ -105,15 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_for_again_and_again_stays_known() {
-        let asked = Asked::default();
+    fn a_repeatedly_requested_key_stays_known() {
+        let asked = AdmissionFilter::default();
         assert!(!asked.note(&key(1), 1_000));
         assert!((1..100).all(|n| asked.note(&key(1), 1_000 + 50 * n)));
     }
 
     #[test]
     fn in_a_flood_few_strangers_pass_for_known() {
-        let asked = Asked::default();
+        let asked = AdmissionFilter::default();
         let pages = 3 * NOTED_MAX as u32;
         let known = (0..pages).filter(|n| asked.note(&key(*n), 1_000)).count();
         assert!(known < pages as usize / 50, "{known} of {pages}");

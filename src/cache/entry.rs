@@ -2,7 +2,7 @@
 //!
 //! Where and whether it is stored is decided elsewhere. The layout: magic, a version byte, a kind, then
 //! numbers as LEB128 and texts with a length prefix, the body last. A value without the magic was written by
-//! an app in the book's layout, and is the plain body of a page.
+//! an app in the chapter's layout (Redis in Action, chapter 2), and is the plain body of a page.
 
 use ::http::header::{ETAG, LAST_MODIFIED};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,9 +10,10 @@ use bytes::{Bytes, BytesMut};
 
 use std::sync::Arc;
 
-use super::purge::{Marks, SLOTS_MAX};
+use super::purge::{PurgeSnapshot, SLOTS_MAX};
 use crate::http::conditional::validators;
 use crate::http::etag;
+use crate::http::recodable::Recodable;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
 use crate::store::{Generation, PAGE_MAGIC, PAGE_VERSION};
@@ -38,12 +39,12 @@ const KIND_VARIANTS: u8 = 2;
 
 /// A value stored under a page key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoredValue {
     /// A response.
     Page(Entry),
     /// An index of variants: the response depends on request fields, and each variant has its own key.
     Variants(VariantIndex),
-    /// A body that an app stored in the book's layout: a 200 of `text/html`.
+    /// A body that an app stored in the chapter's layout: a 200 of `text/html`.
     Plain(Bytes),
 }
 
@@ -56,6 +57,8 @@ pub struct Entry {
     pub reason: Option<Bytes>,
     /// The field lines, without hop-by-hop fields.
     pub headers: HeaderMap,
+    /// What they say about recoding.
+    pub recodable: Recodable,
     /// The whole body.
     pub body: Bytes,
     /// When the response arrived, in seconds since 1970.
@@ -67,21 +70,21 @@ pub struct Entry {
     /// The source of the lifetime.
     pub source: LifetimeSource,
     /// How long it may be served stale.
-    pub stale: Stale,
+    pub stale: StaleLifetimes,
     /// Whether visitors with a login may get it too: it is static content that an anonymous request fetched.
     pub static_proof: bool,
     /// Whether its `ETag` was made by this proxy. The origin does not know such a tag.
-    pub own_tag: bool,
+    pub has_own_etag: bool,
     /// The request fields that select it, at most [`FIELDS_MAX`].
     pub vary: Vec<HeaderName>,
     /// Which purges apply to it.
-    pub marks: Arc<Marks>,
+    pub purge_snapshot: Arc<PurgeSnapshot>,
 }
 
 /// How long a page may be served after its freshness lifetime (RFC 5861), in seconds. Zero where this is
 /// forbidden (RFC 9111 §4.2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stale {
+pub struct StaleLifetimes {
     /// While it is revalidated or fetched.
     pub while_revalidate: u64,
     /// While the origin fails.
@@ -153,7 +156,7 @@ impl Entry {
     /// Whether it has a validator for revalidation with the origin (RFC 9111 §4.3.1).
     #[must_use]
     pub fn has_validator(&self) -> bool {
-        self.status == 200 && !self.own_tag && !validators(&self.headers).is_empty()
+        self.status == 200 && !self.has_own_etag && !validators(&self.headers).is_empty()
     }
 
     /// Gives a page without a validator a generated `ETag`, so that browsers can revalidate their copies. The
@@ -162,7 +165,7 @@ impl Entry {
         let has_any = [ETAG, LAST_MODIFIED].iter().any(|name| self.headers.contains_key(name));
         if self.status == 200 && !has_any {
             self.headers.insert(ETAG, etag::of_body(&self.body));
-            self.own_tag = true;
+            self.has_own_etag = true;
         }
     }
 
@@ -183,7 +186,7 @@ impl Entry {
         let lines: usize =
             self.headers.iter().map(|(name, value)| LINE + name.as_str().len() + value.len()).sum();
         size_of::<Self>()
-            + 4 * self.marks.slots.len()
+            + 4 * self.purge_snapshot.slots.len()
             + lines
             + self.body.len()
             + self.reason.as_ref().map_or(0, Bytes::len)
@@ -213,7 +216,7 @@ pub fn compact(headers: &HeaderMap) -> HeaderMap {
 #[error("the stored page is malformed")]
 pub struct Malformed;
 
-impl Stored {
+impl StoredValue {
     /// Encodes the page in a buffer of nearly its size.
     #[must_use]
     pub fn encode(&self) -> Bytes {
@@ -234,7 +237,7 @@ impl Stored {
         if magic != &MAGIC[..magic.len()] {
             return Ok(Self::Plain(bytes));
         }
-        let mut reader = Reader(bytes);
+        let mut reader = EntryReader(bytes);
         reader.take(MAGIC.len())?;
         if reader.byte()? != VERSION {
             return Err(Malformed);
@@ -278,12 +281,12 @@ fn encode_page(entry: &Entry) -> Bytes {
     const LENGTHS: usize = 5;
     let lines: usize =
         entry.headers.iter().map(|(name, value)| LENGTHS + name.as_str().len() + value.len()).sum();
-    let slots = 3 * entry.marks.slots.len();
-    let mut writer = Writer::new(KIND_PAGE, FIXED + slots + lines + entry.body.len());
+    let slots = 3 * entry.purge_snapshot.slots.len();
+    let mut writer = EntryWriter::new(KIND_PAGE, FIXED + slots + lines + entry.body.len());
     writer.number(u64::from(entry.status));
     writer.byte(entry.source.code());
     writer.byte(u8::from(entry.static_proof));
-    writer.byte(u8::from(entry.own_tag));
+    writer.byte(u8::from(entry.has_own_etag));
     writer.number(entry.stored_at);
     writer.number(entry.initial_age);
     writer.number(entry.lifetime);
@@ -292,7 +295,7 @@ fn encode_page(entry: &Entry) -> Bytes {
     writer.byte(u8::from(entry.reason.is_some()));
     writer.text(entry.reason.as_deref().unwrap_or_default());
     writer.names(&entry.vary);
-    writer.marks(&entry.marks);
+    writer.snapshot(&entry.purge_snapshot);
     writer.number(entry.headers.len() as u64);
     for (name, value) in &entry.headers {
         writer.text(name.as_str().as_bytes());
@@ -302,17 +305,17 @@ fn encode_page(entry: &Entry) -> Bytes {
     writer.0.freeze()
 }
 
-fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
+fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
     let status = u16::try_from(reader.number()?).map_err(|_| Malformed)?;
     let source = LifetimeSource::from_code(reader.byte()?)?;
     let static_proof = reader.flag()?;
-    let own_tag = reader.flag()?;
+    let has_own_etag = reader.flag()?;
     let (stored_at, initial_age, lifetime) = (reader.number()?, reader.number()?, reader.number()?);
-    let stale = Stale { while_revalidate: reader.number()?, if_error: reader.number()? };
+    let stale = StaleLifetimes { while_revalidate: reader.number()?, if_error: reader.number()? };
     let has_reason = reader.flag()?;
     let reason = Some(reader.text()?).filter(|_| has_reason);
     let vary = reader.names()?;
-    let marks = reader.marks()?;
+    let snapshot = reader.snapshot()?;
     let headers = decode_headers(reader)?;
     let body = reader.text()?;
     // RFC 9110 §15: three digits; only final responses are stored.
@@ -322,6 +325,7 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
     Ok(Entry {
         status,
         reason,
+        recodable: Recodable::of(&headers),
         headers,
         body,
         stored_at,
@@ -330,13 +334,13 @@ fn decode_page(reader: &mut Reader) -> Result<Entry, Malformed> {
         source,
         stale,
         static_proof,
-        own_tag,
+        has_own_etag,
         vary,
-        marks: Arc::new(marks),
+        purge_snapshot: Arc::new(snapshot),
     })
 }
 
-fn decode_headers(reader: &mut Reader) -> Result<HeaderMap, Malformed> {
+fn decode_headers(reader: &mut EntryReader) -> Result<HeaderMap, Malformed> {
     let lines = reader.number()?;
     if lines > LINES_MAX {
         return Err(Malformed);
@@ -352,7 +356,7 @@ fn decode_headers(reader: &mut Reader) -> Result<HeaderMap, Malformed> {
 
 fn encode_variants(index: &VariantIndex) -> Bytes {
     let keys = &index.keys[..index.keys.len().min(VARIANTS_MAX)];
-    let mut writer = Writer::new(KIND_VARIANTS, 64 + 32 * keys.len());
+    let mut writer = EntryWriter::new(KIND_VARIANTS, 64 + 32 * keys.len());
     writer.names(&index.fields);
     writer.number(keys.len() as u64);
     for key in keys {
@@ -361,7 +365,7 @@ fn encode_variants(index: &VariantIndex) -> Bytes {
     writer.0.freeze()
 }
 
-fn decode_variants(reader: &mut Reader) -> Result<VariantIndex, Malformed> {
+fn decode_variants(reader: &mut EntryReader) -> Result<VariantIndex, Malformed> {
     let fields = reader.names()?;
     let count = reader.count(VARIANTS_MAX)?;
     let keys = (0..count)
@@ -371,9 +375,9 @@ fn decode_variants(reader: &mut Reader) -> Result<VariantIndex, Malformed> {
 }
 
 /// Writes the parts of a stored value after its magic.
-struct Writer(BytesMut);
+struct EntryWriter(BytesMut);
 
-impl Writer {
+impl EntryWriter {
     fn new(kind: u8, capacity: usize) -> Self {
         let mut buffer = BytesMut::with_capacity(capacity);
         buffer.extend_from_slice(&MAGIC);
@@ -402,11 +406,11 @@ impl Writer {
         self.0.extend_from_slice(text);
     }
 
-    fn marks(&mut self, marks: &Marks) {
-        self.number(marks.since.era);
-        self.number(marks.since.number);
-        self.number(marks.slots.len() as u64);
-        for slot in &marks.slots {
+    fn snapshot(&mut self, snapshot: &PurgeSnapshot) {
+        self.number(snapshot.since.era);
+        self.number(snapshot.since.number);
+        self.number(snapshot.slots.len() as u64);
+        for slot in &snapshot.slots {
             self.number(u64::from(*slot));
         }
     }
@@ -421,9 +425,9 @@ impl Writer {
 }
 
 /// Reads the parts of a stored value, and validates each.
-struct Reader(Bytes);
+struct EntryReader(Bytes);
 
-impl Reader {
+impl EntryReader {
     fn take(&mut self, length: usize) -> Result<Bytes, Malformed> {
         if length > self.0.len() {
             return Err(Malformed);
@@ -470,11 +474,11 @@ impl Reader {
         self.take(length)
     }
 
-    fn marks(&mut self) -> Result<Marks, Malformed> {
+    fn snapshot(&mut self) -> Result<PurgeSnapshot, Malformed> {
         let since = Generation { era: self.number()?, number: self.number()? };
         let count = self.count(SLOTS_MAX)?;
         let slots = (0..count).map(|_| u32::try_from(self.number()?).map_err(|_| Malformed));
-        Marks::stored(since, slots.collect::<Result<_, _>>()?).ok_or(Malformed)
+        PurgeSnapshot::stored(since, slots.collect::<Result<_, _>>()?).ok_or(Malformed)
     }
 
     fn names(&mut self) -> Result<Vec<HeaderName>, Malformed> {
@@ -498,18 +502,19 @@ pub(in crate::cache) mod tests {
         Entry {
             status: 200,
             reason: Some(Bytes::from_static(b"Fine")),
+            recodable: Recodable::of(&headers),
             headers,
             body: Bytes::from_static(b"<p>hello"),
             stored_at: 1_000,
             initial_age: 10,
             lifetime: 300,
             source: LifetimeSource::Default,
-            stale: Stale::default(),
+            stale: StaleLifetimes::default(),
             static_proof: true,
-            own_tag: false,
+            has_own_etag: false,
             vary: vec![CONTENT_TYPE],
-            marks: Arc::new(
-                Marks::stored(Generation { era: 7, number: 300 }, vec![1, 70_000]).unwrap(),
+            purge_snapshot: Arc::new(
+                PurgeSnapshot::stored(Generation { era: 7, number: 300 }, vec![1, 70_000]).unwrap(),
             ),
         }
     }
@@ -535,8 +540,8 @@ pub(in crate::cache) mod tests {
 
     #[test]
     fn a_page_comes_back_as_it_was_and_shares_its_buffer() {
-        let bytes = Stored::Page(entry()).encode();
-        let Ok(Stored::Page(back)) = Stored::decode(bytes.clone()) else {
+        let bytes = StoredValue::Page(entry()).encode();
+        let Ok(StoredValue::Page(back)) = StoredValue::decode(bytes.clone()) else {
             panic!("not a page");
         };
         assert_eq!(back, entry());
@@ -548,31 +553,31 @@ pub(in crate::cache) mod tests {
     fn an_app_s_own_value_is_a_plain_body() {
         for text in ["<html>", "x", "\u{0}", "\u{0}x", "{}"] {
             let bytes = Bytes::from(text.to_owned());
-            let stored = Stored::decode(bytes.clone());
+            let stored = StoredValue::decode(bytes.clone());
             // A lone NUL could be the start of a truncated value in this layout.
             match text {
                 "\u{0}" => assert_eq!(stored, Err(Malformed)),
-                _ => assert_eq!(stored, Ok(Stored::Plain(bytes.clone()))),
+                _ => assert_eq!(stored, Ok(StoredValue::Plain(bytes.clone()))),
             }
-            assert_eq!(Stored::Plain(bytes.clone()).encode(), bytes);
+            assert_eq!(StoredValue::Plain(bytes.clone()).encode(), bytes);
         }
-        assert_eq!(Stored::decode(Bytes::new()), Err(Malformed));
+        assert_eq!(StoredValue::decode(Bytes::new()), Err(Malformed));
     }
 
     #[test]
     fn another_version_or_kind_is_refused() {
         for (at, byte) in [(4, 0), (4, VERSION + 1), (5, 0), (5, 3)] {
-            let mut bytes = Stored::Page(entry()).encode().to_vec();
+            let mut bytes = StoredValue::Page(entry()).encode().to_vec();
             bytes[at] = byte;
-            assert_eq!(Stored::decode(bytes.into()), Err(Malformed), "{at} {byte}");
+            assert_eq!(StoredValue::decode(bytes.into()), Err(Malformed), "{at} {byte}");
         }
     }
 
     #[test]
     fn more_behind_the_body_is_malformed() {
-        let mut bytes = Stored::Page(entry()).encode().to_vec();
+        let mut bytes = StoredValue::Page(entry()).encode().to_vec();
         bytes.push(0);
-        assert_eq!(Stored::decode(bytes.into()), Err(Malformed));
+        assert_eq!(StoredValue::decode(bytes.into()), Err(Malformed));
     }
 
     #[test]
@@ -580,8 +585,8 @@ pub(in crate::cache) mod tests {
         let most =
             VariantIndex { fields: vec![CONTENT_TYPE], keys: vec![PageKey([7; 32]); VARIANTS_MAX] };
         assert_eq!(
-            Stored::decode(Stored::Variants(most.clone()).encode()),
-            Ok(Stored::Variants(most))
+            StoredValue::decode(StoredValue::Variants(most.clone()).encode()),
+            Ok(StoredValue::Variants(most))
         );
         let promise = |tail: &[u8]| [&MAGIC[..], &[VERSION, KIND_VARIANTS], tail].concat();
         for tail in [
@@ -591,9 +596,9 @@ pub(in crate::cache) mod tests {
             &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
             &[0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00],
         ] {
-            assert_eq!(Stored::decode(promise(tail).into()), Err(Malformed), "{tail:?}");
+            assert_eq!(StoredValue::decode(promise(tail).into()), Err(Malformed), "{tail:?}");
         }
-        assert!(Stored::decode(promise(&[0, 0]).into()).is_ok());
+        assert!(StoredValue::decode(promise(&[0, 0]).into()).is_ok());
     }
 
     #[test]
@@ -635,42 +640,43 @@ pub(in crate::cache) mod tests {
                 headers.append(name(line), value.parse().unwrap());
             }
             Entry {
-                status, stored_at, initial_age, lifetime, static_proof, headers, own_tag: false,
+                recodable: Recodable::of(&headers),
+                status, stored_at, initial_age, lifetime, static_proof, headers, has_own_etag: false,
                 reason: reason.map(Bytes::from),
                 body: body.into(),
                 source: LifetimeSource::from_code(source).unwrap(),
-                stale: Stale::default(),
+                stale: StaleLifetimes::default(),
                 vary: vary.iter().map(name).collect(),
-                marks: Arc::new(Marks::stored(Generation { era, number }, slots).unwrap()),
+                purge_snapshot: Arc::new(PurgeSnapshot::stored(Generation { era, number }, slots).unwrap()),
             }
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_stored_comes_back(entry in any_entry()) {
-            let stored = Stored::Page(entry);
-            prop_assert_eq!(Stored::decode(stored.encode()), Ok(stored));
+        fn a_stored_entry_decodes_to_the_same_entry(entry in any_entry()) {
+            let stored = StoredValue::Page(entry);
+            prop_assert_eq!(StoredValue::decode(stored.encode()), Ok(stored));
         }
 
         #[test]
-        fn what_is_cut_off_is_malformed(entry in any_entry(), at: prop::sample::Index) {
-            let bytes = Stored::Page(entry).encode();
-            prop_assert_eq!(Stored::decode(bytes.slice(..at.index(bytes.len()))), Err(Malformed));
+        fn a_truncated_entry_is_malformed(entry in any_entry(), at: prop::sample::Index) {
+            let bytes = StoredValue::Page(entry).encode();
+            prop_assert_eq!(StoredValue::decode(bytes.slice(..at.index(bytes.len()))), Err(Malformed));
         }
 
         #[test]
         fn a_damaged_byte_never_breaks_it(entry in any_entry(), at: prop::sample::Index, byte: u8) {
-            let mut bytes = Stored::Page(entry).encode().to_vec();
+            let mut bytes = StoredValue::Page(entry).encode().to_vec();
             let at = at.index(bytes.len());
             bytes[at] = byte;
-            let _ = Stored::decode(bytes.into());
+            let _ = StoredValue::decode(bytes.into());
         }
 
         #[test]
         fn arbitrary_bytes_never_break_it(tail in proptest::collection::vec(any::<u8>(), 0..64), kind in 0_u8..4) {
             let ours = [&MAGIC[..], &[VERSION, kind], &tail].concat();
-            let _ = (Stored::decode(ours.into()), Stored::decode(tail.into()));
+            let _ = (StoredValue::decode(ours.into()), StoredValue::decode(tail.into()));
         }
 
         #[test]
@@ -678,11 +684,11 @@ pub(in crate::cache) mod tests {
             fields in proptest::collection::vec("[a-z-]{1,8}", 0..=FIELDS_MAX),
             keys in proptest::collection::vec(any::<[u8; 32]>(), 0..6),
         ) {
-            let stored = Stored::Variants(VariantIndex {
+            let stored = StoredValue::Variants(VariantIndex {
                 fields: fields.iter().map(|name| name.parse().unwrap()).collect(),
                 keys: keys.into_iter().map(PageKey).collect(),
             });
-            prop_assert_eq!(Stored::decode(stored.encode()), Ok(stored));
+            prop_assert_eq!(StoredValue::decode(stored.encode()), Ok(stored));
         }
     }
 }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use slab::Slab;
 
 use super::entry::Entry;
-use super::purge::scope::Digest;
-use super::purge::{Marks, Purged};
+use super::purge::scope::ScopeDigest;
+use super::purge::{PurgeSnapshot, PurgeTable};
 use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
@@ -26,15 +26,15 @@ const WINDOW: u64 = 256 * 1024;
 /// The number of locks over the table of flights.
 const SHARDS: usize = 32;
 
-/// What the participants of a flight are told.
+/// The verdict that the participants of a flight get.
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum FlightVerdict {
     /// No verdict yet.
     Pending,
     /// The response may not be shared, for this reason: each participant asks the origin on its own.
     Refused(Reason),
     /// There is no response.
-    Failed(Failure),
+    Failed(FlightFailure),
     /// The response may be shared: its head, and the length of its body where it is known. The body is read
     /// from the flight.
     Shared(Arc<Entry>, Option<u64>),
@@ -44,7 +44,7 @@ pub enum Verdict {
 
 /// Why there is no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum FlightFailure {
     /// The origin was unreachable, or sent no valid response.
     Unusable,
     /// The origin was too slow.
@@ -54,7 +54,7 @@ pub enum Failure {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum FlightEnd {
     Whole,
     Cut,
 }
@@ -67,8 +67,8 @@ struct Participant {
 }
 
 #[derive(Debug)]
-struct State {
-    verdict: Verdict,
+struct FlightState {
+    verdict: FlightVerdict,
     parts: VecDeque<Bytes>,
     /// The number of parts that are dropped, because all readers have them.
     gone: usize,
@@ -77,7 +77,7 @@ struct State {
     /// Whether parts are kept for participants that join later.
     keeping: bool,
     /// How the body ended, if it has.
-    end: Option<End>,
+    end: Option<FlightEnd>,
     participants: Slab<Participant>,
     /// The fetcher, if it waits for the readers.
     fetcher: Option<Waker>,
@@ -93,16 +93,16 @@ pub struct Flight {
     key: PageKey,
     /// The fields that the fetch sent, with which `Vary` is compared.
     pub sent: HeaderMap,
-    /// The marks of the future page, as far as they are known without the response: they tell which purges
-    /// apply.
-    pub marks: Marks,
-    state: Mutex<State>,
+    /// The snapshot of the future page, as far as it is known without the response: it determines which
+    /// purges apply.
+    pub purge_snapshot: PurgeSnapshot,
+    state: Mutex<FlightState>,
     flights: Weak<Flights>,
 }
 
 /// One shard of the table of flights.
 #[derive(Debug, Default)]
-struct Shard {
+struct FlightShard {
     /// Flights that requests can join.
     joined: HashMap<PageKey, Arc<Flight>, RandomState>,
     /// Flights that accept no more participants, and may still write to the store. A change to the page must
@@ -114,7 +114,7 @@ struct Shard {
 #[derive(Debug)]
 pub struct Flights {
     /// Sharded by the key without variants, so that a change to a page finds all its flights in one shard.
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<FlightShard>; SHARDS],
     in_flight: AtomicU64,
     in_flight_max: u64,
     waiting: AtomicUsize,
@@ -123,11 +123,11 @@ pub struct Flights {
 
 /// The result of joining.
 #[derive(Debug)]
-pub enum Join {
+pub enum JoinResult {
     /// The page has no flight yet: the caller fetches it.
     Lead(Arc<Flight>),
-    /// The page has a flight, and the caller has a seat in it.
-    Wait(Seat),
+    /// The page has a flight, and the caller has a reader in it.
+    Wait(FlightReader),
     /// Too many requests wait already, or the flight accepts no more.
     Full,
 }
@@ -150,7 +150,7 @@ impl Flights {
         })
     }
 
-    fn shard(&self, primary: &PageKey) -> MutexGuard<'_, Shard> {
+    fn shard(&self, primary: &PageKey) -> MutexGuard<'_, FlightShard> {
         // A key is a hash already.
         lock(&self.shards[usize::from(primary.0[0]) % SHARDS])
     }
@@ -164,26 +164,26 @@ impl Flights {
         primary: PageKey,
         key: PageKey,
         sent: &HeaderMap,
-        purged: &Purged,
-        scopes: impl FnOnce() -> Vec<Digest>,
+        purged: &PurgeTable,
+        scopes: impl FnOnce() -> Vec<ScopeDigest>,
         now: u64,
-    ) -> Join {
+    ) -> JoinResult {
         let mut shard = self.shard(&primary);
         if let Some(flight) = shard.joined.get(&key)
             && flight.is_current(purged, now)
         {
-            return match self.seat(flight, purged) {
-                Some(seat) => Join::Wait(seat),
-                None => Join::Full,
+            return match self.reader(flight, purged) {
+                Some(reader) => JoinResult::Wait(reader),
+                None => JoinResult::Full,
             };
         }
         let flight = Arc::new(Flight {
             primary,
             key,
             sent: sent.clone(),
-            marks: purged.now(&scopes()),
-            state: Mutex::new(State {
-                verdict: Verdict::Pending,
+            purge_snapshot: purged.now(&scopes()),
+            state: Mutex::new(FlightState {
+                verdict: FlightVerdict::Pending,
                 parts: VecDeque::new(),
                 gone: 0,
                 reserved: 0,
@@ -198,10 +198,10 @@ impl Flights {
         if let Some(outdated) = shard.joined.insert(key, Arc::clone(&flight)) {
             shard.leaving.push(outdated);
         }
-        Join::Lead(flight)
+        JoinResult::Lead(flight)
     }
 
-    fn seat(self: &Arc<Self>, flight: &Arc<Flight>, purged: &Purged) -> Option<Seat> {
+    fn reader(self: &Arc<Self>, flight: &Arc<Flight>, purged: &PurgeTable) -> Option<FlightReader> {
         let mut state = lock(&flight.state);
         // A request can still find the flight between this state and its removal from the table. By then the
         // first parts are dropped, or the page is where requests look before they join.
@@ -214,7 +214,12 @@ impl Flights {
         }
         let place = state.participants.insert(Participant::default());
         let joined = purged.now(&[]);
-        Some(Seat { flight: Arc::clone(flight), place, waits_in: Some(Arc::clone(self)), joined })
+        Some(FlightReader {
+            flight: Arc::clone(flight),
+            place,
+            waits_in: Some(Arc::clone(self)),
+            joined,
+        })
     }
 
     /// An unsafe request has changed the page under `primary`: earlier fetches of it and of its variants are
@@ -256,7 +261,7 @@ impl Flights {
 
 /// What happened to a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushResult {
     /// The part is kept.
     Kept,
     /// The part is the first without room: the page can no longer be stored. Present readers get the part.
@@ -266,44 +271,48 @@ pub enum Pushed {
 }
 
 impl Flight {
-    /// A seat for the request that began the flight. It does not count as waiting.
+    /// A reader for the request that began the flight. It does not count as waiting.
     #[must_use]
-    pub fn lead_seat(self: &Arc<Self>) -> Seat {
+    pub fn leader_reader(self: &Arc<Self>) -> FlightReader {
         let place = lock(&self.state).participants.insert(Participant::default());
-        let joined = self.marks.clone();
-        Seat { flight: Arc::clone(self), place, waits_in: None, joined }
+        let joined = self.purge_snapshot.clone();
+        FlightReader { flight: Arc::clone(self), place, waits_in: None, joined }
     }
 
     /// Whether a new request may get the page: no purge has hit it since the flight began (tags are checked
     /// once they are known), and it is still fresh.
-    fn is_current(&self, purged: &Purged, now: u64) -> bool {
-        purged.is_current(&self.marks)
+    fn is_current(&self, purged: &PurgeTable, now: u64) -> bool {
+        purged.is_current(&self.purge_snapshot)
             && match &lock(&self.state).verdict {
-                Verdict::Shared(entry, _) => purged.is_current(&entry.marks) && entry.is_fresh(now),
-                Verdict::Pending | Verdict::Refused(_) | Verdict::Failed(_) => true,
+                FlightVerdict::Shared(entry, _) => {
+                    purged.is_current(&entry.purge_snapshot) && entry.is_fresh(now)
+                }
+                FlightVerdict::Pending | FlightVerdict::Refused(_) | FlightVerdict::Failed(_) => {
+                    true
+                }
                 // The page is where requests look first.
-                Verdict::Landed(_) => false,
+                FlightVerdict::Landed(_) => false,
             }
     }
 
     /// Gives the participants their verdict; a refusal or failure also ends the flight.
-    pub fn decide(&self, verdict: Verdict) {
-        if !matches!(verdict, Verdict::Shared(..)) {
+    pub fn decide(&self, verdict: FlightVerdict) {
+        if !matches!(verdict, FlightVerdict::Shared(..)) {
             self.close();
         }
         self.change(|state| state.verdict = verdict);
     }
 
-    /// Sends all but the first participant to the origin on their own, while the fetch goes on and the page
+    /// Sends all but the first participant to the origin on their own, while the fetch continues and the page
     /// is kept. A change to the page still finds the flight.
     pub fn turn_away(&self, reason: Reason) {
-        self.change(|state| state.verdict = Verdict::Refused(reason));
+        self.change(|state| state.verdict = FlightVerdict::Refused(reason));
     }
 
     /// Gives the verdict to participants that still wait for one; the others keep theirs.
-    pub fn decide_landed(&self, verdict: Verdict) {
+    pub fn decide_pending(&self, verdict: FlightVerdict) {
         self.change(|state| {
-            if matches!(state.verdict, Verdict::Pending) {
+            if matches!(state.verdict, FlightVerdict::Pending) {
                 state.verdict = verdict;
             }
         });
@@ -312,29 +321,29 @@ impl Flight {
     /// The page is ready: all participants that have joined get it.
     pub fn answer(&self, entry: &Arc<Entry>) {
         self.push(entry.body.clone(), u64::MAX);
-        self.decide(Verdict::Shared(Arc::clone(entry), Some(entry.body.len() as u64)));
+        self.decide(FlightVerdict::Shared(Arc::clone(entry), Some(entry.body.len() as u64)));
         self.end_whole();
     }
 
     /// Adds a part of the body. `limit` is the largest body that may be stored, in bytes.
-    pub fn push(&self, part: Bytes, limit: u64) -> Pushed {
+    pub fn push(&self, part: Bytes, limit: u64) -> PushResult {
         let size = part.len() as u64;
         let pushed = self.change(|state| {
             let room = || self.flights.upgrade().is_some_and(|flights| flights.reserve(size));
             let pushed = if !state.keeping {
-                Pushed::PassedOn
+                PushResult::PassedOn
             } else if state.reserved + size > limit || !room() {
                 state.keeping = false;
                 self.give_back(state.drop_read_parts());
-                Pushed::NoRoom
+                PushResult::NoRoom
             } else {
                 state.reserved += size;
-                Pushed::Kept
+                PushResult::Kept
             };
             state.parts.push_back(part);
             pushed
         });
-        if pushed == Pushed::NoRoom {
+        if pushed == PushResult::NoRoom {
             self.close();
         }
         pushed
@@ -387,7 +396,7 @@ impl Flight {
     pub fn end_whole(&self) {
         // Close first, so that a request never joins a flight that has ended.
         self.close();
-        self.change(|state| state.end = Some(End::Whole));
+        self.change(|state| state.end = Some(FlightEnd::Whole));
     }
 
     /// Accepts no more participants. A change to the page still finds the flight.
@@ -418,16 +427,16 @@ impl Flight {
         self.close();
         self.change(|state| {
             if state.end.is_none() {
-                state.end = Some(End::Cut);
-                if matches!(state.verdict, Verdict::Pending) {
-                    state.verdict = Verdict::Refused(Reason::Origin);
+                state.end = Some(FlightEnd::Cut);
+                if matches!(state.verdict, FlightVerdict::Pending) {
+                    state.verdict = FlightVerdict::Refused(Reason::Origin);
                 }
             }
         });
     }
 
     /// Changes the state and wakes all participants.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut FlightState) -> T) -> T {
         let mut state = lock(&self.state);
         let result = change(&mut state);
         let wakers: Vec<Waker> =
@@ -451,7 +460,7 @@ impl Drop for Flight {
     }
 }
 
-impl State {
+impl FlightState {
     /// Drops the parts that every reader has, once parts are no longer kept for later participants. Returns
     /// how many of their bytes counted as in flight.
     fn drop_read_parts(&mut self) -> u64 {
@@ -474,37 +483,37 @@ impl State {
 
 /// A participant's place in a flight.
 #[derive(Debug)]
-pub struct Seat {
+pub struct FlightReader {
     flight: Arc<Flight>,
     place: usize,
     waits_in: Option<Arc<Flights>>,
-    /// When the seat was taken, in the order of purges.
-    joined: Marks,
+    /// The position in the order of purges at which the reader was created.
+    joined: PurgeSnapshot,
 }
 
 /// The origin broke off the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the origin broke off")]
-pub struct CutOff;
+pub struct BodyCutOff;
 
-impl Seat {
+impl FlightReader {
     /// The fields that the fetch sent.
     #[must_use]
     pub fn sent(&self) -> &HeaderMap {
         &self.flight.sent
     }
 
-    /// Whether a purge may have occurred between the start of the fetch and the taking of this seat.
+    /// Whether a purge may have occurred between the start of the fetch and the creation of this reader.
     #[must_use]
     pub fn is_later(&self) -> bool {
-        !self.joined.is_as_old_as(&self.flight.marks)
+        !self.joined.is_as_old_as(&self.flight.purge_snapshot)
     }
 
     /// Waits for the verdict. Cancel-safe.
-    pub async fn verdict(&mut self) -> Verdict {
+    pub async fn verdict(&mut self) -> FlightVerdict {
         std::future::poll_fn(|cx| {
             let mut state = lock(&self.flight.state);
-            if let Verdict::Pending = state.verdict {
+            if let FlightVerdict::Pending = state.verdict {
                 self.wait(&mut state, cx)
             } else {
                 Poll::Ready(state.verdict.clone())
@@ -517,7 +526,7 @@ impl Seat {
     pub fn poll_part(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, CutOff>>> {
+    ) -> Poll<Option<Result<Bytes, BodyCutOff>>> {
         let mut state = lock(&self.flight.state);
         let read = state.participants[self.place].read;
         if let Some(part) = state.parts.get(read - state.gone).cloned() {
@@ -530,24 +539,24 @@ impl Seat {
             return Poll::Ready(Some(Ok(part)));
         }
         match state.end {
-            Some(End::Whole) => Poll::Ready(None),
-            Some(End::Cut) => Poll::Ready(Some(Err(CutOff))),
+            Some(FlightEnd::Whole) => Poll::Ready(None),
+            Some(FlightEnd::Cut) => Poll::Ready(Some(Err(BodyCutOff))),
             None => self.wait(&mut state, cx),
         }
     }
 
-    fn after_read(&self, state: &mut State) -> Option<Waker> {
+    fn after_read(&self, state: &mut FlightState) -> Option<Waker> {
         self.flight.give_back(state.drop_read_parts());
         if state.keeping { None } else { state.fetcher.take() }
     }
 
-    fn wait<T>(&self, state: &mut State, cx: &mut Context<'_>) -> Poll<T> {
+    fn wait<T>(&self, state: &mut FlightState, cx: &mut Context<'_>) -> Poll<T> {
         state.participants[self.place].waker = Some(cx.waker().clone());
         Poll::Pending
     }
 }
 
-impl Drop for Seat {
+impl Drop for FlightReader {
     fn drop(&mut self) {
         let mut state = lock(&self.flight.state);
         state.participants.remove(self.place);
@@ -580,27 +589,28 @@ mod tests {
     use std::pin::pin;
 
     use super::*;
+    use crate::http::recodable::Recodable;
 
     const KEY: PageKey = PageKey([1; 32]);
 
-    fn join(flights: &Arc<Flights>, primary: PageKey, key: PageKey) -> Join {
+    fn join(flights: &Arc<Flights>, primary: PageKey, key: PageKey) -> JoinResult {
         join_at(flights, primary, key, 0)
     }
 
-    fn join_at(flights: &Arc<Flights>, primary: PageKey, key: PageKey, now: u64) -> Join {
-        flights.join(primary, key, &HeaderMap::new(), &Purged::new(false), Vec::new, now)
+    fn join_at(flights: &Arc<Flights>, primary: PageKey, key: PageKey, now: u64) -> JoinResult {
+        flights.join(primary, key, &HeaderMap::new(), &PurgeTable::new(false), Vec::new, now)
     }
 
     fn lead(flights: &Arc<Flights>) -> Arc<Flight> {
         match join(flights, KEY, KEY) {
-            Join::Lead(flight) => flight,
+            JoinResult::Lead(flight) => flight,
             other => panic!("{other:?}"),
         }
     }
 
-    fn wait(flights: &Arc<Flights>) -> Seat {
+    fn wait(flights: &Arc<Flights>) -> FlightReader {
         match join(flights, KEY, KEY) {
-            Join::Wait(seat) => seat,
+            JoinResult::Wait(reader) => reader,
             other => panic!("{other:?}"),
         }
     }
@@ -609,26 +619,27 @@ mod tests {
         pin!(future).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn part(seat: &mut Seat) -> Poll<Option<Result<Bytes, CutOff>>> {
-        Pin::new(seat).poll_part(&mut Context::from_waker(Waker::noop()))
+    fn part(reader: &mut FlightReader) -> Poll<Option<Result<Bytes, BodyCutOff>>> {
+        Pin::new(reader).poll_part(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn shared() -> Verdict {
-        Verdict::Shared(
+    fn shared() -> FlightVerdict {
+        FlightVerdict::Shared(
             Arc::new(Entry {
                 status: 200,
                 reason: None,
+                recodable: Recodable::default(),
                 headers: HeaderMap::new(),
                 body: Bytes::new(),
                 stored_at: 0,
                 initial_age: 0,
                 lifetime: 1,
                 source: crate::cache::entry::LifetimeSource::Default,
-                stale: crate::cache::entry::Stale::default(),
+                stale: crate::cache::entry::StaleLifetimes::default(),
                 static_proof: false,
-                own_tag: false,
+                has_own_etag: false,
                 vary: Vec::new(),
-                marks: Arc::default(),
+                purge_snapshot: Arc::default(),
             }),
             None,
         )
@@ -641,16 +652,16 @@ mod tests {
         let mut early = wait(&flights);
         assert!(poll(early.verdict()).is_pending());
         flight.decide(shared());
-        assert_eq!(flight.push(Bytes::from_static(b"ab"), 100), Pushed::Kept);
+        assert_eq!(flight.push(Bytes::from_static(b"ab"), 100), PushResult::Kept);
         let mut late = wait(&flights);
         flight.push(Bytes::from_static(b"c"), 100);
         assert_eq!(flight.body().unwrap(), "abc");
         flight.end_whole();
-        for seat in [&mut early, &mut late] {
-            assert!(matches!(poll(seat.verdict()), Poll::Ready(Verdict::Shared(..))));
-            assert_eq!(part(seat), Poll::Ready(Some(Ok("ab".into()))));
-            assert_eq!(part(seat), Poll::Ready(Some(Ok("c".into()))));
-            assert_eq!(part(seat), Poll::Ready(None));
+        for reader in [&mut early, &mut late] {
+            assert!(matches!(poll(reader.verdict()), Poll::Ready(FlightVerdict::Shared(..))));
+            assert_eq!(part(reader), Poll::Ready(Some(Ok("ab".into()))));
+            assert_eq!(part(reader), Poll::Ready(Some(Ok("c".into()))));
+            assert_eq!(part(reader), Poll::Ready(None));
         }
         drop((early, late));
         assert_eq!(flights.waiting(), 0);
@@ -664,21 +675,21 @@ mod tests {
     }
 
     #[test]
-    fn a_flight_whose_page_is_fresh_no_more_is_left_to_those_who_read_it() {
+    fn a_flight_with_an_expired_page_takes_no_new_readers() {
         let flights = Flights::new(1 << 20, 10);
         let flight = lead(&flights);
         let mut early = wait(&flights);
         flight.decide(shared());
-        assert!(matches!(join_at(&flights, KEY, KEY, 0), Join::Wait(_)));
-        assert!(matches!(join_at(&flights, KEY, KEY, 1), Join::Lead(_)));
-        assert!(matches!(poll(early.verdict()), Poll::Ready(Verdict::Shared(..))));
+        assert!(matches!(join_at(&flights, KEY, KEY, 0), JoinResult::Wait(_)));
+        assert!(matches!(join_at(&flights, KEY, KEY, 1), JoinResult::Lead(_)));
+        assert!(matches!(poll(early.verdict()), Poll::Ready(FlightVerdict::Shared(..))));
     }
 
     #[test]
-    fn a_flight_that_takes_nobody_else_leaves_the_table_with_its_guard() {
+    fn a_closed_flight_leaves_the_table_with_its_guard() {
         let flights = Flights::new(1 << 20, 10);
         let refused = EndGuard(lead(&flights));
-        refused.0.decide(Verdict::Refused(Reason::Private));
+        refused.0.decide(FlightVerdict::Refused(Reason::Private));
         let landed = EndGuard(lead(&flights));
         landed.0.end_whole();
         assert_eq!(flights.shard(&KEY).leaving.len(), 2);
@@ -688,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_finds_a_flight_without_its_first_parts_is_on_his_own() {
+    fn a_flight_without_its_first_parts_takes_no_new_readers() {
         let flights = Flights::new(1 << 20, 10);
         let flight = lead(&flights);
         flight.decide(shared());
@@ -696,19 +707,19 @@ mod tests {
         // The state between the last part that was kept and the removal from the table.
         lock(&flight.state).keeping = false;
         flight.push(Bytes::from_static(b"second"), 100);
-        assert!(matches!(join(&flights, KEY, KEY), Join::Full));
+        assert!(matches!(join(&flights, KEY, KEY), JoinResult::Full));
         assert_eq!(flights.waiting(), 0);
     }
 
     #[test]
-    fn what_a_slow_reader_has_not_read_stays_counted() {
+    fn bytes_unread_by_a_slow_reader_stay_counted() {
         let flights = Flights::new(1 << 20, 10);
         let flight = lead(&flights);
         flight.decide(shared());
         let mut slow = wait(&flights);
         flight.push(Bytes::from_static(b"12345"), 10);
         flight.push(Bytes::from_static(b"67890"), 10);
-        assert_eq!(flight.push(Bytes::from_static(b"over"), 10), Pushed::NoRoom);
+        assert_eq!(flight.push(Bytes::from_static(b"over"), 10), PushResult::NoRoom);
         assert_eq!(flights.bytes(), 10, "they are in memory still");
         assert!(matches!(part(&mut slow), Poll::Ready(Some(Ok(_)))));
         assert_eq!(flights.bytes(), 5);
@@ -717,15 +728,15 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_was_there_already_is_given_to_all_who_joined() {
+    fn a_page_found_in_the_cache_is_given_to_all_waiters() {
         let flights = Flights::new(1 << 20, 10);
         let flight = lead(&flights);
-        let mut seat = wait(&flights);
-        let Verdict::Shared(entry, _) = shared() else { panic!("it is shared") };
+        let mut reader = wait(&flights);
+        let FlightVerdict::Shared(entry, _) = shared() else { panic!("it is shared") };
         flight.answer(&Arc::new(Entry { body: "page".into(), ..Entry::clone(&entry) }));
-        assert!(matches!(poll(seat.verdict()), Poll::Ready(Verdict::Shared(_, Some(4)))));
-        assert_eq!(part(&mut seat), Poll::Ready(Some(Ok("page".into()))));
-        assert_eq!(part(&mut seat), Poll::Ready(None));
+        assert!(matches!(poll(reader.verdict()), Poll::Ready(FlightVerdict::Shared(_, Some(4)))));
+        assert_eq!(part(&mut reader), Poll::Ready(Some(Ok("page".into()))));
+        assert_eq!(part(&mut reader), Poll::Ready(None));
         lead(&flights);
     }
 
@@ -733,9 +744,9 @@ mod tests {
     fn bytes_in_flight_are_given_back() {
         let flights = Flights::new(10, 10);
         let flight = lead(&flights);
-        assert_eq!(flight.push(Bytes::from_static(b"12345678"), 100), Pushed::Kept);
+        assert_eq!(flight.push(Bytes::from_static(b"12345678"), 100), PushResult::Kept);
         assert_eq!(flights.bytes(), 8);
-        assert_eq!(flight.push(Bytes::from_static(b"9012"), 100), Pushed::NoRoom);
+        assert_eq!(flight.push(Bytes::from_static(b"9012"), 100), PushResult::NoRoom);
         assert_eq!(flights.bytes(), 0);
         assert!(flight.body().is_none());
         drop(flight);
@@ -746,19 +757,22 @@ mod tests {
     fn a_refusal_sends_everyone_away_and_frees_the_key() {
         let flights = Flights::new(1 << 20, 10);
         let flight = lead(&flights);
-        let mut seat = wait(&flights);
-        flight.decide(Verdict::Refused(Reason::SetCookie));
-        assert!(matches!(poll(seat.verdict()), Poll::Ready(Verdict::Refused(Reason::SetCookie))));
+        let mut reader = wait(&flights);
+        flight.decide(FlightVerdict::Refused(Reason::SetCookie));
+        assert!(matches!(
+            poll(reader.verdict()),
+            Poll::Ready(FlightVerdict::Refused(Reason::SetCookie))
+        ));
         lead(&flights);
     }
 
     #[test]
-    fn a_fetcher_that_is_dropped_leaves_nobody_waiting() {
+    fn a_dropped_fetcher_leaves_no_request_waiting() {
         let flights = Flights::new(1 << 20, 10);
         let guard = EndGuard(lead(&flights));
         let mut waiting = wait(&flights);
         drop(guard);
-        assert!(matches!(poll(waiting.verdict()), Poll::Ready(Verdict::Refused(_))));
+        assert!(matches!(poll(waiting.verdict()), Poll::Ready(FlightVerdict::Refused(_))));
 
         let guard = EndGuard(lead(&flights));
         guard.0.decide(shared());
@@ -766,7 +780,7 @@ mod tests {
         let mut reading = wait(&flights);
         drop(guard);
         assert!(matches!(part(&mut reading), Poll::Ready(Some(Ok(_)))));
-        assert_eq!(part(&mut reading), Poll::Ready(Some(Err(CutOff))), "never a short body");
+        assert_eq!(part(&mut reading), Poll::Ready(Some(Err(BodyCutOff))), "never a short body");
     }
 
     #[test]
@@ -774,18 +788,18 @@ mod tests {
         let flights = Flights::new(1 << 30, 10);
         let flight = lead(&flights);
         flight.decide(shared());
-        let mut seat = wait(&flights);
+        let mut reader = wait(&flights);
         let big = Bytes::from(vec![0; 200_000]);
-        assert_eq!(flight.push(big.clone(), 100_000), Pushed::NoRoom);
-        assert!(matches!(join(&flights, KEY, KEY), Join::Lead(_)));
+        assert_eq!(flight.push(big.clone(), 100_000), PushResult::NoRoom);
+        assert!(matches!(join(&flights, KEY, KEY), JoinResult::Lead(_)));
         let room = |flight: &Flight| flight.poll_room(&mut Context::from_waker(Waker::noop()));
         assert_eq!(room(&flight), Poll::Ready(true));
-        assert_eq!(flight.push(big, 100_000), Pushed::PassedOn);
+        assert_eq!(flight.push(big, 100_000), PushResult::PassedOn);
         assert!(room(&flight).is_pending(), "the reader lags");
-        assert!(matches!(part(&mut seat), Poll::Ready(Some(Ok(_)))));
+        assert!(matches!(part(&mut reader), Poll::Ready(Some(Ok(_)))));
         assert_eq!(room(&flight), Poll::Ready(true));
-        drop(seat);
-        assert_eq!(room(&flight), Poll::Ready(false), "nobody reads");
+        drop(reader);
+        assert_eq!(room(&flight), Poll::Ready(false), "no reader reads");
     }
 
     #[test]
@@ -793,11 +807,11 @@ mod tests {
         let flights = Flights::new(1 << 20, 1);
         let _flight = lead(&flights);
         let _seat = wait(&flights);
-        assert!(matches!(join(&flights, KEY, KEY), Join::Full));
+        assert!(matches!(join(&flights, KEY, KEY), JoinResult::Full));
     }
 
     #[test]
-    fn an_invalidated_flight_knows_it_and_takes_nobody_else() {
+    fn an_invalidated_flight_is_marked_and_takes_no_new_readers() {
         let flights = Flights::new(1 << 20, 10);
         let flight = lead(&flights);
         flights.invalidate(&KEY);
@@ -809,7 +823,7 @@ mod tests {
     fn a_change_to_a_page_is_known_to_the_flights_of_its_variants() {
         let flights = Flights::new(1 << 20, 10);
         let begin = |primary, key| match join(&flights, primary, key) {
-            Join::Lead(flight) => flight,
+            JoinResult::Lead(flight) => flight,
             other => panic!("{other:?}"),
         };
         // Both fall into one shard.

@@ -6,8 +6,9 @@ use ahash::RandomState;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-use super::admission_filter::Asked;
+use super::admission_filter::AdmissionFilter;
 use super::entry::{Entry, VariantIndex};
+use super::purge::{PurgeSnapshot, PurgeTable};
 use super::recoded;
 use crate::http::coding::Coding;
 use crate::ident::PageKey;
@@ -15,7 +16,7 @@ use crate::telemetry::reason::Reason;
 
 /// An estimated page size, to size the tables.
 const USUAL_PAGE: u64 = 16 * 1024;
-/// The overhead of a table entry beside the page, in bytes.
+/// The overhead of a table entry in addition to the page, in bytes.
 const SLOT: u64 = 64;
 /// The most keys remembered as uncacheable; the least recently used are evicted first.
 const UNCACHEABLE_MAX: usize = 65_536;
@@ -23,6 +24,8 @@ const UNCACHEABLE_MAX: usize = 65_536;
 const LEAKS_MAX: usize = 4_096;
 /// How long a key is remembered as uncacheable, in seconds.
 const UNCACHEABLE_TTL: u64 = 120;
+/// The same if the cause may pass, such as a failure of the origin.
+const BRIEF_TTL: u64 = 1;
 /// The number of shards; a page larger than the proven part of a shard is refused.
 const SHARDS: usize = 4;
 /// The fraction of memory for pages that were requested more than once; new pages start in the rest. A page
@@ -31,7 +34,7 @@ const PROVEN: f64 = 0.9;
 
 /// Whether a look-up uses the page or only inspects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum LookupMode {
     /// The look-up counts as a use, and its result is remembered.
     Use,
     /// The look-up changes nothing.
@@ -40,7 +43,7 @@ pub enum Look {
 
 /// A value that memory holds under a key.
 #[derive(Clone, Debug)]
-pub enum Slot {
+pub enum MemoryValue {
     /// A page, which has its own lifetime.
     Page(Arc<Entry>),
     /// The keys of the variants; each variant has its own slot.
@@ -49,7 +52,7 @@ pub enum Slot {
 
 /// A page in a coding other than the stored one.
 #[derive(Clone, Debug)]
-pub enum Form {
+pub enum RecodedPage {
     /// The recoded page.
     Made(Arc<Entry>),
     /// The page cannot be recoded, or would not become smaller.
@@ -58,13 +61,13 @@ pub enum Form {
 
 /// The key of an entry in the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Name {
+enum TableKey {
     Slot(PageKey),
     /// A form of the page at this address. The address stays unique while the form is held.
     Form(usize, Coding),
 }
 
-impl Name {
+impl TableKey {
     fn form(page: &Arc<Entry>, coding: Coding) -> Self {
         Self::Form(Arc::as_ptr(page).addr(), coding)
     }
@@ -72,43 +75,52 @@ impl Name {
 
 /// An entry in the table.
 #[derive(Clone, Debug)]
-enum Held {
-    Slot(Slot),
+enum CachedValue {
+    Slot(MemoryValue),
     Form {
         /// Keeps the page's address reserved, but not the page.
         _of: Weak<Entry>,
-        form: Form,
+        form: RecodedPage,
     },
 }
 
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<Name, Held> for ByBytes {
-    fn weight(&self, _: &Name, held: &Held) -> u64 {
+impl Weighter<TableKey, CachedValue> for ByBytes {
+    fn weight(&self, _: &TableKey, held: &CachedValue) -> u64 {
         SLOT + match held {
-            Held::Slot(Slot::Page(entry)) => entry.weight() as u64,
-            Held::Slot(Slot::Variants(index)) => {
+            CachedValue::Slot(MemoryValue::Page(entry)) => entry.weight() as u64,
+            CachedValue::Slot(MemoryValue::Variants(index)) => {
                 (index.keys.len() * size_of::<PageKey>() + index.fields.len() * 32) as u64
             }
-            Held::Form { form: Form::Made(entry), .. } => entry.weight() as u64,
-            Held::Form { form: Form::Useless, .. } => size_of::<Entry>() as u64,
+            CachedValue::Form { form: RecodedPage::Made(entry), .. } => entry.weight() as u64,
+            CachedValue::Form { form: RecodedPage::Useless, .. } => size_of::<Entry>() as u64,
         }
     }
+}
+
+/// What is remembered of a key whose page was found uncacheable.
+#[derive(Clone, Debug)]
+struct UncacheableMark {
+    until: u64,
+    reason: Reason,
+    /// For a response without variants: the state of purges before its fetch.
+    of_all: Option<Arc<PurgeSnapshot>>,
 }
 
 /// Pages in memory, shared by all threads.
 #[derive(Debug)]
 pub struct Memory {
     /// Pages, their variant indexes, and their forms share one budget.
-    pages: Cache<Name, Held, ByBytes, RandomState>,
+    pages: Cache<TableKey, CachedValue, ByBytes, RandomState>,
     /// Marks a page as proven if it is requested again soon after its eviction. The ghost entries of the
     /// table above are too few for this when most requests are for pages that are requested only once.
-    asked: Asked,
+    admission_filter: AdmissionFilter,
     /// The largest page that is held, in bytes.
     page_max: u64,
-    uncacheable: Cache<PageKey, (u64, Reason)>,
-    /// The kind of personal data found on the page that came last, for `explain` and the log.
+    uncacheable: Cache<PageKey, UncacheableMark>,
+    /// The kind of personal data found on the latest page, for `explain` and the log.
     leaks: Cache<PageKey, (u64, Reason)>,
     /// Until when the origin is not asked for a page, because it failed and the page may be served stale.
     failing: Cache<PageKey, u64>,
@@ -134,77 +146,84 @@ impl Memory {
         let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
         let leaks = Cache::new(LEAKS_MAX);
         let page_max = bytes / SHARDS as u64 / 10 * 9;
-        Self { pages, asked: Asked::default(), page_max, uncacheable, leaks, failing }
+        Self {
+            pages,
+            admission_filter: AdmissionFilter::default(),
+            page_max,
+            uncacheable,
+            leaks,
+            failing,
+        }
     }
 
     /// The value held under `key`.
     #[must_use]
-    pub fn get(&self, key: &PageKey) -> Option<Slot> {
-        self.look(key, Look::Use)
+    pub fn get(&self, key: &PageKey) -> Option<MemoryValue> {
+        self.look(key, LookupMode::Use)
     }
 
     /// The same, but a peek does not count as a use.
     #[must_use]
-    pub fn look(&self, key: &PageKey, look: Look) -> Option<Slot> {
-        let name = Name::Slot(*key);
+    pub fn look(&self, key: &PageKey, look: LookupMode) -> Option<MemoryValue> {
+        let name = TableKey::Slot(*key);
         let held = match look {
-            Look::Use => self.pages.get(&name),
-            Look::Peek => self.pages.peek(&name),
+            LookupMode::Use => self.pages.get(&name),
+            LookupMode::Peek => self.pages.peek(&name),
         };
         match held? {
-            Held::Slot(slot) => Some(slot),
-            Held::Form { .. } => None,
+            CachedValue::Slot(slot) => Some(slot),
+            CachedValue::Form { .. } => None,
         }
     }
 
     /// Puts a page or an index that is requested at `now`. The forms of the previous page are dropped, unless
     /// the new page has the same body: a 304 changes fields only, so the forms are then carried over. Returns
     /// whether the page was also requested within the last minute: it is then kept longer.
-    pub fn put(&self, key: PageKey, slot: Slot, now: u64) -> bool {
-        let name = Name::Slot(key);
+    pub fn put(&self, key: PageKey, slot: MemoryValue, now: u64) -> bool {
+        let name = TableKey::Slot(key);
         // A peek, because a page that is about to be replaced is not used.
         let before = self.pages.peek(&name);
         let page = match &slot {
-            Slot::Page(page) => Some(Arc::clone(page)),
-            Slot::Variants(_) => None,
+            MemoryValue::Page(page) => Some(Arc::clone(page)),
+            MemoryValue::Variants(_) => None,
         };
-        let was_asked = self.asked.note(&key, now);
-        self.pages.insert(name.clone(), Held::Slot(slot));
-        if was_asked && before.is_none() {
+        let was_requested = self.admission_filter.note(&key, now);
+        self.pages.insert(name.clone(), CachedValue::Slot(slot));
+        if was_requested && before.is_none() {
             // This counts as a use, so the page stays when other new pages are evicted.
             drop(self.pages.get(&name));
         }
-        if let (Some(Held::Slot(Slot::Page(before))), Some(page)) = (&before, &page) {
+        if let (Some(CachedValue::Slot(MemoryValue::Page(before))), Some(page)) = (&before, &page) {
             if Arc::ptr_eq(before, page) {
-                return was_asked;
+                return was_requested;
             }
             self.hand_on_forms(before, page);
         }
         self.forget_forms(before);
-        was_asked
+        was_requested
     }
 
     /// Removes a key, and the forms of its page.
     pub fn remove(&self, key: &PageKey) {
-        let before = self.pages.remove(&Name::Slot(*key));
+        let before = self.pages.remove(&TableKey::Slot(*key));
         self.forget_forms(before.map(|(_, held)| held));
     }
 
     /// The form of a page in `coding`, if it has been made. Forms are keyed by the page itself, so a form
     /// never outlives a change to its page.
     #[must_use]
-    pub fn form(&self, page: &Arc<Entry>, coding: Coding) -> Option<Form> {
-        match self.pages.get(&Name::form(page, coding))? {
-            Held::Form { form, .. } => Some(form),
-            Held::Slot(_) => None,
+    pub fn form(&self, page: &Arc<Entry>, coding: Coding) -> Option<RecodedPage> {
+        match self.pages.get(&TableKey::form(page, coding))? {
+            CachedValue::Form { form, .. } => Some(form),
+            CachedValue::Slot(_) => None,
         }
     }
 
     /// Keeps a form of a page.
-    pub fn put_form(&self, page: &Arc<Entry>, coding: Coding, form: Form) {
+    pub fn put_form(&self, page: &Arc<Entry>, coding: Coding, form: RecodedPage) {
         if self.has_room_for(page) {
-            let held = Held::Form { _of: Arc::downgrade(page), form };
-            self.pages.insert(Name::form(page, coding), held);
+            let held = CachedValue::Form { _of: Arc::downgrade(page), form };
+            self.pages.insert(TableKey::form(page, coding), held);
         }
     }
 
@@ -223,52 +242,84 @@ impl Memory {
         }
         for coding in Coding::ALL {
             // A peek, because this is not a request for the form.
-            let Some(Held::Form { form, .. }) = self.pages.peek(&Name::form(before, coding)) else {
+            let Some(CachedValue::Form { form, .. }) =
+                self.pages.peek(&TableKey::form(before, coding))
+            else {
                 continue;
             };
             let form = match form {
-                Form::Made(made) => {
-                    Form::Made(Arc::new(recoded::with_body(page, coding, made.body.clone())))
+                RecodedPage::Made(made) => {
+                    RecodedPage::Made(Arc::new(recoded::with_body(page, coding, made.body.clone())))
                 }
-                Form::Useless => Form::Useless,
+                RecodedPage::Useless => RecodedPage::Useless,
             };
             self.put_form(page, coding, form);
         }
     }
 
-    fn forget_forms(&self, of: Option<Held>) {
-        let Some(Held::Slot(Slot::Page(page))) = of else { return };
+    fn forget_forms(&self, of: Option<CachedValue>) {
+        let Some(CachedValue::Slot(MemoryValue::Page(page))) = of else { return };
         for coding in Coding::ALL {
-            self.pages.remove(&Name::form(&page, coding));
+            self.pages.remove(&TableKey::form(&page, coding));
         }
     }
 
-    /// Remembers that the page under `key` was found uncacheable at `now`, and why.
-    pub fn mark_uncacheable(&self, key: PageKey, reason: Reason, now: u64) {
-        self.mark_uncacheable_for(key, reason, now, UNCACHEABLE_TTL);
+    /// Remembers that the page under `key` was found uncacheable at `now`, and why. `of_all` is the state of
+    /// purges before the fetch, if the response has no variants: the mark then holds for the whole key.
+    pub fn mark_uncacheable(
+        &self,
+        key: PageKey,
+        reason: Reason,
+        now: u64,
+        of_all: Option<Arc<PurgeSnapshot>>,
+    ) {
+        let until = now.saturating_add(UNCACHEABLE_TTL);
+        self.uncacheable.insert(key, UncacheableMark { until, reason, of_all });
     }
 
-    /// The same, for `seconds`.
-    pub fn mark_uncacheable_for(&self, key: PageKey, reason: Reason, now: u64, seconds: u64) {
-        self.uncacheable.insert(key, (now.saturating_add(seconds), reason));
+    /// The same for a second, because the cause may pass.
+    pub fn mark_briefly(&self, key: PageKey, reason: Reason, now: u64) {
+        let until = now.saturating_add(BRIEF_TTL);
+        self.uncacheable.insert(key, UncacheableMark { until, reason, of_all: None });
     }
 
     /// Why the page under `key` was recently found uncacheable, if it was.
     #[must_use]
-    pub fn uncacheable(&self, key: &PageKey, now: u64) -> Option<Reason> {
+    pub fn uncacheable(&self, key: &PageKey, now: u64, look: LookupMode) -> Option<Reason> {
+        self.mark(key, now, look).map(|mark| mark.reason)
+    }
+
+    /// The same if the store need not be asked for the page either: the response had no variants, and nothing
+    /// of the key was purged since.
+    #[must_use]
+    pub fn uncacheable_in_all(
+        &self,
+        key: &PageKey,
+        now: u64,
+        purged: &PurgeTable,
+        look: LookupMode,
+    ) -> Option<Reason> {
+        let mark = self.mark(key, now, look)?;
+        mark.of_all.is_some_and(|before| purged.is_current(&before)).then_some(mark.reason)
+    }
+
+    fn mark(&self, key: &PageKey, now: u64, look: LookupMode) -> Option<UncacheableMark> {
         // PERF: the table is usually empty, and checking its count is cheaper than a look-up.
         if self.uncacheable.is_empty() {
             return None;
         }
-        let (until, reason) = self.uncacheable.get(key)?;
-        (now < until).then_some(reason)
+        let mark = match look {
+            LookupMode::Use => self.uncacheable.get(key),
+            LookupMode::Peek => self.uncacheable.peek(key),
+        };
+        mark.filter(|mark| now < mark.until)
     }
 
-    /// The same, with the seconds for which it stays remembered; does not count as a use.
+    /// The same of a peek, with the seconds for which it stays remembered.
     #[must_use]
     pub fn peek_uncacheable(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
-        let (until, reason) = self.uncacheable.peek(key)?;
-        (now < until).then(|| (reason, until - now))
+        let mark = self.mark(key, now, LookupMode::Peek)?;
+        Some((mark.reason, mark.until - now))
     }
 
     /// Remembers that the last page under `key` contained its visitor's personal data at `now`. This is
@@ -292,13 +343,13 @@ impl Memory {
 
     /// Whether the origin recently failed for the page under `key`.
     #[must_use]
-    pub fn is_failing(&self, key: &PageKey, now: u64, look: Look) -> bool {
+    pub fn is_failing(&self, key: &PageKey, now: u64, look: LookupMode) -> bool {
         if self.failing.is_empty() {
             return false;
         }
         let until = match look {
-            Look::Use => self.failing.get(key),
-            Look::Peek => self.failing.peek(key),
+            LookupMode::Use => self.failing.get(key),
+            LookupMode::Peek => self.failing.peek(key),
         };
         until.is_some_and(|until| now < until)
     }
@@ -308,7 +359,7 @@ impl Memory {
     pub fn count(&self, is_such: impl Fn(&Entry) -> bool) -> usize {
         let pages = self.pages.iter();
         pages
-            .filter(|(_, held)| matches!(held, Held::Slot(Slot::Page(entry)) if is_such(entry)))
+            .filter(|(_, held)| matches!(held, CachedValue::Slot(MemoryValue::Page(entry)) if is_such(entry)))
             .count()
     }
 
@@ -337,23 +388,26 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::cache::entry::{LifetimeSource, Stale};
+    use crate::cache::entry::{LifetimeSource, StaleLifetimes};
+    use crate::cache::purge::scope::Scope;
+    use crate::http::recodable::Recodable;
 
-    fn page(size: usize) -> Slot {
-        Slot::Page(Arc::new(Entry {
+    fn page(size: usize) -> MemoryValue {
+        MemoryValue::Page(Arc::new(Entry {
             status: 200,
             reason: None,
+            recodable: Recodable::default(),
             headers: HeaderMap::new(),
             body: Bytes::from(vec![b'x'; size]),
             stored_at: 0,
             initial_age: 0,
             lifetime: 300,
             source: LifetimeSource::Default,
-            stale: Stale::default(),
+            stale: StaleLifetimes::default(),
             static_proof: false,
-            own_tag: false,
+            has_own_etag: false,
             vary: Vec::new(),
-            marks: Default::default(),
+            purge_snapshot: Default::default(),
         }))
     }
 
@@ -377,68 +431,88 @@ mod tests {
     fn forms_take_their_part_of_the_memory_and_go_with_their_page() {
         let memory = Memory::new(1 << 20);
         let entry = |size| match page(size) {
-            Slot::Page(entry) => entry,
-            Slot::Variants(_) => panic!("a page"),
+            MemoryValue::Page(entry) => entry,
+            MemoryValue::Variants(_) => panic!("a page"),
         };
         let (first, other) = (entry(10_000), entry(10_000));
-        memory.put(key(1), Slot::Page(Arc::clone(&first)), 1_000);
+        memory.put(key(1), MemoryValue::Page(Arc::clone(&first)), 1_000);
         let before = memory.bytes();
-        memory.put_form(&first, Coding::Gzip, Form::Made(entry(5_000)));
-        memory.put_form(&first, Coding::Zstd, Form::Useless);
+        memory.put_form(&first, Coding::Gzip, RecodedPage::Made(entry(5_000)));
+        memory.put_form(&first, Coding::Zstd, RecodedPage::Useless);
         assert!(memory.bytes() > before + 5_000);
-        assert!(matches!(memory.form(&first, Coding::Gzip), Some(Form::Made(_))));
-        assert!(matches!(memory.form(&first, Coding::Zstd), Some(Form::Useless)));
+        assert!(matches!(memory.form(&first, Coding::Gzip), Some(RecodedPage::Made(_))));
+        assert!(matches!(memory.form(&first, Coding::Zstd), Some(RecodedPage::Useless)));
         assert!(memory.form(&first, Coding::Brotli).is_none());
         assert!(memory.form(&other, Coding::Gzip).is_none(), "the like is not the same");
-        memory.put(key(1), Slot::Page(other), 1_000);
+        memory.put(key(1), MemoryValue::Page(other), 1_000);
         assert!(memory.form(&first, Coding::Gzip).is_none());
         assert_eq!(memory.bytes(), before);
 
         for n in 0..1_000 {
             let page = entry(1_000);
-            memory.put(key(n), Slot::Page(Arc::clone(&page)), 1_000);
-            memory.put_form(&page, Coding::Gzip, Form::Made(entry(10_000)));
+            memory.put(key(n), MemoryValue::Page(Arc::clone(&page)), 1_000);
+            memory.put_form(&page, Coding::Gzip, RecodedPage::Made(entry(10_000)));
         }
         assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
         let heavy = entry(1 << 19);
-        memory.put_form(&heavy, Coding::Gzip, Form::Made(entry(10)));
-        assert!(memory.form(&heavy, Coding::Gzip).is_none(), "nobody would find it again");
+        memory.put_form(&heavy, Coding::Gzip, RecodedPage::Made(entry(10)));
+        assert!(memory.form(&heavy, Coding::Gzip).is_none(), "no request would find it again");
     }
 
     #[test]
     fn forms_outlive_a_304() {
         let memory = Memory::new(1 << 20);
-        let Slot::Page(stale) = page(10_000) else { panic!("a page") };
+        let MemoryValue::Page(stale) = page(10_000) else { panic!("a page") };
         let fresh = Arc::new(Entry { stored_at: 7, ..Entry::clone(&stale) });
-        memory.put(key(1), Slot::Page(Arc::clone(&stale)), 1_000);
+        memory.put(key(1), MemoryValue::Page(Arc::clone(&stale)), 1_000);
         let form = Entry { body: Bytes::from_static(b"small"), ..Entry::clone(&stale) };
-        memory.put_form(&stale, Coding::Gzip, Form::Made(Arc::new(form)));
-        memory.put_form(&stale, Coding::Zstd, Form::Useless);
+        memory.put_form(&stale, Coding::Gzip, RecodedPage::Made(Arc::new(form)));
+        memory.put_form(&stale, Coding::Zstd, RecodedPage::Useless);
 
-        memory.put(key(1), Slot::Page(Arc::clone(&fresh)), 1_000);
+        memory.put(key(1), MemoryValue::Page(Arc::clone(&fresh)), 1_000);
 
-        let Some(Form::Made(form)) = memory.form(&fresh, Coding::Gzip) else { panic!("the form") };
+        let Some(RecodedPage::Made(form)) = memory.form(&fresh, Coding::Gzip) else {
+            panic!("the form")
+        };
         assert_eq!((form.body.as_ref(), form.stored_at), (&b"small"[..], 7));
         assert_eq!(form.headers[::http::header::CONTENT_ENCODING], "gzip");
-        assert!(matches!(memory.form(&fresh, Coding::Zstd), Some(Form::Useless)));
+        assert!(matches!(memory.form(&fresh, Coding::Zstd), Some(RecodedPage::Useless)));
         assert!(memory.form(&stale, Coding::Gzip).is_none());
         let bytes = memory.bytes();
-        memory.put(key(1), Slot::Page(Arc::clone(&fresh)), 1_000);
+        memory.put(key(1), MemoryValue::Page(Arc::clone(&fresh)), 1_000);
         assert_eq!(memory.bytes(), bytes, "put again, it keeps them");
-        assert!(matches!(memory.form(&fresh, Coding::Gzip), Some(Form::Made(_))));
+        assert!(matches!(memory.form(&fresh, Coding::Gzip), Some(RecodedPage::Made(_))));
+    }
+
+    #[test]
+    fn a_mark_for_all_variants_holds_until_the_page_is_purged() {
+        let (memory, purged) = (Memory::new(1 << 20), PurgeTable::new(false));
+        let tag = Scope::Tag(b"a");
+        let before = Arc::new(purged.now(&[tag.digest()]));
+        memory.mark_uncacheable(key(1), Reason::SetCookie, 1_000, Some(before));
+        memory.mark_uncacheable(key(2), Reason::SetCookie, 1_000, None);
+        memory.mark_briefly(key(3), Reason::SetCookie, 1_000);
+        let look = LookupMode::Use;
+        let in_all = |number, now| memory.uncacheable_in_all(&key(number), now, &purged, look);
+        assert_eq!(in_all(1, 1_119), Some(Reason::SetCookie));
+        assert_eq!(in_all(1, 1_120), None, "it has lapsed");
+        assert_eq!([in_all(2, 1_000), in_all(3, 1_000), in_all(4, 1_000)], [None; 3]);
+        purged.purge_later(&[tag.purge_target(false)]);
+        assert_eq!(in_all(1, 1_000), None, "the store may have a page from after the purge");
+        assert_eq!(memory.uncacheable(&key(1), 1_000, LookupMode::Use), Some(Reason::SetCookie));
     }
 
     #[test]
     fn uncacheable_is_remembered_for_two_minutes() {
         let memory = Memory::new(1 << 20);
-        assert_eq!(memory.uncacheable(&key(1), 1_000), None);
-        memory.mark_uncacheable(key(1), Reason::SetCookie, 1_000);
-        assert_eq!(memory.uncacheable(&key(1), 1_119), Some(Reason::SetCookie));
-        assert_eq!(memory.uncacheable(&key(1), 1_120), None);
+        assert_eq!(memory.uncacheable(&key(1), 1_000, LookupMode::Use), None);
+        memory.mark_uncacheable(key(1), Reason::SetCookie, 1_000, None);
+        assert_eq!(memory.uncacheable(&key(1), 1_119, LookupMode::Use), Some(Reason::SetCookie));
+        assert_eq!(memory.uncacheable(&key(1), 1_120, LookupMode::Use), None);
     }
 
-    /// A hot set of half the memory, with one request per page and second, beside a flood of pages that are
-    /// requested once each: the hit ratio of the hot set in the last half of 20 seconds.
+    /// The hit ratio of a hot set in the last half of 20 seconds. The hot set fills half the memory and gets
+    /// one request per page and second, together with a flood of pages that are requested once each.
     fn share_of_hits(size: u32, flood: u32, is_late: bool) -> f64 {
         let memory = Memory::new(1 << 20);
         let hot = (1 << 19) / (size + 600);
@@ -471,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_nobody_asks_for_twice_push_out_no_hot_set() {
+    fn pages_requested_once_do_not_evict_the_hot_set() {
         for size in [500, 5_000, 20_000] {
             for flood in [1, 30] {
                 for is_late in [false, true] {

@@ -9,17 +9,18 @@ use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 
-use super::entry::{Entry, LifetimeSource, Stale, Stored, VariantIndex};
+use super::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue, VariantIndex};
 use super::flight::Flights;
-use super::memory::{Look, Memory, Slot};
-use super::purge::scope::Aim;
-use super::purge::{Purged, Standing};
+use super::memory::{LookupMode, Memory, MemoryValue};
+use super::purge::scope::PurgeTarget;
+use super::purge::{PurgeStanding, PurgeTable};
 use super::rules::key::variant_key;
-use super::segment_proof::Twins;
+use super::segment_proof::SegmentProofs;
+use crate::http::recodable::Recodable;
 use crate::ident::PageKey;
 #[cfg(test)]
 use crate::store::Lease;
-use crate::store::{Demand, PageStore, StoreError};
+use crate::store::{PageStore, RequestFrequency, StoreError};
 
 /// How much longer an index of variants stays in the store than its newest variant.
 const INDEX_EXTRA: Duration = Duration::from_secs(3600);
@@ -47,19 +48,35 @@ pub struct Pages {
     /// When the last of these times ends. PERF: usually long past; checked on each hit.
     deferred_until: AtomicU64,
     /// What was purged.
-    pub purged: Arc<Purged>,
+    pub purged: Arc<PurgeTable>,
     /// Fetches under way.
     pub flights: Arc<Flights>,
     /// Which user was given which version of a segment's page.
-    pub twins: Twins,
+    pub segment_proofs: SegmentProofs,
     variants_max: usize,
-    /// In seconds.
-    default_ttl: AtomicU64,
 }
+
+/// The store that pages are read from.
+#[derive(Debug)]
+pub struct PageSource<'s, S> {
+    /// The store.
+    pub store: &'s S,
+    /// How long a page that an app stored by itself counts as fresh after it was read.
+    pub default_ttl: Duration,
+}
+
+// Derived, these would ask the same of the store.
+impl<S> Clone for PageSource<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for PageSource<'_, S> {}
 
 /// What a tier holds under the key of a request.
 #[derive(Clone, Debug)]
-pub struct Tier {
+pub struct TierContent {
     /// The index of variants, if there is one.
     pub index: Option<Arc<VariantIndex>>,
     /// The page; with variants, the one for this request.
@@ -68,7 +85,7 @@ pub struct Tier {
 
 /// The tier in which a page was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum CacheTier {
     /// In this process's memory.
     Memory,
     /// In the store.
@@ -79,9 +96,9 @@ pub enum From {
 #[derive(Debug)]
 pub enum Lookup {
     /// A fresh page.
-    Fresh(Arc<Entry>, From),
+    Fresh(Arc<Entry>, CacheTier),
     /// A stale page; a fetch uses this key.
-    Stale(Arc<Entry>, From, PageKey),
+    Stale(Arc<Entry>, CacheTier, PageKey),
     /// No page; a fetch uses this key, which is the variant's if variants are known.
     Absent(PageKey),
 }
@@ -92,15 +109,13 @@ pub struct TooManyVariants;
 
 impl Pages {
     /// Creates the tier with room for `bytes` of `memory`; `purged` tells which pages are purged, and a page
-    /// has at most `variants_max` variants. A page that an app stored by itself counts as fresh for
-    /// `default_ttl` after it was read.
+    /// has at most `variants_max` variants.
     #[must_use]
     pub fn new(
         memory: u64,
         flights: Arc<Flights>,
-        purged: Arc<Purged>,
+        purged: Arc<PurgeTable>,
         variants_max: usize,
-        default_ttl: Duration,
     ) -> Self {
         Self {
             memory: Memory::new(memory),
@@ -109,15 +124,9 @@ impl Pages {
             deferred_until: AtomicU64::new(0),
             purged,
             flights,
-            twins: Twins::default(),
+            segment_proofs: SegmentProofs::default(),
             variants_max,
-            default_ttl: AtomicU64::new(default_ttl.as_secs()),
         }
-    }
-
-    /// Sets another `default_ttl`.
-    pub fn change_default_ttl(&self, default_ttl: Duration) {
-        self.default_ttl.store(default_ttl.as_secs(), Ordering::Relaxed);
     }
 
     /// The memory tier, for its metrics and for the keys remembered as uncacheable.
@@ -135,12 +144,14 @@ impl Pages {
         now: u64,
     ) -> Option<Arc<Entry>> {
         let slot = match self.memory.get(key)? {
-            Slot::Variants(index) => self.memory.get(&named(&index, key, sent()).ok()?)?,
-            page @ Slot::Page(_) => page,
+            MemoryValue::Variants(index) => self.memory.get(&named(&index, key, sent()).ok()?)?,
+            page @ MemoryValue::Page(_) => page,
         };
         match slot {
-            Slot::Page(entry) if self.standing(&entry, now) == Standing::Current => Some(entry),
-            Slot::Page(_) | Slot::Variants(_) => None,
+            MemoryValue::Page(entry) if self.standing(&entry, now) == PurgeStanding::Current => {
+                Some(entry)
+            }
+            MemoryValue::Page(_) | MemoryValue::Variants(_) => None,
         }
     }
 
@@ -148,21 +159,21 @@ impl Pages {
     /// fresh only within the second in which it was fetched or validated. That second is by the clock of the
     /// process that did it, which may be ahead.
     #[must_use]
-    pub fn standing(&self, entry: &Entry, now: u64) -> Standing {
-        match self.purged.standing(&entry.marks) {
-            Standing::Current if !entry.is_fresh(now) => Standing::Stale,
-            Standing::Current if now != entry.stored_at && self.purged.is_cut_off() => {
-                Standing::Stale
+    pub fn standing(&self, entry: &Entry, now: u64) -> PurgeStanding {
+        match self.purged.standing(&entry.purge_snapshot) {
+            PurgeStanding::Current if !entry.is_fresh(now) => PurgeStanding::Stale,
+            PurgeStanding::Current if now != entry.stored_at && self.purged.is_cut_off() => {
+                PurgeStanding::Stale
             }
             standing => standing,
         }
     }
 
-    fn found(&self, entry: Arc<Entry>, from: From, key: PageKey, now: u64) -> Lookup {
+    fn found(&self, entry: Arc<Entry>, from: CacheTier, key: PageKey, now: u64) -> Lookup {
         match self.standing(&entry, now) {
-            Standing::Current => Lookup::Fresh(entry, from),
-            Standing::Stale => Lookup::Stale(entry, from, key),
-            Standing::Gone => Lookup::Absent(key),
+            PurgeStanding::Current => Lookup::Fresh(entry, from),
+            PurgeStanding::Stale => Lookup::Stale(entry, from, key),
+            PurgeStanding::Gone => Lookup::Absent(key),
         }
     }
 
@@ -172,12 +183,12 @@ impl Pages {
     /// If the store fails; memory had nothing then.
     pub async fn look_up<S: PageStore>(
         &self,
-        store: &S,
+        source: PageSource<'_, S>,
         key: &PageKey,
         sent: &HeaderMap,
         now: u64,
     ) -> Result<Lookup, StoreError> {
-        self.look(store, key, sent, now, Look::Use).await
+        self.look(source, key, sent, now, LookupMode::Use).await
     }
 
     /// The same; a peek changes nothing.
@@ -186,24 +197,24 @@ impl Pages {
     /// If the store fails; memory had nothing then.
     pub async fn look<S: PageStore>(
         &self,
-        store: &S,
+        source: PageSource<'_, S>,
         key: &PageKey,
         sent: &HeaderMap,
         now: u64,
-        look: Look,
+        look: LookupMode,
     ) -> Result<Lookup, StoreError> {
-        let index = match self.either(store, key, key, now, look).await? {
-            Some((Slot::Page(entry), from)) => return Ok(self.found(entry, from, *key, now)),
-            Some((Slot::Variants(index), _)) => index,
+        let index = match self.either(source, key, key, now, look).await? {
+            Some((MemoryValue::Page(entry), from)) => return Ok(self.found(entry, from, *key, now)),
+            Some((MemoryValue::Variants(index), _)) => index,
             None => return Ok(Lookup::Absent(*key)),
         };
         let variant = match named(&index, key, sent) {
             Ok(variant) => variant,
             Err(variant) => return Ok(Lookup::Absent(variant)),
         };
-        Ok(match self.either(store, key, &variant, now, look).await? {
-            Some((Slot::Page(entry), from)) => self.found(entry, from, variant, now),
-            Some((Slot::Variants(_), _)) | None => Lookup::Absent(variant),
+        Ok(match self.either(source, key, &variant, now, look).await? {
+            Some((MemoryValue::Page(entry), from)) => self.found(entry, from, variant, now),
+            Some((MemoryValue::Variants(_), _)) | None => Lookup::Absent(variant),
         })
     }
 
@@ -211,58 +222,64 @@ impl Pages {
     /// newer one. If the store fails, the value from memory stands.
     async fn either<S: PageStore>(
         &self,
-        store: &S,
+        source: PageSource<'_, S>,
         primary: &PageKey,
         key: &PageKey,
         now: u64,
-        look: Look,
-    ) -> Result<Option<(Slot, From)>, StoreError> {
+        look: LookupMode,
+    ) -> Result<Option<(MemoryValue, CacheTier)>, StoreError> {
         let known = match self.memory.look(key, look) {
-            Some(Slot::Page(entry)) => match self.standing(&entry, now) {
-                Standing::Current => return Ok(Some((Slot::Page(entry), From::Memory))),
-                Standing::Stale => Some(entry),
-                Standing::Gone => {
-                    if look == Look::Use {
+            Some(MemoryValue::Page(entry)) => match self.standing(&entry, now) {
+                PurgeStanding::Current => {
+                    return Ok(Some((MemoryValue::Page(entry), CacheTier::Memory)));
+                }
+                PurgeStanding::Stale => Some(entry),
+                PurgeStanding::Gone => {
+                    if look == LookupMode::Use {
                         self.memory.remove(key);
                     }
                     None
                 }
             },
-            Some(index) => return Ok(Some((index, From::Memory))),
+            Some(index) => return Ok(Some((index, CacheTier::Memory))),
             None => None,
         };
         let Some(known) = known else {
-            let slot = self.read(store, key, None, now).await?;
-            return Ok(self.taken(primary, key, slot, now, look).map(|slot| (slot, From::Store)));
+            let slot = self.read(source, key, None, now).await?;
+            return Ok(self
+                .taken(primary, key, slot, now, look)
+                .map(|slot| (slot, CacheTier::Store)));
         };
-        let newer = self.read(store, key, Some(known.stored_at), now).await;
+        let newer = self.read(source, key, Some(known.stored_at), now).await;
         let newer = newer.map(|slot| self.taken(primary, key, slot, now, look));
         Ok(Some(match newer {
-            Ok(Some(slot)) => (slot, From::Store),
-            Ok(None) | Err(_) => (Slot::Page(known), From::Memory),
+            Ok(Some(slot)) => (slot, CacheTier::Store),
+            Ok(None) | Err(_) => (MemoryValue::Page(known), CacheTier::Memory),
         }))
     }
 
-    /// Reads the store's value under `key`. Purged pages are ignored, and so are stale ones no newer than
-    /// `than`. An unreadable value counts as absent; the next fill replaces it.
+    /// Reads the store's value under `key`. Pages that a purge removed are ignored, and so are stale ones no
+    /// newer than `than`. An unreadable value counts as absent; the next fill replaces it.
     async fn read<S: PageStore>(
         &self,
-        store: &S,
+        source: PageSource<'_, S>,
         key: &PageKey,
         than: Option<u64>,
         now: u64,
-    ) -> Result<Option<Slot>, StoreError> {
-        let Some(bytes) = store.page(key).await? else { return Ok(None) };
-        let slot = match Stored::decode(bytes) {
-            Ok(Stored::Page(entry)) => match self.standing(&entry, now) {
-                Standing::Current => Slot::Page(Arc::new(entry)),
-                Standing::Stale if than.is_none_or(|than| entry.stored_at > than) => {
-                    Slot::Page(Arc::new(entry))
+    ) -> Result<Option<MemoryValue>, StoreError> {
+        let Some(bytes) = source.store.page(key).await? else { return Ok(None) };
+        let slot = match StoredValue::decode(bytes) {
+            Ok(StoredValue::Page(entry)) => match self.standing(&entry, now) {
+                PurgeStanding::Current => MemoryValue::Page(Arc::new(entry)),
+                PurgeStanding::Stale if than.is_none_or(|than| entry.stored_at > than) => {
+                    MemoryValue::Page(Arc::new(entry))
                 }
-                Standing::Stale | Standing::Gone => return Ok(None),
+                PurgeStanding::Stale | PurgeStanding::Gone => return Ok(None),
             },
-            Ok(Stored::Variants(index)) => Slot::Variants(Arc::new(index)),
-            Ok(Stored::Plain(body)) => Slot::Page(Arc::new(self.plain(body, now))),
+            Ok(StoredValue::Variants(index)) => MemoryValue::Variants(Arc::new(index)),
+            Ok(StoredValue::Plain(body)) => {
+                MemoryValue::Page(Arc::new(plain(body, source.default_ttl, now)))
+            }
             Err(_) => return Ok(None),
         };
         Ok(Some(slot))
@@ -273,12 +290,12 @@ impl Pages {
         &self,
         primary: &PageKey,
         key: &PageKey,
-        slot: Option<Slot>,
+        slot: Option<MemoryValue>,
         now: u64,
-        look: Look,
-    ) -> Option<Slot> {
+        look: LookupMode,
+    ) -> Option<MemoryValue> {
         let slot = slot?;
-        if look == Look::Peek {
+        if look == LookupMode::Peek {
             return Some(slot).filter(|_| !self.is_changed(primary, now, look));
         }
         self.memory.put(*key, slot.clone(), now);
@@ -292,10 +309,10 @@ impl Pages {
 
     /// Whether the page `primary` was changed so recently that the store's version is distrusted.
     #[must_use]
-    pub fn is_changed(&self, primary: &PageKey, now: u64, look: Look) -> bool {
+    pub fn is_changed(&self, primary: &PageKey, now: u64, look: LookupMode) -> bool {
         let until = match look {
-            Look::Use => self.changed.get(primary),
-            Look::Peek => self.changed.peek(primary),
+            LookupMode::Use => self.changed.get(primary),
+            LookupMode::Peek => self.changed.peek(primary),
         };
         until.is_some_and(|until| now < until)
     }
@@ -303,18 +320,18 @@ impl Pages {
     /// What memory holds under `key` for a request whose fill would send `sent`, fresh or not; does not count
     /// as a use.
     #[must_use]
-    pub fn held_in_memory(&self, key: &PageKey, sent: &HeaderMap) -> Tier {
-        let peek = |key: &PageKey| self.memory.look(key, Look::Peek);
+    pub fn held_in_memory(&self, key: &PageKey, sent: &HeaderMap) -> TierContent {
+        let peek = |key: &PageKey| self.memory.look(key, LookupMode::Peek);
         match peek(key) {
-            None => Tier { index: None, page: None },
-            Some(Slot::Page(page)) => Tier { index: None, page: Some(page) },
-            Some(Slot::Variants(index)) => {
+            None => TierContent { index: None, page: None },
+            Some(MemoryValue::Page(page)) => TierContent { index: None, page: Some(page) },
+            Some(MemoryValue::Variants(index)) => {
                 let variant = named(&index, key, sent).ok().and_then(|variant| peek(&variant));
                 let page = variant.and_then(|slot| match slot {
-                    Slot::Page(page) => Some(page),
-                    Slot::Variants(_) => None,
+                    MemoryValue::Page(page) => Some(page),
+                    MemoryValue::Variants(_) => None,
                 });
-                Tier { index: Some(index), page }
+                TierContent { index: Some(index), page }
             }
         }
     }
@@ -325,60 +342,42 @@ impl Pages {
     /// If the store fails.
     pub async fn held_in_store<S: PageStore>(
         &self,
-        store: &S,
+        source: PageSource<'_, S>,
         key: &PageKey,
         sent: &HeaderMap,
         now: u64,
-    ) -> Result<Tier, StoreError> {
-        let mut tier = Tier { index: None, page: None };
+    ) -> Result<TierContent, StoreError> {
+        let mut tier = TierContent { index: None, page: None };
         let mut wanted = *key;
         // The index, if there is one, and then the variant.
         for _ in 0..2 {
-            let Some(bytes) = store.page(&wanted).await? else { break };
-            match Stored::decode(bytes) {
-                Ok(Stored::Page(page)) => tier.page = Some(Arc::new(page)),
-                Ok(Stored::Plain(body)) => tier.page = Some(Arc::new(self.plain(body, now))),
-                Ok(Stored::Variants(index)) if tier.index.is_none() => {
+            let Some(bytes) = source.store.page(&wanted).await? else { break };
+            match StoredValue::decode(bytes) {
+                Ok(StoredValue::Page(page)) => tier.page = Some(Arc::new(page)),
+                Ok(StoredValue::Plain(body)) => {
+                    tier.page = Some(Arc::new(plain(body, source.default_ttl, now)))
+                }
+                Ok(StoredValue::Variants(index)) if tier.index.is_none() => {
                     let variant = named(&index, key, sent);
                     tier.index = Some(Arc::new(index));
                     let Ok(variant) = variant else { break };
                     wanted = variant;
                     continue;
                 }
-                Ok(Stored::Variants(_)) | Err(_) => {}
+                Ok(StoredValue::Variants(_)) | Err(_) => {}
             }
             break;
         }
         Ok(tier)
     }
 
-    /// A page that an app stored in the book's layout: a 200 of text/html. The time to live of its key is not
-    /// read, so it stays in memory for one second only.
-    fn plain(&self, body: Bytes, now: u64) -> Entry {
-        let html = HeaderValue::from_static("text/html; charset=utf-8");
-        Entry {
-            status: 200,
-            reason: None,
-            headers: HeaderMap::from_iter([(CONTENT_TYPE, html)]),
-            body,
-            stored_at: now,
-            initial_age: 0,
-            lifetime: self.default_ttl.load(Ordering::Relaxed).min(1),
-            source: LifetimeSource::Default,
-            stale: Stale::default(),
-            static_proof: false,
-            own_tag: false,
-            vary: Vec::new(),
-            marks: Arc::default(),
-        }
-    }
-
-    /// How many pages in memory a purge with these aims will hit.
+    /// How many pages in memory a purge with these targets will hit.
     #[must_use]
-    pub fn count_hit(&self, aims: &[Aim]) -> usize {
-        let marks = self.purged.marks(aims);
-        self.memory
-            .count(|entry| self.purged.is_current(&entry.marks) && entry.marks.are_hit_by(&marks))
+    pub fn count_hit(&self, targets: &[PurgeTarget]) -> usize {
+        let marks = self.purged.marks(targets);
+        self.memory.count(|entry| {
+            self.purged.is_current(&entry.purge_snapshot) && entry.purge_snapshot.are_hit_by(&marks)
+        })
     }
 
     /// Keeps a page in memory under `primary`, or as one of its variants. Returns what the store must hold
@@ -396,12 +395,12 @@ impl Pages {
         let ttl = Duration::from_secs(entry.worth(now).max(1));
         let entry = Arc::new(entry);
         let known = match self.memory.get(&primary) {
-            Some(Slot::Variants(index)) => Some(index),
-            Some(Slot::Page(_)) | None => None,
+            Some(MemoryValue::Variants(index)) => Some(index),
+            Some(MemoryValue::Page(_)) | None => None,
         };
         if entry.vary.is_empty() && known.is_none() {
-            let demand = self.put(primary, Slot::Page(Arc::clone(&entry)), now);
-            return Ok(vec![ToStore { key: primary, what: Slot::Page(entry), ttl, demand }]);
+            let demand = self.put(primary, MemoryValue::Page(Arc::clone(&entry)), now);
+            return Ok(vec![ToStore { key: primary, what: MemoryValue::Page(entry), ttl, demand }]);
         }
         let fields = all_fields(known.as_deref(), &entry.vary);
         let variant = variant_key(&primary, &fields, sent);
@@ -422,13 +421,17 @@ impl Pages {
             keys.push(variant);
         }
         let index = Arc::new(VariantIndex { fields, keys });
-        let demand = self.put(variant, Slot::Page(Arc::clone(&entry)), now);
-        self.put(primary, Slot::Variants(Arc::clone(&index)), now);
+        let demand = self.put(variant, MemoryValue::Page(Arc::clone(&entry)), now);
+        self.put(primary, MemoryValue::Variants(Arc::clone(&index)), now);
         Ok(variant_to_store(variant, entry, (primary, index), ttl, demand))
     }
 
-    fn put(&self, key: PageKey, slot: Slot, now: u64) -> Demand {
-        if self.memory.put(key, slot, now) { Demand::Again } else { Demand::Once }
+    fn put(&self, key: PageKey, slot: MemoryValue, now: u64) -> RequestFrequency {
+        if self.memory.put(key, slot, now) {
+            RequestFrequency::Again
+        } else {
+            RequestFrequency::Once
+        }
     }
 
     /// Remembers to write a page to the store if it is requested again soon.
@@ -451,8 +454,8 @@ impl Pages {
             return Vec::new();
         }
         let (key, index) = match self.memory.get(primary) {
-            Some(Slot::Page(_)) => (*primary, None),
-            Some(Slot::Variants(index)) => match named(&index, primary, sent()) {
+            Some(MemoryValue::Page(_)) => (*primary, None),
+            Some(MemoryValue::Variants(index)) => match named(&index, primary, sent()) {
                 Ok(variant) => (variant, Some(index)),
                 Err(_) => return Vec::new(),
             },
@@ -463,11 +466,11 @@ impl Pages {
             self.defer(key, now);
             return Vec::new();
         }
-        let Some(Slot::Page(entry)) = self.memory.get(&key) else { return Vec::new() };
-        let (ttl, demand) = (Duration::from_secs(entry.worth(now).max(1)), Demand::Again);
+        let Some(MemoryValue::Page(entry)) = self.memory.get(&key) else { return Vec::new() };
+        let (ttl, demand) = (Duration::from_secs(entry.worth(now).max(1)), RequestFrequency::Again);
         match index {
             Some(index) => variant_to_store(key, entry, (*primary, index), ttl, demand),
-            None => vec![ToStore { key, what: Slot::Page(entry), ttl, demand }],
+            None => vec![ToStore { key, what: MemoryValue::Page(entry), ttl, demand }],
         }
     }
 
@@ -475,14 +478,16 @@ impl Pages {
     #[must_use]
     pub fn still_holds(&self, stored: &ToStore) -> bool {
         match (&stored.what, self.memory.get(&stored.key)) {
-            (Slot::Page(stored), Some(Slot::Page(held))) => Arc::ptr_eq(stored, &held),
-            (Slot::Variants(_), held) => held.is_some(),
+            (MemoryValue::Page(stored), Some(MemoryValue::Page(held))) => {
+                Arc::ptr_eq(stored, &held)
+            }
+            (MemoryValue::Variants(_), held) => held.is_some(),
             _ => false,
         }
     }
 
     fn is_fresh(&self, key: &PageKey, now: u64) -> bool {
-        matches!(self.memory.get(key), Some(Slot::Page(entry)) if self.standing(&entry, now) == Standing::Current)
+        matches!(self.memory.get(key), Some(MemoryValue::Page(entry)) if self.standing(&entry, now) == PurgeStanding::Current)
     }
 
     /// Removes the page under `key`, changed at `now`, with its variants and any fetch under way. Returns the
@@ -492,7 +497,7 @@ impl Pages {
         self.changed.insert(*key, now.saturating_add(CHANGED_TTL));
         self.flights.invalidate(key);
         let mut keys = vec![*key];
-        if let Some(Slot::Variants(index)) = self.memory.get(key) {
+        if let Some(MemoryValue::Variants(index)) = self.memory.get(key) {
             keys.extend_from_slice(&index.keys);
         }
         for key in &keys {
@@ -528,11 +533,11 @@ pub struct ToStore {
     /// Its key.
     pub key: PageKey,
     /// The value.
-    pub what: Slot,
+    pub what: MemoryValue,
     /// Its time to live.
     pub ttl: Duration,
     /// How often the page was requested recently.
-    pub demand: Demand,
+    pub demand: RequestFrequency,
 }
 
 /// A variant, and the index by which it is found.
@@ -541,11 +546,16 @@ fn variant_to_store(
     entry: Arc<Entry>,
     (primary, index): (PageKey, Arc<VariantIndex>),
     ttl: Duration,
-    demand: Demand,
+    demand: RequestFrequency,
 ) -> Vec<ToStore> {
     vec![
-        ToStore { key: variant, what: Slot::Page(entry), ttl, demand },
-        ToStore { key: primary, what: Slot::Variants(index), ttl: ttl + INDEX_EXTRA, demand },
+        ToStore { key: variant, what: MemoryValue::Page(entry), ttl, demand },
+        ToStore {
+            key: primary,
+            what: MemoryValue::Variants(index),
+            ttl: ttl + INDEX_EXTRA,
+            demand,
+        },
     ]
 }
 
@@ -554,9 +564,34 @@ impl ToStore {
     #[must_use]
     pub fn encode(&self) -> Bytes {
         match &self.what {
-            Slot::Page(entry) => Stored::Page(Entry::clone(entry)).encode(),
-            Slot::Variants(index) => Stored::Variants(VariantIndex::clone(index)).encode(),
+            MemoryValue::Page(entry) => StoredValue::Page(Entry::clone(entry)).encode(),
+            MemoryValue::Variants(index) => {
+                StoredValue::Variants(VariantIndex::clone(index)).encode()
+            }
         }
+    }
+}
+
+/// A page that an app stored in the chapter's layout (Redis in Action, chapter 2): a 200 of text/html. The
+/// time to live of its key is not read, so it stays in memory for one second only.
+fn plain(body: Bytes, default_ttl: Duration, now: u64) -> Entry {
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    let headers = HeaderMap::from_iter([(CONTENT_TYPE, html)]);
+    Entry {
+        status: 200,
+        reason: None,
+        recodable: Recodable::of(&headers),
+        headers,
+        body,
+        stored_at: now,
+        initial_age: 0,
+        lifetime: default_ttl.as_secs().min(1),
+        source: LifetimeSource::Default,
+        stale: StaleLifetimes::default(),
+        static_proof: false,
+        has_own_etag: false,
+        vary: Vec::new(),
+        purge_snapshot: Arc::default(),
     }
 }
 
@@ -565,29 +600,34 @@ mod tests {
     use ::http::header::{ACCEPT, ACCEPT_LANGUAGE};
 
     use super::*;
-    use crate::cache::purge::Marks;
+    use crate::cache::purge::PurgeSnapshot;
     use crate::store::Generation;
 
     fn pages() -> Pages {
-        let purged = Arc::new(Purged::new(false));
-        Pages::new(1 << 20, Flights::new(1 << 20, 10), purged, 32, Duration::from_secs(300))
+        let purged = Arc::new(PurgeTable::new(false));
+        Pages::new(1 << 20, Flights::new(1 << 20, 10), purged, 32)
+    }
+
+    fn from<S>(store: &S) -> PageSource<'_, S> {
+        PageSource { store, default_ttl: Duration::from_secs(300) }
     }
 
     fn page(vary: &[HeaderName]) -> Entry {
         Entry {
             status: 200,
             reason: None,
+            recodable: Recodable::default(),
             headers: HeaderMap::new(),
             body: "page".into(),
             stored_at: 0,
             initial_age: 0,
             lifetime: 300,
             source: LifetimeSource::Default,
-            stale: Stale::default(),
+            stale: StaleLifetimes::default(),
             static_proof: false,
-            own_tag: false,
+            has_own_etag: false,
             vary: vary.to_vec(),
-            marks: Arc::default(),
+            purge_snapshot: Arc::default(),
         }
     }
 
@@ -624,7 +664,7 @@ mod tests {
             _: &PageKey,
             _: Bytes,
             _: Duration,
-            _: Demand,
+            _: RequestFrequency,
         ) -> Result<(), StoreError> {
             Ok(())
         }
@@ -656,24 +696,25 @@ mod tests {
     fn a_peek_finds_the_same_and_leaves_all_as_it_was() {
         const KEY: PageKey = PageKey([1; 32]);
         let (pages, none) = (pages(), HeaderMap::new());
-        let store = Late(Stored::Page(page(&[])).encode());
-        let peek = |now| at_once(pages.look(&store, &KEY, &none, now, Look::Peek)).unwrap();
-        let held = |now| at_once(pages.held_in_store(&store, &KEY, &none, now)).unwrap().page;
+        let store = Late(StoredValue::Page(page(&[])).encode());
+        let peek =
+            |now| at_once(pages.look(from(&store), &KEY, &none, now, LookupMode::Peek)).unwrap();
+        let held = |now| at_once(pages.held_in_store(from(&store), &KEY, &none, now)).unwrap().page;
         for _ in 0..2 {
-            assert!(matches!(peek(100), Lookup::Fresh(_, From::Store)));
+            assert!(matches!(peek(100), Lookup::Fresh(_, CacheTier::Store)));
         }
-        assert!(matches!(peek(300), Lookup::Stale(_, From::Store, KEY)));
+        assert!(matches!(peek(300), Lookup::Stale(_, CacheTier::Store, KEY)));
         assert!(pages.memory.is_empty());
         assert!(pages.held_in_memory(&KEY, &none).page.is_none() && held(300).is_some());
         let _ = pages.invalidate(&KEY, 100);
         assert!(matches!(peek(100), Lookup::Absent(KEY)), "the store is not believed");
 
         pages.keep(KEY, &none, page(&[]), 200).unwrap();
-        assert!(matches!(peek(200), Lookup::Fresh(_, From::Memory)));
+        assert!(matches!(peek(200), Lookup::Fresh(_, CacheTier::Memory)));
         // From an era that is over.
-        let marks = Marks::stored(Generation { era: 9, number: 1 }, vec![1]).unwrap();
-        let gone = Entry { marks: Arc::new(marks), ..page(&[]) };
-        pages.memory.put(KEY, Slot::Page(Arc::new(gone)), 200);
+        let snapshot = PurgeSnapshot::stored(Generation { era: 9, number: 1 }, vec![1]).unwrap();
+        let gone = Entry { purge_snapshot: Arc::new(snapshot), ..page(&[]) };
+        pages.memory.put(KEY, MemoryValue::Page(Arc::new(gone)), 200);
         assert!(matches!(peek(100), Lookup::Absent(KEY)));
         assert!(
             pages.held_in_memory(&KEY, &none).page.is_some(),
@@ -690,10 +731,10 @@ mod tests {
         };
         let kept = pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 1_000).unwrap();
         let [variant, index] = &kept[..] else { panic!("a variant and its index") };
-        assert_eq!((variant.demand, due(&de, 1_000)), (Demand::Once, vec![]));
+        assert_eq!((variant.demand, due(&de, 1_000)), (RequestFrequency::Once, vec![]));
         pages.defer(variant.key, 1_000);
         assert_eq!(due(&en, 1_010), [], "another variant");
-        let both = [(variant.key, Demand::Again), (index.key, Demand::Again)];
+        let both = [(variant.key, RequestFrequency::Again), (index.key, RequestFrequency::Again)];
         assert_eq!(due(&de, 1_010), both);
         assert_eq!(due(&de, 1_010), [], "once");
 
@@ -703,7 +744,7 @@ mod tests {
         assert_eq!(due(&de, 1_139), both);
         assert!(pages.still_holds(variant) && pages.still_holds(index));
         let again = pages.keep(KEY, &de, page(&[ACCEPT_LANGUAGE]), 1_040).unwrap();
-        assert_eq!(again[0].demand, Demand::Again);
+        assert_eq!(again[0].demand, RequestFrequency::Again);
         assert!(!pages.still_holds(variant), "it is another page now");
         pages.defer(variant.key, 1_040);
         let _ = pages.invalidate(&KEY, 1_041);
@@ -714,25 +755,31 @@ mod tests {
     fn right_after_a_change_the_store_is_not_believed() {
         const KEY: PageKey = PageKey([1; 32]);
         let (pages, none) = (pages(), HeaderMap::new());
-        let store = Late(Stored::Page(page(&[])).encode());
-        let found =
-            |now| matches!(at_once(pages.look_up(&store, &KEY, &none, now)), Ok(Lookup::Fresh(..)));
+        let store = Late(StoredValue::Page(page(&[])).encode());
+        let found = |now| {
+            matches!(at_once(pages.look_up(from(&store), &KEY, &none, now)), Ok(Lookup::Fresh(..)))
+        };
         assert!(found(100));
         let _ = pages.invalidate(&KEY, 100);
         assert_eq!([100, 104, 105].map(found), [false, false, true]);
     }
 
     #[test]
-    fn who_is_cut_off_shows_a_page_for_its_second_only() {
+    fn a_cut_off_proxy_serves_a_page_for_one_second_only() {
         let flights = Flights::new(1 << 20, 10);
-        let purged = Arc::new(Purged::new(true));
-        let pages = Pages::new(1 << 20, flights, purged, 32, Duration::from_secs(300));
+        let purged = Arc::new(PurgeTable::new(true));
+        let pages = Pages::new(1 << 20, flights, purged, 32);
         let page = Entry { stored_at: 100, ..page(&[]) };
         // The clock of the other process may be ahead.
         let standing = |now| pages.standing(&page, now);
         assert_eq!(
             [40, 99, 100, 101].map(standing),
-            [Standing::Stale, Standing::Stale, Standing::Current, Standing::Stale]
+            [
+                PurgeStanding::Stale,
+                PurgeStanding::Stale,
+                PurgeStanding::Current,
+                PurgeStanding::Stale
+            ]
         );
     }
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
 use crate::cache::Pages;
-use crate::cache::purge::Purged;
-use crate::cache::purge::scope::{Aim, Scope};
+use crate::cache::purge::PurgeTable;
+use crate::cache::purge::scope::{PurgeTarget, Scope};
 use crate::http::pattern::Pattern;
 use crate::http::reference::{absolute, resolve};
 use crate::http::tags::TAG_MAX;
@@ -20,17 +20,17 @@ use crate::http::{path, query};
 use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
 
 /// How long to wait for the store.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait for other processes. After this time, a process that has not learnt of the purge is cut
 /// off from the store, and stops showing pages for long.
-const OTHERS_PATIENCE: Duration = Duration::from_millis(1_500);
+const OTHERS_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// The first and the longest interval between checks: a process that is cut off keeps many callers waiting.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// An order to purge.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Order {
+pub struct PurgeOrder {
     /// Pages, each with all its forms: `http://host/path?query`, or `/path?query` on each of `[origin]
     /// hosts`.
     pub urls: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Order {
 
 /// The result of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub struct PurgeDone {
     /// How many pages in the memory of the answering process it hit.
     pub pages: usize,
     /// Whether all processes have confirmed the purge. A process that has not is cut off from the store:
@@ -59,7 +59,7 @@ pub struct Done {
 pub enum PurgeError {
     /// The order is invalid.
     #[error("{0}")]
-    Order(String),
+    PurgeOrder(String),
     /// The store does not have the purge yet. It is in effect in this process, and is sent again.
     #[error("only this process knows of the purge, until the store takes it: {0}")]
     Store(#[from] StoreError),
@@ -70,7 +70,7 @@ impl PurgeError {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Order(_) => StatusCode::BAD_REQUEST,
+            Self::PurgeOrder(_) => StatusCode::BAD_REQUEST,
             Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -92,11 +92,15 @@ impl Purger {
     ///
     /// # Errors
     /// If the order is invalid, or the store does not take it.
-    pub async fn carry_out(&self, store: &AnyStore, order: &Order) -> Result<Done, PurgeError> {
-        let aims = self.aims(order)?;
-        let pages = self.pages.count_hit(&aims);
-        let confirmed = self.purge(store, &aims).await?;
-        Ok(Done { pages, confirmed })
+    pub async fn carry_out(
+        &self,
+        store: &AnyStore,
+        order: &PurgeOrder,
+    ) -> Result<PurgeDone, PurgeError> {
+        let targets = self.targets(order)?;
+        let pages = self.pages.count_hit(&targets);
+        let confirmed = self.purge(store, &targets).await?;
+        Ok(PurgeDone { pages, confirmed })
     }
 
     /// Purges the page at a URL; `query` is the original one. Returns whether all processes have confirmed
@@ -112,7 +116,7 @@ impl Purger {
         query: &str,
     ) -> Result<bool, PurgeError> {
         let query = query::without(query, &self.ignore_query);
-        self.purge(store, &[Scope::Url { site, path, query: &query }.aim(false)]).await
+        self.purge(store, &[Scope::Url { site, path, query: &query }.purge_target(false)]).await
     }
 
     /// Purges the pages of one user, and those of some sessions. If the store does not take the purge in
@@ -124,9 +128,9 @@ impl Purger {
         tokens: impl Iterator<Item = &'t str>,
     ) {
         let scopes = user.map(Scope::User).into_iter().chain(tokens.map(Scope::Session));
-        let aims: Vec<_> = scopes.map(|scope| scope.aim(true)).collect();
-        for some in aims.chunks(PURGE_MARKS_MAX) {
-            match timeout(PATIENCE, self.pages.purged.purge(store, some)).await {
+        let targets: Vec<_> = scopes.map(|scope| scope.purge_target(true)).collect();
+        for some in targets.chunks(PURGE_MARKS_MAX) {
+            match timeout(TIMEOUT, self.pages.purged.purge(store, some)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "a purge of sessions waits for the store")
@@ -136,26 +140,26 @@ impl Purger {
         }
     }
 
-    async fn purge(&self, store: &AnyStore, aims: &[Aim]) -> Result<bool, PurgeError> {
-        let purging = self.pages.purged.purge(store, aims);
-        let Ok(purged) = timeout(PATIENCE, purging).await else {
+    async fn purge(&self, store: &AnyStore, targets: &[PurgeTarget]) -> Result<bool, PurgeError> {
+        let purging = self.pages.purged.purge(store, targets);
+        let Ok(purged) = timeout(TIMEOUT, purging).await else {
             return Err(StoreError::TimedOut.into());
         };
         Ok(is_confirmed(store, &self.pages.purged, purged?).await)
     }
 
-    fn aims(&self, order: &Order) -> Result<Vec<Aim>, PurgeError> {
-        let mut aims = Aims { is_hard: order.hard, aims: BTreeSet::new() };
+    fn targets(&self, order: &PurgeOrder) -> Result<Vec<PurgeTarget>, PurgeError> {
+        let mut targets = PurgeTargets { is_hard: order.hard, targets: BTreeSet::new() };
         for url in &order.urls {
-            let (sites, target) = self.place(url)?;
+            let (sites, target) = self.url_parts(url)?;
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
             let (path, query) = (decoded(path)?, query::without(query, &self.ignore_query));
             for site in sites.iter() {
-                aims.add(Scope::Url { site, path: &path, query: &query })?;
+                targets.add(Scope::Url { site, path: &path, query: &query })?;
             }
         }
         for prefix in &order.prefixes {
-            let (sites, target) = self.place(prefix)?;
+            let (sites, target) = self.url_parts(prefix)?;
             if target.contains('?') {
                 return Err(wrong(format!(
                     "{prefix}: a prefix has no query; it means all of them"
@@ -163,28 +167,28 @@ impl Purger {
             }
             let path = decoded(&target)?;
             for site in sites.iter() {
-                aims.add(Scope::Prefix { site, path: &path })?;
+                targets.add(Scope::Prefix { site, path: &path })?;
             }
         }
         for tag in &order.tags {
             if tag.is_empty() || tag.len() > TAG_MAX {
                 return Err(wrong(format!("a tag has 1 to {TAG_MAX} bytes")));
             }
-            aims.add(Scope::Tag(tag.as_bytes()))?;
+            targets.add(Scope::Tag(tag.as_bytes()))?;
         }
         if order.all {
-            aims.add(Scope::Everything)?;
+            targets.add(Scope::Everything)?;
         }
-        if aims.aims.is_empty() {
+        if targets.targets.is_empty() {
             return Err(wrong(
                 "nothing to purge: name URLs, tags or prefixes, or say all".to_owned(),
             ));
         }
-        Ok(aims.aims.into_iter().collect())
+        Ok(targets.targets.into_iter().collect())
     }
 
-    /// The sites and the target that a URL stands for.
-    fn place(&self, url: &str) -> Result<(Cow<'_, [String]>, String), PurgeError> {
+    /// The sites and the target of a URL.
+    fn url_parts(&self, url: &str) -> Result<(Cow<'_, [String]>, String), PurgeError> {
         let expected =
             || wrong(format!("{url}: write the whole URL, such as http://example.com/path"));
         if let (None, target) = resolve("/", url) {
@@ -200,17 +204,17 @@ impl Purger {
     }
 }
 
-/// The aims of one order: at most as many as one purge takes, however many things the order names on however
-/// many sites.
-struct Aims {
+/// The targets of one order: at most as many as one purge takes, for any number of URLs, prefixes, tags and
+/// sites.
+struct PurgeTargets {
     is_hard: bool,
-    aims: BTreeSet<Aim>,
+    targets: BTreeSet<PurgeTarget>,
 }
 
-impl Aims {
+impl PurgeTargets {
     fn add(&mut self, scope: Scope<'_>) -> Result<(), PurgeError> {
-        self.aims.insert(scope.aim(self.is_hard));
-        match self.aims.len() {
+        self.targets.insert(scope.purge_target(self.is_hard));
+        match self.targets.len() {
             ..=PURGE_MARKS_MAX => Ok(()),
             _ => Err(wrong(format!("at most {PURGE_MARKS_MAX} things are purged at a time"))),
         }
@@ -222,11 +226,11 @@ fn decoded(path: &str) -> Result<String, PurgeError> {
 }
 
 fn wrong(why: String) -> PurgeError {
-    PurgeError::Order(why)
+    PurgeError::PurgeOrder(why)
 }
 
 /// Waits for all other processes, for a limited time.
-async fn is_confirmed(store: &AnyStore, purged: &Purged, purge: Generation) -> bool {
+async fn is_confirmed(store: &AnyStore, purged: &PurgeTable, purge: Generation) -> bool {
     let is_seen = async || match purged.stands_as(purge) {
         Some(purge) => store.is_seen(purge).await.unwrap_or(false),
         None => false,
@@ -238,7 +242,7 @@ async fn is_confirmed(store: &AnyStore, purged: &Purged, purge: Generation) -> b
             pause = (pause * 5 / 4).min(longest);
         }
     };
-    timeout(OTHERS_PATIENCE, all).await.is_ok()
+    timeout(OTHERS_TIMEOUT, all).await.is_ok()
 }
 
 #[cfg(test)]
@@ -249,19 +253,21 @@ mod tests {
     #[test]
     fn an_order_for_too_much_ends_at_the_bound() {
         let flights = Flights::new(1 << 20, 10);
-        let purged = Arc::new(Purged::new(false));
-        let pages = Arc::new(Pages::new(1 << 20, flights, purged, 1, Duration::ZERO));
+        let purged = Arc::new(PurgeTable::new(false));
+        let pages = Arc::new(Pages::new(1 << 20, flights, purged, 1));
         let hosts = (0..100).map(|host| format!("h{host}.test")).collect();
         let purger = Purger { pages, hosts, ignore_query: Vec::new() };
-        let aims = |paths: u32| {
+        let targets = |paths: u32| {
             let urls = (0..2 * paths).map(|path| format!("/{}", path % paths)).collect();
-            purger.aims(&Order { urls, ..Order::default() })
+            purger.targets(&PurgeOrder { urls, ..PurgeOrder::default() })
         };
-        assert_eq!(aims(10).unwrap().len(), 1_000, "what is named twice counts once");
-        assert!(aims(11).unwrap_err().to_string().contains("at most 1000"));
+        assert_eq!(targets(10).unwrap().len(), 1_000, "what is named twice counts once");
+        assert!(targets(11).unwrap_err().to_string().contains("at most 1000"));
         // Entries beyond the limit are not checked.
         let urls = [(0..11).map(|path| format!("/{path}")).collect(), vec!["no URL".to_owned()]];
-        let error = purger.aims(&Order { urls: urls.concat(), ..Order::default() }).unwrap_err();
+        let error = purger
+            .targets(&PurgeOrder { urls: urls.concat(), ..PurgeOrder::default() })
+            .unwrap_err();
         assert!(error.to_string().contains("at most 1000"));
     }
 }

@@ -5,7 +5,7 @@
 use std::io::{self, BufReader, Read, Write};
 
 use ::http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, VARY,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, VARY,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use brotli::enc::BrotliEncoderParams;
@@ -15,10 +15,10 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
 use super::entry::{Entry, compact};
-use crate::http::cache_control::CacheControl;
 use crate::http::coding::{Accepted, Coding, choose, takes_as_it_is};
+use crate::http::etag;
+use crate::http::recodable::Recodable;
 use crate::http::vary::Vary;
-use crate::http::{etag, media};
 
 /// The smallest body that is compressed, in bytes: a smaller one fits into a packet or two already.
 pub const SIZE_MIN: usize = 1_024;
@@ -48,28 +48,23 @@ pub enum Delivery {
     Unreadable,
 }
 
-/// The stored coding of a page that may be delivered in other codings. `None`: the page goes out unchanged or
-/// not at all, for example because the origin forbids transformation (RFC 9111 §5.2.2.6).
+/// How to send a page to the client that sent `request`. `page` holds the page's fields, `recodable` was read
+/// from them, and `length` is the size of the body in bytes. `ours` lists the codings that can be made, the
+/// most preferred first.
 #[must_use]
-pub fn recodable(page: &HeaderMap) -> Option<Coding> {
-    let stored = Coding::of(page)?;
-    if stored == Coding::Identity && !media::is_compressible(page) {
-        return None;
-    }
-    (!CacheControl::parse(page, &CACHE_CONTROL).no_transform).then_some(stored)
-}
-
-/// How to send a page to the client that sent `request`. The page has the fields `page` and a body of
-/// `length` bytes; `ours` are the codings that can be made, the most preferred first.
-#[must_use]
-pub fn delivery(request: &HeaderMap, page: &HeaderMap, length: usize, ours: &[Coding]) -> Delivery {
-    let Some(stored) = recodable(page) else {
+pub fn delivery(
+    request: &HeaderMap,
+    (page, recodable): (&HeaderMap, Recodable),
+    length: usize,
+    ours: &[Coding],
+) -> Delivery {
+    let Some(stored) = recodable.from else {
         let is_readable = takes_as_it_is(request, page);
         return if is_readable { Delivery::AsStored } else { Delivery::Unreadable };
     };
     // A body with a coding is larger than its length suggests.
     let is_large = stored != Coding::Identity || length >= SIZE_MIN;
-    let is_worth_it = is_large && media::is_compressible(page);
+    let is_worth_it = is_large && recodable.is_compressible;
     let ours = if is_worth_it { ours } else { &[] };
     match choose(&Accepted::parse(request), stored, ours) {
         Some(chosen) if chosen == stored => Delivery::AsStored,
@@ -81,7 +76,7 @@ pub fn delivery(request: &HeaderMap, page: &HeaderMap, length: usize, ours: &[Co
 }
 
 /// Adds `Accept-Encoding` to `Vary`, if it is missing, because the page is available in several codings.
-pub fn tell_choice(page: &mut HeaderMap) {
+pub fn vary_by_coding(page: &mut HeaderMap) {
     let vary = Vary::parse(page);
     if vary != Vary::Any && !vary.names(&ACCEPT_ENCODING) {
         page.append(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -102,7 +97,7 @@ pub fn fields(page: &HeaderMap, coding: Coding) -> HeaderMap {
     if coding != Coding::Identity {
         fields.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.as_str()));
     }
-    tell_choice(&mut fields);
+    vary_by_coding(&mut fields);
     fields
 }
 
@@ -123,7 +118,8 @@ pub fn form(page: &Entry, coding: Coding, max_decoded: usize) -> Option<Entry> {
 #[must_use]
 pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
     let headers = compact(&fields(&page.headers, coding));
-    Entry { headers, body, ..page.clone() }
+    let recodable = Recodable::of(&headers);
+    Entry { headers, recodable, body, ..page.clone() }
 }
 
 /// The body of a response without coding; `None` if it cannot be decoded, or is larger than `max` bytes.
@@ -173,9 +169,9 @@ fn encode(body: &[u8], coding: Coding) -> io::Result<Bytes> {
     match coding {
         Coding::Identity => coded.extend_from_slice(body),
         Coding::Gzip => {
-            let mut coder = GzEncoder::new(coded, Compression::new(GZIP_LEVEL));
-            coder.write_all(body)?;
-            coded = coder.finish()?;
+            let mut encoder = GzEncoder::new(coded, Compression::new(GZIP_LEVEL));
+            encoder.write_all(body)?;
+            coded = encoder.finish()?;
         }
         Coding::Brotli => {
             let params = BrotliEncoderParams {
@@ -207,7 +203,7 @@ mod tests {
 
     use super::Coding::{Brotli, Gzip, Identity, Zstd};
     use super::*;
-    use crate::cache::entry::{LifetimeSource, Stale};
+    use crate::cache::entry::{LifetimeSource, StaleLifetimes};
 
     const OURS: [Coding; 3] = [Zstd, Brotli, Gzip];
 
@@ -222,17 +218,18 @@ mod tests {
         Entry {
             status: 200,
             reason: None,
+            recodable: Recodable::of(&headers(lines)),
             headers: headers(lines),
             body: body.into(),
             stored_at: 0,
             initial_age: 0,
             lifetime: 300,
             source: LifetimeSource::Default,
-            stale: Stale::default(),
+            stale: StaleLifetimes::default(),
             static_proof: false,
-            own_tag: false,
+            has_own_etag: false,
             vary: Vec::new(),
-            marks: std::sync::Arc::default(),
+            purge_snapshot: std::sync::Arc::default(),
         }
     }
 
@@ -256,12 +253,12 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(recodable(&headers(lines)), expected, "{lines:?}");
+            assert_eq!(Recodable::of(&headers(lines)).from, expected, "{lines:?}");
         }
     }
 
     #[test]
-    fn a_client_is_sent_what_he_can_read() {
+    fn a_client_is_sent_a_coding_it_accepts() {
         let html = ("content-type", "text/html");
         let (gzip, fixed) = (("content-encoding", "gzip"), ("cache-control", "no-transform"));
         for (accepted, stored, length, expected) in [
@@ -280,7 +277,8 @@ mod tests {
             ("br", &[gzip], 1_024, Delivery::Recoded(Identity)),
         ] {
             let request = headers(&[("accept-encoding", accepted)]);
-            let found = delivery(&request, &headers(stored), length, &OURS);
+            let page = headers(stored);
+            let found = delivery(&request, (&page, Recodable::of(&page)), length, &OURS);
             assert_eq!(found, expected, "{accepted} {stored:?} {length}");
         }
     }
@@ -322,7 +320,7 @@ mod tests {
             (&[("vary", "Cookie")], &["Cookie", "Accept-Encoding"]),
         ] {
             let mut fields = headers(lines);
-            tell_choice(&mut fields);
+            vary_by_coding(&mut fields);
             let told: Vec<_> = fields.get_all(VARY).iter().collect();
             assert_eq!(told, expected, "{lines:?}");
         }
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gains_nothing_or_cannot_be_read_has_no_form() {
+    fn incompressible_or_unreadable_bodies_are_not_recoded() {
         let noise: Vec<u8> = (0..4_096).map(|_| fastrand::u8(..)).collect();
         let noise = page(&[("content-type", "text/plain")], noise);
         assert!(OURS.into_iter().all(|coding| form(&noise, coding, 1 << 20).is_none()));
@@ -372,7 +370,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_coded_is_read_again(body in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+        fn an_encoded_body_decodes_to_the_same_body(body in proptest::collection::vec(any::<u8>(), 0..2_000)) {
             for coding in OURS {
                 let coded = encode(&body, coding).unwrap();
                 prop_assert_eq!(decode(&coded, coding, 2_000).unwrap(), &body);

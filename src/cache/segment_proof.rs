@@ -23,7 +23,7 @@ use quick_cache::sync::Cache;
 use sha2::{Digest as _, Sha256};
 
 use crate::cache::entry::Entry;
-use crate::cache::purge::{Marks, Purged};
+use crate::cache::purge::{PurgeSnapshot, PurgeTable};
 use crate::cache::recoded;
 use crate::http::coding::Coding;
 use crate::http::date;
@@ -31,12 +31,12 @@ use crate::ident::{PageKey, User};
 
 /// The most pages for which answers are remembered; the least recently used are evicted first.
 const PAGES_MAX: usize = 16_384;
-/// How long it is remembered what a user was given, in seconds.
+/// How long the answer to a user is remembered, in seconds.
 const REMEMBERED_FOR: u64 = 3_600;
 /// The most users whose answers are remembered for a page; the oldest is dropped first. Fewer than half of
 /// them cannot keep the page from the others.
 const USERS_MAX: usize = 16;
-/// With at least this many remembered users, of whom most were given different versions, a page is personal.
+/// With at least this many remembered users, most of whom were given different versions, a page is personal.
 const PERSONAL_FROM: usize = 4;
 
 /// Fields that describe one exchange and not the page. A segment's page is kept without them, because they
@@ -72,17 +72,17 @@ pub fn strip_exchange(headers: &mut HeaderMap) {
     }
 }
 
-/// Identifies a user for the proof: by name, so that two sessions of one user count once; and by place,
-/// because the app is told the client's address, which is in no key.
+/// Identifies a user for the proof: by name, so that two sessions of one user count once; and by network
+/// address, because the app gets the client's address, which is not part of any key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Witness {
     user: [u8; 32],
-    /// `None`: the app was not told an address.
-    place: Option<u128>,
+    /// `None`: the app got no address.
+    address: Option<u128>,
 }
 
 impl Witness {
-    /// The witness for a user and the address that the app was told.
+    /// The witness for a user and the address that the app got.
     #[must_use]
     pub fn new(user: &User, address: Option<IpAddr>) -> Self {
         let place = address.map(|address| match address.to_canonical() {
@@ -90,7 +90,7 @@ impl Witness {
             // One site has a whole /64.
             IpAddr::V6(address) => address.to_bits() >> 64 << 64,
         });
-        Self { user: Sha256::digest(user.as_bytes()).into(), place }
+        Self { user: Sha256::digest(user.as_bytes()).into(), address: place }
     }
 
     fn is_same_user(&self, other: &Self) -> bool {
@@ -100,13 +100,13 @@ impl Witness {
     /// Whether two equal answers to these witnesses show that the page depends on neither the user nor the
     /// address.
     fn is_another(&self, other: &Self) -> bool {
-        !self.is_same_user(other) && (self.place.is_none() || self.place != other.place)
+        !self.is_same_user(other) && (self.address.is_none() || self.address != other.address)
     }
 }
 
 /// A fingerprint of what a user was given: everything that others would be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ResponseFingerprint {
     /// Hash of status and fields.
     fields: [u8; 32],
     /// Hash of status, fields and body; `None` if the body was not read.
@@ -115,7 +115,7 @@ pub struct Seen {
     holds_own: bool,
 }
 
-impl Seen {
+impl ResponseFingerprint {
     /// The fingerprint of a page: its status, fields and decoded body. Fields that hold a date are ignored,
     /// because they tell when the page was made. A body that cannot be decoded within `max_decoded` bytes is
     /// hashed as it is.
@@ -183,7 +183,7 @@ fn put(hash: &mut Sha256, bytes: &[u8]) {
     hash.update(bytes);
 }
 
-/// Whether a field tells when the page was made, or how long it is in its coding.
+/// Whether a field states when the page was made, or the length of the page in its coding.
 fn is_of_the_moment(name: &HeaderName, value: &[u8], now: u64) -> bool {
     *name == CONTENT_LENGTH || ([DATE, EXPIRES].contains(name) && date::parse(value, now).is_some())
 }
@@ -205,28 +205,28 @@ pub enum Proof {
 
 /// What one user was given.
 #[derive(Clone, Copy, Debug)]
-struct Sight {
+struct Sighting {
     who: Witness,
-    what: Seen,
+    what: ResponseFingerprint,
     /// When the user was last given it, in Unix time.
     at: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Remembered {
+struct ProofRecord {
     /// The position of the latest of them in the order of purges. An answer from before a purge proves
     /// nothing after it.
-    marks: Arc<Marks>,
+    purge_snapshot: Arc<PurgeSnapshot>,
     /// The version of the page that was proved last.
-    proved: Option<Seen>,
-    /// Who was given what, in the order in which each user was first given it.
-    seen: Vec<Sight>,
+    proved: Option<ResponseFingerprint>,
+    /// What each user was given, in the order in which each was first given it.
+    seen: Vec<Sighting>,
 }
 
-impl Remembered {
+impl ProofRecord {
     /// Forgets answers that are too old or were purged.
-    fn forget_old(&mut self, purged: &Purged, now: u64) {
-        if !purged.is_current(&self.marks) {
+    fn forget_old(&mut self, purged: &PurgeTable, now: u64) {
+        if !purged.is_current(&self.purge_snapshot) {
             *self = Self::default();
         }
         self.seen.retain(|sight| now < sight.at.saturating_add(REMEMBERED_FOR));
@@ -236,7 +236,7 @@ impl Remembered {
 
     /// Whether the possible personal data is a coincidence. The user was then given the common page, so
     /// earlier answers to this user are dropped as evidence.
-    fn is_chance(&mut self, who: &Witness, what: &Seen) -> bool {
+    fn is_chance(&mut self, who: &Witness, what: &ResponseFingerprint) -> bool {
         let others = self.seen.iter().filter(|sight| !sight.who.is_same_user(who));
         let is_chance = others.into_iter().any(|sight| what.is_chance(&sight.what));
         if is_chance {
@@ -245,9 +245,9 @@ impl Remembered {
         is_chance
     }
 
-    /// Records an answer. Each user takes one place, whatever the answers are.
-    fn see(&mut self, who: Witness, what: Seen, at: u64) {
-        let is_same = |sight: &&mut Sight| sight.who.is_same_user(&who) && sight.what == what;
+    /// Records an answer. Each user takes one place, for any number of answers.
+    fn see(&mut self, who: Witness, what: ResponseFingerprint, at: u64) {
+        let is_same = |sight: &&mut Sighting| sight.who.is_same_user(&who) && sight.what == what;
         if let Some(same) = self.seen.iter_mut().find(is_same) {
             (same.who, same.at) = (who, at);
             return;
@@ -256,20 +256,20 @@ impl Remembered {
         if self.seen.len() >= USERS_MAX {
             self.seen.remove(0);
         }
-        self.seen.push(Sight { who, what, at });
+        self.seen.push(Sighting { who, what, at });
     }
 
-    fn count(&self, what: &Seen) -> usize {
+    fn count(&self, what: &ResponseFingerprint) -> usize {
         self.seen.iter().filter(|sight| sight.what == *what).count()
     }
 
     /// The number of users who were given this page with a coincidence in it.
-    fn count_chance(&self, what: &Seen) -> usize {
+    fn count_chance(&self, what: &ResponseFingerprint) -> usize {
         self.seen.iter().filter(|sight| sight.what.is_chance(what)).count()
     }
 
     /// The number of users who were given this page, with one counted per address.
-    fn count_apart(&self, what: &Seen) -> usize {
+    fn count_apart(&self, what: &ResponseFingerprint) -> usize {
         let agreeing = self.seen.iter().filter(|sight| sight.what == *what);
         let all: Vec<Witness> = agreeing.map(|sight| sight.who).collect();
         let is_first = |(at, who): &(usize, &Witness)| all[..*at].iter().all(|o| o.is_another(who));
@@ -278,14 +278,14 @@ impl Remembered {
 
     /// The number of answers that match the segment's page before it changed to `what`: they do not count
     /// against the new version.
-    fn before_it_changed(&self, what: &Seen) -> usize {
+    fn before_it_changed(&self, what: &ResponseFingerprint) -> usize {
         let Some(proved) = self.proved.filter(|proved| proved != what) else { return 0 };
         let before = self.seen.iter().take_while(|sight| sight.what != *what);
         before.filter(|sight| sight.what == proved).count()
     }
 
     /// Whether most remembered users, and at least two, were given this page.
-    fn is_most(&self, what: &Seen) -> bool {
+    fn is_most(&self, what: &ResponseFingerprint) -> bool {
         // A page with personal data proves nothing, even if two users were given it.
         if what.holds_own {
             return false;
@@ -297,21 +297,22 @@ impl Remembered {
     }
 
     /// Judges an answer that has just come, to a user who `is_known` from before.
-    fn judge(&mut self, what: Seen, is_known: bool) -> Proof {
+    fn judge(&mut self, what: ResponseFingerprint, is_known: bool) -> Proof {
         if self.is_most(&what) {
             if let Some(outdated) = self.proved.replace(what).filter(|proved| *proved != what) {
                 self.seen.retain(|sight| sight.what != outdated);
             }
             return Proof::Given;
         }
-        let is_most = |sight: &Sight| self.is_most(&sight.what);
-        // Users who agree but share an address may still be joined by a user at another address.
-        let agrees = |sight: &Sight| sight.what == what || sight.what.is_chance(&what);
+        let is_most = |sight: &Sighting| self.is_most(&sight.what);
+        // Users with equal answers but one address may still be joined by a user at another address.
+        let agrees = |sight: &Sighting| sight.what == what || sight.what.is_chance(&what);
         let all_agree = self.seen.iter().all(agrees);
         if self.seen.len() < PERSONAL_FROM || all_agree || self.seen.iter().any(is_most) {
             return Proof::Waits;
         }
-        // The answers stay remembered, so that a few users who agree do not outvote the others later.
+        // The answers stay remembered, so that a few users with equal answers do not outvote the others
+        // later.
         self.proved = None;
         if is_known { Proof::StillPersonal } else { Proof::Personal }
     }
@@ -319,36 +320,36 @@ impl Remembered {
 
 /// The answers given for each page. Shared by all threads.
 #[derive(Debug)]
-pub struct Twins {
-    pages: Cache<PageKey, Remembered>,
+pub struct SegmentProofs {
+    pages: Cache<PageKey, ProofRecord>,
     /// Serialises two answers that arrive together, so that each takes the other into account.
     turn: Mutex<()>,
 }
 
-impl Default for Twins {
+impl Default for SegmentProofs {
     fn default() -> Self {
         Self { pages: Cache::new(PAGES_MAX), turn: Mutex::default() }
     }
 }
 
-impl Twins {
+impl SegmentProofs {
     /// Records that a user was given this as the page under `key`, which is the variant's key if there are
-    /// variants. `marks` are the page's, for purges.
+    /// variants. `snapshot` is the page's, for purges.
     pub fn note(
         &self,
         key: PageKey,
-        (who, what): (Witness, Seen),
-        (marks, purged): (&Arc<Marks>, &Purged),
+        (who, what): (Witness, ResponseFingerprint),
+        (snapshot, purged): (&Arc<PurgeSnapshot>, &PurgeTable),
         now: u64,
     ) -> Proof {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // The page was purged while the answer was on its way.
-        if !purged.is_current(marks) {
+        if !purged.is_current(snapshot) {
             return Proof::Waits;
         }
         let mut known = self.pages.get(&key).unwrap_or_default();
         known.forget_old(purged, now);
-        known.marks = Arc::clone(marks);
+        known.purge_snapshot = Arc::clone(snapshot);
         let proof = if known.is_chance(&who, &what) {
             Proof::Waits
         } else {
@@ -362,7 +363,7 @@ impl Twins {
 
     /// Whether an answer to this user may prove the page under `key`.
     #[must_use]
-    pub fn may_prove(&self, key: &PageKey, who: Witness, purged: &Purged, now: u64) -> bool {
+    pub fn may_prove(&self, key: &PageKey, who: Witness, purged: &PurgeTable, now: u64) -> bool {
         self.pages.peek(key).is_some_and(|mut known| {
             known.forget_old(purged, now);
             known.seen.iter().any(|sight| sight.who.is_another(&who))
@@ -387,38 +388,38 @@ mod tests {
         Witness::new(&User::new(name.as_bytes()).unwrap(), Some(address.parse().unwrap()))
     }
 
-    fn what(page: u8) -> Seen {
-        Seen { fields: [page / 10; 32], whole: Some([page; 32]), holds_own: false }
+    fn what(page: u8) -> ResponseFingerprint {
+        ResponseFingerprint { fields: [page / 10; 32], whole: Some([page; 32]), holds_own: false }
     }
 
     /// An answer with possible personal data in its fields only.
-    fn in_fields(page: u8) -> Seen {
-        Seen { whole: None, ..what(page).with_own() }
+    fn in_fields(page: u8) -> ResponseFingerprint {
+        ResponseFingerprint { whole: None, ..what(page).with_own() }
     }
 
-    struct Stage {
-        twins: Twins,
-        purged: Purged,
-        marks: Arc<Marks>,
+    struct ProofStage {
+        segment_proofs: SegmentProofs,
+        purged: PurgeTable,
+        snapshot: Arc<PurgeSnapshot>,
     }
 
-    impl Stage {
+    impl ProofStage {
         fn new() -> Self {
-            let purged = Purged::new(false);
-            let marks = Arc::new(purged.now(&[Scope::Tag(b"a").digest()]));
-            Self { twins: Twins::default(), purged, marks }
+            let purged = PurgeTable::new(false);
+            let snapshot = Arc::new(purged.now(&[Scope::Tag(b"a").digest()]));
+            Self { segment_proofs: SegmentProofs::default(), purged, snapshot }
         }
 
         fn note(&self, name: &str, page: u8, now: u64) -> Proof {
             self.give(name, what(page), now)
         }
 
-        fn give(&self, name: &str, what: Seen, now: u64) -> Proof {
-            self.twins.note(KEY, (who(name), what), (&self.marks, &self.purged), now)
+        fn give(&self, name: &str, what: ResponseFingerprint, now: u64) -> Proof {
+            self.segment_proofs.note(KEY, (who(name), what), (&self.snapshot, &self.purged), now)
         }
 
         fn may_prove(&self, name: &str) -> bool {
-            self.twins.may_prove(&KEY, who(name), &self.purged, 0)
+            self.segment_proofs.may_prove(&KEY, who(name), &self.purged, 0)
         }
 
         /// Checks the results of answers in order, each to the user with this letter.
@@ -433,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_page_is_the_segments_once_two_users_were_given_it() {
-        let stage = Stage::new();
+        let stage = ProofStage::new();
         assert!(!stage.may_prove("alice"));
         assert_eq!(stage.note("alice", 1, 0), Waits);
         assert!(!stage.may_prove("alice"));
@@ -458,11 +459,13 @@ mod tests {
             ("2001:db8::1", "2001:db8::2", false),
             ("2001:db8::1", "2001:db8:0:1::1", true),
         ] {
-            let stage = Stage::new();
-            let note =
-                |who| stage.twins.note(KEY, (who, what(1)), (&stage.marks, &stage.purged), 0);
+            let stage = ProofStage::new();
+            let note = |who| {
+                stage.segment_proofs.note(KEY, (who, what(1)), (&stage.snapshot, &stage.purged), 0)
+            };
             assert_eq!(note(at("alice", one)), Waits);
-            let may_prove = stage.twins.may_prove(&KEY, at("bob", other), &stage.purged, 0);
+            let may_prove =
+                stage.segment_proofs.may_prove(&KEY, at("bob", other), &stage.purged, 0);
             assert_eq!(may_prove, is_proof, "{one} {other}");
             assert_eq!(note(at("bob", other)) == Given, is_proof, "{one} {other}");
             assert_eq!(note(at("alice", "198.51.100.1")), Given, "she asks from elsewhere");
@@ -470,9 +473,11 @@ mod tests {
     }
 
     #[test]
-    fn users_at_one_address_who_agree_wait_for_one_elsewhere() {
-        let stage = Stage::new();
-        let note = |who| stage.twins.note(KEY, (who, what(1)), (&stage.marks, &stage.purged), 0);
+    fn users_at_one_address_wait_for_a_user_at_another_address() {
+        let stage = ProofStage::new();
+        let note = |who| {
+            stage.segment_proofs.note(KEY, (who, what(1)), (&stage.snapshot, &stage.purged), 0)
+        };
         for name in ["a", "b", "c", "d", "e", "f"] {
             assert_eq!(note(at(name, "192.0.2.1")), Waits, "{name}");
         }
@@ -486,12 +491,12 @@ mod tests {
         steps[0].2 = Waits;
         steps.extend([("g", 2, Waits), ("h", 2, Given), ("a", 2, Given)]);
         steps.extend([("a", 3, Waits), ("b", 3, Given), ("c", 3, Given)]);
-        Stage::play(&steps);
+        ProofStage::play(&steps);
     }
 
     #[test]
-    fn two_who_agree_outvote_nobody() {
-        Stage::play(&[
+    fn two_equal_answers_do_not_outvote_the_others() {
+        ProofStage::play(&[
             ("carol", 1, Waits),
             ("dave", 2, Waits),
             ("mallory", 9, Waits),
@@ -504,8 +509,8 @@ mod tests {
     }
 
     #[test]
-    fn who_is_given_something_else_later_takes_the_proof_back() {
-        Stage::play(&[
+    fn a_different_later_answer_revokes_the_proof() {
+        ProofStage::play(&[
             ("mallory", 9, Waits),
             ("mallory-2", 9, Given),
             ("carol", 1, Waits),
@@ -517,7 +522,7 @@ mod tests {
 
     #[test]
     fn the_others_answers_are_waited_for_beside_a_personal_one() {
-        let stage = Stage::new();
+        let stage = ProofStage::new();
         assert_eq!(stage.note("alice", 1, 0), Waits);
         for page in 10..30 {
             assert_eq!(stage.note("mallory", page, 0), Waits, "one user takes one place");
@@ -526,8 +531,8 @@ mod tests {
     }
 
     #[test]
-    fn users_whose_names_are_words_of_a_page_do_not_keep_it_from_others() {
-        let stage = Stage::new();
+    fn users_named_like_words_of_a_page_do_not_block_its_proof() {
+        let stage = ProofStage::new();
         let words = ["shop", "admin", "cart", "home"];
         // One page alone does not decide it.
         for (name, what) in words.iter().zip([what(11).with_own(), in_fields(11)].iter().cycle()) {
@@ -542,21 +547,21 @@ mod tests {
             }
         }
         assert_eq!(stage.note("carol", 11, 0), Given);
-        assert_eq!(stage.give("shop", what(12).with_own(), 0), Waits, "he says otherwise");
+        assert_eq!(stage.give("shop", what(12).with_own(), 0), Waits, "that answer differs");
         assert_eq!(stage.give("shop", what(11).with_own(), 0), Waits, "and takes it back");
     }
 
     #[test]
-    fn what_two_were_given_with_something_of_theirs_in_it_is_no_proof() {
-        let stage = Stage::new();
+    fn answers_with_personal_data_are_no_proof() {
+        let stage = ProofStage::new();
         for name in ["mallory", "mallory-2", "mallory-3"] {
             assert_eq!(stage.give(name, what(9).with_own(), 0), Waits, "{name}");
         }
-        // It is no evidence either against the users with the same answer, at least two of them.
+        // Nor is it evidence against the users with the same answer, at least two of them.
         assert_eq!(stage.note("alice", 9, 0), Waits);
         assert_eq!(stage.note("bob", 9, 0), Given);
-        // A user with personal data on the page counts against two who agree.
-        let stage = Stage::new();
+        // A user with personal data on the page counts against two users with equal answers.
+        let stage = ProofStage::new();
         stage.give("alice", what(11).with_own(), 0);
         stage.give("bob", in_fields(21), 0);
         stage.note("mallory", 9, 0);
@@ -564,8 +569,8 @@ mod tests {
     }
 
     #[test]
-    fn a_few_who_are_given_pages_of_their_own_are_outvoted() {
-        let stage = Stage::new();
+    fn a_few_users_with_personal_pages_are_outvoted() {
+        let stage = ProofStage::new();
         let mut given = 0;
         let few = ["m1", "m2", "m3", "m4", "m5", "m6", "m7"];
         for round in 0_u8..12 {
@@ -581,7 +586,7 @@ mod tests {
 
     #[test]
     fn a_page_that_is_another_for_each_is_personal() {
-        Stage::play(&[
+        ProofStage::play(&[
             ("a", 1, Waits),
             ("b", 2, Waits),
             ("c", 3, Waits),
@@ -591,28 +596,28 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_forgotten_after_its_time_and_of_another_page_none_is() {
-        let stage = Stage::new();
+    fn an_answer_expires_and_does_not_count_for_another_page() {
+        let stage = ProofStage::new();
         assert_eq!(stage.note("alice", 1, 0), Waits);
-        let of = (&stage.marks, &stage.purged);
-        let other = stage.twins.note(PageKey([2; 32]), (who("bob"), what(1)), of, 1);
+        let of = (&stage.snapshot, &stage.purged);
+        let other = stage.segment_proofs.note(PageKey([2; 32]), (who("bob"), what(1)), of, 1);
         assert_eq!(other, Waits);
         assert_eq!(stage.note("bob", 1, REMEMBERED_FOR), Waits);
         assert_eq!(stage.note("carol", 1, REMEMBERED_FOR + 1), Given);
         assert_eq!(
             stage.note("carol", 1, 2 * REMEMBERED_FOR),
             Waits,
-            "a proof is as old as the last of those who gave it with another"
+            "a proof is as old as the last of its answers"
         );
     }
 
     #[test]
     fn a_purge_takes_the_proof_and_all_that_was_seen_along() {
-        let mut stage = Stage::new();
-        let purge = |stage: &mut Stage| {
-            stage.purged.purge_later(&[Scope::Tag(b"a").aim(false)]);
+        let mut stage = ProofStage::new();
+        let purge = |stage: &mut ProofStage| {
+            stage.purged.purge_later(&[Scope::Tag(b"a").purge_target(false)]);
             std::mem::replace(
-                &mut stage.marks,
+                &mut stage.snapshot,
                 Arc::new(stage.purged.now(&[Scope::Tag(b"a").digest()])),
             )
         };
@@ -623,9 +628,9 @@ mod tests {
         assert_eq!(stage.note("alice", 1, 0), Given);
         let from_before = purge(&mut stage);
         assert_eq!(stage.note("alice", 1, 0), Waits);
-        let marks = std::mem::replace(&mut stage.marks, from_before);
+        let snapshot = std::mem::replace(&mut stage.snapshot, from_before);
         assert_eq!(stage.note("bob", 1, 0), Waits, "it was purged on its way");
-        stage.marks = marks;
+        stage.snapshot = snapshot;
         assert_eq!(stage.note("carol", 1, 0), Given);
     }
 }

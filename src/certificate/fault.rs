@@ -1,4 +1,4 @@
-//! What is wrong with a file of certificates, for a person.
+//! Problems of certificate files, as messages.
 
 use std::fmt;
 use std::io;
@@ -6,33 +6,33 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
-/// Something wrong with a file, or with a pattern that finds none.
+/// A problem of a file, or a pattern that matches none.
 #[derive(Debug)]
 pub struct Fault {
     /// The file, or the pattern.
     pub path: PathBuf,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub wrong: FaultKind,
 }
 
 /// What is wrong.
 #[derive(Debug)]
-pub enum Wrong {
-    /// The text is no pattern.
+pub enum FaultKind {
+    /// The text is not a pattern.
     NoPattern,
-    /// No file is found by it.
+    /// It matches no file.
     NoFile,
-    /// More files than may be.
+    /// It matches more files than allowed.
     TooMany(usize),
     /// The file cannot be read.
     Unreadable(io::Error),
-    /// It is no PEM.
+    /// The file is not PEM.
     NoPem,
-    /// It holds no certificate.
+    /// The file contains no certificate.
     NoCertificate,
     /// Its first certificate cannot be read.
     BadCertificate,
-    /// There is no key, here or in these places.
+    /// There is no key in the file or in these places.
     NoKey(Vec<PathBuf>),
     /// The key is encrypted, or of a kind that is not known.
     BadKey(PathBuf),
@@ -44,8 +44,8 @@ pub enum Wrong {
     Expired(i64),
 }
 
-impl Wrong {
-    /// Whether it is only a matter of time: the certificate can be used.
+impl FaultKind {
+    /// Whether only the validity period is wrong: the certificate can be used.
     #[must_use]
     pub fn is_time(&self) -> bool {
         matches!(self, Self::NotYetValid(_) | Self::Expired(_))
@@ -56,31 +56,34 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.wrong {
-            Wrong::NoPattern => write!(f, "{path} is no pattern of files"),
-            Wrong::NoFile => write!(f, "{path} finds no file with a certificate"),
-            Wrong::TooMany(most) => write!(f, "{path} finds more than {most} files"),
-            Wrong::Unreadable(error) => write!(f, "{path} cannot be read: {error}"),
-            Wrong::NoPem => write!(f, "{path} is not PEM"),
-            Wrong::NoCertificate => {
-                write!(f, "{path} holds no certificate; expected PEM, the site's own first")
+            FaultKind::NoPattern => write!(f, "{path} is not a valid file pattern"),
+            FaultKind::NoFile => write!(f, "{path} matches no certificate file"),
+            FaultKind::TooMany(most) => write!(f, "{path} matches more than {most} files"),
+            FaultKind::Unreadable(error) => write!(f, "{path} cannot be read: {error}"),
+            FaultKind::NoPem => write!(f, "{path} is not PEM"),
+            FaultKind::NoCertificate => {
+                write!(
+                    f,
+                    "{path} contains no certificate; expected PEM, the site's own certificate first"
+                )
             }
-            Wrong::BadCertificate => write!(f, "the first certificate in {path} is malformed"),
-            Wrong::NoKey(places) => {
-                write!(f, "{path} has no private key: looked for one in the file")?;
+            FaultKind::BadCertificate => write!(f, "the first certificate in {path} is malformed"),
+            FaultKind::NoKey(places) => {
+                write!(f, "{path} has no private key: looked in the file")?;
                 places.iter().try_for_each(|place| write!(f, ", in {}", place.display()))
             }
-            Wrong::BadKey(key) => write!(
+            FaultKind::BadKey(key) => write!(
                 f,
                 "the private key in {} is malformed, encrypted, or of an unknown kind",
                 key.display()
             ),
-            Wrong::OtherKey(key) => write!(
+            FaultKind::OtherKey(key) => write!(
                 f,
                 "the private key in {} does not belong to the first certificate in {path}",
                 key.display()
             ),
-            Wrong::NotYetValid(from) => write!(f, "{path} is valid only from {} on", day(*from)),
-            Wrong::Expired(until) => write!(f, "{path} has expired: {}", day(*until)),
+            FaultKind::NotYetValid(from) => write!(f, "{path} is not valid before {}", day(*from)),
+            FaultKind::Expired(until) => write!(f, "{path} expired on {}", day(*until)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files of certificates: which there are, and what is in them.
+//! Certificate files: finding and reading them.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::parse_x509_certificate;
 
-use super::fault::{Fault, Wrong};
+use super::fault::{Fault, FaultKind};
 use super::names::Names;
 
 /// The most certificates.
@@ -23,12 +23,12 @@ const FILE_MAX: u64 = 1 << 20;
 /// The most certificates in one file: a chain, or the authorities of clients.
 const CHAIN_MAX: usize = 1_024;
 
-/// Where certificates lie.
+/// The locations of certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sources {
+pub struct CertificateSources {
     /// Files, or patterns of them with `*` and `?`: each holds a certificate with its chain.
     pub certificates: Vec<String>,
-    /// The key of all; else each has its own, in the same file or beside it.
+    /// The key of all; otherwise each has its own, in the same file or beside it.
     pub key: Option<PathBuf>,
 }
 
@@ -37,13 +37,13 @@ pub struct Sources {
 pub struct Certificate {
     /// The file that it was read from.
     pub path: PathBuf,
-    /// The names that it is for.
+    /// The names that it covers.
     pub names: Names,
     /// Unix time from which on it is valid.
     pub not_before: i64,
     /// Unix time until which it is valid.
     pub not_after: i64,
-    /// What a handshake takes of it.
+    /// The form for handshakes.
     pub keyed: Arc<CertifiedKey>,
 }
 
@@ -54,13 +54,13 @@ impl Certificate {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// What is wrong with its time.
+    /// The problem with its validity period, if any.
     #[must_use]
     pub fn out_of_time(&self, now: i64) -> Option<Fault> {
         let wrong = if now < self.not_before {
-            Wrong::NotYetValid(self.not_before)
+            FaultKind::NotYetValid(self.not_before)
         } else if now > self.not_after {
-            Wrong::Expired(self.not_after)
+            FaultKind::Expired(self.not_after)
         } else {
             return None;
         };
@@ -68,10 +68,10 @@ impl Certificate {
     }
 }
 
-/// The files that are meant, each once: in the order of the patterns, those of one pattern by name. What
-/// a pattern finds and holds a key only is left out.
+/// The matching files, each once: in the order of the patterns, and by name within a pattern. Files that a
+/// pattern matches and that contain only a key are left out.
 #[must_use]
-pub fn find(sources: &Sources) -> (Vec<PathBuf>, Vec<Fault>) {
+pub fn find(sources: &CertificateSources) -> (Vec<PathBuf>, Vec<Fault>) {
     let (mut files, mut faults) = (Vec::new(), Vec::new());
     let mut known = HashSet::new();
     for pattern in &sources.certificates {
@@ -93,26 +93,26 @@ pub fn find(sources: &Sources) -> (Vec<PathBuf>, Vec<Fault>) {
             }
         }
         if !any {
-            faults.push(Fault { path: pattern.into(), wrong: Wrong::NoFile });
+            faults.push(Fault { path: pattern.into(), wrong: FaultKind::NoFile });
         }
         if files.len() > FILES_MAX {
             files.truncate(FILES_MAX);
-            faults.push(Fault { path: pattern.into(), wrong: Wrong::TooMany(FILES_MAX) });
+            faults.push(Fault { path: pattern.into(), wrong: FaultKind::TooMany(FILES_MAX) });
         }
     }
     (files, faults)
 }
 
-fn found(pattern: &str) -> Result<Vec<PathBuf>, Wrong> {
+fn found(pattern: &str) -> Result<Vec<PathBuf>, FaultKind> {
     if !pattern.contains(['*', '?', '[']) {
         return Ok(vec![PathBuf::from(pattern)]);
     }
-    let paths = glob::glob(pattern).map_err(|_| Wrong::NoPattern)?;
-    // One that cannot be looked into is no match, as in a shell.
+    let paths = glob::glob(pattern).map_err(|_| FaultKind::NoPattern)?;
+    // As in a shell, an unreadable path does not match.
     Ok(paths.filter_map(Result::ok).filter(|path| path.is_file()).take(FILES_MAX + 1).collect())
 }
 
-/// Whether `pattern` means `path`.
+/// Whether `pattern` matches `path`.
 #[must_use]
 pub fn means(pattern: &str, path: &Path) -> bool {
     glob::Pattern::new(pattern).is_ok_and(|pattern| pattern.matches_path(path))
@@ -124,12 +124,12 @@ fn is_key_only(path: &Path) -> bool {
         && PrivateKeyDer::pem_slice_iter(&pem).next().is_some_and(|key| key.is_ok())
 }
 
-/// Where the key of a certificate lies that is not in its file: `NAME.key`, or as certbot has it.
+/// Where the key of a certificate may be outside its file: `NAME.key`, or at certbot's place.
 pub(super) fn keys_beside(path: &Path) -> Vec<PathBuf> {
     let mut keys = vec![path.with_extension("key")];
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     for own in ["fullchain", "cert"] {
-        // In certbot's archive they are numbered.
+        // They are numbered in certbot's archive.
         if let Some(number) = stem.strip_prefix(own)
             && number.bytes().all(|b| b.is_ascii_digit())
         {
@@ -140,19 +140,19 @@ pub(super) fn keys_beside(path: &Path) -> Vec<PathBuf> {
     keys
 }
 
-/// Reads a certificate with its chain and its key: that in its own file, that in `key`, or one beside it.
+/// Reads a certificate with its chain and its key: the key in its own file, in `key`, or beside it.
 ///
 /// # Errors
-/// When one of them is missing, malformed, or does not fit the other. Time is not looked at.
+/// If one of them is missing or malformed, or they do not match. The validity period is not checked.
 pub fn read(path: &Path, key: Option<&Path>) -> Result<Certificate, Fault> {
     read_inner(path, key).map_err(|wrong| Fault { path: path.to_owned(), wrong })
 }
 
-fn read_inner(path: &Path, key: Option<&Path>) -> Result<Certificate, Wrong> {
-    let pem = contents(path).map_err(Wrong::Unreadable)?;
+fn read_inner(path: &Path, key: Option<&Path>) -> Result<Certificate, FaultKind> {
+    let pem = contents(path).map_err(FaultKind::Unreadable)?;
     let chain = chain(&pem)?;
     let (names, not_before, not_after) = {
-        let (_, own) = parse_x509_certificate(&chain[0]).map_err(|_| Wrong::BadCertificate)?;
+        let (_, own) = parse_x509_certificate(&chain[0]).map_err(|_| FaultKind::BadCertificate)?;
         let validity = own.validity();
         (Names::of(&own), validity.not_before.timestamp(), validity.not_after.timestamp())
     };
@@ -163,27 +163,27 @@ fn read_inner(path: &Path, key: Option<&Path>) -> Result<Certificate, Wrong> {
     let keyed =
         CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(
             |error| match error {
-                rustls::Error::InconsistentKeys(_) => Wrong::OtherKey(key_path),
-                rustls::Error::InvalidCertificate(_) => Wrong::BadCertificate,
-                _ => Wrong::BadKey(key_path),
+                rustls::Error::InconsistentKeys(_) => FaultKind::OtherKey(key_path),
+                rustls::Error::InvalidCertificate(_) => FaultKind::BadCertificate,
+                _ => FaultKind::BadKey(key_path),
             },
         )?;
     Ok(Certificate { path: path.to_owned(), names, not_before, not_after, keyed: Arc::new(keyed) })
 }
 
-fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Wrong> {
+fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, FaultKind> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).take(CHAIN_MAX).collect();
-    let chain = chain.map_err(|_| Wrong::NoPem)?;
-    if chain.is_empty() { Err(Wrong::NoCertificate) } else { Ok(chain) }
+    let chain = chain.map_err(|_| FaultKind::NoPem)?;
+    if chain.is_empty() { Err(FaultKind::NoCertificate) } else { Ok(chain) }
 }
 
-fn first_key(pem: &[u8], path: &Path) -> Result<Option<PrivateKeyDer<'static>>, Wrong> {
+fn first_key(pem: &[u8], path: &Path) -> Result<Option<PrivateKeyDer<'static>>, FaultKind> {
     if let Some(found) = PrivateKeyDer::pem_slice_iter(pem).next() {
-        return found.map(Some).map_err(|_| Wrong::BadKey(path.to_owned()));
+        return found.map(Some).map_err(|_| FaultKind::BadKey(path.to_owned()));
     }
     let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY";
     if pem.windows(encrypted.len()).any(|part| part == encrypted) {
-        return Err(Wrong::BadKey(path.to_owned()));
+        return Err(FaultKind::BadKey(path.to_owned()));
     }
     Ok(None)
 }
@@ -191,16 +191,16 @@ fn first_key(pem: &[u8], path: &Path) -> Result<Option<PrivateKeyDer<'static>>, 
 fn other_key(
     path: &Path,
     named: Option<&Path>,
-) -> Result<(PrivateKeyDer<'static>, PathBuf), Wrong> {
+) -> Result<(PrivateKeyDer<'static>, PathBuf), FaultKind> {
     if let Some(named) = named {
         let pem = contents(named).map_err(|error| {
             let text = format!("its key {}: {error}", named.display());
-            Wrong::Unreadable(std::io::Error::new(error.kind(), text))
+            FaultKind::Unreadable(std::io::Error::new(error.kind(), text))
         })?;
         let key = first_key(&pem, named)?;
         return key
             .map(|key| (key, named.to_owned()))
-            .ok_or_else(|| Wrong::NoKey(vec![named.to_owned()]));
+            .ok_or_else(|| FaultKind::NoKey(vec![named.to_owned()]));
     }
     let places = keys_beside(path);
     for place in &places {
@@ -209,26 +209,26 @@ fn other_key(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => {
                 let text = format!("its key {}: {error}", place.display());
-                return Err(Wrong::Unreadable(std::io::Error::new(error.kind(), text)));
+                return Err(FaultKind::Unreadable(std::io::Error::new(error.kind(), text)));
             }
         };
         if let Some(key) = first_key(&pem, place)? {
             return Ok((key, place.clone()));
         }
     }
-    Err(Wrong::NoKey(places))
+    Err(FaultKind::NoKey(places))
 }
 
-/// The authorities in a file, whose certificates clients may show.
+/// The authorities in a file, which issue client certificates.
 ///
 /// # Errors
 /// When there is none, or one is malformed.
 pub fn authorities(path: &Path) -> Result<Arc<RootCertStore>, Fault> {
     let fault = |wrong| Fault { path: path.to_owned(), wrong };
-    let pem = contents(path).map_err(|error| fault(Wrong::Unreadable(error)))?;
+    let pem = contents(path).map_err(|error| fault(FaultKind::Unreadable(error)))?;
     let mut roots = RootCertStore::empty();
     for authority in chain(&pem).map_err(fault)? {
-        roots.add(authority).map_err(|_| fault(Wrong::BadCertificate))?;
+        roots.add(authority).map_err(|_| fault(FaultKind::BadCertificate))?;
     }
     Ok(Arc::new(roots))
 }
@@ -237,7 +237,7 @@ fn contents(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_MAX {
-        return Err(std::io::Error::other("it is larger than any certificate"));
+        return Err(std::io::Error::other("it is larger than 1 MiB"));
     }
     Ok(bytes)
 }
@@ -292,7 +292,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_file() {
+    fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let (one, other) = (generated(&["a.test"]), generated(&["a.test"]));
@@ -307,7 +307,7 @@ pub(super) mod tests {
         fs::write(at("large.pem"), vec![b'\n'; (FILE_MAX + 1) as usize]).unwrap();
         for (name, expected) in [
             ("other.pem", "does not belong to the first certificate"),
-            ("empty.pem", "holds no certificate"),
+            ("empty.pem", "contains no certificate"),
             ("cut.pem", "is not PEM"),
             ("junk.pem", "is malformed"),
             ("locked.pem", "encrypted"),
@@ -329,7 +329,7 @@ pub(super) mod tests {
         }
         fs::write(at("key.pem"), made.signing_key.serialize_pem()).unwrap();
         let pattern = |name: &str| at(name).display().to_string();
-        let sources = |patterns: &[&str]| Sources {
+        let sources = |patterns: &[&str]| CertificateSources {
             certificates: patterns.iter().map(|name| pattern(name)).collect(),
             key: None,
         };
@@ -339,7 +339,11 @@ pub(super) mod tests {
         let (files, faults) = find(&sources(&["*.crt", "key.*"]));
         assert!(files.is_empty());
         assert_eq!(faults.len(), 2);
-        assert!(faults[0].to_string().contains("*.crt finds no file"), "{}", faults[0]);
+        assert!(
+            faults[0].to_string().contains("*.crt matches no certificate file"),
+            "{}",
+            faults[0]
+        );
     }
 
     #[test]
@@ -347,7 +351,8 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("a.pem"), "one").unwrap();
-        let sources = Sources { certificates: vec![at("*.pem").display().to_string()], key: None };
+        let sources =
+            CertificateSources { certificates: vec![at("*.pem").display().to_string()], key: None };
         let first = crate::certificate::stamps(&sources);
         assert_eq!(first, crate::certificate::stamps(&sources));
         fs::write(at("a.key"), "key").unwrap();
@@ -356,7 +361,7 @@ pub(super) mod tests {
         fs::write(at("b.pem"), "two").unwrap();
         let third = crate::certificate::stamps(&sources);
         assert_ne!(second, third);
-        // Who may read it is part of it.
+        // The permissions are part of it.
         use std::os::unix::fs::PermissionsExt as _;
         fs::set_permissions(at("b.pem"), fs::Permissions::from_mode(0o600)).unwrap();
         assert_ne!(third, crate::certificate::stamps(&sources));

@@ -1,7 +1,6 @@
-//! Certificates that lie in files: found, read with their keys, and chosen by the name that a client
-//! asks for.
+//! Certificates in files: found, read with their keys, and selected by the name that a client requests.
 //!
-//! Who listens with them, and what becomes of a connection, is not known here. Reading blocks.
+//! Listeners and connections are unknown here. Reading blocks.
 
 mod fault;
 mod load;
@@ -14,19 +13,19 @@ use std::time::SystemTime;
 
 use x509_parser::parse_x509_certificate;
 
-pub use fault::{Fault, Wrong};
-pub use load::{Certificate, Sources, authorities, find, means, read};
+pub use fault::{Fault, FaultKind};
+pub use load::{Certificate, CertificateSources, authorities, find, means, read};
 pub use names::Names;
-pub use table::Table;
+pub use table::CertificateTable;
 
-/// Whether a certificate in DER is valid at `now`, in Unix time, by its time alone. What cannot be read is
-/// not.
+/// Whether a certificate in DER is valid at `now`, in Unix time, by its period alone. False if it cannot
+/// be read.
 #[must_use]
 pub fn is_in_time(der: &[u8], now: i64) -> bool {
     times(der).is_some_and(|valid| valid.contains(&now))
 }
 
-/// The Unix times from and until which a certificate in DER is valid, where it can be read.
+/// The Unix times from and until which a certificate in DER is valid, if it can be read.
 #[must_use]
 pub fn times(der: &[u8]) -> Option<RangeInclusive<i64>> {
     let (_, read) = parse_x509_certificate(der).ok()?;
@@ -34,9 +33,9 @@ pub fn times(der: &[u8]) -> Option<RangeInclusive<i64>> {
     Some(validity.not_before.timestamp()..=validity.not_after.timestamp())
 }
 
-/// By what a change of a file is noticed; all of it `None` where there is no such file.
+/// Detects changes of a file; all fields are `None` if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileStamp {
     path: PathBuf,
     state: Option<State>,
 }
@@ -44,14 +43,14 @@ pub struct Stamp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     modified: Option<SystemTime>,
-    /// When what is known of it changed: who may read it, for one.
+    /// When its metadata changed, such as its permissions.
     changed: (i64, i64),
     length: u64,
     number: u64,
 }
 
-impl Stamp {
-    /// That of a file, as it is now.
+impl FileStamp {
+    /// The stamp of a file, as it is now.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         use std::os::unix::fs::MetadataExt as _;
@@ -68,13 +67,13 @@ impl Stamp {
 
 /// The stamps of all files that would be read, in order.
 #[must_use]
-pub fn stamps(sources: &Sources) -> Vec<Stamp> {
+pub fn stamps(sources: &CertificateSources) -> Vec<FileStamp> {
     let (files, _) = find(sources);
     let mut stamps = Vec::new();
     for file in &files {
-        stamps.push(Stamp::of(file));
-        stamps.extend(load::keys_beside(file).iter().map(|key| Stamp::of(key)));
+        stamps.push(FileStamp::of(file));
+        stamps.extend(load::keys_beside(file).iter().map(|key| FileStamp::of(key)));
     }
-    stamps.extend(sources.key.as_deref().map(Stamp::of));
+    stamps.extend(sources.key.as_deref().map(FileStamp::of));
     stamps
 }

@@ -1,19 +1,20 @@
-//! The names that a certificate is for (RFC 6125, RFC 9525 §6.3). Pure.
+//! The names that a certificate covers (RFC 6125, RFC 9525 §6.3). Pure.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
-/// The DNS names of a certificate, lower-case. Addresses are left out: no client asks for one by name.
+/// The DNS names of a certificate, lower-case. Addresses are left out, because clients do not request them
+/// by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Names as they are.
+    /// Exact names.
     pub exact: Vec<String>,
-    /// Of `*.example.com`, `example.com`.
+    /// The parents of wildcard names: `example.com` for `*.example.com`.
     pub below: Vec<String>,
 }
 
 impl Names {
-    /// Those that stand in a certificate's `subjectAltName`. Nobody looks at its subject any more.
+    /// The names in a certificate's `subjectAltName`. The subject itself is obsolete for this.
     #[must_use]
     pub fn of(certificate: &X509Certificate<'_>) -> Self {
         let mut names = Self::default();
@@ -32,19 +33,19 @@ impl Names {
             Some(parent) => (&mut self.below, parent),
             None => (&mut self.exact, name.as_str()),
         };
-        // A `*` elsewhere means nothing to any browser.
+        // Browsers ignore a `*` elsewhere.
         if !name.is_empty() && !name.contains('*') && !list.iter().any(|known| known == name) {
             list.push(name.to_owned());
         }
     }
 
-    /// All of them, as they stand in a certificate.
+    /// All of them, as the certificate has them.
     pub fn iter(&self) -> impl Iterator<Item = String> + '_ {
         self.exact.iter().cloned().chain(self.below.iter().map(|parent| format!("*.{parent}")))
     }
 }
 
-/// A name as it is compared.
+/// A name in the form used for comparison.
 #[must_use]
 pub(super) fn normalised(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()

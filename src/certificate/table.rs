@@ -1,5 +1,4 @@
-//! Which certificate is shown: by the name that is asked for, by time, and by what the client can read.
-//! Pure.
+//! Selects a certificate: by the requested name, by time, and by what the client supports. Pure.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,18 +6,18 @@ use std::sync::Arc;
 use super::load::Certificate;
 use super::names::normalised;
 
-/// Certificates by name. Of those with one name the one that became valid last comes first.
+/// Certificates by name. Among those for one name, the one that became valid last comes first.
 #[derive(Debug)]
-pub struct Table {
+pub struct CertificateTable {
     exact: HashMap<String, Vec<Arc<Certificate>>>,
-    /// By the name behind `*.`.
+    /// By the name after `*.`.
     below: HashMap<String, Vec<Arc<Certificate>>>,
     default: Vec<Arc<Certificate>>,
 }
 
-impl Table {
-    /// The table of `certificates`. Whoever asks for no name of theirs, or for none, gets the one for the
-    /// name `default`; where that is not said, or nobody's, the first.
+impl CertificateTable {
+    /// The table of `certificates`. A client that requests an unknown name, or none, gets the certificate
+    /// for the name `default`; if that is not set, or not covered, the first.
     #[must_use]
     pub fn new(certificates: &[Arc<Certificate>], default: Option<&str>) -> Self {
         let mut table = Self {
@@ -46,14 +45,14 @@ impl Table {
         table
     }
 
-    /// Whether some certificate is for `name`.
+    /// Whether a certificate covers `name`.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.named(&normalised(name)).next().is_some()
     }
 
-    /// The certificate for a client that asks for `name`, at `now`: of those that fit, one that is valid
-    /// and `readable` before one that is not. A name that stands in one outweighs a `*`.
+    /// The certificate for a client that requests `name`, at `now`: among those that match, one that is
+    /// valid and `readable` is preferred. An exact name is preferred over a wildcard.
     #[must_use]
     pub fn choose(
         &self,
@@ -84,7 +83,7 @@ mod tests {
     use crate::certificate::load::tests::made;
 
     /// Names, from when, until when.
-    fn table(all: &[(&[&str], i64, i64)], default: Option<&str>) -> Table {
+    fn table(all: &[(&[&str], i64, i64)], default: Option<&str>) -> CertificateTable {
         let certificates: Vec<_> = all
             .iter()
             .enumerate()
@@ -95,10 +94,10 @@ mod tests {
                 Arc::new(one)
             })
             .collect();
-        Table::new(&certificates, default)
+        CertificateTable::new(&certificates, default)
     }
 
-    fn chosen(table: &Table, name: Option<&str>, now: i64) -> String {
+    fn chosen(table: &CertificateTable, name: Option<&str>, now: i64) -> String {
         table.choose(name, now, |_| true).unwrap().path.display().to_string()
     }
 
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_cannot_read_is_shown_only_where_there_is_nothing_else() {
+    fn an_unreadable_certificate_is_chosen_only_without_an_alternative() {
         let two = table(&[(&["a.test"], 0, 100), (&["a.test"], 10, 100)], None);
         let readable = |found: &Certificate| found.path.ends_with("0");
         assert!(two.choose(Some("a.test"), 50, readable).unwrap().path.ends_with("0"));

@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anteroom::config::{Overrides, Plan, Sources, Warning};
+use anteroom::config::{ConfigSources, Overrides, Plan, Warning};
 
 use crate::cli::args::PlanArgs;
 
 /// `EX_USAGE` of sysexits.h: the configuration is wrong.
 const BAD_CONFIGURATION: u8 = 64;
 
-/// Reads the plan; its warnings and problems go to standard error, a line each.
+/// Reads the plan; prints warnings and problems to standard error, one per line.
 pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
     let (plan, warnings) = plan(args.config.as_deref(), args.overrides)?;
     for warning in warnings {
@@ -19,7 +19,7 @@ pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
     Ok(plan)
 }
 
-/// Reads the plan. A warning that the configuration cannot work as it is counts as a problem.
+/// Reads the plan. Warnings that make the check fail count as problems.
 pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
     let (_, warnings) = plan(args.config.as_deref(), args.overrides)?;
     let (fatal, light): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|one| one.fails_check);
@@ -29,22 +29,22 @@ pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
     if fatal.is_empty() { Ok(()) } else { Err(bad_configuration(&fatal)) }
 }
 
-/// Reads the plan and its warnings; problems go to standard error, a line each.
+/// Reads the plan and its warnings; prints problems to standard error, one per line.
 ///
 /// # Errors
-/// The exit code, where there are problems.
+/// The exit code, if there are problems.
 pub(crate) fn plan(file: Option<&Path>, overrides: Overrides) -> Result<(Plan, Vec<Warning>), u8> {
     let sources =
-        Sources::gather(file, overrides).map_err(|problem| bad_configuration(&[problem]))?;
+        ConfigSources::gather(file, overrides).map_err(|problem| bad_configuration(&[problem]))?;
     Plan::read(&sources).map_err(|problems| bad_configuration(&problems))
 }
 
-/// Where the socket of the data commands is, if there is one.
+/// The location of the socket of the data commands, if there is one.
 ///
 /// # Errors
-/// The exit code, where there are problems.
+/// The exit code, if there are problems.
 pub(crate) fn socket(file: Option<&Path>) -> Result<Option<PathBuf>, u8> {
-    let sources = Sources::gather(file, Overrides::default())
+    let sources = ConfigSources::gather(file, Overrides::default())
         .map_err(|problem| bad_configuration(&[problem]))?;
     Plan::socket(&sources).map_err(|problems| bad_configuration(&problems))
 }
@@ -62,7 +62,7 @@ pub(crate) fn failed(error: impl std::fmt::Display) -> u8 {
     1
 }
 
-/// Prints to standard output. A closed pipe is no error.
+/// Prints to standard output. A closed pipe is not an error.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _closed = writeln!(out, "{text}").and_then(|()| out.flush());

@@ -1,58 +1,47 @@
-//! `[session] app`: what well-known apps need said of their sessions. Any key that is written counts instead.
+//! `[session] app`: defaults for the sessions of well-known apps. A key in the configuration takes
+//! precedence.
 //!
-//! What their log-ins look like on the wire is written down in `tests/apps/README.md`.
+//! How their logins look on the wire is described in `tests/apps/README.md`.
 
-use super::plan::{Cache, Session};
-use super::sessions::{Login, LoginUser, Logout, Matching, Success, Verify};
-use crate::http::extract::{Expression, Finder, Plain, Sign};
+use ::http::Method;
+
+use super::plan::{AppPreset, Cache, Login, Logout, SessionConfig, Verify};
+use crate::http::extract::{ExpectedValue, Expression, Extractor, ResponseMatcher};
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
-
-/// An app whose sessions are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum App {
-    /// WordPress
-    WordPress,
-    /// MediaWiki
-    MediaWiki,
-    /// Django, with its stock log-in
-    Django,
-    /// Tomcat and other servlet containers, with a log-in by form
-    Tomcat,
-    /// PHP's own sessions
-    Php,
-}
+use crate::policy::login::{LoginUser, Matching, Success};
 
 /// Their names in the configuration.
-pub(super) const APPS: [(&str, Option<App>); 6] = [
+pub(super) const APPS: [(&str, Option<AppPreset>); 6] = [
     ("none", None),
-    ("wordpress", Some(App::WordPress)),
-    ("mediawiki", Some(App::MediaWiki)),
-    ("django", Some(App::Django)),
-    ("tomcat", Some(App::Tomcat)),
-    ("php", Some(App::Php)),
+    ("wordpress", Some(AppPreset::WordPress)),
+    ("mediawiki", Some(AppPreset::MediaWiki)),
+    ("django", Some(AppPreset::Django)),
+    ("tomcat", Some(AppPreset::Tomcat)),
+    ("php", Some(AppPreset::Php)),
 ];
 
-impl App {
-    /// What is missing while it is not asked who its visitors are: it has no page of its own for that, and its
-    /// log-in names nobody.
+impl AppPreset {
+    /// What is missing without `[session.verify]`, for apps that have no standard page naming the visitor
+    /// and no login response with the user's name.
     pub(super) fn lacks(self) -> Option<&'static str> {
         match self {
             Self::WordPress | Self::MediaWiki => None,
             Self::Php => Some(
-                "PHP's session cookie alone says nothing: visitors who have one are unknown, and forwarded; \
-                 name the page that says who is logged in, by [session.verify] path, user and nobody",
+                "PHP's session cookie alone does not prove a login: visitors with one are unknown, \
+                 and their requests are forwarded; set [session.verify] path, user and nobody to a \
+                 page that names the logged-in user",
             ),
             Self::Django | Self::Tomcat => Some(
-                "the name that is typed at a log-in is a label only, and visitors with an older session are \
-                 unknown; where a page says who is logged in, name it by [session.verify] path, user and \
+                "the name entered at login is only a label, and visitors with an older session are \
+                 unknown; if a page names the logged-in user, set [session.verify] path, user and \
                  nobody",
             ),
         }
     }
 
-    /// What holds of its sessions.
-    pub(super) fn set(self, session: &mut Session) {
+    /// Sets the app's session settings.
+    pub(super) fn set(self, session: &mut SessionConfig) {
         match self {
             Self::WordPress => wordpress(session),
             Self::MediaWiki => mediawiki(session),
@@ -62,79 +51,90 @@ impl App {
         }
     }
 
-    /// Cookies of its that no page depends on which others are shown.
+    /// Sets the app's cookies that pages for other visitors do not depend on.
     pub(super) fn ignore(self, cache: &mut Cache) {
         cache.ignore_cookies = match self {
-            // They stay for a year behind a log-out. Those of commenters and of posts with a password are not
-            // among them: pages show what they hold.
+            // These stay for a year after logout. The cookies of commenters and of password-protected
+            // posts are not listed, because pages show their content.
             Self::WordPress => patterns(&["wordpress_test_cookie", "wp-settings-*"]),
             Self::MediaWiki => {
                 patterns(&["*UserName", "*LoggedOut", "*mwuser-sessionId", "mwuser-sessionId"])
             }
-            // A page with a form that needs it is never shared.
+            // Pages with a form that needs this cookie are never shared.
             Self::Django => patterns(&["csrftoken"]),
             Self::Tomcat | Self::Php => Vec::new(),
         };
     }
 }
 
-/// No page says who is logged in to all paths' cookies; the cookie names the user, and its keeper has proved
-/// himself when it is set.
-fn wordpress(session: &mut Session) {
+/// No page names the logged-in user to requests with all paths' cookies. The cookie itself names the user,
+/// who has proved the login when it is set.
+fn wordpress(session: &mut SessionConfig) {
     session.cookies = patterns(&["wordpress_logged_in_*", "wordpress_sec_*"]);
     // user%7Cexpiration%7Ctoken%7Chmac is over 256 bytes for a long name.
     session.token_is_digest = true;
     let cookie = || pattern("wordpress_logged_in_*");
     session.login = Login {
-        matching: matching(&["POST"], &["/**/wp-login.php"], &[]),
+        matching: matching(&[Method::POST], &["/**/wp-login.php"], &[]),
         success: Success { status: vec![302], set_cookie: Some(cookie()), ..Success::default() },
         verify: false,
-        // A name may be ann@example.org, which stands there as ann%40example.org.
-        user: Some(LoginUser::Answer(Finder::SetCookie {
+        // A name such as ann@example.org appears as ann%40example.org.
+        user: Some(LoginUser::Answer(Extractor::SetCookie {
             name: cookie(),
             part: Some(expression("^(.+?)(?:%7[Cc]|\\|)")),
             decode: true,
         })),
     };
     session.logout = Logout {
-        matching: matching(&["GET", "POST"], &["/**/wp-login.php"], &[("action", "logout")]),
+        matching: matching(
+            &[Method::GET, Method::POST],
+            &["/**/wp-login.php"],
+            &[("action", "logout")],
+        ),
         success: Success { status: vec![302], clears_cookie: Some(cookie()), ..Success::default() },
     };
 }
 
-/// Its API says who is logged in, and calls who is not by his address.
-fn mediawiki(session: &mut Session) {
+/// The API names the logged-in user; for an anonymous visitor it returns the address.
+fn mediawiki(session: &mut SessionConfig) {
     session.cookies = patterns(&["*_session", "*Token", "*UserID"]);
     session.verify = Verify {
         path: Some("/api.php?action=query&meta=userinfo&format=json&formatversion=2".to_owned()),
-        user: Some(Finder::Json("/query/userinfo/name".to_owned())),
-        nobody: Some(Sign::Json("/query/userinfo/id".to_owned(), Plain::Number(0))),
+        user: Some(Extractor::Json("/query/userinfo/name".to_owned())),
+        anonymous: Some(ResponseMatcher::Json(
+            "/query/userinfo/id".to_owned(),
+            ExpectedValue::Number(0),
+        )),
         ..Verify::default()
     };
 }
 
-fn django(session: &mut Session) {
+fn django(session: &mut SessionConfig) {
     session.cookies = patterns(&["sessionid"]);
     let success = Success { status: vec![302], ..Success::default() };
     let cookie = || Some(pattern("sessionid"));
     session.login = Login {
-        matching: matching(&["POST"], &["/accounts/login/", "/admin/login/"], &[]),
+        matching: matching(&[Method::POST], &["/accounts/login/", "/admin/login/"], &[]),
         success: Success { set_cookie: cookie(), ..success },
         verify: false,
         user: Some(LoginUser::Form("username".to_owned())),
     };
     session.logout = Logout {
-        matching: matching(&["GET", "POST"], &["/accounts/logout/", "/admin/logout/"], &[]),
+        matching: matching(
+            &[Method::GET, Method::POST],
+            &["/accounts/logout/", "/admin/logout/"],
+            &[],
+        ),
         success: Success { clears_cookie: cookie(), ..Success::default() },
     };
 }
 
-/// The id changes at log-in; the route behind it changes with the server.
-fn tomcat(session: &mut Session) {
+/// The id changes at login; the route after the dot changes with the server.
+fn tomcat(session: &mut SessionConfig) {
     session.cookies = patterns(&["JSESSIONID", "JSESSIONIDSSO"]);
     session.part = Some(expression("^([^.]+)"));
     session.login = Login {
-        matching: matching(&["POST"], &["/**/j_security_check"], &[]),
+        matching: matching(&[Method::POST], &["/**/j_security_check"], &[]),
         success: Success {
             status: vec![302, 303],
             set_cookie: Some(pattern("JSESSIONID")),
@@ -149,7 +149,7 @@ fn patterns(texts: &[&str]) -> Vec<Pattern> {
     texts.iter().map(|text| pattern(text)).collect()
 }
 
-// The texts below are this file's own, and a test reads all of them.
+// The texts below are constants of this file, and a test parses all of them.
 
 fn pattern(text: &str) -> Pattern {
     Pattern::parse(text).expect("a pattern of our own")
@@ -159,11 +159,10 @@ fn expression(text: &str) -> Expression {
     Expression::new(text).expect("an expression of our own")
 }
 
-fn matching(methods: &[&str], paths: &[&str], query: &[(&str, &str)]) -> Option<Matching> {
+fn matching(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> Option<Matching> {
     let path = |text: &&str| PathPattern::parse(text).expect("a path of our own");
-    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     Some(Matching {
-        methods: texts(methods),
+        methods: methods.to_vec(),
         paths: paths.iter().map(path).collect(),
         query: query.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
     })
@@ -174,12 +173,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_each_app_can_be_read() {
+    fn the_preset_of_each_app_can_be_read() {
         for (name, app) in APPS.iter().filter_map(|(name, app)| Some((name, (*app)?))) {
-            let (mut session, mut cache) = (Session::default(), Cache::default());
+            let (mut session, mut cache) = (SessionConfig::default(), Cache::default());
             app.set(&mut session);
             app.ignore(&mut cache);
-            assert_ne!(session, Session::default(), "{name}");
+            assert_ne!(session, SessionConfig::default(), "{name}");
         }
     }
 }

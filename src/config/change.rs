@@ -1,10 +1,10 @@
-//! What of a plan a process that runs can take in.
+//! Which changes of a plan a running process can adopt.
 
 use super::Plan;
 
 impl Plan {
-    /// The keys in which `next` differs and that are read at the start only. Empty: all of it can be put
-    /// into force while requests are answered.
+    /// The keys that differ in `next` and are read only at start. Empty: `next` can take effect while
+    /// requests are answered.
     #[must_use]
     pub fn needs_restart(&self, next: &Self) -> Vec<&'static str> {
         let (store, session, cache) = (&self.store, &self.session, &self.cache);

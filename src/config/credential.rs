@@ -1,4 +1,4 @@
-//! Forms of what must not be seen: secrets by reference, and store URLs that hold a password.
+//! Forms of values that must stay hidden: secrets by reference, and store URLs with a password.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use redis::IntoConnectionInfo as _;
 
 use super::form::{Faults, Form, List, string};
-use super::node::{HIDDEN, Node, Table, Value, without_password};
+use super::node::{HIDDEN, Node, TomlTable, Value, without_password};
 use super::plan::StoreUrl;
 use super::secret::{Secret, SecretSource};
 
-/// Longest secret that is read, in bytes.
+/// The longest secret, in bytes.
 const SECRET_MAX: u64 = 64 << 10;
 
-/// What [`SecretRef`] asks for.
+/// The expected form of a [`SecretRef`].
 const REFERENCE: &str = r#"{ file = "/path/of/it" } or { env = "NAME_OF_IT" }"#;
 
-/// `{ file = "path" }` or `{ env = "NAME" }`; never the secret itself, which would then be
-/// readable to whoever may read the configuration.
+/// `{ file = "path" }` or `{ env = "NAME" }`. The secret itself is refused, because anyone with access to
+/// the configuration could read it.
 #[derive(Debug)]
 pub(super) struct SecretRef;
 
@@ -28,7 +28,7 @@ impl Form<Secret> for SecretRef {
             Value::Table(table) => resolve(node, table, faults),
             _ => faults.add(
                 node,
-                format!("a secret does not stand in the configuration itself; write {REFERENCE}"),
+                format!("a secret is never written in the configuration itself; write {REFERENCE}"),
             ),
         }
     }
@@ -42,8 +42,8 @@ impl Form<Secret> for SecretRef {
     }
 }
 
-/// A secret by reference, or a list of them while one takes the place of another. None are said by saying
-/// nothing.
+/// A secret by reference, or a list of them during a key rotation. An empty list is written by omitting
+/// the key.
 #[derive(Debug)]
 pub(super) struct SecretRefs;
 
@@ -72,7 +72,7 @@ impl Form<Secret> for BearerToken {
             return Some(secret);
         }
         faults
-            .add(node, "a token is visible ASCII without spaces: others cannot be sent in a field")
+            .add(node, "expected a token of visible ASCII without spaces, as header fields require")
     }
 
     fn write(&self, secret: &Secret) -> Option<String> {
@@ -84,7 +84,7 @@ fn reference(kind: &str, name: &str) -> String {
     format!("{{ {kind} = {} }}", string(name))
 }
 
-fn resolve(node: &Node, table: &Table, faults: &mut Faults<'_>) -> Option<Secret> {
+fn resolve(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Secret> {
     let mut entries = table.iter();
     let (Some((kind, name)), None) = (entries.next(), entries.next()) else {
         return faults.add(node, format!("expected {REFERENCE}, one of them"));
@@ -113,7 +113,7 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(SECRET_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > SECRET_MAX {
-        return Err(io::Error::other(format!("over {SECRET_MAX} bytes, which no secret is")));
+        return Err(io::Error::other(format!("longer than {SECRET_MAX} bytes")));
     }
     Ok(text)
 }
@@ -127,13 +127,13 @@ fn from_variable(node: &Node, variable: &str, faults: &mut Faults<'_>) -> Option
     }
 }
 
-/// One line end is cut: editors and `echo` leave it, and no password ends with it.
+/// Removes one line end, which editors and `echo` add and no password ends with.
 fn without_line_end(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)
 }
 
-/// Which store: a plain text, or a reference where the URL holds a password.
+/// A store: a plain text, or a reference if the URL contains a password.
 #[derive(Debug)]
 pub(super) struct StoreForm;
 
@@ -144,8 +144,8 @@ impl Form<StoreUrl> for StoreForm {
             (_, Some(text)) => Secret::new(text),
             _ => return faults.expected(node, "a text in quotes"),
         };
-        // What was found is not told: where the password begins in a URL that does not parse,
-        // nobody knows.
+        // The value is left out of the message: in a malformed URL, the position of the password is
+        // unknown.
         store_url(url).map_or_else(|why| faults.add(node, why), Some)
     }
 
@@ -159,7 +159,7 @@ impl Form<StoreUrl> for StoreForm {
     }
 }
 
-/// The same without a look at what is secret: a reference leaves the store as it is.
+/// As [`StoreForm`], without reading secrets: a reference leaves the store unchanged.
 #[derive(Debug)]
 pub(super) struct OpenStoreForm;
 
@@ -181,7 +181,7 @@ fn store_url(url: Secret) -> Result<StoreUrl, String> {
     let text = url.expose();
     if let Some(dir) = text.strip_prefix("embedded:") {
         let dir = Some(dir).filter(|dir| !dir.is_empty());
-        let dir = dir.ok_or("embedded: is followed by the folder, such as embedded:./data")?;
+        let dir = dir.ok_or("embedded: needs a folder, such as embedded:./data")?;
         return Ok(StoreUrl::Embedded(PathBuf::from(dir)));
     }
     for absent in ["redis+sentinel", "redis+cluster"] {
@@ -193,10 +193,14 @@ fn store_url(url: Secret) -> Result<StoreUrl, String> {
         return Err(format!("not a store; expected {SCHEMES}"));
     }
     if text.contains(HIDDEN) {
-        return Err(format!("the password reads {HIDDEN}, as config print writes it"));
+        return Err(format!(
+            "the password is {HIDDEN}, as config print writes it; expected the password itself"
+        ));
     }
     if text.into_connection_info().is_err() {
-        return Err("not a Redis URL; expected such as redis://user:password@host:6379/0".into());
+        return Err(
+            "not a Redis URL; expected one such as redis://user:password@host:6379/0".into()
+        );
     }
     Ok(StoreUrl::Redis(url))
 }

@@ -1,15 +1,14 @@
-//! Forms of values: how each is read from what was said, and how it is written again.
+//! Forms of values: how each is read from the sources, and how it is written.
 //!
-//! A form knows its own value only. Which setting has which form is said by the schema; what
-//! one setting means for another is checked elsewhere. Forms of the trade's own notions (hosts,
-//! patterns, secrets) live in `text` and `credential`.
+//! A form knows only its own value. The schema assigns forms to settings; `check` compares settings. Forms
+//! for domain values (hosts, patterns, secrets) are in `text` and `credential`.
 
 use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::node::{Node, Value};
-use super::problem::Place;
+use super::problem::SettingLocation;
 use super::unit;
 
 /// The most values that a list may hold.
@@ -17,28 +16,28 @@ const LIST_MAX: usize = 1_000;
 
 /// How a value of type `T` is read and written.
 pub(super) trait Form<T> {
-    /// The value, or `None` after telling `faults` why it is none.
+    /// Returns the value, or `None` after reporting to `faults`.
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<T>;
 
-    /// The value as TOML that reads back to it; `None` where that is said by saying nothing.
+    /// The value as TOML that reads back to it; `None` if that is expressed by omitting the key.
     fn write(&self, value: &T) -> Option<String>;
 }
 
-/// What forms find wrong, and the environment that secrets are read from.
+/// The faults found by forms, and the environment that secrets are read from.
 #[derive(Debug)]
 pub(super) struct Faults<'a> {
     pub(super) environment: &'a [(String, String)],
-    pub(super) found: Vec<(Place, String)>,
+    pub(super) found: Vec<(SettingLocation, String)>,
 }
 
 impl Faults<'_> {
-    /// Notes a fault in `node`, and is the `None` that a form returns then.
+    /// Reports a fault in `node`, and returns `None` for the form to return.
     pub(super) fn add<T>(&mut self, node: &Node, text: impl Into<String>) -> Option<T> {
-        self.found.push((node.place.clone(), text.into()));
+        self.found.push((node.location.clone(), text.into()));
         None
     }
 
-    /// Notes that something else was expected.
+    /// Reports that something else was expected.
     pub(super) fn expected<T>(&mut self, node: &Node, expected: &str) -> Option<T> {
         self.add(node, format!("found {}; expected {expected}", node.shown()))
     }
@@ -63,12 +62,12 @@ impl Form<bool> for Flag {
 
 /// A whole number within bounds.
 #[derive(Debug)]
-pub(super) struct Count {
+pub(super) struct CountForm {
     pub(super) min: u64,
     pub(super) max: u64,
 }
 
-impl<T: TryFrom<u64> + TryInto<u64> + Copy> Form<T> for Count {
+impl<T: TryFrom<u64> + TryInto<u64> + Copy> Form<T> for CountForm {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<T> {
         let number = match node.value {
             Value::Integer(number) => u64::try_from(number).ok(),
@@ -145,7 +144,7 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Form<T> for Size {
     }
 }
 
-/// A number where a unit belongs, as TOML's number or as the text of an environment variable.
+/// A number where a unit is required, as a TOML number or in an environment variable.
 fn bare_number(node: &Node) -> Option<u64> {
     match node.value {
         Value::Integer(number) => u64::try_from(number).ok(),
@@ -153,7 +152,7 @@ fn bare_number(node: &Node) -> Option<u64> {
     }
 }
 
-/// One of a few words.
+/// One of a fixed set of words.
 #[derive(Debug)]
 pub(super) struct Words<'a, T>(pub(super) &'a [(&'static str, T)]);
 
@@ -181,7 +180,7 @@ impl<T> Words<'_, T> {
     }
 }
 
-/// A text that means a `T`.
+/// A text that stands for a `T`.
 #[derive(Debug)]
 pub(super) struct Text<T> {
     /// The value, or what was expected instead.
@@ -203,7 +202,7 @@ impl<T> Form<T> for Text<T> {
     }
 }
 
-/// A value that may be left out, and has no default then.
+/// An optional value without a default.
 #[derive(Debug)]
 pub(super) struct Optional<F>(pub(super) F);
 
@@ -242,7 +241,7 @@ impl<T, F: Form<T>> Form<Option<T>> for Either<F> {
     }
 }
 
-/// A list of values, or one value for a list of it. Every fault in it is told.
+/// A list of values; a single value counts as a list. All faults in it are reported.
 #[derive(Debug)]
 pub(super) struct List<T, F> {
     of: F,

@@ -1,19 +1,17 @@
-//! Configuration: what was said in `proxy.toml`, the environment and the command line becomes a
-//! [`Plan`], or a list of every [`Problem`] in it.
+//! Configuration: `proxy.toml`, the environment and the command line become a [`Plan`], or a list of every
+//! [`Problem`] in them.
 //!
-//! Holding a `Plan` proves that it is whole and free of contradictions. Nothing here prints,
-//! exits or opens a socket.
+//! A `Plan` is complete and free of contradictions. Nothing here prints, exits or opens a socket.
 //!
-//! The schema names every key once; reading, the suggestion for a mistyped key, and
-//! [`print()`] all walk it. Sources are laid over each other before it is walked, so that a
-//! problem names the file and line, the variable or the flag that it came from.
+//! The schema lists every key once; the reader, the suggestion for a mistyped key, and [`print()`] all
+//! walk it. Sources are merged before the walk, so that a problem names its file and line, variable or
+//! flag.
 
 mod apps;
 mod change;
 mod check;
 mod credential;
 mod form;
-mod fragment;
 mod node;
 mod pem;
 mod plan;
@@ -23,71 +21,66 @@ mod rate;
 mod reader;
 mod schema;
 mod secret;
-mod servers;
-mod sessions;
 mod source;
+mod suggest;
 mod text;
-mod tls;
 mod unit;
+mod walk;
 
-pub use apps::App;
-pub use fragment::{Esi, Fill, Fragment};
 pub use plan::{
-    AccessFormat, Address, Admin, Cache, Client, ClientCerts, Cookies, Endpoint, Http2, LeakGuard,
-    Limits, Listen, Log, LogTarget, OnExpire, Origin, OriginTls, OriginUrl, Plan, PurgeToken, Rate,
-    Route, Rows, SameSite, SecureCookie, SegmentProof, Session, SetCookie, Share, StatusDetail,
-    Store, StoreUrl, Tls, TlsVersion, Trait, Views, Visitor, WebhookUrl,
+    Address, Admin, AppPreset, Cache, ClientCerts, ClientConfig, LimitsConfig, Listen, LogConfig,
+    Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization,
+    Rows, Servers, SessionConfig, Store, StoreUrl, TlsConfig, TlsVersion, Verify, ViewsConfig,
+    Visitor, WebhookUrl,
 };
 pub use print::print;
-pub use problem::{Place, Problem, Warning};
+pub use problem::{Problem, SettingLocation, Warning};
 pub use secret::{Secret, SecretSource};
-pub use servers::{Balance, Health, Servers};
-pub use sessions::{Login, LoginUser, Logout, Matching, Success, Verify};
-pub use source::{Overrides, Sources};
+pub use source::{ConfigSources, Overrides};
 pub use unit::duration;
 
 use std::path::PathBuf;
 
 use crate::http::path::PathPattern;
-use check::Check;
-use reader::{Places, Reader};
+use check::ConfigCheck;
+use reader::{Reader, SettingLocations};
 
 impl Plan {
-    /// Reads a plan from what was said: the built-in defaults, under the file, under the
-    /// environment, under the command line. Reads the files and variables that secrets are in.
+    /// Reads a plan: the built-in defaults, overridden by the file, the environment and the command line,
+    /// in this order. Reads the files and variables that contain secrets.
     ///
     /// # Errors
-    /// All problems at once: the file's by line, then the environment's, then the command
-    /// line's. Of a file that is not TOML only that is told.
-    pub fn read(sources: &Sources) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
+    /// All problems at once: the file's by line, then the environment's, then the command line's. If the
+    /// file is not valid TOML, only that is reported.
+    pub fn read(sources: &ConfigSources) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
         let (tree, mut problems) = sources.tree()?;
-        // Never seen outside: without `[origin] url` there is no plan.
+        // Never returned: without `[origin] url` there is no plan.
         let mut plan = Self::new(OriginUrl::http("", 80));
-        let mut reader = Reader::new(&tree, &sources.env, Places::new(sources.whole()));
+        let mut reader = Reader::new(&tree, &sources.env, SettingLocations::new(sources.whole()));
         schema::walk(&mut reader, &mut plan);
         let (places, found) = reader.finish();
         problems.extend(found);
         plan.settle(&places);
 
-        let (contradictions, warnings) = Check::new(&plan, &places, &problems).run();
+        let (contradictions, warnings) = ConfigCheck::new(&plan, &places, &problems).run();
         problems.extend(contradictions);
         if problems.is_empty() {
             return Ok((plan, warnings));
         }
-        problems.sort_by(|a, b| a.place.cmp(&b.place));
+        problems.sort_by(|a, b| a.location.cmp(&b.location));
         Err(problems)
     }
 
-    /// Only where the socket of the data commands is: what else was said may be wrong, and its secrets
-    /// may be for others' eyes. `None`: there is no socket.
+    /// Reads only the location of the socket for the data commands. Other settings may be wrong, and their
+    /// secrets unreadable for this user. `None`: there is no socket.
     ///
     /// # Errors
-    /// As [`Self::read`], of `[admin] socket` and `[store] url`.
-    pub fn socket(sources: &Sources) -> Result<Option<PathBuf>, Vec<Problem>> {
-        // What the environment holds beside settings is not our business here.
+    /// As [`Self::read`], for `[admin] socket` and `[store] url`.
+    pub fn socket(sources: &ConfigSources) -> Result<Option<PathBuf>, Vec<Problem>> {
+        // Unknown variables in the environment are ignored here.
         let (tree, _) = sources.tree()?;
         let mut plan = Self::new(OriginUrl::http("", 80));
-        let mut reader = Reader::new(&tree, &sources.env, Places::new(sources.whole()));
+        let mut reader = Reader::new(&tree, &sources.env, SettingLocations::new(sources.whole()));
         schema::walk_socket(&mut reader, &mut plan);
         let (places, mut problems) = reader.finish();
         let needed = ["admin", "admin.socket", "store", "store.url"];
@@ -99,11 +92,11 @@ impl Plan {
         Ok(plan.admin.socket)
     }
 
-    /// Gives what was not said and hangs on another setting its default.
-    fn settle(&mut self, places: &Places) {
+    /// Sets the defaults that depend on other settings.
+    fn settle(&mut self, places: &SettingLocations) {
         let origins = self.origins.iter_mut().map(|(_, origin)| origin);
         for origin in std::iter::once(&mut self.origin).chain(origins) {
-            // Where both were said, the check looks whether they say the same.
+            // If both are set, the check compares them.
             if let (Some(first), true) = (origin.servers.urls.first(), origin.url.host.is_empty()) {
                 origin.url = first.clone();
             }
@@ -122,7 +115,7 @@ impl Plan {
             }
             if route.name.is_empty() {
                 let first = route.paths.first().map_or("/**", PathPattern::as_str);
-                route.name = first.chars().take(text::NAME_MAX).collect();
+                route.name = first.chars().take(text::NAME_MAX).collect::<String>().into();
             }
         }
     }

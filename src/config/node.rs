@@ -1,6 +1,6 @@
-//! The settings as they were said: a tree of values, each with the place that it came from.
+//! The settings as a tree of values, each with the place that it came from.
 //!
-//! Knows TOML, and how sources are laid over each other; not which settings there are.
+//! Knows TOML, and how sources are merged, but not the settings themselves.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Place, Problem};
+use super::problem::{Problem, SettingLocation};
 
-/// A value and where it was said.
+/// A value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) location: SettingLocation,
     pub(super) value: Value,
-    /// The text of an environment variable as it came, for settings that are texts although
-    /// this one reads as something else: a prefix of `123`.
+    /// The raw text of an environment variable, for text settings with a value that parses as something
+    /// else, such as a prefix of `123`.
     raw: Option<String>,
 }
 
@@ -29,38 +29,38 @@ pub(super) enum Value {
     Integer(i64),
     Boolean(bool),
     List(Vec<Node>),
-    Table(Table),
-    /// What no setting is: dates, fractions, integers beyond 64 bits; as it was written.
+    Table(TomlTable),
+    /// A value that fits no setting: a date, a fraction, an integer beyond 64 bits; as written.
     Other(String),
 }
 
 /// Named values.
-pub(super) type Table = BTreeMap<String, Node>;
+pub(super) type TomlTable = BTreeMap<String, Node>;
 
 impl Node {
-    pub(super) fn text(place: Place, text: impl Into<String>) -> Self {
-        Self { place, value: Value::Text(text.into()), raw: None }
+    pub(super) fn text(place: SettingLocation, text: impl Into<String>) -> Self {
+        Self { location: place, value: Value::Text(text.into()), raw: None }
     }
 
-    pub(super) fn table(place: Place, table: Table) -> Self {
-        Self { place, value: Value::Table(table), raw: None }
+    pub(super) fn table(place: SettingLocation, table: TomlTable) -> Self {
+        Self { location: place, value: Value::Table(table), raw: None }
     }
 
-    pub(super) fn list(place: Place, nodes: Vec<Self>) -> Self {
-        Self { place, value: Value::List(nodes), raw: None }
+    pub(super) fn list(place: SettingLocation, nodes: Vec<Self>) -> Self {
+        Self { location: place, value: Value::List(nodes), raw: None }
     }
 
-    /// The value of an environment variable: TOML where it reads as TOML, else a text.
+    /// The value of an environment variable: TOML if it parses as TOML, otherwise a text.
     pub(super) fn from_variable(name: &str, raw: &str) -> Self {
-        let place = Place::Variable(name.to_owned());
+        let place = SettingLocation::Variable(name.to_owned());
         let value = match DeValue::parse(raw) {
             Ok(value) => convert(value.get_ref(), &|_| place.clone()),
             Err(_) => Value::Text(raw.to_owned()),
         };
-        Self { place, value, raw: Some(raw.to_owned()) }
+        Self { location: place, value, raw: Some(raw.to_owned()) }
     }
 
-    /// The text, where this is one.
+    /// The text, if this is one.
     pub(super) fn as_text(&self) -> Option<&str> {
         match (&self.value, &self.raw) {
             (Value::Text(text), _) => Some(text),
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// The values of a list; one value stands for a list of it.
+    /// The values of a list; a single value counts as a list.
     pub(super) fn as_list(&self) -> &[Self] {
         match &self.value {
             Value::List(nodes) => nodes,
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// What was found, for a person: short, printable, and without the password of a URL.
+    /// The value for a message: short, printable, and without the password of a URL.
     pub(super) fn shown(&self) -> String {
         match &self.value {
             Value::Text(text) => quoted(&without_password(text)),
@@ -90,16 +90,16 @@ impl Node {
     }
 }
 
-/// Puts `node` at `path`, in place of what stood there.
-pub(super) fn lay_over(table: &mut Table, path: &[&str], node: Node) {
+/// Puts `node` at `path`, replacing what is there.
+pub(super) fn lay_over(table: &mut TomlTable, path: &[&str], node: Node) {
     let Some((last, parents)) = path.split_last() else { return };
     let mut table = table;
     for name in parents {
         let parent = table
             .entry((*name).to_owned())
-            .or_insert_with(|| Node::table(node.place.clone(), Table::new()));
+            .or_insert_with(|| Node::table(node.location.clone(), TomlTable::new()));
         if !matches!(parent.value, Value::Table(_)) {
-            *parent = Node::table(node.place.clone(), Table::new());
+            *parent = Node::table(node.location.clone(), TomlTable::new());
         }
         let Value::Table(inner) = &mut parent.value else { return };
         table = inner;
@@ -107,27 +107,27 @@ pub(super) fn lay_over(table: &mut Table, path: &[&str], node: Node) {
     table.insert((*last).to_owned(), node);
 }
 
-/// The settings in the text of a file.
+/// Parses the text of a file.
 ///
 /// # Errors
-/// Every place where the text is not TOML. What is left is not looked at: the rest of a broken
-/// file cannot be trusted to mean what it seems to.
-pub(super) fn parse_file(path: &Path, text: &str) -> Result<Table, Vec<Problem>> {
+/// Every place where the text is not TOML. The remaining settings are not read, because the rest of a
+/// broken file is unreliable.
+pub(super) fn parse_file(path: &Path, text: &str) -> Result<TomlTable, Vec<Problem>> {
     let path: Arc<Path> = path.into();
     let starts: Vec<usize> =
         std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
     let place = |offset: usize| {
-        Place::Line(Arc::clone(&path), starts.partition_point(|start| *start <= offset))
+        SettingLocation::Line(Arc::clone(&path), starts.partition_point(|start| *start <= offset))
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         return Ok(convert_table(table.get_ref(), &place));
     }
-    // The end of a text without a last newline may be given as one byte behind it.
+    // The end of a text without a final newline may be reported as one byte past it.
     let at = |error: &toml::de::Error| error.span().map_or(0, |span| span.start.min(text.len()));
     let mut problems: Vec<Problem> =
         errors.iter().map(|e| Problem::new(place(at(e)), "", syntax(e))).collect();
-    problems.sort_by(|a, b| a.place.cmp(&b.place));
+    problems.sort_by(|a, b| a.location.cmp(&b.location));
     Err(problems)
 }
 
@@ -135,12 +135,12 @@ fn syntax(error: &toml::de::Error) -> String {
     format!("not TOML: {}", error.message().replace('\n', "; "))
 }
 
-fn convert_table(table: &DeTable<'_>, place: &impl Fn(usize) -> Place) -> Table {
+fn convert_table(table: &DeTable<'_>, place: &impl Fn(usize) -> SettingLocation) -> TomlTable {
     table
         .iter()
         .map(|(name, value)| {
             let node = Node {
-                place: place(name.span().start),
+                location: place(name.span().start),
                 value: convert(value.get_ref(), place),
                 raw: None,
             };
@@ -149,9 +149,9 @@ fn convert_table(table: &DeTable<'_>, place: &impl Fn(usize) -> Place) -> Table 
         .collect()
 }
 
-fn convert(value: &DeValue<'_>, place: &impl Fn(usize) -> Place) -> Value {
+fn convert(value: &DeValue<'_>, place: &impl Fn(usize) -> SettingLocation) -> Value {
     let item = |value: &Spanned<DeValue<'_>>| Node {
-        place: place(value.span().start),
+        location: place(value.span().start),
         value: convert(value.get_ref(), place),
         raw: None,
     };
@@ -167,12 +167,12 @@ fn convert(value: &DeValue<'_>, place: &impl Fn(usize) -> Place) -> Value {
     }
 }
 
-/// `text` as a TOML string, cut where it is long: for messages, not for files.
+/// `text` as a TOML string, shortened if long: for messages, not for files.
 pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", shortened(text))
 }
 
-/// Shows the beginning, with control characters escaped so that a message stays on its line.
+/// The beginning of a text, with control characters escaped, so that a message stays on one line.
 fn shortened(text: &str) -> String {
     const SHOWN: usize = 60;
     let cut = text.chars().nth(SHOWN).is_some();
@@ -180,13 +180,13 @@ fn shortened(text: &str) -> String {
     if cut { head + "…" } else { head }
 }
 
-/// What stands for a password wherever one would be shown.
+/// Replaces a password wherever one would be shown.
 pub(super) const HIDDEN: &str = "(hidden)";
 
-/// `url` with its password hidden: what stands between `://` and the last `@` (a password that
-/// nobody encoded may hold an `@` or a `/` of its own), and a query parameter `pass`.
+/// `url` with its password hidden: the text between `://` and the last `@` (an unencoded password may
+/// contain `@` or `/`), and the query parameter `pass`.
 pub(super) fn without_password(url: &str) -> Cow<'_, str> {
-    // Not the first colon: "webhook:" may stand before the scheme.
+    // The first colon may belong to a leading "webhook:".
     let is_scheme = |(scheme, _): &(&str, &str)| !scheme.contains(['/', '?', '@']);
     let parts = url.split_once("://").filter(is_scheme);
     if let Some((scheme, (credentials, host))) =

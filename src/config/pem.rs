@@ -1,5 +1,5 @@
-//! Forms of PEM files: looked into when the plan is read, so that a start, or a reload, does not fail for
-//! a file that is not there.
+//! Forms of PEM files. They are read with the plan, so that a missing file is found before a start or a
+//! reload.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use super::form::{Faults, Form, string};
 use super::node::Node;
 
-/// The path of a PEM file that holds what is wanted of it.
+/// The path of a PEM file with the expected content.
 #[derive(Debug)]
 pub(super) enum PemFile {
     /// One certificate or more.
@@ -40,25 +40,23 @@ impl PemFile {
     fn look(&self, path: &Path) -> Result<(), String> {
         match self {
             Self::Certificates => {
-                let read = CertificateDer::pem_file_iter(path).map_err(|why| told(&why))?;
-                let found = read.collect::<Result<Vec<_>, _>>().map_err(|why| told(&why))?;
+                let read = CertificateDer::pem_file_iter(path).map_err(|why| sentence(&why))?;
+                let found = read.collect::<Result<Vec<_>, _>>().map_err(|why| sentence(&why))?;
                 let some = (!found.is_empty()).then_some(());
-                some.ok_or_else(|| "no certificate is in it".to_owned())
+                some.ok_or_else(|| "contains no certificate".to_owned())
             }
             Self::Key => PrivateKeyDer::from_pem_file(path).map(drop).map_err(|why| match why {
-                pem::Error::NoItemsFound => "no private key is in it".to_owned(),
-                why => told(&why),
+                pem::Error::NoItemsFound => "contains no private key".to_owned(),
+                why => sentence(&why),
             }),
         }
     }
 }
 
-fn told(why: &pem::Error) -> String {
+fn sentence(why: &pem::Error) -> String {
     match why {
-        pem::Error::Io(error) if error.kind() == io::ErrorKind::NotFound => {
-            "there is none".to_owned()
-        }
+        pem::Error::Io(error) if error.kind() == io::ErrorKind::NotFound => "not found".to_owned(),
         pem::Error::Io(error) => format!("cannot be read: {error}"),
-        why => format!("is no PEM: {why}"),
+        why => format!("not PEM: {why}"),
     }
 }

@@ -1,15 +1,16 @@
 //! Writes a plan as TOML that reads back to it.
 //!
-//! Secrets are written as where they come from; the password of a store URL that stands in
-//! plain text is hidden, and then must be put back by hand.
+//! A secret is written as its source; the password in a plain store URL is hidden, and must be restored by
+//! hand.
 
 use std::fmt::Write as _;
 
 use super::form::Form;
 use super::plan::Plan;
-use super::schema::{Walk, walk};
+use super::schema::walk;
+use super::walk::Walk;
 
-/// The whole effective configuration, for `anteroom config print`. Holds no secret.
+/// The whole effective configuration, for `anteroom config print`, without secrets.
 #[must_use]
 pub fn print(plan: &Plan) -> String {
     let mut plan = plan.clone();
@@ -18,11 +19,11 @@ pub fn print(plan: &Plan) -> String {
     printer.written
 }
 
-/// Writes each key that it meets.
+/// Writes each key that it visits.
 #[derive(Debug, Default)]
 struct Printer {
     written: String,
-    /// Whether keys are met in a `[…]` or `[[…]]`, where a section is written as `section.key`.
+    /// Whether the keys belong to a `[…]` or `[[…]]`, where a section is written as `section.key`.
     is_within: bool,
     dotted: Option<&'static str>,
 }

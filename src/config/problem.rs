@@ -1,28 +1,28 @@
-//! What is wrong with a configuration, and where it says so.
+//! Problems of a configuration, and their places.
 //!
-//! How problems are found is the business of the reader, the forms and the checks.
+//! They are found by the reader, the forms and the checks.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where a setting was said. Ordered as problems are told: the file by line, then the
-/// environment, then the command line.
+/// Where a setting was written. The order is that of the report: the file by line, then the environment,
+/// then the command line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Nowhere: a setting that is missing where there is no file.
+pub enum SettingLocation {
+    /// Nowhere: a missing setting, without a file.
     Nowhere,
-    /// In the configuration file as a whole: a setting that is missing.
+    /// In the configuration file as a whole: a missing setting.
     File(Arc<Path>),
-    /// On a line, counted from 1, of the configuration file.
+    /// On this line of the configuration file, counted from 1.
     Line(Arc<Path>, usize),
     /// In the environment variable of this name.
     Variable(String),
-    /// Behind this flag of the command line.
+    /// At this flag of the command line.
     Flag(&'static str),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SettingLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nowhere => Ok(()),
@@ -34,44 +34,43 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that keeps a configuration from being used. `Display` tells it on one line:
+/// A problem that makes a configuration unusable. `Display` prints it on one line:
 /// `proxy.toml:12: [cache] default_tll: unknown key; did you mean default_ttl?`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was said.
-    pub place: Place,
-    /// The path of the setting, such as `cache.default_ttl` or `route[2].match.path`; empty
-    /// where the problem has none, such as in a file that cannot be read.
+    /// Where the setting was written.
+    pub location: SettingLocation,
+    /// The path of the setting, such as `cache.default_ttl` or `route[2].match.path`; empty if the problem
+    /// belongs to no setting, such as an unreadable file.
     pub setting: String,
     /// What was found, and what was expected.
     pub text: String,
 }
 
 impl Problem {
-    pub(super) fn new(place: Place, setting: &str, text: impl Into<String>) -> Self {
-        Self { place, setting: setting.to_owned(), text: text.into() }
+    pub(super) fn new(place: SettingLocation, setting: &str, text: impl Into<String>) -> Self {
+        Self { location: place, setting: setting.to_owned(), text: text.into() }
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match label(&self.setting) {
-            label if label.is_empty() => write!(f, "{}{}", self.place, self.text),
-            label => write!(f, "{}{label}: {}", self.place, self.text),
+            label if label.is_empty() => write!(f, "{}{}", self.location, self.text),
+            label => write!(f, "{}{label}: {}", self.location, self.text),
         }
     }
 }
 
 impl std::error::Error for Problem {}
 
-/// Something that an operator should know of a configuration that can be used. Told like a
-/// [`Problem`].
+/// Something that an operator should know about a valid configuration. Printed like a [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// What it is.
     pub problem: Problem,
-    /// Whether `anteroom check` fails for it. What runs already goes on with it, for stopping would help
-    /// nobody; but nobody would put it there anew.
+    /// Whether `anteroom check` fails because of it. A running proxy continues, because stopping would not
+    /// help; a new deployment should not start like this.
     pub fails_check: bool,
 }
 
@@ -81,7 +80,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// The setting at `path` as it stands in a file: `[cache] default_ttl`, `[[route]] match.path`.
+/// The setting at `path` as a file would have it: `[cache] default_ttl`, `[[route]] match.path`.
 fn label(path: &str) -> String {
     let bracketed = |head: &str| head.split_once('[').map(|(list, _)| format!("[[{list}]]"));
     match path.split_once('.') {

@@ -1,18 +1,17 @@
 //! Rates as an operator writes them: `100/s`, `10/m burst 20`.
-//!
-//! What a rate counts is said elsewhere.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::plan::Rate;
+use crate::policy::rate_limit::Rate;
 
-/// The spans of time, in seconds. None is longer, so that a million requests take less than centuries.
+/// The units of time, in seconds. The longest is an hour, so that a million requests take less than
+/// centuries.
 const SPANS: [(&str, u64); 3] = [("s", 1), ("m", 60), ("h", 3_600)];
-/// The most requests in a span, or at once.
+/// The most requests in a unit of time, or at once.
 const REQUESTS_MAX: u32 = 1_000_000;
 
-/// So many requests in a second, minute or hour, and how many at once.
+/// Parses requests per second, minute or hour, and the burst.
 pub(super) fn parse(text: &str) -> Result<Rate, String> {
     read(text).ok_or_else(|| r#"a rate such as "100/s", "10/m" or "10/m burst 20""#.to_owned())
 }
@@ -62,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_refused() {
+    fn invalid_rates_are_rejected() {
         for text in [
             "",
             "/",

@@ -1,35 +1,36 @@
-//! Reads a plan: walks the schema with what was said, and gathers every problem on the way.
+//! Reads a plan: walks the schema along the merged sources, and collects every problem.
 //!
-//! Which keys there are is told by the schema; what values mean, by the forms.
+//! The schema lists the keys; the forms give values their meaning.
 
 use std::collections::BTreeMap;
 
 use super::form::{Faults, Form};
-use super::node::{Node, Table, Value};
-use super::problem::{Place, Problem};
-use super::schema::Walk;
+use super::node::{Node, TomlTable, Value};
+use super::problem::{Problem, SettingLocation};
+use super::suggest::nearest;
 use super::text;
+use super::walk::Walk;
 
-/// Where each setting was said, by its path: `cache.memory`, `route[2].match.path`.
+/// Where each setting was written, by its path: `cache.memory`, `route[2].match.path`.
 #[derive(Debug)]
-pub(super) struct Places {
-    said: BTreeMap<String, Place>,
-    /// The file as a whole, for what was said nowhere.
-    whole: Place,
+pub(super) struct SettingLocations {
+    said: BTreeMap<String, SettingLocation>,
+    /// The file as a whole, for settings that were not written.
+    whole: SettingLocation,
 }
 
-impl Places {
-    pub(super) fn new(whole: Place) -> Self {
+impl SettingLocations {
+    pub(super) fn new(whole: SettingLocation) -> Self {
         Self { said: BTreeMap::new(), whole }
     }
 
-    /// Whether the setting was said, well or badly.
+    /// Whether the setting was written, validly or not.
     pub(super) fn said(&self, path: &str) -> bool {
         self.said.contains_key(path)
     }
 
-    /// Where the setting was said; else where the table begins that it belongs to.
-    pub(super) fn of(&self, path: &str) -> Place {
+    /// Where the setting was written, or else where its table begins.
+    pub(super) fn of(&self, path: &str) -> SettingLocation {
         let mut path = path;
         loop {
             if let Some(place) = self.said.get(path) {
@@ -43,46 +44,46 @@ impl Places {
     }
 }
 
-/// Walks the schema beside a tree of what was said.
+/// Walks the schema along a tree of settings.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
-    /// The table in which keys are looked up now; `None` where it was not said.
-    table: Option<&'a Table>,
+    /// The table in which keys are looked up; `None` if it was not written.
+    table: Option<&'a TomlTable>,
     /// Its path.
     path: String,
-    /// The keys that the schema asked for in it: the valid ones.
-    asked: Vec<&'static str>,
+    /// The keys that the schema has visited in it: the valid ones.
+    read_keys: Vec<&'static str>,
     environment: &'a [(String, String)],
-    pub(super) places: Places,
+    pub(super) places: SettingLocations,
     pub(super) problems: Vec<Problem>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(
-        root: &'a Table,
+        root: &'a TomlTable,
         environment: &'a [(String, String)],
-        places: Places,
+        places: SettingLocations,
     ) -> Self {
         Self {
             table: Some(root),
             path: String::new(),
-            asked: Vec::new(),
+            read_keys: Vec::new(),
             environment,
             places,
             problems: Vec::new(),
         }
     }
 
-    /// Ends the walk: tells of the keys at the top that nobody asked for.
-    pub(super) fn finish(mut self) -> (Places, Vec<Problem>) {
-        self.tell_unknown();
+    /// Ends the walk, and reports the unknown keys at the top.
+    pub(super) fn finish(mut self) -> (SettingLocations, Vec<Problem>) {
+        self.report_unknown_keys();
         (self.places, self.problems)
     }
 
     fn ask(&mut self, name: &'static str) -> Option<&'a Node> {
-        self.asked.push(name);
+        self.read_keys.push(name);
         let node = self.table?.get(name)?;
-        self.places.said.insert(self.path_of(name), node.place.clone());
+        self.places.said.insert(self.path_of(name), node.location.clone());
         Some(node)
     }
 
@@ -90,43 +91,43 @@ impl<'a> Reader<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    fn problem(&mut self, place: Place, path: &str, text: impl Into<String>) {
+    fn problem(&mut self, place: SettingLocation, path: &str, text: impl Into<String>) {
         self.problems.push(Problem::new(place, path, text));
     }
 
-    /// Looks keys up in `table` while `keys` runs, then tells which of it nobody asked for.
-    fn inside(&mut self, table: Option<&'a Table>, path: String, keys: impl FnOnce(&mut Self)) {
+    /// Looks keys up in `table` while `keys` runs, then reports the unknown ones.
+    fn inside(&mut self, table: Option<&'a TomlTable>, path: String, keys: impl FnOnce(&mut Self)) {
         let outer_table = std::mem::replace(&mut self.table, table);
         let outer_path = std::mem::replace(&mut self.path, path);
-        let outer_asked = std::mem::take(&mut self.asked);
+        let outer_read_keys = std::mem::take(&mut self.read_keys);
         keys(self);
-        self.tell_unknown();
+        self.report_unknown_keys();
         self.table = outer_table;
         self.path = outer_path;
-        self.asked = outer_asked;
+        self.read_keys = outer_read_keys;
     }
 
-    fn tell_unknown(&mut self) {
-        let asked = std::mem::take(&mut self.asked);
+    fn report_unknown_keys(&mut self) {
+        let read_keys = std::mem::take(&mut self.read_keys);
         for (name, node) in self.table.into_iter().flatten() {
-            if asked.contains(&name.as_str()) {
+            if read_keys.contains(&name.as_str()) {
                 continue;
             }
-            let text = match nearest(name, &asked) {
+            let text = match nearest(name, &read_keys) {
                 Some(near) => format!("unknown key; did you mean {near}?"),
-                None => format!("unknown key; valid here: {}", asked.join(", ")),
+                None => format!("unknown key; valid here: {}", read_keys.join(", ")),
             };
             let path = self.path_of(&name.escape_debug().to_string());
-            self.problem(node.place.clone(), &path, text);
+            self.problem(node.location.clone(), &path, text);
         }
     }
 
-    fn table_in(&mut self, node: &'a Node, path: &str, expected: &str) -> Option<&'a Table> {
+    fn table_in(&mut self, node: &'a Node, path: &str, expected: &str) -> Option<&'a TomlTable> {
         if let Value::Table(table) = &node.value {
             return Some(table);
         }
         let text = format!("found {}; expected {expected}", node.shown());
-        self.problem(node.place.clone(), path, text);
+        self.problem(node.location.clone(), path, text);
         None
     }
 }
@@ -178,14 +179,15 @@ impl Walk for Reader<'_> {
         let nodes = node.as_list();
         if nodes.len() > max {
             let text = format!("found {}; expected at most {max}", nodes.len());
-            self.problem(node.place.clone(), name, text);
+            self.problem(node.location.clone(), name, text);
             return;
         }
         items.clear();
         for (index, node) in nodes.iter().enumerate() {
             let path = format!("{}[{index}]", self.path_of(name));
-            self.places.said.insert(path.clone(), node.place.clone());
-            // What is no table is told and kept as an item, so that places keep their index.
+            self.places.said.insert(path.clone(), node.location.clone());
+            // A value that is not a table is reported and kept as an item, so that places keep their
+            // index.
             let mut item = fresh();
             if let Some(table) = self.table_in(node, &path, "a table of keys") {
                 self.inside(Some(table), path, |at| keys(at, &mut item));
@@ -209,17 +211,17 @@ impl Walk for Reader<'_> {
         };
         if tables.len() > max {
             let text = format!("found {}; expected at most {max}", tables.len());
-            self.problem(node.place.clone(), name, text);
+            self.problem(node.location.clone(), name, text);
             return;
         }
         items.clear();
         for (own, node) in tables {
             let path = format!("{path}.{}", own.escape_debug());
             if let Err(why) = text::origin_name(own) {
-                self.problem(node.place.clone(), &path, format!("expected {why}"));
+                self.problem(node.location.clone(), &path, format!("expected {why}"));
                 continue;
             }
-            self.places.said.insert(path.clone(), node.place.clone());
+            self.places.said.insert(path.clone(), node.location.clone());
             let mut item = fresh();
             if let Some(table) = self.table_in(node, &path, "a table of keys") {
                 self.inside(Some(table), path, |at| keys(at, &mut item));
@@ -227,16 +229,4 @@ impl Walk for Reader<'_> {
             items.push((own.clone(), item));
         }
     }
-}
-
-/// The name among `valid` that was probably meant.
-pub(super) fn nearest<'n>(name: &str, valid: &[&'n str]) -> Option<&'n str> {
-    // The comparison takes the product of both lengths: not for a name of a megabyte.
-    const LONGEST: usize = 64;
-    if name.len() > LONGEST {
-        return None;
-    }
-    let apart = |known: &&'n str| (strsim::osa_distance(name, known), *known);
-    let (distance, near) = valid.iter().map(apart).min()?;
-    (distance <= near.len().div_ceil(3)).then_some(near)
 }

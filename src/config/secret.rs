@@ -1,21 +1,21 @@
-//! A text that never shows itself: passwords, tokens, keys.
+//! A text that is never shown: passwords, tokens, keys.
 //!
-//! Where secrets are read from files and variables is the business of the forms.
+//! The forms read secrets from files and variables.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A secret. `Debug` and `Display` tell where it came from, never what it is.
+/// A secret. `Debug` and `Display` show its source, never its value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     text: String,
     from: SecretSource,
 }
 
-/// Where a secret was found.
+/// The source of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// It stood in the configuration itself.
+    /// The configuration itself.
     Plain,
     /// `{ file = "…" }`
     File(PathBuf),
@@ -24,31 +24,31 @@ pub enum SecretSource {
 }
 
 impl Secret {
-    /// A secret that stood in the configuration, or that a caller holds.
+    /// A secret from the configuration, or from a caller.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), from: SecretSource::Plain }
     }
 
-    /// A secret that was read from the file at `path`.
+    /// A secret read from the file at `path`.
     #[must_use]
     pub fn from_file(text: impl Into<String>, path: &Path) -> Self {
         Self { text: text.into(), from: SecretSource::File(path.to_owned()) }
     }
 
-    /// A secret that was read from the environment variable `name`.
+    /// A secret read from the environment variable `name`.
     #[must_use]
     pub fn from_env(text: impl Into<String>, name: &str) -> Self {
         Self { text: text.into(), from: SecretSource::Env(name.to_owned()) }
     }
 
-    /// The secret itself. Keep it out of logs, errors and answers.
+    /// The secret itself. Keep it out of logs, errors and responses.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.text
     }
 
-    /// Where it was found.
+    /// Its source.
     #[must_use]
     pub fn source(&self) -> &SecretSource {
         &self.from

@@ -1,28 +1,28 @@
-//! Where settings come from: the file, then the environment, then the command line, each over
-//! the one before.
+//! The sources of settings: the file, the environment and the command line. Each overrides the one before
+//! it.
 //!
-//! What the settings mean is the business of the reader and the forms.
+//! The reader and the forms interpret the settings.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::node::{Node, Table, lay_over, parse_file, without_password};
-use super::problem::{Place, Problem};
+use super::node::{Node, TomlTable, lay_over, parse_file, without_password};
+use super::problem::{Problem, SettingLocation};
 
-/// What a variable that holds a setting begins with: `ANTEROOM__CACHE__DEFAULT_TTL=60s`.
+/// The prefix of variables that contain a setting: `ANTEROOM__CACHE__DEFAULT_TTL=60s`.
 const PREFIX: &str = "ANTEROOM__";
-/// The longest file that is read, in bytes.
+/// The largest file, in bytes.
 const FILE_MAX: u64 = 1 << 20;
-/// The deepest that a variable reaches: section, key, and `FILE` or `ENV` of a secret.
+/// The deepest nesting of a variable: section, key, and `FILE` or `ENV` of a secret.
 const DEPTH_MAX: usize = 3;
 
-/// Everything that was said before defaults. `Debug` shows neither the environment nor what the
-/// file holds: there may be passwords in them.
+/// All sources. `Debug` leaves out the environment and the content of the file, which may contain
+/// passwords.
 #[derive(Clone, Default)]
-pub struct Sources {
-    /// The file, and what it holds.
+pub struct ConfigSources {
+    /// The file and its content.
     pub file: Option<(PathBuf, String)>,
     /// The environment: `ANTEROOM__SECTION__KEY`, and the variables that hold secrets.
     pub env: Vec<(String, String)>,
@@ -30,7 +30,7 @@ pub struct Sources {
     pub overrides: Overrides,
 }
 
-/// The settings that can be given on the command line. They win over all else.
+/// The settings that the command line accepts. They override all other sources.
 #[derive(Clone, Default, clap::Args)]
 pub struct Overrides {
     /// Serve clients at this address and port; repeat for more
@@ -51,18 +51,18 @@ pub struct Overrides {
     pub threads: Option<String>,
 }
 
-impl Sources {
-    /// Reads the file, if one is named, and this process's environment.
+impl ConfigSources {
+    /// Reads the file, if one is named, and the environment of this process.
     ///
     /// # Errors
-    /// When the file cannot be read, is not UTF-8 or is over 1 MiB.
+    /// If the file cannot be read, is not UTF-8 or is larger than 1 MiB.
     pub fn gather(file: Option<&Path>, overrides: Overrides) -> Result<Self, Problem> {
         let file = match file {
             None => None,
             Some(path) => Some((path.to_owned(), read_file(path)?)),
         };
-        // What is not UTF-8 is taken as near as can be: a setting among it is then told as a
-        // problem, like any other that makes no sense.
+        // Invalid UTF-8 is replaced, so that a setting with such a value is reported like any other
+        // invalid one.
         let env = std::env::vars_os()
             .map(|(name, text)| {
                 (name.to_string_lossy().into_owned(), text.to_string_lossy().into_owned())
@@ -71,18 +71,20 @@ impl Sources {
         Ok(Self { file, env, overrides })
     }
 
-    /// The place of a setting that was said nowhere.
-    pub(super) fn whole(&self) -> Place {
-        self.file.as_ref().map_or(Place::Nowhere, |(path, _)| Place::File(path.as_path().into()))
+    /// The place of a setting that was not written.
+    pub(super) fn whole(&self) -> SettingLocation {
+        self.file.as_ref().map_or(SettingLocation::Nowhere, |(path, _)| {
+            SettingLocation::File(path.as_path().into())
+        })
     }
 
-    /// All that was said, in one tree, and the variables that can be no setting.
+    /// All sources merged into one tree, and problems with the names of variables.
     ///
     /// # Errors
-    /// Where the file is not TOML: each place.
-    pub(super) fn tree(&self) -> Result<(Table, Vec<Problem>), Vec<Problem>> {
+    /// Each place where the file is not TOML.
+    pub(super) fn tree(&self) -> Result<(TomlTable, Vec<Problem>), Vec<Problem>> {
         let mut tree = match &self.file {
-            None => Table::new(),
+            None => TomlTable::new(),
             Some((path, text)) => parse_file(path, text)?,
         };
         let problems = self.lay_environment(&mut tree);
@@ -90,7 +92,7 @@ impl Sources {
         Ok((tree, problems))
     }
 
-    fn lay_environment(&self, tree: &mut Table) -> Vec<Problem> {
+    fn lay_environment(&self, tree: &mut TomlTable) -> Vec<Problem> {
         let mut problems = Vec::new();
         let mut settings: Vec<(&str, &str, &str)> = self
             .env
@@ -99,14 +101,13 @@ impl Sources {
                 Some((name.strip_prefix(PREFIX)?, name.as_str(), text.as_str()))
             })
             .collect();
-        // A section's own variable comes before those of its keys, whatever the order in which
-        // the system lists them.
+        // The variable of a section precedes those of its keys, in whatever order the system lists them.
         settings.sort_unstable();
         for (key, name, text) in settings {
             let key = key.to_ascii_lowercase();
             let path: Vec<&str> = key.split("__").collect();
             if path.len() > DEPTH_MAX {
-                let place = Place::Variable(name.to_owned());
+                let place = SettingLocation::Variable(name.to_owned());
                 problems.push(Problem::new(place, "", "unknown key; write ANTEROOM__SECTION__KEY"));
                 continue;
             }
@@ -117,7 +118,7 @@ impl Sources {
 }
 
 impl Overrides {
-    fn lay(&self, tree: &mut Table) {
+    fn lay(&self, tree: &mut TomlTable) {
         let single = [
             ("--origin", &self.origin, &["origin", "url"][..]),
             ("--store", &self.store, &["store", "url"]),
@@ -126,23 +127,23 @@ impl Overrides {
         ];
         for (flag, said, path) in single {
             if let Some(text) = said {
-                lay_over(tree, path, Node::text(Place::Flag(flag), text));
+                lay_over(tree, path, Node::text(SettingLocation::Flag(flag), text));
             }
         }
         if self.listen.is_empty() {
             return;
         }
-        let place = Place::Flag("--listen");
+        let place = SettingLocation::Flag("--listen");
         let listen = |address: &String| {
             let address = Node::text(place.clone(), address);
-            Node::table(place.clone(), Table::from([("address".to_owned(), address)]))
+            Node::table(place.clone(), TomlTable::from([("address".to_owned(), address)]))
         };
         let all = Node::list(place.clone(), self.listen.iter().map(listen).collect());
         lay_over(tree, &["listen"], all);
     }
 }
 
-impl fmt::Debug for Sources {
+impl fmt::Debug for ConfigSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources")
             .field("file", &self.file.as_ref().map(|(path, _)| path))
@@ -164,7 +165,7 @@ impl fmt::Debug for Overrides {
 }
 
 fn read_file(path: &Path) -> Result<String, Problem> {
-    let place = Place::File(path.into());
+    let place = SettingLocation::File(path.into());
     read_bounded(path).map_err(|error| Problem::new(place, "", format!("cannot be read: {error}")))
 }
 
@@ -172,7 +173,7 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_MAX {
-        return Err(io::Error::other(format!("over {FILE_MAX} bytes")));
+        return Err(io::Error::other(format!("larger than {FILE_MAX} bytes")));
     }
     Ok(text)
 }

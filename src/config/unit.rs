@@ -1,6 +1,6 @@
 //! Units: durations and sizes as an operator writes them.
 //!
-//! Bounds and complaints are the business of the forms.
+//! The forms check bounds and report errors.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ const DURATIONS: [(&str, u64); 5] =
 const SIZES: [(&str, u64); 5] =
     [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("B", 1)];
 
-/// The duration in `text`, such as `250ms` or `5m`: whole numbers only, one unit.
+/// Parses a duration such as `250ms` or `5m`: a whole number with one unit.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     amount(text, &DURATIONS).map(Duration::from_millis)
 }
 
-/// The number of bytes in `text`.
+/// Parses a number of bytes.
 pub(super) fn size(text: &str) -> Option<u64> {
     amount(text, &SIZES)
 }
@@ -29,8 +29,8 @@ fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// `duration` in whole milliseconds, seconds, hours or days. Not in minutes: `300s` is how most
-/// who run proxies say it.
+/// `duration` in whole milliseconds, seconds, hours or days. Minutes are left out, because `300s` is the
+/// usual notation.
 pub(super) fn show_duration(duration: Duration) -> String {
     let ms = duration.as_millis();
     let (unit, factor) = match ms {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_reads_back() {
+    fn printed_durations_and_sizes_read_back() {
         for ms in [0, 1, 50, 1_000, 1_500, 90_000, 300_000, 3_600_000, 86_400_000, 90_061_001] {
             let shown = show_duration(Duration::from_millis(ms));
             assert_eq!(duration(&shown), Some(Duration::from_millis(ms)), "{shown}");

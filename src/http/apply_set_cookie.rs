@@ -16,7 +16,7 @@ use super::list::{divide, trim};
 use super::set_cookie::{clears, clears_logins, lines, value};
 
 /// A `Set-Cookie` line, parsed.
-struct Line<'h> {
+struct SetCookieLine<'h> {
     name: &'h [u8],
     line: &'h [u8],
     /// The `Domain`, in lower case and without a leading dot; if empty, the host alone.
@@ -27,7 +27,7 @@ struct Line<'h> {
     is_gone: bool,
 }
 
-impl<'h> Line<'h> {
+impl<'h> SetCookieLine<'h> {
     /// Parses the lines of the response to a request for `path`. Of several lines for one cookie, the last
     /// counts. `now` is in seconds since 1970.
     fn all(headers: &'h HeaderMap, path: &str, now: u64) -> Vec<Self> {
@@ -50,7 +50,7 @@ impl<'h> Line<'h> {
 
 /// How a response changes a cookie of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Changed<'h> {
+pub enum CookieChange<'h> {
     /// None of the cookies with this name remains.
     Gone(&'h [u8]),
     /// The cookie has a new value: name and value.
@@ -59,8 +59,8 @@ pub enum Changed<'h> {
 
 /// The cookies that the client has after the response `headers` to a request for `path` with the cookies
 /// `came`, as names and values. Only names that `counts` accepts are included. Unchanged cookies come first,
-/// then those that the response sets, under whatever path. One pair of double quotes around a value is
-/// removed. `now` is in seconds since 1970.
+/// then those that the response sets, under any path. One pair of double quotes around a value is removed.
+/// `now` is in seconds since 1970.
 #[must_use]
 pub fn left<'h>(
     (came, headers): (&'h HeaderMap, &'h HeaderMap),
@@ -68,7 +68,7 @@ pub fn left<'h>(
     counts: impl Fn(&[u8]) -> bool,
     now: u64,
 ) -> Vec<(&'h [u8], &'h [u8])> {
-    let lines = Line::all(headers, path, now);
+    let lines = SetCookieLine::all(headers, path, now);
     let is_met = |name: &[u8]| lines.iter().any(|line| line.covers && line.name == name);
     let stay = cookies(came).filter(|(name, _)| counts(name) && !is_met(name));
     let set = lines.iter().filter(|line| !line.is_gone && counts(line.name));
@@ -83,7 +83,7 @@ pub fn changes<'h>(
     path: &str,
     counts: impl Fn(&[u8]) -> bool,
     now: u64,
-) -> Vec<Changed<'h>> {
+) -> Vec<CookieChange<'h>> {
     let mut names: Vec<&[u8]> = lines(headers).map(|(name, _)| name).collect();
     names.retain(|name| counts(name));
     if names.is_empty() {
@@ -100,9 +100,9 @@ pub fn changes<'h>(
     for name in names {
         let (before, behind) = (of(&came, name), of(&left, name));
         if behind.is_empty() && !before.is_empty() {
-            changed.push(Changed::Gone(name));
+            changed.push(CookieChange::Gone(name));
         } else if behind != before {
-            changed.extend(behind.iter().map(|value| Changed::Set(name, value)));
+            changed.extend(behind.iter().map(|value| CookieChange::Set(name, value)));
         }
     }
     changed
@@ -128,7 +128,7 @@ pub fn set_for_domains<'h>(
 
 /// The effect of a response on its visitor's cookies, ready to apply to a later request.
 #[derive(Clone, Default)]
-pub struct Aftermath {
+pub struct SetCookieEffect {
     /// Whether all cookies of the request are removed.
     clears_all: bool,
     /// Names of request cookies that are removed or replaced.
@@ -138,11 +138,11 @@ pub struct Aftermath {
     set: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Aftermath {
+impl SetCookieEffect {
     /// The effect of a response to a request for `path`. `now` is in seconds since 1970.
     #[must_use]
     pub fn of(headers: &HeaderMap, path: &str, now: u64) -> Self {
-        let lines = Line::all(headers, path, now);
+        let lines = SetCookieLine::all(headers, path, now);
         let met = lines.iter().filter(|line| line.covers).map(|line| line.name.to_vec()).collect();
         let kept = lines.iter().filter(|line| !line.is_gone);
         let mut set: Vec<_> = kept.map(|line| (pair(line.line), line.path.clone())).collect();
@@ -175,7 +175,7 @@ impl Aftermath {
 }
 
 /// SECURITY: cookies are secrets, so none of them is printed.
-impl std::fmt::Debug for Aftermath {
+impl std::fmt::Debug for SetCookieEffect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Aftermath").finish_non_exhaustive()
     }
@@ -242,7 +242,7 @@ mod tests {
         }
         let answer: HeaderMap =
             set.iter().map(|line| (SET_COOKIE, HeaderValue::from_str(line).unwrap())).collect();
-        Aftermath::of(&answer, "/shop/pay", NOW).apply(&mut request, path);
+        SetCookieEffect::of(&answer, "/shop/pay", NOW).apply(&mut request, path);
         let line = request.get(COOKIE).map(|line| line.to_str().unwrap().to_owned());
         line.unwrap_or_default()
     }
@@ -287,14 +287,14 @@ mod tests {
         let has: Vec<_> = has.iter().map(|(_, value)| text(value)).collect();
         let changed = changes((&came, &answer), "/shop/pay", |name| name == b"a", NOW);
         let changed = changed.iter().map(|change| match change {
-            Changed::Gone(_) => "-".to_owned(),
-            Changed::Set(_, value) => text(value),
+            CookieChange::Gone(_) => "-".to_owned(),
+            CookieChange::Set(_, value) => text(value),
         });
         (has.join(" "), changed.collect())
     }
 
     #[test]
-    fn what_changes_of_a_cookie_goes_by_its_path() {
+    fn cookie_changes_depend_on_the_path() {
         for (set, left, changed) in [
             (&[][..], "1", &[][..]),
             (&["b=3; Path=/"], "1", &[]),
@@ -350,13 +350,13 @@ mod tests {
         answer.insert(SET_COOKIE, HeaderValue::from_static("b=2; Path=/"));
         let mut request = HeaderMap::new();
         request.insert(COOKIE, HeaderValue::from_static("a=1"));
-        Aftermath::of(&answer, "/", NOW).apply(&mut request, "/");
+        SetCookieEffect::of(&answer, "/", NOW).apply(&mut request, "/");
         assert_eq!(request.get(COOKIE).unwrap(), "b=2");
     }
 
     proptest! {
         #[test]
-        fn what_is_taken_away_is_never_sent(came in "[a-c=; ]{0,20}", set in "[a-c=; ]{0,20}") {
+        fn a_removed_cookie_is_never_sent(came in "[a-c=; ]{0,20}", set in "[a-c=; ]{0,20}") {
             let left = after(&came, &[&set, "a=; Path=/"], "/");
             prop_assert!(!left.split(';').any(|pair| pair.trim().starts_with("a=")), "{}", left);
         }

@@ -95,9 +95,9 @@ impl CacheControl {
     /// ignored (§5.2.3).
     fn read(&mut self, directive: &[u8]) {
         let (name, argument) = divide(directive, b'=');
-        match Name::of(trim(name)) {
-            Some(Name::Switch(switch)) => *switch(self) = true,
-            Some(Name::Seconds(seconds, bare)) => {
+        match DirectiveName::of(trim(name)) {
+            Some(DirectiveName::Switch(switch)) => *switch(self) = true,
+            Some(DirectiveName::Seconds(seconds, bare)) => {
                 let given = argument.map_or(bare, seconds_in);
                 let known = seconds(self);
                 // Of conflicting repetitions, §4.2.1 allows the first value or treating the response as
@@ -110,13 +110,13 @@ impl CacheControl {
 }
 
 /// The member that a directive's name sets.
-enum Name {
+enum DirectiveName {
     Switch(fn(&mut CacheControl) -> &mut bool),
     /// Sets a number of seconds; the second value applies if there is no argument.
     Seconds(fn(&mut CacheControl) -> &mut Option<u64>, u64),
 }
 
-impl Name {
+impl DirectiveName {
     fn of(name: &[u8]) -> Option<Self> {
         /// Longer than any known name.
         const LONGER: usize = 32;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stray_quotes_would_hide_is_obeyed_where_it_forbids() {
+    fn restrictive_directives_are_obeyed_despite_stray_quotes() {
         let all = CacheControl { no_store: true, no_cache: true, private: true, ..parse(&[]) };
         let stale = CacheControl { max_age: Some(0), ..parse(&[]) };
         for (lines, expected) in [

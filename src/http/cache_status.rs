@@ -1,4 +1,4 @@
-//! The `Cache-Status` field of our responses (RFC 9211).
+//! The `Cache-Status` field of the proxy's responses (RFC 9211).
 //!
 //! The reason for an outcome is decided elsewhere; here it is a word to write.
 
@@ -49,9 +49,9 @@ impl Forward {
     }
 }
 
-/// Where the answer came from.
+/// The source of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CacheResult {
     /// From the cache, without contacting the origin (§2.1).
     Hit,
     /// From the origin, for this reason (§2.2).
@@ -62,7 +62,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus<'a> {
     /// Whether it was a hit or forwarded.
-    pub outcome: Outcome,
+    pub outcome: CacheResult,
     /// The origin's status, if it differs from the response's (§2.3).
     pub forwarded_status: Option<u16>,
     /// Whether the response was stored (§2.5).
@@ -79,16 +79,16 @@ impl<'a> CacheStatus<'a> {
     /// A hit with `ttl` seconds left, from `detail` (`memory`, `store`).
     #[must_use]
     pub fn hit(ttl: i64, detail: &'a str) -> Self {
-        Self { ttl: Some(ttl), detail: Some(detail), ..Self::of(Outcome::Hit) }
+        Self { ttl: Some(ttl), detail: Some(detail), ..Self::of(CacheResult::Hit) }
     }
 
     /// A forwarded request, with `detail` as its reason.
     #[must_use]
     pub fn forwarded(why: Forward, detail: Option<&'a str>) -> Self {
-        Self { detail, ..Self::of(Outcome::Forwarded(why)) }
+        Self { detail, ..Self::of(CacheResult::Forwarded(why)) }
     }
 
-    fn of(outcome: Outcome) -> Self {
+    fn of(outcome: CacheResult) -> Self {
         Self {
             outcome,
             forwarded_status: None,
@@ -136,8 +136,8 @@ impl<'a> CacheStatus<'a> {
     fn put_outcome(&self, text: &mut Vec<u8>) {
         text.extend_from_slice(b"anteroom; ");
         match self.outcome {
-            Outcome::Hit => text.extend_from_slice(b"hit"),
-            Outcome::Forwarded(why) => {
+            CacheResult::Hit => text.extend_from_slice(b"hit"),
+            CacheResult::Forwarded(why) => {
                 text.extend_from_slice(b"fwd=");
                 text.extend_from_slice(why.as_str().as_bytes());
             }

@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    fn told(parts: &[(DnType, &str)]) -> ClientCertificate {
+    fn certificate(parts: &[(DnType, &str)]) -> ClientCertificate {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name = DistinguishedName::new();
         for (kind, text) in parts {
@@ -132,29 +132,29 @@ mod tests {
 
     #[test]
     fn a_subject_is_written_so_that_no_value_passes_for_a_part() {
-        let told = told(&[
+        let certificate = certificate(&[
             (DnType::OrganizationName, "Shop, OU=admin"),
             (DnType::CommonName, " #J\u{e4}ne+\u{1}\\ "),
         ]);
-        let subject = told.subject.unwrap();
+        let subject = certificate.subject.unwrap();
         let expected = r"CN=\ #J\C3\A4ne\+\01\\\ ,O=Shop\, OU\=admin";
         assert_eq!(subject.to_str().unwrap(), expected);
     }
 
     #[test]
     fn a_certificate_without_a_subject_is_told_by_its_print() {
-        let told = told(&[]);
-        let names: Vec<&str> = told.fields().map(|(name, _)| name.as_str()).collect();
+        let certificate = certificate(&[]);
+        let names: Vec<&str> = certificate.fields().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["client-cert", "x-anteroom-client-cert-fingerprint"]);
-        assert_eq!(told.fingerprint.len(), 64);
-        let whole = told.whole.to_str().unwrap();
+        assert_eq!(certificate.fingerprint.len(), 64);
+        let whole = certificate.whole.to_str().unwrap();
         assert!(whole.starts_with(':') && whole.ends_with(':') && whole.len() > 100);
     }
 
     #[test]
-    fn what_is_no_certificate_is_told_all_the_same() {
-        let told = ClientCertificate::new(b"junk");
-        assert_eq!(told.subject, None);
-        assert_eq!(told.whole, ":anVuaw==:");
+    fn an_invalid_certificate_is_forwarded_without_a_subject() {
+        let certificate = ClientCertificate::new(b"junk");
+        assert_eq!(certificate.subject, None);
+        assert_eq!(certificate.whole, ":anVuaw==:");
     }
 }

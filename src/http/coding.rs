@@ -64,7 +64,7 @@ impl Coding {
 pub type Quality = u16;
 
 /// The weight of no coding, if the field neither lists nor refuses it: below every listed coding.
-const UNASKED: Quality = 1;
+const UNSTATED: Quality = 1;
 
 /// The codings that a request accepts, with weights.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,7 +99,7 @@ impl Accepted {
     #[must_use]
     pub fn quality(&self, coding: Coding) -> Quality {
         let said = self.listed[coding as usize].or(self.others);
-        said.unwrap_or(if coding == Coding::Identity { UNASKED } else { 0 })
+        said.unwrap_or(if coding == Coding::Identity { UNSTATED } else { 0 })
     }
 
     /// Whether a coding is acceptable.
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_in_no_coding_is_sent_in_the_one_wanted_most() {
+    fn a_body_stored_uncoded_is_sent_in_the_preferred_coding() {
         for (lines, expected) in [
             (&[][..], Some(Identity)),
             (&[""], Some(Identity)),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_in_a_coding_goes_as_it_is_to_all_who_take_it() {
+    fn a_coded_body_is_sent_as_stored_to_clients_that_accept_it() {
         for (lines, ours, expected) in [
             (&["gzip, deflate, br, zstd"][..], &OURS[..], Some(Gzip)),
             (&["br, gzip;q=0.1"], &OURS, Some(Gzip)),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_ask_for_is_what_we_read() {
+    fn the_proxy_requests_only_codings_it_can_read() {
         let accepted = accepting(&[READABLE]);
         assert!(Coding::ALL.into_iter().all(|coding| accepted.takes(coding)));
     }
@@ -307,7 +307,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_is_sent_what_he_refuses(
+        fn no_client_is_sent_a_coding_it_refuses(
             line in "((gzip|br|zstd|identity|\\*)(;q=(0|1|0\\.[0-9]{0,3}))?, ){0,4}x",
             stored in 0_usize..4,
             count in 0_usize..=3,

@@ -121,10 +121,10 @@ pub fn strip_for_not_modified(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a 304 in answer to our [`validators`] applies to the stored response (RFC 9111 §4.3.4). A tag in
-/// the 304 must match the stored one; otherwise the stored response stays as it is, and the response is
-/// fetched in full. A 304 without a tag answers the one condition that was sent, unless its `Last-Modified`
-/// differs from the stored one.
+/// Whether a 304 in answer to the proxy's [`validators`] applies to the stored response (RFC 9111 §4.3.4). A
+/// tag in the 304 must match the stored one; otherwise the stored response stays as it is, and the response
+/// is fetched in full. A 304 without a tag answers the one condition that was sent, unless its
+/// `Last-Modified` differs from the stored one.
 ///
 /// Tags are compared weakly: nginx weakens the tag of a response that it compresses, and answers with the
 /// strong one. If the stored response has no tag, a weak tag in the 304 is accepted, and a strong one means
@@ -148,7 +148,7 @@ pub fn fits(stored: &HeaderMap, from_304: &HeaderMap) -> bool {
 ///
 /// `Age` and `Date` belong to the message: the stored ones are always removed, so that the validated response
 /// starts with a new age. The caller adds a missing `Date` as for any response (RFC 9110 §6.6.1) and
-/// evaluates the result anew as a whole: a 304 can bring `private`, `Set-Cookie`, another `Vary` or another
+/// evaluates the whole result again: a 304 can bring `private`, `Set-Cookie`, another `Vary` or another
 /// type.
 #[must_use]
 pub fn update(stored: &HeaderMap, from_304: &HeaderMap) -> HeaderMap {
@@ -201,9 +201,9 @@ mod tests {
     const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-    type Lines<'t> = &'t [(&'t str, &'t str)];
+    type ConditionLines<'t> = &'t [(&'t str, &'t str)];
 
-    fn headers(lines: Lines<'_>) -> HeaderMap {
+    fn headers(lines: ConditionLines<'_>) -> HeaderMap {
         lines
             .iter()
             .map(|(name, value)| {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn judged(request: Lines<'_>, stored: Lines<'_>, expected: Condition) {
+    fn judged(request: ConditionLines<'_>, stored: ConditionLines<'_>, expected: Condition) {
         let condition = judge(&headers(request), StatusCode::OK, &headers(stored), NOW);
         assert_eq!(condition, expected, "{request:?} of {stored:?}");
     }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_guards_a_change_is_the_origin_s() {
+    fn preconditions_of_changes_are_left_to_the_origin() {
         for request in [
             &[("if-match", "\"a\"")][..],
             &[("if-match", "*")],
@@ -567,7 +567,7 @@ mod tests {
         }
 
         #[test]
-        fn what_we_have_is_found_wherever_it_stands(
+        fn a_matching_tag_is_found_at_any_position(
             before in "(\"[!#-~]{0,6}\",)?", tag in "(W/)?\"[!#-~]{0,6}\"", after in "(, ?\"[!#-~]{0,6}\")?",
         ) {
             let request = headers(&[("if-none-match", &format!("{before}{tag}{after}"))]);
@@ -576,7 +576,7 @@ mod tests {
         }
 
         #[test]
-        fn what_we_ask_with_finds_what_we_have(tag in "(W/)?\"[!#-~]{0,6}\"", changed in 0..NOW) {
+        fn our_validators_match_the_stored_response(tag in "(W/)?\"[!#-~]{0,6}\"", changed in 0..NOW) {
             let changed = date::format(changed);
             let stored = headers(&[("etag", &tag), ("last-modified", changed.to_str().unwrap())]);
             let ours = validators(&stored);

@@ -122,8 +122,7 @@ fn short_code(byte: u8) -> bool {
     byte.is_ascii_lowercase()
 }
 
-/// The pattern as an operator would write it, and the exact shape. A link to the documentation stands beside
-/// each.
+/// The pattern as an operator would write it, and the exact shape. Each has a link to the documentation.
 const HARMLESS: &[(&str, Shape)] = &[
     // Google Analytics, gtag.js and analytics.js:
     // https://developers.google.com/analytics/devguides/collection/ga4/cookie-usage
@@ -187,8 +186,8 @@ mod tests {
 
     #[test]
     fn cookies_are_read_in_every_form_in_which_clients_send_them() {
-        type Case<'a> = (&'a [&'a [u8]], &'a [(&'a [u8], &'a [u8])]);
-        let cases: &[Case<'_>] = &[
+        type LetterCase<'a> = (&'a [&'a [u8]], &'a [(&'a [u8], &'a [u8])]);
+        let cases: &[LetterCase<'_>] = &[
             (&[], &[]),
             (&[b""], &[]),
             (&[b" ; ;; "], &[]),
@@ -327,7 +326,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_kept_is_read_again(
+        fn kept_cookies_read_back_unchanged(
             cookies_sent in proptest::collection::vec(("[a-z]{1,4}", "[a-z0-9]{0,4}"), 0..6),
         ) {
             let line = cookies_sent.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join("; ");

@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_formatted_is_read_again(moment in 0..=LAST_SECOND) {
+        fn a_formatted_date_reads_back(moment in 0..=LAST_SECOND) {
             prop_assert_eq!(parse(format(moment).as_bytes(), NOW), Some(moment));
         }
 

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_coded_anew_has_a_weak_tag_that_is_found_by_the_old_one() {
+    fn a_recoded_body_has_a_weak_tag_that_matches_the_old_tag() {
         for (tag, expected) in [
             (&b"\"a\""[..], Some(&b"W/\"a\""[..])),
             (b"W/\"a\"", Some(b"W/\"a\"")),

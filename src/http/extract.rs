@@ -68,7 +68,7 @@ impl fmt::Debug for Expression {
 
 /// A response, as far as it has been read.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct ResponseParts<'a> {
     /// Its status.
     pub status: StatusCode,
     /// Its fields.
@@ -79,7 +79,7 @@ pub struct Seen<'a> {
 
 /// Where in a response a text is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finder {
+pub enum Extractor {
     /// At this pointer into the JSON body (RFC 6901): a string or a number.
     Json(String),
     /// The value of this field.
@@ -97,10 +97,10 @@ pub enum Finder {
     },
 }
 
-impl Finder {
+impl Extractor {
     /// The text, if it is present and not empty.
     #[must_use]
-    pub fn find(&self, seen: Seen<'_>) -> Option<Vec<u8>> {
+    pub fn find(&self, seen: ResponseParts<'_>) -> Option<Vec<u8>> {
         let found = match self {
             Self::Json(pointer) => match json(seen.body)?.pointer(pointer)? {
                 Value::String(text) => text.clone().into_bytes(),
@@ -154,7 +154,7 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 
 /// The value expected at a JSON pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plain {
+pub enum ExpectedValue {
     /// This string.
     Text(String),
     /// This number.
@@ -167,30 +167,30 @@ pub enum Plain {
 
 /// A sign by which a response is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sign {
+pub enum ResponseMatcher {
     /// The status is one of these.
     Status(Vec<u16>),
     /// The value at this pointer into the JSON body (RFC 6901) equals this.
-    Json(String, Plain),
+    Json(String, ExpectedValue),
     /// This expression matches the body.
     Regex(Expression),
 }
 
-impl Sign {
+impl ResponseMatcher {
     /// Whether the response shows the sign.
     #[must_use]
-    pub fn is_borne(&self, seen: Seen<'_>) -> bool {
+    pub fn is_borne(&self, seen: ResponseParts<'_>) -> bool {
         match self {
             Self::Status(those) => those.contains(&seen.status.as_u16()),
             Self::Json(pointer, plain) => {
                 let Some(json) = json(seen.body) else { return false };
                 match (json.pointer(pointer), plain) {
-                    (Some(Value::String(is)), Plain::Text(text)) => is == text,
-                    (Some(Value::Number(is)), Plain::Number(number)) => {
+                    (Some(Value::String(is)), ExpectedValue::Text(text)) => is == text,
+                    (Some(Value::Number(is)), ExpectedValue::Number(number)) => {
                         is.as_i64() == Some(*number)
                     }
-                    (Some(Value::Bool(is)), Plain::Flag(flag)) => is == flag,
-                    (Some(Value::Null), Plain::Null) => true,
+                    (Some(Value::Bool(is)), ExpectedValue::Flag(flag)) => is == flag,
+                    (Some(Value::Null), ExpectedValue::Null) => true,
                     _ => false,
                 }
             }
@@ -229,26 +229,26 @@ mod tests {
     fn a_text_is_found_where_it_stands() {
         let headers = headers();
         let body = br#"{"query":{"userinfo":{"id":7,"name":"ann","none":null,"empty":""}}}"#;
-        let seen = Seen { status: StatusCode::OK, headers: &headers, body };
+        let seen = ResponseParts { status: StatusCode::OK, headers: &headers, body };
         let cookie = Pattern::parse("wordpress_logged_in_*").unwrap();
         for (finder, expected) in [
-            (Finder::Json("/query/userinfo/name".into()), Some("ann")),
-            (Finder::Json("/query/userinfo/id".into()), Some("7")),
-            (Finder::Json("/query/userinfo/none".into()), None),
-            (Finder::Json("/query/userinfo/empty".into()), None),
-            (Finder::Json("/query/userinfo".into()), None),
-            (Finder::Json("/nowhere".into()), None),
-            (Finder::Header(HeaderName::from_static("x-user")), Some("ann")),
-            (Finder::Header(HeaderName::from_static("x-other")), None),
-            (Finder::Regex(expression(r#""name":"([^"]*)""#)), Some("ann")),
-            (Finder::Regex(expression("an+")), Some("ann")),
-            (Finder::Regex(expression("bob")), None),
+            (Extractor::Json("/query/userinfo/name".into()), Some("ann")),
+            (Extractor::Json("/query/userinfo/id".into()), Some("7")),
+            (Extractor::Json("/query/userinfo/none".into()), None),
+            (Extractor::Json("/query/userinfo/empty".into()), None),
+            (Extractor::Json("/query/userinfo".into()), None),
+            (Extractor::Json("/nowhere".into()), None),
+            (Extractor::Header(HeaderName::from_static("x-user")), Some("ann")),
+            (Extractor::Header(HeaderName::from_static("x-other")), None),
+            (Extractor::Regex(expression(r#""name":"([^"]*)""#)), Some("ann")),
+            (Extractor::Regex(expression("an+")), Some("ann")),
+            (Extractor::Regex(expression("bob")), None),
             (
-                Finder::SetCookie { name: cookie.clone(), part: None, decode: false },
+                Extractor::SetCookie { name: cookie.clone(), part: None, decode: false },
                 Some("ann%7C17|x"),
             ),
             (
-                Finder::SetCookie {
+                Extractor::SetCookie {
                     name: cookie,
                     part: Some(expression("^([^|%]+)")),
                     decode: false,
@@ -269,8 +269,9 @@ mod tests {
             headers
                 .insert(SET_COOKIE, HeaderValue::try_from(format!("n={value}; path=/")).unwrap());
             let pattern = Pattern::parse("n").unwrap();
-            let finder = Finder::SetCookie { name: pattern, part: part(), decode: true };
-            let found = finder.find(Seen { status: StatusCode::OK, headers: &headers, body: b"" });
+            let finder = Extractor::SetCookie { name: pattern, part: part(), decode: true };
+            let found =
+                finder.find(ResponseParts { status: StatusCode::OK, headers: &headers, body: b"" });
             found.map(|found| String::from_utf8(found).unwrap())
         };
         for (value, expected) in [
@@ -294,19 +295,19 @@ mod tests {
     fn a_sign_is_borne_or_not() {
         let headers = HeaderMap::new();
         let body = br#"{"id":0,"name":"","in":false,"user":null}"#;
-        let seen = Seen { status: StatusCode::UNAUTHORIZED, headers: &headers, body };
-        let json = |pointer: &str, plain| Sign::Json(pointer.to_owned(), plain);
+        let seen = ResponseParts { status: StatusCode::UNAUTHORIZED, headers: &headers, body };
+        let json = |pointer: &str, plain| ResponseMatcher::Json(pointer.to_owned(), plain);
         for (sign, expected) in [
-            (Sign::Status(vec![302, 401]), true),
-            (Sign::Status(vec![302]), false),
-            (json("/id", Plain::Number(0)), true),
-            (json("/id", Plain::Text("0".into())), false),
-            (json("/name", Plain::Text(String::new())), true),
-            (json("/in", Plain::Flag(false)), true),
-            (json("/in", Plain::Flag(true)), false),
-            (json("/user", Plain::Null), true),
-            (json("/nowhere", Plain::Null), false),
-            (Sign::Regex(expression("\"id\":0\\b")), true),
+            (ResponseMatcher::Status(vec![302, 401]), true),
+            (ResponseMatcher::Status(vec![302]), false),
+            (json("/id", ExpectedValue::Number(0)), true),
+            (json("/id", ExpectedValue::Text("0".into())), false),
+            (json("/name", ExpectedValue::Text(String::new())), true),
+            (json("/in", ExpectedValue::Flag(false)), true),
+            (json("/in", ExpectedValue::Flag(true)), false),
+            (json("/user", ExpectedValue::Null), true),
+            (json("/nowhere", ExpectedValue::Null), false),
+            (ResponseMatcher::Regex(expression("\"id\":0\\b")), true),
         ] {
             assert_eq!(sign.is_borne(seen), expected, "{sign:?}");
         }

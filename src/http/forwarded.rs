@@ -12,9 +12,10 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Version};
 use super::host::{Host, Scheme};
 use super::list::{divide, members, split, trim};
 use super::peer::{Peer, Peers};
+use crate::ident::push_hex;
 
-/// The pseudonym of this proxy in `Via`.
-const PSEUDONYM: &str = "anteroom";
+/// The length of a `traceparent` of version 00, in bytes (W3C Trace Context §3.2.2).
+const TRACEPARENT_LENGTH: usize = 55;
 
 /// `x-forwarded-for`
 pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -48,17 +49,20 @@ fn is_listed(name: &str, names: &[&str], starts: &[&str]) -> bool {
         || starts.iter().any(|start| begins(name, start))
 }
 
-/// Whether a client is forbidden to send the field `name`: forwarding and client-certificate fields, our own
-/// `Anteroom-*`, and `Proxy`, which CGI turns into the variable `HTTP_PROXY` (CVE-2016-5385). The name of the
-/// identity field is configurable: compare it with [`same_name`].
+/// Whether a client is forbidden to send the field `name`: forwarding and client-certificate fields, the
+/// proxy's `Anteroom-*`, and `Proxy`, which CGI turns into the variable `HTTP_PROXY` (CVE-2016-5385). The
+/// name of the identity field is configurable: compare it with [`same_name`].
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
-    is_forwarding(name) || is_client_certificate(name) || is_own(name) || same_name(name, "proxy")
+    is_forwarding(name)
+        || is_client_certificate(name)
+        || is_set_by_the_proxy(name)
+        || same_name(name, "proxy")
 }
 
 /// Whether the field `name` is one of this proxy's own.
 #[must_use]
-pub fn is_own(name: &str) -> bool {
+pub fn is_set_by_the_proxy(name: &str) -> bool {
     is_listed(name, &[], &["anteroom-", "x-anteroom-"])
 }
 
@@ -147,7 +151,27 @@ pub fn client_scheme(
 /// one are left out.
 #[must_use]
 pub fn x_forwarded_for(client: IpAddr) -> HeaderValue {
-    value(client.to_canonical().to_string())
+    let mut text = String::with_capacity(ADDRESS_LENGTH);
+    push_address(&mut text, client.to_canonical());
+    value(text)
+}
+
+/// The usual length of an address, in bytes.
+const ADDRESS_LENGTH: usize = "255.255.255.255".len();
+
+/// Appends an address. PERF: its `Display` takes several times as long for IPv4.
+fn push_address(text: &mut String, address: IpAddr) {
+    let IpAddr::V4(address) = address else {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{address}");
+        return;
+    };
+    for (at, octet) in address.octets().into_iter().enumerate() {
+        if at > 0 {
+            text.push('.');
+        }
+        text.push_str(itoa::Buffer::new().format(octet));
+    }
 }
 
 /// The `X-Forwarded-Proto` for the origin.
@@ -167,27 +191,34 @@ pub fn host(host: &Host) -> HeaderValue {
 #[must_use]
 pub fn forwarded(client: Option<IpAddr>, host: &Host, scheme: Scheme) -> HeaderValue {
     let mut text = String::with_capacity(64 + host.as_str().len());
-    // Writing to a string cannot fail.
-    let _ = match client.map(|client| client.to_canonical()) {
-        Some(IpAddr::V4(address)) => write!(text, "for={address}"),
-        Some(IpAddr::V6(address)) => write!(text, "for=\"[{address}]\""),
-        None => write!(text, "for=unknown"),
-    };
+    text.push_str("for=");
+    match client.map(|client| client.to_canonical()) {
+        Some(address @ IpAddr::V4(_)) => push_address(&mut text, address),
+        Some(address @ IpAddr::V6(_)) => {
+            text.push_str("\"[");
+            push_address(&mut text, address);
+            text.push_str("]\"");
+        }
+        None => text.push_str("unknown"),
+    }
     let quote = if host.as_str().contains([':', '[']) { "\"" } else { "" };
-    let _ = write!(text, ";host={quote}{}{quote};proto={}", host.as_str(), scheme.as_str());
+    for part in [";host=", quote, host.as_str(), quote, ";proto=", scheme.as_str()] {
+        text.push_str(part);
+    }
     value(text)
 }
 
-/// Adds this proxy to `Via` (RFC 9110 §7.6.3), with the HTTP version in which the message was received.
+/// Adds this proxy to `Via` under the pseudonym `anteroom` (RFC 9110 §7.6.3), with the HTTP version in which
+/// the message was received.
 pub fn append_via(headers: &mut HeaderMap, received: Version) {
-    let version = match received {
-        Version::HTTP_09 => "0.9",
-        Version::HTTP_10 => "1.0",
-        Version::HTTP_2 => "2.0",
-        Version::HTTP_3 => "3.0",
-        _ => "1.1",
+    let entry = match received {
+        Version::HTTP_09 => "0.9 anteroom",
+        Version::HTTP_10 => "1.0 anteroom",
+        Version::HTTP_2 => "2.0 anteroom",
+        Version::HTTP_3 => "3.0 anteroom",
+        _ => "1.1 anteroom",
     };
-    headers.append(VIA, value(format!("{version} {PSEUDONYM}")));
+    headers.append(VIA, HeaderValue::from_static(entry));
 }
 
 /// The `traceparent` for the origin (W3C Trace Context §3.2). A valid incoming trace continues under the new
@@ -196,17 +227,25 @@ pub fn append_via(headers: &mut HeaderMap, received: Version) {
 pub fn traceparent(incoming: Option<&HeaderValue>, trace: u128, parent: u64) -> HeaderValue {
     // An id of all zeros is invalid (§3.2.2.3, §3.2.2.4).
     let parent = parent.max(1);
-    match incoming.and_then(|line| Trace::parse(line.as_bytes())) {
-        Some(Trace { id, flags }) => value(format!("00-{id}-{parent:016x}-{flags:02x}")),
-        None => value(format!("00-{:032x}-{parent:016x}-00", trace.max(1))),
+    let incoming = incoming.and_then(|line| TraceContext::parse(line.as_bytes()));
+    let mut text = String::with_capacity(TRACEPARENT_LENGTH);
+    text.push_str("00-");
+    match &incoming {
+        Some(incoming) => text.push_str(incoming.id),
+        None => push_hex(&mut text, &trace.max(1).to_be_bytes()),
     }
+    text.push('-');
+    push_hex(&mut text, &parent.to_be_bytes());
+    text.push('-');
+    push_hex(&mut text, &[incoming.map_or(0, |incoming| incoming.flags)]);
+    value(text)
 }
 
 /// Sets [`traceparent`] in a request to the origin. If the incoming trace does not continue, its `tracestate`
 /// is removed (§3.3).
 pub fn set_traceparent(headers: &mut HeaderMap, trace: u128, parent: u64) {
     let mut lines = headers.get_all(&TRACEPARENT).iter();
-    let incoming = lines.next().filter(|line| Trace::parse(line.as_bytes()).is_some());
+    let incoming = lines.next().filter(|line| TraceContext::parse(line.as_bytes()).is_some());
     // Several lines make the field invalid.
     let incoming = incoming.filter(|_| lines.next().is_none()).cloned();
     if incoming.is_none() {
@@ -216,12 +255,12 @@ pub fn set_traceparent(headers: &mut HeaderMap, trace: u128, parent: u64) {
 }
 
 /// The parts of an incoming trace that are passed on.
-struct Trace<'h> {
+struct TraceContext<'h> {
     id: &'h str,
     flags: u8,
 }
 
-impl<'h> Trace<'h> {
+impl<'h> TraceContext<'h> {
     fn parse(line: &'h [u8]) -> Option<Self> {
         let text = std::str::from_utf8(line).ok()?;
         let mut parts = text.split('-');
@@ -238,7 +277,7 @@ impl<'h> Trace<'h> {
             // Later versions may append fields (§3.2.2.1); version 00 may not.
             && (version != "00" || parts.next().is_none());
         let flags = u8::from_str_radix(flags, 16).ok().filter(|_| valid)?;
-        // The two flags that version 00 defines; the others are dropped, because version 00 is what we write.
+        // The two flags that version 00 defines; the others are dropped, because the proxy writes version 00.
         Some(Self { id, flags: flags & 0b11 })
     }
 }
@@ -384,7 +423,7 @@ const OVERRIDES: &[&str] = &[
 /// Removes from a response the fields that the origin addresses to this proxy.
 pub fn remove_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
-        headers.keys().filter(|name| is_own(name.as_str())).cloned().collect();
+        headers.keys().filter(|name| is_set_by_the_proxy(name.as_str())).cloned().collect();
     for name in own {
         headers.remove(name);
     }
@@ -597,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn via_keeps_who_came_before() {
+    fn via_keeps_earlier_proxies() {
         let mut headers = request(&[("via", "1.0 fred")]);
         append_via(&mut headers, Version::HTTP_11);
         let lines: Vec<_> = headers.get_all(VIA).iter().collect();
@@ -677,7 +716,7 @@ mod tests {
         }
 
         #[test]
-        fn what_we_write_we_read(address: u128, port in 1_u16..) {
+        fn a_written_forwarded_field_reads_back(address: u128, port in 1_u16..) {
             let client = IpAddr::V6(address.into());
             let site = Host::parse(format!("a.test:{port}").as_bytes()).unwrap();
             let line = forwarded(Some(client), &site, Scheme::Https);

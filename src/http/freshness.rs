@@ -13,7 +13,7 @@ use super::list::{divide, only_line, saturating_digits, trim};
 
 /// The source of an explicit lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum FreshnessSource {
     /// `s-maxage`
     SMaxAge,
     /// `max-age`
@@ -28,7 +28,7 @@ pub struct Lifetime {
     /// Seconds of freshness, counted from the response's origination: its age must be subtracted.
     pub seconds: u64,
     /// The field or directive that set it.
-    pub source: Source,
+    pub source: FreshnessSource,
 }
 
 /// The lifetime of a response in a shared cache, in the order of RFC 9111 §4.2.1: `s-maxage`, `max-age`,
@@ -37,13 +37,13 @@ pub struct Lifetime {
 #[must_use]
 pub fn lifetime(cc: &CacheControl, headers: &HeaderMap, now: u64) -> Option<Lifetime> {
     if let Some(seconds) = cc.s_maxage {
-        return Some(Lifetime { seconds, source: Source::SMaxAge });
+        return Some(Lifetime { seconds, source: FreshnessSource::SMaxAge });
     }
     if let Some(seconds) = cc.max_age {
-        return Some(Lifetime { seconds, source: Source::MaxAge });
+        return Some(Lifetime { seconds, source: FreshnessSource::MaxAge });
     }
     let seconds = expires_in(headers, now)?;
-    Some(Lifetime { seconds, source: Source::Expires })
+    Some(Lifetime { seconds, source: FreshnessSource::Expires })
 }
 
 /// `Expires` minus `Date` (§5.3). Several lines and invalid dates, `0` in particular, mean "already expired".
@@ -135,7 +135,7 @@ mod tests {
             .collect()
     }
 
-    fn found(lines: &[(&str, &str)]) -> Option<(u64, Source)> {
+    fn found(lines: &[(&str, &str)]) -> Option<(u64, FreshnessSource)> {
         let headers = response(lines);
         let cc = CacheControl::parse(&headers, &CACHE_CONTROL);
         lifetime(&cc, &headers, NOW).map(|found| (found.seconds, found.source))
@@ -150,27 +150,42 @@ mod tests {
             (&[][..], None),
             (&[date], None),
             (&[("cache-control", "public")], None),
-            (&[("cache-control", "s-maxage=1, max-age=2"), date, hour], Some((1, Source::SMaxAge))),
-            (&[("cache-control", "s-maxage=9, max-age=0"), date, past], Some((9, Source::SMaxAge))),
-            (&[("cache-control", "max-age=2"), date, past], Some((2, Source::MaxAge))),
-            (&[("cache-control", "max-age=0"), date, hour], Some((0, Source::MaxAge))),
-            (&[("cache-control", "max-age=x"), date, hour], Some((0, Source::MaxAge))),
-            (&[date, hour], Some((3600, Source::Expires))),
-            (&[hour], Some((3600, Source::Expires))),
-            (&[("date", "garbage"), hour], Some((3600, Source::Expires))),
-            (&[date, date, hour], Some((3600, Source::Expires))),
-            (&[("date", "Sun, 06 Nov 1994 09:19:37 GMT"), hour], Some((1800, Source::Expires))),
-            (&[date, past], Some((0, Source::Expires))),
-            (&[date, ("expires", "0")], Some((0, Source::Expires))),
-            (&[date, ("expires", "-1")], Some((0, Source::Expires))),
-            (&[date, ("expires", "")], Some((0, Source::Expires))),
-            (&[date, hour, hour], Some((0, Source::Expires))),
+            (
+                &[("cache-control", "s-maxage=1, max-age=2"), date, hour],
+                Some((1, FreshnessSource::SMaxAge)),
+            ),
+            (
+                &[("cache-control", "s-maxage=9, max-age=0"), date, past],
+                Some((9, FreshnessSource::SMaxAge)),
+            ),
+            (&[("cache-control", "max-age=2"), date, past], Some((2, FreshnessSource::MaxAge))),
+            (&[("cache-control", "max-age=0"), date, hour], Some((0, FreshnessSource::MaxAge))),
+            (&[("cache-control", "max-age=x"), date, hour], Some((0, FreshnessSource::MaxAge))),
+            (&[date, hour], Some((3600, FreshnessSource::Expires))),
+            (&[hour], Some((3600, FreshnessSource::Expires))),
+            (&[("date", "garbage"), hour], Some((3600, FreshnessSource::Expires))),
+            (&[date, date, hour], Some((3600, FreshnessSource::Expires))),
+            (
+                &[("date", "Sun, 06 Nov 1994 09:19:37 GMT"), hour],
+                Some((1800, FreshnessSource::Expires)),
+            ),
+            (&[date, past], Some((0, FreshnessSource::Expires))),
+            (&[date, ("expires", "0")], Some((0, FreshnessSource::Expires))),
+            (&[date, ("expires", "-1")], Some((0, FreshnessSource::Expires))),
+            (&[date, ("expires", "")], Some((0, FreshnessSource::Expires))),
+            (&[date, hour, hour], Some((0, FreshnessSource::Expires))),
             (
                 &[date, ("expires", "Fri, 31 Dec 9999 23:59:59 GMT")],
-                Some((DELTA_MAX, Source::Expires)),
+                Some((DELTA_MAX, FreshnessSource::Expires)),
             ),
-            (&[date, ("expires", "Sunday, 06-Nov-94 09:49:37 GMT")], Some((3600, Source::Expires))),
-            (&[date, ("expires", "Sun Nov  6 09:49:37 1994")], Some((3600, Source::Expires))),
+            (
+                &[date, ("expires", "Sunday, 06-Nov-94 09:49:37 GMT")],
+                Some((3600, FreshnessSource::Expires)),
+            ),
+            (
+                &[date, ("expires", "Sun Nov  6 09:49:37 1994")],
+                Some((3600, FreshnessSource::Expires)),
+            ),
         ] {
             assert_eq!(found(lines), expected, "{lines:?}");
         }

@@ -1,6 +1,6 @@
 //! Adds attributes (RFC 6265 §4.1.2) to cookies on their way to the client, where the app did not set them.
 //!
-//! What the app wrote stays: the name, the value, and each attribute as it came.
+//! The name, the value and the attributes that the app wrote stay unchanged.
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderValue};
@@ -9,12 +9,12 @@ use super::list::{divide, trim};
 use super::pattern::Pattern;
 use super::set_cookie;
 
-/// A rule that adds attributes to cookies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A `[[cookies]]`: a rule that adds attributes to cookies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hardening {
     /// The names of the cookies that the rule covers.
     pub names: Vec<Pattern>,
-    /// Whether `Secure` is added, if the visitor came over https.
+    /// Whether `Secure` is added, if the visitor uses https.
     pub secure: bool,
     /// Whether `HttpOnly` is added.
     pub http_only: bool,
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_app_did_not_say_is_added_behind_what_it_said() {
+    fn missing_attributes_are_appended_to_the_cookie() {
         for (line, is_https, expected) in [
             ("a=1", true, "a=1; Secure; HttpOnly; SameSite=Lax"),
             ("a=1", false, "a=1; HttpOnly; SameSite=Lax"),
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_said_stays_as_it_was(line in "[ -~]{0,80}", is_https: bool) {
+        fn existing_attributes_stay_unchanged(line in "[ -~]{0,80}", is_https: bool) {
             let now = shown(&line, &[rule("*", "Strict")], is_https);
             prop_assert!(now.starts_with(&line));
             prop_assert_eq!(shown(&now, &[rule("*", "Strict")], is_https), now);

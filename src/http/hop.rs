@@ -53,8 +53,10 @@ pub fn te_trailers(headers: &HeaderMap) -> bool {
 /// The hops left to a TRACE or OPTIONS request (RFC 9110 §7.6.2); `None` without a valid `Max-Forwards`.
 #[must_use]
 pub fn hops_left(method: &Method, headers: &HeaderMap) -> Option<u64> {
-    let line = only_line(headers, &MAX_FORWARDS).ok().flatten();
-    let digits = trim(line.filter(|_| matches!(*method, Method::TRACE | Method::OPTIONS))?);
+    if !matches!(*method, Method::TRACE | Method::OPTIONS) {
+        return None;
+    }
+    let digits = trim(only_line(headers, &MAX_FORWARDS).ok().flatten()?);
     // `parse` accepts a sign, which RFC 9110 does not allow.
     let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
     text.parse().ok()

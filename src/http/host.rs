@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn invalid_hosts_are_rejected() {
         let long = "a".repeat(NAME_MAX + 1);
         for text in [
             "",

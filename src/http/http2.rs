@@ -12,7 +12,7 @@ use super::host::Scheme;
 
 /// Why an HTTP/2 request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misshapen {
+pub enum MalformedRequest {
     /// A field's value begins or ends with a space (RFC 9113 §8.2.1).
     #[error("a field begins or ends with a space")]
     Padded,
@@ -29,21 +29,22 @@ pub enum Misshapen {
 /// connection, where it is known: `:scheme` must then be equal. Otherwise `:scheme` is ignored.
 ///
 /// # Errors
-/// Each case of [`Misshapen`].
-pub fn even_out(head: &mut Parts, own: Option<Scheme>) -> Result<(), Misshapen> {
+/// Each case of [`MalformedRequest`].
+pub fn normalise(head: &mut Parts, own: Option<Scheme>) -> Result<(), MalformedRequest> {
     if head.headers.values().any(is_padded) {
-        return Err(Misshapen::Padded);
+        return Err(MalformedRequest::Padded);
     }
     if let (Some(own), Some(said)) = (own, head.uri.scheme_str())
         && Scheme::parse(said.as_bytes()) != Some(own)
     {
-        return Err(Misshapen::Scheme);
+        return Err(MalformedRequest::Scheme);
     }
     join_cookies(&mut head.headers);
     if let Some(authority) = head.uri.authority()
         && !head.headers.contains_key(HOST)
     {
-        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Misshapen::Authority)?;
+        let host =
+            HeaderValue::from_str(authority.as_str()).map_err(|_| MalformedRequest::Authority)?;
         head.headers.insert(HOST, host);
     }
     Ok(())
@@ -95,9 +96,9 @@ mod tests {
             (&["a=1", "b=2"], &["a=1; b=2"]),
             (&["a=1; b=2", "c=3", ""], &["a=1; b=2; c=3; "]),
         ] {
-            let fields: Vec<_> = crumbs.iter().map(|crumb| ("cookie", *crumb)).collect();
+            let fields: Vec<_> = crumbs.iter().map(|event| ("cookie", *event)).collect();
             let mut head = head("http://shop.test/", &fields);
-            even_out(&mut head, Some(Scheme::Http)).unwrap();
+            normalise(&mut head, Some(Scheme::Http)).unwrap();
             assert_eq!(lines(&head, "cookie"), joined);
         }
     }
@@ -113,7 +114,7 @@ mod tests {
         ] {
             let fields: Vec<_> = host.iter().map(|host| ("host", *host)).collect();
             let mut head = head(uri, &fields);
-            even_out(&mut head, Some(Scheme::Http)).unwrap();
+            normalise(&mut head, Some(Scheme::Http)).unwrap();
             assert_eq!(lines(&head, "host"), expected, "{uri} {host:?}");
         }
     }
@@ -123,13 +124,13 @@ mod tests {
         for (uri, own, expected) in [
             ("http://a.test/", Some(Scheme::Http), Ok(())),
             ("https://a.test/", Some(Scheme::Https), Ok(())),
-            ("https://a.test/", Some(Scheme::Http), Err(Misshapen::Scheme)),
-            ("http://a.test/", Some(Scheme::Https), Err(Misshapen::Scheme)),
-            ("ftp://a.test/", Some(Scheme::Http), Err(Misshapen::Scheme)),
+            ("https://a.test/", Some(Scheme::Http), Err(MalformedRequest::Scheme)),
+            ("http://a.test/", Some(Scheme::Https), Err(MalformedRequest::Scheme)),
+            ("ftp://a.test/", Some(Scheme::Http), Err(MalformedRequest::Scheme)),
             ("https://a.test/", None, Ok(())),
             ("/", Some(Scheme::Http), Ok(())),
         ] {
-            assert_eq!(even_out(&mut head(uri, &[]), own), expected, "{uri} {own:?}");
+            assert_eq!(normalise(&mut head(uri, &[]), own), expected, "{uri} {own:?}");
         }
     }
 
@@ -137,8 +138,8 @@ mod tests {
     fn spaces_around_a_value_are_refused() {
         for value in [" a", "a ", "\ta", "a\t", " "] {
             let mut head = head("http://a.test/", &[("x-a", value)]);
-            assert_eq!(even_out(&mut head, None), Err(Misshapen::Padded), "{value:?}");
+            assert_eq!(normalise(&mut head, None), Err(MalformedRequest::Padded), "{value:?}");
         }
-        even_out(&mut head("http://a.test/", &[("x-a", "a b"), ("x-b", "")]), None).unwrap();
+        normalise(&mut head("http://a.test/", &[("x-a", "a b"), ("x-b", "")]), None).unwrap();
     }
 }

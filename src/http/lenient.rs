@@ -63,7 +63,7 @@ fn wholly_decoded(text: &str) -> Vec<u8> {
     out
 }
 
-/// The encoding at the end of `text`: its length, and the byte that it stands for.
+/// The encoding at the end of `text`: its length, and the byte that it encodes.
 fn encoding_at_end(text: &[u8]) -> Option<(usize, u8)> {
     match text {
         [.., b'%', b'u' | b'U', b'0', b'0', high, low] => Some((6, hex_pair(*high, *low)?)),

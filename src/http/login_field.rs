@@ -7,7 +7,7 @@ use crate::ident::User;
 
 /// Why a value of the field logs in no user.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum InvalidLogin {
     /// The name is empty or too long.
     Name,
     /// The part after the name is malformed, or has too many attributes or too long ones.
@@ -15,14 +15,14 @@ pub(crate) enum Unread {
 }
 
 /// Parses the value: the name, then attributes as parameters (RFC 9110 §5.6.6), all percent-decoded.
-pub(crate) fn read(value: &[u8]) -> Result<User, Unread> {
+pub(crate) fn read(value: &[u8]) -> Result<User, InvalidLogin> {
     let mut parts = list::split(value, b';');
     // The list iterator skips an empty first part, which would make the first attribute the name.
     let name = if list::trim(value).starts_with(b";") { None } else { parts.next() };
-    let user = name.and_then(|name| User::new(&decoded(name))).ok_or(Unread::Name)?;
+    let user = name.and_then(|name| User::new(&decoded(name))).ok_or(InvalidLogin::Name)?;
     let attributes: Option<Vec<_>> = parts.map(attribute).collect();
     let with = attributes.and_then(|attributes| user.with_attributes(&attributes));
-    with.ok_or(Unread::Attributes)
+    with.ok_or(InvalidLogin::Attributes)
 }
 
 fn attribute(part: &[u8]) -> Option<(String, String)> {
@@ -89,9 +89,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_logs_nobody_in() {
+    fn an_invalid_name_is_no_log_in() {
         for value in ["", "  ", ";group=trade", "%00", "a%00group=admin", &"x".repeat(257)] {
-            assert_eq!(read(value.as_bytes()), Err(Unread::Name), "{value}");
+            assert_eq!(read(value.as_bytes()), Err(InvalidLogin::Name), "{value}");
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
             "alice; group=a%00admin=1",
             "alice; group=%FF",
         ] {
-            assert_eq!(read(value.as_bytes()), Err(Unread::Attributes), "{value}");
+            assert_eq!(read(value.as_bytes()), Err(InvalidLogin::Attributes), "{value}");
         }
     }
 }

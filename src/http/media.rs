@@ -13,7 +13,7 @@ use super::list::{divide, members, split, trim};
 
 /// The kinds of media that the cache treats differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum MediaKind {
     /// `text/html`, `application/xhtml+xml`
     Html,
     /// `text/css`
@@ -36,7 +36,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl MediaKind {
     /// Whether the response counts as static: after proof that it is public, anonymous visitors' copies may
     /// be shared with everyone.
     #[must_use]
@@ -52,11 +52,11 @@ impl Kind {
 
 /// The kind of a response.
 #[must_use]
-pub fn kind(headers: &HeaderMap) -> Kind {
+pub fn kind(headers: &HeaderMap) -> MediaKind {
     let mut lines = headers.get_all(CONTENT_TYPE).iter();
     match (lines.next(), lines.next()) {
         (Some(line), None) => kind_of(line.as_bytes()),
-        _ => Kind::Other,
+        _ => MediaKind::Other,
     }
 }
 
@@ -69,7 +69,7 @@ pub fn may_be_page(headers: &HeaderMap) -> bool {
         return true;
     };
     let unusable: [&[u8]; 4] = [b"", b"*/*", b"unknown/unknown", b"application/unknown"];
-    kind_of(essence) == Kind::Html
+    kind_of(essence) == MediaKind::Html
         || !essence.contains(&b'/')
         || unusable.iter().any(|known| essence.eq_ignore_ascii_case(known))
 }
@@ -99,10 +99,14 @@ pub fn is_compressible(headers: &HeaderMap) -> bool {
     };
     let essence = essence(line.as_bytes());
     match kind_of(essence) {
-        Kind::Html | Kind::Css | Kind::JavaScript | Kind::Json | Kind::Xml => true,
-        Kind::Image => essence.eq_ignore_ascii_case(b"image/svg+xml"),
-        Kind::Other => essence.eq_ignore_ascii_case(b"text/plain"),
-        Kind::Font | Kind::Audio | Kind::Video => false,
+        MediaKind::Html
+        | MediaKind::Css
+        | MediaKind::JavaScript
+        | MediaKind::Json
+        | MediaKind::Xml => true,
+        MediaKind::Image => essence.eq_ignore_ascii_case(b"image/svg+xml"),
+        MediaKind::Other => essence.eq_ignore_ascii_case(b"text/plain"),
+        MediaKind::Font | MediaKind::Audio | MediaKind::Video => false,
     }
 }
 
@@ -136,8 +140,8 @@ pub fn is_live(headers: &HeaderMap) -> bool {
 /// web cache deception (`/account/x.css` answered with the account page). A `.php` path that returns a style
 /// sheet is fine.
 #[must_use]
-pub fn contradicts(path: &str, kind: Kind) -> bool {
-    matches!(kind, Kind::Html | Kind::Json) && has_static_extension(path)
+pub fn contradicts(path: &str, kind: MediaKind) -> bool {
+    matches!(kind, MediaKind::Html | MediaKind::Json) && has_static_extension(path)
 }
 
 /// Whether the last segment of `path`, decoded, has a static file's extension, before or after any
@@ -164,7 +168,7 @@ pub fn accept_names_pages(headers: &HeaderMap) -> bool {
         let range_only = essence(range);
         let wildcards: [&[u8]; 2] = [b"*/*", b"text/*"];
         let page = wildcards.iter().any(|known| range_only.eq_ignore_ascii_case(known))
-            || matches!(kind_of(range_only), Kind::Html)
+            || matches!(kind_of(range_only), MediaKind::Html)
             || kind_of(range_only).is_static();
         page && !is_refused(range)
     })
@@ -175,7 +179,7 @@ pub fn accept_names_pages(headers: &HeaderMap) -> bool {
 #[must_use]
 pub fn asks_for_page(headers: &HeaderMap) -> bool {
     let ranges: Vec<&[u8]> = members(headers, &ACCEPT).map(essence).collect();
-    ranges.iter().any(|range| kind_of(range) == Kind::Html)
+    ranges.iter().any(|range| kind_of(range) == MediaKind::Html)
         || ranges.iter().all(|range| *range == b"*/*")
 }
 
@@ -207,13 +211,13 @@ fn essence(line: &[u8]) -> &[u8] {
     trim(divide(line, b';').0)
 }
 
-fn kind_of(line: &[u8]) -> Kind {
+fn kind_of(line: &[u8]) -> MediaKind {
     let essence = essence(line);
     let is =
         |names: &[&str]| names.iter().any(|name| essence.eq_ignore_ascii_case(name.as_bytes()));
     let (top, subtype) = divide(essence, b'/');
     let Some(subtype) = subtype.filter(|subtype| !subtype.is_empty()) else {
-        return Kind::Other;
+        return MediaKind::Other;
     };
     let top_is = |name: &str| top.eq_ignore_ascii_case(name.as_bytes());
     let ends = |suffix: &[u8]| {
@@ -221,16 +225,16 @@ fn kind_of(line: &[u8]) -> Kind {
             && subtype[subtype.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
     };
     match () {
-        () if is(&["text/html", "application/xhtml+xml"]) => Kind::Html,
-        () if is(&["text/css"]) => Kind::Css,
-        () if is(JAVASCRIPT) => Kind::JavaScript,
-        () if top_is("image") => Kind::Image,
-        () if top_is("font") || is(OLD_FONTS) => Kind::Font,
-        () if top_is("audio") => Kind::Audio,
-        () if top_is("video") => Kind::Video,
-        () if is(&["application/json", "text/json"]) || ends(b"+json") => Kind::Json,
-        () if is(&["application/xml", "text/xml"]) || ends(b"+xml") => Kind::Xml,
-        () => Kind::Other,
+        () if is(&["text/html", "application/xhtml+xml"]) => MediaKind::Html,
+        () if is(&["text/css"]) => MediaKind::Css,
+        () if is(JAVASCRIPT) => MediaKind::JavaScript,
+        () if top_is("image") => MediaKind::Image,
+        () if top_is("font") || is(OLD_FONTS) => MediaKind::Font,
+        () if top_is("audio") => MediaKind::Audio,
+        () if top_is("video") => MediaKind::Video,
+        () if is(&["application/json", "text/json"]) || ends(b"+json") => MediaKind::Json,
+        () if is(&["application/xml", "text/xml"]) || ends(b"+xml") => MediaKind::Xml,
+        () => MediaKind::Other,
     }
 }
 
@@ -270,12 +274,75 @@ const OLD_FONTS: &[&str] = &[
 
 /// Extensions that caches treat as static. `.map` and `.webmanifest` are left out, because they are JSON.
 const STATIC_EXTENSIONS: &[&str] = &[
-    "css", "js", "mjs", "png", "jpg", "jpeg", "jpe", "gif", "webp", "avif", "svg", "svgz", "ico",
-    "bmp", "tif", "tiff", "jxl", "heic", "woff", "woff2", "ttf", "otf", "eot", "mp3", "m4a", "aac",
-    "flac", "ogg", "oga", "ogv", "opus", "wav", "mid", "midi", "mp4", "m4v", "webm", "mov", "avi",
-    "mkv", "pdf", "zip", "gz", "bz2", "zst", "7z", "rar", "tar", "swf", "wasm", "csv", "doc",
-    "docx", "ppt", "pptx", "xls", "xlsx", "ps", "eps", "ejs", "pict", "pls", "jar", "class", "exe",
-    "dmg", "iso", "apk", "bin",
+    "css",
+    "js",
+    "mjs",
+    "png",
+    "jpg",
+    "jpeg",
+    "jpe",
+    "gif",
+    "webp",
+    "avif",
+    "svg",
+    "svgz",
+    "ico",
+    "bmp",
+    "tif",
+    "tiff",
+    "jxl",
+    "heic",
+    "woff",
+    "woff2",
+    "ttf",
+    "otf",
+    "eot",
+    "mp3",
+    "m4a",
+    "aac",
+    "flac",
+    "ogg",
+    "oga",
+    "ogv",
+    "opus",
+    "wav",
+    "mid",
+    "midi",
+    "mp4",
+    "m4v",
+    "webm",
+    "mov",
+    "avi",
+    "mkv",
+    "pdf",
+    "zip",
+    "gz",
+    "bz2",
+    "zst",
+    "7z",
+    "rar",
+    "tar",
+    "swf",
+    "wasm",
+    "csv",
+    "doc",
+    "docx",
+    "ppt",
+    "pptx",
+    "xls",
+    "xlsx",
+    "ps",
+    "eps",
+    "ejs",
+    "pict",
+    "pls",
+    "cookie_counts",
+    "class",
+    "exe",
+    "dmg",
+    "iso",
+    "apk",
+    "bin",
 ];
 
 #[cfg(test)]
@@ -290,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_a_page_or_something_on_it() {
+    fn requests_for_pages_are_told_from_requests_for_their_parts() {
         let asked = |name: &'static str, value: &'static str| {
             let value = HeaderValue::from_static(value);
             HeaderMap::from_iter([(HeaderName::from_static(name), value)])
@@ -320,41 +387,41 @@ mod tests {
     #[test]
     fn types_are_sorted_into_kinds() {
         for (line, expected) in [
-            ("text/html", Kind::Html),
-            ("Text/HTML; charset=utf-8", Kind::Html),
-            (" text/html ;x", Kind::Html),
-            ("application/xhtml+xml", Kind::Html),
-            ("text/css", Kind::Css),
-            ("text/javascript", Kind::JavaScript),
-            ("application/javascript", Kind::JavaScript),
-            ("application/json", Kind::Json),
-            ("application/ld+json", Kind::Json),
-            ("application/problem+JSON", Kind::Json),
-            ("application/xml", Kind::Xml),
-            ("application/rss+xml", Kind::Xml),
-            ("image/png", Kind::Image),
-            ("image/svg+xml", Kind::Image),
-            ("font/woff2", Kind::Font),
-            ("application/font-woff", Kind::Font),
-            ("audio/mpeg", Kind::Audio),
-            ("video/mp4", Kind::Video),
-            ("text/plain", Kind::Other),
-            ("application/octet-stream", Kind::Other),
-            ("text/htmlx", Kind::Other),
-            ("html", Kind::Other),
-            ("image", Kind::Other),
-            ("image/", Kind::Other),
-            ("", Kind::Other),
-            ("text/html, text/css", Kind::Other),
+            ("text/html", MediaKind::Html),
+            ("Text/HTML; charset=utf-8", MediaKind::Html),
+            (" text/html ;x", MediaKind::Html),
+            ("application/xhtml+xml", MediaKind::Html),
+            ("text/css", MediaKind::Css),
+            ("text/javascript", MediaKind::JavaScript),
+            ("application/javascript", MediaKind::JavaScript),
+            ("application/json", MediaKind::Json),
+            ("application/ld+json", MediaKind::Json),
+            ("application/problem+JSON", MediaKind::Json),
+            ("application/xml", MediaKind::Xml),
+            ("application/rss+xml", MediaKind::Xml),
+            ("image/png", MediaKind::Image),
+            ("image/svg+xml", MediaKind::Image),
+            ("font/woff2", MediaKind::Font),
+            ("application/font-woff", MediaKind::Font),
+            ("audio/mpeg", MediaKind::Audio),
+            ("video/mp4", MediaKind::Video),
+            ("text/plain", MediaKind::Other),
+            ("application/octet-stream", MediaKind::Other),
+            ("text/htmlx", MediaKind::Other),
+            ("html", MediaKind::Other),
+            ("image", MediaKind::Other),
+            ("image/", MediaKind::Other),
+            ("", MediaKind::Other),
+            ("text/html, text/css", MediaKind::Other),
         ] {
             assert_eq!(kind(&with(&CONTENT_TYPE, &[line])), expected, "{line}");
         }
-        assert_eq!(kind(&HeaderMap::new()), Kind::Other);
-        assert_eq!(kind(&with(&CONTENT_TYPE, &["image/png", "text/html"])), Kind::Other);
+        assert_eq!(kind(&HeaderMap::new()), MediaKind::Other);
+        assert_eq!(kind(&with(&CONTENT_TYPE, &["image/png", "text/html"])), MediaKind::Other);
     }
 
     #[test]
-    fn what_a_browser_would_guess_may_be_a_page() {
+    fn a_type_that_browsers_guess_may_be_a_page() {
         for lines in [
             &[][..],
             &[""],
@@ -400,10 +467,10 @@ mod tests {
             "/a%2ecss",
             "/account.php/x.woff2",
         ] {
-            assert!(contradicts(path, Kind::Html), "{path}");
-            assert!(contradicts(path, Kind::Json), "{path}");
-            assert!(!contradicts(path, Kind::Css), "{path}");
-            assert!(!contradicts(path, Kind::Other), "{path}");
+            assert!(contradicts(path, MediaKind::Html), "{path}");
+            assert!(contradicts(path, MediaKind::Json), "{path}");
+            assert!(!contradicts(path, MediaKind::Css), "{path}");
+            assert!(!contradicts(path, MediaKind::Other), "{path}");
         }
         for path in [
             "/",
@@ -417,7 +484,7 @@ mod tests {
             "/css",
             "/a.css.map",
         ] {
-            assert!(!contradicts(path, Kind::Html), "{path}");
+            assert!(!contradicts(path, MediaKind::Html), "{path}");
         }
     }
 
@@ -482,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_live_may_be_silent() {
+    fn live_types_are_recognised() {
         for (line, live, grpc) in [
             ("text/event-stream; charset=utf-8", true, false),
             ("application/grpc", true, true),

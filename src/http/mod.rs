@@ -29,6 +29,7 @@ pub mod pattern;
 pub mod peer;
 pub mod query;
 pub mod range;
+pub mod recodable;
 pub mod reference;
 pub mod selector;
 pub mod set_cookie;

@@ -77,28 +77,28 @@ pub fn has_encoding_left(decoded: &str) -> bool {
 
 /// A path pattern, matched segment by segment against the percent-decoded path.
 ///
-/// `*` stands for one segment, or for a part of one (`*.css`). `**` stands for any number of segments,
-/// including none, and may occur once (`/feed/**` matches `/feed`, `/feed/` and `/feed/a/b`). `{item}` stands
-/// for one non-empty segment, or part of one, and captures the item.
+/// `*` matches one segment, or a part of one (`*.css`). `**` matches any number of segments, including none,
+/// and may occur once (`/feed/**` matches `/feed`, `/feed/` and `/feed/a/b`). `{item}` matches one non-empty
+/// segment, or part of one, and captures the item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: Box<str>,
     /// The segments before `**`; all segments if there is none.
-    before: Vec<Segment>,
+    before: Vec<PathSegment>,
     /// The segments after `**`; `None` if there is none.
-    after: Option<Vec<Segment>>,
+    after: Option<Vec<PathSegment>>,
 }
 
 /// A path to purge, or with a trailing `/**` also all paths below it; queries are included.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Branch {
+pub struct PurgePath {
     /// The path, percent-decoded.
     pub path: Box<str>,
     /// Whether all paths below it are included.
     pub is_whole: bool,
 }
 
-impl Branch {
+impl PurgePath {
     /// Parses a branch; `None` if `text` is not a path, or has other wildcards, a query or a fragment.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -113,7 +113,7 @@ impl Branch {
     }
 }
 
-impl fmt::Display for Branch {
+impl fmt::Display for PurgePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let below = if self.is_whole { "/**" } else { "" };
         let path = if self.is_whole { self.path.trim_end_matches('/') } else { &*self.path };
@@ -123,19 +123,19 @@ impl fmt::Display for Branch {
 
 /// The result of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Match<'p> {
+pub struct PathMatch<'p> {
     /// The text captured by `{item}`, if the pattern has it.
     pub item: Option<&'p str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Segment {
+enum PathSegment {
     Exact(Box<str>),
     Star { prefix: Box<str>, suffix: Box<str> },
     Item { prefix: Box<str>, suffix: Box<str> },
 }
 
-impl Segment {
+impl PathSegment {
     /// The segment pattern for segments as [`as_read_laxly`] reads them.
     fn laxly(&self) -> Self {
         match self {
@@ -189,12 +189,12 @@ impl PathPattern {
 
     /// Matches a percent-decoded path; `None` if it does not match.
     #[must_use]
-    pub fn matches<'p>(&self, path: &'p str) -> Option<Match<'p>> {
+    pub fn matches<'p>(&self, path: &'p str) -> Option<PathMatch<'p>> {
         let mut rest = path.strip_prefix('/')?.split('/');
         let mut item = None;
         let Some(after) = &self.after else {
             all_match(&self.before, &mut rest, &mut item)?;
-            return rest.next().is_none().then_some(Match { item });
+            return rest.next().is_none().then_some(PathMatch { item });
         };
         // A trailing `/**` also matches its parent without the slash: `/feed` has fewer segments than
         // `/feed/**`, and the root has one empty segment.
@@ -202,21 +202,22 @@ impl PathPattern {
         let tail: Vec<_> = rest.collect();
         let skipped = tail.len().checked_sub(after.len())?;
         all_match(after, &mut tail.into_iter().skip(skipped), &mut item)?;
-        Some(Match { item })
+        Some(PathMatch { item })
     }
 
     /// The pattern for paths [as they are read laxly](as_read_laxly). If the original matches a path, this
     /// one matches the laxly read form of that path.
     #[must_use]
     pub fn laxly(&self) -> Self {
-        let lax = |segments: &[Segment]| segments.iter().map(Segment::laxly).collect::<Vec<_>>();
+        let lax =
+            |segments: &[PathSegment]| segments.iter().map(PathSegment::laxly).collect::<Vec<_>>();
         let (mut before, mut after) = (lax(&self.before), self.after.as_deref().map(lax));
         // Trailing empty segments are dropped, except that of the root.
         let (last, least) = match &mut after {
             Some(after) => (after, 0),
             None => (&mut before, 1),
         };
-        while last.len() > least && last.last().is_some_and(Segment::is_empty) {
+        while last.len() > least && last.last().is_some_and(PathSegment::is_empty) {
             last.pop();
         }
         Self { text: self.text.clone(), before, after }
@@ -250,7 +251,7 @@ pub enum PatternProblem {
     /// It has `**` twice.
     #[error("`**` once at most")]
     SecondRest,
-    /// It has `**` beside other text.
+    /// It has `**` in a segment with other text.
     #[error("`**` as a whole segment, as in `/feed/**`")]
     RestInside,
     /// It has two wildcards in one segment.
@@ -266,7 +267,7 @@ pub enum PatternProblem {
 
 const ITEM: &str = "{item}";
 
-fn segment(text: &str) -> Result<Segment, PatternProblem> {
+fn segment(text: &str) -> Result<PathSegment, PatternProblem> {
     match text {
         // This parses only the part after the first `**`.
         "**" => return Err(PatternProblem::SecondRest),
@@ -276,30 +277,30 @@ fn segment(text: &str) -> Result<Segment, PatternProblem> {
     let stars = text.matches('*').count();
     let parts = |(prefix, suffix): (&str, &str)| (prefix.into(), suffix.into());
     match (text.split_once(ITEM).map(parts), text.split_once('*').map(parts)) {
-        (Some((prefix, suffix)), None) => Ok(Segment::Item { prefix, suffix }),
-        (None, Some((prefix, suffix))) if stars == 1 => Ok(Segment::Star { prefix, suffix }),
-        (None, None) => Ok(Segment::Exact(text.into())),
+        (Some((prefix, suffix)), None) => Ok(PathSegment::Item { prefix, suffix }),
+        (None, Some((prefix, suffix))) if stars == 1 => Ok(PathSegment::Star { prefix, suffix }),
+        (None, None) => Ok(PathSegment::Exact(text.into())),
         _ => Err(PatternProblem::SecondWildcard),
     }
 }
 
 /// Matches the next segments of `path`, and records the item among them.
 fn all_match<'p>(
-    segments: &[Segment],
+    segments: &[PathSegment],
     path: &mut impl Iterator<Item = &'p str>,
     item: &mut Option<&'p str>,
 ) -> Option<()> {
     for segment in segments {
         let part = path.next()?;
         match segment {
-            Segment::Exact(exact) => (part == &**exact).then_some(())?,
+            PathSegment::Exact(exact) => (part == &**exact).then_some(())?,
             // A wildcard for a whole segment needs at least one character; a wildcard for a part may match
             // none.
-            Segment::Star { prefix, suffix } => {
+            PathSegment::Star { prefix, suffix } => {
                 (!part.is_empty()).then_some(())?;
                 part.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
             }
-            Segment::Item { prefix, suffix } => {
+            PathSegment::Item { prefix, suffix } => {
                 let found = part.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
                 *item = Some(Some(found).filter(|found| !found.is_empty())?);
             }
@@ -376,13 +377,13 @@ mod tests {
             ("/a/", "/a/", false),
             ("/caf%C3%A9", "/caf\u{e9}", false),
         ] {
-            let branch = Branch::parse(text).unwrap();
+            let branch = PurgePath::parse(text).unwrap();
             assert_eq!((&*branch.path, branch.is_whole), (path, is_whole), "{text}");
-            assert_eq!(Branch::parse(&branch.to_string()), Some(branch), "{text}");
+            assert_eq!(PurgePath::parse(&branch.to_string()), Some(branch), "{text}");
         }
         for text in ["", "a", "/a*", "/*/a", "/**/a", "/a?b", "/a#b", "/{item}", "/a/../b", "/%zz"]
         {
-            assert_eq!(Branch::parse(text), None, "{text}");
+            assert_eq!(PurgePath::parse(text), None, "{text}");
         }
     }
 
@@ -573,11 +574,11 @@ mod tests {
             let found = PathPattern::parse(pattern).unwrap().matches(path).map(|m| m.item);
             assert_eq!(found, expected.map(Some), "{pattern} {path}");
         }
-        assert_eq!(PathPattern::parse("/a").unwrap().matches("/a"), Some(Match { item: None }));
+        assert_eq!(PathPattern::parse("/a").unwrap().matches("/a"), Some(PathMatch { item: None }));
     }
 
     #[test]
-    fn what_is_no_pattern_is_said() {
+    fn invalid_path_patterns_are_reported() {
         for (text, problem) in [
             ("", PatternProblem::NoSlash),
             ("a", PatternProblem::NoSlash),

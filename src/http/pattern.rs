@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_said() {
+    fn invalid_patterns_are_reported() {
         assert_eq!(Pattern::parse(""), Err(PatternError::Empty));
         assert_eq!(Pattern::parse("a*b*"), Err(PatternError::SecondStar));
         assert_eq!(Pattern::parse("**"), Err(PatternError::SecondStar));
@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_matched_may_be_read_so(pattern in "[aA.%\\[_-]{1,4}(\\*[aA.%\\[_-]{0,3})?", any in "[aA.%25B\\[_-]{0,4}") {
+        fn a_matched_name_may_be_read_as_the_pattern(pattern in "[aA.%\\[_-]{1,4}(\\*[aA.%\\[_-]{0,3})?", any in "[aA.%25B\\[_-]{0,4}") {
             let parsed = Pattern::parse(&pattern).unwrap();
             let name = pattern.replace('*', &any);
             prop_assert!(parsed.matches(name.as_bytes()) && parsed.may_be_read_as(name.as_bytes()));
@@ -202,7 +202,7 @@ mod tests {
         }
 
         #[test]
-        fn what_replaces_the_star_is_matched(a in "[a-z]{0,4}", b in "[a-z]{0,4}", any in "[a-z*]{0,6}") {
+        fn text_in_place_of_the_star_is_matched(a in "[a-z]{0,4}", b in "[a-z]{0,4}", any in "[a-z*]{0,6}") {
             let pattern = Pattern::parse(&format!("{a}*{b}")).unwrap();
             let name = format!("{a}{any}{b}");
             prop_assert!(pattern.matches(name.as_bytes()));

@@ -104,14 +104,14 @@ impl fmt::Display for Peers {
 
 /// Address rules: which clients are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Guests {
+pub struct AddressRules {
     /// Networks that are served; if empty, all are.
     pub allow: Vec<IpNet>,
     /// Networks that are refused; this list takes precedence over `allow`.
     pub deny: Vec<IpNet>,
 }
 
-impl Guests {
+impl AddressRules {
     /// Whether a client with this address is served. A client without an address is in no network: it is
     /// refused if `allow` has entries, and served if only `deny` has.
     #[must_use]
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_denied_or_not_allowed_is_not_served() {
+    fn a_denied_or_not_allowed_address_is_not_served() {
         let nets =
             |text: &str| text.split_terminator(' ').map(|net| net.parse().unwrap()).collect();
         for (allow, deny, address, expected) in [
@@ -172,8 +172,8 @@ mod tests {
             ("10.0.0.0/8", "10.1.0.0/16", "10.1.2.3", false),
             ("10.0.0.0/8", "10.1.0.0/16", "10.2.2.3", true),
         ] {
-            let guests = Guests { allow: nets(allow), deny: nets(deny) };
-            assert_eq!(guests.may_come(address.parse().ok()), expected, "{guests:?} {address}");
+            let rules = AddressRules { allow: nets(allow), deny: nets(deny) };
+            assert_eq!(rules.may_come(address.parse().ok()), expected, "{rules:?} {address}");
         }
     }
 }

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_of_bytes_is_ignored() {
+    fn an_invalid_byte_range_is_ignored() {
         for range in [
             "",
             "bytes",
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_unsatisfiable() {
+    fn a_range_past_the_end_is_unsatisfiable() {
         for (range, length) in [
             ("bytes=10-", 10),
             ("bytes=10-10", 10),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_too_much_gets_the_whole() {
+    fn too_many_ranges_get_the_whole_body() {
         let set = |count: usize| {
             let ranges: Vec<_> =
                 (0..count).map(|at| format!("{}-{}", at * 200, at * 200)).collect();

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_matched_on_the_way_is_a_selector() {
+    fn only_selectors_that_match_while_streaming_are_accepted() {
         for text in ["#mini-cart", "div.cart > b", "[data-hole=user]", "header .name, footer .name"]
         {
             assert_eq!(Selector::parse(text).unwrap().as_str(), text);

@@ -1,4 +1,4 @@
-//! HTML templates with the placeholder `{item}`. Each item is escaped for the context in which it stands.
+//! HTML templates with the placeholder `{item}`. Each item is escaped for the context of its placeholder.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ enum Escape {
 }
 
 impl Template {
-    /// Parses a template. The placeholder may stand in text and in quoted attributes. It is refused where a
+    /// Parses a template. The placeholder is allowed in text and in quoted attributes. It is refused where a
     /// browser would interpret the item as something other than text.
     ///
     /// # Errors

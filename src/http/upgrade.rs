@@ -21,9 +21,9 @@ const CARRY_HTTP: [&[u8]; 4] = [b"h2", b"h3", b"http", b"tls"];
 
 /// A protocol that replaces HTTP on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Protocol(HeaderValue);
+pub struct UpgradeProtocol(HeaderValue);
 
-impl Protocol {
+impl UpgradeProtocol {
     /// The WebSocket protocol.
     #[must_use]
     pub fn websocket() -> Self {
@@ -33,7 +33,7 @@ impl Protocol {
     /// The protocol that a request asks for, among those that may be passed on: WebSocket if it is listed,
     /// else the first.
     #[must_use]
-    pub fn asked(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_request(headers: &HeaderMap) -> Option<Self> {
         if !hop::connection_names(headers, "upgrade") {
             return None;
         }
@@ -93,7 +93,7 @@ fn begins(name: &[u8], start: &[u8]) -> bool {
     name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
 }
 
-/// Whether a byte may stand in a token (RFC 9110 §5.6.2).
+/// Whether a byte is allowed in a token (RFC 9110 §5.6.2).
 fn is_tchar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -129,7 +129,8 @@ mod tests {
     }
 
     fn asked(lines: &[(&str, &str)]) -> Option<String> {
-        Protocol::asked(&headers(lines)).map(|name| name.0.to_str().unwrap().to_owned())
+        UpgradeProtocol::from_request(&headers(lines))
+            .map(|name| name.0.to_str().unwrap().to_owned())
     }
 
     #[test]
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for_is_agreed_on() {
-        let chat = Protocol(HeaderValue::from_static("x-chat/2"));
+        let chat = UpgradeProtocol(HeaderValue::from_static("x-chat/2"));
         for (connection, upgrade, expected) in [
             ("upgrade", "x-chat/2", true),
             ("Upgrade, keep-alive", "X-Chat/2", true),
@@ -193,11 +194,11 @@ mod tests {
             (&[accept, accept], false),
             (&["S3PPLMBITXAQ9KYGZZHZRBK+XOO="], false),
         ] {
-            let found = Protocol::websocket().is_agreed(&request, &answer(accepts));
+            let found = UpgradeProtocol::websocket().is_agreed(&request, &answer(accepts));
             assert_eq!(found, expected, "{accepts:?}");
         }
         for keys in [&[][..], &[("sec-websocket-key", key), ("sec-websocket-key", key)]] {
-            assert!(!Protocol::websocket().is_agreed(&headers(keys), &answer(&[accept])));
+            assert!(!UpgradeProtocol::websocket().is_agreed(&headers(keys), &answer(&[accept])));
         }
     }
 }

@@ -221,7 +221,7 @@ mod tests {
         }
 
         #[test]
-        fn what_we_send_stands_for_itself(line in "(gzip|br|\\*|x)(;q=(0|1|0\\.5))?(, (gzip|br)(;q=0)?)?") {
+        fn a_normalised_accept_encoding_normalises_to_itself(line in "(gzip|br|\\*|x)(;q=(0|1|0\\.5))?(, (gzip|br)(;q=0)?)?") {
             if let Some(ours) = normalised_accept_encoding(&with(&ACCEPT_ENCODING, &[&line])) {
                 prop_assert_eq!(normalised_accept_encoding(&with(&ACCEPT_ENCODING, &[ours])), Some(ours));
             }

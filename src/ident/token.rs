@@ -77,7 +77,7 @@ pub fn is_token(bytes: &[u8]) -> bool {
 /// The form of tokens in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStorage {
-    /// Unchanged: the layout of the book, shared with an app that reads it.
+    /// Unchanged, as in the chapter's layout (Redis in Action, chapter 2), so that an app can read it.
     Plain,
     /// As the lower-case hex SHA-256 of the token: the store never holds a usable token.
     Sha256,

@@ -21,7 +21,7 @@ const VALUE_MAX: usize = 128;
 const END: u8 = 0;
 /// Replaces an attribute's name to mark a user as unconfirmed.
 const UNCONFIRMED: &[u8] = b"?";
-/// Precedes a [`Bond`] in the same place.
+/// Precedes a [`LogInScope`] in the same place.
 const BOND: u8 = b'@';
 /// The length of a bond, in bytes; it is a prefix of a hash.
 const BOND_BYTES: usize = 8;
@@ -32,9 +32,9 @@ const BOND_MAX: usize = 2 + 2 * BOND_BYTES;
 /// The scope of a log-in: the host on which it was seen, a domain to which the app assigns its cookie, or the
 /// session cookies for which the app was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bond([u8; BOND_BYTES]);
+pub struct LogInScope([u8; BOND_BYTES]);
 
-impl Bond {
+impl LogInScope {
     /// A bond to a host, as `host` or `host:port`.
     #[must_use]
     pub fn of_host(host: &str) -> Self {
@@ -136,7 +136,7 @@ impl User {
 
     /// The same user, with a log-in that is valid only for this bond.
     #[must_use]
-    pub fn bound_to(&self, bond: Bond) -> Self {
+    pub fn bound_to(&self, bond: LogInScope) -> Self {
         let mut stored = self.as_said().to_vec();
         stored.push(END);
         stored.extend_from_slice(&bond.written());
@@ -145,14 +145,14 @@ impl User {
 
     /// Whether the log-in is valid for this bond: it has this bond, or none.
     #[must_use]
-    pub fn is_bound_to(&self, bond: Bond) -> bool {
-        self.bond().is_none_or(|written| *written == bond.written())
+    pub fn is_bound_to(&self, bond: LogInScope) -> bool {
+        self.log_in_scope().is_none_or(|written| *written == bond.written())
     }
 
     /// Whether the log-in has a bond.
     #[must_use]
     pub fn is_bound(&self) -> bool {
-        self.bond().is_some()
+        self.log_in_scope().is_some()
     }
 
     /// Whether the log-in is valid on a host, given as `host` or `host:port`: its bond is this host, or a
@@ -161,18 +161,18 @@ impl User {
     pub fn is_known_at(&self, host: &str) -> bool {
         let name = host.split_once(':').map_or(host, |(name, _)| name);
         let below = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
-        self.is_bound_to(Bond::of_host(host))
-            || once(name).chain(below).any(|domain| self.is_bound_to(Bond::of_domain(domain)))
+        self.is_bound_to(LogInScope::of_host(host))
+            || once(name).chain(below).any(|domain| self.is_bound_to(LogInScope::of_domain(domain)))
     }
 
-    fn bond(&self) -> Option<&[u8]> {
+    fn log_in_scope(&self) -> Option<&[u8]> {
         self.parts().last().filter(|part| part.first() == Some(&BOND))
     }
 
     /// The name and attributes, without the bond.
     #[must_use]
     pub fn as_said(&self) -> &[u8] {
-        let bond = self.bond().map_or(0, |bond| bond.len() + 1);
+        let bond = self.log_in_scope().map_or(0, |bond| bond.len() + 1);
         &self.stored[..self.stored.len() - bond]
     }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_comes_back() {
+    fn a_stored_user_reads_back() {
         let alice = User::new(b"alice").unwrap();
         assert_eq!(alice.as_stored(), b"alice");
         let pairs = attributes(&[("name", "Alice B=ob"), ("group", "trade")]);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_unconfirmed_stays_so_in_the_store() {
+    fn an_unconfirmed_user_stays_unconfirmed_in_the_store() {
         let label = User::new(b"alice").unwrap().unconfirmed();
         let read = User::from_store(label.as_stored()).unwrap();
         assert!(!read.is_confirmed());
@@ -297,8 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_log_in_is_bound_to_stays_beside_what_is_said_of_him() {
-        let (shop, blog) = (Bond::of_host("shop.test"), Bond::of_host("blog.test"));
+    fn the_scope_of_a_log_in_is_kept_with_the_attributes() {
+        let (shop, blog) = (LogInScope::of_host("shop.test"), LogInScope::of_host("blog.test"));
         let alice = User::new(b"alice").unwrap();
         let trade = alice.with_attributes(&attributes(&[("group", "trade")])).unwrap();
         for user in [alice.clone(), trade, alice.unconfirmed()] {
@@ -320,14 +320,14 @@ mod tests {
 
     #[test]
     fn a_log_in_to_a_domain_holds_at_the_hosts_in_it() {
-        let alice = User::new(b"alice").unwrap().bound_to(Bond::of_domain("shop.test"));
+        let alice = User::new(b"alice").unwrap().bound_to(LogInScope::of_domain("shop.test"));
         for host in ["shop.test", "shop.test:8080", "www.shop.test", "a.b.shop.test:1"] {
             assert!(alice.is_known_at(host), "{host}");
         }
         for host in ["test", "myshop.test", "shop.test.example", ".shop.testx", "[::1]:80", ""] {
             assert!(!alice.is_known_at(host), "{host}");
         }
-        assert!(!alice.is_bound_to(Bond::of_host("shop.test")));
+        assert!(!alice.is_bound_to(LogInScope::of_host("shop.test")));
     }
 
     #[test]

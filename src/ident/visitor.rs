@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_did_not_make_is_no_visitors_token() {
+    fn a_foreign_value_is_no_visitor_token() {
         let minted = Token::mint().unwrap().as_str().to_owned();
         let (short, long) = (minted[1..].to_owned(), format!("{minted}x"));
         let odd = minted.replacen(&minted[..1], "!", 1);

@@ -1,4 +1,4 @@
-//! The origin's body on its way back.
+//! The body of the origin's response.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,30 +11,30 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use super::OriginError;
-use super::pool::Return;
-use super::servers::Place;
+use super::pool::PoolReturn;
+use super::servers::ServerSlot;
 use super::upload::{is_malformed, waited_too_long};
 
-/// The origin's body as it comes. Read to its end, it gives the connection back.
+/// The origin's body as it arrives. When it is read to its end, the connection is returned.
 pub struct OriginBody {
     body: Incoming,
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    give_back: Option<Return>,
-    /// The server works on the request until the body has ended.
-    place: Option<Place>,
-    ending: Ending,
+    give_back: Option<PoolReturn>,
+    /// The server counts as busy with the request until the body has ended.
+    server_slot: Option<ServerSlot>,
+    ending: BodyEnd,
 }
 
-/// By what the end of a body is known. hyper takes a stream that was reset without an error for one that
-/// ended, which it need not have (RFC 9113 §8.1 allows it behind the whole response only).
+/// What marks the end of a body. hyper takes a stream that was reset without an error for one that ended, but
+/// the response may be incomplete (RFC 9113 §8.1 allows such a reset only after the whole response).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// hyper knows it.
-    Told,
-    /// So many bytes of a stream are to come.
+pub(super) enum BodyEnd {
+    /// hyper detects it.
+    Delimited,
+    /// This many bytes of a stream are still to come.
     Bytes(u64),
-    /// The stream says that it is over, or trailers do.
+    /// The stream signals its end, or trailers do.
     Stream,
 }
 
@@ -45,16 +45,27 @@ impl std::fmt::Debug for OriginBody {
 }
 
 impl OriginBody {
-    pub(super) fn new(body: Incoming, limit: Duration, ending: Ending, give_back: Return) -> Self {
-        let mut this =
-            Self { body, limit, timer: None, give_back: Some(give_back), place: None, ending };
+    pub(super) fn new(
+        body: Incoming,
+        limit: Duration,
+        ending: BodyEnd,
+        give_back: PoolReturn,
+    ) -> Self {
+        let mut this = Self {
+            body,
+            limit,
+            timer: None,
+            give_back: Some(give_back),
+            server_slot: None,
+            ending,
+        };
         this.give_back_at_end();
         this
     }
 
-    /// Holds a place at the server until the body has ended.
-    pub(super) fn hold(&mut self, place: Place) {
-        self.place = Some(place).filter(|_| !self.body.is_end_stream());
+    /// Holds the place at the server until the body has ended.
+    pub(super) fn hold(&mut self, place: ServerSlot) {
+        self.server_slot = Some(place).filter(|_| !self.body.is_end_stream());
     }
 
     fn give_back_at_end(&mut self) {
@@ -64,8 +75,8 @@ impl OriginBody {
         if let Some(give_back) = self.give_back.take() {
             give_back.now();
         }
-        // Behind the connection, which the next may use.
-        self.place = None;
+        // After the connection is returned, so that the next request can use it.
+        self.server_slot = None;
     }
 
     /// The origin broke off.
@@ -75,34 +86,34 @@ impl OriginBody {
         }
     }
 
-    /// Notes what came of a body whose end is to be told from a cut.
+    /// Updates the expected end with what arrived, for a body whose end must be distinguished from a cut.
     fn note(&mut self, frame: &Frame<Bytes>) {
         self.ending = match (self.ending, frame.data_ref()) {
-            (Ending::Bytes(left), Some(part)) => {
-                Ending::Bytes(left.saturating_sub(part.len() as u64))
+            (BodyEnd::Bytes(left), Some(part)) => {
+                BodyEnd::Bytes(left.saturating_sub(part.len() as u64))
             }
-            // Nothing but the end comes behind trailers.
-            (Ending::Stream, None) => Ending::Told,
+            // Only the end follows trailers.
+            (BodyEnd::Stream, None) => BodyEnd::Delimited,
             (ending, _) => ending,
         };
-        // Many end a stream by an empty frame, which nobody looks for where the length was said.
-        if let (Ending::Bytes(0), Some(give_back)) = (self.ending, &self.give_back) {
+        // Many origins end a stream with an empty frame, which is never read when the length was announced.
+        if let (BodyEnd::Bytes(0), Some(give_back)) = (self.ending, &self.give_back) {
             give_back.over();
         }
     }
 
-    /// Whether nothing was left to come when nothing more came.
+    /// Whether the body was complete when the stream ended.
     fn is_whole(&self) -> bool {
         match self.ending {
-            Ending::Told | Ending::Bytes(0) => true,
-            Ending::Bytes(_) | Ending::Stream => self.body.is_end_stream(),
+            BodyEnd::Delimited | BodyEnd::Bytes(0) => true,
+            BodyEnd::Bytes(_) | BodyEnd::Stream => self.body.is_end_stream(),
         }
     }
 
     /// The next part of the body; `None` at its end. Cancel-safe.
     ///
     /// # Errors
-    /// When the origin breaks off or stops.
+    /// If the origin breaks off or stalls.
     pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, OriginError>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await
     }
@@ -127,7 +138,7 @@ impl Body for OriginBody {
         this.timer = None;
         match frame {
             Some(Ok(frame)) => {
-                if let (Ending::Told, Some(trailers)) = (this.ending, frame.trailers_ref()) {
+                if let (BodyEnd::Delimited, Some(trailers)) = (this.ending, frame.trailers_ref()) {
                     // SECURITY: as in a client's trailers, it may be a part of the next response.
                     this.break_off();
                     if is_malformed(trailers) {

@@ -1,4 +1,4 @@
-//! A fresh connection to the origin: socket, TLS, and the protocol that is spoken on it.
+//! Opens connections to the origin: socket, TLS and the choice of protocol.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,56 +12,57 @@ use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
 use super::OriginError;
-use super::lanes::Lane;
-use super::link::Link;
-use super::meter::{Allowance, Metered};
-use super::pool::Origin;
+use super::http2_pool::Http2Connection;
+use super::link::OriginLink;
+use super::meter::{Allowance, HeadLimitedIo};
+use super::pool::ServerConnections;
 use super::progress::Uploads;
-use super::protocol::{Http2, Protocol};
+use super::protocol::OriginProtocol;
 use super::sender::{Http1, Sender};
 use super::settings::BUFFER;
+use crate::policy::origin::Http2;
 use crate::telemetry::metrics::Count;
 
 /// The socket of an origin connection.
-pub(super) type OriginSocket = Metered<Link>;
+pub(super) type OriginSocket = HeadLimitedIo<OriginLink>;
 
-/// A socket that speaks HTTP no more, and what was read of it behind the last response.
+/// A socket that no longer speaks HTTP, and the bytes read from it after the last response.
 pub(super) type Switching = oneshot::Receiver<(OriginSocket, Bytes)>;
 
-impl Origin {
-    /// A fresh connection, HTTP/2 where that is allowed and spoken.
+impl ServerConnections {
+    /// Opens a connection, with HTTP/2 where it is allowed and negotiated.
     pub(super) async fn connect(&self) -> Result<Sender, OriginError> {
-        if self.lanes.wants_http1() {
+        if self.http2_pool.wants_http1() {
             return self.connect_alone().await;
         }
         let usual = match self.settings.http2 {
-            Http2::Always => Protocol::Http2,
-            Http2::Auto | Http2::Never => Protocol::Http1,
+            Http2::Always => OriginProtocol::Http2,
+            Http2::Auto | Http2::Never => OriginProtocol::Http1,
         };
         let (link, agreed) = self.dial(false).await?;
         let protocol = agreed.unwrap_or(usual);
-        self.lanes.speaks(protocol);
+        self.http2_pool.speaks(protocol);
         match protocol {
-            Protocol::Http1 => self.http1(link).await.map(Sender::Http1),
-            Protocol::Http2 => {
-                let lane = Lane::open(link, self.settings.http2_ping).await?;
-                Ok(Sender::Http2(self.lanes.add(lane)))
+            OriginProtocol::Http1 => self.http1(link).await.map(Sender::Http1),
+            OriginProtocol::Http2 => {
+                let connection = Http2Connection::open(link, self.settings.http2_ping).await?;
+                Ok(Sender::Http2(self.http2_pool.add(connection)))
             }
         }
     }
 
-    /// A fresh connection of HTTP/1.1, which can belong to one client.
+    /// Opens an HTTP/1.1 connection, which can belong to one client.
     pub(super) async fn connect_alone(&self) -> Result<Sender, OriginError> {
         let (link, _) = self.dial(true).await?;
         self.http1(link).await.map(Sender::Http1)
     }
 
-    /// A fresh connection of HTTP/1.1 that no request is sent on again, and that is given back by hyper when
-    /// the origin switches protocols. What it is then comes from the receiver.
+    /// Opens an HTTP/1.1 connection that carries one request only. When the origin switches protocols, hyper
+    /// hands the socket back; it arrives through the receiver.
     pub(super) async fn connect_to_switch(&self) -> Result<(Http1, Switching), OriginError> {
         let (link, _) = self.dial(true).await?;
         let allowance = Allowance::new();
-        let socket = Metered::new(link, allowance.clone());
+        let socket = HeadLimitedIo::new(link, allowance.clone());
         let (requests, connection) = http1::Builder::new()
             .max_buf_size(BUFFER)
             .handshake(TokioIo::new(socket))
@@ -70,7 +71,7 @@ impl Origin {
         let (hand_over, switching) = oneshot::channel();
         tokio::task::spawn_local(async move {
             match connection.without_shutdown().await {
-                // Nobody waits for it where no other protocol was agreed on: then it ends here.
+                // If no other protocol was agreed on, the receiver is gone, and the socket closes here.
                 Ok(parts) => drop(hand_over.send((parts.io.into_inner(), parts.read_buf))),
                 Err(error) => tracing::debug!(%error, "an origin connection ended"),
             }
@@ -79,47 +80,50 @@ impl Origin {
         Ok((Http1 { requests, resting, allowance, uploads }, switching))
     }
 
-    /// Socket and TLS within `connect_timeout`, and the protocol that was agreed upon there.
-    async fn dial(&self, alone: bool) -> Result<(Link, Option<Protocol>), OriginError> {
-        self.sheet.count(Count::OriginConnections);
+    /// Opens socket and TLS within `connect_timeout`; returns the negotiated protocol.
+    async fn dial(&self, alone: bool) -> Result<(OriginLink, Option<OriginProtocol>), OriginError> {
+        self.thread_metrics.count(Count::OriginConnections);
         tokio::time::timeout(self.settings.connect_timeout, self.reach(alone))
             .await
             .map_err(|_| OriginError::ConnectTimedOut)?
     }
 
-    async fn reach(&self, alone: bool) -> Result<(Link, Option<Protocol>), OriginError> {
+    async fn reach(
+        &self,
+        alone: bool,
+    ) -> Result<(OriginLink, Option<OriginProtocol>), OriginError> {
         let settings = &self.settings;
         if let Some(path) = &settings.socket {
             let socket = UnixStream::connect(path).await.map_err(OriginError::Connect)?;
-            return Ok((Link::Unix(socket), None));
+            return Ok((OriginLink::Unix(socket), None));
         }
         let socket = TcpStream::connect((settings.host.as_str(), settings.port))
             .await
             .map_err(OriginError::Connect)?;
         socket.set_nodelay(true).map_err(OriginError::Connect)?;
-        let Some(tls) = &settings.tls else { return Ok((Link::Tcp(socket), None)) };
+        let Some(tls) = &settings.tls else { return Ok((OriginLink::Tcp(socket), None)) };
         let offer = Arc::clone(if alone { &tls.alone } else { &tls.usual });
         let socket = TlsConnector::from(offer)
             .connect(tls.name.clone(), socket)
             .await
             .map_err(OriginError::Tls)?;
         let agreed = match socket.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Some(Protocol::Http2),
-            Some(_) => Some(Protocol::Http1),
+            Some(b"h2") => Some(OriginProtocol::Http2),
+            Some(_) => Some(OriginProtocol::Http1),
             None => None,
         };
-        Ok((Link::Tls(Box::new(socket)), agreed))
+        Ok((OriginLink::Tls(Box::new(socket)), agreed))
     }
 
-    async fn http1(&self, link: Link) -> Result<Http1, OriginError> {
+    async fn http1(&self, link: OriginLink) -> Result<Http1, OriginError> {
         let allowance = Allowance::new();
-        let socket = Metered::new(link, allowance.clone());
+        let socket = HeadLimitedIo::new(link, allowance.clone());
         let (requests, connection) = http1::Builder::new()
             .max_buf_size(BUFFER)
             .handshake(TokioIo::new(socket))
             .await
             .map_err(OriginError::Broken)?;
-        let sheet = Arc::clone(&self.sheet);
+        let thread_metrics = Arc::clone(&self.thread_metrics);
         let resting = Rc::new(Cell::new(false));
         let rests = Rc::clone(&resting);
         let uploads = Rc::<Uploads>::default();
@@ -127,12 +131,12 @@ impl Origin {
         tokio::task::spawn_local(async move {
             let end = tokio::select! {
                 end = connection => end,
-                () = late.overdue() => return tracing::debug!("an upload behind its answer stopped"),
+                () = late.overdue() => return tracing::debug!("an upload stalled after its response"),
             };
             if let Err(error) = end {
-                // A request in work gets an error of its own.
+                // A request in progress gets an error of its own.
                 if rests.get() {
-                    sheet.count(Count::OriginIdleErrors);
+                    thread_metrics.count(Count::OriginIdleErrors);
                 }
                 tracing::debug!(%error, "an origin connection ended");
             }

@@ -1,4 +1,4 @@
-//! What can go wrong between us and the origin.
+//! Errors between the proxy and the origin.
 
 use std::io::ErrorKind;
 
@@ -9,10 +9,10 @@ const EMFILE: i32 = 24;
 /// What went wrong with a client's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFault {
-    /// It did not move for the stall timeout.
-    #[error("the body stopped")]
+    /// It made no progress for the stall timeout.
+    #[error("the body stalled")]
     Stalled,
-    /// It grew over `max_body`.
+    /// It exceeds `max_body`.
     #[error("the body is too large")]
     TooLarge,
     /// It broke off or is malformed.
@@ -20,16 +20,16 @@ pub enum BodyFault {
     Broken,
 }
 
-/// Why there is no response, or not all of it.
+/// Why there is no response, or only a part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum OriginError {
     /// No connection: refused, unreachable, or no such name.
     #[error("no connection to the origin")]
     Connect(#[source] std::io::Error),
-    /// No TLS: its certificate is not believed, or it speaks none.
+    /// No TLS: the certificate is not trusted, or the origin does not speak TLS.
     #[error("no TLS with the origin")]
     Tls(#[source] std::io::Error),
-    /// The request cannot be said in the protocol that the origin speaks.
+    /// The request cannot be expressed in the origin's protocol.
     #[error("the request cannot be sent to the origin: {0}")]
     Unsendable(&'static str),
     /// No connection within `connect_timeout`.
@@ -38,23 +38,23 @@ pub enum OriginError {
     /// No head within `first_byte_timeout`.
     #[error("the origin did not answer in time")]
     FirstByteTimedOut,
-    /// The body stopped for `between_bytes_timeout`.
-    #[error("the origin stopped in the middle of a body")]
+    /// The body paused for `between_bytes_timeout`.
+    #[error("the origin stalled in the middle of a body")]
     BodyTimedOut,
-    /// The connection broke before the response was whole.
-    #[error("the origin broke off")]
+    /// The connection broke before the response was complete.
+    #[error("the origin closed the connection early")]
     Broken(#[source] hyper::Error),
-    /// The stream ended before the response was whole.
-    #[error("the origin cut off its response")]
+    /// The stream ended before the response was complete.
+    #[error("the origin truncated its response")]
     CutOff,
-    /// The response is not HTTP as we can pass it on.
+    /// The response is not HTTP that can be passed on.
     #[error("the origin's response is malformed: {0}")]
     Malformed(&'static str),
-    /// Every server works on as much as it may, and none was ready in time.
-    #[error("the origin's servers have no room")]
+    /// Every server is at its limit, and none was ready in time.
+    #[error("all servers of the origin are busy")]
     Crowded,
     /// No server is up.
-    #[error("the origin's servers have failed lately")]
+    #[error("all servers of the origin are down")]
     Resting,
     /// The client's own body failed while it was sent on.
     #[error("the client's body failed")]
@@ -62,7 +62,7 @@ pub enum OriginError {
 }
 
 impl OriginError {
-    /// Whether the origin may have got the whole request, and acted on it.
+    /// Whether the origin may have received the whole request and acted on it.
     #[must_use]
     pub fn may_have_reached(&self) -> bool {
         !matches!(
@@ -77,13 +77,13 @@ impl OriginError {
         )
     }
 
-    /// Whether there was no connection, so that no server has seen anything of the request.
+    /// Whether no connection was made, so that no server has seen the request.
     #[must_use]
-    pub fn reached_nobody(&self) -> bool {
+    pub fn reached_no_server(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Tls(_) | Self::ConnectTimedOut)
     }
 
-    /// Whether it is this machine that has no room for a connection, which says nothing of a server.
+    /// Whether this machine has run out of files or ports, which says nothing about the server.
     #[must_use]
     pub(super) fn is_ours(&self) -> bool {
         let Self::Connect(error) = self else { return false };
@@ -91,13 +91,13 @@ impl OriginError {
             || matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
     }
 
-    /// Whether the request was not sent, for there was no server for it.
+    /// Whether the request was not sent for lack of a server.
     #[must_use]
     pub fn unavailable(&self) -> bool {
         matches!(self, Self::Crowded | Self::Resting)
     }
 
-    /// Whether the origin was too slow, and not just unreachable or wrong.
+    /// Whether the origin was too slow, rather than unreachable or wrong.
     #[must_use]
     pub fn timed_out(&self) -> bool {
         matches!(self, Self::ConnectTimedOut | Self::FirstByteTimedOut | Self::BodyTimedOut)
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_machine_lacks_is_no_fault_of_a_server() {
+    fn local_resource_errors_are_not_blamed_on_a_server() {
         for (error, expected) in [
             (Error::from_raw_os_error(EMFILE), true),
             (Error::from_raw_os_error(ENFILE), true),

@@ -10,13 +10,13 @@ use tokio_rustls::client::TlsStream;
 
 /// A connection's socket.
 #[derive(Debug)]
-pub(super) enum Link {
+pub(super) enum OriginLink {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl AsyncRead for Link {
+impl AsyncRead for OriginLink {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -30,7 +30,7 @@ impl AsyncRead for Link {
     }
 }
 
-impl AsyncWrite for Link {
+impl AsyncWrite for OriginLink {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

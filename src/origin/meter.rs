@@ -1,5 +1,5 @@
-//! The bound of what an origin may say before its response has begun: hyper bounds one head, but
-//! takes interim responses for as long as they come (RFC 9110 §15.2 names no most).
+//! Limits what an origin may send before its response begins. hyper limits one head, but accepts any number
+//! of interim responses (RFC 9110 §15.2 sets no maximum).
 
 use std::cell::Cell;
 use std::io;
@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes of heads that are read for one response, interim ones included; what hyper reads
-/// ahead of the body counts, too.
+/// The most bytes of heads that are read for one response, including interim responses and the part of the
+/// body that hyper reads ahead.
 const HEADS_MAX: usize = 256 * 1024;
 
-/// How many bytes may still be read of an origin connection.
+/// How many bytes may still be read from an origin connection.
 #[derive(Clone, Debug)]
 pub(super) struct Allowance(Rc<Cell<usize>>);
 
@@ -27,7 +27,7 @@ impl Allowance {
         self.0.set(HEADS_MAX);
     }
 
-    /// The response has begun, and its body is bounded elsewhere.
+    /// The response has begun; its body is limited elsewhere.
     pub(super) fn body(&self) {
         self.0.set(usize::MAX);
     }
@@ -42,20 +42,20 @@ impl Allowance {
     }
 }
 
-/// A socket that is read for as long as there is an allowance.
+/// A socket that is read only while the allowance lasts.
 #[derive(Debug)]
-pub(super) struct Metered<S> {
+pub(super) struct HeadLimitedIo<S> {
     socket: S,
     allowance: Allowance,
 }
 
-impl<S> Metered<S> {
+impl<S> HeadLimitedIo<S> {
     pub(super) fn new(socket: S, allowance: Allowance) -> Self {
         Self { socket, allowance }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for HeadLimitedIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -67,7 +67,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for HeadLimitedIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

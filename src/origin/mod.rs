@@ -1,12 +1,12 @@
-//! Origins: their servers, connections kept for each thread, deadlines, and the rules for sending again.
+//! Origins: their servers, the connections of each thread, timeouts, and the rules for retries.
 //!
-//! Knows HTTP framing and time limits; what a request or a response means is decided elsewhere.
+//! Handles HTTP framing and time limits; the meaning of requests and responses is decided elsewhere.
 
 mod body;
 mod check;
 mod connect;
 mod error;
-mod lanes;
+mod http2_pool;
 mod link;
 mod meter;
 mod pool;
@@ -22,14 +22,13 @@ mod upload;
 mod upstream;
 
 pub use body::OriginBody;
-pub use check::Check;
+pub use check::HealthCheck;
 pub use error::{BodyFault, OriginError};
-pub use pool::{Bound, BoundSlot, Origin};
-pub use protocol::Http2;
-pub use send::{Call, Keep, OriginResponse, is_connection_scheme};
-pub use servers::{Balance, Patience, Roster, Rules};
-pub use settings::Settings;
-pub use tls::{Tls, TlsError, TlsRules};
-pub use upgrade::{Answer, Switched};
-pub use upload::{Ear, Outgoing, Read, Upload, end_of_nothing};
+pub use pool::{PinnedConnection, PinnedSlot, ServerConnections};
+pub use send::{ConnectionReuse, GrpcCall, OriginResponse, is_connection_scheme};
+pub use servers::{FailureRules, ServerList, ServerRules};
+pub use settings::ServerSettings;
+pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules};
+pub use upgrade::{Switched, UpgradeAnswer};
+pub use upload::{BodyReadState, BodyTap, Upload, UploadBody, expect_empty_body};
 pub use upstream::{Upstream, Upstreams};

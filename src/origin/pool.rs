@@ -8,52 +8,56 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lanes::Lanes;
-use super::protocol::Http2;
+use super::http2_pool::Http2Pool;
 use super::sender::{Http1, Sender};
-use super::{OriginError, Settings};
-use crate::telemetry::metrics::Sheet;
+use super::{OriginError, ServerSettings};
+use crate::policy::origin::Http2;
+use crate::telemetry::metrics::ThreadMetrics;
 
-/// A kept connection that idled longer than this does not carry a request with effects: should
-/// the origin close it in that instant, the request could not be sent again.
+/// A kept connection that was idle for longer than this carries only GET and HEAD: if the origin closed it at
+/// that moment, any other request could not be sent again.
 const UNSAFE_IDLE: Duration = Duration::from_secs(1);
-/// How often idle connections are looked through.
+/// How often idle connections are checked.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// A connection that belongs to one client's connection (NTLM, Negotiate).
 #[derive(Debug)]
-pub struct Bound {
+pub struct PinnedConnection {
     pub(super) sender: Http1,
-    /// The server that it goes to: no other is sent anything on it.
-    server: Weak<Origin>,
+    /// Its server. Requests to other servers are never sent on it.
+    server: Weak<ServerConnections>,
 }
 
-impl Bound {
-    pub(super) fn is_of(&self, server: &Rc<Origin>) -> bool {
+impl PinnedConnection {
+    pub(super) fn is_of(&self, server: &Rc<ServerConnections>) -> bool {
         std::ptr::eq(self.server.as_ptr(), Rc::as_ptr(server))
     }
 }
 
-/// Where a client's connection holds the origin connection that is bound to it.
-pub type BoundSlot = Rc<RefCell<Option<Bound>>>;
+/// Where a client's connection holds the origin connection that is pinned to it.
+pub type PinnedSlot = Rc<RefCell<Option<PinnedConnection>>>;
 
 /// One thread's connections to one server of an origin.
 #[derive(Debug)]
-pub struct Origin {
-    pub(super) settings: Settings,
-    pub(super) sheet: Arc<Sheet>,
+pub struct ServerConnections {
+    pub(super) settings: ServerSettings,
+    pub(super) thread_metrics: Arc<ThreadMetrics>,
     /// Newest last.
     idle: RefCell<Vec<(Http1, Instant)>>,
-    pub(super) lanes: Lanes,
+    pub(super) http2_pool: Http2Pool,
 }
 
-impl Origin {
-    /// For one thread; the sweep of idle connections runs on the current runtime for as long as
-    /// the origin is held.
+impl ServerConnections {
+    /// For one thread. The sweep of idle connections runs on the current runtime for as long as the origin is
+    /// held.
     #[must_use]
-    pub fn new(settings: Settings, sheet: Arc<Sheet>) -> Rc<Self> {
-        let origin =
-            Rc::new(Self { settings, sheet, idle: RefCell::default(), lanes: Lanes::default() });
+    pub fn new(settings: ServerSettings, thread_metrics: Arc<ThreadMetrics>) -> Rc<Self> {
+        let origin = Rc::new(Self {
+            settings,
+            thread_metrics,
+            idle: RefCell::default(),
+            http2_pool: Http2Pool::default(),
+        });
         let weak = Rc::downgrade(&origin);
         tokio::task::spawn_local(async move {
             loop {
@@ -70,10 +74,10 @@ impl Origin {
         self.idle
             .borrow_mut()
             .retain(|(sender, since)| !sender.requests.is_closed() && since.elapsed() < limit);
-        self.lanes.sweep(limit);
+        self.http2_pool.sweep(limit);
     }
 
-    /// What carries a request, and whether it was there already.
+    /// Returns what carries a request, and whether it was open already.
     pub(super) async fn sender(&self, with_effects: bool) -> Result<(Sender, bool), OriginError> {
         if !self.may_share() {
             return match self.kept(with_effects).await {
@@ -81,7 +85,7 @@ impl Origin {
                 None => Ok((self.connect().await?, false)),
             };
         }
-        if let Some(stream) = self.lanes.free() {
+        if let Some(stream) = self.http2_pool.free() {
             return Ok((Sender::Http2(stream), true));
         }
         if let Some(kept) = self.kept(with_effects).await {
@@ -90,31 +94,31 @@ impl Origin {
         self.open_or_share().await
     }
 
-    /// One connects, for all who come meanwhile; each for himself where connections are not shared. Whose
-    /// turn it is has all of the time, however long he has waited for it: else each of a line would try for
-    /// a moment, and nobody get through.
+    /// One request connects for all that arrive meanwhile; where connections are not shared, each connects
+    /// for itself. The request whose turn it is has the full timeout, however long it has waited. Otherwise
+    /// each waiting request would try for a moment only, and all would fail.
     async fn open_or_share(&self) -> Result<(Sender, bool), OriginError> {
-        if self.lanes.speaks_http1() {
+        if self.http2_pool.speaks_http1() {
             return Ok((self.connect().await?, false));
         }
-        let turn = tokio::time::timeout(self.settings.connect_timeout, self.lanes.turn.lock())
+        let turn = tokio::time::timeout(self.settings.connect_timeout, self.http2_pool.turn.lock())
             .await
             .map_err(|_| OriginError::ConnectTimedOut)?;
-        if let Some(stream) = self.lanes.free_once_told().await {
+        if let Some(stream) = self.http2_pool.free_once_announced().await {
             return Ok((Sender::Http2(stream), true));
         }
-        if self.lanes.speaks_http1() {
+        if self.http2_pool.speaks_http1() {
             drop(turn);
         }
         Ok((self.connect().await?, false))
     }
 
-    /// Whether connections to the origin may be of HTTP/2 now.
+    /// Whether connections to the origin may use HTTP/2 now.
     pub(super) fn may_share(&self) -> bool {
-        self.may_speak_http2() && !self.lanes.wants_http1()
+        self.may_speak_http2() && !self.http2_pool.wants_http1()
     }
 
-    /// Whether HTTP/2 may be spoken with the origin at all.
+    /// Whether HTTP/2 is allowed with this origin at all.
     pub(super) fn may_speak_http2(&self) -> bool {
         match self.settings.http2 {
             Http2::Never => false,
@@ -123,14 +127,14 @@ impl Origin {
         }
     }
 
-    /// A kept connection that is alive as far as can be told; the one used last first.
+    /// A kept connection that appears to be alive; the most recently used first.
     pub(super) async fn kept(&self, with_effects: bool) -> Option<Http1> {
         let limit =
             self.settings.idle_timeout.min(if with_effects { UNSAFE_IDLE } else { Duration::MAX });
         loop {
             let (mut sender, since) = self.idle.borrow_mut().pop()?;
             if since.elapsed() >= limit {
-                // The others are older still; the sweep ends those that are too old for all.
+                // The others are older still; the sweep closes those past the idle timeout.
                 self.idle.borrow_mut().push((sender, since));
                 return None;
             }
@@ -151,47 +155,47 @@ impl Origin {
     }
 }
 
-/// Gives a connection back once its response has been read to the end. A place on a shared one is free
-/// when this is dropped.
-pub(super) struct Return {
-    origin: Rc<Origin>,
+/// Returns a connection once its response has been read to the end. Dropping it frees a place on a shared
+/// connection.
+pub(super) struct PoolReturn {
+    origin: Rc<ServerConnections>,
     sender: Sender,
-    to: To,
+    to: Destination,
 }
 
 /// Where a connection goes.
-pub(super) enum To {
-    /// To whoever asks next.
+pub(super) enum Destination {
+    /// To the next request.
     Pool,
-    /// Back to the client's connection to which it is bound.
-    Slot(BoundSlot),
-    /// It ends.
+    /// Back to the client's connection to which it is pinned.
+    Slot(PinnedSlot),
+    /// It is closed.
     Nowhere,
 }
 
-impl Return {
-    pub(super) fn new(origin: &Rc<Origin>, sender: Sender, to: To) -> Self {
+impl PoolReturn {
+    pub(super) fn new(origin: &Rc<ServerConnections>, sender: Sender, to: Destination) -> Self {
         Self { origin: Rc::clone(origin), sender, to }
     }
 
     pub(super) fn now(self) {
         self.sender.over();
         match (self.sender, self.to) {
-            (Sender::Http1(sender), To::Pool) => self.origin.keep(sender),
-            (Sender::Http1(sender), To::Slot(slot)) => {
+            (Sender::Http1(sender), Destination::Pool) => self.origin.keep(sender),
+            (Sender::Http1(sender), Destination::Slot(slot)) => {
                 let server = Rc::downgrade(&self.origin);
-                slot.replace(Some(Bound { sender, server }));
+                slot.replace(Some(PinnedConnection { sender, server }));
             }
-            (Sender::Http1(_), To::Nowhere) | (Sender::Http2(_), _) => {}
+            (Sender::Http1(_), Destination::Nowhere) | (Sender::Http2(_), _) => {}
         }
     }
 
-    /// The origin has ended its side, or has nothing more to say: who leaves now calls nothing off.
+    /// The origin has ended its side, or has sent everything: dropping the request now cancels nothing.
     pub(super) fn over(&self) {
         self.sender.over();
     }
 
-    /// The response stopped.
+    /// The response stalled.
     pub(super) fn timed_out(self) {
         self.sender.doubt();
     }

@@ -1,4 +1,4 @@
-//! How uploads go, for whoever waits for the response.
+//! The progress of uploads, for code that waits for the response.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,26 +9,26 @@ use tokio::time::Instant;
 
 use super::error::BodyFault;
 
-/// How an upload goes, for whoever waits for the response.
+/// The progress of an upload, for code that waits for the response.
 #[derive(Debug)]
-pub(super) struct Progress {
-    /// When the last part went on, or the end came.
+pub(super) struct UploadProgress {
+    /// When the last part was passed on, or the end arrived.
     pub(super) last: Cell<Instant>,
     /// What ended it.
     pub(super) fault: Cell<Option<BodyFault>>,
-    /// Whether any of it was taken.
+    /// Whether any part of it was taken.
     pub(super) begun: Cell<bool>,
-    /// Whether the client is waited for, and not the origin.
+    /// Whether the upload waits for the client rather than the origin.
     pub(super) awaits_client: Cell<bool>,
-    /// How long it may stop.
+    /// How long it may pause.
     stall: Duration,
-    /// Whether nothing more of it is sent, for it is whole or was dropped.
+    /// Whether no more of it is sent, because it is complete or was dropped.
     ended: Cell<bool>,
     answer_over: Notify,
 }
 
-impl Progress {
-    /// Of a body that may stop for `stall`.
+impl UploadProgress {
+    /// For a body that may pause for `stall`.
     pub(super) fn new(stall: Duration) -> Rc<Self> {
         Rc::new(Self {
             last: Cell::new(Instant::now()),
@@ -41,18 +41,18 @@ impl Progress {
         })
     }
 
-    /// Nothing more of it is sent.
+    /// No more of it is sent.
     pub(super) fn end(&self) {
         self.ended.set(true);
     }
 
-    /// The response is over, or nobody wants it any more.
+    /// The response is over or no longer needed.
     pub(super) fn answer_is_over(&self) {
         self.answer_over.notify_one();
     }
 
-    /// Whether the upload stops for too long behind the response: nobody waits for it any more. Returns
-    /// then, or when it has ended.
+    /// Whether the upload pauses for too long after the response, which no longer needs it. Returns then, or
+    /// when the upload has ended.
     pub(super) async fn overdue(&self) -> bool {
         self.answer_over.notified().await;
         let mut since = Instant::now();
@@ -67,29 +67,29 @@ impl Progress {
     }
 }
 
-/// The uploads of a connection of HTTP/1.1, one after the other.
+/// The uploads of an HTTP/1.1 connection, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
-    newest: RefCell<Option<Rc<Progress>>>,
+    newest: RefCell<Option<Rc<UploadProgress>>>,
     begun: Notify,
 }
 
 impl Uploads {
-    /// One is about to be sent.
-    pub(super) fn begin(&self, progress: Rc<Progress>) {
+    /// An upload is about to be sent.
+    pub(super) fn begin(&self, progress: Rc<UploadProgress>) {
         self.newest.replace(Some(progress));
         self.begun.notify_one();
     }
 
-    /// The response is over, or nobody wants it any more.
+    /// The response is over or no longer needed.
     pub(super) fn answer_is_over(&self) {
-        // It stays, for whoever watches may still be with the one before.
+        // It stays, because `overdue` may still be waiting on the previous one.
         if let Some(newest) = &*self.newest.borrow() {
             newest.answer_is_over();
         }
     }
 
-    /// Returns when one stops for too long behind its response: hyper itself waits for as long as the
+    /// Returns when an upload pauses for too long after its response: hyper itself waits for as long as the
     /// origin takes nothing.
     pub(super) async fn overdue(&self) {
         loop {

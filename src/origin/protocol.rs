@@ -1,19 +1,8 @@
-//! Which version of HTTP is spoken with an origin.
+//! The HTTP version used with an origin.
 
-/// Whether HTTP/2 is spoken with the origin.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Http2 {
-    /// Where it is agreed upon over TLS.
-    Auto,
-    /// Unasked, in clear text, too.
-    Always,
-    /// Nowhere.
-    Never,
-}
-
-/// What is spoken on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum OriginProtocol {
     Http1,
     Http2,
 }

@@ -1,4 +1,4 @@
-//! One request to the origin and the head of its response.
+//! Sends one request to the origin and reads the head of its response.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,145 +9,145 @@ use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, hea
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::body::Ending;
-use super::pool::{Bound, BoundSlot, Origin, Return, To};
-use super::progress::Progress;
+use super::body::BodyEnd;
+use super::pool::{Destination, PinnedConnection, PinnedSlot, PoolReturn, ServerConnections};
+use super::progress::UploadProgress;
 use super::sender::{Sender, to_http2};
 use super::settings::BUFFER;
-use super::{OriginBody, OriginError, Outgoing};
+use super::{OriginBody, OriginError, UploadBody};
 use crate::http::{hop, media};
 use crate::telemetry::metrics::Count;
 
-/// Which connection may carry a request, and what becomes of it afterwards.
+/// Which connection may carry a request, and what happens to it afterwards.
 #[derive(Clone, Debug)]
-pub enum Keep {
-    /// Any; afterwards it is kept for anybody. Should the response begin a log-in of the
-    /// connection (NTLM, Negotiate), it is bound to this slot instead, or ended without one.
-    Pool(Option<BoundSlot>),
-    /// The one in the slot or a fresh one; afterwards it goes back into the slot.
-    Bound(BoundSlot),
-    /// A fresh one, which ends afterwards.
+pub enum ConnectionReuse {
+    /// Any; afterwards it is kept for any request. If the response begins a log-in of the connection (NTLM,
+    /// Negotiate), the connection is pinned to this slot instead, or closed if there is no slot.
+    Pool(Option<PinnedSlot>),
+    /// The one in the slot or a new one; afterwards it returns to the slot.
+    Pinned(PinnedSlot),
+    /// A new one, which is closed afterwards.
     Alone,
 }
 
-/// Marks a request as a call of gRPC, whose answer may begin with its first message, and so late.
+/// Marks a gRPC call, whose response may begin with its first message, and therefore late.
 #[derive(Clone, Copy, Debug)]
-pub struct Call;
+pub struct GrpcCall;
 
-/// The head of a response, and its body on the way.
+/// The head of a response, and its body as it arrives.
 #[derive(Debug)]
 pub struct OriginResponse {
-    /// The response. Framing fields are checked and gone, but for HEAD's Content-Length.
+    /// The response. Framing fields are checked and removed, except HEAD's Content-Length.
     pub response: Response<OriginBody>,
-    /// Whether its body ends only with the connection: an end that cannot be told from a cut.
+    /// Whether only the close of the connection ends the body: a cut then looks like an end.
     pub unframed: bool,
-    /// Length of the body as announced.
+    /// The announced length of the body.
     pub length: Option<u64>,
-    /// Whether the connection is bound to the client's.
-    pub bound: bool,
+    /// Whether the connection is pinned to the client's.
+    pub pinned: bool,
 }
 
-/// What did not come back from an attempt.
+/// The result of a failed attempt.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct SendFailure {
     pub(super) error: OriginError,
-    /// The request, where it is safe to send it again.
-    pub(super) again: Option<Request<Outgoing>>,
-    /// Whether the same server may be better on another connection.
+    /// The request, if it is safe to send it again.
+    pub(super) again: Option<Box<Request<UploadBody>>>,
+    /// Whether another connection to the same server may work.
     here: bool,
-    /// Whether others were on the same connection.
+    /// Whether other requests shared the connection.
     shared: bool,
-    /// Whether it says anything of the server.
-    pub(super) is_telling: bool,
+    /// Whether the failure says anything about the server.
+    pub(super) concerns_server: bool,
 }
 
-impl Failed {
+impl SendFailure {
     fn for_good(error: OriginError) -> Self {
-        Self { error, again: None, here: false, shared: false, is_telling: true }
+        Self { error, again: None, here: false, shared: false, concerns_server: true }
     }
 
     /// There was no connection.
-    fn unsent(error: OriginError, request: Request<Outgoing>) -> Self {
-        Self { again: Some(request), ..Self::for_good(error) }
+    fn unsent(error: OriginError, request: Request<UploadBody>) -> Self {
+        Self { again: Some(Box::new(request)), ..Self::for_good(error) }
     }
 }
 
-impl Origin {
+impl ServerConnections {
     /// Sends a request and waits for the head of the response.
     ///
-    /// When a kept connection turns out dead, the request is sent once more on a fresh one: any
-    /// request of which nothing was written, and a GET or HEAD without body that got no answer. So is
-    /// one without body of which the origin says that it has not looked at it.
+    /// When a kept connection turns out to be dead, the request is sent once more on a new one: any request
+    /// of which nothing was written, and a GET or HEAD without a body that got no answer. The same holds for
+    /// a request without a body that the origin reports as unprocessed.
     ///
     /// # Errors
     /// See [`OriginError`].
     pub async fn send(
         self: &Rc<Self>,
-        request: Request<Outgoing>,
-        keep: Keep,
+        request: Request<UploadBody>,
+        keep: ConnectionReuse,
     ) -> Result<OriginResponse, OriginError> {
         self.try_send(request, keep).await.map_err(|failed| failed.error)
     }
 
-    /// The same, and gives back a request that another server may be sent.
+    /// The same; a failure includes the request if it can be sent to another server.
     pub(super) async fn try_send(
         self: &Rc<Self>,
-        request: Request<Outgoing>,
-        keep: Keep,
-    ) -> Result<OriginResponse, Failed> {
-        self.sheet.count(Count::OriginRequests);
+        request: Request<UploadBody>,
+        keep: ConnectionReuse,
+    ) -> Result<OriginResponse, SendFailure> {
+        self.thread_metrics.count(Count::OriginRequests);
         let result = self.send_once_or_twice(request, keep).await;
         if result.is_err() {
-            self.sheet.count(Count::OriginErrors);
+            self.thread_metrics.count(Count::OriginErrors);
         }
         result
     }
 
     async fn send_once_or_twice(
         self: &Rc<Self>,
-        request: Request<Outgoing>,
-        keep: Keep,
-    ) -> Result<OriginResponse, Failed> {
+        request: Request<UploadBody>,
+        keep: ConnectionReuse,
+    ) -> Result<OriginResponse, SendFailure> {
         let (sender, was_kept) = match self.carrier(&request, &keep).await {
             Ok(found) => found,
-            Err(error) => return Err(Failed::unsent(error, request)),
+            Err(error) => return Err(SendFailure::unsent(error, request)),
         };
         let (request, shared) = match self.attempt(sender, request, &keep, was_kept).await {
-            Err(Failed { again: Some(request), here: true, shared, .. }) => (request, shared),
+            Err(SendFailure { again: Some(request), here: true, shared, .. }) => (*request, shared),
             ended => return ended,
         };
-        self.sheet.count(Count::OriginRetries);
-        // What many lost at once they share again; another kept one may be as dead as this.
+        self.thread_metrics.count(Count::OriginRetries);
+        // Requests that lost a shared connection share the next; another kept one may be as dead as this.
         let sender = match &keep {
-            Keep::Pool(_) if shared && self.may_share() => {
+            ConnectionReuse::Pool(_) if shared && self.may_share() => {
                 self.carrier(&request, &keep).await.map(|(sender, _)| sender)
             }
-            Keep::Pool(_) => self.connect().await,
-            Keep::Bound(_) | Keep::Alone => self.connect_alone().await,
+            ConnectionReuse::Pool(_) => self.connect().await,
+            ConnectionReuse::Pinned(_) | ConnectionReuse::Alone => self.connect_alone().await,
         };
         match sender {
             Ok(sender) => self.attempt(sender, request, &keep, false).await,
-            Err(error) => Err(Failed::unsent(error, request)),
+            Err(error) => Err(SendFailure::unsent(error, request)),
         }
     }
 
-    /// What carries a request, and whether it was there already. What logs a connection in is never sent
-    /// where others' requests go (RFC 9113 knows of no such log-in).
+    /// Returns what carries a request, and whether it was open already. A request that logs a connection in
+    /// is never sent on a shared connection (RFC 9113 has no such log-in).
     async fn carrier(
         self: &Rc<Self>,
-        request: &Request<Outgoing>,
-        keep: &Keep,
+        request: &Request<UploadBody>,
+        keep: &ConnectionReuse,
     ) -> Result<(Sender, bool), OriginError> {
-        let bound = match keep {
-            Keep::Pool(_) => {
+        let pinned = match keep {
+            ConnectionReuse::Pool(_) => {
                 let with_effects = !matches!(*request.method(), Method::GET | Method::HEAD);
                 return self.sender(with_effects).await;
             }
-            Keep::Bound(slot) => slot.take().filter(|bound| bound.is_of(self)),
-            Keep::Alone => None,
+            ConnectionReuse::Pinned(slot) => slot.take().filter(|pinned| pinned.is_of(self)),
+            ConnectionReuse::Alone => None,
         };
-        match bound {
-            Some(Bound { sender, .. }) => Ok((Sender::Http1(sender), true)),
+        match pinned {
+            Some(PinnedConnection { sender, .. }) => Ok((Sender::Http1(sender), true)),
             None => Ok((self.connect_alone().await?, false)),
         }
     }
@@ -155,47 +155,53 @@ impl Origin {
     async fn attempt(
         self: &Rc<Self>,
         mut sender: Sender,
-        mut request: Request<Outgoing>,
-        keep: &Keep,
+        mut request: Request<UploadBody>,
+        keep: &ConnectionReuse,
         was_kept: bool,
-    ) -> Result<OriginResponse, Failed> {
+    ) -> Result<OriginResponse, SendFailure> {
         let is_head = request.method() == Method::HEAD;
-        let copies = Copies::of(&request, &sender, was_kept || self.settings.has_peers);
+        let copies = RequestCopies::of(&request, &sender, was_kept || self.settings.has_peers);
         let (progress, has_body) = match request.body_mut() {
-            Outgoing::Empty => (Progress::new(Duration::ZERO), false),
-            Outgoing::Ours(_) => (Progress::new(Duration::ZERO), true),
-            Outgoing::Upload(upload) => (upload.sets_out(), true),
+            UploadBody::Empty => (UploadProgress::new(Duration::ZERO), false),
+            UploadBody::Ours(_) => (UploadProgress::new(Duration::ZERO), true),
+            UploadBody::Upload(upload) => (upload.sets_out(), true),
         };
         if sender.is_shared() {
-            to_http2(&mut request, self.settings.tls.is_some()).map_err(Failed::for_good)?;
+            to_http2(&mut request, self.settings.tls.is_some()).map_err(SendFailure::for_good)?;
         }
-        let is_call = sender.is_shared() && request.extensions().get::<Call>().is_some();
+        let is_call = sender.is_shared() && request.extensions().get::<GrpcCall>().is_some();
         let limit =
             if is_call { self.settings.stream_timeout } else { self.settings.first_byte_timeout };
         let sent = sender.send(request);
         let Some(answer) = within_limit(sent, limit, &progress).await else {
-            // A call may be silent of right: that says nothing of its connection, nor of its server.
-            // One whose body has not even begun has no place there.
+            // A call may be silent legitimately: that says nothing about its connection or its server. But if
+            // its body has not even begun, the connection has no place for it.
             if !is_call || (has_body && !progress.begun.get()) {
                 sender.doubt();
             }
-            // Whoever is silent on one connection is so on the next.
+            // A server that is silent on one connection is silent on the next.
             let error = OriginError::FirstByteTimedOut;
-            let is_telling = !is_call;
-            return Err(Failed { again: copies.lost, is_telling, ..Failed::for_good(error) });
+            let concerns_server = !is_call;
+            return Err(SendFailure {
+                again: copies.lost,
+                concerns_server,
+                ..SendFailure::for_good(error)
+            });
         };
         match answer {
-            Ok(response) => self.accept(response, sender, is_head, keep).map_err(Failed::for_good),
+            Ok(response) => {
+                self.accept(response, sender, is_head, keep).map_err(SendFailure::for_good)
+            }
             Err(mut failed) => {
                 sender.over();
                 let unsent = failed.take_message().filter(|_| !progress.begun.get());
                 let error = failed.into_error();
-                let broken = Broken::by(&error);
+                let broken = FailedExchange::by(&error);
                 match broken {
-                    Broken::Refused | Broken::Stream => {}
-                    Broken::GoneAway | Broken::Connection => sender.doubt(),
-                    Broken::WantsHttp1 => {
-                        self.lanes.want_http1();
+                    FailedExchange::Refused | FailedExchange::Stream => {}
+                    FailedExchange::GoneAway | FailedExchange::Connection => sender.doubt(),
+                    FailedExchange::WantsHttp1 => {
+                        self.http2_pool.want_http1();
                         sender.doubt();
                     }
                 }
@@ -203,39 +209,39 @@ impl Origin {
                 let again = match unsent {
                     Some(mut unsent) => {
                         copies.restore(&mut unsent);
-                        Some(unsent)
+                        Some(Box::new(unsent))
                     }
                     None => match broken {
                         _ if broken.is_unseen() => copies.refused,
-                        Broken::Connection => copies.lost,
+                        FailedExchange::Connection => copies.lost,
                         _ => None,
                     },
                 };
                 let shared = sender.is_shared();
                 let error = match progress.fault.get() {
                     Some(fault) => OriginError::ClientBody(fault),
-                    // It says that it has no room for it.
-                    None if broken == Broken::Refused => OriginError::Crowded,
+                    // The origin reports that it has no room for the stream.
+                    None if broken == FailedExchange::Refused => OriginError::Crowded,
                     None => OriginError::Broken(error),
                 };
-                Err(Failed { again, here, shared, ..Failed::for_good(error) })
+                Err(SendFailure { again, here, shared, ..SendFailure::for_good(error) })
             }
         }
     }
 
-    /// Checks the framing of a response and ties its connection's return to its body's end.
+    /// Checks the framing of a response; its connection is returned when the body ends.
     pub(super) fn accept(
         self: &Rc<Self>,
         response: Response<Incoming>,
         sender: Sender,
         is_head: bool,
-        keep: &Keep,
+        keep: &ConnectionReuse,
     ) -> Result<OriginResponse, OriginError> {
         sender.answered();
         let is_shared = sender.is_shared();
         let (mut head, body) = response.into_parts();
         let framing = match framing(head.status, &head.headers, is_head)? {
-            // A stream has an end of its own.
+            // A stream marks its own end.
             Framing::Close if is_shared => Framing::Chunked,
             framing => framing,
         };
@@ -248,21 +254,23 @@ impl Origin {
         }
         let logs_in = binds_connection(&head);
         let to = match keep {
-            Keep::Bound(slot) | Keep::Pool(Some(slot)) if logs_in || is_bound(keep) => {
-                To::Slot(Rc::clone(slot))
+            ConnectionReuse::Pinned(slot) | ConnectionReuse::Pool(Some(slot))
+                if logs_in || is_pinned(keep) =>
+            {
+                Destination::Slot(Rc::clone(slot))
             }
-            Keep::Alone => To::Nowhere,
-            _ if logs_in || (is_head && !self.settings.head_reuse) => To::Nowhere,
-            _ => To::Pool,
+            ConnectionReuse::Alone => Destination::Nowhere,
+            _ if logs_in || (is_head && !self.settings.head_reuse) => Destination::Nowhere,
+            _ => Destination::Pool,
         };
-        let bound = matches!(to, To::Slot(_));
+        let pinned = matches!(to, Destination::Slot(_));
         let limit = self.limit_between_parts(&head.headers);
-        let give_back = Return::new(self, sender, to);
+        let give_back = PoolReturn::new(self, sender, to);
         let ending = match framing {
-            _ if !is_shared => Ending::Told,
-            Framing::Empty => Ending::Bytes(0),
-            Framing::Length(length) => Ending::Bytes(length),
-            Framing::Chunked | Framing::Close => Ending::Stream,
+            _ if !is_shared => BodyEnd::Delimited,
+            Framing::Empty => BodyEnd::Bytes(0),
+            Framing::Length(length) => BodyEnd::Bytes(length),
+            Framing::Chunked | Framing::Close => BodyEnd::Stream,
         };
         let body = OriginBody::new(body, limit, ending, give_back);
         let response = Response::from_parts(head, body);
@@ -273,11 +281,11 @@ impl Origin {
                 Framing::Length(length) => Some(length),
                 Framing::Chunked | Framing::Close | Framing::Empty => None,
             },
-            bound,
+            pinned,
         })
     }
 
-    /// How long a body may pause: what is meant to pause may do so for longer.
+    /// How long a body may pause: bodies of live streams may pause for longer.
     fn limit_between_parts(&self, headers: &HeaderMap) -> Duration {
         if media::is_live(headers) {
             return self.settings.stream_timeout;
@@ -286,13 +294,12 @@ impl Origin {
     }
 }
 
-/// Waits for a head for as long as the origin may take from the last byte that was sent. While the
-/// client is waited for it is not the origin that takes long; for how long that may be is said by the
-/// upload.
+/// Waits for a head for at most `limit` after the last byte sent. Time spent waiting for the client does not
+/// count against the origin; the upload has its own limit for it.
 async fn within_limit<T>(
     answer: impl Future<Output = T>,
     limit: Duration,
-    progress: &Progress,
+    progress: &UploadProgress,
 ) -> Option<T> {
     let mut answer = pin!(answer);
     let mut deadline = progress.last.get() + limit;
@@ -309,39 +316,40 @@ async fn within_limit<T>(
 }
 
 /// Whether a request may be sent twice: GET or HEAD without a body (RFC 9110 §9.2.2).
-pub(super) fn is_repeatable(request: &Request<Outgoing>) -> bool {
+pub(super) fn is_repeatable(request: &Request<UploadBody>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
-        && matches!(request.body(), Outgoing::Empty)
+        && matches!(request.body(), UploadBody::Empty)
 }
 
-/// Copies of a request, by which it can be sent again.
-struct Copies {
-    /// Where it was lost on its way: GET or HEAD without a body (RFC 9110 §9.2.2).
-    lost: Option<Request<Outgoing>>,
-    /// Where the origin says that it has not looked at it (RFC 9113 §8.7): any without a body.
-    refused: Option<Request<Outgoing>>,
-    /// What was its own before HTTP/2 said it in its way.
-    fields: Option<(Uri, HeaderMap)>,
+/// Copies of a request, from which it can be sent again.
+struct RequestCopies {
+    /// For a request lost on its way: GET or HEAD without a body (RFC 9110 §9.2.2).
+    lost: Option<Box<Request<UploadBody>>>,
+    /// For one that the origin reports as unprocessed (RFC 9113 §8.7): any without a body.
+    refused: Option<Box<Request<UploadBody>>>,
+    /// The original URI and fields, before conversion to HTTP/2.
+    fields: Option<Box<(Uri, HeaderMap)>>,
 }
 
-impl Copies {
-    /// PERF: a fresh connection of HTTP/1.1 to the only server needs none (`may_be_lost`).
-    fn of(request: &Request<Outgoing>, sender: &Sender, may_be_lost: bool) -> Self {
+impl RequestCopies {
+    /// PERF: a new HTTP/1.1 connection to the only server needs no copy (`may_be_lost`).
+    fn of(request: &Request<UploadBody>, sender: &Sender, may_be_lost: bool) -> Self {
         let is_shared = sender.is_shared();
-        let is_empty = matches!(request.body(), Outgoing::Empty);
+        let is_empty = matches!(request.body(), UploadBody::Empty);
         Self {
             lost: (may_be_lost && is_repeatable(request)).then(|| copy(request)),
             refused: (is_shared && is_empty).then(|| copy(request)),
             fields: (is_shared && !is_empty)
-                .then(|| (request.uri().clone(), request.headers().clone())),
+                .then(|| Box::new((request.uri().clone(), request.headers().clone()))),
         }
     }
 
-    /// Makes a request that came back what it was.
-    fn restore(self, request: &mut Request<Outgoing>) {
+    /// Restores the original form of a returned request.
+    fn restore(self, request: &mut Request<UploadBody>) {
         if let Some(whole) = self.refused {
-            *request = whole;
-        } else if let Some((uri, headers)) = self.fields {
+            *request = *whole;
+        } else if let Some(fields) = self.fields {
+            let (uri, headers) = *fields;
             *request.uri_mut() = uri;
             *request.headers_mut() = headers;
             *request.version_mut() = Version::HTTP_11;
@@ -349,8 +357,9 @@ impl Copies {
     }
 }
 
-fn copy(request: &Request<Outgoing>) -> Request<Outgoing> {
-    let mut copy = Request::new(Outgoing::Empty);
+/// PERF: boxed, because a copy moves with the state of its exchange, and is hardly ever sent.
+fn copy(request: &Request<UploadBody>) -> Box<Request<UploadBody>> {
+    let mut copy = Box::new(Request::new(UploadBody::Empty));
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
@@ -358,23 +367,23 @@ fn copy(request: &Request<Outgoing>) -> Request<Outgoing> {
     copy
 }
 
-/// What broke with a request.
+/// What broke, along with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Broken {
-    /// Nothing but that: the origin has not looked at it (RFC 9113 §8.7).
+enum FailedExchange {
+    /// The request alone: the origin has not processed it (RFC 9113 §8.7).
     Refused,
     /// Its stream.
     Stream,
-    /// The origin takes it by HTTP/1.1 only (RFC 9113 §7).
+    /// The origin accepts it over HTTP/1.1 only (RFC 9113 §7).
     WantsHttp1,
-    /// The connection, which the origin ends; it named an earlier stream as the last that it looks at
+    /// The connection, which the origin is closing; it named an earlier stream as the last that it processes
     /// (RFC 9113 §6.8).
     GoneAway,
     /// The connection.
     Connection,
 }
 
-impl Broken {
+impl FailedExchange {
     fn by(error: &hyper::Error) -> Self {
         let source = std::error::Error::source(error);
         let Some(error) = source.and_then(|source| source.downcast_ref::<h2::Error>()) else {
@@ -391,17 +400,17 @@ impl Broken {
         }
     }
 
-    /// Whether the origin says that it has not looked at the request.
+    /// Whether the origin reports that it has not processed the request.
     fn is_unseen(self) -> bool {
         matches!(self, Self::Refused | Self::GoneAway | Self::WantsHttp1)
     }
 }
 
-fn is_bound(keep: &Keep) -> bool {
-    matches!(keep, Keep::Bound(_))
+fn is_pinned(keep: &ConnectionReuse) -> bool {
+    matches!(keep, ConnectionReuse::Pinned(_))
 }
 
-/// How a response's body ends.
+/// What delimits a response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Empty,
@@ -410,12 +419,12 @@ enum Framing {
     Close,
 }
 
-/// RFC 9112 §6.3, and stricter where hyper is lenient: what could be read in two ways is refused.
+/// RFC 9112 §6.3, and stricter where hyper is lenient: ambiguous framing is refused.
 fn framing(status: StatusCode, headers: &HeaderMap, is_head: bool) -> Result<Framing, OriginError> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(OriginError::Malformed("it switches protocols unasked"));
     }
-    // hyper looks at its buffer only while a head is not whole.
+    // hyper checks its buffer only while a head is incomplete.
     if headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > BUFFER
     {
         return Err(OriginError::Malformed("its head is too large"));
@@ -436,8 +445,8 @@ fn framing(status: StatusCode, headers: &HeaderMap, is_head: bool) -> Result<Fra
     }
 }
 
-/// Whether a response offers a log-in that holds for the connection: NTLM, or Negotiate, by which
-/// browsers carry NTLM (MS-NTHT, RFC 4559 §6).
+/// Whether a response offers a log-in of the connection: NTLM, or Negotiate, by which browsers carry NTLM
+/// (MS-NTHT, RFC 4559 §6).
 fn binds_connection(head: &::http::response::Parts) -> bool {
     let (challenge, fits) = match head.status {
         StatusCode::UNAUTHORIZED => (header::WWW_AUTHENTICATE, true),

@@ -1,4 +1,4 @@
-//! What carries a request: a connection of HTTP/1.1 for it alone, or a stream of HTTP/2 among others.
+//! What carries a request: an HTTP/1.1 connection of its own, or a stream on a shared HTTP/2 connection.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,20 +11,20 @@ use futures_util::future::Either;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 
-use super::lanes::Stream;
+use super::http2_pool::OriginStream;
 use super::meter::Allowance;
 use super::progress::Uploads;
-use super::{OriginError, Outgoing};
+use super::{OriginError, UploadBody};
 
-/// A connection of HTTP/1.1 that is free for a request.
+/// An HTTP/1.1 connection that is free for a request.
 #[derive(Debug)]
 pub(super) struct Http1 {
-    pub(super) requests: http1::SendRequest<Outgoing>,
-    /// Whether it rests in the pool: then whatever comes on it is unasked.
+    pub(super) requests: http1::SendRequest<UploadBody>,
+    /// Whether it is idle in the pool. Whatever arrives on it then is unsolicited.
     pub(super) resting: Rc<Cell<bool>>,
-    /// What may be read of it.
+    /// How much may be read from it.
     pub(super) allowance: Allowance,
-    /// What is sent on it.
+    /// The uploads sent on it.
     pub(super) uploads: Rc<Uploads>,
 }
 
@@ -38,20 +38,20 @@ impl Drop for Http1 {
 #[derive(Debug)]
 pub(super) enum Sender {
     Http1(Http1),
-    Http2(Stream),
+    Http2(OriginStream),
 }
 
 impl Sender {
-    /// Sends a request; what comes of it is the head of its response.
+    /// Sends a request and returns the future of its response's head.
     pub(super) fn send(
         &mut self,
-        request: Request<Outgoing>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>> + use<>
+        request: Request<UploadBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<UploadBody>>>> + use<>
     {
         match self {
             Self::Http1(one) => {
                 one.allowance.heads();
-                if let Outgoing::Upload(upload) = request.body() {
+                if let UploadBody::Upload(upload) = request.body() {
                     one.uploads.begin(upload.progress());
                 }
                 Either::Left(one.requests.try_send_request(request))
@@ -71,7 +71,7 @@ impl Sender {
         }
     }
 
-    /// The origin has ended its side, however it did.
+    /// The origin has ended its side, cleanly or not.
     pub(super) fn over(&self) {
         match self {
             Self::Http1(one) => one.uploads.answer_is_over(),
@@ -79,7 +79,7 @@ impl Sender {
         }
     }
 
-    /// Something here took too long, or broke: others had better not follow.
+    /// A request timed out or broke here: no further request follows on this connection.
     pub(super) fn doubt(&self) {
         if let Self::Http2(stream) = self {
             stream.doubt();
@@ -87,12 +87,15 @@ impl Sender {
     }
 }
 
-/// A request as HTTP/2 says it (RFC 9113 §8.2.2, §8.3.1): the Host is in `:authority`, and nothing
-/// holds for a connection. `TE: trailers` may stay, and so may cookies in one line.
+/// A request in the form of HTTP/2 (RFC 9113 §8.2.2, §8.3.1): the Host moves to `:authority`, and
+/// connection-specific fields are removed. `TE: trailers` may stay, and so may cookies in one line.
 ///
 /// # Errors
-/// When its Host is no authority.
-pub(super) fn to_http2(request: &mut Request<Outgoing>, over_tls: bool) -> Result<(), OriginError> {
+/// If the Host is not a valid authority.
+pub(super) fn to_http2(
+    request: &mut Request<UploadBody>,
+    over_tls: bool,
+) -> Result<(), OriginError> {
     let no_host = OriginError::Unsendable("its Host is no authority");
     let Some(host) = request.headers_mut().remove(HOST) else { return Err(no_host) };
     let Ok(authority) = Authority::try_from(host.as_bytes()) else { return Err(no_host) };

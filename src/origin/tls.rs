@@ -1,4 +1,4 @@
-//! TLS to the origin: whom we believe, who we say we are, and which protocols we offer.
+//! TLS to the origin: trusted authorities, the proxy's own certificate, and the offered protocols.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,71 +10,71 @@ use rustls::{ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureSchem
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use super::protocol::Http2;
+use crate::policy::origin::Http2;
 
-/// What TLS to an origin hangs on.
+/// The settings of TLS to an origin.
 #[derive(Clone, Debug, Default)]
 pub struct TlsRules {
-    /// Who signs its certificates; `None`: whom the system trusts.
+    /// The authorities that sign its certificates; `None`: those that the system trusts.
     pub ca: Option<PathBuf>,
-    /// The name that its certificate must have; `None`: the host that is connected to.
+    /// The name required in its certificate; `None`: the host that is connected to.
     pub server_name: Option<String>,
-    /// Our certificate and its key, for an origin that asks for one.
+    /// The proxy's certificate and its key, for an origin that requests one.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Whether the origin's certificate is believed unseen.
+    /// Whether any certificate of the origin is accepted.
     pub blind: bool,
 }
 
 /// Why TLS to an origin cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file.
+pub enum OriginTlsError {
+    /// A file cannot be used.
     #[error("{path:?} cannot be used: {why}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The system names nobody.
-    #[error("the system trusts no certificate authority: name one with [origin] tls.ca")]
+    /// The system trusts no authority.
+    #[error("the system trusts no certificate authority; name one in [origin] tls.ca")]
     NoRoots,
-    /// The name is none that a certificate could have.
-    #[error("{0:?} is no name that a certificate could have")]
+    /// The name is invalid in a certificate.
+    #[error("{0:?} is not a valid certificate name")]
     Name(String),
-    /// What was read does not fit.
+    /// The files do not fit together.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
 }
 
 /// TLS to one origin.
 #[derive(Clone, Debug)]
-pub struct Tls {
+pub struct OriginTlsConnector {
     pub(super) name: ServerName<'static>,
-    /// Offers what the plan allows.
+    /// Offers the protocols that the configuration allows.
     pub(super) usual: Arc<ClientConfig>,
-    /// Offers HTTP/1.1 alone, for connections that belong to one client.
+    /// Offers HTTP/1.1 only, for connections that belong to one client.
     pub(super) alone: Arc<ClientConfig>,
 }
 
-/// What was read anew is never the same: it may have changed since.
-impl PartialEq for Tls {
+/// Two loaded settings are never equal, because a file may have changed.
+impl PartialEq for OriginTlsConnector {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.usual, &other.usual)
     }
 }
 
-impl Eq for Tls {}
+impl Eq for OriginTlsConnector {}
 
-impl Tls {
-    /// Reads what the rules name, for an origin at `host`.
+impl OriginTlsConnector {
+    /// Reads the files that the rules name, for an origin at `host`.
     ///
     /// # Errors
-    /// When a file cannot be used, or nobody is there to be trusted.
-    pub fn load(rules: &TlsRules, host: &str, http2: Http2) -> Result<Self, TlsError> {
+    /// If a file cannot be used, or there is no trusted authority.
+    pub fn load(rules: &TlsRules, host: &str, http2: Http2) -> Result<Self, OriginTlsError> {
         let name = rules.server_name.as_deref().unwrap_or(host);
-        let name =
-            ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| OriginTlsError::Name(name.to_owned()))?;
         let mut alone = config(rules)?;
         let mut usual = alone.clone();
         alone.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -87,12 +87,14 @@ impl Tls {
     }
 }
 
-fn config(rules: &TlsRules) -> Result<ClientConfig, TlsError> {
+fn config(rules: &TlsRules) -> Result<ClientConfig, OriginTlsError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?;
     let builder: ConfigBuilder<ClientConfig, WantsClientCert> = if rules.blind {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Blind(provider)))
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(UnverifiedCertificates(provider)))
     } else {
         builder.with_root_certificates(match &rules.ca {
             Some(path) => named_roots(path)?,
@@ -102,46 +104,46 @@ fn config(rules: &TlsRules) -> Result<ClientConfig, TlsError> {
     let Some((cert, key)) = &rules.identity else { return Ok(builder.with_no_client_auth()) };
     let chain = certificates(cert)?;
     let key = PrivateKeyDer::from_pem_file(key)
-        .map_err(|why| TlsError::File { path: key.clone(), why: why.to_string() })?;
+        .map_err(|why| OriginTlsError::File { path: key.clone(), why: why.to_string() })?;
     Ok(builder.with_client_auth_cert(chain, key)?)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let refused = |why: String| TlsError::File { path: path.to_owned(), why };
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OriginTlsError> {
+    let refused = |why: String| OriginTlsError::File { path: path.to_owned(), why };
     let read = CertificateDer::pem_file_iter(path).map_err(|why| refused(why.to_string()))?;
     let found: Vec<_> = read.collect::<Result<_, _>>().map_err(|why| refused(why.to_string()))?;
     if found.is_empty() {
-        return Err(refused("no certificate is in it".to_owned()));
+        return Err(refused("contains no certificate".to_owned()));
     }
     Ok(found)
 }
 
-fn named_roots(path: &Path) -> Result<RootCertStore, TlsError> {
+fn named_roots(path: &Path) -> Result<RootCertStore, OriginTlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots
             .add(certificate)
-            .map_err(|why| TlsError::File { path: path.to_owned(), why: why.to_string() })?;
+            .map_err(|why| OriginTlsError::File { path: path.to_owned(), why: why.to_string() })?;
     }
     Ok(roots)
 }
 
-fn system_roots() -> Result<RootCertStore, TlsError> {
+fn system_roots() -> Result<RootCertStore, OriginTlsError> {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
         tracing::debug!(%error, "a certificate of the system could not be read");
     }
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(roots) }
+    if roots.is_empty() { Err(OriginTlsError::NoRoots) } else { Ok(roots) }
 }
 
-/// Believes any certificate, where the operator says so in as many words. That the peer holds the key
-/// of the certificate which it shows is looked at all the same.
+/// Accepts any certificate, if the operator configured that explicitly. The check that the peer holds the key
+/// of its certificate remains.
 #[derive(Debug)]
-struct Blind(Arc<CryptoProvider>);
+struct UnverifiedCertificates(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Blind {
+impl ServerCertVerifier for UnverifiedCertificates {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

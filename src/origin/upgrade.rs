@@ -1,4 +1,4 @@
-//! A request for another protocol: to the origin on a connection of its own, which is handed over
+//! Requests for another protocol. Each is sent to the origin on a connection of its own, which is handed over
 //! once the origin has agreed (RFC 9110 §7.8).
 
 use std::pin::Pin;
@@ -11,65 +11,64 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connect::{OriginSocket, Switching};
-use super::pool::Origin;
+use super::pool::ServerConnections;
 use super::sender::Sender;
-use super::servers::Place;
-use super::{Keep, OriginError, OriginResponse, Outgoing};
+use super::servers::ServerSlot;
+use super::{ConnectionReuse, OriginError, OriginResponse, UploadBody};
 use crate::http::hop::{self, TransferEncoding};
-use crate::http::upgrade::Protocol;
+use crate::http::upgrade::UpgradeProtocol;
 use crate::telemetry::metrics::Count;
 
-/// What came of a request for another protocol.
+/// The result of a request for another protocol.
 #[derive(Debug)]
-pub enum Answer {
-    /// The origin speaks it from here on.
+pub enum UpgradeAnswer {
+    /// The origin uses that protocol from here on.
     Switched(Switched),
     /// The origin answered in HTTP.
     Http(OriginResponse),
 }
 
-/// An origin connection that speaks HTTP no more. Read first is what came right behind the response.
+/// An origin connection that no longer speaks HTTP. Bytes that came with the response are read first.
 #[derive(Debug)]
 pub struct Switched {
     /// The fields of the 101 as they came.
     pub fields: HeaderMap,
     early: Bytes,
     socket: OriginSocket,
-    /// The server works on the tunnel until it ends.
-    place: Option<Place>,
+    /// The server counts as busy with the tunnel until it ends.
+    server_slot: Option<ServerSlot>,
 }
 
 impl Switched {
-    /// Holds a place at the server until the tunnel has ended.
-    pub(super) fn hold(&mut self, place: Place) {
-        self.place = Some(place);
+    /// Holds the place at the server until the tunnel has ended.
+    pub(super) fn hold(&mut self, place: ServerSlot) {
+        self.server_slot = Some(place);
     }
 }
 
-impl Origin {
-    /// Sends a request for `protocol` that has no body, on a connection of its own. It is never sent
-    /// twice.
+impl ServerConnections {
+    /// Sends a request for `protocol` that has no body, on a connection of its own. It is never sent twice.
     ///
     /// # Errors
     /// See [`OriginError`]; a 101 that does not agree on that protocol is malformed.
     pub async fn upgrade(
         self: &Rc<Self>,
-        request: Request<Outgoing>,
-        protocol: &Protocol,
-    ) -> Result<Answer, OriginError> {
-        self.sheet.count(Count::OriginRequests);
-        let result = self.ask_to_switch(request, protocol).await;
+        request: Request<UploadBody>,
+        protocol: &UpgradeProtocol,
+    ) -> Result<UpgradeAnswer, OriginError> {
+        self.thread_metrics.count(Count::OriginRequests);
+        let result = self.request_upgrade(request, protocol).await;
         if result.is_err() {
-            self.sheet.count(Count::OriginErrors);
+            self.thread_metrics.count(Count::OriginErrors);
         }
         result
     }
 
-    async fn ask_to_switch(
+    async fn request_upgrade(
         self: &Rc<Self>,
-        request: Request<Outgoing>,
-        protocol: &Protocol,
-    ) -> Result<Answer, OriginError> {
+        request: Request<UploadBody>,
+        protocol: &UpgradeProtocol,
+    ) -> Result<UpgradeAnswer, OriginError> {
         let (mut sender, switching) = self.connect_to_switch().await?;
         let is_head = request.method() == Method::HEAD;
         let asked = request.headers().clone();
@@ -81,27 +80,28 @@ impl Origin {
             .map_err(|_| OriginError::FirstByteTimedOut)?
             .map_err(|failed| OriginError::Broken(failed.into_error()))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let came = self.accept(response, Sender::Http1(sender), is_head, &Keep::Alone)?;
-            return Ok(Answer::Http(came));
+            let came =
+                self.accept(response, Sender::Http1(sender), is_head, &ConnectionReuse::Alone)?;
+            return Ok(UpgradeAnswer::Http(came));
         }
         check(&response, &asked, protocol)?;
         sender.allowance.body();
         let (socket, read) = hand_over(switching).await?;
-        // A copy, for what hyper has read holds on to a buffer of its own.
+        // A copy, because what hyper has read keeps a buffer of its own alive.
         let early = Bytes::copy_from_slice(&read);
         let fields = response.into_parts().0.headers;
-        Ok(Answer::Switched(Switched { fields, early, socket, place: None }))
+        Ok(UpgradeAnswer::Switched(Switched { fields, early, socket, server_slot: None }))
     }
 }
 
-/// Whether a 101 says what it has to, and nothing that could be read in two ways.
+/// Whether a 101 has all required fields, and none that is ambiguous.
 fn check(
     response: &Response<Incoming>,
     asked: &HeaderMap,
-    protocol: &Protocol,
+    protocol: &UpgradeProtocol,
 ) -> Result<(), OriginError> {
     let fields = response.headers();
-    // RFC 9110 §8.6, RFC 9112 §6.1: it has no body. Some servers say that it is of no length.
+    // RFC 9110 §8.6, RFC 9112 §6.1: it has no body. Some servers send a length of zero.
     let has_length = fields.contains_key(header::CONTENT_LENGTH)
         && !matches!(hop::content_length(fields), Ok(Some(0)));
     if has_length || hop::transfer_encoding(fields) != Ok(TransferEncoding::None) {
@@ -113,7 +113,7 @@ fn check(
     Ok(())
 }
 
-/// hyper lets go of the connection in the turn in which it has handed the head over.
+/// hyper releases the connection in the same poll in which it hands the head over.
 async fn hand_over(switching: Switching) -> Result<(OriginSocket, Bytes), OriginError> {
     switching.await.map_err(|_| OriginError::Malformed("it broke off while it switched protocols"))
 }

@@ -1,4 +1,4 @@
-//! A request's body on its way to the origin: none, one of ours, or the client's as it comes.
+//! A request's body on its way to the origin: none, one made by the proxy, or the client's as it arrives.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -14,82 +14,83 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::error::BodyFault;
-use super::progress::Progress;
+use super::progress::UploadProgress;
 
 /// A body towards the origin.
 #[derive(Debug)]
-pub enum Outgoing {
-    /// None.
+pub enum UploadBody {
+    /// No body.
     Empty,
-    /// One of ours, which is sent at once.
+    /// A body made by the proxy, sent at once.
     Ours(Bytes),
-    /// The client's, as it comes.
-    Upload(Upload),
+    /// The client's body, as it arrives. PERF: boxed, because most requests have none, and each moves through
+    /// several layers.
+    Upload(Box<Upload>),
 }
 
-/// Hears the parts of a body as they go by.
-pub type Ear = Box<dyn Fn(&Bytes)>;
+/// Observes the parts of a body as they pass.
+pub type BodyTap = Box<dyn Fn(&Bytes)>;
 
-/// A client's body with its limits; says through `Progress` how it goes.
+/// A client's body with its limits. It reports its state through `UploadProgress`.
 pub struct Upload {
     body: Incoming,
     stall: Duration,
     left: u64,
     timer: Option<Pin<Box<Sleep>>>,
-    progress: Rc<Progress>,
+    progress: Rc<UploadProgress>,
     filter: Box<dyn Fn(&mut HeaderMap)>,
-    /// Who hears it as it goes by.
-    ear: Option<Ear>,
-    /// Where it is told that it was read whole.
-    read: Option<Rc<Cell<Read>>>,
-    /// Where it goes on a shared connection.
-    hold: Option<Hold>,
-    /// Whether it is a stream, whose end stands for itself.
+    /// Observes the body as it passes.
+    tap: Option<BodyTap>,
+    /// Where the upload records how far it was read.
+    read: Option<Rc<Cell<BodyReadState>>>,
+    /// Its hold on a shared connection.
+    hold: Option<UploadHold>,
+    /// Whether the body is an HTTP/2 stream, which marks its own end.
     is_stream: bool,
-    /// What makes it whole, while its end has not come.
+    /// The bytes that complete it, held back until the end arrives.
     last: Option<Bytes>,
-    /// What came behind that.
+    /// Trailers that arrived after them.
     trailers: Option<Box<Frame<Bytes>>>,
 }
 
-/// A connection that an upload shares with others, as far as the upload knows it. Its place there is
-/// free when this is dropped.
+/// A connection that an upload shares with others, as the upload sees it. Dropping it frees its place on the
+/// connection.
 pub(super) trait SharedConnection: std::fmt::Debug {
-    /// hyper looks at the upload for the first time.
-    fn begins(&self, upload: &Rc<Progress>);
+    /// hyper polls the upload for the first time.
+    fn begins(&self, upload: &Rc<UploadProgress>);
 
     /// The upload is over.
-    fn ends(&self, upload: &Rc<Progress>);
+    fn ends(&self, upload: &Rc<UploadProgress>);
 }
 
-/// What an upload holds of the connection on which it goes.
+/// An upload's hold on the connection that carries it.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct UploadHold {
     connection: Rc<dyn SharedConnection>,
-    progress: Rc<Progress>,
+    progress: Rc<UploadProgress>,
 }
 
-impl Hold {
-    pub(super) fn new(connection: Rc<dyn SharedConnection>, progress: Rc<Progress>) -> Self {
+impl UploadHold {
+    pub(super) fn new(connection: Rc<dyn SharedConnection>, progress: Rc<UploadProgress>) -> Self {
         Self { connection, progress }
     }
 }
 
-impl Drop for Hold {
+impl Drop for UploadHold {
     fn drop(&mut self) {
         self.connection.ends(&self.progress);
     }
 }
 
-/// What comes of a body; `None`: its end.
-type Came = Option<Result<Frame<Bytes>, BodyFault>>;
+/// What was read from a body; `None`: its end.
+type FrameRead = Option<Result<Frame<Bytes>, BodyFault>>;
 
-/// Waits for the end of a body that says it has no bytes: a stream may go on all the same, and is
-/// malformed then (RFC 9113 §8.1.1).
+/// Waits for the end of a body that announced no bytes. A stream may continue nevertheless, and is then
+/// malformed (RFC 9113 §8.1.1).
 ///
 /// # Errors
-/// When it goes on, breaks off, or does not end within `stall`.
-pub async fn end_of_nothing(body: &mut Incoming, stall: Duration) -> Result<(), BodyFault> {
+/// If the body continues, breaks off, or does not end within `stall`.
+pub async fn expect_empty_body(body: &mut Incoming, stall: Duration) -> Result<(), BodyFault> {
     if body.is_end_stream() || body.size_hint().exact() != Some(0) {
         return Ok(());
     }
@@ -112,15 +113,15 @@ impl std::fmt::Debug for Upload {
     }
 }
 
-/// How far the body of a request over HTTP/1.1 was read.
+/// How far the body of an HTTP/1.1 request was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Read {
+pub enum BodyReadState {
     /// Not to its end.
     #[default]
     Part,
     /// To its end.
     Whole,
-    /// To its end, behind which came trailers.
+    /// To its end, which trailers followed.
     Trailers,
 }
 
@@ -134,7 +135,7 @@ impl Upload {
         filter: impl Fn(&mut HeaderMap) + 'static,
     ) -> Self {
         let filter = Box::new(filter);
-        let progress = Progress::new(stall);
+        let progress = UploadProgress::new(stall);
         Self {
             body,
             stall,
@@ -142,7 +143,7 @@ impl Upload {
             timer: None,
             progress,
             filter,
-            ear: None,
+            tap: None,
             read: None,
             hold: None,
             is_stream: false,
@@ -151,51 +152,52 @@ impl Upload {
         }
     }
 
-    /// What goes by of it is heard there.
+    /// Passes the parts of the body to `tap` as well.
     #[must_use]
-    pub fn heard_by(mut self, ear: Option<Ear>) -> Self {
-        self.ear = ear;
+    pub fn with_tap(mut self, tap: Option<BodyTap>) -> Self {
+        self.tap = tap;
         self
     }
 
-    /// It tells there how far it was read, where it came over HTTP/1.1; else it comes by a stream of HTTP/2.
+    /// Records in `read` how far the body was read, if it came over HTTP/1.1; otherwise it is an HTTP/2
+    /// stream.
     #[must_use]
-    pub fn telling(mut self, read: Option<Rc<Cell<Read>>>) -> Self {
+    pub fn telling(mut self, read: Option<Rc<Cell<BodyReadState>>>) -> Self {
         self.is_stream = read.is_none();
         self.read = read;
         self
     }
 
-    /// What came of it was its end, or may have been.
+    /// Records that something was read: the end, or possibly the end.
     fn tell(&self, is_over: bool) {
         if let Some(read) = &self.read
-            && read.get() == Read::Part
+            && read.get() == BodyReadState::Part
             && (is_over || self.body.is_end_stream())
         {
-            read.set(Read::Whole);
+            read.set(BodyReadState::Whole);
         }
     }
 
-    /// It is about to be sent, for the first time or again: what became of it before is of no account.
-    pub(super) fn sets_out(&mut self) -> Rc<Progress> {
+    /// It is about to be sent, for the first time or again: the state of an earlier attempt is discarded.
+    pub(super) fn sets_out(&mut self) -> Rc<UploadProgress> {
         self.hold = None;
-        self.progress = Progress::new(self.stall);
+        self.progress = UploadProgress::new(self.stall);
         self.progress()
     }
 
-    /// It goes on a shared connection.
-    pub(super) fn goes_on(&mut self, hold: Hold) {
+    /// It is sent on a shared connection.
+    pub(super) fn goes_on(&mut self, hold: UploadHold) {
         self.hold = Some(hold);
     }
 
-    pub(super) fn progress(&self) -> Rc<Progress> {
+    pub(super) fn progress(&self) -> Rc<UploadProgress> {
         Rc::clone(&self.progress)
     }
 
-    /// Sorts what came; `None`: more has to come first. The last bytes of a stream of known length are held
-    /// back until its end is there: with them the origin would have the whole of what may be malformed, for
-    /// more may come, or be called off (RFC 9113 §8.1.1).
-    fn sort(&mut self, came: Option<Result<Frame<Bytes>, hyper::Error>>) -> Option<Came> {
+    /// Sorts what was read; `None`: more must arrive first. The last bytes of a stream of known length are
+    /// held back until its end arrives. Otherwise the origin would have the whole of a request that may turn
+    /// out to be malformed: more bytes or a reset may follow (RFC 9113 §8.1.1).
+    fn sort(&mut self, came: Option<Result<Frame<Bytes>, hyper::Error>>) -> Option<FrameRead> {
         let came = match came {
             Some(Err(_)) => return Some(Some(Err(BodyFault::Broken))),
             // hyper takes a stream that was reset without an error for one that has ended.
@@ -205,7 +207,7 @@ impl Upload {
             None => None,
             Some(Ok(frame)) if self.is_stream && self.body.size_hint().exact() == Some(0) => {
                 match frame.into_data() {
-                    // What comes behind the last bytes is empty: the library sees to that.
+                    // What follows the last bytes is empty: hyper ensures that.
                     Ok(part) => {
                         self.last.get_or_insert(part);
                         if !self.body.is_end_stream() {
@@ -223,25 +225,25 @@ impl Upload {
         Some(Some(Ok(Frame::data(last))))
     }
 
-    fn fail(&self, fault: BodyFault) -> Poll<Came> {
+    fn fail(&self, fault: BodyFault) -> Poll<FrameRead> {
         self.progress.fault.set(Some(fault));
         Poll::Ready(Some(Err(fault)))
     }
 
-    fn take(&mut self, frame: Frame<Bytes>) -> Poll<Came> {
+    fn take(&mut self, frame: Frame<Bytes>) -> Poll<FrameRead> {
         if let Some(part) = frame.data_ref() {
             let Some(left) = self.left.checked_sub(part.len() as u64) else {
                 return self.fail(BodyFault::TooLarge);
             };
             self.left = left;
-            if let Some(ear) = &self.ear {
-                ear(part);
+            if let Some(tap) = &self.tap {
+                tap(part);
             }
             return Poll::Ready(Some(Ok(frame)));
         }
         let Ok(mut trailers) = frame.into_trailers() else { return Poll::Ready(None) };
         if let Some(read) = &self.read {
-            read.set(Read::Trailers);
+            read.set(BodyReadState::Trailers);
             if is_malformed(&trailers) {
                 return self.fail(BodyFault::Broken);
             }
@@ -257,13 +259,13 @@ impl Drop for Upload {
     }
 }
 
-/// Whether trailers that came over HTTP/1.1 began with a line feed: hyper has read on behind it, to where
-/// it thinks that they end, and found no field.
+/// Whether trailers that came over HTTP/1.1 began with a line feed: hyper has read past it, to what it takes
+/// for their end, and found no field.
 pub(super) fn is_malformed(trailers: &HeaderMap) -> bool {
     trailers.is_empty()
 }
 
-/// Ready when nothing came for `limit`; the timer is made at the first wait.
+/// Ready when nothing arrived for `limit`; the timer is created at the first wait.
 pub(super) fn waited_too_long(
     timer: &mut Option<Pin<Box<Sleep>>>,
     limit: Duration,
@@ -327,7 +329,7 @@ impl Body for Upload {
     }
 }
 
-impl Body for Outgoing {
+impl Body for UploadBody {
     type Data = Bytes;
     type Error = BodyFault;
 
@@ -339,7 +341,7 @@ impl Body for Outgoing {
             Self::Empty => Poll::Ready(None),
             Self::Ours(body) if body.is_empty() => Poll::Ready(None),
             Self::Ours(body) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
-            Self::Upload(upload) => Pin::new(upload).poll_frame(cx),
+            Self::Upload(upload) => Pin::new(&mut **upload).poll_frame(cx),
         }
     }
 

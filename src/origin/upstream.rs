@@ -1,182 +1,195 @@
 //! An origin as one thread reaches it: its servers, each with this thread's connections to it.
 //!
-//! Which server gets a request is the roster's word, shared by all threads. Whether a request that failed
-//! is sent to another server is decided here.
+//! The server list, shared by all threads, chooses the server of a request. This module decides whether a
+//! failed request is sent to another server.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{Request, StatusCode};
 
-use super::pool::Bound;
-use super::send::{Failed, is_repeatable};
-use super::servers::{Failure, NoPlace, Place, Roster, Wish};
-use super::upgrade::Answer;
-use super::{Keep, Origin, OriginError, OriginResponse, Outgoing, Settings};
-use crate::http::upgrade::Protocol;
-use crate::telemetry::metrics::{Count, Sheet};
+use super::pool::PinnedConnection;
+use super::send::{SendFailure, is_repeatable};
+use super::servers::{NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted};
+use super::upgrade::UpgradeAnswer;
+use super::{
+    ConnectionReuse, OriginError, OriginResponse, ServerConnections, ServerSettings, UploadBody,
+};
+use crate::http::upgrade::UpgradeProtocol;
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// An origin, as one thread reaches it.
 #[derive(Debug)]
 pub struct Upstream {
-    roster: Arc<Roster>,
-    servers: Vec<Rc<Origin>>,
-    sheet: Arc<Sheet>,
+    server_list: Arc<ServerList>,
+    servers: Vec<Rc<ServerConnections>>,
+    thread_metrics: Arc<ThreadMetrics>,
 }
 
-/// All origins, in the places by which routes name them.
+/// All origins, at the indexes by which routes refer to them.
 pub type Upstreams = Rc<[Rc<Upstream>]>;
 
 impl Upstream {
-    /// For one thread. `servers` are those of the roster, in its order.
+    /// For one thread. `servers` are those of the server list, in its order.
     #[must_use]
-    pub fn new(roster: Arc<Roster>, servers: Vec<Settings>, sheet: Arc<Sheet>) -> Rc<Self> {
-        let servers = servers.into_iter().map(|settings| Origin::new(settings, Arc::clone(&sheet)));
-        Rc::new(Self { roster, servers: servers.collect(), sheet })
+    pub fn new(
+        server_list: Arc<ServerList>,
+        servers: Vec<ServerSettings>,
+        thread_metrics: Arc<ThreadMetrics>,
+    ) -> Rc<Self> {
+        let servers = servers
+            .into_iter()
+            .map(|settings| ServerConnections::new(settings, Arc::clone(&thread_metrics)));
+        Rc::new(Self { server_list, servers: servers.collect(), thread_metrics })
     }
 
     /// Its name: `origin`, or that of its `[origins.NAME]`.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.roster.name()
+        self.server_list.name()
     }
 
-    /// Whether it may take calls of gRPC, which are of HTTP/2.
+    /// Whether it may take gRPC calls, which need HTTP/2.
     #[must_use]
     pub fn may_speak_http2(&self) -> bool {
         self.servers.iter().any(|server| server.may_speak_http2())
     }
 
-    pub(super) fn roster(&self) -> &Arc<Roster> {
-        &self.roster
+    pub(super) fn server_list(&self) -> &Arc<ServerList> {
+        &self.server_list
     }
 
-    pub(super) fn servers(&self) -> &[Rc<Origin>] {
+    pub(super) fn servers(&self) -> &[Rc<ServerConnections>] {
         &self.servers
     }
 
     /// Sends a request to one of the servers and waits for the head of the response. `session` keeps to a
-    /// server where the operator wants that.
+    /// server where the operator has configured that.
     ///
-    /// Where that server fails, the request goes to another one, once: any of which nothing was written,
-    /// and a GET or HEAD without body that got no answer, for as long as there are not too many.
+    /// If that server fails, the request goes to another one, once: any request of which nothing was written,
+    /// and a GET or HEAD without a body that got no answer. The retry budget limits this, except where no
+    /// connection was made.
     ///
     /// # Errors
     /// See [`OriginError`].
     pub async fn send(
         &self,
-        request: Request<Outgoing>,
-        keep: Keep,
+        request: Request<UploadBody>,
+        keep: ConnectionReuse,
         session: Option<&str>,
     ) -> Result<OriginResponse, OriginError> {
-        if self.roster.is_plain() {
+        if self.server_list.is_plain() {
             return self.servers[0].send(request, keep).await;
         }
-        self.roster.count_request();
-        let wish = Wish {
+        self.server_list.count_request();
+        let wanted = ServerWanted {
             session,
             is_repeatable: is_repeatable(&request),
             not: None,
-            only: self.bound_to(&keep),
+            only: self.pinned_to(&keep),
         };
-        let place = self.place(&wish).await?;
-        let first = place.server();
-        let failed = match self.try_at(place, request, keep.clone()).await {
-            Ok(came) => return Ok(came),
+        let slot = self.slot(&wanted).await?;
+        let first = slot.server();
+        let failed = match self.try_at(slot, request, keep.clone()).await {
+            Ok(received) => return Ok(received),
             Err(failed) => failed,
         };
-        let Failed { error, again: Some(request), .. } = failed else { return Err(failed.error) };
-        // A log-in of a connection that is gone has to begin anew, which the client does.
-        let is_free = matches!(keep, Keep::Pool(_));
-        if !is_free || !(error.reached_nobody() || self.roster.may_send_again()) {
+        let SendFailure { error, again: Some(request), .. } = failed else {
+            return Err(failed.error);
+        };
+        // A log-in on a connection that is gone must begin again, which the client does.
+        let is_free = matches!(keep, ConnectionReuse::Pool(_));
+        if !is_free || !(error.reached_no_server() || self.server_list.may_send_again()) {
             return Err(error);
         }
-        let wish = Wish { not: Some(first), ..wish };
-        let Ok(place) = self.roster.place(&wish).await else { return Err(error) };
-        self.sheet.count(Count::OriginRetriesElsewhere);
-        self.try_at(place, request, keep).await.map_err(|failed| failed.error)
+        let wanted = ServerWanted { not: Some(first), ..wanted };
+        let Ok(slot) = self.server_list.slot(&wanted).await else { return Err(error) };
+        self.thread_metrics.count(Count::OriginRetriesElsewhere);
+        self.try_at(slot, *request, keep).await.map_err(|failed| failed.error)
     }
 
-    /// Sends a request for another protocol to one of the servers, and to no second one.
+    /// Sends a request for another protocol to one server only.
     ///
     /// # Errors
-    /// As [`Origin::upgrade`].
+    /// As [`ServerConnections::upgrade`].
     pub async fn upgrade(
         &self,
-        request: Request<Outgoing>,
-        protocol: &Protocol,
+        request: Request<UploadBody>,
+        protocol: &UpgradeProtocol,
         session: Option<&str>,
-    ) -> Result<Answer, OriginError> {
-        if self.roster.is_plain() {
+    ) -> Result<UpgradeAnswer, OriginError> {
+        if self.server_list.is_plain() {
             return self.servers[0].upgrade(request, protocol).await;
         }
-        self.roster.count_request();
-        let wish = Wish { session, is_repeatable: false, not: None, only: None };
-        let mut place = self.place(&wish).await?;
-        let mut came = self.servers[place.server()].upgrade(request, protocol).await;
-        match &mut came {
-            Ok(Answer::Http(came)) => {
-                let fails = says_it_cannot(came.response.status());
-                place.judge(fails.then_some(Failure::Unanswered));
-                came.response.body_mut().hold(place);
+        self.server_list.count_request();
+        let wanted = ServerWanted { session, is_repeatable: false, not: None, only: None };
+        let mut slot = self.slot(&wanted).await?;
+        let mut received = self.servers[slot.server()].upgrade(request, protocol).await;
+        match &mut received {
+            Ok(UpgradeAnswer::Http(received)) => {
+                let fails = says_it_cannot(received.response.status());
+                slot.judge(fails.then_some(ServerFailure::Unanswered));
+                received.response.body_mut().hold(slot);
             }
-            Ok(Answer::Switched(switched)) => {
-                place.judge(None);
-                switched.hold(place);
+            Ok(UpgradeAnswer::Switched(switched)) => {
+                slot.judge(None);
+                switched.hold(slot);
             }
             Err(error) if error.is_ours() => {}
-            Err(error) => place.judge(Some(failure(error))),
+            Err(error) => slot.judge(Some(failure(error))),
         }
-        came
+        received
     }
 
-    async fn place(&self, wish: &Wish<'_>) -> Result<Place, OriginError> {
-        self.roster.place(wish).await.map_err(|why| {
-            self.sheet.count(Count::OriginRefused);
+    async fn slot(&self, wanted: &ServerWanted<'_>) -> Result<ServerSlot, OriginError> {
+        self.server_list.slot(wanted).await.map_err(|why| {
+            self.thread_metrics.count(Count::OriginRefused);
             match why {
-                NoPlace::Crowded => OriginError::Crowded,
-                NoPlace::Resting => OriginError::Resting,
+                NoServer::Crowded => OriginError::Crowded,
+                NoServer::Resting => OriginError::Resting,
             }
         })
     }
 
-    /// The server to which a client's connection is bound.
-    fn bound_to(&self, keep: &Keep) -> Option<usize> {
-        let Keep::Bound(slot) = keep else { return None };
+    /// The server to which a client's connection is pinned.
+    fn pinned_to(&self, keep: &ConnectionReuse) -> Option<usize> {
+        let ConnectionReuse::Pinned(slot) = keep else { return None };
         let slot = slot.borrow();
-        let bound: &Bound = slot.as_ref()?;
-        self.servers.iter().position(|server| bound.is_of(server))
+        let pinned: &PinnedConnection = slot.as_ref()?;
+        self.servers.iter().position(|server| pinned.is_of(server))
     }
 
     async fn try_at(
         &self,
-        mut place: Place,
-        request: Request<Outgoing>,
-        keep: Keep,
-    ) -> Result<OriginResponse, Failed> {
-        let mut sent = self.servers[place.server()].try_send(request, keep).await;
+        mut slot: ServerSlot,
+        request: Request<UploadBody>,
+        keep: ConnectionReuse,
+    ) -> Result<OriginResponse, SendFailure> {
+        let mut sent = self.servers[slot.server()].try_send(request, keep).await;
         match &mut sent {
-            Ok(came) => {
-                let fails = says_it_cannot(came.response.status());
-                place.judge(fails.then_some(Failure::Unanswered));
-                came.response.body_mut().hold(place);
+            Ok(received) => {
+                let fails = says_it_cannot(received.response.status());
+                slot.judge(fails.then_some(ServerFailure::Unanswered));
+                received.response.body_mut().hold(slot);
             }
-            // A client's own fault says nothing of the server, and neither does ours.
-            Err(Failed {
-                error: OriginError::ClientBody(_) | OriginError::Unsendable(_), ..
+            // A fault of the client or of the proxy says nothing about the server.
+            Err(SendFailure {
+                error: OriginError::ClientBody(_) | OriginError::Unsendable(_),
+                ..
             }) => {}
-            Err(Failed { error, is_telling, .. }) if !*is_telling || error.is_ours() => {}
-            Err(Failed { error, .. }) => place.judge(Some(failure(error))),
+            Err(SendFailure { error, concerns_server, .. })
+                if !*concerns_server || error.is_ours() => {}
+            Err(SendFailure { error, .. }) => slot.judge(Some(failure(error))),
         }
         sent
     }
 }
 
-fn failure(error: &OriginError) -> Failure {
-    if error.reached_nobody() { Failure::Unreachable } else { Failure::Unanswered }
+fn failure(error: &OriginError) -> ServerFailure {
+    if error.reached_no_server() { ServerFailure::Unreachable } else { ServerFailure::Unanswered }
 }
 
-/// The statuses by which a server says that it cannot work, and not that the request is wrong.
+/// The statuses of a server that cannot serve, as opposed to those of a wrong request.
 fn says_it_cannot(status: StatusCode) -> bool {
     matches!(status.as_u16(), 502..=504)
 }

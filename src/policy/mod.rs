@@ -1,4 +1,14 @@
-//! What the operator decided about requests: routes, and how many requests are served.
+//! The operator's decisions about requests and responses: the types that the configuration reads and all
+//! other parts use.
+//!
+//! A policy value is complete when it is read. Everything that depends on the whole plan is compiled once,
+//! by [`route::Routes::new`].
 
+pub mod access_log;
+pub mod answer;
+pub mod cookie;
+pub mod listener;
+pub mod login;
+pub mod origin;
 pub mod rate_limit;
 pub mod route;

@@ -1,9 +1,9 @@
 //! Rate limits: how many requests one address, or one session, may send in a span of time.
 //!
-//! The arithmetic is governor's (GCRA): a time for each who is counted, in a table of fixed size that all
-//! limits and threads share. Where it is full, who was counted once goes before those who come again and
-//! again, and who was forgotten begins anew: a flood of addresses pushes out itself, and whoever it does
-//! push out is neither limited nor free of limits for that. Whom a request counts for is said elsewhere.
+//! The arithmetic is governor's (GCRA): a time for each address or session, in a table of fixed size that all
+//! limits and threads share. A full table drops an entry that was counted once before one that was counted
+//! often, and a dropped entry restarts: a flood of addresses mostly displaces its own entries. Which address
+//! and session a request counts for is decided elsewhere.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -22,49 +22,49 @@ use crate::ident::{StoredToken, holder};
 
 /// Locks that the threads share. A power of two.
 const SHARDS: usize = 16;
-/// How often a limit that is reached is told in our own log.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// How often the log reports a limit that is exceeded.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// So many requests in a span of time.
+/// A number of requests per span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Requests.
     pub requests: NonZeroU32,
     /// The span of time.
     pub per: Duration,
-    /// Requests at once, after a time without.
+    /// The requests allowed at once after a pause.
     pub burst: NonZeroU32,
 }
 
-/// Who is counted.
+/// The subject of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Who {
-    /// Whoever holds an address.
+pub enum RateKey {
+    /// All clients at an address.
     Address(IpAddr),
     /// A session, by the hash of its token.
     Session(u128),
 }
 
-impl Who {
-    /// Whoever has this address.
+impl RateKey {
+    /// The clients at this address.
     #[must_use]
     pub fn at(address: IpAddr) -> Self {
         Self::Address(holder(address))
     }
 }
 
-/// When each who is counted may send again, of all limits.
+/// The times at which each address and session may send again, for all limits.
 #[derive(Debug)]
-pub struct Counters {
-    /// Two hashes that nobody outside can foresee, which stand for a token together.
+pub struct RateLimitCounters {
+    /// Two hashes that clients cannot foresee, which stand for a token together.
     hashers: [RandomState; 2],
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// Nanoseconds since the limit began, by the limit's number and who is counted.
-type Shard = Cache<(u32, Who), u64>;
+/// Nanoseconds since the limit began, by the limit's number and what is counted.
+type Shard = Cache<(u32, RateKey), u64>;
 
-impl Counters {
+impl RateLimitCounters {
     /// Room for `max` addresses and sessions.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
@@ -74,14 +74,14 @@ impl Counters {
         Arc::new(Self { hashers, shards })
     }
 
-    /// Whoever has this token.
+    /// The holder of this token.
     #[must_use]
-    pub fn session(&self, token: &StoredToken) -> Who {
+    pub fn session(&self, token: &StoredToken) -> RateKey {
         let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(token));
-        Who::Session(u128::from(high) << 64 | u128::from(low))
+        RateKey::Session(u128::from(high) << 64 | u128::from(low))
     }
 
-    fn shard(&self, key: &(u32, Who)) -> &Mutex<Shard> {
+    fn shard(&self, key: &(u32, RateKey)) -> &Mutex<Shard> {
         &self.shards[(self.hashers[0].hash_one(key) >> 60) as usize & (SHARDS - 1)]
     }
 }
@@ -89,14 +89,14 @@ impl Counters {
 /// The part of the counters that belongs to one limit.
 #[derive(Debug)]
 struct Part {
-    counters: Arc<Counters>,
+    counters: Arc<RateLimitCounters>,
     number: u32,
 }
 
 impl StateStore for Part {
-    type Key = Who;
+    type Key = RateKey;
 
-    fn measure_and_replace<T, F, E>(&self, who: &Who, judge: F) -> Result<T, E>
+    fn measure_and_replace<T, F, E>(&self, who: &RateKey, judge: F) -> Result<T, E>
     where
         F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
     {
@@ -114,20 +114,25 @@ impl StateStore for Part {
 pub struct Limit<C: Clock = MonotonicClock> {
     /// What it is called in metrics and in the log: the name of its route, or `*` for all requests.
     pub name: Arc<str>,
-    limiter: RateLimiter<Who, Part, C, NoOpMiddleware<C::Instant>>,
-    told: RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<C::Instant>>,
+    limiter: RateLimiter<RateKey, Part, C, NoOpMiddleware<C::Instant>>,
+    log_limiter: RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<C::Instant>>,
 }
 
 impl Limit {
     /// A limit with a number that no other has on these counters.
     #[must_use]
-    pub fn new(name: Arc<str>, rate: Rate, on: (Arc<Counters>, u32)) -> Self {
+    pub fn new(name: Arc<str>, rate: Rate, on: (Arc<RateLimitCounters>, u32)) -> Self {
         Self::by(name, rate, on, &MonotonicClock)
     }
 }
 
 impl<C: Clock + Clone> Limit<C> {
-    fn by(name: Arc<str>, rate: Rate, (counters, number): (Arc<Counters>, u32), clock: &C) -> Self {
+    fn by(
+        name: Arc<str>,
+        rate: Rate,
+        (counters, number): (Arc<RateLimitCounters>, u32),
+        clock: &C,
+    ) -> Self {
         // The shortest span that counts is a nanosecond.
         let each = (rate.per / rate.requests.get()).max(Duration::from_nanos(1));
         let quota = |each| Quota::with_period(each).expect("a span that is not nothing");
@@ -136,15 +141,15 @@ impl<C: Clock + Clone> Limit<C> {
             Part { counters, number },
             clock.clone(),
         );
-        let told = RateLimiter::new(quota(TELL_EVERY), InMemoryState::default(), clock.clone());
-        Self { name, limiter, told }
+        let told = RateLimiter::new(quota(LOG_EVERY), InMemoryState::default(), clock.clone());
+        Self { name, limiter, log_limiter: told }
     }
 
     /// Counts a request.
     ///
     /// # Errors
     /// When it is one too many: the time after which one more is none.
-    pub fn take(&self, who: Who) -> Result<(), Duration> {
+    pub fn take(&self, who: RateKey) -> Result<(), Duration> {
         let over = match self.limiter.check_key(&who) {
             Ok(()) => return Ok(()),
             Err(over) => over,
@@ -154,25 +159,58 @@ impl<C: Clock + Clone> Limit<C> {
 
     /// Whether it is time to tell that the limit is reached: once a minute.
     #[must_use]
-    pub fn is_to_be_told(&self) -> bool {
-        self.told.check().is_ok()
+    pub fn may_log(&self) -> bool {
+        self.log_limiter.check().is_ok()
     }
 }
 
 /// The limits of all requests, or of those of a route.
 #[derive(Clone, Debug, Default)]
-pub struct Limits {
+pub struct RequestLimits {
     /// For each address.
     pub address: Option<Arc<Limit>>,
     /// For each session, and for each address without one that is known.
     pub session: Option<Arc<Limit>>,
 }
 
-impl Limits {
+impl RequestLimits {
     /// Whether nothing is counted.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.address.is_none() && self.session.is_none()
+    }
+}
+
+/// Makes limits, each with a number of its own on counters that they share.
+#[derive(Debug)]
+pub struct Limiting {
+    counters: Option<Arc<RateLimitCounters>>,
+    number: u32,
+}
+
+impl Limiting {
+    /// Limits on `counters`; `None` where nothing is limited.
+    #[must_use]
+    pub fn new(counters: Option<Arc<RateLimitCounters>>) -> Self {
+        Self { counters, number: 0 }
+    }
+
+    /// The limits called `name`.
+    pub fn limits(
+        &mut self,
+        name: &str,
+        address: Option<Rate>,
+        session: Option<Rate>,
+    ) -> RequestLimits {
+        let mut limit = |rate: Rate| {
+            let counters = Arc::clone(self.counters.as_ref()?);
+            self.number += 1;
+            Some(Arc::new(Limit::new(name.into(), rate, (counters, self.number))))
+        };
+        RequestLimits {
+            address: address.and_then(&mut limit),
+            session: session.and_then(&mut limit),
+        }
     }
 }
 
@@ -189,19 +227,19 @@ mod tests {
         Rate { requests: some(requests), per, burst: some(burst) }
     }
 
-    fn at(text: &str) -> Who {
-        Who::at(text.parse().unwrap())
+    fn at(text: &str) -> RateKey {
+        RateKey::at(text.parse().unwrap())
     }
 
     /// How many of a hundred requests are taken.
-    fn taken(limit: &Limit<FakeRelativeClock>, who: Who) -> usize {
+    fn taken(limit: &Limit<FakeRelativeClock>, who: RateKey) -> usize {
         (0..100).filter(|_| limit.take(who).is_ok()).count()
     }
 
     #[test]
     fn a_burst_is_taken_and_comes_back_with_time() {
         let clock = FakeRelativeClock::default();
-        let counters = Counters::new(1_000);
+        let counters = RateLimitCounters::new(1_000);
         let limit = Limit::by("a".into(), rate(6, 60 * SECOND, 3), (counters, 1), &clock);
         let who = at("192.0.2.1");
         assert_eq!(taken(&limit, who), 3);
@@ -217,7 +255,7 @@ mod tests {
     #[test]
     fn each_is_counted_for_himself_and_each_limit_too() {
         let clock = FakeRelativeClock::default();
-        let counters = Counters::new(1_000);
+        let counters = RateLimitCounters::new(1_000);
         let limit = |number| {
             Limit::by("a".into(), rate(1, SECOND, 2), (Arc::clone(&counters), number), &clock)
         };
@@ -241,16 +279,16 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_addresses_stays_within_the_bound_and_frees_nobody_who_comes_again() {
+    fn a_flood_of_addresses_stays_bounded_and_frees_no_busy_address() {
         let clock = FakeRelativeClock::default();
-        let counters = Counters::new(4_000);
+        let counters = RateLimitCounters::new(4_000);
         let limit = Limit::by("a".into(), rate(1, SECOND, 2), (Arc::clone(&counters), 1), &clock);
         let busy = at("192.0.2.1");
         assert_eq!(taken(&limit, busy), 2);
         let mut freed = 0;
         for bits in 0..100_000_u32 {
-            let stranger = Who::at(IpAddr::V4((0x0a00_0000 + bits).into()));
-            assert!(limit.take(stranger).is_ok(), "strangers pay for nobody else");
+            let stranger = RateKey::at(IpAddr::V4((0x0a00_0000 + bits).into()));
+            assert!(limit.take(stranger).is_ok(), "strangers pay only for themselves");
             freed += usize::from(bits % 100 == 0 && limit.take(busy).is_ok());
         }
         assert_eq!(freed, 0);
@@ -263,7 +301,7 @@ mod tests {
         let clock = FakeRelativeClock::default();
         let most = 1_000_000;
         for (requests, per) in [(1, 3_600 * SECOND), (most, SECOND)] {
-            let on = (Counters::new(1_000), 1);
+            let on = (RateLimitCounters::new(1_000), 1);
             let limit = Limit::by("a".into(), rate(requests, per, most), on, &clock);
             let who = at("192.0.2.1");
             assert!((0..most).all(|_| limit.take(who).is_ok()));
@@ -274,9 +312,10 @@ mod tests {
     #[test]
     fn that_it_is_reached_is_told_once_a_minute() {
         let clock = FakeRelativeClock::default();
-        let limit = Limit::by("a".into(), rate(1, SECOND, 1), (Counters::new(1_000), 1), &clock);
-        assert!(limit.is_to_be_told() && !limit.is_to_be_told());
-        clock.advance(TELL_EVERY);
-        assert!(limit.is_to_be_told());
+        let limit =
+            Limit::by("a".into(), rate(1, SECOND, 1), (RateLimitCounters::new(1_000), 1), &clock);
+        assert!(limit.may_log() && !limit.may_log());
+        clock.advance(LOG_EVERY);
+        assert!(limit.may_log());
     }
 }

@@ -12,7 +12,7 @@ pub(super) enum Answer {
     /// A page of the cache, or a row.
     Stored(Response<Body>),
     /// The origin's response to this very request, and the reason why the cache did not serve it.
-    Own(OriginResponse, Reason),
+    Uncached(OriginResponse, Reason),
     /// The origin has switched to another protocol.
     Switched(Response<Body>, Box<Opened>),
 }

@@ -1,4 +1,4 @@
-//! What a thread needs to answer requests, and what is known of the request in work.
+//! What a thread needs to answer requests, and what is known about the current request.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,9 +12,10 @@ use ::http::{HeaderMap, Method, Version};
 use super::connection::client::Client;
 use crate::cache::Pages;
 use crate::cache::fill::Filler;
-use crate::cache::purge::scope::{Digest, Scope, url_scopes};
+use crate::cache::key_memo::KeyMemo;
+use crate::cache::purge::scope::{Scope, ScopeDigest, url_scopes};
 use crate::cache::rules::group;
-use crate::cache::rules::key::{KeyParts, ShareClass, hash_request};
+use crate::cache::rules::key::{KeyParts, ShareClass};
 use crate::http::client_cert::ClientCertificate;
 use crate::http::cookie::rebuild;
 use crate::http::host::{Host, Scheme};
@@ -22,73 +23,76 @@ use crate::http::reference::resolve;
 use crate::http::{hop, media, query};
 use crate::ident::{Item, PageKey, Row};
 use crate::origin::{Upstream, Upstreams, is_connection_scheme};
-use crate::policy::route::{self, Route};
+use crate::policy::login::Matching;
+use crate::policy::route::{self, CompiledRoute, Route};
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::connection::detached::DetachedTasks;
-use crate::proxy::login_rules::{LoginBody, Matching};
+use crate::proxy::login_body::LoginBody;
 use crate::proxy::recompress::Recompressor;
-use crate::proxy::settings::{OriginRules, Settings};
+use crate::proxy::settings::{OriginRules, ProxySettings};
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
 use crate::row;
-use crate::session::visit::{Ranks, VisitQueue, VisitorVisits};
+use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use crate::session::{Sessions, Verified};
 use crate::store::AnyStore;
-use crate::telemetry::access_log::Pen;
-use crate::telemetry::metrics::Sheet;
+use crate::telemetry::access_log::LogBuffer;
+use crate::telemetry::metrics::ThreadMetrics;
 
-/// Stands for the address of all who have none, where views are counted.
+/// The address under which the views of clients without an address are counted.
 pub(in crate::proxy) const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The room: all that a thread needs to answer requests.
+/// Everything that a thread needs to answer requests.
 #[derive(Clone, Debug)]
 pub struct WorkerContext {
     /// Settings, shared by all threads.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<ProxySettings>,
     /// Pages, shared by all threads.
     pub pages: Arc<Pages>,
-    /// What makes their other forms, shared by all threads.
+    /// Recodes pages for clients that accept other codings, shared by all threads.
     pub recompressor: Arc<Recompressor>,
     /// Sessions, shared by all threads.
     pub sessions: Arc<Sessions>,
-    /// What apps said of visitors, shared by all threads.
+    /// The app's remembered answers about visitors, shared by all threads.
     pub verified: Arc<Verified>,
-    /// Visits to be recorded, shared by all threads.
+    /// Visits to record, shared by all threads.
     pub visits: Arc<VisitQueue>,
-    /// The same of those who hold a visitor's token.
+    /// The same for visitors with a visitor token.
     pub visitor_visits: Arc<VisitorVisits>,
-    /// Which items are popular, shared by all threads.
-    pub ranks: Arc<Ranks>,
-    /// Rows, as this thread reads them.
-    pub rows: Rc<row::Reader>,
-    /// The store, as this thread reaches it.
+    /// The popularity ranks of items, shared by all threads.
+    pub ranks: Arc<PopularityRanks>,
+    /// This thread's reader of rows.
+    pub rows: Rc<row::RowReader>,
+    /// This thread's connection to the store.
     pub store: AnyStore,
-    /// The origins, as this thread reaches them.
+    /// This thread's connections to the origins.
     pub upstreams: Upstreams,
-    /// Fetches for the cache.
+    /// Fetches pages for the cache.
     pub filler: Rc<Filler>,
+    /// The keys of this thread's recent requests.
+    pub key_memo: Rc<KeyMemo>,
     /// This thread's counters.
-    pub sheet: Arc<Sheet>,
-    /// This thread's part of the access log, if there is one.
-    pub pen: Option<Arc<Pen>>,
-    /// What waits on this thread to be filled in pages.
+    pub thread_metrics: Arc<ThreadMetrics>,
+    /// This thread's buffer of the access log, if there is an access log.
+    pub log_buffer: Option<Arc<LogBuffer>>,
+    /// The fragment contents on this thread that wait for their pages.
     pub waiting_fragments: Rc<WaitingFragments>,
-    /// Requests that go on without their clients.
+    /// Requests that continue after their clients have disconnected.
     pub detached: Rc<DetachedTasks>,
-    /// The tunnels that are open, shared by all threads.
+    /// The open tunnels, shared by all threads.
     pub tunnels: Arc<ConnectionCounter>,
 }
 
-/// What is known of a request that may go on.
+/// What is known about a request that has been admitted.
 #[derive(Clone)]
 pub(in crate::proxy) struct Admitted {
-    /// The Host, rebuilt from the target or the field.
+    /// The host, from the target or the `Host` field.
     pub(in crate::proxy) host: Host,
-    /// The site: lower-case host, with the port where it is not the scheme's own.
+    /// The site: the lower-case host, with the port unless it is the scheme's default.
     pub(in crate::proxy) site: String,
     /// The visitor's scheme.
     pub(in crate::proxy) scheme: Scheme,
-    /// Whether a trusted proxy sent the request, whose connections carry many visitors.
+    /// Whether a trusted proxy sent the request. Its connections carry requests of many visitors.
     pub(in crate::proxy) by_proxy: bool,
     /// The visitor's address, if known.
     pub(in crate::proxy) address: Option<IpAddr>,
@@ -97,7 +101,7 @@ pub(in crate::proxy) struct Admitted {
 }
 
 impl Admitted {
-    /// The target that a reference means in an answer to a request for `own`, where it is on the same site.
+    /// The target of a reference in a response to a request for `own`, if it is on the same site.
     pub(in crate::proxy) fn same_site(&self, own: &str, location: &str) -> Option<String> {
         let (place, target) = resolve(own, location);
         let Some(place) = place else { return Some(target) };
@@ -114,8 +118,8 @@ impl Admitted {
         (host.normalised(scheme) == self.site.as_str()).then_some(target)
     }
 
-    /// The certificate that the visitor showed. That of a trusted proxy is the proxy's own, and says nothing
-    /// of those whose requests it carries.
+    /// The certificate that the visitor presented. A trusted proxy's certificate is its own, and says nothing
+    /// about the visitors behind the proxy.
     pub(in crate::proxy) fn certificate<'c>(
         &self,
         client: &'c Client,
@@ -125,26 +129,26 @@ impl Admitted {
 }
 
 impl WorkerContext {
-    /// The row that an item is on a route.
+    /// The row that belongs to an item on a route.
     pub(in crate::proxy) fn row_named(&self, route: &Route, item: Option<&Item>) -> Option<Row> {
         self.settings.rows.row(route.rows.as_deref()?, item?.as_str())
     }
 }
 
-/// Whether a request is served, or only looked at.
+/// Whether a request is served or only explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) enum Mode {
-    /// It is served.
+    /// The request is served.
     Serve,
-    /// It is explained: nothing is counted, asked, remembered or used.
+    /// The request is explained: the proxy counts, stores and uses up nothing, and sends nothing to the app.
     Peek {
-        /// Whether the question names the client's address.
+        /// Whether the request to explain states the client's address.
         knows_address: bool,
     },
 }
 
 impl Mode {
-    /// Whether the client's address is one that lists of addresses can judge.
+    /// Whether the client's address is known, so that address lists can be applied.
     pub(in crate::proxy) fn knows_address(self) -> bool {
         matches!(self, Self::Serve | Self::Peek { knows_address: true })
     }
@@ -155,33 +159,33 @@ impl Mode {
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) enum RequestKind {
-    /// For what its client asked for.
+    /// The client's own request.
     Page,
-    /// For a fragment of a page: of its answer the body counts, and nothing else.
+    /// A fragment of a page. Only the body of its response is used.
     Fragment,
-    /// To ask the app who the visitor is.
+    /// A question to the app about who the visitor is.
     Question,
 }
 
-/// A request with all that was found out about it.
+/// A request with everything that is known about it.
 pub(in crate::proxy) struct RequestContext<'a> {
     pub(in crate::proxy) worker: &'a Rc<WorkerContext>,
     pub(in crate::proxy) client: &'a Rc<Client>,
     pub(in crate::proxy) head: &'a Parts,
     pub(in crate::proxy) admitted: &'a Admitted,
-    pub(in crate::proxy) route: &'a Arc<Route>,
+    pub(in crate::proxy) route: &'a Arc<CompiledRoute>,
     pub(in crate::proxy) visitor: &'a Visitor,
-    /// The token that a visitor without a login may have.
+    /// The visitor token of a visitor without a login, if there is one.
     pub(in crate::proxy) visitor_token: &'a VisitorTokenState,
     /// Unix time in seconds.
     pub(in crate::proxy) now: f64,
     pub(in crate::proxy) kind: RequestKind,
-    /// What was heard of its body, where it may be a log-in.
-    pub(in crate::proxy) heard: LoginBody,
-    /// Whether the origin may have the request by now.
+    /// The captured part of the request's body, if the request may be a log-in.
+    pub(in crate::proxy) login_body: LoginBody,
+    /// Whether the origin may have received the request.
     may_have_reached: Cell<bool>,
 }
 
@@ -190,7 +194,12 @@ impl<'a> RequestContext<'a> {
     pub(in crate::proxy) fn new(
         worker: &'a Rc<WorkerContext>,
         client: &'a Rc<Client>,
-        (head, admitted, route, visitor): (&'a Parts, &'a Admitted, &'a Arc<Route>, &'a Visitor),
+        (head, admitted, route, visitor): (
+            &'a Parts,
+            &'a Admitted,
+            &'a Arc<CompiledRoute>,
+            &'a Visitor,
+        ),
         visitor_token: &'a VisitorTokenState,
         (now, kind): (f64, RequestKind),
     ) -> Self {
@@ -205,35 +214,36 @@ impl<'a> RequestContext<'a> {
             visitor_token,
             now,
             kind,
-            heard,
+            login_body: heard,
             may_have_reached,
         }
     }
 
-    /// The request is about to be sent to the origin (`true`), or is known not to have reached it.
+    /// Records whether the origin may have received the request: `true` just before it is sent, `false` once
+    /// it is known not to have arrived.
     pub(in crate::proxy) fn set_reached(&self, may_have: bool) {
         self.may_have_reached.set(may_have);
     }
 
-    /// Whether the origin may have the request.
+    /// Whether the origin may have received the request.
     pub(in crate::proxy) fn may_have_reached(&self) -> bool {
         self.may_have_reached.get()
     }
 }
 
 impl RequestContext<'_> {
-    /// The origin that is asked.
+    /// The origin of the request's route.
     pub(in crate::proxy) fn upstream(&self) -> &Rc<Upstream> {
-        &self.worker.upstreams[self.route.origin]
+        &self.worker.upstreams[self.route.origin_place]
     }
 
-    /// What it is told, and believed.
+    /// The rules on what this origin is sent, and whether its fields are trusted.
     pub(in crate::proxy) fn rules(&self) -> &OriginRules {
-        &self.worker.settings.origins[self.route.origin]
+        &self.worker.settings.origins[self.route.origin_place]
     }
 
-    /// Whether it is a call of gRPC from end to end. More than its type is asked for, which any client may
-    /// say of anything: a call ends with its client, and may be silent for long.
+    /// Whether the request is a gRPC call from end to end. The content type alone is not enough, since any
+    /// client can send it, and calls are cancelled with their client and get longer timeouts.
     pub(in crate::proxy) fn is_call(&self) -> bool {
         let head = self.head;
         head.version == Version::HTTP_2
@@ -243,32 +253,32 @@ impl RequestContext<'_> {
             && self.upstream().may_speak_http2()
     }
 
-    /// The certificate that the visitor showed.
+    /// The certificate that the visitor presented.
     pub(in crate::proxy) fn certificate(&self) -> Option<&ClientCertificate> {
         self.admitted.certificate(self.client)
     }
 
-    /// Whether the request is one of those that a log-in or log-out rule names.
+    /// Whether a log-in or log-out rule matches the request.
     pub(in crate::proxy) fn matches(&self, rule: &Matching) -> bool {
         rule.fits(&self.head.method, &self.head.uri, &self.admitted.path)
     }
 
-    /// What the page at this request's URL is purged by.
-    pub(in crate::proxy) fn purge_scopes(&self) -> Vec<Digest> {
+    /// The scopes by which the page at this request's URL is purged.
+    pub(in crate::proxy) fn purge_scopes(&self) -> Vec<ScopeDigest> {
         let query = self.head.uri.query().unwrap_or_default();
         let query = query::without(query, &self.worker.settings.ignore_query);
         url_scopes(&self.admitted.site, &self.admitted.path, &query)
     }
 
-    /// What the visitor's own pages are purged by, beside their URLs.
-    pub(in crate::proxy) fn own_scopes(&self) -> Vec<Digest> {
+    /// The scopes by which the visitor's own pages are purged, in addition to those of their URLs.
+    pub(in crate::proxy) fn own_scopes(&self) -> Vec<ScopeDigest> {
         let Some((token, user)) = self.visitor.known() else { return Vec::new() };
         [Scope::User(user.as_bytes()), Scope::Session(token.as_str())]
             .map(|scope| scope.digest())
             .into()
     }
 
-    /// The group that shares a page of a class on a route, where that is not the whole class.
+    /// The group within the class that shares a page on a route.
     pub(in crate::proxy) fn group(&self, route: &Route, class: ShareClass) -> Vec<u8> {
         let headers = &self.head.headers;
         match (class, self.visitor.user()) {
@@ -283,18 +293,18 @@ impl RequestContext<'_> {
         }
     }
 
-    /// `hash_request` for a target on this request's site that falls under `route`.
+    /// `hash_request` for a target on this request's site, under `route`.
     pub(in crate::proxy) fn page_key(
         &self,
         target: &str,
         route: &Route,
         class: ShareClass,
     ) -> PageKey {
-        // An empty query goes to the origin with its `?`, and so is another page than none.
+        // The origin gets the `?` of an empty query, so that page differs from the page without a query.
         let parts = target.split_once('?').filter(|(_, query)| !query.is_empty());
         let (path, query) = parts.unwrap_or((target, ""));
-        hash_request(&KeyParts {
-            site: &route.site,
+        self.worker.key_memo.hash_request(&KeyParts {
+            site: route.site(),
             scheme: self.admitted.scheme.as_str(),
             host: &self.admitted.site,
             path,
@@ -308,18 +318,21 @@ impl RequestContext<'_> {
     }
 }
 
-/// The route of a request, and the item that it names there.
+/// The route of a request, and the item that the request names on it.
 pub(in crate::proxy) fn route_of<'r>(
     worker: &'r WorkerContext,
     head: &Parts,
     admitted: &Admitted,
-) -> (&'r Arc<Route>, Option<Item>) {
-    worker.settings.routes.find(&asked(head, admitted))
+) -> (&'r Arc<CompiledRoute>, Option<Item>) {
+    worker.settings.routes.find(&route_input(head, admitted))
 }
 
-/// A request as routes look at it.
-pub(in crate::proxy) fn asked<'h>(head: &'h Parts, admitted: &'h Admitted) -> route::Asked<'h> {
-    route::Asked {
+/// A request as routes see it.
+pub(in crate::proxy) fn route_input<'h>(
+    head: &'h Parts,
+    admitted: &'h Admitted,
+) -> route::RouteInput<'h> {
+    route::RouteInput {
         method: &head.method,
         host: &admitted.site,
         path: &admitted.path,
@@ -327,11 +340,11 @@ pub(in crate::proxy) fn asked<'h>(head: &'h Parts, admitted: &'h Admitted) -> ro
     }
 }
 
-/// Contents that wait for their pages on this thread, in bytes.
+/// The size of the fragment contents on this thread that wait for their pages, in bytes.
 #[derive(Debug, Default)]
 pub struct WaitingFragments(pub(in crate::proxy) Cell<usize>);
 
-/// Whether a request carries credentials that log its connection in.
+/// Whether a request carries credentials that authenticate its whole connection.
 pub(in crate::proxy) fn logs_connection_in(headers: &HeaderMap) -> bool {
     [AUTHORIZATION, PROXY_AUTHORIZATION].iter().any(|name| {
         headers.get_all(name).iter().any(|value| is_connection_scheme(value.as_bytes()))

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::proxy::cookie_rules::CookieRules;
-use crate::telemetry::metrics::{Cookies, Tally};
+use crate::telemetry::metrics::{CookieEventCounts, CookieTotals};
 
 /// Percentage of pages that set a cookie from which the app is taken to set it habitually; also the
 /// percentage of requests that a cookie must keep from the cache to be logged.
@@ -50,7 +50,7 @@ pub struct CookieReport {
     pub pages: u64,
     /// The cookies, the most frequent ones first.
     pub cookies: Vec<SeenCookie>,
-    /// The total of all cookies for which there was no room.
+    /// The total of the cookies beyond the limit on names.
     pub others: SeenCookie,
 }
 
@@ -77,12 +77,12 @@ pub struct SeenCookie {
 
 /// Builds the report from the counts.
 #[must_use]
-pub fn cookie_report(kinds: &CookieKinds, counted: &Cookies) -> CookieReport {
-    let seen = |name: &str, class: &str, tally: &Tally| SeenCookie {
+pub fn cookie_report(kinds: &CookieKinds, counted: &CookieTotals) -> CookieReport {
+    let seen = |name: &str, class: &str, tally: &CookieEventCounts| SeenCookie {
         name: name.to_owned(),
         class: class.to_owned(),
-        requests: tally.came,
-        requests_percent: percent(tally.came, counted.requests),
+        requests: tally.seen,
+        requests_percent: percent(tally.seen, counted.requests),
         pages: tally.set,
         pages_percent: percent(tally.set, counted.pages),
         bypasses: tally.blocked,
@@ -112,8 +112,7 @@ pub fn cookie_hints(report: &CookieReport) -> Vec<&SeenCookie> {
     report.cookies.iter().filter(|cookie| cookie.hint.is_some()).filter(blocks).collect()
 }
 
-const STRIP: &str =
-    "[[route]] set_cookie = \"strip_for_anonymous\" keeps it from visitors who need none";
+const STRIP: &str = "[[route]] set_cookie = \"strip_for_anonymous\" removes it from responses to anonymous visitors";
 
 /// What to configure because of a cookie.
 fn advice(cookie: &SeenCookie) -> Option<String> {
@@ -122,12 +121,12 @@ fn advice(cookie: &SeenCookie) -> Option<String> {
     match cookie.class.as_str() {
         "unknown" if cookie.bypasses == 0 && !is_habit => None,
         "unknown" if means_session(&cookie.name) => {
-            let name = "name it in [session] cookie with [session.verify]";
+            let name = "add it to [session] cookie, and configure [session.verify]";
             Some(if is_habit { format!("{name}; {STRIP}") } else { name.to_owned() })
         }
         "unknown" => Some(
-            "add it to [cache] ignore_cookies where no page depends on it, to [[route]] key_cookies \
-             where one does, to [session] cookie where it means that somebody is logged in"
+            "add it to [cache] ignore_cookies if no page depends on it, to [[route]] key_cookies if one does, \
+             or to [session] cookie if it marks a logged-in user"
                 .to_owned(),
         ),
         "session" if is_habit => Some(STRIP.to_owned()),
@@ -146,7 +145,7 @@ fn means_session(name: &str) -> bool {
 fn hint(cookie: &SeenCookie, advice: &str) -> String {
     let SeenCookie { name, requests_percent, pages_percent, .. } = cookie;
     format!(
-        "{name} came on {requests_percent:.0} % of requests and is set on {pages_percent:.0} % of \
+        "{name} is sent with {requests_percent:.0} % of requests and set by {pages_percent:.0} % of \
          pages: {advice}"
     )
 }
@@ -161,11 +160,11 @@ impl fmt::Display for CookieReport {
         let hits = percent(self.hits, self.requests);
         writeln!(
             f,
-            "{} requests, {hits:.0} % of them answered from the cache; {} pages of the app",
+            "{} requests, {hits:.0} % of them answered from the cache; {} HTML pages from the app",
             self.requests, self.pages
         )?;
-        let (came, set, blocked) = ("came with", "set by", "bypasses");
-        writeln!(f, "\n{:<32} {came:>9}  {set:>6}  {blocked:>10}  is", "cookie")?;
+        let (came, set, blocked) = ("sent with", "set by", "bypasses");
+        writeln!(f, "\n{:<32} {came:>9}  {set:>6}  {blocked:>10}  class", "cookie")?;
         let others = Some(&self.others).filter(|others| others.requests + others.pages > 0);
         for cookie in self.cookies.iter().chain(others) {
             let SeenCookie { name, class, requests_percent, pages_percent, bypasses, .. } = cookie;
@@ -200,14 +199,14 @@ mod tests {
     }
 
     fn report(names: &[(&str, [u64; 3])], hits: u64) -> CookieReport {
-        let tally = |[came, set, blocked]: [u64; 3]| Tally { came, set, blocked };
+        let tally = |[came, set, blocked]: [u64; 3]| CookieEventCounts { seen: came, set, blocked };
         let names = names.iter().map(|(name, counts)| ((*name).to_owned(), tally(*counts)));
-        let counted = Cookies {
+        let counted = CookieTotals {
             requests: 1_000,
             hits,
             pages: 100,
             names: names.collect(),
-            others: Tally::default(),
+            others: CookieEventCounts::default(),
         };
         cookie_report(&kinds(), &counted)
     }
@@ -215,8 +214,18 @@ mod tests {
     #[test]
     fn each_cookie_has_the_hint_that_fits_it() {
         for (name, counts, class, hint) in [
-            ("PHPSESSID", [930, 88, 930], "unknown", "[session] cookie with [session.verify]; "),
-            ("connect.sid", [930, 0, 930], "unknown", "[session] cookie with [session.verify]"),
+            (
+                "PHPSESSID",
+                [930, 88, 930],
+                "unknown",
+                "[session] cookie, and configure [session.verify]; ",
+            ),
+            (
+                "connect.sid",
+                [930, 0, 930],
+                "unknown",
+                "[session] cookie, and configure [session.verify]",
+            ),
             ("consent", [500, 0, 500], "unknown", "[cache] ignore_cookies"),
             ("quiet", [0, 1, 0], "unknown", ""),
             ("login", [500, 50, 500], "session", "strip_for_anonymous"),
@@ -224,8 +233,8 @@ mod tests {
             ("lang", [500, 50, 0], "keyed", "strip_set_cookie = [\"lang\"]"),
             ("_ga", [900, 0, 0], "harmless", ""),
         ] {
-            let told = report(&[(name, counts)], 0);
-            let cookie = &told.cookies[0];
+            let found = report(&[(name, counts)], 0);
+            let cookie = &found.cookies[0];
             assert_eq!(cookie.class, class, "{name}");
             let said = cookie.hint.clone().unwrap_or_default();
             assert!(said.contains(hint) && said.is_empty() == hint.is_empty(), "{name}: {said}");
@@ -233,17 +242,17 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_nobody_has_named_is_told_in_numbers() {
-        let told = report(&[("PHPSESSID", [930, 88, 930])], 0);
-        let said = told.cookies[0].hint.clone().unwrap();
-        let start = "PHPSESSID came on 93 % of requests and is set on 88 % of pages: name it in ";
+    fn an_unconfigured_session_is_reported_in_numbers() {
+        let found = report(&[("PHPSESSID", [930, 88, 930])], 0);
+        let said = found.cookies[0].hint.clone().unwrap();
+        let start = "PHPSESSID is sent with 93 % of requests and set by 88 % of pages: add it to ";
         assert!(said.starts_with(start), "{said}");
-        let text = told.to_string();
+        let text = found.to_string();
         assert!(text.contains("PHPSESSID") && text.contains("93.0 %"), "{text}");
     }
 
     #[test]
-    fn the_log_tells_of_what_keeps_many_requests_from_the_cache() {
+    fn cookies_that_keep_many_requests_from_the_cache_are_logged() {
         let blocking = [("PHPSESSID", [930, 88, 930])];
         assert_eq!(cookie_hints(&report(&blocking, 249)).len(), 1);
         assert_eq!(cookie_hints(&report(&blocking, 250)).len(), 0, "hits are many");

@@ -1,4 +1,4 @@
-//! What cookies mean: which of them is the session, which are harmless, and which no rule names.
+//! The meaning of cookies: session cookies, harmless cookies, and cookies that no rule names.
 
 use crate::http::cookie::is_harmless;
 use crate::http::extract::Expression;
@@ -6,23 +6,24 @@ use crate::http::pattern::Pattern;
 use crate::ident::{CookieHash, Token};
 use crate::policy::route::Route;
 
-/// Which cookies mean what.
+/// The rules for cookies.
 #[derive(Clone, Debug)]
 pub struct CookieRules {
-    /// Cookies whose presence may mean a person; the token is the first of them that came.
+    /// Patterns of session cookies, in order of rank. The token comes from the cookie with the highest rank
+    /// in the request.
     pub session: Vec<Pattern>,
-    /// Whether the session cookie is one that only we mint.
+    /// Whether only the proxy creates the session cookie.
     pub minted: bool,
-    /// What of a session cookie is its token.
+    /// How the token is extracted from a session cookie.
     pub token: TokenFrom,
-    /// Harmless ones, beside the built-in list.
+    /// Harmless cookies, in addition to the built-in list.
     pub ignored: Vec<Pattern>,
-    /// Whether a cookie that is none of these makes its visitor unknown.
+    /// Whether any other cookie makes the visitor unknown.
     pub unknown_bypass: bool,
 }
 
 impl CookieRules {
-    /// What a cookie is on a route.
+    /// The class of a cookie on a route.
     pub(in crate::proxy) fn class(&self, name: &[u8], route: &Route) -> CookieClass {
         match self.session.iter().position(|pattern| pattern.matches(name)) {
             Some(rank) => CookieClass::Session(rank),
@@ -32,20 +33,20 @@ impl CookieRules {
         }
     }
 
-    /// Whether a cookie may mean a person.
+    /// Whether a cookie is a session cookie.
     pub(in crate::proxy) fn is_session(&self, name: &[u8]) -> bool {
         self.session.iter().any(|pattern| pattern.matches(name))
     }
 
-    /// The name of the first of session cookies by rank: of that which gives the token.
+    /// The name of the session cookie with the highest rank, which gives the token.
     pub(in crate::proxy) fn leading<'c>(&self, cookies: &[(&'c [u8], &[u8])]) -> Option<&'c [u8]> {
         let rank = |name: &[u8]| self.session.iter().position(|pattern| pattern.matches(name));
         let ranked = cookies.iter().filter_map(|(name, _)| Some((rank(name)?, *name)));
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, name)| name)
     }
 
-    /// The token of session cookies: of the first of them by rank. `None` where there are several of its
-    /// name, of which an app may take either.
+    /// The token of the session cookie with the highest rank. `None` if several cookies have its name,
+    /// because an app may use any of them.
     pub(in crate::proxy) fn only_token_of(&self, cookies: &[(&[u8], &[u8])]) -> Option<Token> {
         let leading = self.leading(cookies)?;
         let mut values = cookies.iter().filter(|(name, _)| *name == leading);
@@ -53,23 +54,24 @@ impl CookieRules {
         self.token.token(value)
     }
 
-    /// Whether an app may take the cookie for one that may mean a person.
+    /// Whether an app may take the cookie for a session cookie.
     pub(in crate::proxy) fn may_be_session(&self, name: &[u8]) -> bool {
         self.session.iter().any(|pattern| pattern.may_be_read_as(name))
     }
 
-    /// Whether no origin reads the cookie: scripts in the browser do, or the operator said so.
+    /// Whether the origin ignores the cookie: only scripts in the browser read it, or the configuration lists
+    /// it.
     pub(in crate::proxy) fn is_harmless(&self, name: &[u8]) -> bool {
         is_harmless(name) || self.ignored.iter().any(|pattern| pattern.matches(name))
     }
 }
 
-/// What of a session cookie's value is the token.
+/// How a token is extracted from the value of a session cookie.
 #[derive(Clone, Debug)]
 pub enum TokenFrom {
-    /// All of it, or where the expression is given what that finds.
+    /// The whole value, or the match of the expression if there is one.
     Value(Option<Expression>),
-    /// The SHA-256 of that.
+    /// The SHA-256 of the same.
     Sha256(Option<Expression>),
 }
 
@@ -89,7 +91,7 @@ impl TokenFrom {
         }
     }
 
-    /// What of the value stays the same while the session does.
+    /// The part of the value that stays the same for the whole session.
     fn lasting<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
         match self {
             Self::Value(None) | Self::Sha256(None) => Some(value),
@@ -97,8 +99,9 @@ impl TokenFrom {
         }
     }
 
-    /// The hash of session cookies at a host for the origin `site`, under which it is remembered what the app said
-    /// of their visitor: apps at two hosts, or two of one host, may each know somebody else by the same token.
+    /// The hash of the session cookies at a host, for the origin `site`. It is the key of the app's
+    /// remembered answer about the visitor. It includes origin and host, because two apps may know the same
+    /// token as different users.
     pub(in crate::proxy) fn hash(
         &self,
         (site, host): (&str, &str),
@@ -106,21 +109,21 @@ impl TokenFrom {
     ) -> CookieHash {
         let lasting = |&(name, value)| (name, self.lasting(value).unwrap_or(value));
         let mut cookies: Vec<(&[u8], &[u8])> = cookies.iter().map(lasting).collect();
-        // No cookie has an empty name, nor one that holds an equals sign.
+        // A cookie's name is never empty and never contains an equals sign.
         cookies.extend([(&b""[..], site.as_bytes()), (b"=", host.as_bytes())]);
         CookieHash::of(&mut cookies)
     }
 }
 
-/// What a cookie is.
+/// The class of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::proxy) enum CookieClass {
-    /// A session's, by the pattern in this place.
+    /// A session cookie. The number is the index of its pattern.
     Session(usize),
-    /// No origin reads it.
+    /// No origin reads the cookie.
     Harmless,
     /// Part of the key on this route.
     Keyed,
-    /// No rule names it.
+    /// No rule names the cookie.
     Unknown,
 }

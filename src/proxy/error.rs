@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::http::{HeaderValue, StatusCode};
 
-use crate::cache::flight::Failure;
+use crate::cache::flight::FlightFailure;
 use crate::origin::{BodyFault, OriginError};
 use crate::telemetry::reason::Reason;
 
@@ -79,7 +79,7 @@ pub(in crate::proxy) enum Error {
     },
     /// A fetch for the cache failed that is shared with other requests.
     #[error("the origin failed for another request")]
-    OriginShared(Failure),
+    OriginShared(FlightFailure),
     /// A log-in or log-out could not be stored.
     #[error("the session could not be stored")]
     Session(#[source] Box<dyn std::error::Error>),
@@ -121,11 +121,13 @@ impl Error {
             Self::Origin(error) if error.unavailable() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
             // RFC 9111 §5.2.1.7.
-            Self::OriginShared(Failure::TimedOut) | Self::NotStored => StatusCode::GATEWAY_TIMEOUT,
-            Self::OriginShared(Failure::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(Failure::Unusable) => {
-                StatusCode::BAD_GATEWAY
+            Self::OriginShared(FlightFailure::TimedOut) | Self::NotStored => {
+                StatusCode::GATEWAY_TIMEOUT
             }
+            Self::OriginShared(FlightFailure::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Origin(_)
+            | Self::BrokenOff { .. }
+            | Self::OriginShared(FlightFailure::Unusable) => StatusCode::BAD_GATEWAY,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) | Self::TunnelsFull => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -148,12 +150,12 @@ impl Error {
             Self::Misdirected => "this site is not served here",
             Self::Lapsed => "this connection is over, please make another",
             Self::Origin(error) if error.unavailable() => "the site is busy or away for now",
-            Self::OriginShared(Failure::Unavailable) => "the site is busy or away for now",
+            Self::OriginShared(FlightFailure::Unavailable) => "the site is busy or away for now",
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
-            Self::OriginShared(Failure::TimedOut) => "the site took too long to answer",
-            Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(Failure::Unusable) => {
-                "the site gave no usable answer"
-            }
+            Self::OriginShared(FlightFailure::TimedOut) => "the site took too long to answer",
+            Self::Origin(_)
+            | Self::BrokenOff { .. }
+            | Self::OriginShared(FlightFailure::Unusable) => "the site gave no usable answer",
             Self::Expectation => "nothing but 100-continue can be expected here",
             Self::Session(_) | Self::Cart { .. } | Self::TunnelsFull => {
                 "please try again in a few seconds"

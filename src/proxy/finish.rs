@@ -3,14 +3,15 @@
 use std::rc::Rc;
 
 use ::http::header::{CONNECTION, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
-use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use ::http::request::Parts;
+use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 
 use super::connection::client::Client;
 use super::connection::tunnel::{Opened, Tunnel};
 use super::context::WorkerContext;
 use super::deliver::body::Body;
 use super::record::RequestRecord;
-use super::stage::upgrade;
+use super::stage::detect_upgrade;
 use super::visitor_token::VisitorTokenState;
 use crate::http::host::Scheme;
 use crate::proxy::deliver::headers;
@@ -23,11 +24,11 @@ pub(super) struct Finish {
 }
 
 impl Finish {
-    pub(super) fn of<B: http_body::Body>(request: &Request<B>) -> Self {
+    pub(super) fn of<B: http_body::Body>(head: &Parts, body: &B) -> Self {
         Self {
-            is_head: *request.method() == Method::HEAD,
-            knows_chunks: request.version() > Version::HTTP_10,
-            asks_for_connection: upgrade::asks_for_connection(request),
+            is_head: head.method == Method::HEAD,
+            knows_chunks: head.version > Version::HTTP_10,
+            asks_for_connection: detect_upgrade::asks_for_connection(head, body),
         }
     }
 
@@ -86,7 +87,7 @@ pub(super) fn attach(
     let settings = &worker.settings;
     let stream = opened.stream.take();
     let bounds = (settings.tunnel_idle, settings.stall);
-    let tunnel = Tunnel::new(*opened, record, &worker.sheet, bounds);
+    let tunnel = Tunnel::new(*opened, record, &worker.thread_metrics, bounds);
     match stream {
         Some(stream) => worker.detached.carry_on(tunnel.carry_stream(stream)),
         None => client.become_tunnel(tunnel),

@@ -5,6 +5,7 @@
 
 mod answer;
 pub mod connection;
+pub mod connection_state;
 mod context;
 mod cookie_report;
 mod cookie_rules;
@@ -13,9 +14,8 @@ mod endpoint;
 mod error;
 mod explain;
 mod finish;
-mod login_rules;
+mod login_body;
 mod origin_request;
-pub mod pulse;
 mod recompress;
 mod record;
 mod reply;
@@ -29,6 +29,7 @@ mod visitor_token;
 
 use std::rc::Rc;
 
+use ::http::request::Parts;
 use ::http::{Method, Request, Response};
 use hyper::body::Incoming;
 
@@ -42,7 +43,7 @@ use self::error::Error;
 use self::finish::Finish;
 use self::record::RequestRecord;
 use self::settle::visit;
-use self::settle::visitor_token::Around;
+use self::settle::visitor_token::TokenContext;
 use self::stage::Reached;
 use self::stage::divert::Diverted;
 use self::stage::receive::receive;
@@ -55,45 +56,50 @@ pub use self::context::{WaitingFragments, WorkerContext};
 pub use self::cookie_report::{CookieKinds, CookieReport, SeenCookie, cookie_hints, cookie_report};
 pub use self::cookie_rules::{CookieRules, TokenFrom};
 pub use self::deliver::body::{Body, BodyError};
-pub use self::explain::{Explanation, Question, Unclear, explain};
-pub use self::login_rules::{LoginRule, LoginUser, LogoutRule, Matching, Success, Watched};
+pub use self::explain::{Explanation, Question, QuestionError, explain};
 pub use self::recompress::Recompressor;
 pub use self::settings::{
-    Endpoint, FragmentLimits, Minted, OriginRules, PurgeMethod, PurgeToken, Rates, Settings,
-    StatusDetail, Verify,
+    FragmentLimits, Minted, OriginRules, ProxySettings, PurgeMethod, PurgeToken, Rates, Verifier,
 };
 pub use self::visitor_token::VisitorTokens;
 
 /// Answers a request. An error is a response, too, so this never fails. A request that may change
 /// something continues when this is dropped because its client has disconnected.
-pub async fn respond(
+pub fn respond(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
     request: Request<Incoming>,
-) -> Response<Body> {
-    let cancel = CancelOnDisconnect::default();
-    // An admitted CONNECT asks for a WebSocket, like GET over HTTP/1.1.
-    if request.method().is_safe() || *request.method() == Method::CONNECT {
-        return carry_out(worker, client, request, &cancel).await;
+) -> impl Future<Output = Response<Body>> + 'static {
+    let (head, body) = request.into_parts();
+    // PERF: boxed here, because a head is large and moves from stage to stage.
+    let request = (Box::new(head), body);
+    async move {
+        let cancel = CancelOnDisconnect::default();
+        let method = &request.0.method;
+        // An admitted CONNECT asks for a WebSocket, like GET over HTTP/1.1.
+        if method.is_safe() || *method == Method::CONNECT {
+            return carry_out(worker, client, request, &cancel).await;
+        }
+        let (detached, inner) = (Rc::clone(&worker.detached), cancel.clone());
+        let work = async move { carry_out(worker, client, request, &inner).await };
+        Detached::begin(&detached, cancel, work).await
     }
-    let (detached, inner) = (Rc::clone(&worker.detached), cancel.clone());
-    let work = async move { carry_out(worker, client, request, &inner).await };
-    Detached::begin(&detached, cancel, work).await
 }
 
 async fn carry_out(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
-    request: Request<Incoming>,
+    (head, body): (Box<Parts>, Incoming),
     cancel: &CancelOnDisconnect,
 ) -> Response<Body> {
     let mut record = RequestRecord::begin(
-        (&worker.sheet, worker.pen.as_ref()),
-        &client.pulse,
+        (&worker.thread_metrics, worker.log_buffer.as_ref()),
+        &client.state,
         client.peer.address(),
-        &request,
+        &head,
     );
-    let (finish, token) = (Finish::of(&request), VisitorTokenState::default());
+    let (finish, token) = (Finish::of(&head, &body), VisitorTokenState::default());
+    let request = (head, body);
     let answered = answer(&worker, &client, request, (cancel, &token), &mut record).await;
     let (mut response, opened) = match answered {
         Ok(answered) => answered,
@@ -108,23 +114,24 @@ async fn carry_out(
 async fn answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
-    request: Request<Incoming>,
+    (head, body): (Box<Parts>, Incoming),
     (cancel, token): (&CancelOnDisconnect, &VisitorTokenState),
     record: &mut RequestRecord,
 ) -> Result<(Response<Body>, Option<Box<Opened>>), Error> {
-    let (head, body) = request.into_parts();
     let received = receive(&worker.settings, client, head, &body, token)?;
     let mut identified = match stage::run(worker, client, received, Mode::Serve, record).await? {
         Reached::Identified(identified) => identified,
         Reached::Diverted(diverted) => {
-            let own = own_answer(worker, client, (diverted, body), token, record).await?;
+            // PERF: boxed, as are other rare steps, so that the state of a common request stays small.
+            let own = own_answer(worker, client, (diverted, body), token, record);
+            let own = Box::pin(own).await?;
             return Ok((own, None));
         }
     };
     let (route, has_body) = (identified.route(), identified.has_body());
-    let wanted = fragments::wanted(route, identified.head_mut(), has_body);
+    let wanted = fragments::wanted_fragments(route, identified.head_mut(), has_body);
     let cx = identified.context(worker, client, token, RequestKind::Page);
-    token.settle(&Around::of(&cx), cx.visitor).await;
+    token.settle(&TokenContext::of(&cx), cx.visitor).await;
     if cx.is_call() {
         // A client that disconnects from a call cancels it.
         cancel.bind();
@@ -133,7 +140,9 @@ async fn answer(
     let (response, opened) = reply::reply(&cx, item, Some(body), record).await?;
     visit::record(&cx, item.cloned(), &response).await;
     let response = match wanted {
-        Some(wanted) => fragments::fill(&wanted, &cx, Rc::new(FragmentRequests), response).await,
+        Some(wanted) => {
+            Box::pin(fragments::fill(&wanted, &cx, Rc::new(FragmentRequests), response)).await
+        }
         None => response,
     };
     Ok((response, opened))
@@ -153,7 +162,7 @@ async fn own_answer(
         }
         Diverted::Redirect(redirect, request) => https_redirect::answer(redirect, &request, record),
         Diverted::Endpoint(request) | Diverted::No(request) => {
-            let call = endpoint::Call { worker, client, request, visitor_token };
+            let call = endpoint::EndpointRequest { worker, client, request, visitor_token };
             endpoint::answer(&call, body, record).await
         }
     }

@@ -1,5 +1,5 @@
-//! Builds requests to the origin: a forwarded request as it came, or a fill from an allow-list of
-//! fields.
+//! Builds requests to the origin: a forwarded request, which stays nearly unchanged, or a fill from an
+//! allow-list of fields.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use crate::cache::fill::Loss;
+use crate::cache::fill::FillDifference;
 use crate::cache::rules::fragments::esi::SURROGATE_CAPABILITY;
 use crate::cache::rules::key::ShareClass;
 use crate::http::coding::READABLE;
@@ -26,10 +26,10 @@ use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
 use crate::http::{forwarded as fwd, hop, language, query};
 use crate::ident::User;
-use crate::origin::{Call, Ear, Outgoing, Upload};
+use crate::origin::{BodyTap, GrpcCall, Upload, UploadBody};
+use crate::policy::login::LoginUser;
 use crate::policy::route::Esi;
 use crate::proxy::context::RequestContext;
-use crate::proxy::login_rules::LoginUser;
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
 
@@ -107,35 +107,35 @@ static NEUTRAL: [HeaderName; 18] = [
     HeaderName::from_static("priority"),
 ];
 
-/// A forwarded request: as it came, without the fields that clients must not send, and with the proxy's
-/// own fields.
+/// A forwarded request: unchanged, except for the fields that clients must not send, and for the proxy's own
+/// fields.
 pub(in crate::proxy) fn forwarded(
     cx: &RequestContext<'_>,
     body: Option<Incoming>,
-) -> Request<Outgoing> {
+) -> Request<UploadBody> {
     let mut headers = forwarded_fields(cx);
     let body = outgoing_body(cx, body);
     match &body {
-        Outgoing::Empty if says_length(cx) => {
+        UploadBody::Empty if says_length(cx) => {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         // Without the field, hyper would send no body with a GET or HEAD.
-        Outgoing::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
+        UploadBody::Upload(upload) if http_body::Body::size_hint(upload).exact().is_none() => {
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         _ => {}
     }
     let mut request = build(cx, target(cx.head.uri.path_and_query().cloned()), headers, body);
     if cx.is_call() {
-        request.extensions_mut().insert(Call);
+        request.extensions_mut().insert(GrpcCall);
     }
     request
 }
 
 /// A request of the proxy on behalf of the visitor, without a body.
-pub(in crate::proxy) fn question(cx: &RequestContext<'_>) -> Request<Outgoing> {
+pub(in crate::proxy) fn question(cx: &RequestContext<'_>) -> Request<UploadBody> {
     let target = target(cx.head.uri.path_and_query().cloned());
-    build(cx, target, forwarded_fields(cx), Outgoing::Empty)
+    build(cx, target, forwarded_fields(cx), UploadBody::Empty)
 }
 
 /// The fields of a forwarded request, except those that frame its body.
@@ -166,7 +166,7 @@ fn forwarded_fields(cx: &RequestContext<'_>) -> HeaderMap {
         let path = cx.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         identify(cx, &mut headers, path);
     }
-    if rules.is_apart || cx.visitor.is_barred {
+    if rules.is_apart || cx.visitor.is_revoked {
         keep_sessions_from(cx, &mut headers);
     }
     headers
@@ -179,35 +179,35 @@ fn says_length(cx: &RequestContext<'_>) -> bool {
         || cx.head.headers.contains_key(CONTENT_LENGTH)
 }
 
-fn outgoing_body(cx: &RequestContext<'_>, body: Option<Incoming>) -> Outgoing {
+fn outgoing_body(cx: &RequestContext<'_>, body: Option<Incoming>) -> UploadBody {
     let Some(body) = body.filter(|body| !http_body::Body::is_end_stream(body)) else {
-        return Outgoing::Empty;
+        return UploadBody::Empty;
     };
     let settings = &cx.worker.settings;
     let max = settings.body_max.unwrap_or(u64::MAX);
     let rules = Arc::clone(settings);
-    let origin = cx.route.origin;
+    let origin = cx.route.origin_place;
     let filter = move |trailers: &mut HeaderMap| clean_trailers(trailers, &rules.origins[origin]);
     // In a call, the client may be silent for a long time while it listens.
     let stall = if cx.is_call() { cx.rules().call_stall } else { settings.stall };
-    let read = cx.client.pulse.body_is_read();
+    let read = cx.client.state.body_is_read();
     let upload = Upload::new(body, max, stall, filter).telling(read);
-    Outgoing::Upload(upload.heard_by(listener(cx)))
+    UploadBody::Upload(Box::new(upload.with_tap(listener(cx))))
 }
 
 /// The listener that copies the body as it passes, if a log-in rule needs the body.
-fn listener(cx: &RequestContext<'_>) -> Option<Ear> {
+fn listener(cx: &RequestContext<'_>) -> Option<BodyTap> {
     let rule = cx.worker.settings.watched.login.as_ref()?;
     let listens = matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)));
     if !listens || !cx.rules().sessions || !cx.matches(&rule.matching) {
         return None;
     }
-    let heard = Rc::clone(&cx.heard.0);
+    let heard = Rc::clone(&cx.login_body.0);
     heard.borrow_mut().clear();
     Some(Box::new(move |part| {
         let mut heard = heard.borrow_mut();
-        let worker = HEARD_MAX.saturating_sub(heard.len());
-        heard.extend_from_slice(&part[..part.len().min(worker)]);
+        let remaining = HEARD_MAX.saturating_sub(heard.len());
+        heard.extend_from_slice(&part[..part.len().min(remaining)]);
     }))
 }
 
@@ -249,12 +249,13 @@ fn introduce(
 ) {
     let scheme = cx.admitted.scheme;
     let rules = cx.rules();
-    headers.insert(HOST, rules.host.clone().unwrap_or_else(|| fwd::host(host)));
+    let host_field = fwd::host(host);
+    headers.insert(HOST, rules.host.clone().unwrap_or_else(|| host_field.clone()));
     if let Some(address) = address {
         headers.insert(&fwd::X_FORWARDED_FOR, fwd::x_forwarded_for(address));
     }
     headers.insert(&fwd::X_FORWARDED_PROTO, fwd::x_forwarded_proto(scheme));
-    headers.insert(&fwd::X_FORWARDED_HOST, fwd::host(host));
+    headers.insert(&fwd::X_FORWARDED_HOST, host_field);
     let forwarded = fwd::forwarded(address, host, scheme);
     headers.insert(::http::header::FORWARDED, forwarded);
     fwd::append_via(headers, cx.head.version);
@@ -299,7 +300,7 @@ fn identified<'c>(cx: &'c RequestContext<'_>) -> Option<&'c User> {
 /// Whether the field `name` describes this visitor alone, so that a page which depends on it cannot be
 /// shared in the class. A fill is sent as for a visitor without a login. A fill for a segment names the
 /// visitor, but a page that depends on the name belongs to that visitor only.
-pub(in crate::proxy) fn is_told(
+pub(in crate::proxy) fn describes_visitor(
     cx: &RequestContext<'_>,
     class: ShareClass,
     name: &HeaderName,
@@ -430,7 +431,7 @@ pub(in crate::proxy) fn fill(
     cx: &RequestContext<'_>,
     class: ShareClass,
     fields: &HeaderMap,
-) -> (Request<Outgoing>, Loss) {
+) -> (Request<UploadBody>, FillDifference) {
     let rules = cx.rules();
     let mut headers = fields.clone();
     let is_personal = class.is_personal();
@@ -469,13 +470,13 @@ pub(in crate::proxy) fn fill(
     // A fill with the visitor's own session loses nothing by ignored query parameters.
     let loses_query = kept.len() != query.len() && !is_personal;
     let loss = if loses_query || is_certified || loses_fields(cx, class, fields) {
-        Loss::Visitor
+        FillDifference::Visitor
     } else if address == cx.admitted.address {
-        Loss::None
+        FillDifference::None
     } else {
-        Loss::Address
+        FillDifference::Address
     };
-    (build(cx, target, headers, Outgoing::Empty), loss)
+    (build(cx, target, headers, UploadBody::Empty), loss)
 }
 
 /// Makes a request ask for a response without content coding.
@@ -536,8 +537,8 @@ fn build(
     cx: &RequestContext<'_>,
     uri: Uri,
     headers: HeaderMap,
-    body: Outgoing,
-) -> Request<Outgoing> {
+    body: UploadBody,
+) -> Request<UploadBody> {
     let mut request = Request::new(body);
     *request.method_mut() = cx.head.method.clone();
     *request.uri_mut() = uri;

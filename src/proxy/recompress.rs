@@ -14,11 +14,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cache::Pages;
 use crate::cache::entry::Entry;
-use crate::cache::flight::Seat;
-use crate::cache::memory::Form;
+use crate::cache::flight::FlightReader;
+use crate::cache::memory::RecodedPage;
 use crate::cache::recoded::{self, DECODED_FACTOR, Delivery};
 use crate::cache::rules::key::ShareClass;
 use crate::http::coding::{Accepted, Coding};
+use crate::http::recodable::Recodable;
 use crate::telemetry::reason::Reason;
 
 /// Bodies up to this size, in bytes, are compressed inline, which takes a few milliseconds. Larger
@@ -30,7 +31,7 @@ const TURNS: usize = 2;
 
 /// How long a client that cannot read the stored form waits: for the page to arrive, and for a permit to
 /// recode it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes the forms of pages, for all threads.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ pub struct Recompressor {
 
 /// How a client is sent a page that is still arriving from the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Live {
+pub(in crate::proxy) enum ArrivingPage {
     /// As it arrives.
     AsItComes,
     /// Recoded, after it has arrived.
@@ -91,26 +92,26 @@ impl Recompressor {
         &self,
         class: ShareClass,
         request: &HeaderMap,
-        page: &HeaderMap,
-    ) -> Live {
+        page: (&HeaderMap, Recodable),
+    ) -> ArrivingPage {
         if !self.is_on() {
-            return Live::AsItComes;
+            return ArrivingPage::AsItComes;
         }
         match recoded::delivery(request, page, self.max_object, self.ours(class)) {
-            Delivery::AsStored => Live::AsItComes,
-            Delivery::Recoded(_) if takes_stored(request, page) => Live::AsItComes,
-            Delivery::Recoded(_) => Live::Whole,
-            Delivery::Unreadable => Live::Never,
+            Delivery::AsStored => ArrivingPage::AsItComes,
+            Delivery::Recoded(_) if takes_stored(request, page.1) => ArrivingPage::AsItComes,
+            Delivery::Recoded(_) => ArrivingPage::Whole,
+            Delivery::Unreadable => ArrivingPage::Never,
         }
     }
 
     /// Waits until an arriving page is complete; true if it is and may be stored. A page that takes too
     /// long, or is too large to be stored, ends the wait.
-    pub(in crate::proxy) async fn arrival(&self, mut seat: Seat) -> bool {
+    pub(in crate::proxy) async fn arrival(&self, mut reader: FlightReader) -> bool {
         let arriving = async {
             let mut length = 0;
             while let Some(part) =
-                std::future::poll_fn(|cx| Pin::new(&mut seat).poll_part(cx)).await
+                std::future::poll_fn(|cx| Pin::new(&mut reader).poll_part(cx)).await
             {
                 length += part.map_or(usize::MAX, |part| part.len());
                 if length > self.max_object {
@@ -119,16 +120,21 @@ impl Recompressor {
             }
             true
         };
-        tokio::time::timeout(PATIENCE, arriving).await.unwrap_or(false)
+        tokio::time::timeout(TIMEOUT, arriving).await.unwrap_or(false)
     }
 
     /// Makes a form. A form that does not fit into memory is dropped: it would be made for each request
     /// again.
-    pub(in crate::proxy) fn make(&self, pages: &Pages, page: &Entry, coding: Coding) -> Form {
+    pub(in crate::proxy) fn make(
+        &self,
+        pages: &Pages,
+        page: &Entry,
+        coding: Coding,
+    ) -> RecodedPage {
         let max_decoded = self.max_object.saturating_mul(DECODED_FACTOR);
         match recoded::form(page, coding, max_decoded) {
-            Some(made) if pages.memory().has_room_for(&made) => Form::Made(Arc::new(made)),
-            Some(_) | None => Form::Useless,
+            Some(made) if pages.memory().has_room_for(&made) => RecodedPage::Made(Arc::new(made)),
+            Some(_) | None => RecodedPage::Useless,
         }
     }
 
@@ -154,10 +160,10 @@ impl Recompressor {
         if !self.making().insert(name) {
             return;
         }
-        let begun = Begun { coder: Arc::clone(self), name, _turn: turn };
+        let begun = Started { recompressor: Arc::clone(self), name, _turn: turn };
         let (pages, page) = (Arc::clone(pages), Arc::clone(page));
         tokio::task::spawn_blocking(move || {
-            let form = begun.coder.make(&pages, &page, coding);
+            let form = begun.recompressor.make(&pages, &page, coding);
             pages.memory().put_form(&page, coding, form);
         });
     }
@@ -169,9 +175,9 @@ impl Recompressor {
         page: &Arc<Entry>,
         coding: Coding,
         keep: bool,
-    ) -> Result<Form, Reason> {
+    ) -> Result<RecodedPage, Reason> {
         let turn = Arc::clone(&self.turns).acquire_owned();
-        let Ok(Ok(turn)) = tokio::time::timeout(PATIENCE, turn).await else {
+        let Ok(Ok(turn)) = tokio::time::timeout(TIMEOUT, turn).await else {
             return Err(Reason::Crowded);
         };
         // Another request may have made it in the meantime.
@@ -192,19 +198,19 @@ impl Recompressor {
 }
 
 /// A form that is being made in the background.
-struct Begun {
-    coder: Arc<Recompressor>,
+struct Started {
+    recompressor: Arc<Recompressor>,
     name: (usize, Coding),
     _turn: OwnedSemaphorePermit,
 }
 
-impl Drop for Begun {
+impl Drop for Started {
     fn drop(&mut self) {
-        self.coder.making().remove(&self.name);
+        self.recompressor.making().remove(&self.name);
     }
 }
 
 /// Whether the client can read the page as it is stored. Most clients that are sent another form could.
-pub(in crate::proxy) fn takes_stored(request: &HeaderMap, page: &HeaderMap) -> bool {
-    recoded::recodable(page).is_some_and(|stored| Accepted::parse(request).takes(stored))
+pub(in crate::proxy) fn takes_stored(request: &HeaderMap, page: Recodable) -> bool {
+    page.from.is_some_and(|stored| Accepted::parse(request).takes(stored))
 }

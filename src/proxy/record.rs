@@ -8,14 +8,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::{REFERER, USER_AGENT};
-use ::http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use ::http::request::Parts;
+use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
-use super::pulse::Pulse;
+use super::connection_state::ConnectionState;
 use crate::clock::unix_now;
 use crate::ident::User;
-use crate::telemetry::access_log::{Pen, Record, VisitorClass};
-use crate::telemetry::metrics::{Count, Outcome, Sheet};
+use crate::telemetry::access_log::{LogBuffer, LogRecord, LogTexts, VisitorClass};
+use crate::telemetry::metrics::{Count, Outcome, ThreadMetrics};
 use crate::telemetry::reason::Reason;
 
 /// The status that is logged if the client disconnects before there is a response (as in nginx).
@@ -25,16 +26,16 @@ const CLIENT_LEFT: u16 = 499;
 #[derive(Debug)]
 pub(in crate::proxy) struct RequestRecord {
     /// Held instead of the worker context, which a tunnel would keep alive through reloads.
-    sheet: Arc<Sheet>,
-    pen: Option<Arc<Pen>>,
-    pulse: Rc<Pulse>,
+    thread_metrics: Arc<ThreadMetrics>,
+    log_buffer: Option<Arc<LogBuffer>>,
+    connection_state: Rc<ConnectionState>,
     begun: Instant,
     at: f64,
     address: Option<IpAddr>,
     method: Method,
     uri: Uri,
     version: Version,
-    headers: (Option<::http::HeaderValue>, Option<::http::HeaderValue>),
+    headers: (Option<HeaderValue>, Option<HeaderValue>),
     host: Option<Arc<str>>,
     route: Option<Arc<str>>,
     visitor: VisitorClass,
@@ -53,25 +54,26 @@ pub(in crate::proxy) struct RequestRecord {
 
 impl RequestRecord {
     /// Begins the record when the request's head has arrived.
-    pub(in crate::proxy) fn begin<B>(
-        (sheet, pen): (&Arc<Sheet>, Option<&Arc<Pen>>),
-        pulse: &Rc<Pulse>,
+    pub(in crate::proxy) fn begin(
+        (thread_metrics, log_buffer): (&Arc<ThreadMetrics>, Option<&Arc<LogBuffer>>),
+        connection_state: &Rc<ConnectionState>,
         address: Option<IpAddr>,
-        request: &Request<B>,
+        head: &Parts,
     ) -> Box<Self> {
-        pulse.request_begins();
-        let logged = |headers: &HeaderMap, name| pen.and_then(|_| headers.get(name).cloned());
+        connection_state.request_begins();
+        let logged =
+            |headers: &HeaderMap, name| log_buffer.and_then(|_| headers.get(name).cloned());
         Box::new(Self {
-            sheet: Arc::clone(sheet),
-            pen: pen.cloned(),
-            pulse: Rc::clone(pulse),
+            thread_metrics: Arc::clone(thread_metrics),
+            log_buffer: log_buffer.cloned(),
+            connection_state: Rc::clone(connection_state),
             begun: Instant::now(),
             at: unix_now(),
             address,
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            headers: (logged(request.headers(), REFERER), logged(request.headers(), USER_AGENT)),
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            version: head.version,
+            headers: (logged(&head.headers, REFERER), logged(&head.headers, USER_AGENT)),
             host: None,
             route: None,
             visitor: VisitorClass::Unknown,
@@ -90,25 +92,25 @@ impl RequestRecord {
     /// The record of a request that is part of another one, or is only explained. It is neither counted
     /// nor logged.
     pub(in crate::proxy) fn of_part(
-        sheet: &Arc<Sheet>,
-        pulse: &Rc<Pulse>,
+        thread_metrics: &Arc<ThreadMetrics>,
+        connection_state: &Rc<ConnectionState>,
         method: &Method,
     ) -> Box<Self> {
-        let mut request = Request::new(());
-        *request.method_mut() = method.clone();
-        let mut record = Self::begin((sheet, None), pulse, None, &request);
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = method.clone();
+        let mut record = Self::begin((thread_metrics, None), connection_state, None, &head);
         record.is_counted = true;
         record
     }
 
     /// Records the client's address.
-    pub(in crate::proxy) fn came_from(&mut self, address: Option<IpAddr>) {
+    pub(in crate::proxy) fn set_client_address(&mut self, address: Option<IpAddr>) {
         self.address = address;
     }
 
     /// Records the site that the request is for.
     pub(in crate::proxy) fn site(&mut self, site: &str) {
-        if self.pen.is_some() {
+        if self.log_buffer.is_some() {
             self.host = Some(site.into());
         }
     }
@@ -144,7 +146,7 @@ impl RequestRecord {
     /// not response time.
     pub(in crate::proxy) fn switched(&mut self) {
         let took = self.begun.elapsed();
-        self.sheet.answered(self.status, self.outcome, self.reason, took);
+        self.thread_metrics.answered(self.status, self.outcome, self.reason, took);
         self.is_counted = true;
     }
 
@@ -168,7 +170,7 @@ impl RequestRecord {
     /// connection for the end of the body.
     pub(in crate::proxy) fn broke_off(&mut self) {
         if self.version < Version::HTTP_11 {
-            self.pulse.response_broke_off();
+            self.connection_state.response_broke_off();
         }
     }
 
@@ -180,34 +182,37 @@ impl RequestRecord {
 
 impl Drop for RequestRecord {
     fn drop(&mut self) {
-        self.pulse.request_ends();
+        self.connection_state.request_ends();
         let took = self.begun.elapsed();
-        let sheet = &self.sheet;
+        let thread_metrics = &self.thread_metrics;
         if !self.is_counted {
-            sheet.answered(self.status, self.outcome, self.reason, took);
+            thread_metrics.answered(self.status, self.outcome, self.reason, took);
         }
-        sheet.add(Count::BytesSent, self.sent);
-        let Some(pen) = &self.pen else { return };
-        pen.write(Record {
+        thread_metrics.add(Count::BytesSent, self.sent);
+        let Some(log_buffer) = &self.log_buffer else { return };
+        let record = LogRecord {
             at: self.at,
             client: self.address,
             method: std::mem::take(&mut self.method),
-            uri: std::mem::take(&mut self.uri),
-            host: self.host.take(),
             version: self.version,
             status: self.status,
             outcome: self.outcome,
             reason: self.reason,
-            route: self.route.take(),
             visitor: self.visitor,
-            user: self.user.take(),
             sent: self.tunnelled.map_or(self.sent, |(_, sent)| sent),
             received: self.tunnelled.map(|(received, _)| received),
             took,
             origin: self.origin,
             aborted: !self.whole,
-            referer: self.headers.0.take(),
-            agent: self.headers.1.take(),
-        });
+        };
+        let texts = LogTexts {
+            path: self.uri.path().as_bytes(),
+            host: self.host.as_deref().map(str::as_bytes),
+            route: self.route.as_deref().map(str::as_bytes),
+            user: self.user.as_ref().map(User::as_bytes),
+            referer: self.headers.0.as_ref().map(HeaderValue::as_bytes),
+            agent: self.headers.1.as_ref().map(HeaderValue::as_bytes),
+        };
+        log_buffer.write(record, texts);
     }
 }

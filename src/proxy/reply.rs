@@ -14,7 +14,7 @@ use super::settle::effects::Effects;
 use super::settle::unanswered::Unanswered;
 use super::stage::decide;
 use super::{settle, source};
-use crate::cache::Look;
+use crate::cache::LookupMode;
 use crate::ident::Item;
 
 /// Answers a request, and carries out what the origin's response means before it goes out.
@@ -25,21 +25,21 @@ pub(super) async fn reply(
     record: &mut RequestRecord,
 ) -> Result<(Response<Body>, Option<Box<Opened>>), Error> {
     let has_body = body.as_ref().is_some_and(|body| !http_body::Body::is_end_stream(body));
-    let access = decide::access(cx, item, has_body, Look::Use).await;
+    let access = decide::access(cx, item, has_body, LookupMode::Use).await;
     let unanswered = Unanswered::of(cx);
     let (came, reason) = match source::answer(cx, (access, item), (body, has_body), record).await? {
-        Answer::Own(came, reason) => (came, reason),
+        Answer::Uncached(came, reason) => (came, reason),
         Answer::Stored(response) => {
-            unanswered.over();
+            unanswered.mark_settled();
             return Ok((response, None));
         }
         Answer::Switched(response, opened) => {
-            unanswered.over();
+            unanswered.mark_settled();
             return Ok((response, Some(opened)));
         }
     };
     let effects = Effects::read(cx, came.response.status(), came.response.headers());
     let settled = settle::settle(cx, effects).await;
-    unanswered.over();
+    unanswered.mark_settled();
     Ok((own::response(cx, came.response, reason, settled?).await?, None))
 }

@@ -1,162 +1,165 @@
-//! What the configuration says of how requests are answered. All threads share it; a reload swaps it whole.
+//! The settings for answering requests. All threads share them, and a reload replaces them as a whole.
 
+use std::ops::Deref;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use ::http::uri::PathAndQuery;
 use ::http::{HeaderName, HeaderValue, Method};
 use ipnet::IpNet;
 
 use crate::cache::purger::Purger;
-use crate::http::extract::{Finder, Sign};
 use crate::http::harden::Hardening;
+use crate::http::host::Scheme;
 use crate::http::pattern::Pattern;
-use crate::http::peer::{Guests, Peer, Peers};
-use crate::policy::rate_limit::{Counters, Limits};
+use crate::http::peer::{AddressRules, Peer, Peers};
+use crate::policy::answer::{Endpoint, StatusDetail};
+use crate::policy::listener::ListenerRules;
+use crate::policy::login::{LoginRules, VerifyRule};
+use crate::policy::rate_limit::{RateLimitCounters, RequestLimits};
 use crate::policy::route::Routes;
 use crate::proxy::cookie_rules::CookieRules;
-use crate::proxy::login_rules::Watched;
 use crate::proxy::visitor_token::VisitorTokens;
-use crate::row::Names;
+use crate::row::RowNames;
 use crate::session::SessionCookie;
 
-/// What all threads share for answering requests.
+/// The settings for answering requests, shared by all threads.
 #[derive(Debug)]
-pub struct Settings {
-    /// Who is served.
-    pub guests: Guests,
+pub struct ProxySettings {
+    /// The client addresses that are served.
+    pub allowed_addresses: AddressRules,
     /// How many requests are accepted from an address or a session.
     pub rates: Rates,
-    /// Whose forwarding fields are believed.
+    /// The peers whose forwarding fields are trusted.
     pub trusted_proxies: Vec<Peers>,
-    /// Sites that are served, lower-case; empty: any.
+    /// The sites that are served, in lower case; empty: all.
     pub hosts: Vec<String>,
-    /// Whether visitors may come by https without a proxy that says so.
+    /// Whether a listener accepts TLS. Visitors may then use https without a proxy in front.
     pub has_tls: bool,
+    /// The listeners without TLS. `anteroom explain` uses them, because its request has no listener.
+    pub plain_listeners: Vec<Arc<ListenerRules>>,
     /// The longest target, in bytes.
     pub uri_max: usize,
     /// The largest request body, in bytes.
     pub body_max: Option<u64>,
     /// How long a request body may pause.
     pub stall: Duration,
-    /// How many tunnels may be open.
+    /// The most open tunnels.
     pub tunnels: usize,
-    /// How many of them one address may have.
+    /// The most open tunnels of one address.
     pub tunnels_per_address: usize,
-    /// How long a tunnel may rest.
+    /// How long a tunnel may be idle.
     pub tunnel_idle: Duration,
-    /// Which cookies mean what.
+    /// The meaning of each cookie.
     pub cookies: CookieRules,
-    /// What is added to cookies on their way out.
+    /// The attributes that are added to cookies in responses.
     pub hardening: Vec<Hardening>,
     /// How the app is asked who a visitor is, if it is.
-    pub verify: Option<Arc<Verify>>,
-    /// Which of the app's own requests log in and out.
-    pub watched: Watched,
-    /// The log-ins that we make sessions of, when we do (`mint`).
+    pub verify: Option<Arc<Verifier>>,
+    /// The requests of the app that log in and out.
+    pub watched: LoginRules,
+    /// The sessions that the proxy creates at log-ins, if it creates any (`mint`).
     pub minted: Option<Minted>,
-    /// The tokens of visitors without a login; `None`: a cookie of that name is none of ours.
+    /// The tokens of visitors without a login. With `None`, a cookie of that name has no meaning for the
+    /// proxy.
     pub visitor_tokens: Option<VisitorTokens>,
-    /// What is answered under `/_anteroom/`.
+    /// The endpoints under `/_anteroom/`.
     pub endpoints: Vec<Endpoint>,
-    /// Query parameters that are removed from shared pages' requests.
+    /// The query parameters that are removed from requests for shared pages.
     pub ignore_query: Vec<Pattern>,
-    /// What each origin is sent, in the places by which routes name them.
+    /// What each origin is sent. Routes refer to origins by index.
     pub origins: Vec<OriginRules>,
-    /// How much `Cache-Status` says.
+    /// How detailed `Cache-Status` is.
     pub status: StatusDetail,
     /// Whether the access log names users.
     pub log_user: bool,
-    /// Who may purge by the method `PURGE`; `None`: it is a method like others.
+    /// The clients that may purge with the method `PURGE`. With `None`, the method has no special meaning.
     pub purge: Option<PurgeMethod>,
-    /// The names of rows that routes are answered from.
-    pub rows: Names,
-    /// What may be filled in a page for one visitor.
+    /// The names of the rows that routes serve.
+    pub rows: RowNames,
+    /// The limits on fragments.
     pub fragments: FragmentLimits,
     /// Routes.
     pub routes: Routes,
 }
 
-impl Settings {
-    /// Whether a request is a purge, where the operator has turned that on.
+impl ProxySettings {
+    /// The settings of `PURGE` if the request is a purge and the method is enabled.
     pub(in crate::proxy) fn purge_method(&self, method: &Method) -> Option<&PurgeMethod> {
         self.purge.as_ref().filter(|_| method.as_str() == "PURGE")
     }
 
-    /// Whether a connection is served: not where all its requests would be refused.
-    #[must_use]
-    pub fn may_connect(&self, peer: Peer) -> bool {
-        let is_open = self.guests == Guests::default();
-        is_open || peer.is_among(&self.trusted_proxies) || self.guests.may_come(peer.own_address())
+    /// The listener rules for requests of a scheme, for a request without a listener of its own. If only some
+    /// listeners redirect to https, the request counts as not redirected.
+    pub(in crate::proxy) fn listener_of(&self, scheme: Scheme) -> Arc<ListenerRules> {
+        let redirects = |listener: &Arc<ListenerRules>| listener.redirect.is_some();
+        let is_redirected = scheme == Scheme::Http && self.plain_listeners.iter().all(redirects);
+        self.plain_listeners.first().filter(|_| is_redirected).cloned().unwrap_or_default()
     }
 
-    /// Whether a connection of `peer` may be that of many visitors: a trusted proxy's, or that of a load
-    /// balancer that does not say whom it carries.
+    /// Whether to accept a connection. It is refused if all its requests would be refused.
     #[must_use]
-    pub fn carries_many(&self, peer: Peer) -> bool {
+    pub fn may_connect(&self, peer: Peer) -> bool {
+        let is_open = self.allowed_addresses == AddressRules::default();
+        is_open
+            || peer.is_among(&self.trusted_proxies)
+            || self.allowed_addresses.may_come(peer.own_address())
+    }
+
+    /// Whether a connection of `peer` may carry requests of many visitors. True for a trusted proxy, and for
+    /// a load balancer that does not state the client.
+    #[must_use]
+    pub fn may_carry_many_clients(&self, peer: Peer) -> bool {
         matches!(peer, Peer::Carried(_)) || peer.is_among(&self.trusted_proxies)
     }
 }
 
-/// How many requests are accepted from an address or a session.
+/// The rate limits by address and by session.
 #[derive(Debug)]
 pub struct Rates {
-    /// Whose are not counted.
+    /// The networks whose requests are not counted.
     pub exempt: Vec<IpNet>,
-    /// The limits of all requests.
-    pub all: Limits,
-    /// What counts; `None` where there is no limit, in no route either.
-    pub counters: Option<Arc<Counters>>,
+    /// The limits that apply to all requests.
+    pub all: RequestLimits,
+    /// The counters; `None` if there is no limit at all, not even on a route.
+    pub counters: Option<Arc<RateLimitCounters>>,
 }
 
-/// The log-ins that we make sessions of, when the app names who it is.
+/// The sessions that the proxy creates when the app names the user at a log-in.
 #[derive(Clone, Debug)]
 pub struct Minted {
-    /// The session's cookie.
+    /// The session cookie.
     pub cookie: SessionCookie,
-    /// Whether a log-in counts at its host alone. Else it does at every host.
+    /// Whether a log-in is valid at its own host only. Otherwise it is valid at every host.
     pub per_host: bool,
 }
 
-/// How the app is asked who a visitor is.
+/// How the app is asked for the visitor's user name.
 #[derive(Debug)]
-pub struct Verify {
-    /// What is asked for.
-    pub target: PathAndQuery,
-    /// Where the answer names the user.
-    pub user: Finder,
-    /// The sign by which the answer says that no user is logged in.
-    pub nobody: Sign,
-    /// Where the answer has attributes of the user.
-    pub attributes: Vec<(String, Finder)>,
-    /// How long an answer counts.
-    pub every: Duration,
-    /// How long a visitor waits for it.
-    pub timeout: Duration,
-    /// Whether it was told that users come without their attributes.
-    pub loss: Once,
+pub struct Verifier {
+    /// The rule.
+    pub rule: VerifyRule,
+    /// Whether a warning about users without their attributes has been logged.
+    pub dropped_attributes_logged: Once,
 }
 
-/// How much `Cache-Status` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusDetail {
-    /// With TTL and reason.
-    Full,
-    /// Hit or forwarded only.
-    Short,
-    /// No field at all.
-    Off,
+impl Deref for Verifier {
+    type Target = VerifyRule;
+
+    fn deref(&self) -> &VerifyRule {
+        &self.rule
+    }
 }
 
-/// What the origin is told.
+/// The rules on what an origin is sent.
 #[derive(Clone)]
 pub struct OriginRules {
-    /// The Host that it gets; `None`: the client's.
+    /// The `Host` that the origin gets; `None`: the client's.
     pub host: Option<HeaderValue>,
-    /// Whether it is told who the visitor is, and its `Anteroom-*` believed.
+    /// Whether the origin is sent the visitor's identity, and its `Anteroom-*` fields are trusted.
     pub sessions: bool,
-    /// Whether sessions are kept from it, in cookies too: it is a further origin that has no part in them.
-    /// The first one without a part may have sessions of its own under that name.
+    /// Whether session cookies are withheld from the origin and removed from its responses. This applies to
+    /// further origins that take no part in sessions. The first origin may have sessions of its own under the
+    /// same cookie name, unless the proxy creates the sessions (`mint`).
     pub is_apart: bool,
     /// The field with the user's name.
     pub identity: HeaderName,
@@ -164,13 +167,15 @@ pub struct OriginRules {
     pub secret: Option<Vec<u8>>,
     /// Whether request fields with `_` in their names are passed on.
     pub pass_underscores: bool,
-    /// Whether no client may name another path or host than that of its request: some are guarded.
+    /// Whether to drop client fields that override path or host (such as `X-Original-URL`), because some
+    /// paths are restricted.
     pub no_detours: bool,
-    /// Whether no client may name another method: some are guarded or counted by it.
+    /// Whether to drop client fields that override the method, because some methods are restricted or have
+    /// rate limits.
     pub no_other_method: bool,
-    /// Whether a fill names the visitor's address, and not ours.
+    /// Whether a fill states the visitor's address instead of the proxy's own.
     pub fill_client_address: bool,
-    /// How long a body may pause where it is one side of a call (gRPC).
+    /// How long a body may pause in a gRPC call.
     pub call_stall: Duration,
 }
 
@@ -180,52 +185,39 @@ impl std::fmt::Debug for OriginRules {
     }
 }
 
-/// What is answered under `/_anteroom/`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// Who the visitor is.
-    Me,
-    /// The visitor's cart.
-    Cart,
-    /// The items that the visitor viewed last.
-    Recent,
-    /// The items that all visitors view most.
-    Top,
-}
-
-/// What holes may take.
+/// Limits on fragments.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentLimits {
-    /// What is filled in one page.
+    /// The most fragments of one page.
     pub count: usize,
-    /// The largest content, in bytes.
+    /// The largest fragment, in bytes.
     pub size: usize,
-    /// How long one may take.
+    /// How long one fragment may take.
     pub timeout: Duration,
-    /// The contents that wait for their pages on one thread, in bytes.
+    /// The most bytes of fragments that wait for their pages on one thread.
     pub memory: usize,
 }
 
-/// Who may purge by it.
+/// The clients that may use the method `PURGE`.
 #[derive(Debug)]
 pub struct PurgeMethod {
-    /// Peers; the address of the connection counts (or what a load balancer tells of it), and what
-    /// a request says of its client does not.
+    /// The peers that may purge, by the address of the connection, or the one that a load balancer states for
+    /// it. Forwarding fields of the request are ignored.
     pub from: Vec<Peers>,
-    /// The token that they need; `None`: none.
+    /// The token that they need; `None`: no token.
     pub token: Option<PurgeToken>,
-    /// What purges.
+    /// Carries out the purges.
     pub purger: Arc<Purger>,
 }
 
 impl PurgeMethod {
-    /// Whether a peer's purges are not counted: nobody else may purge.
+    /// Whether a peer may purge. Its purges are exempt from rate limits.
     pub(in crate::proxy) fn is_for(&self, peer: Peer) -> bool {
         peer.is_among(&self.from)
     }
 }
 
-/// A token that is not shown.
+/// A token that debug output conceals.
 pub struct PurgeToken(pub Vec<u8>);
 
 impl std::fmt::Debug for PurgeToken {

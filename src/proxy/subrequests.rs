@@ -17,7 +17,7 @@ use super::stage::limit::CountedRequest;
 use super::stage::{identify, route};
 use super::visitor::Visitor;
 use super::visitor_token::VisitorTokenState;
-use crate::policy::route::{Route, Share};
+use crate::policy::route::{CompiledRoute, Share};
 
 /// Answers requests for fragments.
 pub(super) struct FragmentRequests;
@@ -32,7 +32,7 @@ impl Subrequests for FragmentRequests {
         worker: Rc<WorkerContext>,
         client: Rc<Client>,
         request: AdmittedRequest,
-        route: Arc<Route>,
+        route: Arc<CompiledRoute>,
     ) -> LocalBoxFuture<'static, Visitor> {
         Box::pin(
             async move { identify::visitor(&worker, &client, &request, &route, Mode::Serve).await },
@@ -42,7 +42,8 @@ impl Subrequests for FragmentRequests {
 
 async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
     let Subrequest { worker, client, request, share, page } = asked;
-    let mut record = RequestRecord::of_part(&worker.sheet, &client.pulse, &request.head.method);
+    let mut record =
+        RequestRecord::of_part(&worker.thread_metrics, &client.state, &request.head.method);
     // The page was counted among all requests. A fragment counts on its own route only.
     let counted = CountedRequest::with_its_page(&worker, request)?;
     let routed = route::route(&worker, counted, Mode::Serve, &mut record)?;
@@ -58,7 +59,11 @@ async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
 }
 
 /// The route, with the sharing that the fragment states.
-fn shared_as(route: &Arc<Route>, share: Option<Share>, page: &Route) -> Arc<Route> {
+fn shared_as(
+    route: &Arc<CompiledRoute>,
+    share: Option<Share>,
+    page: &CompiledRoute,
+) -> Arc<CompiledRoute> {
     match share {
         Some(share) if share != route.share => Arc::new(route.shared_as(share, page)),
         _ => Arc::clone(route),

@@ -1,9 +1,9 @@
 //! The visitor of a request, as identified by the cookies, the store and the app.
 
-use crate::cache::rules::verdict::Who;
+use crate::cache::rules::verdict::Sharing;
 use crate::http::client_cert::ClientCertificate;
 use crate::ident::{CookieHash, StoredToken, User};
-use crate::store::{CartOwner, Terms};
+use crate::store::{CartOwner, SessionLifetimes};
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
 
@@ -13,16 +13,17 @@ pub(in crate::proxy) struct Visitor {
     /// The class for the identity header and the log.
     pub(in crate::proxy) class: VisitorClass,
     /// The class for sharing. A known visitor may be unknown here.
-    pub(in crate::proxy) sharing: Who,
+    pub(in crate::proxy) sharing: Sharing,
     /// The token that the request carries, if any.
     pub(in crate::proxy) token: Option<StoredToken>,
     /// The key of the app's remembered answer about the visitor, if the app is asked.
-    pub(in crate::proxy) carried: Option<CookieHash>,
+    pub(in crate::proxy) cookie_hash: Option<CookieHash>,
     /// Whether the visitor's session cookies must be withheld from the app, because their session was
     /// revoked.
-    pub(in crate::proxy) is_barred: bool,
-    /// The tokens, if several came. None of them is trusted, and a log-out or log-in ends them all.
-    pub(in crate::proxy) rivals: Vec<StoredToken>,
+    pub(in crate::proxy) is_revoked: bool,
+    /// The tokens, if the request carries several. None of them is trusted, and a log-out or log-in ends them
+    /// all.
+    pub(in crate::proxy) duplicates: Vec<StoredToken>,
     pub(in crate::proxy) user: Option<User>,
     /// Whether the store could not say which user the token belongs to.
     pub(in crate::proxy) unsure: bool,
@@ -33,11 +34,11 @@ impl Default for Visitor {
     fn default() -> Self {
         Self {
             class: VisitorClass::Anonymous,
-            sharing: Who::Anonymous,
+            sharing: Sharing::Anonymous,
             token: None,
-            carried: None,
-            is_barred: false,
-            rivals: Vec::new(),
+            cookie_hash: None,
+            is_revoked: false,
+            duplicates: Vec::new(),
             user: None,
             unsure: false,
         }
@@ -57,14 +58,14 @@ impl Visitor {
 
     /// The owner of the cart that the visitor may change. If the store could not identify the visitor in
     /// time, the store decides when the cart is changed.
-    pub(in crate::proxy) fn cart_owner(&self, terms: Terms) -> Option<CartOwner> {
+    pub(in crate::proxy) fn cart_owner(&self, terms: SessionLifetimes) -> Option<CartOwner> {
         let token = self.token.clone().filter(|_| self.user.is_some() || self.unsure)?;
         Some(CartOwner { token, user: self.user.clone(), now: terms.now, terms })
     }
 
     /// Whether the visitor is certainly logged out, by every means of identification.
-    pub(in crate::proxy) fn is_nobody(&self) -> bool {
-        self.class == VisitorClass::Anonymous && self.sharing == Who::Anonymous
+    pub(in crate::proxy) fn is_anonymous(&self) -> bool {
+        self.class == VisitorClass::Anonymous && self.sharing == Sharing::Anonymous
     }
 
     /// Whether the store could not identify the visitor.
@@ -74,14 +75,17 @@ impl Visitor {
 
     /// Adds the client's certificate. A client with a certificate counts as logged in even without a
     /// cookie, because its responses may be personal.
-    pub(in crate::proxy) fn over(mut self, certificate: Option<&ClientCertificate>) -> Self {
+    pub(in crate::proxy) fn with_certificate(
+        mut self,
+        certificate: Option<&ClientCertificate>,
+    ) -> Self {
         if certificate.is_none() {
             return self;
         }
         self.sharing = match self.sharing {
-            Who::Anonymous => Who::Unknown(Reason::ClientCertificate),
-            Who::Known | Who::Apart(_) => Who::Apart(Reason::ClientCertificate),
-            unknown @ Who::Unknown(_) => unknown,
+            Sharing::Anonymous => Sharing::Unknown(Reason::ClientCertificate),
+            Sharing::Known | Sharing::Apart(_) => Sharing::Apart(Reason::ClientCertificate),
+            unknown @ Sharing::Unknown(_) => unknown,
         };
         self
     }
@@ -93,6 +97,6 @@ impl Visitor {
 
     pub(in crate::proxy) fn unknown(reason: Reason, token: Option<StoredToken>) -> Self {
         let class = VisitorClass::Unknown;
-        Self { class, sharing: Who::Unknown(reason), token, ..Self::default() }
+        Self { class, sharing: Sharing::Unknown(reason), token, ..Self::default() }
     }
 }

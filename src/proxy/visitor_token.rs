@@ -14,7 +14,7 @@ use ::http::{HeaderMap, HeaderValue};
 
 use crate::http::cookie::{cookies, rebuild};
 use crate::ident::VisitorToken;
-use crate::policy::rate_limit::{Counters, Limit, Rate};
+use crate::policy::rate_limit::{Limit, Rate, RateLimitCounters};
 use crate::proxy::visitor::Visitor;
 use crate::session::SessionCookie;
 
@@ -35,7 +35,8 @@ impl VisitorTokens {
     #[must_use]
     pub fn new(cookie: SessionCookie, gives: bool) -> Self {
         let rate = Rate { requests: PER_MINUTE, per: Duration::from_secs(60), burst: PER_MINUTE };
-        let limit = || Limit::new("visitor_token".into(), rate, (Counters::new(COUNTED), 0));
+        let limit =
+            || Limit::new("visitor_token".into(), rate, (RateLimitCounters::new(COUNTED), 0));
         let (rests_until, started) = (AtomicU64::new(0), Instant::now());
         Self { cookie, limit: gives.then(limit), rests_until, started }
     }
@@ -120,7 +121,7 @@ impl VisitorTokenState {
         visitor: &Visitor,
     ) -> bool {
         let gives = tokens.is_some_and(|tokens| tokens.limit.is_some());
-        gives && visitor.is_nobody() && !self.0.borrow().is_twice
+        gives && visitor.is_anonymous() && !self.0.borrow().is_twice
     }
 }
 
@@ -130,7 +131,7 @@ mod tests {
     use crate::ident::Token;
 
     #[test]
-    fn what_is_held_does_not_print() {
+    fn debug_output_does_not_show_the_token() {
         let minted = Token::mint().unwrap();
         let token = VisitorToken::of(&minted);
         let mut cookie = HeaderValue::try_from(minted.as_str()).unwrap();

@@ -1,4 +1,4 @@
-//! Which rows are well, which fail, and since how many attempts.
+//! Which rows are healthy, which fail, and for how many attempts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,37 +11,37 @@ use crate::store::ROWS_MAX;
 const FIRST_PAUSE: f64 = 1.0;
 /// The longest pause after failures, in seconds.
 const LONGEST_PAUSE: f64 = 60.0;
-/// A row that has not failed here for so long, in seconds, is not tried here any more: somebody has
-/// stopped it, or another process refreshes it.
+/// A row whose last failure here is this long ago, in seconds, is no longer tried here: it was
+/// stopped, or another process refreshes it.
 const FORGOTTEN: f64 = 600.0;
-/// For how long a row that was well here is remembered as such, in seconds.
+/// How long a healthy row is remembered as such, in seconds.
 const WELL: f64 = 3_600.0;
-/// Between two looks for such rows, in seconds.
+/// The time between two searches for such rows, in seconds.
 const LOOK: f64 = 60.0;
-/// At the bound, one row in so many is forgotten to make room.
+/// At the limit, one row in this many is forgotten to make room.
 const EVICTED: usize = 16;
 
-/// What a row's past promises of its next fetch.
+/// What a row's history says about its next fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// It was well when it was last fetched here.
+    /// Its last fetch here succeeded.
     Well,
-    /// Nothing: it is new, failed quickly, or was well before it failed.
+    /// Unknown: it is new, failed quickly, or was healthy before it failed.
     Open,
-    /// It was never well here, and the last fetch took too long.
+    /// It has never succeeded here, and the last fetch took too long.
     Slow,
 }
 
-/// How often each row failed in a row, for the pauses between attempts. Forgotten with the process.
+/// How often each row failed in a row, for the pauses between attempts. Lost with the process.
 ///
-/// The log is told when the rows of a source begin to fail and when none fails any more, and not of
-/// each row.
+/// The log reports when the rows of a source begin to fail and when none fails any more, not each
+/// row.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     rows: RefCell<HashMap<Row, Failing>>,
     /// How many rows of each source fail.
     sources: RefCell<HashMap<String, usize>>,
-    /// When each row was last well.
+    /// When each row last succeeded.
     well: RefCell<HashMap<Row, f64>>,
     looked: Cell<f64>,
 }
@@ -56,7 +56,7 @@ struct Failing {
 }
 
 impl Failures {
-    /// What may be expected of a row.
+    /// What to expect of a row.
     pub(super) fn trust(&self, row: &Row) -> Trust {
         let was_well = self.well.borrow().contains_key(row);
         match self.rows.borrow().get(row) {
@@ -77,13 +77,13 @@ impl Failures {
         }
     }
 
-    /// One more; how many it makes.
+    /// Adds a failure; returns how many in a row that makes.
     pub(super) fn add(&self, row: &Row, source: &str, why: &FetchError, now: f64) -> u32 {
         let slow = matches!(why, FetchError::TimedOut);
         if let Some(failing) = self.rows.borrow_mut().get_mut(row) {
             failing.count = failing.count.saturating_add(1);
             (failing.last, failing.slow) = (now, slow);
-            tracing::debug!(row = row.as_str(), %why, count = failing.count, "a row fails still");
+            tracing::debug!(row = row.as_str(), %why, count = failing.count, "a row still fails");
             return failing.count;
         }
         if self.rows.borrow().len() >= ROWS_MAX {
@@ -103,7 +103,7 @@ impl Failures {
         1
     }
 
-    /// The row does not fail any more, as far as is known.
+    /// The row no longer counts as failing.
     fn forget(&self, row: &Row) {
         let Some(Failing { source, .. }) = self.rows.borrow_mut().remove(row) else { return };
         let mut sources = self.sources.borrow_mut();
@@ -111,13 +111,13 @@ impl Failures {
         *count -= 1;
         if *count == 0 {
             sources.remove(&source);
-            tracing::info!(rows = source, "no row fails any more");
+            tracing::info!(rows = source, "all rows can be refreshed again");
         }
     }
 
-    /// Forgets rows that are not tried here any more, once in a while.
+    /// Forgets rows that are no longer tried here, once in a while.
     pub(super) fn look(&self, now: f64) {
-        // A clock that was set back is no reason to wait for it.
+        // A clock that was set back does not delay this.
         if (now - self.looked.get()).abs() < LOOK {
             return;
         }
@@ -132,7 +132,8 @@ impl Failures {
 }
 
 /// How long a row rests after its `count`-th failure in a row: a second, or its delay if that is
-/// shorter, doubled each time, to a minute. The jitter, 0 to 1, keeps rows that failed together apart.
+/// shorter, doubled each time, up to a minute. The jitter, 0 to 1, spreads rows that failed
+/// together.
 pub(super) fn pause(delay: f64, count: u32, jitter: f64) -> f64 {
     let doubled = delay.min(FIRST_PAUSE) * f64::from(1_u32 << count.min(16));
     doubled.min(LONGEST_PAUSE) * (0.75 + jitter / 4.0)
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tried_any_more_is_forgotten() {
+    fn failures_of_rows_no_longer_tried_are_forgotten() {
         let failures = Failures::default();
         let row = |number: usize| Row::new(&number.to_string()).unwrap();
         let add = |number, now| failures.add(&row(number), "inventory", &FetchError::NotJson, now);

@@ -1,4 +1,4 @@
-//! Rows in this process's memory for a moment: what many ask for at once is read once.
+//! Rows in this process's memory for a moment: concurrent requests share one read.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,9 +16,9 @@ use tokio::sync::OnceCell;
 use crate::ident::{Row, hex};
 use crate::store::{ROW_JSON_MAX, RowStore, StoreError, StoredRow};
 
-/// For how long a row is answered from memory: short beside any sensible time between two refreshes.
+/// How long a row is answered from memory: short compared with any sensible refresh interval.
 const MOMENT: Duration = Duration::from_millis(250);
-/// Bytes of rows in memory. The least used are forgotten first.
+/// Bytes of rows in memory. The least used are evicted first.
 const MEMORY: u64 = 32 << 20;
 /// A guess of a row's size, to size the tables.
 const USUAL_ROW: usize = 1024;
@@ -31,12 +31,12 @@ const TAG_SIZE: usize = 16;
 
 const _: () = assert!(MEMORY > (4 * SHARDS * ROW_JSON_MAX) as u64);
 
-/// A row as it is answered.
+/// A row to answer with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptRow {
     /// JSON.
     pub json: Bytes,
-    /// The Unix time at which it was fetched; `None` where another program wrote it.
+    /// The Unix time at which it was fetched; `None` if another program wrote it.
     pub refreshed: Option<f64>,
     /// Its strong entity tag, in quotes.
     pub tag: String,
@@ -60,19 +60,19 @@ impl Weighter<Row, (Instant, Arc<KeptRow>)> for ByBytes {
 
 /// Rows in memory, shared by all threads.
 #[derive(Debug)]
-pub struct Memo {
+pub struct RowMemory {
     rows: Cache<Row, (Instant, Arc<KeptRow>), ByBytes>,
-    /// Counts changes: what was read before one is not kept behind it.
+    /// Counts changes: a value read before a change is not kept after it.
     changes: AtomicU64,
 }
 
-impl Default for Memo {
+impl Default for RowMemory {
     fn default() -> Self {
         Self::of(MEMORY)
     }
 }
 
-impl Memo {
+impl RowMemory {
     fn of(bytes: u64) -> Self {
         let items = usize::try_from(bytes).unwrap_or(usize::MAX) / USUAL_ROW;
         let options = OptionsBuilder::new()
@@ -86,7 +86,7 @@ impl Memo {
         Self { rows, changes: AtomicU64::new(0) }
     }
 
-    /// A row is not what it was: it is read anew from now on.
+    /// A row has changed: it is read again from now on.
     pub fn forget(&self, row: &Row) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.rows.remove(row);
@@ -101,13 +101,13 @@ impl Memo {
         self.rows.peek(row).and_then(|read| still_good(read, now))
     }
 
-    /// Keeps what was read after so many changes.
+    /// Keeps a row that was read after this many changes.
     fn keep(&self, row: &Row, kept: &Arc<KeptRow>, changes: u64, now: Instant) {
         if self.changes() != changes {
             return;
         }
         self.rows.insert(row.clone(), (now, Arc::clone(kept)));
-        // One that came in between has not seen it.
+        // A change in between has not seen this entry.
         if self.changes() != changes {
             self.rows.remove(row);
         }
@@ -118,29 +118,29 @@ impl Memo {
     }
 }
 
-/// What was read, where that was a moment ago.
+/// The kept row, if it is recent.
 fn still_good((read, kept): (Instant, Arc<KeptRow>), now: Instant) -> Option<Arc<KeptRow>> {
     (now.saturating_duration_since(read) < MOMENT).then_some(kept)
 }
 
-/// A read that several wait for. An error is told to the one who met it; for the others there is
-/// nothing, either.
-type Read = Rc<OnceCell<Option<Arc<KeptRow>>>>;
+/// A shared read. An error is returned to the request that ran it; for the others there is no row,
+/// either.
+type PendingRead = Rc<OnceCell<Option<Arc<KeptRow>>>>;
 
-/// Reads rows for one thread: from memory, else from the store, where the same row is read once at a
+/// Reads rows for one thread: from memory, else from the store, with one read of the same row at a
 /// time.
 #[derive(Debug)]
-pub struct Reader {
-    memo: Arc<Memo>,
-    /// By row, and by how many changes there had been: what was asked before a change is no answer
-    /// to who asks behind it.
-    reading: RefCell<HashMap<(Row, u64), Read>>,
+pub struct RowReader {
+    memo: Arc<RowMemory>,
+    /// By row, and by the number of changes: a read from before a change is no answer to a request
+    /// after it.
+    reading: RefCell<HashMap<(Row, u64), PendingRead>>,
 }
 
-impl Reader {
+impl RowReader {
     /// A reader for one thread over the memory of all.
     #[must_use]
-    pub fn new(memo: Arc<Memo>) -> Self {
+    pub fn new(memo: Arc<RowMemory>) -> Self {
         Self { memo, reading: RefCell::default() }
     }
 
@@ -157,7 +157,7 @@ impl Reader {
             return Ok(Some(kept));
         }
         let changes = self.memo.changes();
-        let turn = Turn::take(self, (row.clone(), changes));
+        let turn = ReadWaiter::take(self, (row.clone(), changes));
         let mut failed = None;
         let read = turn.read.get_or_init(|| async {
             match store.row(row).await {
@@ -176,7 +176,7 @@ impl Reader {
         failed.map_or(Ok(kept), Err)
     }
 
-    /// The last good content of a row, of which nothing is kept.
+    /// The last good content of a row, which is not kept.
     ///
     /// # Errors
     /// When the store fails.
@@ -191,30 +191,30 @@ impl Reader {
         Ok(store.row(row).await?.map(|stored| Arc::new(stored.into())))
     }
 
-    /// A row is not what it was.
+    /// A row has changed.
     pub fn forget(&self, row: &Row) {
         self.memo.forget(row);
     }
 }
 
-/// One who waits for a read; the last of them takes it away.
-struct Turn<'r> {
-    reader: &'r Reader,
+/// A request that waits for a read; the last one removes it.
+struct ReadWaiter<'r> {
+    reader: &'r RowReader,
     key: (Row, u64),
-    read: Read,
+    read: PendingRead,
 }
 
-impl<'r> Turn<'r> {
-    fn take(reader: &'r Reader, key: (Row, u64)) -> Self {
+impl<'r> ReadWaiter<'r> {
+    fn take(reader: &'r RowReader, key: (Row, u64)) -> Self {
         let read = Rc::clone(reader.reading.borrow_mut().entry(key.clone()).or_default());
         Self { reader, key, read }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ReadWaiter<'_> {
     fn drop(&mut self) {
         let mut reading = self.reader.reading.borrow_mut();
-        // Who comes now reads anew, once this read is over; and nobody is left where it was given up.
+        // Later requests read again once this read is over; an abandoned read leaves no entry.
         let ours = reading.get(&self.key).is_some_and(|read| Rc::ptr_eq(read, &self.read));
         if ours && (self.read.initialized() || Rc::strong_count(&self.read) == 2) {
             reading.remove(&self.key);
@@ -239,15 +239,15 @@ mod tests {
 
     #[test]
     fn a_row_is_remembered_for_a_moment() {
-        let (memo, now) = (Memo::default(), Instant::now());
+        let (memo, now) = (RowMemory::default(), Instant::now());
         memo.keep(&row("1"), &kept("1"), 0, now);
         assert_eq!(memo.get(&row("1"), now + MOMENT / 2), Some(kept("1")));
         assert_eq!(memo.get(&row("1"), now + MOMENT), None);
     }
 
     #[test]
-    fn what_was_read_before_a_change_is_not_kept_behind_it() {
-        let (memo, now) = (Memo::default(), Instant::now());
+    fn a_row_read_before_a_change_is_not_kept_after_it() {
+        let (memo, now) = (RowMemory::default(), Instant::now());
         memo.keep(&row("1"), &kept("1"), 0, now);
         memo.forget(&row("1"));
         assert_eq!(memo.get(&row("1"), now), None);
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_by_bytes() {
-        let (memo, now) = (Memo::of(64 << 10), Instant::now());
+        let (memo, now) = (RowMemory::of(64 << 10), Instant::now());
         for number in 0..200 {
             let json = Bytes::from(vec![b'1'; 1_000]);
             let kept = Arc::new(StoredRow { json, refreshed: None }.into());
@@ -275,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn many_who_ask_at_once_share_a_read_and_leave_nothing_behind() {
+    fn concurrent_readers_share_one_read_and_leave_nothing_behind() {
         with_store(async |store| {
-            let reader = Reader::new(Arc::default());
+            let reader = RowReader::new(Arc::default());
             schedule_row_cache(&store, &row("1"), Some(Duration::from_secs(5)), 100.0)
                 .await
                 .unwrap();

@@ -1,10 +1,11 @@
-//! Rows that change often and are for everyone: read from a source every few seconds, and kept.
+//! Rows that change often and are shared with everyone: read from a source every few seconds, and
+//! kept.
 //!
-//! Where a row comes from is a [`RowSource`]'s business, and when a step is called the task's. What
-//! holds the rows is a [`RowStore`].
+//! A [`RowSource`] provides rows, a [`RowStore`] stores them, and the task decides when a step
+//! runs.
 
+mod claimed_rows;
 mod failures;
-mod line;
 mod memo;
 mod names;
 mod refresh;
@@ -16,17 +17,17 @@ use std::time::Duration;
 use crate::ident::Row;
 use crate::store::{RowStore, StoreError};
 
-pub use memo::{KeptRow, Memo, Reader};
-pub use names::Names;
-pub use refresh::{LEASE, Progress, Refresher};
+pub use memo::{KeptRow, RowMemory, RowReader};
+pub use names::RowNames;
+pub use refresh::{LEASE, RefreshProgress, Refresher};
 pub use source::{FetchError, RowSource};
 pub use together::together;
 
-/// `schedule_row_cache`: from now on a row is refreshed every `delay`; `None` stops that, and removes
-/// the row.
+/// `schedule_row_cache`: from now on a row is refreshed every `delay`; `None` stops that, and
+/// removes the row.
 ///
 /// # Errors
-/// When the store does not take it; [`StoreError::RowsFull`] for a row too many.
+/// When the store refuses it; [`StoreError::RowsFull`] for a row too many.
 pub async fn schedule_row_cache<S: RowStore>(
     store: &S,
     row: &Row,

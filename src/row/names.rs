@@ -4,26 +4,27 @@ use std::sync::Arc;
 
 use crate::ident::Row;
 
-/// The names of all sources, in order. Rows of the first stand under their own ids, as other apps
-/// with this layout expect; those of a further one behind its name and a colon.
+/// The names of all sources, in order. Rows of the first are stored under their own ids, as other
+/// apps with this layout expect; those of a further source under its name, a colon and the id.
 #[derive(Clone, Debug, Default)]
-pub struct Names(Vec<Arc<str>>);
+pub struct RowNames(Vec<Arc<str>>);
 
-impl Names {
-    /// The names, which hold no colon.
+impl RowNames {
+    /// The names, which contain no colon.
     pub fn new(names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
         Self(names.into_iter().map(Into::into).collect())
     }
 
-    /// The name of the row `id` of the source `name`; `None` where there is no such source, or the
-    /// source cannot have a row of that name: as a segment of a path `.` and `..` would name another.
+    /// The name of the row `id` of the source `name`; `None` if there is no such source, or if the
+    /// source cannot have a row of that name: as a path segment `.` and `..` would name another
+    /// resource.
     #[must_use]
     pub fn row(&self, name: &str, id: &str) -> Option<Row> {
         if matches!(id, "" | "." | "..") {
             return None;
         }
-        match self.place(name)? {
-            // A row of the first that looks like a further one's would be taken for that.
+        match self.source_index(name)? {
+            // A row of the first source that looks like a further one's would be taken for that.
             0 => Row::new(id).filter(|row| self.split(row).0 == 0),
             _ => Row::new(&format!("{name}:{id}")),
         }
@@ -40,15 +41,15 @@ impl Names {
         further.unwrap_or((0, text))
     }
 
-    /// The name of a source by its place.
+    /// The name of a source by its index.
     #[must_use]
     pub fn name(&self, place: usize) -> &str {
         self.0.get(place).map_or("", |name| name)
     }
 
-    /// The place of a source by its name.
+    /// The index of a source by its name.
     #[must_use]
-    pub fn place(&self, name: &str) -> Option<usize> {
+    pub fn source_index(&self, name: &str) -> Option<usize> {
         self.0.iter().position(|known| **known == *name)
     }
 }
@@ -59,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_first_source_has_plain_names_and_a_further_one_its_own() {
-        let names = Names::new(["inventory", "prices"]);
+        let names = RowNames::new(["inventory", "prices"]);
         let row = |name, id| names.row(name, id).map(|row| row.as_str().to_owned());
         assert_eq!(row("inventory", "7").as_deref(), Some("7"));
         assert_eq!(row("inventory", "a:b").as_deref(), Some("a:b"));
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_row_is_split_as_it_was_named() {
-        let names = Names::new(["inventory", "prices"]);
+        let names = RowNames::new(["inventory", "prices"]);
         let split = |text| names.split(&Row::new(text).unwrap()).0;
         assert_eq!(["7", "a:b", "inventory:7", "prices:7"].map(split), [0, 0, 0, 1]);
         assert_eq!(names.split(&Row::new("prices:a:b").unwrap()), (1, "a:b"));

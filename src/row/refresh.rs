@@ -1,4 +1,4 @@
-//! `cache_rows`: a pool of fetches, filled again as each of them ends.
+//! `cache_rows`: a pool of fetches, refilled as each of them ends.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,32 +11,32 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
+use super::claimed_rows::{BATCH, ClaimedRows, FetchSlot};
 use super::failures::{Failures, pause};
-use super::line::{BATCH, Line, Seat};
 use super::source::{FetchError, RowSource, checked};
-use crate::store::{Claim, RowStore, StoreError};
+use crate::store::{RowClaim, RowStore, StoreError};
 
-/// For how long a worker has a row to itself.
+/// How long a worker has a row to itself.
 pub const LEASE: Duration = Duration::from_secs(10);
-/// The longest that a fetch may take: it ends before the lease does, so that what it brought can
-/// still be kept.
+/// The longest time of a fetch: it ends before the lease does, so that its result can still be
+/// stored.
 const FETCH_TIME: Duration = Duration::from_secs(9);
 
-/// How long a good fetch takes, as long as nothing is known, in seconds.
+/// The assumed time of a successful fetch while none is known, in seconds.
 const USUAL: f64 = 1.0 / 40.0;
 /// The chapter's pause when no row is due. Another process may schedule one at any time.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The least time between two claims: the store is not asked more often, however much is due.
+/// The least time between two claims, however much is due.
 const BETWEEN_CLAIMS: Duration = Duration::from_millis(10);
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Progress {
-    /// Rows fetched and kept.
+pub struct RefreshProgress {
+    /// Rows fetched and stored.
     pub fetched: usize,
-    /// Rows that could not be fetched, or not be kept.
+    /// Rows that could not be fetched or stored.
     pub failed: usize,
-    /// Rows fetched in vain: they were stopped, scheduled anew or taken by another meanwhile.
+    /// Rows fetched in vain: they were stopped, rescheduled or claimed by another worker meanwhile.
     pub dropped: usize,
     /// Rows removed.
     pub removed: usize,
@@ -44,24 +44,25 @@ pub struct Progress {
     pub busy: bool,
 }
 
-/// Refreshes rows. Fetches under way are dropped with it, and their rows due again after [`LEASE`].
+/// Refreshes rows. Dropping it drops the fetches under way; their rows are due again after
+/// [`LEASE`].
 pub struct Refresher<S, R, C> {
     parts: Rc<Parts<S, R, C>>,
-    line: Rc<RefCell<Line>>,
-    open: RefCell<FuturesUnordered<Flight>>,
-    /// What was done and not yet told.
-    progress: Cell<Progress>,
-    /// When the next row is due, as far as the last claim saw.
+    waiting: Rc<RefCell<ClaimedRows>>,
+    open: RefCell<FuturesUnordered<RowFetch>>,
+    /// What was done and not yet reported.
+    progress: Cell<RefreshProgress>,
+    /// When the next row is due, as of the last claim.
     next: Cell<Option<f64>>,
     /// When rows were last claimed.
-    claimed: Cell<Option<Instant>>,
+    claimed_at: Cell<Option<Instant>>,
 }
 
-/// One row's fetch, to the end.
-type Flight = Pin<Box<dyn Future<Output = Done>>>;
+/// One row's complete fetch.
+type RowFetch = Pin<Box<dyn Future<Output = RefreshOutcome>>>;
 
-/// What became of a claim.
-enum Done {
+/// The result of a claim.
+enum RefreshOutcome {
     Fetched,
     Failed,
     Dropped,
@@ -72,7 +73,7 @@ struct Parts<S, R, C> {
     source: R,
     clock: C,
     failures: Failures,
-    /// How long good fetches took lately, in seconds.
+    /// How long recent successful fetches took, in seconds.
     usual: Cell<f64>,
 }
 
@@ -88,29 +89,29 @@ where
     R: RowSource + 'static,
     C: Fn() -> f64 + 'static,
 {
-    /// A refresher of the rows in `store`; `clock` tells the Unix time.
+    /// A refresher of the rows in `store`; `clock` returns the Unix time.
     pub fn new(store: S, source: R, clock: C) -> Self {
         let (failures, usual) = (Failures::default(), Cell::new(USUAL));
         Self {
             parts: Rc::new(Parts { store, source, clock, failures, usual }),
-            line: Rc::default(),
+            waiting: Rc::default(),
             open: RefCell::default(),
             progress: Cell::default(),
             next: Cell::default(),
-            claimed: Cell::default(),
+            claimed_at: Cell::default(),
         }
     }
 
-    /// `cache_rows`, one step of it: takes rows that are due, begins as many fetches as there are
-    /// slots, and waits until a fetch ends, or the next row may be due. At once where nothing is under
-    /// way.
+    /// `cache_rows`, one step of it: claims due rows, begins as many fetches as there are slots,
+    /// and waits until a fetch ends, or the next row may be due. Returns at once if nothing is
+    /// under way.
     ///
     /// A row that fails keeps its last good content and is tried again later and later.
     ///
     /// # Errors
-    /// When the store has no claims for us. What is under way stays so, and goes on with the next step
-    /// or [`Refresher::go_on`].
-    pub async fn cache_rows(&self) -> Result<Progress, StoreError> {
+    /// When the store gives no claims. Fetches under way continue with the next step or
+    /// [`Refresher::go_on`].
+    pub async fn cache_rows(&self) -> Result<RefreshProgress, StoreError> {
         self.claim().await?;
         self.begin();
         if self.is_busy() {
@@ -120,48 +121,48 @@ where
             }
         }
         let busy = self.is_busy();
-        Ok(Progress { busy, ..self.progress.take() })
+        Ok(RefreshProgress { busy, ..self.progress.take() })
     }
 
-    /// Ends when the next row is due, and soon.
+    /// Returns when the next row is due, and soon.
     pub async fn rest(&self) {
         let until = self.next.get().map_or(PAUSE.as_secs_f64(), |next| next - (self.parts.clock)());
-        // Within the pause, so that any number makes a duration.
+        // Clamped to the pause, so that any number makes a duration.
         let least = BETWEEN_CLAIMS.as_secs_f64();
         let rest = Duration::from_secs_f64(until.clamp(least, PAUSE.as_secs_f64()));
         let end = Instant::now() + rest;
-        let rested = self.line.borrow().next_rested();
+        let rested = self.waiting.borrow().next_rested();
         tokio::time::sleep_until(rested.map_or(end, |rested| rested.min(end))).await;
     }
 
-    /// Carries on with what is under way, and begins nothing; never ends.
+    /// Continues the fetches under way, and begins none; never returns.
     pub async fn go_on(&self) {
         loop {
             self.some_end().await;
         }
     }
 
-    /// Takes rows that are due, unless that was done a moment ago.
+    /// Claims due rows, unless that was done a moment ago.
     async fn claim(&self) -> Result<(), StoreError> {
-        let is_soon = self.claimed.get().is_some_and(|last| last.elapsed() < BETWEEN_CLAIMS);
-        if is_soon || !self.line.borrow().has_room() {
+        let is_soon = self.claimed_at.get().is_some_and(|last| last.elapsed() < BETWEEN_CLAIMS);
+        if is_soon || !self.waiting.borrow().has_room() {
             return Ok(());
         }
         let now = (self.parts.clock)();
         self.parts.failures.look(now);
         let claims = self.parts.store.claim_rows(now, BATCH, LEASE.as_secs_f64());
-        // Fetches that end meanwhile are not held up.
+        // Fetches that end meanwhile are not delayed.
         let claimed = tokio::select! {
             claimed = claims => claimed?,
             () = self.go_on() => return Ok(()),
         };
-        self.claimed.set(Some(Instant::now()));
+        self.claimed_at.set(Some(Instant::now()));
         self.next.set(claimed.next);
         self.note(|progress| progress.removed += claimed.removed);
-        let mut line = self.line.borrow_mut();
+        let mut waiting = self.waiting.borrow_mut();
         for claim in claimed.rows {
             let trust = self.parts.failures.trust(&claim.row);
-            line.add(claim, trust, Instant::now());
+            waiting.add(claim, trust, Instant::now());
         }
         Ok(())
     }
@@ -170,23 +171,23 @@ where
     fn begin(&self) {
         let now = (self.parts.clock)();
         let failures = &self.parts.failures;
-        self.line.borrow_mut().tidy(|row| failures.trust(row), now, Instant::now());
-        while let Some((claim, seat)) = Line::next(&self.line, now) {
+        self.waiting.borrow_mut().tidy(|row| failures.trust(row), now, Instant::now());
+        while let Some((claim, slot)) = ClaimedRows::next(&self.waiting, now) {
             let parts = Rc::clone(&self.parts);
-            let flight = async move { parts.refresh(&claim, &seat).await };
+            let flight = async move { parts.refresh(&claim, &slot).await };
             self.open.borrow_mut().push(Box::pin(flight));
         }
     }
 
-    /// Waits until some of what is under way has ended.
+    /// Waits until some of the fetches under way have ended.
     async fn some_end(&self) {
         poll_fn(|cx| {
             let mut ended = false;
             while let Poll::Ready(Some(done)) = self.open.borrow_mut().poll_next_unpin(cx) {
                 match done {
-                    Done::Fetched => self.note(|progress| progress.fetched += 1),
-                    Done::Failed => self.note(|progress| progress.failed += 1),
-                    Done::Dropped => self.note(|progress| progress.dropped += 1),
+                    RefreshOutcome::Fetched => self.note(|progress| progress.fetched += 1),
+                    RefreshOutcome::Failed => self.note(|progress| progress.failed += 1),
+                    RefreshOutcome::Dropped => self.note(|progress| progress.dropped += 1),
                 }
                 ended = true;
             }
@@ -196,10 +197,10 @@ where
     }
 
     fn is_busy(&self) -> bool {
-        !self.open.borrow().is_empty() || self.line.borrow().next_rested().is_some()
+        !self.open.borrow().is_empty() || self.waiting.borrow().next_rested().is_some()
     }
 
-    fn note(&self, change: impl FnOnce(&mut Progress)) {
+    fn note(&self, change: impl FnOnce(&mut RefreshProgress)) {
         let mut progress = self.progress.get();
         change(&mut progress);
         self.progress.set(progress);
@@ -207,23 +208,23 @@ where
 }
 
 impl<S: RowStore, R: RowSource, C: Fn() -> f64> Parts<S, R, C> {
-    /// Fetches a row and keeps what came, or when to try again.
-    async fn refresh(&self, claim: &Claim, seat: &Seat) -> Done {
-        let json = self.fetch(claim, seat).await.and_then(checked);
+    /// Fetches a row and stores the content, or when to try again.
+    async fn refresh(&self, claim: &RowClaim, slot: &FetchSlot) -> RefreshOutcome {
+        let json = self.fetch(claim, slot).await.and_then(checked);
         let now = (self.clock)();
         match json {
             Ok(json) => {
                 let due = next_due(claim, now);
                 match self.store.put_row(claim, json, due, now).await {
-                    Ok(held) => {
+                    Ok(is_kept) => {
                         self.failures.note_well(&claim.row, now);
-                        // Whoever has it now begins anew.
-                        if held { Done::Fetched } else { Done::Dropped }
+                        // The row's new owner starts again.
+                        if is_kept { RefreshOutcome::Fetched } else { RefreshOutcome::Dropped }
                     }
                     Err(error) => {
-                        // A matter of this row: it is due again when its lease ends.
+                        // This row's failure: it is due again when its lease ends.
                         self.fails(claim, &FetchError::Store(error), now);
-                        Done::Failed
+                        RefreshOutcome::Failed
                     }
                 }
             }
@@ -231,48 +232,48 @@ impl<S: RowStore, R: RowSource, C: Fn() -> f64> Parts<S, R, C> {
                 let count = self.fails(claim, &error, now);
                 let due = now + pause(claim.delay, count, fastrand::f64());
                 match self.store.postpone_row(claim, due).await {
-                    Ok(true) => Done::Failed,
-                    Ok(false) => Done::Dropped,
+                    Ok(true) => RefreshOutcome::Failed,
+                    Ok(false) => RefreshOutcome::Dropped,
                     Err(error) => {
-                        tracing::debug!(%error, "a row that fails is left to its lease");
-                        Done::Failed
+                        tracing::debug!(%error, "a failed row cannot be postponed: it is due again when its lease ends");
+                        RefreshOutcome::Failed
                     }
                 }
             }
         }
     }
 
-    /// Fetches a row, for longer than a moment where the slow quarter has a slot for it.
-    async fn fetch(&self, claim: &Claim, seat: &Seat) -> Result<bytes::Bytes, FetchError> {
+    /// Fetches a row, for longer than a moment if the slow quarter has a slot for it.
+    async fn fetch(&self, claim: &RowClaim, slot: &FetchSlot) -> Result<bytes::Bytes, FetchError> {
         let (mut fetch, begun) = (pin!(self.source.fetch(&claim.row)), Instant::now());
-        let patience = seat.patience(self.usual.get());
-        if let Ok(fetched) = tokio::time::timeout(patience, fetch.as_mut()).await {
+        let limit = slot.lease_limit(self.usual.get());
+        if let Ok(fetched) = tokio::time::timeout(limit, fetch.as_mut()).await {
             if fetched.is_ok() {
                 let change = begun.elapsed().as_secs_f64() - self.usual.get();
                 self.usual.set(self.usual.get() + change / 8.0);
             }
             return fetched;
         }
-        if !seat.slow_down() {
+        if !slot.slow_down() {
             return Err(FetchError::TimedOut);
         }
-        // What waited before it began has less of its lease.
+        // A claim that waited has less of its lease left.
         let spare = (LEASE - FETCH_TIME).as_secs_f64();
         let left = claim.fence - (self.clock)() - spare;
         let left = Duration::from_secs_f64(
-            left.clamp(0.0, FETCH_TIME.saturating_sub(patience).as_secs_f64()),
+            left.clamp(0.0, FETCH_TIME.saturating_sub(limit).as_secs_f64()),
         );
         tokio::time::timeout(left, fetch).await.unwrap_or(Err(FetchError::TimedOut))
     }
 
-    fn fails(&self, claim: &Claim, why: &FetchError, now: f64) -> u32 {
+    fn fails(&self, claim: &RowClaim, why: &FetchError, now: f64) -> u32 {
         self.failures.add(&claim.row, self.source.name(&claim.row), why, now)
     }
 }
 
-/// When a row is due after a good fetch: counted from when it was due and not from now, so that it
-/// does not drift; where a whole turn was missed, it begins anew.
-fn next_due(claim: &Claim, now: f64) -> f64 {
+/// When a row is due after a successful fetch: counted from when it was due and not from now, so
+/// that it does not drift; after a whole missed interval it starts again.
+fn next_due(claim: &RowClaim, now: f64) -> f64 {
     let next = claim.due + claim.delay;
     if next > now { next } else { now + claim.delay }
 }
@@ -289,12 +290,12 @@ mod tests {
     use crate::store::AnyStore;
     use crate::store::scratch::with_store;
 
-    /// Answers each fetch as it is told to; rows called `slow…` hang.
+    /// Answers each fetch as set; rows called `slow…` hang.
     #[derive(Clone)]
-    struct Told(Rc<Cell<Result<&'static str, u16>>>, Rc<RefCell<HashMap<Row, usize>>>);
+    struct ScriptedSource(Rc<Cell<Result<&'static str, u16>>>, Rc<RefCell<HashMap<Row, usize>>>);
 
-    impl Told {
-        /// How often a row was asked for.
+    impl ScriptedSource {
+        /// How often a row was requested.
         fn count(&self, name: &str) -> usize {
             self.1.borrow().get(&row(name)).copied().unwrap_or_default()
         }
@@ -304,7 +305,7 @@ mod tests {
         }
     }
 
-    impl RowSource for Told {
+    impl RowSource for ScriptedSource {
         async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
             *self.1.borrow_mut().entry(row.clone()).or_default() += 1;
             if row.as_str().starts_with("slow") {
@@ -318,20 +319,20 @@ mod tests {
         }
     }
 
-    /// A store with a source and a clock of which it is told.
+    /// A store with a source and a clock that the test sets.
     struct Bench<C> {
         store: AnyStore,
-        told: Told,
+        scripted: ScriptedSource,
         time: Rc<Cell<f64>>,
-        refresher: Refresher<AnyStore, Told, C>,
+        refresher: Refresher<AnyStore, ScriptedSource, C>,
     }
 
     fn bench(store: AnyStore) -> Bench<impl Fn() -> f64 + 'static> {
-        let told = Told(Rc::new(Cell::new(Ok("{\"n\":1}"))), Rc::default());
+        let scripted = ScriptedSource(Rc::new(Cell::new(Ok("{\"n\":1}"))), Rc::default());
         let time = Rc::new(Cell::new(0.0));
         let clock = Rc::clone(&time);
-        let refresher = Refresher::new(store.clone(), told.clone(), move || clock.get());
-        Bench { store, told, time, refresher }
+        let refresher = Refresher::new(store.clone(), scripted.clone(), move || clock.get());
+        Bench { store, scripted, time, refresher }
     }
 
     impl<C: Fn() -> f64 + 'static> Bench<C> {
@@ -340,11 +341,11 @@ mod tests {
             schedule_row_cache(&self.store, &row(name), delay, 100.0).await.unwrap();
         }
 
-        /// Steps at a time until nothing but what hangs is under way.
-        async fn run(&self, now: f64) -> Progress {
+        /// Runs steps until only hanging fetches are under way.
+        async fn run(&self, now: f64) -> RefreshProgress {
             self.time.set(now);
-            self.refresher.claimed.set(None);
-            let mut all = Progress::default();
+            self.refresher.claimed_at.set(None);
+            let mut all = RefreshProgress::default();
             loop {
                 let some = self.refresher.cache_rows().await.unwrap();
                 all.fetched += some.fetched;
@@ -352,8 +353,8 @@ mod tests {
                 all.dropped += some.dropped;
                 all.removed += some.removed;
                 all.busy = some.busy;
-                let only_hangs = self.refresher.open.borrow().len() == self.told.hanging();
-                let rests = self.refresher.line.borrow().next_rested().is_some();
+                let only_hangs = self.refresher.open.borrow().len() == self.scripted.hanging();
+                let rests = self.refresher.waiting.borrow().next_rested().is_some();
                 if only_hangs && !rests && self.refresher.next.get().is_none_or(|next| next > now) {
                     return all;
                 }
@@ -371,17 +372,20 @@ mod tests {
             let bench = bench(store);
             bench.schedule("1").await;
             assert_eq!(bench.run(100.5).await.fetched, 1);
-            assert_eq!(bench.run(104.0).await, Progress::default());
+            assert_eq!(bench.run(104.0).await, RefreshProgress::default());
             assert_eq!(bench.refresher.next.get(), Some(105.0));
-            bench.told.0.set(Err(404));
+            bench.scripted.0.set(Err(404));
             assert_eq!(bench.run(105.0).await.failed, 1);
             let stored = bench.store.row(&row("1")).await.unwrap().unwrap();
             assert_eq!((&stored.json[..], stored.refreshed), (&b"{\"n\":1}"[..], Some(100.5)));
-            bench.told.0.set(Ok("no json"));
+            bench.scripted.0.set(Ok("no json"));
             assert_eq!(bench.run(116.0).await.failed, 1);
 
             schedule_row_cache(&bench.store, &row("1"), None, 117.0).await.unwrap();
-            assert_eq!(bench.run(117.0).await, Progress { removed: 1, ..Progress::default() });
+            assert_eq!(
+                bench.run(117.0).await,
+                RefreshProgress { removed: 1, ..RefreshProgress::default() }
+            );
             assert_eq!(bench.store.row(&row("1")).await.unwrap(), None);
         });
     }
@@ -389,18 +393,18 @@ mod tests {
     #[test]
     fn rows_that_hang_do_not_hold_up_those_that_are_well() {
         with_store(async |store| {
-            let told = Told(Rc::new(Cell::new(Ok("1"))), Rc::default());
+            let scripted = ScriptedSource(Rc::new(Cell::new(Ok("1"))), Rc::default());
             let start = Instant::now();
             let clock = move || 100.0 + start.elapsed().as_secs_f64();
-            let refresher = Refresher::new(store.clone(), told.clone(), clock);
+            let refresher = Refresher::new(store.clone(), scripted.clone(), clock);
             let well: Vec<String> = (0..20).map(|number| format!("well-{number}")).collect();
             let schedule = async |name: &str| {
                 let delay = Some(Duration::from_millis(100));
                 schedule_row_cache(&store, &row(name), delay, 99.0).await.unwrap();
             };
             let more = async |times: usize| {
-                let counts: Vec<usize> = well.iter().map(|name| told.count(name)).collect();
-                let left = |(name, count): (&String, &usize)| told.count(name) < count + times;
+                let counts: Vec<usize> = well.iter().map(|name| scripted.count(name)).collect();
+                let left = |(name, count): (&String, &usize)| scripted.count(name) < count + times;
                 while well.iter().zip(&counts).any(left) {
                     refresher.cache_rows().await.unwrap();
                     tokio::task::yield_now().await;
@@ -414,11 +418,11 @@ mod tests {
                 schedule(&format!("slow-{number}")).await;
             }
             more(5).await;
-            assert!(told.hanging() < 150, "they were not waited for");
+            assert!(scripted.hanging() < 150, "they were not waited for");
 
-            told.0.set(Err(503));
+            scripted.0.set(Err(503));
             more(1).await;
-            told.0.set(Ok("2"));
+            scripted.0.set(Ok("2"));
             more(3).await;
             assert_eq!(store.row(&row("well-7")).await.unwrap().unwrap().json, "2");
         });
@@ -434,29 +438,29 @@ mod tests {
                 bench.store.outdate_row(&row("slow"), now).await.unwrap();
                 assert!(bench.run(now).await.busy);
             }
-            assert_eq!((bench.told.count("slow"), bench.refresher.open.borrow().len()), (1, 1));
+            assert_eq!((bench.scripted.count("slow"), bench.refresher.open.borrow().len()), (1, 1));
         });
     }
 
     #[test]
-    fn what_hangs_is_given_up_before_its_lease_ends() {
+    fn a_hanging_fetch_is_given_up_before_its_lease_ends() {
         assert!(FETCH_TIME < LEASE);
         with_store(async |store| {
             let bench = bench(store);
             bench.schedule("slow").await;
             assert!(bench.run(100.0).await.busy);
-            // Somebody stops it meanwhile.
+            // It is stopped meanwhile.
             schedule_row_cache(&bench.store, &row("slow"), None, 101.0).await.unwrap();
             assert_eq!(
                 bench.run(101.0).await,
-                Progress { removed: 1, busy: true, ..Progress::default() }
+                RefreshProgress { removed: 1, busy: true, ..RefreshProgress::default() }
             );
         });
     }
 
     #[test]
     fn a_row_does_not_drift_and_does_not_make_up_for_what_it_missed() {
-        let claim = |due| Claim { row: row("1"), delay: 5.0, due, fence: due + 10.0 };
+        let claim = |due| RowClaim { row: row("1"), delay: 5.0, due, fence: due + 10.0 };
         assert_eq!(next_due(&claim(100.0), 100.3), 105.0);
         assert_eq!(next_due(&claim(100.0), 107.0), 112.0);
         assert_eq!(next_due(&claim(100.0), 3_600.0), 3_605.0);

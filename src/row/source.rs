@@ -1,4 +1,4 @@
-//! Where rows are read, and what is taken from there.
+//! The source of rows, and which answers are accepted.
 
 use std::future::Future;
 
@@ -8,59 +8,61 @@ use serde::de::IgnoredAny;
 use crate::ident::Row;
 use crate::store::{ROW_JSON_MAX, StoreError};
 
-/// Where rows are read.
+/// The source of rows.
 pub trait RowSource {
-    /// Reads a row. It is dropped when it takes longer than `FETCH_TIME`, and sooner while many do.
+    /// Reads a row. The future is dropped after `FETCH_TIME`, and earlier while many are slow.
     fn fetch(&self, row: &Row) -> impl Future<Output = Result<Bytes, FetchError>>;
 
-    /// What people call the source that a row is read from.
+    /// The configured name of a row's source.
     fn name(&self, row: &Row) -> &str;
 }
 
-/// Why there is no new content of a row. The last good one stays.
+/// Why a row has no new content. The last good one stays.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The source cannot have a row of that name.
-    #[error("the source has no place for a row of that name")]
+    #[error("the source cannot have a row of that name")]
     NoPlace,
     /// The source answered with another status than 200.
     #[error("the source answered {0}")]
     Status(u16),
-    /// What came is no JSON.
-    #[error("the source's answer is no JSON")]
+    /// The answer is not JSON.
+    #[error("the source's answer is not JSON")]
     NotJson,
-    /// What came is over [`ROW_JSON_MAX`].
+    /// The answer is over [`ROW_JSON_MAX`].
     #[error("the source's answer is over {ROW_JSON_MAX} bytes")]
     TooLarge,
-    /// What came is encoded, though it was asked for as it is.
-    #[error("the source's answer has Content-Encoding {0:?}, and is read as it is only")]
+    /// The answer is encoded, although identity was requested.
+    #[error(
+        "the source's answer has Content-Encoding {0:?}; only an answer without one is accepted"
+    )]
     Encoded(String),
-    /// What came is for one visitor: rows are for everyone.
+    /// The answer is for one visitor: rows are for everyone.
     #[error("the source's answer is private")]
     Private,
-    /// What came depends on what no two requests have in common.
+    /// The answer has `Vary: *`: no other request may share it.
     #[error("the source's answer has Vary: *")]
     Varies,
-    /// The answer has no length and no chunks: an end cannot be told from a cut.
-    #[error("the end of the source's answer cannot be told from a cut")]
+    /// The answer has no length and no chunks: its end cannot be told from a broken connection.
+    #[error("the source's answer has neither a Content-Length nor chunks")]
     Unframed,
-    /// Nothing came in time.
+    /// No complete answer in time.
     #[error("the source took too long")]
     TimedOut,
     /// The source could not be read.
     #[error("the source failed: {0}")]
     Source(#[source] Box<dyn std::error::Error>),
-    /// It was read, or not, and the store could not be told.
-    #[error("the store could not be told of it: {0}")]
+    /// The store failed, whether the row was read or not.
+    #[error("the store failed: {0}")]
     Store(#[source] StoreError),
 }
 
-/// The content as it came, where it is JSON and no larger than may be kept.
+/// The content, if it is JSON and within the size limit.
 pub(super) fn checked(json: Bytes) -> Result<Bytes, FetchError> {
     if json.len() > ROW_JSON_MAX {
         return Err(FetchError::TooLarge);
     }
-    // As text first: what is skipped is not looked at for UTF-8.
+    // As text first: skipped parts of the JSON are not checked for UTF-8.
     let text = std::str::from_utf8(&json).map_err(|_| FetchError::NotJson)?;
     match serde_json::from_str::<IgnoredAny>(text) {
         Ok(_) => Ok(json),

@@ -4,8 +4,8 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Waits for all of `futures`, side by side; what they returned, in their order. Each wake-up looks
-/// at all of them, so that they should be few.
+/// Waits for all `futures` concurrently; returns their results in order. Each wake-up polls all of
+/// them, so they should be few.
 pub async fn together<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut open: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! Accepting: who is let in, and patience when the system runs out of files.
+//! Accepting connections, with a pause when the system runs out of files.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use futures_util::FutureExt as _;
 use tokio::task::coop::unconstrained;
 
 use super::connection::{self, Arrival};
-use super::door::Door;
-use super::listen::{BACKLOG, Entrance, Terms};
-use super::stream::{Listener, Stream};
+use super::context::ConnectionContext;
+use super::listen::{BACKLOG, ConnectionRules, ThreadListener};
+use super::stream::{ClientStream, StreamListener};
 use crate::http::peer::Peer;
 use crate::telemetry::metrics::Count;
 
 /// How long to wait when accepting fails (out of file descriptors, mostly).
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 
-/// Accepts at `entrance` until told to drain; each connection is served in a task of its own.
-pub async fn serve(entrance: Entrance, door: Rc<Door>) {
-    let Entrance { listener, terms, closed } = entrance;
-    let listener = match Listener::new(listener) {
+/// Accepts at `entrance` until the drain; each connection is served in its own task.
+pub async fn serve(entrance: ThreadListener, context: Rc<ConnectionContext>) {
+    let ThreadListener { listener, terms, closed } = entrance;
+    let listener = match StreamListener::new(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "a worker cannot listen"),
     };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = door.drain.cancelled() => return,
-            () = closed.cancelled() => return let_in_the_rest(&listener, &terms, &door),
+            () = context.drain.cancelled() => return,
+            () = closed.cancelled() => return let_in_the_rest(&listener, &terms, &context),
         };
         match accepted {
-            Ok((socket, peer)) => admit(Arrival::new(socket, peer, &terms), &door),
+            Ok((socket, peer)) => admit(Arrival::new(socket, peer, &terms), &context),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_BACK_OFF).await;
@@ -40,39 +40,43 @@ pub async fn serve(entrance: Entrance, door: Rc<Door>) {
     }
 }
 
-/// Who stands in the queue of a listener that closes would be turned away by a reset.
-fn let_in_the_rest(listener: &Listener, terms: &ArcSwap<Terms>, door: &Rc<Door>) {
-    // No more than were in it: whoever goes on connecting would keep us here.
+/// Closing a listener would reset the connections in its queue, so they are accepted first.
+fn let_in_the_rest(
+    listener: &StreamListener,
+    terms: &ArcSwap<ConnectionRules>,
+    context: &Rc<ConnectionContext>,
+) {
+    // The count is bounded, because clients may keep connecting.
     for (socket, peer) in waiting(listener).take(usize::from(BACKLOG) + 1) {
-        admit(Arrival::new(socket, peer, terms), door);
+        admit(Arrival::new(socket, peer, terms), context);
     }
 }
 
-/// Those who stand in the queue.
-fn waiting(listener: &Listener) -> impl Iterator<Item = (Stream, Peer)> {
+/// The connections in the queue.
+fn waiting(listener: &StreamListener) -> impl Iterator<Item = (ClientStream, Peer)> {
     // A task's budget would end before a long queue does.
     let next = || unconstrained(listener.accept()).now_or_never()?.ok();
     std::iter::from_fn(next)
 }
 
-/// Over a cap the connection is closed at once: an answer would cost what the cap protects.
-fn admit(arrival: Arrival, door: &Rc<Door>) {
-    door.sheet.count(Count::Accepted);
-    // Who comes through a load balancer is looked at when that has told who it is.
-    if !arrival.is_from_balancer() && !door.inside.room().settings.may_connect(arrival.peer) {
-        return door.sheet.count(Count::ConnectionsDenied);
+/// Above a cap the connection is closed at once: a response would cost what the cap protects.
+fn admit(arrival: Arrival, context: &Rc<ConnectionContext>) {
+    context.thread_metrics.count(Count::Accepted);
+    // A client behind a load balancer is checked when the load balancer has announced its address.
+    if !arrival.is_from_balancer() && !context.inside.worker().settings.may_connect(arrival.peer) {
+        return context.thread_metrics.count(Count::ConnectionsDenied);
     }
-    let place = door.caps.enter().and_then(|mut place| {
-        // Who comes through a load balancer is counted when that has told who it is.
+    let place = context.inside.enter().and_then(|mut place| {
+        // A client behind a load balancer is counted after the PROXY header.
         (arrival.is_from_balancer() || place.count_for(arrival.peer)).then_some(place)
     });
     let Some(place) = place else {
-        door.sheet.count(Count::ConnectionsRefused);
+        context.thread_metrics.count(Count::ConnectionsRefused);
         return;
     };
-    let door = Rc::clone(door);
-    door.connections.clone().spawn_local(async move {
-        connection::run(arrival, place, &door).await;
+    let context = Rc::clone(context);
+    context.connections.clone().spawn_local(async move {
+        connection::run(arrival, place, &context).await;
     });
 }
 
@@ -81,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_those_who_wait_so_many_are_let_in_as_there_are_places() {
+    fn waiting_connections_are_accepted_up_to_the_free_places() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = socket.local_addr().unwrap();
             socket.set_nonblocking(true).unwrap();
-            let listener = Listener::new(crate::serve::Listener::Tcp(socket)).unwrap();
+            let listener = StreamListener::new(crate::serve::Listener::Tcp(socket)).unwrap();
             let come = || std::net::TcpStream::connect(address).unwrap();
             let _clients: Vec<_> = (0..6).map(|_| come()).collect();
             let _first = listener.accept().await.unwrap();

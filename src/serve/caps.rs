@@ -1,84 +1,74 @@
-//! How many connections and requests may be open: in all, and for each address.
+//! Limits on open connections and requests, in total and per address.
 
 use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 
 use crate::http::peer::{Peer, Peers};
 use crate::proxy::connection::counter;
 use crate::proxy::connection::counter::ConnectionCounter;
 
-/// How many connections and requests may be open, over all threads.
+/// The limits on open connections and requests, over all threads.
 #[derive(Debug)]
 pub struct Caps {
-    most: ArcSwap<Most>,
+    most: Most,
     connections: Arc<ConnectionCounter>,
-    /// Those of HTTP/2, which stand side by side on a connection.
+    /// Requests of HTTP/2, which share a connection.
     requests: Arc<ConnectionCounter>,
 }
 
-/// How many may be open.
+/// The limits.
 #[derive(Clone, Debug)]
 pub struct Most {
-    /// In all: connections, and requests of HTTP/2 as well.
+    /// In total: connections, and HTTP/2 requests as well.
     pub all: usize,
     /// Connections from one address.
     pub per_address: usize,
     /// Requests of HTTP/2 from one address.
     pub requests_per_address: usize,
-    /// Proxies, of which each may have as many as there may be in all.
+    /// Trusted proxies; each may use the total limit.
     pub trusted: Vec<Peers>,
 }
 
 impl Caps {
-    /// At most so many.
+    /// Limits `connections` and HTTP/2 `requests`.
     #[must_use]
-    pub fn new(most: Most) -> Self {
-        let most = ArcSwap::from_pointee(most);
-        Self { most, connections: Arc::default(), requests: Arc::default() }
+    pub fn new(
+        most: Most,
+        connections: Arc<ConnectionCounter>,
+        requests: Arc<ConnectionCounter>,
+    ) -> Self {
+        Self { most, connections, requests }
     }
 
-    /// So many from now on. Those that are open stay.
-    pub fn change(&self, most: Most) {
-        self.most.store(Arc::new(most));
+    /// A slot for one more connection of any client; `None` at the cap.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>) -> Option<CappedConnection> {
+        let place = self.connections.enter(self.most.all)?;
+        Some(CappedConnection { caps: Arc::clone(self), slot: place })
     }
 
-    /// Connections open now.
+    /// A slot for one more concurrent request of `peer`; `None` at a cap.
     #[must_use]
-    pub fn open(&self) -> usize {
-        self.connections.open()
-    }
-
-    /// Room for one more connection, whoever it is; `None` at the cap.
-    #[must_use]
-    pub fn enter(self: &Arc<Self>) -> Option<Place> {
-        let place = self.connections.enter(self.most.load().all)?;
-        Some(Place { caps: Arc::clone(self), place })
-    }
-
-    /// Room for one more request beside others on a connection of `peer`; `None` at a cap.
-    #[must_use]
-    pub fn enter_request(&self, peer: Peer) -> Option<counter::Place> {
-        let most = self.most.load();
+    pub fn enter_request(&self, peer: Peer) -> Option<counter::ReservedSlot> {
+        let most = &self.most;
         let mut place = self.requests.enter(most.all)?;
         let is_free = peer.is_among(&most.trusted);
         (is_free || place.count_for(peer, most.requests_per_address)).then_some(place)
     }
 }
 
-/// One connection's place under the caps; given back when dropped.
+/// The slot of one connection under the caps; released when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct CappedConnection {
     caps: Arc<Caps>,
-    place: counter::Place,
+    slot: counter::ReservedSlot,
 }
 
-impl Place {
-    /// Counts it for `peer`, once that is known; false where it has as many as it may.
+impl CappedConnection {
+    /// Counts the connection for `peer`, once that is known; false at the cap of the address.
     #[must_use]
     pub fn count_for(&mut self, peer: Peer) -> bool {
-        let most = self.caps.most.load();
-        peer.is_among(&most.trusted) || self.place.count_for(peer, most.per_address)
+        let most = &self.caps.most;
+        peer.is_among(&most.trusted) || self.slot.count_for(peer, most.per_address)
     }
 }
 
@@ -92,10 +82,11 @@ mod tests {
 
     /// So many in all, and one from each address.
     fn at_most(all: usize, trusted: Vec<Peers>) -> Caps {
-        Caps::new(Most { all, per_address: 1, requests_per_address: 2, trusted })
+        let most = Most { all, per_address: 1, requests_per_address: 2, trusted };
+        Caps::new(most, Arc::default(), Arc::default())
     }
 
-    fn enter(caps: &Arc<Caps>, peer: Peer) -> Option<Place> {
+    fn enter(caps: &Arc<Caps>, peer: Peer) -> Option<CappedConnection> {
         let mut place = caps.enter()?;
         place.count_for(peer).then_some(place)
     }
@@ -112,7 +103,7 @@ mod tests {
         assert!(enter(&caps, proxy).is_none(), "three in all");
         drop(first);
         let _again = enter(&caps, one).unwrap();
-        assert_eq!(caps.open(), 3);
+        assert_eq!(caps.connections.open(), 3);
     }
 
     #[test]
@@ -128,7 +119,7 @@ mod tests {
         let _proxy = caps.enter_request(at("10.1.2.3")).unwrap();
         let _balancer = caps.enter_request(Peer::Carried(one.address())).unwrap();
         assert!(caps.enter_request(at("10.1.2.3")).is_none(), "four in all");
-        assert_eq!(caps.open(), 1);
+        assert_eq!(caps.connections.open(), 1);
     }
 
     #[test]
@@ -144,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_an_address_is_one() {
+    fn addresses_of_one_client_count_as_one() {
         for (address, other, is_one) in [
             ("192.0.2.1", "::ffff:192.0.2.1", true),
             ("192.0.2.1", "192.0.2.2", false),

@@ -1,5 +1,5 @@
-//! One client connection: who is at its other end, and which version of HTTP it speaks. How each is
-//! served is told in `http1` and `http2`.
+//! One client connection: its client, and its version of HTTP. The versions are served in `http1` and
+//! `http2`.
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -10,37 +10,37 @@ use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
-use super::caps::Place;
-use super::door::{Door, Line};
-use super::io::{Deadlines, Watched};
-use super::listen::Terms;
-use super::proxy_protocol::{self, Header, Told};
-use super::stream::Stream;
-use super::tls::{self, Protocol, Tls};
+use super::caps::CappedConnection;
+use super::context::{ConnectionContext, KnownConnection};
+use super::io::{Deadlines, TimedSocket};
+use super::listen::ConnectionRules;
+use super::proxy_protocol::{self, Header, ProxiedClient};
+use super::stream::ClientStream;
+use super::tls::{self, ClientTls, Protocol};
 use super::{http1, http2};
 use crate::http::peer::Peer;
 use crate::proxy::connection::client::{Client, Secured};
-use crate::proxy::pulse::Pulse;
-use crate::telemetry::metrics::{Count, Sheet};
+use crate::proxy::connection_state::ConnectionState;
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
-/// With what a connection of HTTP/2 begins (RFC 9113 §3.4).
+/// The preface of HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What is read ahead to tell the version: mostly a whole request of HTTP/1.1.
+/// What is read to determine the version: usually a whole HTTP/1.1 request.
 const FIRST_READ: usize = 2 * 1024;
 
 /// A connection that was just accepted.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) socket: Stream,
+    pub(super) socket: ClientStream,
     pub(super) peer: Peer,
-    /// On what terms it is served.
-    pub(super) terms: Arc<Terms>,
+    /// The terms of its listener.
+    pub(super) terms: Arc<ConnectionRules>,
 }
 
 impl Arrival {
-    /// The connection of `peer`, on the terms that hold now.
-    pub(super) fn new(socket: Stream, peer: Peer, terms: &ArcSwap<Terms>) -> Self {
+    /// A connection of `peer`, on the current terms.
+    pub(super) fn new(socket: ClientStream, peer: Peer, terms: &ArcSwap<ConnectionRules>) -> Self {
         Self { socket, peer, terms: terms.load_full() }
     }
 
@@ -53,7 +53,7 @@ impl Arrival {
 /// The version of HTTP that a connection in clear text speaks, by its first bytes: whatever differs from
 /// the preface of HTTP/2 is HTTP/1.1. All are left to be read. The deadline of the first request's head
 /// runs already.
-async fn version_by_first_bytes(io: &mut Watched<Stream>) -> io::Result<Protocol> {
+async fn version_by_first_bytes(io: &mut TimedSocket<ClientStream>) -> io::Result<Protocol> {
     let mut bytes = BytesMut::with_capacity(FIRST_READ);
     loop {
         let came = io.read_buf(&mut bytes).await?;
@@ -69,168 +69,196 @@ async fn version_by_first_bytes(io: &mut Watched<Stream>) -> io::Result<Protocol
 }
 
 /// Serves a connection until it ends; after `drain`, until the request in work is answered.
-pub(super) async fn run(arrival: Arrival, mut place: Place, door: &Rc<Door>) {
+pub(super) async fn run(
+    arrival: Arrival,
+    mut place: CappedConnection,
+    context: &Rc<ConnectionContext>,
+) {
     let is_balancer = arrival.is_from_balancer();
     let Arrival { socket, peer, terms } = arrival;
-    let (settings, sheet) = (door.inside.settings(), &door.sheet);
+    let (settings, thread_metrics) = (context.inside.settings(), &context.thread_metrics);
     let Ok(local) = socket.local() else { return };
-    let pulse = Pulse::new();
-    let mut io = Watched::new(socket, Rc::clone(&pulse), settings.deadlines);
+    let connection_state = ConnectionState::new();
+    let mut io = TimedSocket::new(socket, Rc::clone(&connection_state), settings.deadlines);
     let peer = if is_balancer {
-        let told = tokio::select! {
-            told = who_is_carried(&mut io, peer) => told,
-            () = door.drain.cancelled() => return,
+        let source = tokio::select! {
+            source = read_proxy_header(&mut io, peer) => source,
+            () = context.drain.cancelled() => return,
         };
-        match told {
-            Ok(peer) if !door.inside.room().settings.may_connect(peer) => {
-                return sheet.count(Count::ConnectionsDenied);
+        match source {
+            Ok(peer) if !context.inside.worker().settings.may_connect(peer) => {
+                return thread_metrics.count(Count::ConnectionsDenied);
             }
             Ok(peer) if place.count_for(peer) => peer,
-            Ok(_) => return sheet.count(Count::ConnectionsRefused),
-            Err(refusal) => return count_refusal(&refusal, &pulse, peer, sheet),
+            Ok(_) => return thread_metrics.count(Count::ConnectionsRefused),
+            Err(refusal) => {
+                return count_refusal(&refusal, &connection_state, peer, thread_metrics);
+            }
         }
     } else {
         peer
     };
     let (io, secured, version, outdated) = match &terms.tls {
         Some(tls) => {
-            // In a box, so that it is no burden to others, and none later.
-            let handshake = Box::pin(secure(tls, io, &pulse, settings.deadlines));
+            // Boxed, so that its size does not burden the other futures.
+            let handshake = Box::pin(secure(tls, io, &connection_state, settings.deadlines));
             let secured = tokio::select! {
                 secured = handshake => secured,
-                () = door.drain.cancelled() => return,
+                () = context.drain.cancelled() => return,
             };
             match secured {
                 Ok(secured) => {
-                    sheet.count(Count::TlsHandshakes);
+                    thread_metrics.count(Count::TlsHandshakes);
                     secured
                 }
-                Err(refusal) => return count_failed_handshake(&refusal, peer, sheet),
+                Err(refusal) => return count_failed_handshake(&refusal, peer, thread_metrics),
             }
         }
         None if terms.h2 => {
-            // What has come already is answered, even when we are about to stop.
+            // A request that has already arrived is answered, even during a drain.
             let version = tokio::select! {
                 biased;
                 version = version_by_first_bytes(&mut io) => version,
-                () = door.drain.cancelled() => return,
+                () = context.drain.cancelled() => return,
             };
             match version {
                 Ok(version) => (io, None, version, None),
-                Err(error) => return count_silence(&error, &pulse, peer, sheet),
+                Err(error) => {
+                    return count_silence(&error, &connection_state, peer, thread_metrics);
+                }
             }
         }
         None => (io, None, Protocol::Http1, None),
     };
     let outdated = outdated.unwrap_or_else(|| terms.outdated.clone());
     let entry = (Arc::clone(&terms.entry), outdated);
-    let client = Client::entering(peer, local, pulse, entry, secured);
+    let client = Client::entering(peer, local, connection_state, entry, secured);
     match version {
-        Protocol::Http1 => http1::serve(Line { io, client, settings, door }).await,
+        Protocol::Http1 => http1::serve(KnownConnection { io, client, settings, context }).await,
         Protocol::Http2 => {
             client.multiplexes(is_balancer);
-            // In a box, so that it is no burden to others.
-            Box::pin(http2::serve(Line { io, client, settings, door })).await;
+            // Boxed, so that its size does not burden the other futures.
+            Box::pin(http2::serve(KnownConnection { io, client, settings, context })).await;
         }
     }
 }
 
-/// Nobody can say which version it would have been.
-fn count_silence(error: &io::Error, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
-    if pulse.timed_out() {
-        sheet.count(Count::ConnectionsTimedOut);
+/// The version of HTTP is unknown here.
+fn count_silence(
+    error: &io::Error,
+    connection_state: &ConnectionState,
+    peer: Peer,
+    thread_metrics: &ThreadMetrics,
+) {
+    if connection_state.timed_out() {
+        thread_metrics.count(Count::ConnectionsTimedOut);
         tracing::debug!(client = %peer, "a connection reached its deadline");
     } else {
         tracing::debug!(client = %peer, %error, "a connection broke");
     }
 }
 
-/// Why a load balancer's connection is not served.
+/// Why a load balancer's connection is refused.
 #[derive(Debug)]
-enum Refusal {
-    /// It did not begin with a header.
+enum BalancerRefusal {
+    /// It does not begin with a header.
     Malformed,
-    /// It ended within one, or before; or ran out of time.
+    /// It ended within or before the header, or timed out.
     Broken(io::Error),
 }
 
-/// Reads the header of the PROXY protocol; what stands behind it is left to be read. The deadline of
-/// the first request's head runs already, and goes on running.
-async fn who_is_carried(socket: &mut Watched<Stream>, by: Peer) -> Result<Peer, Refusal> {
+/// Reads the header of the PROXY protocol, and leaves the bytes after it unread. The deadline of the first
+/// request's head is already running.
+async fn read_proxy_header(
+    socket: &mut TimedSocket<ClientStream>,
+    by: Peer,
+) -> Result<Peer, BalancerRefusal> {
     let mut bytes = BytesMut::with_capacity(proxy_protocol::HEADER_MAX);
     loop {
         let room = proxy_protocol::HEADER_MAX.saturating_sub(bytes.len()) as u64;
-        let read = socket.take(room).read_buf(&mut bytes).await.map_err(Refusal::Broken)?;
+        let read = socket.take(room).read_buf(&mut bytes).await.map_err(BalancerRefusal::Broken)?;
         if read == 0 {
             let nothing = bytes.is_empty();
             return Err(if nothing {
-                Refusal::Broken(ErrorKind::UnexpectedEof.into())
+                BalancerRefusal::Broken(ErrorKind::UnexpectedEof.into())
             } else {
-                Refusal::Malformed
+                BalancerRefusal::Malformed
             });
         }
         match proxy_protocol::read(&bytes) {
-            Header::Whole(told, length) => {
+            Header::Whole(source, length) => {
                 socket.unread(bytes.split_off(length).freeze());
-                return Ok(match told {
-                    Told::Own => by,
-                    Told::Client(address) => Peer::at(address),
-                    Told::Somebody => Peer::Carried(by.address()),
+                return Ok(match source {
+                    ProxiedClient::LoadBalancer => by,
+                    ProxiedClient::Client(address) => Peer::at(address),
+                    ProxiedClient::Unknown => Peer::Carried(by.address()),
                 });
             }
             Header::Partial => {}
-            Header::Malformed => return Err(Refusal::Malformed),
+            Header::Malformed => return Err(BalancerRefusal::Malformed),
         }
     }
 }
 
-/// A socket, what its handshake came to, its version, and what tells that clients are asked for other
-/// certificates.
-type Known = (Watched<Stream>, Option<Secured>, Protocol, Option<CancellationToken>);
+/// A socket, the result of its handshake, its version, and the token that is cancelled when clients are
+/// asked for other certificates.
+type HandshakenSocket =
+    (TimedSocket<ClientStream>, Option<Secured>, Protocol, Option<CancellationToken>);
 
-/// Carries out the handshake. The deadline of the first request's head runs already, and goes on running.
+/// Performs the handshake. The deadline of the first request's head is already running.
 async fn secure(
-    tls: &Tls,
-    watched: Watched<Stream>,
-    pulse: &Rc<Pulse>,
+    tls: &ClientTls,
+    watched: TimedSocket<ClientStream>,
+    connection_state: &Rc<ConnectionState>,
     deadlines: Deadlines,
-) -> Result<Known, tls::Refusal> {
+) -> Result<HandshakenSocket, tls::HandshakeError> {
     let (socket, ahead) = watched.into_parts();
-    let (_, since) = pulse.waits();
+    let (_, since) = connection_state.waits();
     let entered = tls::enter(tls, socket, ahead, since + deadlines.head).await?;
-    let stream = Stream::Tls(Box::new(entered.stream));
-    let watched = Watched::new(stream, Rc::clone(pulse), deadlines);
+    let stream = ClientStream::Tls(Box::new(entered.stream));
+    let watched = TimedSocket::new(stream, Rc::clone(connection_state), deadlines);
     Ok((watched, Some(entered.secured), entered.protocol, entered.outdated))
 }
 
-fn count_failed_handshake(refusal: &tls::Refusal, peer: Peer, sheet: &Sheet) {
+fn count_failed_handshake(
+    refusal: &tls::HandshakeError,
+    peer: Peer,
+    thread_metrics: &ThreadMetrics,
+) {
     match refusal {
-        tls::Refusal::DetachedTasks => tracing::debug!(client = %peer, "a connection said nothing"),
-        tls::Refusal::TimedOut => {
-            sheet.count(Count::ConnectionsTimedOut);
-            tracing::debug!(client = %peer, "no handshake came in time");
+        tls::HandshakeError::ClosedEarly => {
+            tracing::debug!(client = %peer, "a connection closed before its handshake")
         }
-        tls::Refusal::Plain => {
-            sheet.count(Count::TlsHandshakesFailed);
-            tracing::debug!(client = %peer, "http came where https is spoken");
+        tls::HandshakeError::TimedOut => {
+            thread_metrics.count(Count::ConnectionsTimedOut);
+            tracing::debug!(client = %peer, "a handshake timed out");
         }
-        tls::Refusal::Failed(error) => {
-            sheet.count(Count::TlsHandshakesFailed);
+        tls::HandshakeError::Plain => {
+            thread_metrics.count(Count::TlsHandshakesFailed);
+            tracing::debug!(client = %peer, "a client spoke http to an https port");
+        }
+        tls::HandshakeError::Failed(error) => {
+            thread_metrics.count(Count::TlsHandshakesFailed);
             tracing::debug!(client = %peer, %error, "a handshake failed");
         }
     }
 }
 
-fn count_refusal(refusal: &Refusal, pulse: &Pulse, peer: Peer, sheet: &Sheet) {
+fn count_refusal(
+    refusal: &BalancerRefusal,
+    connection_state: &ConnectionState,
+    peer: Peer,
+    thread_metrics: &ThreadMetrics,
+) {
     match refusal {
-        Refusal::Malformed => {
-            sheet.count(Count::ProxyHeadersRefused);
+        BalancerRefusal::Malformed => {
+            thread_metrics.count(Count::ProxyHeadersRefused);
             tracing::info!(%peer, "a connection did not begin with a header of the PROXY protocol");
         }
-        Refusal::Broken(_) if pulse.timed_out() => {
-            sheet.count(Count::ConnectionsTimedOut);
-            tracing::debug!(%peer, "no header of the PROXY protocol came in time");
+        BalancerRefusal::Broken(_) if connection_state.timed_out() => {
+            thread_metrics.count(Count::ConnectionsTimedOut);
+            tracing::debug!(%peer, "a header of the PROXY protocol timed out");
         }
-        Refusal::Broken(error) => tracing::debug!(%peer, %error, "a connection broke"),
+        BalancerRefusal::Broken(error) => tracing::debug!(%peer, %error, "a connection broke"),
     }
 }

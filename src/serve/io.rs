@@ -1,7 +1,7 @@
-//! The socket of a client, watched: head, idle and write deadlines that really run.
+//! A client's socket with its own deadlines for heads, idle time and writes.
 //!
-//! hyper's own head timer also ends idle keep-alive connections and cannot tell the two apart, so
-//! the deadlines are kept here. Request bodies have theirs where they are read.
+//! hyper's own head timer also ends idle keep-alive connections and cannot distinguish the two, so the
+//! deadlines are kept here. Request bodies have theirs where they are read.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -14,7 +14,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::proxy::pulse::{Phase, Pulse};
+use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
 
 /// The deadlines of a client connection.
 #[derive(Clone, Copy, Debug)]
@@ -23,13 +23,13 @@ pub struct Deadlines {
     pub head: Duration,
     /// Between two requests.
     pub idle: Duration,
-    /// A write that does not move.
+    /// For a write that makes no progress.
     pub stall: Duration,
 }
 
-/// A timer that is re-armed only when it must ring earlier, or rang too early.
+/// A timer that is re-armed only when it must fire earlier, or fired too early.
 ///
-/// PERF: deadlines mostly move away from us; a request then costs no work in the timer wheel.
+/// PERF: deadlines mostly move later; a request then costs no work in the timer wheel.
 #[derive(Debug, Default)]
 pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
@@ -52,28 +52,28 @@ impl LazyTimer {
 
 /// A client's socket with its deadlines.
 #[derive(Debug)]
-pub struct Watched<S> {
+pub struct TimedSocket<S> {
     socket: S,
-    pulse: Rc<Pulse>,
+    connection_state: Rc<ConnectionState>,
     deadlines: Deadlines,
     read_timer: LazyTimer,
     write_timer: LazyTimer,
-    /// Since when a write has not moved.
+    /// Since when a write has made no progress.
     stalled: Option<Instant>,
-    /// When a write that had not moved went on.
+    /// When a stalled write last continued.
     moved: Option<Instant>,
-    /// What was read from the socket and belongs to whoever reads next.
+    /// Bytes that were read from the socket and are returned by the next read.
     ahead: Bytes,
-    /// Interim responses that go out before anything else does.
+    /// Interim responses that are sent before anything else.
     interims: Bytes,
 }
 
-impl<S> Watched<S> {
-    /// Watches `socket`.
-    pub fn new(socket: S, pulse: Rc<Pulse>, deadlines: Deadlines) -> Self {
+impl<S> TimedSocket<S> {
+    /// Sets deadlines for `socket`.
+    pub fn new(socket: S, connection_state: Rc<ConnectionState>, deadlines: Deadlines) -> Self {
         Self {
             socket,
-            pulse,
+            connection_state,
             deadlines,
             read_timer: LazyTimer::default(),
             write_timer: LazyTimer::default(),
@@ -84,12 +84,12 @@ impl<S> Watched<S> {
         }
     }
 
-    /// The socket, watched no more, and what was read of it ahead.
+    /// The socket without its deadlines, and the bytes read ahead.
     pub fn into_parts(self) -> (S, Bytes) {
         (self.socket, self.ahead)
     }
 
-    /// The socket, watched no more.
+    /// The socket without its deadlines.
     pub fn into_socket(self) -> S {
         self.socket
     }
@@ -99,7 +99,7 @@ impl<S> Watched<S> {
         &self.socket
     }
 
-    /// Gives back what was read too much: it is read again before all else.
+    /// Returns bytes that were read too far: the next read gets them first.
     pub fn unread(&mut self, bytes: Bytes) {
         self.ahead = match self.ahead.is_empty() {
             true => bytes,
@@ -107,28 +107,28 @@ impl<S> Watched<S> {
         };
     }
 
-    /// Gives an idle client so much longer, for whoever says farewell first.
+    /// Extends the idle deadline, for a protocol that announces the close first.
     pub fn put_off_idle(&mut self, by: Duration) {
         self.deadlines.idle += by;
     }
 
-    /// A response counts as answered once hyper has all of it, and may be long on its way then: the
-    /// client is idle only when it is through. Until then the write has its own deadline.
+    /// A response counts as answered once hyper has all of it, but sending it may still take long. The client
+    /// is idle only when it is sent; until then the write has its own deadline.
     fn read_deadline(&self) -> Option<Instant> {
-        let (phase, since) = self.pulse.waits();
+        let (phase, since) = self.connection_state.waits();
         let since = match self.stalled {
             Some(stalled) => stalled + self.deadlines.stall,
             None => self.moved.map_or(since, |moved| moved.max(since)),
         };
         match phase {
-            Phase::Head => Some(since + self.deadlines.head),
-            Phase::Idle => Some(since + self.deadlines.idle),
-            Phase::Answer => None,
+            ConnectionPhase::Head => Some(since + self.deadlines.head),
+            ConnectionPhase::Idle => Some(since + self.deadlines.idle),
+            ConnectionPhase::Answer => None,
         }
     }
 
     fn out_of_time(&self) -> io::Error {
-        self.pulse.ran_out_of_time();
+        self.connection_state.ran_out_of_time();
         io::ErrorKind::TimedOut.into()
     }
 
@@ -139,21 +139,21 @@ impl<S> Watched<S> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if result.is_ready() {
-            // PERF: a write that never waited costs no look at the clock.
+            // PERF: a write that never waited does not read the clock.
             if self.stalled.take().is_some() {
                 self.moved = Some(Instant::now());
-                self.pulse.stalls(false);
+                self.connection_state.stalls(false);
             }
             return result;
         }
-        self.pulse.stalls(true);
+        self.connection_state.stalls(true);
         let since = *self.stalled.get_or_insert_with(Instant::now);
         ready!(self.write_timer.poll(since + self.deadlines.stall, cx));
         Poll::Ready(Err(self.out_of_time()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -162,13 +162,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         if !self.ahead.is_empty() {
             let length = self.ahead.len().min(buf.remaining());
             buf.put_slice(&self.ahead.split_to(length));
-            self.pulse.bytes_came();
+            self.connection_state.bytes_received();
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
         if let Poll::Ready(result) = Pin::new(&mut self.socket).poll_read(cx, buf) {
             if buf.filled().len() > before {
-                self.pulse.bytes_came();
+                self.connection_state.bytes_received();
             }
             return Poll::Ready(result);
         }
@@ -181,8 +181,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Watched<S> {
-    /// Sends the rest of an interim response that has begun: nothing may come between.
+impl<S: AsyncWrite + Unpin> TimedSocket<S> {
+    /// Sends the rest of an interim response that has begun: no other bytes may come between.
     fn finish_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.interims.is_empty() {
             let result = Pin::new(&mut self.socket).poll_write(cx, &self.interims);
@@ -196,7 +196,7 @@ impl<S: AsyncWrite + Unpin> Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -221,10 +221,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.socket.is_write_vectored()
     }
 
-    /// hyper flushes when it has written all that it has, so that no response is half written now.
+    /// hyper flushes when it has written everything, so that no response is partly written now.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.finish_interims(cx))?;
-        self.interims = self.pulse.interims(cx.waker());
+        self.interims = self.connection_state.interims(cx.waker());
         ready!(self.finish_interims(cx))?;
         let result = Pin::new(&mut self.socket).poll_flush(cx);
         self.written(result, cx)
@@ -257,7 +257,7 @@ mod tests {
             .block_on(test)
     }
 
-    async fn timed_out_after(mut io: Watched<tokio::io::DuplexStream>) -> Duration {
+    async fn timed_out_after(mut io: TimedSocket<tokio::io::DuplexStream>) -> Duration {
         let begin = Instant::now();
         let mut buf = [0; 8];
         while io.read(&mut buf).await.is_ok() {}
@@ -268,7 +268,7 @@ mod tests {
     fn a_silent_connection_ends_at_the_head_deadline() {
         paused(async {
             let (_client, server) = tokio::io::duplex(64);
-            let io = Watched::new(server, Pulse::new(), DEADLINES);
+            let io = TimedSocket::new(server, ConnectionState::new(), DEADLINES);
             let took = timed_out_after(io).await;
             assert_eq!(took.as_secs(), 10);
         });
@@ -278,12 +278,14 @@ mod tests {
     fn an_idle_connection_ends_at_the_idle_deadline() {
         paused(async {
             let (_client, server) = tokio::io::duplex(64);
-            let pulse = Pulse::new();
-            pulse.request_begins();
-            pulse.request_ends();
-            let took = timed_out_after(Watched::new(server, Rc::clone(&pulse), DEADLINES)).await;
+            let connection_state = ConnectionState::new();
+            connection_state.request_begins();
+            connection_state.request_ends();
+            let took =
+                timed_out_after(TimedSocket::new(server, Rc::clone(&connection_state), DEADLINES))
+                    .await;
             assert_eq!(took.as_secs(), 75);
-            assert!(pulse.timed_out());
+            assert!(connection_state.timed_out());
         });
     }
 
@@ -291,9 +293,9 @@ mod tests {
     fn bytes_that_trickle_do_not_move_the_head_deadline() {
         paused(async {
             let (mut client, server) = tokio::io::duplex(64);
-            let pulse = Pulse::new();
-            pulse.request_begins();
-            pulse.request_ends();
+            let connection_state = ConnectionState::new();
+            connection_state.request_begins();
+            connection_state.request_ends();
             let trickle = async {
                 loop {
                     if client.write_all(b"x").await.is_err() {
@@ -303,7 +305,7 @@ mod tests {
                 }
             };
             let took = tokio::select! {
-                took = timed_out_after(Watched::new(server, pulse, DEADLINES)) => took,
+                took = timed_out_after(TimedSocket::new(server, connection_state, DEADLINES)) => took,
                 () = trickle => Duration::ZERO,
             };
             assert_eq!(took.as_secs(), 10);
@@ -314,10 +316,11 @@ mod tests {
     fn a_client_that_reads_slowly_is_idle_only_when_it_has_all() {
         paused(async {
             let (mut client, server) = tokio::io::duplex(8);
-            let pulse = Pulse::new();
-            pulse.request_begins();
-            pulse.request_ends();
-            let (reader, mut writer) = tokio::io::split(Watched::new(server, pulse, DEADLINES));
+            let connection_state = ConnectionState::new();
+            connection_state.request_begins();
+            connection_state.request_ends();
+            let (reader, mut writer) =
+                tokio::io::split(TimedSocket::new(server, connection_state, DEADLINES));
             let begin = Instant::now();
             let mut reader = reader;
             let mut buf = [0; 8];
@@ -351,9 +354,9 @@ mod tests {
     fn a_client_that_does_not_read_ends_at_the_stall_deadline() {
         paused(async {
             let (_client, server) = tokio::io::duplex(8);
-            let pulse = Pulse::new();
-            pulse.request_begins();
-            let mut io = Watched::new(server, pulse, DEADLINES);
+            let connection_state = ConnectionState::new();
+            connection_state.request_begins();
+            let mut io = TimedSocket::new(server, connection_state, DEADLINES);
             let begin = Instant::now();
             let error = io.write_all(&[0; 64]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);

@@ -1,5 +1,5 @@
-//! Listening sockets. Of TCP, one for each thread on the same address, by `SO_REUSEPORT`; a Unix
-//! socket, or one that was opened for us, is one for all, and its queue is shared.
+//! Listening sockets. TCP has one for each thread on the same address, by `SO_REUSEPORT`; a Unix socket or an
+//! inherited one is a single socket for all threads, with a shared queue.
 
 use std::fmt;
 use std::io;
@@ -12,27 +12,27 @@ use listenfd::ListenFd;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
 
-use super::tls::Tls;
+use super::tls::ClientTls;
 use crate::http::peer::Peers;
-use crate::proxy::connection::client::Entry;
+use crate::policy::listener::ListenerRules;
 
-/// Connections that the kernel holds for us before we accept them.
+/// Connections that the kernel queues before they are accepted.
 pub(super) const BACKLOG: u16 = 1024;
 
 /// A listening socket that is on no runtime yet.
 #[derive(Debug)]
 pub enum Listener {
-    /// Of TCP.
+    /// A TCP socket.
     Tcp(TcpListener),
     /// A Unix socket.
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// Another on the same queue of connections.
+    /// A second handle on the same queue of connections.
     ///
     /// # Errors
-    /// When the system has no room for it.
+    /// If the system has no room for it.
     pub fn another(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(listener) => listener.try_clone().map(Self::Tcp),
@@ -49,42 +49,42 @@ impl Listener {
     }
 }
 
-/// Where one thread takes connections.
+/// Where one thread accepts connections.
 #[derive(Debug)]
-pub struct Entrance {
+pub struct ThreadListener {
     /// The socket.
     pub listener: Listener,
-    /// On what terms; those of the same address have them in common.
-    pub terms: Arc<ArcSwap<Terms>>,
-    /// Ends it.
+    /// The rules; listeners on the same address share them.
+    pub terms: Arc<ArcSwap<ConnectionRules>>,
+    /// Closes it when cancelled.
     pub closed: CancellationToken,
 }
 
-/// On what terms clients are served at an entrance. Connections keep those that they came under; those are
-/// over where clients are asked for other certificates now.
+/// How clients are served at a listener. Connections keep the rules under which they came; those end when
+/// clients are asked for other certificates.
 #[derive(Debug, Default)]
-pub struct Terms {
-    /// The peers that begin with a header of the PROXY protocol. All others are clients themselves.
+pub struct ConnectionRules {
+    /// The peers whose connections begin with a PROXY protocol header. All others are clients themselves.
     pub balancers: Vec<Peers>,
-    /// Whether HTTP/2 is spoken, too.
+    /// Whether HTTP/2 is offered as well.
     pub h2: bool,
-    /// How connections are secured; `None`: they are not.
-    pub tls: Option<Arc<Tls>>,
-    /// Cancelled when clients are asked for certificates who were not before.
+    /// The TLS settings; `None`: clear text.
+    pub tls: Option<Arc<ClientTls>>,
+    /// Cancelled when clients are newly asked for certificates.
     pub outdated: CancellationToken,
-    /// What goes for all requests that come in here.
-    pub entry: Arc<Entry>,
+    /// The rules for all requests that come in here.
+    pub entry: Arc<ListenerRules>,
 }
 
-impl Terms {
+impl ConnectionRules {
     /// Whether clients are asked for certificates.
     #[must_use]
-    pub fn asks_clients(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.asks_clients())
+    pub fn requests_client_certs(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.requests_client_certs())
     }
 
-    /// Ends the connections on which was shown, or not asked for, what counts no more where `next` is in
-    /// force; `None`: nobody is let in there any more.
+    /// Ends the connections whose client certificate, or lack of one, is no longer valid under `next`;
+    /// `None`: the listener is gone.
     pub fn give_way(&self, next: Option<&Self>) {
         let next_tls = next.and_then(|next| next.tls.as_ref());
         if let Some(tls) = &self.tls
@@ -92,20 +92,20 @@ impl Terms {
         {
             tls.give_way();
         }
-        if next.is_some_and(Self::asks_clients) {
+        if next.is_some_and(Self::requests_client_certs) {
             self.outdated.cancel();
         }
     }
 }
 
-/// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves
-/// IPv4, too, whatever the system's own default is.
+/// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves IPv4 as
+/// well, whatever the system's default is.
 ///
-/// Another process that listens there with `SO_REUSEPORT` would share the port silently, so the
-/// address is first bound without it.
+/// Another process that listens there with `SO_REUSEPORT` would silently share the port, so the address is
+/// first bound without it.
 ///
 /// # Errors
-/// When the address is in use or not ours.
+/// If the address is in use or not local.
 pub fn open(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     let probe = bind(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
@@ -138,7 +138,7 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The listening sockets that whoever started us opened for us: systemd, or another that does as it.
+/// The listening sockets inherited from systemd, or from a parent that uses the same protocol.
 pub struct Inherited {
     sockets: ListenFd,
     names: Vec<String>,
@@ -151,9 +151,9 @@ impl fmt::Debug for Inherited {
 }
 
 impl Inherited {
-    /// Those that the environment tells of (`LISTEN_FDS`, `LISTEN_PID`), with `names`
-    /// (`LISTEN_FDNAMES`: joined by colons). To be asked once, before there are threads: it takes the
-    /// first two out of the environment.
+    /// Those that the environment names (`LISTEN_FDS`, `LISTEN_PID`), with `names` (`LISTEN_FDNAMES`: joined
+    /// by colons). To be called once, before there are threads: it removes the first two from the
+    /// environment.
     #[must_use]
     pub fn new(names: &str) -> Self {
         let names = names.split(':').map(str::to_owned).collect();
@@ -163,7 +163,7 @@ impl Inherited {
     /// Those called `name`, or all. Each is taken once.
     ///
     /// # Errors
-    /// When there is none, or one is no listening stream socket.
+    /// If there is none, or one is not a listening stream socket.
     pub fn take(&mut self, name: Option<&str>) -> io::Result<Vec<Listener>> {
         let mut taken = Vec::new();
         for index in 0..self.sockets.len() {
@@ -175,14 +175,14 @@ impl Inherited {
             }
         }
         if taken.is_empty() {
-            let text = "systemd has passed no such socket that is not taken already";
+            let text = "systemd passed no such socket, or it is already in use";
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         Ok(taken)
     }
 
     fn take_one(&mut self, index: usize) -> io::Result<Option<Listener>> {
-        // The first call leaves it where it is when it is of the other kind.
+        // The first call leaves the socket in place if it is of the other kind.
         match self.sockets.take_tcp_listener(index) {
             Ok(listener) => Ok(listener.map(Listener::Tcp)),
             Err(_) => Ok(self.sockets.take_unix_listener(index)?.map(Listener::Unix)),

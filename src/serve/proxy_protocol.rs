@@ -1,7 +1,7 @@
-//! The PROXY protocol, versions 1 and 2: the few bytes by which a load balancer tells, before
-//! anything else, whose connection it carries.
+//! The PROXY protocol, versions 1 and 2: the header by which a load balancer names its client before any
+//! other data.
 //!
-//! Pure: bytes in, what they tell out. Which peers are asked for them is not decided here.
+//! Pure: bytes in, client out. Which peers send the header is decided elsewhere.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,31 +13,31 @@ const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const FIXED: usize = 16;
 /// The longest addresses: those of two Unix sockets.
 const ADDRESSES_MAX: usize = 216;
-/// The most bytes of further words (TLVs), which are not read.
-const WORDS_MAX: usize = 2048;
+/// The most bytes of extensions (TLVs), which are ignored.
+const TLV_BYTES_MAX: usize = 2048;
 
-/// The longest header that is taken.
-pub const HEADER_MAX: usize = FIXED + ADDRESSES_MAX + WORDS_MAX;
+/// The longest accepted header.
+pub const HEADER_MAX: usize = FIXED + ADDRESSES_MAX + TLV_BYTES_MAX;
 
-/// Whose connection it is.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// The load balancer's own, which looks whether we are well.
-    Own,
-    /// That of a client at this address.
+pub enum ProxiedClient {
+    /// The load balancer itself, for a health check.
+    LoadBalancer,
+    /// A client at this address.
     Client(IpAddr),
-    /// That of somebody whose address it does not say.
-    Somebody,
+    /// A client at an unknown address.
+    Unknown,
 }
 
-/// What the first bytes of a connection are.
+/// The meaning of the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// A header of so many bytes.
-    Whole(Told, usize),
+    Whole(ProxiedClient, usize),
     /// The beginning of one.
     Partial,
-    /// No header, nor the beginning of one.
+    /// Not a header, nor the beginning of one.
     Malformed,
 }
 
@@ -63,14 +63,14 @@ fn line(bytes: &[u8]) -> Option<Header> {
     };
     let text = std::str::from_utf8(bytes[..end].strip_suffix(b"\r")?).ok()?;
     let words = text.strip_prefix("PROXY ")?;
-    let told = match words.split_once(' ') {
-        _ if words == "UNKNOWN" => Told::Somebody,
-        Some(("UNKNOWN", _)) => Told::Somebody,
-        Some(("TCP4", ends)) => Told::Client(client::<Ipv4Addr>(ends)?),
-        Some(("TCP6", ends)) => Told::Client(client::<Ipv6Addr>(ends)?),
+    let source = match words.split_once(' ') {
+        _ if words == "UNKNOWN" => ProxiedClient::Unknown,
+        Some(("UNKNOWN", _)) => ProxiedClient::Unknown,
+        Some(("TCP4", ends)) => ProxiedClient::Client(client::<Ipv4Addr>(ends)?),
+        Some(("TCP6", ends)) => ProxiedClient::Client(client::<Ipv6Addr>(ends)?),
         _ => return None,
     };
-    Some(Header::Whole(told, end + 1))
+    Some(Header::Whole(source, end + 1))
 }
 
 /// The first of two addresses, which two ports follow.
@@ -95,7 +95,7 @@ fn binary(bytes: &[u8]) -> Option<Header> {
     };
     let [.., command, family, high, low] = *head;
     let length = usize::from(u16::from_be_bytes([high, low]));
-    if length > ADDRESSES_MAX + WORDS_MAX {
+    if length > ADDRESSES_MAX + TLV_BYTES_MAX {
         return None;
     }
     // Family and transport: the least bytes of their addresses.
@@ -112,16 +112,16 @@ fn binary(bytes: &[u8]) -> Option<Header> {
     let Some(said) = rest.get(..length) else {
         return Some(Header::Partial);
     };
-    let told = match (command, family) {
-        (0x20, _) => Told::Own,
-        (_, 0x11) => Told::Client(Ipv4Addr::from(*said.first_chunk::<4>()?).into()),
+    let source = match (command, family) {
+        (0x20, _) => ProxiedClient::LoadBalancer,
+        (_, 0x11) => ProxiedClient::Client(Ipv4Addr::from(*said.first_chunk::<4>()?).into()),
         (_, 0x21) => {
             let address = IpAddr::from(Ipv6Addr::from(*said.first_chunk::<16>()?));
-            Told::Client(address.to_canonical())
+            ProxiedClient::Client(address.to_canonical())
         }
-        _ => Told::Somebody,
+        _ => ProxiedClient::Unknown,
     };
-    Some(Header::Whole(told, FIXED + length))
+    Some(Header::Whole(source, FIXED + length))
 }
 
 #[cfg(test)]
@@ -130,8 +130,8 @@ mod tests {
 
     use super::*;
 
-    fn at(text: &str) -> Told {
-        Told::Client(text.parse().unwrap())
+    fn at(text: &str) -> ProxiedClient {
+        ProxiedClient::Client(text.parse().unwrap())
     }
 
     fn v2(command: u8, family: u8, said: &[u8]) -> Vec<u8> {
@@ -141,17 +141,17 @@ mod tests {
 
     #[test]
     fn a_line_tells_the_client() {
-        for (line, told) in [
+        for (line, source) in [
             ("PROXY TCP4 192.0.2.1 198.51.100.1 56324 443", at("192.0.2.1")),
             ("PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535", at("255.255.255.255")),
             ("PROXY TCP4 192.0.2.1 198.51.100.1 0 0", at("192.0.2.1")),
             ("PROXY TCP6 2001:db8::1 ::1 1 2", at("2001:db8::1")),
             ("PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2", at("192.0.2.1")),
-            ("PROXY UNKNOWN", Told::Somebody),
-            ("PROXY UNKNOWN ffff::1 anything at all", Told::Somebody),
+            ("PROXY UNKNOWN", ProxiedClient::Unknown),
+            ("PROXY UNKNOWN ffff::1 anything at all", ProxiedClient::Unknown),
         ] {
             let bytes = format!("{line}\r\nGET / HTTP/1.1\r\n");
-            assert_eq!(read(bytes.as_bytes()), Header::Whole(told, line.len() + 2), "{line}");
+            assert_eq!(read(bytes.as_bytes()), Header::Whole(source, line.len() + 2), "{line}");
             for end in 0..line.len() + 2 {
                 assert_eq!(read(&bytes.as_bytes()[..end]), Header::Partial, "{line} {end}");
             }
@@ -193,7 +193,7 @@ mod tests {
     fn a_line_has_a_bound() {
         let line = |length: usize| format!("PROXY UNKNOWN {}\r\n", "x".repeat(length - 16));
         let longest = line(LINE_MAX);
-        assert_eq!(read(longest.as_bytes()), Header::Whole(Told::Somebody, LINE_MAX));
+        assert_eq!(read(longest.as_bytes()), Header::Whole(ProxiedClient::Unknown, LINE_MAX));
         assert_eq!(read(line(LINE_MAX + 1).as_bytes()), Header::Malformed);
         assert_eq!(read(&line(400).as_bytes()[..LINE_MAX]), Header::Malformed);
     }
@@ -204,19 +204,19 @@ mod tests {
         let mut v6 = [0; 36];
         v6[..16].copy_from_slice(&"2001:db8::1".parse::<Ipv6Addr>().unwrap().octets());
         let with_words = [&v4[..], &[3, 0, 2, 7, 7]].concat();
-        let most = [&[0; ADDRESSES_MAX][..], &[0; WORDS_MAX]].concat();
-        for (bytes, told) in [
+        let most = [&[0; ADDRESSES_MAX][..], &[0; TLV_BYTES_MAX]].concat();
+        for (bytes, source) in [
             (v2(0x21, 0x11, &v4), at("192.0.2.1")),
             (v2(0x21, 0x11, &with_words), at("192.0.2.1")),
             (v2(0x21, 0x21, &v6), at("2001:db8::1")),
-            (v2(0x21, 0x31, &[7; 216]), Told::Somebody),
-            (v2(0x21, 0x31, &most), Told::Somebody),
-            (v2(0x21, 0x00, &[]), Told::Somebody),
-            (v2(0x21, 0x00, &v4), Told::Somebody),
-            (v2(0x20, 0x00, &[]), Told::Own),
-            (v2(0x20, 0x11, &v4), Told::Own),
+            (v2(0x21, 0x31, &[7; 216]), ProxiedClient::Unknown),
+            (v2(0x21, 0x31, &most), ProxiedClient::Unknown),
+            (v2(0x21, 0x00, &[]), ProxiedClient::Unknown),
+            (v2(0x21, 0x00, &v4), ProxiedClient::Unknown),
+            (v2(0x20, 0x00, &[]), ProxiedClient::LoadBalancer),
+            (v2(0x20, 0x11, &v4), ProxiedClient::LoadBalancer),
         ] {
-            assert_eq!(read(&[&bytes[..], b"GET"].concat()), Header::Whole(told, bytes.len()));
+            assert_eq!(read(&[&bytes[..], b"GET"].concat()), Header::Whole(source, bytes.len()));
             assert!(bytes.len() <= HEADER_MAX);
             for end in 0..bytes.len() {
                 assert_eq!(read(&bytes[..end]), Header::Partial, "{end}");
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_exact_tell_nothing() {
-        let too_long = [0; ADDRESSES_MAX + WORDS_MAX + 1];
+        let too_long = [0; ADDRESSES_MAX + TLV_BYTES_MAX + 1];
         for bytes in [
             v2(0x11, 0x11, &[0; 12]),
             v2(0x22, 0x11, &[0; 12]),
@@ -245,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_follows_changes_nothing(
+        fn bytes_after_the_header_change_nothing(
             bytes in prop::collection::vec(any::<u8>(), 0..64),
             more in prop::collection::vec(any::<u8>(), 0..64),
             begin in 0_usize..3,

@@ -1,4 +1,4 @@
-//! Unix sockets that we listen on: files that come and go with us.
+//! Unix sockets of listeners, with their files.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
@@ -11,19 +11,19 @@ use socket2::{self as net, Domain, SockAddr, SockRef, Type};
 /// Connections that the kernel holds for us before we accept them.
 const BACKLOG: i32 = 1024;
 
-/// A socket that we listen on. Its file goes with it.
+/// A listening socket. Its file is removed with it.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    /// The file's number: what somebody else put in its place is not ours to remove.
+    /// The inode of the file. A file that has replaced it is left alone.
     number: u64,
-    /// The user whose file it is, and so who we are.
+    /// The user that owns the file, which is the user of this process.
     user: u32,
 }
 
 impl Socket {
-    /// Listens at `path` for this user alone, in a folder that is made when it is missing.
+    /// Listens at `path` for this user alone; a missing folder is created.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -34,18 +34,17 @@ impl Socket {
         Self::open(path, 0o600)
     }
 
-    /// Listens at `path` for whom the file's `mode` lets in. The file that a dead process left there
-    /// is replaced.
+    /// Listens at `path`, with the permissions in `mode`. A file left by a dead process is replaced.
     ///
     /// # Errors
-    /// When somebody listens there, when something else is there, or when the system refuses.
+    /// If another process listens there, another file is there, or the system refuses.
     pub fn open(path: &Path, mode: u32) -> io::Result<Self> {
         make_way(path)?;
-        // Under another name until it has its mode, so that nobody else can ever open it.
+        // The socket has a temporary name until it has its mode, so that other users can never open it.
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}", std::process::id()));
         let draft = PathBuf::from(draft);
-        // One with our number is dead: its file would be in the way.
+        // A process with this id is dead, and its file would be in the way.
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -62,17 +61,17 @@ impl Socket {
                 Ok(Self { listener, path: path.to_owned(), number: file.ino(), user: file.uid() })
             }
             Err(error) => {
-                // It may not be there under that name any more.
+                // It may already be gone.
                 let _ = fs::remove_file(&draft);
                 Err(error)
             }
         }
     }
 
-    /// Lets in whom this `mode` does, from now on.
+    /// Changes the permissions.
     ///
     /// # Errors
-    /// When the system refuses, or the file there is not ours any more.
+    /// If the system refuses, or the file was replaced.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         if !self.is_ours()? {
             return Err(io::Error::new(ErrorKind::NotFound, "another file is in its place"));
@@ -84,22 +83,22 @@ impl Socket {
         fs::symlink_metadata(&self.path).map(|file| file.ino() == self.number)
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the other end is ours or root's, whatever the file's mode has become meanwhile.
+    /// Whether the peer runs as this user or root, whatever the file's mode is now.
     #[must_use]
     pub fn admits(&self, peer: &tokio::net::UnixStream) -> bool {
         peer.peer_cred().is_ok_and(|peer| peer.uid() == self.user || peer.uid() == 0)
     }
 
-    /// A listener on it. All that it gives have one queue of connections.
+    /// A listener on the socket. All listeners share one queue of connections.
     ///
     /// # Errors
-    /// When the system has no room for another.
+    /// If the system has no room for another one.
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
@@ -115,7 +114,7 @@ impl Drop for Socket {
     }
 }
 
-/// Fails unless there is nothing at `path`, or a socket that nobody listens on.
+/// Fails unless `path` is free, or has a socket without a listener.
 fn make_way(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -125,7 +124,7 @@ fn make_way(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    // Somebody who is alive and takes no more connections would keep a call that waits.
+    // Non-blocking, because connecting to a listener with a full queue would wait.
     let probe = net::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     probe.set_nonblocking(true)?;
     match probe.connect(&SockAddr::unix(path)?) {
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_is_another_is_not_admitted() {
+    async fn another_user_is_not_admitted() {
         let folder = tempfile::tempdir().unwrap();
         let mut socket = Socket::open_private(&folder.path().join("admin.sock")).unwrap();
         let peer = tokio::net::UnixStream::connect(socket.path()).await.unwrap();

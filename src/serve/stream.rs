@@ -11,17 +11,17 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 use super::listen;
-use super::tls::Ahead;
+use super::tls::PrefixedSocket;
 use crate::http::peer::Peer;
 
 /// A listener on a thread's runtime.
 #[derive(Debug)]
-pub(super) enum Listener {
+pub(super) enum StreamListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-impl Listener {
+impl StreamListener {
     /// Puts a listener onto this thread's runtime.
     pub(super) fn new(listener: listen::Listener) -> io::Result<Self> {
         Ok(match listener {
@@ -30,19 +30,19 @@ impl Listener {
         })
     }
 
-    /// The next connection, and who is at its other end.
-    pub(super) async fn accept(&self) -> io::Result<(Stream, Peer)> {
+    /// The next connection and its peer.
+    pub(super) async fn accept(&self) -> io::Result<(ClientStream, Peer)> {
         match self {
             Self::Tcp(listener) => {
                 let (socket, peer) = listener.accept().await?;
                 if let Err(error) = socket.set_nodelay(true) {
                     tracing::debug!(%error, "TCP_NODELAY could not be set");
                 }
-                Ok((Stream::Tcp(socket), Peer::at(peer.ip())))
+                Ok((ClientStream::Tcp(socket), Peer::at(peer.ip())))
             }
             Self::Unix(listener) => {
                 let (socket, _) = listener.accept().await?;
-                Ok((Stream::Unix(socket), Peer::Unix))
+                Ok((ClientStream::Unix(socket), Peer::Unix))
             }
         }
     }
@@ -50,14 +50,14 @@ impl Listener {
 
 /// A client's socket.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum ClientStream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    Tls(Box<TlsStream<Ahead<Self>>>),
+    Tls(Box<TlsStream<PrefixedSocket<Self>>>),
 }
 
-impl Stream {
-    /// The socket under all else.
+impl ClientStream {
+    /// The innermost socket.
     fn base(&self) -> &Self {
         match self {
             Self::Tcp(_) | Self::Unix(_) => self,
@@ -65,12 +65,12 @@ impl Stream {
         }
     }
 
-    /// Whether it is one of TCP.
+    /// Whether it is a TCP socket.
     pub(super) fn is_tcp(&self) -> bool {
         matches!(self.base(), Self::Tcp(_))
     }
 
-    /// The address of our side; of a Unix socket, this machine's.
+    /// The local address; for a Unix socket, this machine's.
     pub(super) fn local(&self) -> io::Result<IpAddr> {
         match self.base() {
             Self::Tcp(socket) => Ok(socket.local_addr()?.ip()),
@@ -78,12 +78,12 @@ impl Stream {
         }
     }
 
-    /// Ends when something can be read.
+    /// Returns when data can be read.
     pub(super) async fn readable(&self) -> io::Result<()> {
         match self.base() {
             Self::Tcp(socket) => socket.readable().await,
             Self::Unix(socket) => socket.readable().await,
-            // What lies under it is never TLS again.
+            // The inner socket is never TLS.
             Self::Tls(_) => Ok(()),
         }
     }
@@ -114,7 +114,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -124,7 +124,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

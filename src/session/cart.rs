@@ -1,4 +1,4 @@
-//! Carts: what a visitor wants in his.
+//! Visitors' own carts.
 
 use super::Sessions;
 use crate::ident::Item;
@@ -6,51 +6,51 @@ use crate::store::{CART_COUNT_MAX, CartAnswer, CartChange, CartOwner, CartStore,
 
 impl Sessions {
     /// `add_to_cart` with its guard: sets the counts of these items in a visitor's cart; a count of
-    /// 0 or less takes the item out. Of an item that is named twice the last count holds. In the
-    /// store when it returns.
+    /// 0 or less removes the item. If an item is named twice, the last count wins. In the store
+    /// when it returns.
     ///
     /// # Errors
-    /// When the store did not say that it is done.
+    /// When the store has not confirmed it.
     pub async fn add_to_cart<S: CartStore>(
         &self,
         store: &S,
-        whose: &CartOwner,
+        owner: &CartOwner,
         counts: Vec<(Item, i64)>,
     ) -> Result<CartAnswer, StoreError> {
-        self.change_cart(store, whose, &setting(counts)).await
+        self.change_cart(store, owner, &setting(counts)).await
     }
 
-    /// Takes everything out of a visitor's cart. In the store when it returns.
+    /// Removes all items from a visitor's cart. In the store when it returns.
     ///
     /// # Errors
-    /// When the store did not say that it is done.
+    /// When the store has not confirmed it.
     pub async fn empty_cart<S: CartStore>(
         &self,
         store: &S,
-        whose: &CartOwner,
+        owner: &CartOwner,
     ) -> Result<CartAnswer, StoreError> {
-        self.change_cart(store, whose, &CartChange::Empty).await
+        self.change_cart(store, owner, &CartChange::Empty).await
     }
 
     async fn change_cart<S: CartStore>(
         &self,
         store: &S,
-        whose: &CartOwner,
+        owner: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
-        // The store may not know yet that he has logged out here.
-        if self.denied().contains_key(&whose.token) {
+        // The store may not have this log-out yet.
+        if self.denied().contains_key(&owner.token) {
             return Ok(CartAnswer::NotLoggedIn);
         }
-        let answer = store.change_cart(whose, change).await?;
+        let answer = store.change_cart(owner, change).await?;
         if answer == CartAnswer::NotLoggedIn {
-            self.forget(&whose.token);
+            self.forget(&owner.token);
         }
         Ok(answer)
     }
 }
 
-/// The change that sets these counts; of an item that is named twice the last holds.
+/// The change that sets these counts; if an item is named twice, the last count wins.
 #[must_use]
 pub fn setting(mut counts: Vec<(Item, i64)>) -> CartChange {
     counts.reverse();
@@ -59,7 +59,7 @@ pub fn setting(mut counts: Vec<(Item, i64)>) -> CartChange {
     CartChange::Set(counts)
 }
 
-/// Whether a visitor may have so many of an item in his cart. None or less takes it out.
+/// Whether a cart may hold this many of an item. 0 or less removes it.
 #[must_use]
 pub fn is_count(count: i64) -> bool {
     count <= CART_COUNT_MAX
@@ -67,50 +67,56 @@ pub fn is_count(count: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::ident::{TokenStorage, User};
-    use crate::session::Before;
-    use crate::store::Terms;
+    use crate::session::{PreviousIdentity, Rules};
+    use crate::store::SessionLifetimes;
     use crate::store::scratch::with_store;
 
     #[test]
     fn the_last_count_of_an_item_holds() {
         with_store(async |store| {
-            let sessions = Sessions::new(TokenStorage::Sha256);
+            let sessions = Sessions::new(TokenStorage::Sha256, Rules::default(), Arc::default());
             let user = User::new(b"alice").unwrap();
-            let token =
-                sessions.log_in(&store, Before::default(), user.clone(), 1_000.0).await.unwrap();
-            let whose = CartOwner {
+            let token = sessions
+                .log_in(&store, PreviousIdentity::default(), user.clone(), 1_000.0)
+                .await
+                .unwrap();
+            let owner = CartOwner {
                 token: sessions.stored(&token),
                 user: Some(user),
                 now: 1_000.0,
-                terms: Terms::endless(1_000.0),
+                terms: SessionLifetimes::endless(1_000.0),
             };
             let item = |text| Item::new(text).unwrap();
             let counts = vec![(item("mug"), 1), (item("tea"), 5), (item("mug"), 2)];
-            let answer = sessions.add_to_cart(&store, &whose, counts).await.unwrap();
+            let answer = sessions.add_to_cart(&store, &owner, counts).await.unwrap();
             let cart = vec![(item("mug"), 2), (item("tea"), 5)];
             assert_eq!(answer, CartAnswer::Changed(cart));
         });
     }
 
     #[test]
-    fn who_has_logged_out_changes_no_cart() {
+    fn a_logged_out_session_changes_no_cart() {
         with_store(async |store| {
-            let sessions = Sessions::new(TokenStorage::Sha256);
+            let sessions = Sessions::new(TokenStorage::Sha256, Rules::default(), Arc::default());
             let user = User::new(b"alice").unwrap();
-            let token =
-                sessions.log_in(&store, Before::default(), user.clone(), 1_000.0).await.unwrap();
+            let token = sessions
+                .log_in(&store, PreviousIdentity::default(), user.clone(), 1_000.0)
+                .await
+                .unwrap();
             let token = sessions.stored(&token);
             sessions.log_out(&store, &token).await.unwrap();
             let counts = vec![(Item::new("mug").unwrap(), 1)];
-            let whose = CartOwner {
+            let owner = CartOwner {
                 token: token.clone(),
                 user: Some(user),
                 now: 1_000.0,
-                terms: Terms::endless(1_000.0),
+                terms: SessionLifetimes::endless(1_000.0),
             };
-            let answer = sessions.add_to_cart(&store, &whose, counts).await.unwrap();
+            let answer = sessions.add_to_cart(&store, &owner, counts).await.unwrap();
             assert_eq!(answer, CartAnswer::NotLoggedIn);
             assert!(store.cart(&token).await.unwrap().is_empty());
         });

@@ -1,10 +1,10 @@
-//! `clean_sessions` and `clean_full_sessions`: one batch a call.
+//! `clean_sessions` and `clean_full_sessions`: one batch per call.
 
 use crate::store::{Eviction, ExpiryStore, StoreError};
 
-/// Removes the oldest sessions over `keep`, and those last seen before the Unix time `before`, at most
-/// `batch`, with their views, but not their carts. Returns how many were removed; fewer than `batch`: the
-/// limit is kept.
+/// Removes the oldest sessions over `keep`, and those last seen before the Unix time `before`, at
+/// most `batch`, with their views, but without their carts. Returns how many were removed; fewer
+/// than `batch`: the limit is kept.
 ///
 /// # Errors
 /// When the store fails.
@@ -17,7 +17,7 @@ pub async fn clean_sessions<S: ExpiryStore>(
     store.evict_oldest(Eviction { keep, batch, carts: false, before }).await
 }
 
-/// The same, and their carts.
+/// The same, with their carts.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,98 +1,99 @@
-//! Control of sessions: how long they last, how many a user may have, and how they are ended by others
-//! than their visitors.
+//! Control of sessions: their lifetime, how many a user may have, and ending them on behalf of
+//! their visitors.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::Sessions;
 use super::rules::Rules;
 use crate::clock::unix_now;
 use crate::ident::StoredToken;
-use crate::store::{BarStore, LogInStore, Parted, StoreError, Terms};
+use crate::store::{EndedCarts, LogInStore, RevocationStore, SessionLifetimes, StoreError};
 
 impl Sessions {
-    /// What holds from now on. Who is remembered goes by the old rules for his second.
-    pub fn change(&self, rules: Rules) {
-        self.rules.store(Arc::new(rules));
-    }
-
-    /// When sessions are over, asked at `now`, Unix time in seconds.
+    /// When sessions are over, checked at `now`, Unix time in seconds.
     #[must_use]
-    pub fn terms(&self, now: f64) -> Terms {
-        let Rules { idle, absolute, .. } = **self.rules.load();
+    pub fn terms(&self, now: f64) -> SessionLifetimes {
+        let Rules { idle, absolute, .. } = self.rules;
         let seconds = |most: Option<Duration>| most.map(|most| most.as_secs_f64());
-        Terms {
+        SessionLifetimes {
             idle: seconds(idle),
             absolute: seconds(absolute),
             notes: true,
-            ..Terms::endless(now)
+            ..SessionLifetimes::endless(now)
         }
     }
 
-    /// Ends a session for its visitor, and hands its cart on: in the store when it returns, and here.
+    /// Ends a session on its visitor's behalf, and hands its cart on: in the store when it returns,
+    /// and in this process.
     ///
     /// # Errors
-    /// When the store did not say that it is done.
-    pub async fn end<S: LogInStore + BarStore>(
+    /// When the store has not confirmed it.
+    pub async fn end<S: LogInStore + RevocationStore>(
         &self,
         store: &S,
         token: &StoredToken,
     ) -> Result<(), StoreError> {
-        self.bar(store, token).await?;
+        self.mark_revoked(store, token).await?;
         self.dismiss(store, token).await?;
         self.forget(token);
         Ok(())
     }
 
-    /// Ends a session of which nothing may be left: nothing is handed on. In the store when it returns, and
-    /// here.
+    /// Ends a session without a trace: nothing is handed on. In the store when it returns, and in
+    /// this process.
     ///
     /// # Errors
-    /// When the store did not say that it is done.
-    pub async fn erase<S: LogInStore + BarStore>(
+    /// When the store has not confirmed it.
+    pub async fn erase<S: LogInStore + RevocationStore>(
         &self,
         store: &S,
         token: &StoredToken,
     ) -> Result<(), StoreError> {
-        self.bar(store, token).await?;
+        self.mark_revoked(store, token).await?;
         store.revoke_token(token).await?;
         self.forget(token);
         Ok(())
     }
 
-    async fn bar<S: BarStore>(&self, store: &S, token: &StoredToken) -> Result<(), StoreError> {
-        if self.rules.load().bars {
-            store.bar(token, unix_now()).await?;
+    async fn mark_revoked<S: RevocationStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+    ) -> Result<(), StoreError> {
+        if self.rules.marks_revoked {
+            store.mark_revoked(token, unix_now()).await?;
         }
         Ok(())
     }
 
-    /// Removes a session that its visitor has not ended from the store, and hands its cart on, if carts are.
+    /// Removes a session that is not ended by its visitor from the store, and hands its cart on, if
+    /// configured.
     pub(super) async fn dismiss<S: LogInStore>(
         &self,
         store: &S,
         token: &StoredToken,
     ) -> Result<(), StoreError> {
-        let farewell = self.rules.load().farewell;
-        match farewell {
-            Some(farewell) => self.note(store.dismiss_token(token, &farewell).await?),
+        match self.rules.expiry_action {
+            Some(expiry_action) => self.note(store.dismiss_token(token, &expiry_action).await?),
             None => store.revoke_token(token).await?,
         }
         Ok(())
     }
 
-    /// Notes what became of carts.
-    pub(super) fn note(&self, parted: Parted) {
-        self.parted.lock().unwrap_or_else(PoisonError::into_inner).add(parted);
+    /// Adds up what happened to carts.
+    pub(super) fn note(&self, ended_carts: EndedCarts) {
+        self.memory.ended_carts.lock().unwrap_or_else(PoisonError::into_inner).add(ended_carts);
     }
 
-    /// What became of the carts of sessions that were ended here since this was asked last, and not cleaned.
+    /// What happened to the carts of sessions that were ended here, and not cleaned, since the last
+    /// call.
     #[must_use]
-    pub fn take_parted(&self) -> Parted {
-        std::mem::take(&mut *self.parted.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take_ended_carts(&self) -> EndedCarts {
+        std::mem::take(&mut *self.memory.ended_carts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Hears that tokens are nobody's any more.
+    /// Takes in that these tokens are gone.
     pub fn hear_gone(&self, tokens: &[StoredToken]) {
         for token in tokens {
             self.forget(token);
@@ -102,9 +103,11 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::ident::{TokenStorage, User};
-    use crate::session::Before;
+    use crate::session::PreviousIdentity;
     use crate::store::scratch::with_store;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -112,13 +115,14 @@ mod tests {
     #[test]
     fn a_session_that_is_remembered_ends_in_time() {
         with_store(async |store| {
-            let sessions = Sessions::new(TokenStorage::Sha256);
-            sessions.change(Rules { absolute: Some(SECOND * 10), ..Rules::default() });
+            let rules = Rules { absolute: Some(SECOND * 10), ..Rules::default() };
+            let sessions = Sessions::new(TokenStorage::Sha256, rules, Arc::default());
             let alice = User::new(b"alice").unwrap();
-            let token = sessions.log_in(&store, Before::default(), alice, 1_000.0).await.unwrap();
+            let token =
+                sessions.log_in(&store, PreviousIdentity::default(), alice, 1_000.0).await.unwrap();
             let token = sessions.stored(&token);
             for (now, lives) in [(1_000.0, true), (1_009.5, true), (1_010.0, false)] {
-                // The second look is answered from memory, where it may be.
+                // The second look-up is answered from memory, if it may be.
                 for _ in 0..2 {
                     let found = sessions.check_token(&store, &token, now).await.unwrap();
                     assert_eq!(found.is_some(), lives, "{now}");
@@ -128,11 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn whom_another_instance_has_ended_is_nobody_as_soon_as_that_is_told() {
+    fn a_session_ended_elsewhere_is_forgotten_on_notification() {
         with_store(async |store| {
-            let sessions = Sessions::new(TokenStorage::Sha256);
+            let sessions = Sessions::new(TokenStorage::Sha256, Rules::default(), Arc::default());
             let alice = User::new(b"alice").unwrap();
-            let token = sessions.log_in(&store, Before::default(), alice, 1_000.0).await.unwrap();
+            let token =
+                sessions.log_in(&store, PreviousIdentity::default(), alice, 1_000.0).await.unwrap();
             let token = sessions.stored(&token);
             assert!(sessions.check_token(&store, &token, 1_000.0).await.unwrap().is_some());
             store.revoke_token(&token).await.unwrap();

@@ -1,34 +1,13 @@
-//! The session cookie that we set: attributes, and how it is cleared.
+//! The session cookie that the proxy sets: attributes, and how it is cleared.
 
 use std::time::Duration;
 
 use ::http::HeaderValue;
 
 use crate::ident::Token;
+use crate::policy::cookie::{SameSite, Secure};
 
-/// The `SameSite` attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SameSite {
-    /// `Lax`
-    Lax,
-    /// `Strict`
-    Strict,
-    /// `None`
-    None,
-}
-
-/// When the cookie gets `Secure`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Secure {
-    /// When the visitor's scheme is https.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-/// The cookie that carries tokens of ours.
+/// The cookie with the proxy's own tokens.
 #[derive(Clone, Debug)]
 pub struct SessionCookie {
     /// Its name.
@@ -37,13 +16,13 @@ pub struct SessionCookie {
     pub same_site: SameSite,
     /// `Secure`.
     pub secure: Secure,
-    /// How long the browser keeps it; `None`: until it is closed.
+    /// How long the browser keeps it; `None`: until the browser is closed.
     pub lifetime: Option<Duration>,
 }
 
 impl SessionCookie {
-    /// The `Set-Cookie` value that gives `token` to a visitor who came by https, or not. `None`
-    /// where the name is no cookie name.
+    /// The `Set-Cookie` value that sets `token`, for a request over https or http. `None` if the
+    /// name is not a valid cookie name.
     #[must_use]
     pub fn set(&self, token: &Token, https: bool) -> Option<HeaderValue> {
         let max_age = self.lifetime.map(|time| format!("; Max-Age={}", time.as_secs()));
@@ -52,18 +31,14 @@ impl SessionCookie {
         Some(value)
     }
 
-    /// The `Set-Cookie` value that takes it away.
+    /// The `Set-Cookie` value that deletes it.
     #[must_use]
     pub fn clear(&self, https: bool) -> Option<HeaderValue> {
         self.line("", "; Max-Age=0", https)
     }
 
     fn line(&self, value: &str, extra: &str, https: bool) -> Option<HeaderValue> {
-        let same_site = match self.same_site {
-            SameSite::Lax => "Lax",
-            SameSite::Strict => "Strict",
-            SameSite::None => "None",
-        };
+        let same_site = self.same_site.as_str();
         let secure = match self.secure {
             Secure::Always => true,
             Secure::Auto => https,

@@ -1,65 +1,65 @@
 //! Abandoned carts: the cart of a session that is cleaned, or idle, is handed on.
 //!
-//! That a session goes and its cart is handed on is one step of the store's, whether the cleaner takes it or
-//! another ends the session before. For a file that is a step into the store's outbox: what is in there is
-//! written to the file, and removed when the disk has it. A crash in between finds the outbox again, and what
-//! the file has of it already is not written twice. For a webhook it is a step into the store's queue, from
-//! which others deliver.
+//! Ending a session and handing its cart on are one step of the store, whether the cleaner ends it
+//! or another caller ends it earlier. For a file this is a step into the store's outbox: its
+//! records are written to the file, and removed when they are on disk. After a crash in between the
+//! outbox is still there, and records that the file already has are skipped. For a webhook it is a
+//! step into the store's queue, from which another task delivers.
 
 use crate::ident::TokenStorage;
 use crate::store::{
-    Cursor, EventStore, Evicted, Eviction, ExpiryStore, Farewell, Idle, IdleTold, StoreError,
+    Cursor, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore, Idle, IdleStep, StoreError,
 };
 
 pub use super::expired_file::ExpiredFile;
 
-/// Entries that the stream `expired:` keeps, about.
+/// The approximate number of entries that the stream `expired:` keeps.
 pub const STREAM_MAX: u64 = 100_000;
 
-/// Events that wait for a webhook, at most: of more the oldest go.
+/// The most events that wait for a webhook; beyond it the oldest are dropped.
 pub const QUEUE_MAX: u64 = 100_000;
 
 /// Where abandoned carts are handed on.
 #[derive(Debug)]
-pub enum OnExpire {
+pub enum CartSink {
     /// To the stream `expired:` in Redis.
     Stream,
     /// To this file.
     File(ExpiredFile),
-    /// Into the queue of events, which a webhook gets.
+    /// Into the queue of events for a webhook.
     Queue,
 }
 
-impl OnExpire {
-    /// What the store does with carts for it, of tokens that are stored as `storage` says.
+impl CartSink {
+    /// The store's action for this sink, with tokens stored as `storage` says.
     #[must_use]
-    pub fn farewell(&self, storage: TokenStorage) -> Farewell {
+    pub fn expiry_action(&self, storage: TokenStorage) -> ExpiryAction {
         match self {
-            Self::Stream => Farewell::Stream { storage, keep: STREAM_MAX },
-            Self::File(_) => Farewell::Outbox { storage },
-            Self::Queue => Farewell::Queue { storage, keep: QUEUE_MAX },
+            Self::Stream => ExpiryAction::Stream { storage, keep: STREAM_MAX },
+            Self::File(_) => ExpiryAction::Outbox { storage },
+            Self::Queue => ExpiryAction::Queue { storage, keep: QUEUE_MAX },
         }
     }
 }
 
-/// What a step of cleaning did.
+/// The result of a step of cleaning.
 #[derive(Debug, Default)]
 pub struct Cleaned {
     /// Sessions removed.
     pub removed: usize,
     /// Carts handed on.
     pub handed_on: usize,
-    /// Events that went for want of room.
+    /// Events dropped because the queue was full.
     pub dropped: usize,
     /// Sessions that stay because their carts cannot be handed on.
     pub waiting: usize,
     /// Why they cannot.
     pub refusal: Option<String>,
-    /// There are more over the limit behind these.
+    /// More sessions over the limit follow.
     pub more: bool,
-    /// Where the next step of the round goes on.
+    /// Where the next step of the round continues.
     pub cursor: Cursor,
-    /// What the store failed with after the rest was done.
+    /// The store's failure after the rest was done.
     pub failure: Option<StoreError>,
 }
 
@@ -74,27 +74,27 @@ impl Cleaned {
     }
 }
 
-/// Removes the oldest sessions over the limit behind `from`, at most a batch, and hands their carts on
-/// to `on_expire`; without it, sessions with carts stay. That carts could not be handed on is no
+/// Removes the oldest sessions over the limit after `from`, at most a batch, and hands their carts
+/// on to `on_expire`; without it, sessions with carts stay. Carts that cannot be handed on are no
 /// failure: their sessions wait.
 pub async fn clean_expiring<S: ExpiryStore>(
     store: &S,
     how: Eviction,
     from: &Cursor,
-    on_expire: Option<&mut OnExpire>,
+    on_expire: Option<&mut CartSink>,
     storage: TokenStorage,
     now: f64,
 ) -> Cleaned {
     let mut cleaned = Cleaned { cursor: from.clone(), ..Cleaned::default() };
     let result = match on_expire {
-        None => evict(store, how, from, Farewell::Keep, &mut cleaned).await.map(drop),
+        None => evict(store, how, from, ExpiryAction::Keep, &mut cleaned).await.map(drop),
         Some(on_expire) => {
-            let farewell = on_expire.farewell(storage);
-            if let OnExpire::File(file) = on_expire {
-                clean_into(file, store, how, from, farewell, now, &mut cleaned).await
+            let expiry_action = on_expire.expiry_action(storage);
+            if let CartSink::File(file) = on_expire {
+                clean_into(file, store, how, from, expiry_action, now, &mut cleaned).await
             } else {
-                let told = evict(store, how, from, farewell, &mut cleaned).await;
-                told.map(|handed_on| cleaned.handed_on += handed_on)
+                let result = evict(store, how, from, expiry_action, &mut cleaned).await;
+                result.map(|handed_on| cleaned.handed_on += handed_on)
             }
         }
     };
@@ -102,54 +102,55 @@ pub async fn clean_expiring<S: ExpiryStore>(
     cleaned
 }
 
-/// Hands on to `on_expire` the carts of sessions that are idle and have not been told of, at most a batch.
-pub async fn tell_idle<S: ExpiryStore + EventStore>(
+/// Hands on to `on_expire` the carts of idle sessions that have not been reported, at most a batch.
+pub async fn report_idle_carts<S: ExpiryStore + EventStore>(
     store: &S,
     idle: Idle,
-    on_expire: &mut OnExpire,
+    on_expire: &mut CartSink,
     storage: TokenStorage,
     now: f64,
 ) -> Cleaned {
-    let mut told = Cleaned::default();
-    let result = async {
-        let farewell = on_expire.farewell(storage);
-        let IdleTold { handed_on, more, refusal } = store.tell_idle(idle, &farewell).await?;
-        (told.more, told.refusal) = (more, refusal);
+    let mut result = Cleaned::default();
+    let handover = async {
+        let expiry_action = on_expire.expiry_action(storage);
+        let IdleStep { handed_on, more, refusal } =
+            store.report_idle_carts(idle, &expiry_action).await?;
+        (result.more, result.refusal) = (more, refusal);
         match on_expire {
-            OnExpire::File(file) if handed_on > 0 => {
-                empty_outbox(file, store, now, &mut told).await?;
+            CartSink::File(file) if handed_on > 0 => {
+                empty_outbox(file, store, now, &mut result).await?;
             }
-            // What an earlier step has left there is written by the next one.
-            OnExpire::File(_) => {}
-            OnExpire::Stream | OnExpire::Queue => told.handed_on += handed_on,
+            // Records that an earlier step left there are written by the next one.
+            CartSink::File(_) => {}
+            CartSink::Stream | CartSink::Queue => result.handed_on += handed_on,
         }
         Ok(())
     };
-    let failure = result.await.err();
-    Cleaned { failure, ..told }
+    let failure = handover.await.err();
+    Cleaned { failure, ..result }
 }
 
-/// A step of the store's; how many carts it handed on.
+/// A step of the store; returns how many carts it handed on.
 async fn evict<S: ExpiryStore>(
     store: &S,
     how: Eviction,
     from: &Cursor,
-    farewell: Farewell,
+    expiry_action: ExpiryAction,
     cleaned: &mut Cleaned,
 ) -> Result<usize, StoreError> {
-    let evicted = store.evict_expiring(how, from, &farewell).await?;
+    let evicted = store.evict_expiring(how, from, &expiry_action).await?;
     let handed_on = evicted.handed_on;
     cleaned.take(evicted);
     Ok(handed_on)
 }
 
-/// What is in the outbox already goes into the file before anything more is put there.
+/// The outbox is written to the file before more is put into it.
 async fn clean_into<S: ExpiryStore>(
     file: &mut ExpiredFile,
     store: &S,
     how: Eviction,
     from: &Cursor,
-    farewell: Farewell,
+    expiry_action: ExpiryAction,
     now: f64,
     cleaned: &mut Cleaned,
 ) -> Result<(), StoreError> {
@@ -158,16 +159,16 @@ async fn clean_into<S: ExpiryStore>(
         return Ok(());
     }
     if cleaned.refusal.is_some() {
-        return evict(store, how, from, Farewell::Keep, cleaned).await.map(drop);
+        return evict(store, how, from, ExpiryAction::Keep, cleaned).await.map(drop);
     }
-    if evict(store, how, from, farewell, cleaned).await? > 0 {
+    if evict(store, how, from, expiry_action, cleaned).await? > 0 {
         empty_outbox(file, store, now, cleaned).await?;
     }
     Ok(())
 }
 
-/// Writes what is in the outbox to the file, a batch of it, and removes it when the disk has it. Says whether
-/// there was more behind it.
+/// Writes a batch of the outbox to the file, and removes it once it is on disk. Returns whether
+/// more follows.
 async fn empty_outbox<S: ExpiryStore>(
     file: &mut ExpiredFile,
     store: &S,
@@ -176,7 +177,7 @@ async fn empty_outbox<S: ExpiryStore>(
 ) -> Result<bool, StoreError> {
     let outbox = match store.outbox().await {
         Ok(outbox) => outbox,
-        // Another program's key where the outbox should be.
+        // Another program's key has the outbox's name.
         Err(StoreError::Failed(error)) => {
             cleaned.refusal = Some(format!("the outbox cannot be read: {error}"));
             return Ok(false);
@@ -193,11 +194,11 @@ async fn empty_outbox<S: ExpiryStore>(
     }
     match store.clear_outbox(&outbox).await {
         Ok(true) => {
-            // Not before: until then a crash, or an answer that is lost, brings them here again.
+            // Only now: until this point a crash, or a lost answer, brings the records here again.
             file.forget();
             cleaned.handed_on += outbox.expired.len();
         }
-        // Another was here meanwhile, and what of these it has not seen may come again.
+        // Another process was here meanwhile, and records that it has not seen may come again.
         Ok(false) => {}
         Err(StoreError::Failed(error)) => {
             cleaned.refusal = Some(format!("the outbox cannot be emptied: {error}"));
@@ -234,16 +235,16 @@ mod tests {
         }
     }
 
-    fn into(path: &Path) -> OnExpire {
-        OnExpire::File(ExpiredFile::new(path.to_owned()))
+    fn into(path: &Path) -> CartSink {
+        CartSink::File(ExpiredFile::new(path.to_owned()))
     }
 
-    fn told(path: &Path) -> Vec<serde_json::Value> {
+    fn lines_of(path: &Path) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    async fn clean(store: &AnyStore, from: &Cursor, target: Option<&mut OnExpire>) -> Cleaned {
+    async fn clean(store: &AnyStore, from: &Cursor, target: Option<&mut CartSink>) -> Cleaned {
         let cleaned = clean_expiring(store, HOW, from, target, PLAIN, 9.0).await;
         assert!(cleaned.failure.is_none(), "{cleaned:?}");
         cleaned
@@ -260,7 +261,7 @@ mod tests {
             assert_eq!((cleaned.removed, cleaned.handed_on, cleaned.waiting), (2, 1, 0));
             assert!(store.check_token(&token(1)).await.unwrap().is_none());
             assert!(store.outbox().await.unwrap().is_empty());
-            let lines = told(&path);
+            let lines = lines_of(&path);
             assert_eq!(lines.len(), 1);
             assert_eq!(lines[0]["id"], token(1).public_id(PLAIN));
             assert_eq!(lines[0]["user"], "ann");
@@ -275,18 +276,18 @@ mod tests {
             let path = folder.path().join("expired.jsonl");
             for (number, is_written) in [(1, false), (2, true)] {
                 log_in(&store, number, true).await;
-                let farewell = Farewell::Outbox { storage: PLAIN };
-                store.evict_expiring(HOW, &Cursor::default(), &farewell).await.unwrap();
+                let expiry_action = ExpiryAction::Outbox { storage: PLAIN };
+                store.evict_expiring(HOW, &Cursor::default(), &expiry_action).await.unwrap();
                 if is_written {
                     let outbox = store.outbox().await.unwrap();
                     ExpiredFile::new(path.clone()).write(&outbox.expired, 8.0).await.unwrap();
                 }
-                // Here it crashed. What comes next is another process.
+                // The crash. What follows is another process.
                 let cleaned = clean(&store, &Cursor::default(), Some(&mut into(&path))).await;
                 assert_eq!((cleaned.removed, cleaned.handed_on), (0, 1));
                 assert!(store.outbox().await.unwrap().is_empty());
             }
-            let ids: Vec<_> = told(&path).iter().map(|line| line["id"].clone()).collect();
+            let ids: Vec<_> = lines_of(&path).iter().map(|line| line["id"].clone()).collect();
             assert_eq!(ids, [token(1).public_id(PLAIN), token(2).public_id(PLAIN)]);
         });
     }
@@ -299,8 +300,8 @@ mod tests {
             let path = folder.path().join("expired.jsonl");
             let ended = (0..ENDED).map(async |number| {
                 log_in(&store, number, true).await;
-                let farewell = Farewell::Outbox { storage: PLAIN };
-                store.dismiss_token(&token(number), &farewell).await.unwrap().handed_on
+                let expiry_action = ExpiryAction::Outbox { storage: PLAIN };
+                store.dismiss_token(&token(number), &expiry_action).await.unwrap().handed_on
             });
             assert_eq!(join_all(ended).await.iter().sum::<usize>(), ENDED as usize);
             let (mut target, mut written) = (into(&path), Vec::new());
@@ -313,8 +314,8 @@ mod tests {
             }
             assert_eq!(written, [EXPIRING_BATCH as usize, 100]);
             let ids: std::collections::BTreeSet<_> =
-                told(&path).iter().map(|line| line["id"].to_string()).collect();
-            assert_eq!((ids.len(), told(&path).len()), (ENDED as usize, ENDED as usize));
+                lines_of(&path).iter().map(|line| line["id"].to_string()).collect();
+            assert_eq!((ids.len(), lines_of(&path).len()), (ENDED as usize, ENDED as usize));
         });
     }
 
@@ -337,7 +338,10 @@ mod tests {
                 removed += cleaned.removed;
             }
             assert_eq!((waiting, removed), (20, 10));
-            assert!(store.check_token(&token(0)).await.unwrap().is_some(), "he waits logged in");
+            assert!(
+                store.check_token(&token(0)).await.unwrap().is_some(),
+                "the user is still logged in"
+            );
 
             std::fs::create_dir(folder.path().join("not-yet")).unwrap();
             let (mut handed_on, mut from) = (0, Cursor::default());
@@ -349,7 +353,7 @@ mod tests {
                     break;
                 }
             }
-            assert_eq!((handed_on, told(&path).len()), (20, 20));
+            assert_eq!((handed_on, lines_of(&path).len()), (20, 20));
         });
     }
 }

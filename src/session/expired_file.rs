@@ -1,8 +1,8 @@
-//! The file of abandoned carts: JSON lines, private, only ever appended to.
+//! The file of abandoned carts: JSON lines, private, append-only.
 //!
-//! Lines are in it when the disk has them. What of the outbox it has already is known from what this
-//! process wrote, and from the end of the file, which is read back when it was opened, or was
-//! changed by somebody else. So each is in there once.
+//! Lines count as written when they are on disk. Which records of the outbox the file already has
+//! is known from this process's own writes, and from the end of the file, which is read back when
+//! it was opened, or changed by another program. So each record is in the file once.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
@@ -10,27 +10,26 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::store::{Expired, Why};
+use crate::store::{Expired, HandoverReason};
 
-/// How much of the file's end is read back to find what was written before a crash, in bytes: more
-/// than the lines of a whole outbox.
+/// How much of the file's end is read back to find lines from before a crash, in bytes: more than
+/// the lines of a whole outbox.
 const LOOK_BACK: u64 = 8 << 20;
-/// What our lines begin with: the first key of each.
+/// The beginning of this program's lines: the first key of each.
 const BEGINNING: &[u8] = br#"{"cart":["#;
-/// Who may read and write the file.
+/// The file's permissions.
 const MODE: u32 = 0o600;
 
-/// What tells an event in the file from all others: see [`Expired::event`].
+/// The identity of an event in the file, see [`Expired::event`].
 type Written = String;
 
-/// The event that a line tells of. One of an earlier version does not say it, and is of a session that was
-/// cleaned.
-fn told(line: &serde_json::Value) -> Option<Written> {
+/// The event of a line. A line of an earlier version does not name it, and is of a cleaned session.
+fn event_of(line: &serde_json::Value) -> Option<Written> {
     if let Some(event) = line["event"].as_str() {
         return Some(event.to_owned());
     }
     let milliseconds = (line["seen"].as_f64()? * 1e3).round() as i64;
-    Some(format!("{}-{milliseconds}-{}", line["id"].as_str()?, Why::Expired.as_str()))
+    Some(format!("{}-{milliseconds}-{}", line["id"].as_str()?, HandoverReason::Expired.as_str()))
 }
 
 /// A file of JSON lines, mode 0600.
@@ -42,47 +41,46 @@ pub struct ExpiredFile {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Opened anew after a write that failed: an operator may have made room, or put another file
-    /// there.
+    /// Reopened after a failed write: an operator may have made room, or replaced the file.
     open: Option<OpenFile>,
-    /// What is in the file, or in one that was there before it, of sessions that may be in the
-    /// outbox still.
+    /// The events in this file, or in an earlier one at its path, whose sessions may still be in
+    /// the outbox.
     written: HashSet<Written>,
 }
 
 #[derive(Debug)]
 struct OpenFile {
     file: File,
-    /// How long it was when we were done; `None` where that is to be looked at.
+    /// The file's length after the last write; `None` if it must be looked up.
     length: Option<u64>,
 }
 
 impl ExpiredFile {
-    /// The file at `path`, which is opened when it is first asked for.
+    /// The file at `path`, which is opened on first use.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, state: State::default() }
     }
 
-    /// Whether it can be written, as far as can be told without: `Err` says why not. For when the
-    /// outbox is empty.
+    /// Whether the file can be written, as far as can be known without a write: `Err` has the
+    /// reason. For an empty outbox.
     pub(super) async fn check(&mut self) -> Result<(), String> {
         let checked = self.append(Vec::new()).await;
         self.forget();
         checked
     }
 
-    /// Appends a line for each session that has none yet; the disk has them all when it returns.
+    /// Appends a line for each session that has none yet; all are on disk when it returns.
     pub(super) async fn write(&mut self, expired: &[Expired], now: f64) -> Result<(), String> {
         self.append(expired.iter().map(|one| (one.event(), line(one, now))).collect()).await
     }
 
-    /// What was written is not in the outbox any more: it cannot come again.
+    /// The written records are no longer in the outbox: they cannot come again.
     pub(super) fn forget(&mut self) {
         self.state.written = HashSet::new();
     }
 
-    /// A disk may be slow: it is waited for on a thread of its own.
+    /// A disk may be slow: the write runs on a thread of its own.
     async fn append(&mut self, lines: Vec<(Written, String)>) -> Result<(), String> {
         let (path, mut state) = (self.path.clone(), std::mem::take(&mut self.state));
         let appending = tokio::task::spawn_blocking(move || {
@@ -101,7 +99,7 @@ impl ExpiredFile {
 }
 
 impl State {
-    /// Appends the lines that are not there yet.
+    /// Appends the lines that the file does not have yet.
     fn append(&mut self, path: &Path, lines: Vec<(Written, String)>) -> io::Result<()> {
         let mut open = match self.open.take().filter(|open| is_at(&open.file, path)) {
             Some(open) => open,
@@ -109,7 +107,7 @@ impl State {
         };
         lock(&open.file)?;
         let result = self.append_locked(&mut open, lines);
-        // Where there are no locks there is nothing to give back.
+        // Without lock support there is nothing to release.
         let _ = open.file.unlock();
         if result.is_ok() {
             self.open = Some(open);
@@ -130,9 +128,9 @@ impl State {
         if !lines.is_empty() {
             let new = lines.iter().filter(|(known, _)| !self.written.contains(known));
             let text: String = new.map(|(_, line)| line.as_str()).collect();
-            // What is there already may have been written by a process that died before its sync.
+            // Lines that are there already may be from a process that died before its sync.
             if let Err(error) = file.write_all(text.as_bytes()).and_then(|()| file.sync_data()) {
-                // What the disk has of it nobody knows. If it cannot be cut off, it is read back.
+                // How much of it is on disk is unknown. If it cannot be cut off, it is read back.
                 let _ = file.set_len(before);
                 return Err(error);
             }
@@ -143,16 +141,16 @@ impl State {
     }
 }
 
-/// Keeps other processes from it for a moment.
+/// Keeps other processes out for a moment.
 fn lock(file: &File) -> io::Result<()> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(io::Error::other("another process is writing to it")),
-        // A file system without locks: it is this process's alone, as far as we can know.
+        // A file system without locks: the file is assumed to be this process's alone.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }
 
-/// Whether the open file still stands at its path.
+/// Whether the open file is still at its path.
 fn is_at(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(there)) = (file.metadata(), path.symlink_metadata()) else { return false };
     (open.dev(), open.ino()) == (there.dev(), there.ino())
@@ -160,7 +158,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// Opens or creates the file, and makes it private.
 fn open_at(path: &Path) -> io::Result<File> {
-    // SECURITY: a link could have us write, and open to nobody else, whatever it points to.
+    // SECURITY: through a link this would write to any file, and make it private.
     let opened = OpenOptions::new()
         .read(true)
         .append(true)
@@ -169,29 +167,33 @@ fn open_at(path: &Path) -> io::Result<File> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(path);
     let file = opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::ELOOP) => io::Error::other("it is a symbolic link: name the file itself"),
+        Some(libc::ELOOP) => {
+            io::Error::other("it is a symbolic link: set the path of the file itself")
+        }
         _ => error,
     })?;
     let is = file.metadata()?;
     if !is.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     if is.permissions().mode() & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(MODE)).map_err(|error| {
-            io::Error::other(format!("others may read it, and it is not ours to change: {error}"))
+            io::Error::other(format!(
+                "other users can read it, and its permissions cannot be changed: {error}"
+            ))
         })?;
     }
     if is.len() == 0 {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        // That the file is there must survive, too. Not every file system can be asked for it.
+        // The directory entry must persist, too. Some file systems do not support this sync.
         let _ =
             File::open(folder.unwrap_or_else(|| Path::new("."))).map(|folder| folder.sync_all());
     }
     Ok(file)
 }
 
-/// What the end of the file tells. A line of ours that a crash cut off is removed: it is in the
-/// outbox still. Behind anything else that has no end a line begins.
+/// The events at the end of the file. A line of ours that a crash cut off is removed: it is still
+/// in the outbox. Foreign text without a final newline gets one.
 fn read_back(file: &mut File) -> io::Result<HashSet<Written>> {
     let length = file.seek(SeekFrom::End(0))?;
     let from = length.saturating_sub(LOOK_BACK);
@@ -205,11 +207,11 @@ fn read_back(file: &mut File) -> io::Result<HashSet<Written>> {
     } else if !cut.is_empty() {
         file.write_all(b"\n")?;
     }
-    let told_in = |line: &[u8]| told(&serde_json::from_slice(line).ok()?);
-    Ok(lines.split(|byte| *byte == b'\n').filter_map(told_in).collect())
+    let event_in = |line: &[u8]| event_of(&serde_json::from_slice(line).ok()?);
+    Ok(lines.split(|byte| *byte == b'\n').filter_map(event_in).collect())
 }
 
-/// The event and the time of writing, which is named by why it is told.
+/// The line of an event, with the time of writing, whose key depends on the reason.
 fn line(one: &Expired, now: f64) -> String {
     let mut line = one.to_json();
     line[one.why.as_str()] = now.into();
@@ -228,7 +230,7 @@ mod tests {
             seen: 1.5 + f64::from(number),
             cart: vec![(Item::new("mug").unwrap(), 2)],
             viewed: vec![(Item::new("tea").unwrap(), 1.0)],
-            why: Why::Expired,
+            why: HandoverReason::Expired,
         }
     }
 
@@ -266,12 +268,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_earlier_version_wrote_is_not_written_again() {
+    async fn lines_of_an_earlier_version_are_not_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("expired.jsonl");
         let early = r#"{"cart":[{"count":2,"item":"mug"}],"expired":9.0,"id":"id-1","seen":2.5}"#;
         std::fs::write(&path, format!("{early}\n")).unwrap();
-        let idle = Expired { why: Why::Idle, ..expired(1) };
+        let idle = Expired { why: HandoverReason::Idle, ..expired(1) };
         ExpiredFile::new(path.clone()).write(&[expired(1), idle.clone()], 9.0).await.unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, format!("{early}\n{}", line(&idle, 9.0)));
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_wrote_stays_and_becomes_private() {
+    async fn foreign_lines_stay_and_the_file_becomes_private() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         for text in ["no line of ours", r#"{"car": 1}"#, "\n\nan end", r#"{"id":"x"}"#] {
@@ -293,13 +295,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_is_known_though_the_file_was_put_away() {
+    async fn written_lines_are_known_after_the_file_is_rotated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("expired.jsonl");
         let mut file = ExpiredFile::new(path.clone());
         file.write(&[expired(1)], 9.0).await.unwrap();
         std::fs::rename(&path, folder.path().join("expired.jsonl.1")).unwrap();
-        // Its answer was lost: the outbox has the first one still.
+        // The answer was lost: the outbox still has the first one.
         file.write(&[expired(1), expired(2)], 9.0).await.unwrap();
         assert_eq!(ids(&path), ["id-2"]);
         assert_eq!(mode(&path), 0o600);
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_another_process_wrote_meanwhile_is_not_written_again() {
+    async fn lines_of_another_process_are_not_written_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("expired.jsonl");
         let (mut one, mut other) = (ExpiredFile::new(path.clone()), ExpiredFile::new(path.clone()));
@@ -320,12 +322,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_could_not_be_written_is_written_to_the_file_as_it_is_found_then() {
+    async fn a_failed_write_is_repeated_on_the_reopened_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("expired.jsonl");
         let mut file = ExpiredFile::new(path.clone());
         file.write(&[expired(1)], 9.0).await.unwrap();
-        // One that takes nothing stands for a full disk.
+        // A file open for reading only stands for a full disk.
         let full = OpenFile { file: File::open(&path).unwrap(), length: None };
         file.state.open = Some(full);
         file.write(&[expired(1), expired(2)], 9.0).await.unwrap_err();
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_file_of_its_own_is_refused_with_a_reason() {
+    async fn a_link_directory_or_locked_file_is_refused_with_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let (target, link) = (folder.path().join("target"), folder.path().join("link"));
         std::os::unix::fs::symlink(&target, &link).unwrap();

@@ -1,30 +1,29 @@
-//! What holds for all sessions.
+//! The rules for all sessions.
 
 use std::time::Duration;
 
-use crate::store::Farewell;
+use crate::store::ExpiryAction;
 
-/// What holds for all sessions, until a reload.
+/// The rules for all sessions, until a reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// How long a session may go unseen.
+    /// How long a session may be idle.
     pub idle: Option<Duration>,
-    /// How long a session may last, however busy it is.
+    /// How long a session may last, even in use.
     pub absolute: Option<Duration>,
-    /// How many sessions a user may have; 0: any number.
+    /// The most sessions of a user; 0: no limit.
     pub most: u32,
-    /// Whether an app that keeps its own sessions is asked who a visitor is: it may go on to believe in one
-    /// that was ended here, so that its token is barred.
-    pub bars: bool,
-    /// What becomes of the cart of a session that its visitor has not ended himself, and that does not wait for
-    /// the cleaner; `None`: it goes.
-    pub farewell: Option<Farewell>,
+    /// Whether an app with sessions of its own verifies visitors: it may still accept a session
+    /// that was ended here, so its token is revoked.
+    pub marks_revoked: bool,
+    /// What happens to the cart of a session that neither its visitor nor the cleaner ends; `None`:
+    /// it is removed.
+    pub expiry_action: Option<ExpiryAction>,
 }
 
 impl Rules {
-    /// How long it takes at most until a session that nobody uses any more is over; `None`: for ever.
-    /// A session was seen when it began, so that it has lasted for too long when it was not seen for as
-    /// long.
+    /// The longest time until an unused session is over; `None`: for ever. A session was seen when
+    /// it began, so its absolute limit is reached when it was not seen for as long.
     #[must_use]
     pub fn longest(&self) -> Option<Duration> {
         self.idle.into_iter().chain(self.absolute).min()
@@ -38,7 +37,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_nobody_uses_goes_after_the_shorter_time() {
+    fn an_unused_session_ends_after_the_shorter_time() {
         let rules = |idle, absolute| Rules { idle, absolute, ..Rules::default() };
         assert_eq!(rules(None, None).longest(), None);
         assert_eq!(rules(Some(SECOND), None).longest(), Some(SECOND));

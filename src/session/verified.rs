@@ -1,6 +1,8 @@
-//! What an app says of visitors' cookies, asked once however many wait, and remembered.
+//! The app's answers about visitors' cookies: requested once for all waiting requests, and
+//! remembered.
 //!
-//! The store remembers it for all processes, this one for a second at most. Asking is done elsewhere.
+//! The store keeps an answer for all processes, this process for a second at most. The request to
+//! the app is sent elsewhere.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,63 +13,63 @@ use bytes::Bytes;
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
 
-use super::turns::{Asks, Turn, Turns};
+use super::verify_queue::{VerifyPermit, VerifyQueue, VerifyReason};
 use crate::ident::{CookieHash, User};
 use crate::store::{AnswerStore, StoreError};
 
-/// Answers remembered by this process, at most; the least used are forgotten first.
+/// The most answers in this process; the least used are evicted first.
 const MEMO_MAX: usize = 100_000;
-/// For how long, in seconds.
+/// How long, in seconds.
 const MEMO_TTL: f64 = 1.0;
-/// Visitors of whom the app is asked at a time, or who wait for that; others are unknown for now.
+/// The most visitors whose verification runs or waits at a time; further ones are unknown for now.
 const ASKING_MAX: usize = 50_000;
-/// What was voided lately, as far as that matters to questions under way.
+/// Recently voided answers, as far as verifications under way need them.
 const VOIDED_MAX: usize = 100_000;
-/// For how long nobody asks anew what the app has not said, in seconds.
+/// How long the app is not asked again after an unclear answer, in seconds.
 const UNCLEAR_TTL: f64 = 2.0;
-/// How long a response waits for the store to forget an answer.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// After so many questions it is looked at whether the answers are any use.
+/// How long a response waits for the store to void an answer.
+const TIMEOUT: Duration = Duration::from_millis(250);
+/// After this many questions the use of the answers is evaluated.
 const WATCHED: u64 = 1_000;
-/// They are, where of so many visitors an answer was used: no more are remembered for that.
+/// They are useful if an answer was used for this many visitors: no more are recorded.
 const ENOUGH: usize = 500;
 
-/// Who a visitor is, by the app's word.
+/// The identity of a visitor, as the app says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum VerifyAnswer {
     /// This user.
     Known(User),
-    /// Nobody, by a proof of its own.
-    Nobody,
-    /// Nobody, whatever it says: he has logged out.
-    Barred,
+    /// No user: the answer has the app's sign for a logged-out visitor.
+    Anonymous,
+    /// Logged out here: without a user, whatever the app says.
+    Revoked,
 }
 
-/// An answer that is remembered.
+/// A stored answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Remembered {
-    /// What the app said.
-    pub answer: Answer,
-    /// When it was asked, in Unix time.
-    pub asked: f64,
+pub struct StoredAnswer {
+    /// The app's answer.
+    pub answer: VerifyAnswer,
+    /// When the app was asked, in Unix time.
+    pub asked_at: f64,
 }
 
-impl Remembered {
-    /// As the store keeps it: a letter, whole seconds, and behind a line's end the user.
+impl StoredAnswer {
+    /// The stored form: a letter, whole seconds, and after a newline the user.
     fn write(&self) -> Bytes {
-        let seconds = self.asked as u64;
+        let seconds = self.asked_at as u64;
         match &self.answer {
-            Answer::Known(user) => {
+            VerifyAnswer::Known(user) => {
                 let mut bytes = format!("k{seconds}\n").into_bytes();
                 bytes.extend_from_slice(user.as_stored());
                 bytes.into()
             }
-            Answer::Nobody => format!("n{seconds}").into(),
-            Answer::Barred => format!("b{seconds}").into(),
+            VerifyAnswer::Anonymous => format!("n{seconds}").into(),
+            VerifyAnswer::Revoked => format!("b{seconds}").into(),
         }
     }
 
-    /// `None`: it is a mark that something was voided, or another program's.
+    /// `None`: a void mark, or another program's value.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         let (seconds, user) = match rest.iter().position(|&byte| byte == b'\n') {
@@ -76,34 +78,34 @@ impl Remembered {
         };
         let seconds: u64 = std::str::from_utf8(seconds).ok()?.parse().ok()?;
         let answer = match (kind, user) {
-            (b'k', Some(user)) => Answer::Known(User::from_store(user)?),
-            (b'n', None) => Answer::Nobody,
-            (b'b', None) => Answer::Barred,
+            (b'k', Some(user)) => VerifyAnswer::Known(User::from_store(user)?),
+            (b'n', None) => VerifyAnswer::Anonymous,
+            (b'b', None) => VerifyAnswer::Revoked,
             _ => return None,
         };
-        Some(Self { answer, asked: seconds as f64 })
+        Some(Self { answer, asked_at: seconds as f64 })
     }
 }
 
-/// What those who wait for an answer are told; `None`: the app could not be asked, or has said neither.
-pub type Told = Option<Answer>;
+/// The result for waiting requests; `None`: the app could not be asked, or its answer was unclear.
+pub type VerifyResult = Option<VerifyAnswer>;
 
-/// What was said of visitors, shared by all threads.
+/// The answers about visitors, shared by all threads.
 #[derive(Debug)]
 pub struct Verified {
-    memo: Cache<CookieHash, Arc<(Remembered, f64)>>,
-    /// Goes up with everything that is voided: what was recalled before is not remembered here.
+    memo: Cache<CookieHash, Arc<(StoredAnswer, f64)>>,
+    /// Goes up with each void: an answer recalled earlier is then not remembered here.
     epoch: AtomicU64,
-    /// When something was voided last, by the epoch: what was asked before is remembered nowhere.
+    /// The epoch of the last void: an answer requested before it is not remembered.
     voided: Cache<CookieHash, u64>,
-    /// What was voided here and not in the store, each with the Unix time.
+    /// Voided here and not yet in the store, each with the Unix time.
     unheard: Cache<CookieHash, f64>,
-    /// Of whom the app has not said who he is, each with the Unix time.
+    /// Visitors with an unclear answer from the app, each with the Unix time.
     unclear: Cache<CookieHash, f64>,
-    asking: Mutex<HashMap<CookieHash, watch::Receiver<Option<Told>>>>,
-    turns: Turns,
-    asked: AtomicU64,
-    /// Those of whom an answer was used, as many as it takes, until it is looked at.
+    asking: Mutex<HashMap<CookieHash, watch::Receiver<Option<VerifyResult>>>>,
+    queue: VerifyQueue,
+    asked_at: AtomicU64,
+    /// Visitors for which an answer was used, up to the number needed, until the next evaluation.
     again: Mutex<HashSet<CookieHash>>,
 }
 
@@ -116,86 +118,90 @@ impl Default for Verified {
             unheard: Cache::new(VOIDED_MAX),
             unclear: Cache::new(VOIDED_MAX),
             asking: Mutex::default(),
-            turns: Turns::default(),
-            asked: AtomicU64::new(0),
+            queue: VerifyQueue::default(),
+            asked_at: AtomicU64::new(0),
             again: Mutex::default(),
         }
     }
 }
 
-/// Whether the app is to be asked, or somebody asks it already.
+/// Whether this caller is to ask the app, or another one does already.
 #[derive(Debug)]
 pub enum Join {
-    /// It is to be asked, and they are told.
-    Lead(Lead, watch::Receiver<Option<Told>>),
-    /// Somebody asks.
-    Wait(watch::Receiver<Option<Told>>),
-    /// Of too many visitors it is asked already.
+    /// Ask the app; the waiting requests get the result.
+    Lead(VerifyLeader, watch::Receiver<Option<VerifyResult>>),
+    /// Another caller asks.
+    Wait(watch::Receiver<Option<VerifyResult>>),
+    /// Too many visitors are being verified.
     Full,
 }
 
-/// The one question about a visitor. Dropped without an answer it tells those who wait that there is none.
+/// The one question about a visitor. Dropped without an answer, it reports to the waiting requests
+/// that there is none.
 #[derive(Debug)]
-pub struct Lead {
+pub struct VerifyLeader {
     verified: Arc<Verified>,
     cookies: CookieHash,
-    tell: watch::Sender<Option<Told>>,
-    /// What had been voided when it was begun.
+    sender: watch::Sender<Option<VerifyResult>>,
+    /// The last void when it was begun.
     voided: Option<u64>,
 }
 
-impl Drop for Lead {
+impl Drop for VerifyLeader {
     fn drop(&mut self) {
         let mut asking = self.verified.asking();
-        // What was voided meanwhile is asked anew by another, whose place this is then.
-        if asking.get(&self.cookies).is_some_and(|told| told.same_channel(&self.tell.subscribe())) {
+        // After a void another caller asks again, and this entry is then that caller's.
+        if asking
+            .get(&self.cookies)
+            .is_some_and(|receiver| receiver.same_channel(&self.sender.subscribe()))
+        {
             asking.remove(&self.cookies);
         }
         drop(asking);
-        self.tell.send_if_modified(|told| {
-            let is_silent = told.is_none();
-            *told = Some(told.take().flatten());
+        self.sender.send_if_modified(|result| {
+            let is_silent = result.is_none();
+            *result = Some(result.take().flatten());
             is_silent
         });
     }
 }
 
-impl Lead {
-    /// Waits for a turn with the app.
-    pub async fn turn(&self, asks: Asks) -> Turn<'_> {
-        self.verified.turns.take(asks).await
+impl VerifyLeader {
+    /// Waits for permission to ask the app.
+    pub async fn permit(&self, asks: VerifyReason) -> VerifyPermit<'_> {
+        self.verified.queue.take(asks).await
     }
 
-    /// Whether what is being asked was voided meanwhile.
+    /// Whether the question under way was voided.
     #[must_use]
     pub fn is_void(&self) -> bool {
         self.verified.voided.peek(&self.cookies) != self.voided
     }
 
-    /// What the store remembers before the app is asked: the answer is remembered in its place only.
+    /// What the store has before the app is asked: the answer may replace only this value.
     ///
     /// # Errors
-    /// When the store cannot say.
+    /// When the store has no answer.
     pub async fn before<S: AnswerStore>(&self, store: &S) -> Result<Option<Bytes>, StoreError> {
         store.recall(&self.cookies).await
     }
 
-    /// Remembers the answer for `ttl`, unless it was voided meanwhile. Returns whether it does.
+    /// Stores the answer for `ttl`, unless it was voided meanwhile. Returns whether it was stored.
     ///
     /// # Errors
-    /// When it cannot be told whether it does.
+    /// When this is unknown.
     pub async fn remember<S: AnswerStore>(
         &self,
         store: &S,
         before: Option<&Bytes>,
-        remembered: Remembered,
+        remembered: StoredAnswer,
         ttl: Duration,
     ) -> Result<bool, StoreError> {
         let Self { verified, cookies, .. } = self;
         let kept = store.remember(cookies, before, remembered.write(), ttl).await?;
         if kept && !self.is_void() {
             verified.unheard.remove(cookies);
-            let until = remembered.asked + MEMO_TTL;
+            let until = remembered.asked_at + MEMO_TTL;
             verified.memo.insert(*cookies, Arc::new((remembered, until)));
             if self.is_void() {
                 verified.memo.remove(cookies);
@@ -204,8 +210,8 @@ impl Lead {
         Ok(kept && !self.is_void())
     }
 
-    /// The app has not said who the visitor is, at this Unix time: for a moment nobody asks again, unless it was
-    /// voided meanwhile, and there is something new to be said.
+    /// The app's answer was unclear at this Unix time: it is not asked again for a moment, unless
+    /// the question was voided meanwhile and a new answer is possible.
     pub fn is_unclear(&self, now: f64) {
         self.verified.unclear.insert(self.cookies, now);
         if self.is_void() {
@@ -213,28 +219,28 @@ impl Lead {
         }
     }
 
-    /// Tells those who wait.
-    pub fn tell(self, told: Told) {
-        self.tell.send_replace(Some(told));
+    /// Reports the result to the waiting requests.
+    pub fn send(self, result: VerifyResult) {
+        self.sender.send_replace(Some(result));
     }
 }
 
 impl Verified {
-    fn asking(&self) -> MutexGuard<'_, HashMap<CookieHash, watch::Receiver<Option<Told>>>> {
+    fn asking(&self) -> MutexGuard<'_, HashMap<CookieHash, watch::Receiver<Option<VerifyResult>>>> {
         // No code that can panic runs under this lock.
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is remembered of a visitor; `now` is Unix time in seconds.
+    /// The stored answer about a visitor; `now` is Unix time in seconds.
     ///
     /// # Errors
-    /// When the store cannot say.
+    /// When the store has no answer.
     pub async fn recall<S: AnswerStore>(
         &self,
         store: &S,
         cookies: &CookieHash,
         now: f64,
-    ) -> Result<Option<Remembered>, StoreError> {
+    ) -> Result<Option<StoredAnswer>, StoreError> {
         if let Some(memo) = self.memo.get(cookies)
             && now < memo.1
             && now >= memo.1 - MEMO_TTL - 1.0
@@ -243,11 +249,11 @@ impl Verified {
         }
         let epoch = self.epoch.load(Ordering::Acquire);
         let answer = store.recall(cookies).await?;
-        let Some(remembered) = answer.and_then(|answer| Remembered::read(&answer)) else {
+        let Some(remembered) = answer.and_then(|answer| StoredAnswer::read(&answer)) else {
             return Ok(None);
         };
-        // Whole seconds are remembered.
-        if self.unheard.get(cookies).is_some_and(|voided| remembered.asked <= voided) {
+        // Stored times are whole seconds.
+        if self.unheard.get(cookies).is_some_and(|voided| remembered.asked_at <= voided) {
             return Ok(None);
         }
         if self.epoch.load(Ordering::Acquire) == epoch {
@@ -259,20 +265,21 @@ impl Verified {
         Ok(Some(remembered))
     }
 
-    /// Forgets what this process remembers of all visitors: the store is asked again. For sessions that end
-    /// without their cookies, by which alone an answer is found.
+    /// Forgets this process's answers about all visitors: the store is asked again. For sessions
+    /// that end without their cookies, which are the only key to an answer.
     pub fn forget(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.memo.clear();
     }
 
-    /// Whether a visitor is nobody by what the store remembers now. Where it does not say, he may be somebody.
-    pub async fn is_nobody<S: AnswerStore>(&self, store: &S, cookies: &CookieHash) -> bool {
+    /// Whether the store now says that a visitor has no user. Without an answer the visitor may
+    /// have one.
+    pub async fn is_anonymous<S: AnswerStore>(&self, store: &S, cookies: &CookieHash) -> bool {
         let Ok(Some(answer)) = store.recall(cookies).await else { return false };
-        Remembered::read(&answer).is_some_and(|it| !matches!(it.answer, Answer::Known(_)))
+        StoredAnswer::read(&answer).is_some_and(|it| !matches!(it.answer, VerifyAnswer::Known(_)))
     }
 
-    /// Whether the app has just not said who a visitor is.
+    /// Whether the app's answer about a visitor was unclear a moment ago.
     #[must_use]
     pub fn was_unclear(&self, cookies: &CookieHash, now: f64) -> bool {
         self.unclear.get(cookies).is_some_and(|at| now >= at && now < at + UNCLEAR_TTL)
@@ -283,9 +290,9 @@ impl Verified {
         self.again.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a visitor of whom a request was answered by what is remembered: once, however busy he is.
+    /// Counts a visitor for which a stored answer was used: once, however many requests.
     pub fn count_use(&self, cookies: &CookieHash) {
-        if self.asked.load(Ordering::Relaxed) >= WATCHED {
+        if self.asked_at.load(Ordering::Relaxed) >= WATCHED {
             return;
         }
         let mut again = self.again();
@@ -294,11 +301,11 @@ impl Verified {
         }
     }
 
-    /// Counts a question about a visitor of whom nothing is remembered. Returns how many there were, once:
-    /// where most visitors did not come again.
+    /// Counts a question about a visitor without a stored answer. Returns their number, once, if
+    /// most visitors did not return.
     #[must_use]
     pub fn count_question(&self) -> Option<u64> {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let asked = self.asked_at.fetch_add(1, Ordering::Relaxed) + 1;
         if asked != WATCHED {
             return None;
         }
@@ -306,25 +313,26 @@ impl Verified {
         (again.len() < ENOUGH).then_some(asked)
     }
 
-    /// Joins those who wait for the app's answer about a visitor, or is the one to ask.
+    /// Joins the requests that wait for the app's answer about a visitor, or becomes the one that
+    /// asks.
     pub fn join(self: &Arc<Self>, cookies: CookieHash) -> Join {
         let mut asking = self.asking();
-        if let Some(told) = asking.get(&cookies) {
-            return Join::Wait(told.clone());
+        if let Some(receiver) = asking.get(&cookies) {
+            return Join::Wait(receiver.clone());
         }
         if asking.len() >= ASKING_MAX {
             return Join::Full;
         }
-        let (tell, told) = watch::channel(None);
-        asking.insert(cookies, told.clone());
+        let (sender, receiver) = watch::channel(None);
+        asking.insert(cookies, receiver.clone());
         let voided = self.voided.peek(&cookies);
         drop(asking);
-        Join::Lead(Lead { verified: Arc::clone(self), cookies, tell, voided }, told)
+        Join::Lead(VerifyLeader { verified: Arc::clone(self), cookies, sender, voided }, receiver)
     }
 
-    /// Forgets what was said of visitors: here at once, in the store before this returns, or as soon as
-    /// it is asked again. What is being asked about them counts no more. `ttl`: how long answers are
-    /// remembered.
+    /// Voids the answers about visitors: here at once, in the store before this returns, or as soon
+    /// as the store is asked again. Questions under way about them are void, too. `ttl`: how long
+    /// answers are stored.
     pub async fn void<S: AnswerStore>(
         &self,
         store: &S,
@@ -341,7 +349,7 @@ impl Verified {
         }
         let mark = Bytes::from(format!("v{:032x}", fastrand::u128(..)));
         let voiding = store.void(cookies, mark, ttl);
-        let is_done = matches!(tokio::time::timeout(PATIENCE, voiding).await, Ok(Ok(())));
+        let is_done = matches!(tokio::time::timeout(TIMEOUT, voiding).await, Ok(Ok(())));
         for one in cookies {
             if is_done {
                 self.memo.remove(one);
@@ -364,44 +372,46 @@ mod tests {
         CookieHash([number; 32])
     }
 
-    fn alice() -> Answer {
-        Answer::Known(User::new(b"alice").unwrap())
+    fn alice() -> VerifyAnswer {
+        VerifyAnswer::Known(User::new(b"alice").unwrap())
     }
 
-    fn lead(verified: &Arc<Verified>, number: u8) -> Lead {
+    fn lead(verified: &Arc<Verified>, number: u8) -> VerifyLeader {
         match verified.join(cookies(number)) {
             Join::Lead(lead, _) => lead,
-            other => panic!("nobody asks yet: {other:?}"),
+            other => panic!("no question is open yet: {other:?}"),
         }
     }
 
     async fn remember(
         verified: &Arc<Verified>,
         store: &AnyStore,
-        answer: Answer,
+        answer: VerifyAnswer,
         asked: f64,
     ) -> bool {
         let lead = lead(verified, 1);
         let before = lead.before(store).await.unwrap();
-        let remembered = Remembered { answer, asked };
+        let remembered = StoredAnswer { answer, asked_at: asked };
         lead.remember(store, before.as_ref(), remembered, TTL).await.unwrap()
     }
 
-    async fn recall(verified: &Verified, store: &AnyStore, now: f64) -> Option<Answer> {
+    async fn recall(verified: &Verified, store: &AnyStore, now: f64) -> Option<VerifyAnswer> {
         let recalled = verified.recall(store, &cookies(1), now).await.unwrap();
         recalled.map(|remembered| remembered.answer)
     }
 
     #[test]
-    fn what_is_remembered_comes_back_from_the_store() {
+    fn a_remembered_answer_reads_back_from_the_store() {
         let with = User::new(b"al\nice").unwrap();
         let with = with.with_attributes(&[("group".into(), "trade".into())]).unwrap();
-        for answer in [alice(), Answer::Known(with), Answer::Nobody, Answer::Barred] {
-            let remembered = Remembered { answer, asked: 1_000.0 };
-            assert_eq!(Remembered::read(&remembered.write()), Some(remembered));
+        for answer in
+            [alice(), VerifyAnswer::Known(with), VerifyAnswer::Anonymous, VerifyAnswer::Revoked]
+        {
+            let remembered = StoredAnswer { answer, asked_at: 1_000.0 };
+            assert_eq!(StoredAnswer::read(&remembered.write()), Some(remembered));
         }
         for junk in ["", "v0123", "k12", "n12\nalice", "nx", "k1\n"] {
-            assert_eq!(Remembered::read(junk.as_bytes()), None, "{junk}");
+            assert_eq!(StoredAnswer::read(junk.as_bytes()), None, "{junk}");
         }
     }
 
@@ -416,8 +426,8 @@ mod tests {
             }
             verified.void(&store, &[cookies(1)], TTL, 1_001.6).await;
             assert_eq!(recall(&verified, &store, 1_001.6).await, None);
-            assert!(remember(&verified, &store, Answer::Nobody, 1_002.0).await);
-            assert_eq!(recall(&verified, &store, 1_002.0).await, Some(Answer::Nobody));
+            assert!(remember(&verified, &store, VerifyAnswer::Anonymous, 1_002.0).await);
+            assert_eq!(recall(&verified, &store, 1_002.0).await, Some(VerifyAnswer::Anonymous));
         });
     }
 
@@ -425,24 +435,24 @@ mod tests {
     fn another_process_learns_within_a_second_that_an_answer_was_voided() {
         with_store(async |store| {
             let (one, other) = (Arc::<Verified>::default(), Arc::<Verified>::default());
-            assert!(remember(&one, &store, Answer::Nobody, 1_000.0).await);
-            assert_eq!(recall(&other, &store, 1_000.0).await, Some(Answer::Nobody));
+            assert!(remember(&one, &store, VerifyAnswer::Anonymous, 1_000.0).await);
+            assert_eq!(recall(&other, &store, 1_000.0).await, Some(VerifyAnswer::Anonymous));
             one.void(&store, &[cookies(1)], TTL, 1_000.1).await;
-            assert_eq!(recall(&other, &store, 1_000.9).await, Some(Answer::Nobody));
+            assert_eq!(recall(&other, &store, 1_000.9).await, Some(VerifyAnswer::Anonymous));
             assert_eq!(recall(&other, &store, 1_001.0).await, None);
         });
     }
 
     #[test]
-    fn what_was_voided_while_it_was_asked_is_not_remembered() {
+    fn an_answer_voided_during_its_question_is_not_remembered() {
         with_store(async |store| {
             let (one, other) = (Arc::<Verified>::default(), Arc::<Verified>::default());
             for voids in [&one, &other] {
                 let lead = lead(&one, 1);
                 let before = lead.before(&store).await.unwrap();
                 voids.void(&store, &[cookies(1)], TTL, 1_000.0).await;
-                let nobody = Remembered { answer: Answer::Nobody, asked: 1_000.0 };
-                assert!(!lead.remember(&store, before.as_ref(), nobody, TTL).await.unwrap());
+                let anonymous = StoredAnswer { answer: VerifyAnswer::Anonymous, asked_at: 1_000.0 };
+                assert!(!lead.remember(&store, before.as_ref(), anonymous, TTL).await.unwrap());
                 drop(lead);
                 assert_eq!(recall(&one, &store, 1_000.0).await, None);
             }
@@ -450,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_behind_a_void_asks_anew() {
+    fn a_request_after_a_void_asks_again() {
         with_store(async |store| {
             let verified = Arc::<Verified>::default();
             let first = lead(&verified, 1);
@@ -460,14 +470,14 @@ mod tests {
             drop(first);
             assert_eq!(*waits.wait_for(Option::is_some).await.unwrap(), Some(None));
             let Join::Wait(mut waits) = verified.join(cookies(1)) else { panic!("one asks") };
-            second.tell(Some(alice()));
+            second.send(Some(alice()));
             assert_eq!(*waits.wait_for(Option::is_some).await.unwrap(), Some(Some(alice())));
             assert!(verified.asking().is_empty());
         });
     }
 
     #[test]
-    fn who_was_voided_while_he_was_asked_about_is_asked_about_at_once() {
+    fn a_visitor_voided_during_a_question_is_asked_about_at_once() {
         with_store(async |store| {
             let verified = Arc::<Verified>::default();
             let outdated = lead(&verified, 1);
@@ -480,22 +490,22 @@ mod tests {
     }
 
     #[test]
-    fn most_answers_that_are_used_by_nobody_are_told_of_once() {
-        let told = |visitors: u64, uses: u64| {
+    fn mostly_unused_answers_are_reported_once() {
+        let reports = |visitors: u64, uses: u64| {
             let verified = Arc::<Verified>::default();
             for visitor in 0..visitors {
                 let mut hash = [0; 32];
                 hash[..8].copy_from_slice(&visitor.to_be_bytes());
                 (0..uses).for_each(|_| verified.count_use(&CookieHash(hash)));
             }
-            let told = (0..3_000).filter_map(|_| verified.count_question()).collect::<Vec<_>>();
+            let reports = (0..3_000).filter_map(|_| verified.count_question()).collect::<Vec<_>>();
             assert!(verified.again().is_empty());
-            told
+            reports
         };
-        assert_eq!(told(10, 1), [1_000]);
-        assert_eq!(told(10, 2_000), [1_000], "a few busy ones hide nothing");
-        assert_eq!(told(499, 3), [1_000]);
-        assert_eq!(told(500, 1), [0; 0]);
-        assert_eq!(told(2_000, 1), [0; 0]);
+        assert_eq!(reports(10, 1), [1_000]);
+        assert_eq!(reports(10, 2_000), [1_000], "a few busy ones hide nothing");
+        assert_eq!(reports(499, 3), [1_000]);
+        assert_eq!(reports(500, 1), [0; 0]);
+        assert_eq!(reports(2_000, 1), [0; 0]);
     }
 }

@@ -1,6 +1,6 @@
-//! What apps have answered to the question who a visitor is, remembered for a while for all processes.
+//! The app's answers about visitors (which user, if any), cached for a while for all processes.
 //!
-//! What an answer means is not known here: it is bytes.
+//! To the store an answer is opaque bytes.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::ident::CookieHash;
 /// The longest answer, in bytes.
 pub const ANSWER_MAX: usize = 4 << 10;
 
-/// Answers about visitors, by the cookies that they were given for.
+/// The app's answers, by the cookies they are about.
 pub trait AnswerStore {
-    /// What is remembered. Within the read budget.
+    /// The stored answer. Within the read budget.
     fn recall(
         &self,
         cookies: &CookieHash,
     ) -> impl Future<Output = Result<Option<Bytes>, StoreError>>;
 
-    /// Remembers an answer for `ttl`, unless something else is remembered than `before`, which was
-    /// recalled before the app was asked. Returns whether it does.
+    /// Stores an answer for `ttl`, if the stored value is still `before`, which was recalled before
+    /// the app was asked. Returns whether it was stored.
     fn remember(
         &self,
         cookies: &CookieHash,
@@ -31,8 +31,8 @@ pub trait AnswerStore {
         ttl: Duration,
     ) -> impl Future<Output = Result<bool, StoreError>>;
 
-    /// Remembers `mark` instead of whatever is remembered: an answer that was asked for before is not
-    /// remembered any more. No two marks are the same.
+    /// Replaces the stored value with `mark`, so that an answer requested earlier is no longer
+    /// stored. Each mark is unique.
     fn void(
         &self,
         cookies: &[CookieHash],

@@ -1,4 +1,4 @@
-//! The one type that stands for either store: it only chooses.
+//! One type for both stores: it only dispatches.
 
 use std::time::Duration;
 
@@ -7,28 +7,29 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::RedisStore;
 use super::{
-    AnswerStore, BarStore, Begins, Bookmark, Cart, CartAnswer, CartChange, CartOwner, CartStore,
-    Claim, Claimed, Counted, Cursor, Demand, EventStore, Evicted, Eviction, ExpiryStore, Farewell,
-    Generation, Idle, IdleTold, Lease, LeaseStore, LogIn, LogInStore, Merged, Moment, News, Noted,
-    Outbox, PageStore, Parted, PurgeStore, Rescaled, Rescaling, Rotated, Rotation, RowStore,
-    ScheduledRow, Session, SessionListing, StoreError, StoreState, StoredRow, TaskLease, Terms,
+    AnswerStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, CartStore, ClaimResult,
+    Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore,
+    Generation, Idle, IdleStep, Lease, LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox,
+    PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency, Rescaled, Rescaling,
+    RevocationStore, Rotated, Rotation, RowClaim, RowStore, ScheduledRow, Session,
+    SessionLifetimes, SessionListing, StoreError, StoreState, StoredRow, TaskLease, TokenCreation,
     TokenStore, ViewStore, Visit, VisitStore, VisitorEviction, VisitorStore, VisitorVisit,
-    VisitorsEvicted, WaitingEvent, Walked,
+    VisitorsEvicted, WaitingEvent, WalkStep,
 };
 use crate::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 
 /// Either store, as one thread uses it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum AnyStore {
-    /// In a folder of our own.
+    /// In a local folder.
     Embedded(EmbeddedStore),
     /// In Redis.
     Redis(RedisStore),
 }
 
 impl AnyStore {
-    /// The same store for tasks and administration. In Redis their calls go over a pool of connections of
-    /// their own, so that no request waits behind them, and each has the budget of a write.
+    /// The same store for tasks and administration. In Redis these calls use a connection pool of
+    /// their own, so that requests do not wait behind them; each call has the budget of a write.
     #[must_use]
     pub fn background(&self) -> Self {
         match self {
@@ -46,7 +47,7 @@ impl AnyStore {
         }
     }
 
-    /// What went wrong so far, over all lanes.
+    /// The error counters, over all handles.
     #[must_use]
     pub fn counted(&self) -> Counted {
         match self {
@@ -55,25 +56,25 @@ impl AnyStore {
         }
     }
 
-    /// Returns when another process may have purged something. It may also come unasked, or never: ask
-    /// the store now and then.
-    pub async fn purge_told(&self) {
+    /// Returns when another process may have purged something. It can return without a purge, or
+    /// never: poll the store as well.
+    pub async fn purge_announced(&self) {
         match self {
             Self::Embedded(_) => std::future::pending().await,
-            Self::Redis(store) => store.purge_told().await,
+            Self::Redis(store) => store.purge_announced().await,
         }
     }
 
-    /// Tokens that another process has made nobody's, as they are told. Some may be missed, and it may
-    /// never return.
-    pub async fn gone_told(&self) -> Vec<StoredToken> {
+    /// Tokens that another process has revoked, as they are reported. Some may be missed, and it
+    /// may never return.
+    pub async fn ended_sessions(&self) -> Vec<StoredToken> {
         match self {
             Self::Embedded(_) => std::future::pending().await,
-            Self::Redis(store) => store.gone_told().await,
+            Self::Redis(store) => store.ended_sessions().await,
         }
     }
 
-    /// Returns once the store answers. It may never: put a deadline round it.
+    /// Returns once the store answers. It may never return: use a timeout.
     pub async fn connected(&self) {
         if let Self::Redis(store) = self {
             store.connected().await;
@@ -81,7 +82,7 @@ impl AnyStore {
     }
 }
 
-/// Gives each call to the store that is there. What a call is for stands at its trait.
+/// Forwards each call to the store in use. The traits document the calls.
 macro_rules! delegate {
     ($($store:ident { $($call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)* })*) => {
         $(impl $store for AnyStore {
@@ -98,14 +99,14 @@ macro_rules! delegate {
 delegate! {
     TokenStore {
         check_token(token: &StoredToken) -> Option<User>;
-        live_token(token: &StoredToken, terms: &Terms) -> Option<LogIn>;
+        live_token(token: &StoredToken, terms: &SessionLifetimes) -> Option<LogIn>;
     }
 
     LogInStore {
         update_token(token: &StoredToken, user: &User, item: Option<&Item>, now: f64) -> ();
         rotate_token(rotation: &Rotation) -> Rotated;
         revoke_token(token: &StoredToken) -> ();
-        dismiss_token(token: &StoredToken, farewell: &Farewell) -> Parted;
+        dismiss_token(token: &StoredToken, expiry_action: &ExpiryAction) -> EndedCarts;
     }
 
     VisitStore {
@@ -115,7 +116,7 @@ delegate! {
 
     CartStore {
         add_to_cart(token: &StoredToken, item: &Item, count: i64) -> ();
-        change_cart(whose: &CartOwner, change: &CartChange) -> CartAnswer;
+        change_cart(owner: &CartOwner, change: &CartChange) -> CartAnswer;
         cart(token: &StoredToken) -> Cart;
     }
 
@@ -128,7 +129,7 @@ delegate! {
 
     ExpiryStore {
         evict_oldest(how: Eviction) -> usize;
-        evict_expiring(how: Eviction, from: &Cursor, farewell: &Farewell) -> Evicted;
+        evict_expiring(how: Eviction, from: &Cursor, expiry_action: &ExpiryAction) -> Evicted;
         outbox() -> Outbox;
         clear_outbox(outbox: &Outbox) -> bool;
     }
@@ -138,7 +139,7 @@ delegate! {
     }
 
     EventStore {
-        tell_idle(idle: Idle, farewell: &Farewell) -> IdleTold;
+        report_idle_carts(idle: Idle, expiry_action: &ExpiryAction) -> IdleStep;
         events_waiting() -> u64;
         first_event() -> Option<WaitingEvent>;
         remove_event(event: &WaitingEvent) -> ();
@@ -148,25 +149,25 @@ delegate! {
     SessionListing {
         session(token: &StoredToken) -> Option<Session>;
         sessions_of(user: &User) -> Vec<Session>;
-        newest(from: Option<Bookmark>, most: usize) -> Walked<Session>;
-        walk(from: Option<Bookmark>, prefix: &str) -> Walked<(StoredToken, User)>;
+        newest(from: Option<Bookmark>, most: usize) -> WalkStep<Session>;
+        walk(from: Option<Bookmark>, prefix: &str) -> WalkStep<(StoredToken, User)>;
         forget_user(user: &User) -> usize;
     }
 
     VisitorStore {
         begin_visitor(token: &VisitorToken, item: &Item, now: f64) -> ();
         touch_visitors(visits: &[VisitorVisit]) -> Vec<bool>;
-        change_visitor_cart(token: &VisitorToken, begins: Begins, change: &CartChange, now: f64) -> CartAnswer;
+        change_visitor_cart(token: &VisitorToken, begins: TokenCreation, change: &CartChange, now: f64) -> CartAnswer;
         visitor_cart(token: &VisitorToken) -> Cart;
         visitor_viewed(token: &VisitorToken) -> Vec<(Item, f64)>;
-        merge_visitor(token: &VisitorToken, session: &StoredToken, user: &User) -> Merged;
+        merge_visitor(token: &VisitorToken, session: &StoredToken, user: &User) -> MergeResult;
         forget_visitor(token: &VisitorToken) -> ();
         evict_visitors(how: VisitorEviction) -> VisitorsEvicted;
     }
 
-    BarStore {
-        bar(token: &StoredToken, now: f64) -> ();
-        is_barred(token: &StoredToken, now: f64) -> bool;
+    RevocationStore {
+        mark_revoked(token: &StoredToken, now: f64) -> ();
+        is_revoked(token: &StoredToken, now: f64) -> bool;
     }
 
     AnswerStore {
@@ -177,24 +178,24 @@ delegate! {
 
     PageStore {
         page(key: &PageKey) -> Option<Bytes>;
-        put_page(key: &PageKey, page: Bytes, ttl: Duration, demand: Demand) -> ();
+        put_page(key: &PageKey, page: Bytes, ttl: Duration, demand: RequestFrequency) -> ();
         delete_pages(keys: &[PageKey]) -> ();
         lease(key: &PageKey, who: u64, time: Duration) -> Lease;
         end_lease(key: &PageKey, who: u64, is_shareable: bool) -> ();
     }
 
     PurgeStore {
-        purge(known: Moment, marks: &[u32]) -> Option<Moment>;
-        purged_since(who: u64, known: Moment) -> News;
+        purge(known: PurgePosition, marks: &[u32]) -> Option<PurgePosition>;
+        purged_since(who: u64, known: PurgePosition) -> PurgesSince;
         is_seen(purge: Generation) -> bool;
-        ask_no_more(who: u64) -> ();
+        leave(who: u64) -> ();
     }
 
     RowStore {
         schedule_row(row: &Row, delay: f64, now: f64) -> ();
-        claim_rows(now: f64, most: usize, lease: f64) -> Claimed;
-        put_row(claim: &Claim, json: Bytes, due_next: f64, now: f64) -> bool;
-        postpone_row(claim: &Claim, due_next: f64) -> bool;
+        claim_rows(now: f64, most: usize, lease: f64) -> ClaimResult;
+        put_row(claim: &RowClaim, json: Bytes, due_next: f64, now: f64) -> bool;
+        postpone_row(claim: &RowClaim, due_next: f64) -> bool;
         outdate_row(row: &Row, now: f64) -> ();
         row(row: &Row) -> Option<StoredRow>;
         rows(most: usize) -> Vec<ScheduledRow>;

@@ -1,4 +1,4 @@
-//! Control of sessions: how long they last, whose they are, and how they are walked through.
+//! Control of sessions: their lifetime, their users, and listing them.
 
 use std::fmt;
 use std::future::Future;
@@ -7,44 +7,44 @@ use std::str::FromStr;
 use super::StoreError;
 use crate::ident::{StoredToken, User};
 
-/// The most sessions that a user may be allowed to have at a time.
+/// The most concurrent sessions that a user may be allowed.
 pub const PER_USER_MAX: u32 = 1_000;
-/// The most sessions that one step of walking looks at.
+/// The most sessions that one step of a walk reads.
 pub const WALK_MAX: usize = 1_000;
 
-/// How long sessions last, and when that is asked.
+/// How long sessions last, and the time of the check.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Terms {
+pub struct SessionLifetimes {
     /// Unix time in seconds.
     pub now: f64,
-    /// A session that was not seen for this many seconds is over; `None`: none is for that.
+    /// A session is over when it was not seen for this many seconds; `None`: no such limit.
     pub idle: Option<f64>,
-    /// A session whose log-in is this many seconds ago is over; `None`: none is for that.
+    /// A session is over this many seconds after its log-in; `None`: no such limit.
     pub absolute: Option<f64>,
-    /// Whether the store may note when it first saw a session that it does not know the log-in of.
+    /// Whether the store may record when it first saw a session with an unknown log-in time.
     pub notes: bool,
 }
 
-impl Terms {
-    /// Sessions last for as long as they are kept.
+impl SessionLifetimes {
+    /// No time limits: a session lasts as long as it is stored.
     #[must_use]
     pub fn endless(now: f64) -> Self {
         Self { now, idle: None, absolute: None, notes: false }
     }
 
-    /// Whether no session is ever over.
+    /// Whether there are no time limits.
     #[must_use]
     pub fn are_endless(&self) -> bool {
         self.idle.is_none() && self.absolute.is_none()
     }
 
-    /// When a session ends that began at `since`, however busy it is.
+    /// When a session that began at `since` ends, even in use.
     #[must_use]
     pub fn ends(&self, since: f64) -> f64 {
         self.absolute.map_or(f64::INFINITY, |absolute| since + absolute)
     }
 
-    /// Whether a session is over. What is not known of it ends it not.
+    /// Whether a session is over. An unknown time does not end it.
     #[must_use]
     pub fn are_over(&self, since: Option<f64>, seen: Option<f64>) -> bool {
         let has_been = |from: Option<f64>, most: Option<f64>| {
@@ -54,34 +54,35 @@ impl Terms {
     }
 }
 
-/// Whose a session is that is not over.
+/// The user of a live session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogIn {
     /// The user.
     pub user: User,
-    /// The Unix time at which it is over, however busy it is.
+    /// The Unix time at which the session is over, even in use.
     pub ends: f64,
 }
 
-/// A session, as an operator is shown it.
+/// A session, as shown to an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Session {
     /// Its token.
     pub token: StoredToken,
-    /// Whose it is.
+    /// Its user.
     pub user: User,
-    /// The Unix time of its log-in; of one that the app wrote, when it was first seen, if that is known.
+    /// The Unix time of its log-in; for a session that the app wrote, when it was first seen, if
+    /// known.
     pub since: Option<f64>,
     /// The Unix time when it was last seen.
     pub seen: Option<f64>,
 }
 
-/// A place in the sessions, at which a walk goes on. Its text holds no token.
+/// A position in the sessions from which a walk continues. Its text contains no token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bookmark {
-    /// What the store finds its place by.
+    /// The store's own position.
     pub(super) at: u64,
-    /// How many with just that time come before.
+    /// How many sessions with this same time come before it.
     pub(super) offset: u64,
 }
 
@@ -91,9 +92,9 @@ impl fmt::Display for Bookmark {
     }
 }
 
-/// The text is no bookmark.
+/// The text is not a bookmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("that is no bookmark")]
+#[error("this is not a valid position of a listing")]
 pub struct NoBookmark;
 
 impl FromStr for Bookmark {
@@ -106,8 +107,8 @@ impl FromStr for Bookmark {
     }
 }
 
-/// Where the next step goes on behind sessions of which the last `left` share the bits `at`, when the
-/// walk began at `from`.
+/// The position after sessions of which the last `left` share the bits `at`, for a walk that began
+/// at `from`.
 pub(super) fn behind(from: Option<Bookmark>, times: &[u64]) -> Option<Bookmark> {
     let at = *times.last()?;
     let same = times.iter().rev().take_while(|time| **time == at).count();
@@ -115,13 +116,13 @@ pub(super) fn behind(from: Option<Bookmark>, times: &[u64]) -> Option<Bookmark> 
     Some(Bookmark { at, offset: before.map_or(0, |from| from.offset) + same as u64 })
 }
 
-/// At most `most` of a user's sessions, which stand in the order of their log-ins, behind `from`.
+/// At most `most` of a user's sessions after `from`; they are ordered by log-in time.
 #[must_use]
 pub fn by_log_in(
     mut sessions: Vec<Session>,
     from: Option<Bookmark>,
     most: usize,
-) -> Walked<Session> {
+) -> WalkStep<Session> {
     let time = |session: &Session| session.since.unwrap_or_default().to_bits();
     if let Some(Bookmark { at, offset }) = from {
         let earlier = sessions.iter().take_while(|session| time(session) < at).count();
@@ -132,48 +133,49 @@ pub fn by_log_in(
     sessions.truncate(most);
     let times: Vec<u64> = sessions.iter().map(time).collect();
     let next = if is_all { None } else { behind(from, &times) };
-    Walked { met: sessions, next }
+    WalkStep { met: sessions, next }
 }
 
 /// A step of a walk.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Walked<T> {
-    /// What it met.
+pub struct WalkStep<T> {
+    /// The entries found.
     pub met: Vec<T>,
-    /// Where it goes on; `None`: that was all.
+    /// Where to continue; `None`: the walk is complete.
     pub next: Option<Bookmark>,
 }
 
-/// Sessions as an operator sees them. No request waits for any of this.
+/// Listings for operators. No request waits for them.
 pub trait SessionListing {
-    /// What is known of a session.
+    /// A session's data.
     fn session(
         &self,
         token: &StoredToken,
     ) -> impl Future<Output = Result<Option<Session>, StoreError>>;
 
-    /// The sessions that the index has of a user, the oldest log-in first, at most [`WALK_MAX`].
+    /// A user's sessions by the index, the oldest log-in first, at most [`WALK_MAX`].
     fn sessions_of(&self, user: &User) -> impl Future<Output = Result<Vec<Session>, StoreError>>;
 
-    /// At most `most` sessions, those that were seen last first. Who is seen meanwhile may be missed.
+    /// At most `most` sessions, last seen first. A session that is seen during the call may be
+    /// missed.
     fn newest(
         &self,
         from: Option<Bookmark>,
         most: usize,
-    ) -> impl Future<Output = Result<Walked<Session>, StoreError>>;
+    ) -> impl Future<Output = Result<WalkStep<Session>, StoreError>>;
 
-    /// A step through all tokens with their users, in no order: about [`WALK_MAX`] of them, and only
-    /// those that begin with `prefix`. Whoever is there from the first step to the last is met, at least
-    /// once.
+    /// One step through all tokens with their users, unordered: about [`WALK_MAX`] of them, and
+    /// only those that begin with `prefix`. A session that exists during the whole walk is found at
+    /// least once.
     fn walk(
         &self,
         from: Option<Bookmark>,
         prefix: &str,
-    ) -> impl Future<Output = Result<Walked<(StoredToken, User)>, StoreError>>;
+    ) -> impl Future<Output = Result<WalkStep<(StoredToken, User)>, StoreError>>;
 
-    /// Removes what is left of a user who has no session any more: what stands in the index though
-    /// another program has ended it, and what was handed on into the stream `expired:`, or waits for a
-    /// receiver. Returns how many carts that were.
+    /// Removes what remains of a user without sessions: index entries of sessions that another
+    /// program has ended, carts handed on into the stream `expired:`, and events that wait for a
+    /// receiver. Returns the number of these carts.
     fn forget_user(&self, user: &User) -> impl Future<Output = Result<usize, StoreError>>;
 }
 
@@ -183,7 +185,11 @@ mod tests {
 
     #[test]
     fn a_session_ends_when_it_was_idle_or_has_lasted_for_too_long() {
-        let terms = Terms { idle: Some(10.0), absolute: Some(100.0), ..Terms::endless(1_000.0) };
+        let terms = SessionLifetimes {
+            idle: Some(10.0),
+            absolute: Some(100.0),
+            ..SessionLifetimes::endless(1_000.0)
+        };
         for (since, seen, over) in [
             (Some(950.0), Some(990.5), false),
             (Some(950.0), Some(990.0), true),
@@ -194,7 +200,7 @@ mod tests {
         ] {
             assert_eq!(terms.are_over(since, seen), over, "{since:?} {seen:?}");
         }
-        assert!(!Terms::endless(1e12).are_over(Some(1.0), Some(1.0)));
+        assert!(!SessionLifetimes::endless(1e12).are_over(Some(1.0), Some(1.0)));
         assert_eq!(terms.ends(950.0), 1_050.0);
     }
 

@@ -1,44 +1,44 @@
-//! Whether the store answers, and what went wrong so far.
+//! Whether the store answers, and counts of its errors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::StoreError;
 
-/// Whether the store answers, as far as is known without asking it.
+/// The last known state of the store; reading it makes no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreState {
-    /// It answers.
+    /// The store answers.
     Connected,
     /// There is no connection, or the breaker is open: calls fail at once.
     Away,
 }
 
-/// What went wrong so far, over all lanes: counters for `/metrics`.
+/// Error counters for `/metrics`, over all handles.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct StoreCounters {
     timeouts: AtomicU64,
     failures: AtomicU64,
     breaker_openings: AtomicU64,
     page_bytes: AtomicU64,
 }
 
-/// One reading of the [`Counters`].
+/// One reading of the [`StoreCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Calls that used up their budget.
     pub timeouts: u64,
-    /// Calls that the store answered with an error, or whose connection broke.
+    /// Calls that ended in an error from the store or a broken connection.
     pub failures: u64,
     /// How often the breaker opened.
     pub breaker_openings: u64,
 }
 
-impl Counters {
+impl StoreCounters {
     pub(super) fn opened(&self) {
         self.breaker_openings.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the error that a call is about to return. `Away` and `Full` are answers.
+    /// Counts the error that a call is about to return. `Away` and `Full` are not errors here.
     pub(super) fn count(&self, error: &StoreError) {
         match error {
             StoreError::TimedOut => self.timeouts.fetch_add(1, Ordering::Relaxed),
@@ -53,7 +53,7 @@ impl Counters {
         };
     }
 
-    /// Bytes of pages in the store, as it was last told.
+    /// Bytes of pages in the store, as last reported.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.page_bytes.load(Ordering::Relaxed)

@@ -1,73 +1,75 @@
-//! Carts that are told of while their sessions go on, and events that wait for their receiver.
+//! Carts of idle sessions, and events that wait for their receiver.
 
 use std::borrow::Cow;
 use std::future::Future;
 
 use serde_json::Value;
 
-use super::{Expired, Farewell, StoreError};
+use super::{Expired, ExpiryAction, StoreError};
 
 /// Which sessions are idle.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle {
-    /// Those that were last seen at this Unix time or before.
+    /// Sessions last seen at this Unix time or before.
     pub until: f64,
-    /// The Unix time. What has been told of beyond it was so by a clock that went wrong.
+    /// The current Unix time. A position beyond it was recorded by a clock that was wrong.
     pub now: f64,
-    /// So many are looked at in one step, at most.
+    /// The most sessions that one step reads.
     pub batch: u32,
 }
 
-/// What a step of telling of idle sessions did.
+/// The result of a step that reports idle sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdleTold {
+pub struct IdleStep {
     /// Carts handed on.
     pub handed_on: usize,
-    /// There may be more behind these.
+    /// There may be more after these.
     pub more: bool,
-    /// What the store said when it did not take the carts.
+    /// The store's message when it refused the carts.
     pub refusal: Option<String>,
 }
 
 /// An event that waits for its receiver.
 #[derive(Clone, Debug)]
 pub struct WaitingEvent {
-    /// What it says; `None` where it is none of ours.
+    /// The event; `None` if the record was not written by Anteroom.
     pub expired: Option<Expired>,
-    /// When its receiver refused it first, in Unix time, if it did.
+    /// The Unix time of the receiver's first refusal, if any.
     pub refused: Option<f64>,
-    /// How its receiver failed with it, if it did.
+    /// The receiver's failures with it, if any.
     pub failed: Option<Failed>,
     /// The event as it is stored.
     pub(super) record: Vec<u8>,
-    /// Its place, where the store finds it by that.
-    pub(super) place: u64,
+    /// The store's own position.
+    pub(super) position: u64,
 }
 
-/// How a receiver failed with an event: it broke off, did not answer in time, or said that it cannot now.
+/// A receiver's failures with an event: the connection broke, the answer came too late, or the
+/// receiver was temporarily unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failed {
-    /// The Unix time of the first failure behind another event that was taken; before, of the first.
+    /// The Unix time of the first failure after another event was taken; before that, of the first
+    /// failure.
     pub first: f64,
-    /// The Unix time of the last.
+    /// The Unix time of the last failure.
     pub last: f64,
-    /// How many of them came behind another event that was taken since the one before.
+    /// How many failures came after another event was taken since the previous failure.
     pub behind: u32,
 }
 
-/// What is noted of an event that was not taken.
+/// What is recorded about an event that was not taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Noted {
     /// Its receiver refused it.
     Refused {
-        /// The Unix time.
+        /// The current Unix time.
         now: f64,
     },
     /// Its receiver failed with it.
     Failed {
-        /// The Unix time.
+        /// The current Unix time.
         now: f64,
-        /// Whether another was taken since it failed with this one before.
+        /// Whether another event was taken since the previous failure with this one.
         is_behind: bool,
     },
 }
@@ -79,10 +81,10 @@ impl WaitingEvent {
             Some(_) => noted_in(&record),
             None => (None, None),
         };
-        Self { expired, refused, failed, record, place }
+        Self { expired, refused, failed, record, position: place }
     }
 
-    /// The record that it becomes when this is noted. No byte changes of what it says.
+    /// The record with this note added. The event's own bytes stay the same.
     pub(super) fn with(&self, noted: Option<Noted>) -> Cow<'_, [u8]> {
         let says = self.record.strip_suffix(b"}").map(without_notes);
         let (Some(noted), Some(says), true) = (noted, says, self.expired.is_some()) else {
@@ -105,23 +107,23 @@ impl WaitingEvent {
     }
 }
 
-/// The time begins with the first failure that says something of the event, and not of a receiver that is away.
+/// The time starts with the first failure that concerns the event and not a receiver that is away.
 fn failed_again(before: Option<Failed>, now: f64, is_behind: bool) -> Failed {
     let behind = before.map_or(0, |before| before.behind);
     let first = before.filter(|_| behind > 0).map_or(now, |before| before.first);
     Failed { first, last: now, behind: behind.saturating_add(is_behind.into()) }
 }
 
-/// Said when idle carts have been told of beyond this time, and that is set back.
-pub(super) const TOLD_TO_COME: &str = "a clock was ahead: idle carts were told of too early, and those that come are told of from now on";
+/// Logged when the position of idle carts lies in the future and is set back.
+pub(super) const POSITION_AHEAD: &str = "a clock was ahead: some idle carts were reported too early; reporting continues from the current time";
 
-/// The member at the end of a record that says when the event was refused first. As it begins here it stands
-/// in no text of JSON, where a quotation mark has a backslash before it.
+/// The member at the end of a record with the time of the first refusal. This prefix cannot occur
+/// inside a JSON string, where a quotation mark has a backslash before it.
 const REFUSED: &str = ",\"refused\":";
-/// The one behind it, that says how its receiver failed with it: see [`Failed`], in that order.
+/// The member after it, with the receiver's failures: the fields of [`Failed`], in that order.
 const FAILED: &str = ",\"failed\":";
 
-/// What an open record says, without what is noted of it.
+/// An open record without its notes.
 fn without_notes(open: &[u8]) -> &[u8] {
     let begins = |note: &str| open.windows(note.len()).rposition(|at| at == note.as_bytes());
     let end = [REFUSED, FAILED].into_iter().filter_map(begins).min();
@@ -141,28 +143,28 @@ fn noted_in(record: &[u8]) -> (Option<f64>, Option<Failed>) {
     (record["refused"].as_f64(), failed)
 }
 
-/// Events: carts of sessions that go on, and what waits for its receiver.
+/// Events: carts of idle sessions, and the queue for the receiver.
 pub trait EventStore {
-    /// Hands on the carts of sessions that are idle, as `farewell` says, in the order in which they were
-    /// seen, behind where the last step came to: so each is told of once, until it is seen again. That a
-    /// cart is handed on, and how far the steps have come, is one atomic step. Where the queue is half
-    /// full, or the outbox holds anything, they wait. Durable when it returns.
-    fn tell_idle(
+    /// Hands on the carts of idle sessions as `expiry_action` says, ordered by when they were seen,
+    /// starting after the last step's position: each is reported once, until its session is seen
+    /// again. Handing on a cart and moving the position are one atomic step. While the queue is
+    /// half full, or the outbox holds anything, idle carts wait. Durable when it returns.
+    fn report_idle_carts(
         &self,
         idle: Idle,
-        farewell: &Farewell,
-    ) -> impl Future<Output = Result<IdleTold, StoreError>>;
+        expiry_action: &ExpiryAction,
+    ) -> impl Future<Output = Result<IdleStep, StoreError>>;
 
-    /// How many events wait for their receiver, see [`Farewell::Queue`].
+    /// How many events wait for their receiver, see [`ExpiryAction::Queue`].
     fn events_waiting(&self) -> impl Future<Output = Result<u64, StoreError>>;
 
-    /// The event that has waited longest.
+    /// The oldest waiting event.
     fn first_event(&self) -> impl Future<Output = Result<Option<WaitingEvent>, StoreError>>;
 
-    /// The receiver has it: it waits no more. Durable when it returns.
+    /// Removes an event that the receiver has taken. Durable when it returns.
     fn remove_event(&self, event: &WaitingEvent) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Puts it behind all others, if it is the first still, with what is `noted` of it now.
+    /// Moves an event behind all others, if it is still the first, and records `noted` with it.
     fn put_back_event(
         &self,
         event: &WaitingEvent,

@@ -1,4 +1,4 @@
-//! What is handed on of sessions that are cleaned with their carts, or idle, and the outbox where it
+//! What is handed on of sessions with carts that are cleaned or idle, and the outbox where it
 //! waits.
 
 use std::future::Future;
@@ -9,50 +9,52 @@ use serde_json::{Value, json};
 use super::{Cart, StoreError};
 use crate::ident::{Item, StoredToken, TokenStorage, USER_MAX, User};
 
-/// The most sessions that one step looks at, and the most records of the outbox that are read at a time.
+/// The most sessions that one step reads, and the most records read from the outbox at a time.
 pub const EXPIRING_BATCH: u32 = 1000;
-/// A step ends early when the carts that it hands on, or reads in the outbox, come to this many bytes.
+/// A step ends early when the carts that it hands on, or reads in the outbox, reach this many
+/// bytes.
 pub const EXPIRING_BYTES: usize = 4 << 20;
-/// The most records in the outbox. No batch of cleaning comes near: it is for sessions that others end. Each
-/// record takes the place of a cart that was in the store before.
+/// The most records in the outbox. Cleaning stays far below it: the limit is for sessions ended in
+/// other ways. Each record replaces a cart that was in the store before.
 pub const OUTBOX_MAX: u64 = 100_000;
 
-/// Why a cart is lost that is not to be handed on now.
-pub(super) const NOT_NOW: &str = "carts are not handed on now";
-/// Why a cart is lost for which the outbox has no room.
-pub(super) const OUTBOX_FULL: &str = "too many carts wait for the file";
+/// Why a cart is lost while carts cannot be handed on.
+pub(super) const NOT_NOW: &str = "carts cannot be handed on now";
+/// Why a cart is lost when the outbox is full.
+pub(super) const OUTBOX_FULL: &str = "too many carts already wait for the file";
 
-/// What becomes of sessions over the limit that have a cart. Those that are idle stay as they are, and
-/// their carts go the same ways.
+/// What happens to sessions with a cart that are over the limit. Idle sessions stay, and their
+/// carts are handed on in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
+pub enum ExpiryAction {
     /// They stay: their carts cannot be handed on now.
     Keep,
     /// They are added to the stream `expired:`, each under its public id, and removed.
     Stream {
         /// How tokens are stored.
         storage: TokenStorage,
-        /// The entries that the stream keeps, about.
+        /// The approximate number of entries that the stream keeps.
         keep: u64,
     },
-    /// They are put into the outbox, each under its public id, and removed. While anything is in
-    /// there they stay; only of a session that cannot wait the cart is put behind it, up to [`OUTBOX_MAX`].
+    /// They are put into the outbox, each under its public id, and removed. While the outbox holds
+    /// anything, sessions stay; only the cart of a session that must end now is appended, up to
+    /// [`OUTBOX_MAX`].
     Outbox {
         /// How tokens are stored.
         storage: TokenStorage,
     },
-    /// They are put behind the events that wait for their receiver, each under its public id, and
+    /// They are appended to the events that wait for their receiver, each under its public id, and
     /// removed.
     Queue {
         /// How tokens are stored.
         storage: TokenStorage,
-        /// The most events that wait: of more the oldest go.
+        /// The most events that wait; beyond it the oldest are dropped.
         keep: u64,
     },
 }
 
-impl Farewell {
-    /// How tokens are stored, where their ids are told.
+impl ExpiryAction {
+    /// How tokens are stored, where their ids are needed.
     pub(super) fn storage(&self) -> Option<TokenStorage> {
         match self {
             Self::Keep => None,
@@ -63,17 +65,17 @@ impl Farewell {
     }
 }
 
-/// Why a cart is told of.
+/// Why a cart is handed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// Its session is over: it was cleaned, or had to go before.
+pub enum HandoverReason {
+    /// Its session is over: it was cleaned, or ended before that.
     Expired,
-    /// Its session has not been seen for a while, and goes on.
+    /// Its session has been idle for a while, and continues.
     Idle,
 }
 
-impl Why {
-    /// How it is written.
+impl HandoverReason {
+    /// The name in the event.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -83,7 +85,7 @@ impl Why {
     }
 }
 
-/// How many sessions to keep and how to go about it.
+/// How many sessions to keep, and how to remove the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Eviction {
     /// Keep this many of the newest.
@@ -92,53 +94,53 @@ pub struct Eviction {
     pub batch: u32,
     /// Remove `cart:<token>` too (`clean_full_sessions`); without it `clean_sessions`.
     pub carts: bool,
-    /// Those that were last seen before this Unix time are over the limit, too. 0: there is no such time.
+    /// Sessions last seen before this Unix time are over the limit, too. 0: no such time.
     pub before: f64,
 }
 
-/// How far a round of cleaning has come; the default is its beginning.
+/// The position of a round of cleaning; the default is its beginning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cursor {
-    /// How many sessions were left so far.
+    /// How many sessions the round has left so far.
     pub(super) left: u64,
-    /// The last of them and when it was seen, where the store finds its place by that.
+    /// The last of them and when it was seen, if the store uses that as its position.
     pub(super) last: Option<(f64, StoredToken)>,
 }
 
-/// What a step of cleaning did.
+/// The result of a step of cleaning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evicted {
     /// Sessions removed.
     pub removed: usize,
-    /// Those of them whose carts were handed on.
+    /// Removed sessions with a cart that was handed on.
     pub handed_on: usize,
-    /// Events that went for want of room, see [`Farewell::Queue`].
+    /// Events dropped because the queue was full, see [`ExpiryAction::Queue`].
     pub dropped: usize,
-    /// Sessions that were left, for they have a cart.
+    /// Sessions left because they have a cart.
     pub waiting: usize,
-    /// There are more over the limit behind these.
+    /// More sessions over the limit follow.
     pub more: bool,
-    /// Where the next step of the round goes on.
+    /// Where the next step of the round continues.
     pub cursor: Cursor,
-    /// What the store said when it did not take the carts.
+    /// The store's message when it refused the carts.
     pub refusal: Option<String>,
 }
 
-/// What became of the carts of sessions that were ended by others than their visitors and the cleaner.
+/// The carts of sessions that were ended by neither their visitors nor the cleaner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parted {
+pub struct EndedCarts {
     /// Carts handed on.
     pub handed_on: usize,
-    /// Events that went for want of room, see [`Farewell::Queue`].
+    /// Events dropped because the queue was full, see [`ExpiryAction::Queue`].
     pub dropped: usize,
-    /// Carts that could not be handed on, and went with their sessions.
+    /// Carts that could not be handed on, and were removed with their sessions.
     pub lost: usize,
-    /// Why the last of these could not.
+    /// Why the last of these was lost.
     pub refusal: Option<String>,
 }
 
-impl Parted {
-    /// Adds what became of others.
+impl EndedCarts {
+    /// Adds another result.
     pub fn add(&mut self, other: Self) {
         self.handed_on += other.handed_on;
         self.dropped += other.dropped;
@@ -147,25 +149,25 @@ impl Parted {
     }
 }
 
-/// What is handed on of a session. Its token never is.
+/// The data of a session that is handed on. It never includes the token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expired {
     /// Its public id, see [`StoredToken::public_id`].
     pub id: String,
-    /// Whose it was, without attributes; `None` where only `recent:` and a cart were left of it.
+    /// Its user, without attributes; `None` if only `recent:` and a cart were left of it.
     pub user: Option<User>,
     /// When it was last seen, in Unix time.
     pub seen: f64,
     /// Its cart.
     pub cart: Cart,
-    /// What it viewed last, each with the Unix time of the view, the newest first.
+    /// Its last views, each with the Unix time of the view, the newest first.
     pub viewed: Vec<(Item, f64)>,
-    /// Why it is told of.
-    pub why: Why,
+    /// Why the event exists.
+    pub why: HandoverReason,
 }
 
 impl Expired {
-    /// What tells this event from all others, and stays the same however often it is told.
+    /// Identifies this event, and stays the same when it is sent again.
     #[must_use]
     pub fn event(&self) -> String {
         format!("{}-{}-{}", self.id, self.milliseconds(), self.why.as_str())
@@ -177,7 +179,7 @@ impl Expired {
         (self.seen * 1e3).round() as i64
     }
 
-    /// The event as it is told.
+    /// The event as it is sent.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let item = |(item, count): &(Item, i64)| json!({ "item": item.as_str(), "count": count });
@@ -195,62 +197,61 @@ impl Expired {
         })
     }
 
-    /// The record that stands in the outbox or waits for its receiver: JSON. The time is text, so that no
-    /// digit of it is lost.
+    /// The record in the outbox or the queue: JSON. The time is text, so that it keeps every digit.
     pub(super) fn write(&self) -> Vec<u8> {
         let mut record = self.to_json();
         record["seen"] = self.seen.to_string().into();
         record.to_string().into_bytes()
     }
 
-    /// Reads a record; `None` where it is none of ours.
+    /// Reads a record; `None` if Anteroom did not write it.
     pub(super) fn read(record: &[u8]) -> Option<Self> {
         let record: Value = serde_json::from_str(&String::from_utf8_lossy(record)).ok()?;
         let user = record["user"].as_str().and_then(|user| {
-            // Bytes that are no text have become longer.
+            // Bytes that are not UTF-8 have become longer.
             User::new(&user.as_bytes()[..user.floor_char_boundary(USER_MAX)])
         });
         let user = match record["confirmed"].as_bool() {
             Some(false) => user.map(|user| user.unconfirmed()),
-            // An earlier version did not say.
+            // An earlier version did not record it.
             Some(true) | None => user,
         };
         let view =
             |view: &Value| Some((Item::new(view["item"].as_str()?)?, view["viewed"].as_f64()?));
         let viewed = record["viewed"].as_array().into_iter().flatten().filter_map(view).collect();
         let why = match record["why"].as_str() {
-            Some("idle") => Why::Idle,
-            _ => Why::Expired,
+            Some("idle") => HandoverReason::Idle,
+            _ => HandoverReason::Expired,
         };
         let entry =
             |entry: &Value| Some((Item::new(entry["item"].as_str()?)?, entry["count"].as_i64()?));
         let mut cart: Cart = record["cart"].as_array()?.iter().filter_map(entry).collect();
         cart.sort_unstable();
         let seen: f64 = record["seen"].as_str()?.parse().ok()?;
-        // Another program's time may be anything; JSON knows no infinity.
+        // Another program's time can be anything; JSON has no infinity.
         let seen = if seen.is_finite() { seen } else { 0.0 };
         Some(Self { id: record["id"].as_str()?.to_owned(), user, seen, cart, viewed, why })
     }
 }
 
-/// What the outbox holds: carts of sessions that are gone already, until the file has them.
+/// The contents of the outbox: carts of sessions that are removed already, until the file has them.
 ///
-/// It is filled from behind, and no session is handed on twice: so its first record, and how many were read,
-/// say which batch it is.
+/// Records are appended at the end, and each session is handed on once: so the first record, and
+/// how many were read, identify a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     /// The records.
     pub expired: Vec<Expired>,
-    /// There are more behind these.
+    /// More records follow.
     pub more: bool,
-    /// How many there are, with those that are none of ours.
+    /// How many there are, foreign records included.
     pub(super) records: usize,
     /// The first of them as it is stored.
     pub(super) first: Vec<u8>,
 }
 
 impl Outbox {
-    /// The first records of `all` that there are.
+    /// The first records of `all`.
     pub(super) fn of(records: Vec<Vec<u8>>, all: u64) -> Self {
         let expired = records.iter().filter_map(|record| Expired::read(record)).collect();
         let count = records.len();
@@ -265,33 +266,33 @@ impl Outbox {
     }
 }
 
-/// The end of sessions that the cleaner comes to.
+/// The end of sessions by the cleaner.
 pub trait ExpiryStore {
-    /// Removes the oldest sessions over the limit, at most a batch, in one atomic step, and returns how many
-    /// entries of `recent:` it removed. Junk members (no tokens by the grammar) are removed from `recent:`
-    /// and `login:`, and no other key is touched for them.
+    /// Removes the oldest sessions over the limit, at most a batch, in one atomic step, and returns
+    /// how many entries of `recent:` it removed. Junk members (not tokens by the grammar) are
+    /// removed from `recent:` and `login:`, and no other key is touched for them.
     fn evict_oldest(&self, how: Eviction) -> impl Future<Output = Result<usize, StoreError>>;
 
-    /// Like [`Self::evict_oldest`] with the carts, but of the sessions behind `from`; what becomes of those
-    /// that have a cart is what `farewell` says. That a cart is handed on and its session is removed is one
-    /// atomic step, so that each is handed on exactly once, and none of a session that goes on. Durable when
-    /// it returns, where carts may have been handed on.
+    /// Like [`Self::evict_oldest`] with the carts, but for the sessions after `from`;
+    /// `expiry_action` says what happens to those with a cart. Handing on a cart and removing its
+    /// session are one atomic step, so that each cart is handed on exactly once, and only when its
+    /// session ends. Durable when it returns, where carts may have been handed on.
     fn evict_expiring(
         &self,
         how: Eviction,
         from: &Cursor,
-        farewell: &Farewell,
+        expiry_action: &ExpiryAction,
     ) -> impl Future<Output = Result<Evicted, StoreError>>;
 
-    /// What has waited longest in the outbox, see [`Farewell::Outbox`]: a batch of it.
+    /// The oldest batch in the outbox, see [`ExpiryAction::Outbox`].
     fn outbox(&self) -> impl Future<Output = Result<Outbox, StoreError>>;
 
-    /// Removes from the outbox what was read there, and nothing else; says whether it was there still.
-    /// Durable when it returns.
+    /// Removes the batch that was read from the outbox, and nothing else; returns whether it was
+    /// still there. Durable when it returns.
     fn clear_outbox(&self, outbox: &Outbox) -> impl Future<Output = Result<bool, StoreError>>;
 }
 
-/// A task that one process of a fleet does at a time.
+/// A task that one process of a fleet runs at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskLease {
     /// Handing on the carts of sessions.
@@ -302,7 +303,8 @@ pub enum TaskLease {
 
 /// Leases on tasks.
 pub trait LeaseStore {
-    /// Whether `who` alone may do the task for the next `time`. The holder keeps the lease by asking again.
+    /// Whether the process `who` alone may run the task for the next `time`. The holder renews the
+    /// lease by calling this again.
     fn take_lease(
         &self,
         task: TaskLease,
@@ -323,12 +325,12 @@ mod tests {
             seen: 1_790_000_000.123_456_7,
             cart: vec![(Item::new("a \"mug\"").unwrap(), 2), (Item::new("shoe").unwrap(), 1)],
             viewed: vec![(Item::new("tea").unwrap(), 1.5), (Item::new("mug").unwrap(), 0.5)],
-            why: Why::Idle,
+            why: HandoverReason::Idle,
         };
         assert_eq!(expired.event(), "0123456789abcdef-1790000000123-idle");
         assert_eq!(Expired::read(&expired.write()), Some(expired.clone()));
         let label = expired.user.as_ref().map(User::unconfirmed);
-        let label = Expired { user: label, why: Why::Expired, ..expired };
+        let label = Expired { user: label, why: HandoverReason::Expired, ..expired };
         assert_eq!(label.to_json()["confirmed"], false);
         assert_eq!(Expired::read(&label.write()), Some(label));
     }
@@ -337,12 +339,12 @@ mod tests {
     fn a_record_of_an_earlier_version_is_read() {
         let early = r#"{"id":"1","user":"ann","seen":"1.5","cart":[{"item":"mug","count":2}]}"#;
         let read = Expired::read(early.as_bytes()).unwrap();
-        assert_eq!((read.user, read.why), (User::new(b"ann"), Why::Expired));
+        assert_eq!((read.user, read.why), (User::new(b"ann"), HandoverReason::Expired));
         assert!(read.viewed.is_empty());
     }
 
     #[test]
-    fn what_is_no_text_in_a_record_is_shown_as_such_and_what_is_none_is_left() {
+    fn invalid_text_in_a_record_is_replaced_and_bad_records_are_skipped() {
         let strange = b"{\"id\":\"1\",\"user\":\"\xff\",\"seen\":\"1.5\",\"cart\":[{}, 7]}";
         let read = Expired::read(strange).unwrap();
         assert_eq!(read.user, User::new("\u{fffd}".as_bytes()));

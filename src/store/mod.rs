@@ -1,12 +1,12 @@
 //! Where state lives: sessions, views, carts and pages, in an embedded database or in Redis.
 //!
-//! Knows nothing of HTTP. The traits are cut by what the proxy does, not by Redis commands, so that one
-//! user-visible step is one atomic step in both stores; and by who calls them, so that a test's own store
-//! has what that caller needs. [`traits`] has all of them.
+//! The store does not depend on HTTP. Its traits follow what the proxy does, not the Redis
+//! commands, so that one user-visible step is one atomic step in both stores; and they are split by
+//! caller, so that a test's own store implements only what that caller needs. [`traits`] has all of
+//! them.
 
 mod answers;
 mod any;
-mod barred;
 mod cart;
 mod control;
 mod counters;
@@ -14,9 +14,11 @@ pub mod embedded;
 mod events;
 mod expiring;
 mod open;
+mod open_error;
 mod page;
 mod purge;
 pub mod redis;
+mod revoked;
 mod rows;
 #[cfg(test)]
 pub(crate) mod scratch;
@@ -28,49 +30,54 @@ use std::time::Duration;
 
 pub use self::answers::{ANSWER_MAX, AnswerStore};
 pub use self::any::AnyStore;
-pub use self::barred::{BARRED_FOR, BARRED_MAX, BarStore};
 pub use self::cart::{
     CART_COUNT_MAX, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, CartStore, VISITOR_CART_MAX,
 };
 pub use self::control::{
-    Bookmark, LogIn, NoBookmark, PER_USER_MAX, Session, SessionListing, Terms, WALK_MAX, Walked,
-    by_log_in,
+    Bookmark, LogIn, NoBookmark, PER_USER_MAX, Session, SessionLifetimes, SessionListing, WALK_MAX,
+    WalkStep, by_log_in,
 };
-pub use self::counters::{Counted, Counters, StoreState};
-pub use self::events::{EventStore, Failed, Idle, IdleTold, Noted, WaitingEvent};
+pub use self::counters::{Counted, StoreCounters, StoreState};
+pub use self::events::{EventStore, Failed, Idle, IdleStep, Noted, WaitingEvent};
 pub use self::expiring::{
-    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, Expired, ExpiryStore, Farewell,
-    LeaseStore, OUTBOX_MAX, Outbox, Parted, TaskLease, Why,
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, EndedCarts, Evicted, Eviction, Expired, ExpiryAction,
+    ExpiryStore, HandoverReason, LeaseStore, OUTBOX_MAX, Outbox, TaskLease,
 };
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
-pub use self::open::{OpenError, OpenStore, Settings, Url};
-pub use self::page::{Demand, Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore};
+pub use self::open::{OpenStore, StoreSettings, Url};
+pub use self::open_error::OpenError;
+pub use self::page::{Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore, RequestFrequency};
 pub use self::purge::{
-    CUT_OFF_AFTER, Generation, LATER_MARKS, MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX,
-    PurgeStore,
+    CUT_OFF_AFTER, Generation, LATER_MARKS, MARKS, MarkKey, PURGE_MARKS_MAX, PurgePosition,
+    PurgeStore, PurgesSince,
 };
-pub use self::rows::{Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoredRow};
-pub use self::session::{LogInStore, Rotated, Rotation, TokenStore, Touched, Visit, VisitStore};
+pub use self::revoked::{REVOKED_FOR, REVOKED_MAX, RevocationStore};
+pub use self::rows::{
+    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoredRow,
+};
+pub use self::session::{
+    LogInStore, Rotated, Rotation, TokenStore, Visit, VisitResult, VisitStore,
+};
 pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, ViewStore};
 pub use self::visitors::{
-    Begins, Merged, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+    MergeResult, TokenCreation, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
-/// All that a store does, for `use anteroom::store::traits::*`.
+/// All traits of a store, for `use anteroom::store::traits::*`.
 pub mod traits {
     pub use super::{
-        AnswerStore as _, BarStore as _, CartStore as _, EventStore as _, ExpiryStore as _,
-        LeaseStore as _, LogInStore as _, PageStore as _, PurgeStore as _, RowStore as _,
+        AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, LeaseStore as _,
+        LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _, RowStore as _,
         SessionListing as _, TokenStore as _, ViewStore as _, VisitStore as _, VisitorStore as _,
     };
 }
 
-/// The bounds that a store keeps.
+/// The limits of a store.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct StoreLimits {
     /// The budget of one read (`check_token`, `page`).
     pub read_timeout: Duration,
-    /// The budget of one write that somebody waits for (log-in, cart).
+    /// The budget of one write that a request waits for (log-in, cart).
     pub write_timeout: Duration,
     /// How many items `viewed:<token>` keeps.
     pub viewed_items: u32,
@@ -80,37 +87,37 @@ pub struct Limits {
     pub max_page: u64,
 }
 
-/// Why the store did not do what it was asked.
+/// Why a store call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is no connection, or the breaker is open: known at once.
     #[error("the store is away")]
     Away,
-    /// The budget was used up. Of a write nobody knows whether it was done.
+    /// The budget was used up. A write may or may not have been done.
     #[error("the store did not answer in time")]
     TimedOut,
-    /// The connection broke before the answer to a write. Nobody knows whether it was done.
+    /// The connection broke before the answer to a write. It may or may not have been done.
     #[error("the connection to the store broke before its answer")]
     Unanswered(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No room for this page; it may stay in memory.
     #[error("the store has no room for the page")]
     Full,
-    /// Not much room is left, and this page was asked for only once.
-    #[error("the store is nearly full, and the page was asked for only once")]
+    /// Little room is left, and this page was requested only once.
+    #[error("the store is nearly full, and the page was requested only once")]
     NearlyFull,
-    /// The page is over [`Limits::max_page`].
+    /// The page is over [`StoreLimits::max_page`].
     #[error("the page is too large for the store")]
     TooLarge,
-    /// No further row is scheduled, see [`ROWS_MAX`].
-    #[error("there are {ROWS_MAX} scheduled rows, which is the most")]
+    /// The schedule is full, see [`ROWS_MAX`].
+    #[error("{ROWS_MAX} rows are scheduled already, which is the limit")]
     RowsFull,
-    /// The store answered with an error, or with something that we did not write.
+    /// The store answered with an error, or with a value that Anteroom did not write.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl StoreError {
-    /// Whether the store itself refused: it is there, and has changed nothing.
+    /// Whether the store itself refused: it is reachable, and has changed nothing.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
@@ -121,7 +128,7 @@ impl StoreError {
         }
     }
 
-    /// Whether nobody knows what became of a write.
+    /// Whether the result of a write is unknown.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::TimedOut | Self::Unanswered(_))

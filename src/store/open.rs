@@ -1,28 +1,28 @@
 //! Opening a store.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
-use super::{AnyStore, Counters, Limits, StoreError};
+use super::{AnyStore, OpenError, StoreCounters, StoreError, StoreLimits};
 
-/// What `[store]` says, as far as the store needs it.
+/// What the store needs from `[store]`.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct StoreSettings {
     /// Which store.
     pub url: Url,
-    /// Goes before every key in Redis, so that sites can share one. The embedded store belongs
-    /// to one proxy and needs none.
+    /// The prefix of every key in Redis, so that sites can share one. The embedded store belongs to
+    /// one proxy and needs none.
     pub prefix: String,
     /// The bounds to keep.
-    pub limits: Limits,
+    pub limits: StoreLimits,
 }
 
 /// Where the store is.
 #[derive(Clone)]
 pub enum Url {
-    /// A folder of our own.
+    /// In a local folder.
     Embedded(PathBuf),
     /// `redis://`, `rediss://` or `redis+unix:`; it may hold a password.
     Redis(String),
@@ -38,60 +38,13 @@ impl std::fmt::Debug for Url {
     }
 }
 
-/// Why a store cannot be opened: for the operator, with what mends it.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The address of the Redis server cannot be used.
-    #[error(
-        "the store's address cannot be used; write redis://host:port, rediss://host:port or redis+unix:/path"
-    )]
-    BadUrl(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Another process has the folder.
-    #[error("the store's folder {} is in use by another process: stop that one, or give this one a folder of its own with [store] url", .0.display())]
-    InUse(PathBuf),
-    /// The folder cannot be made or written.
-    #[error("the store's folder {} cannot be written: create it for this user, or name another with [store] url", .folder.display())]
-    NotWritable {
-        /// Which folder.
-        folder: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// What is in the folder is not a store of ours, or is damaged.
-    #[error("the store in {} cannot be read: move the folder away, or name another with [store] url", .folder.display())]
-    Unreadable {
-        /// Which folder.
-        folder: PathBuf,
-        /// What was wrong.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Its data was written by another version of this program.
-    #[error("the store in {} has format {found}, this program reads format {known}: use the version that wrote it, or another folder", .folder.display())]
-    Format {
-        /// Which folder.
-        folder: PathBuf,
-        /// The format found there.
-        found: u64,
-        /// The format that we read and write.
-        known: u64,
-    },
-}
-
-impl OpenError {
-    pub(super) fn io(folder: &Path, source: std::io::Error) -> Self {
-        Self::NotWritable { folder: folder.to_owned(), source }
-    }
-}
-
 /// An open store. Clones are the same store.
 #[derive(Clone, Debug)]
 pub struct OpenStore {
     kind: Kind,
-    /// Where pages are, if that is another Redis.
+    /// Where pages are, if in another Redis.
     pages: Option<Arc<RedisAddress>>,
-    counters: Arc<Counters>,
+    counters: Arc<StoreCounters>,
 }
 
 #[derive(Clone, Debug)]
@@ -101,14 +54,14 @@ enum Kind {
 }
 
 impl OpenStore {
-    /// Opens the store. Does not wait for Redis, nor fail because it is down: each lane keeps
-    /// trying to reach it.
+    /// Opens the store. It does not wait for Redis, and succeeds while Redis is down: each handle
+    /// keeps trying to connect.
     ///
     /// # Errors
-    /// An address that cannot be used; a folder that cannot be written, is in use by another
-    /// process, or holds something else.
-    pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
-        let counters = Arc::new(Counters::default());
+    /// An unusable address; a folder that cannot be written, is in use by another process, or
+    /// contains something else.
+    pub async fn open(settings: &StoreSettings) -> Result<Self, OpenError> {
+        let counters = Arc::new(StoreCounters::default());
         let kind = match &settings.url {
             Url::Embedded(folder) => {
                 let store =
@@ -116,19 +69,19 @@ impl OpenStore {
                 Kind::Embedded(store)
             }
             Url::Redis(url) => {
-                let Settings { prefix, limits, .. } = settings;
+                let StoreSettings { prefix, limits, .. } = settings;
                 Kind::Redis(Arc::new(RedisAddress::parse(url, prefix, *limits, &counters)?))
             }
         };
         Ok(Self { kind, pages: None, counters })
     }
 
-    /// Keeps the pages of a store in Redis in another one. In a runtime only.
+    /// Keeps the pages of a store in Redis in another Redis. In a runtime only.
     ///
     /// # Errors
-    /// An address that cannot be used.
-    pub fn with_pages_in(self, url: &str, settings: &Settings) -> Result<Self, OpenError> {
-        let Settings { prefix, limits, .. } = settings;
+    /// An unusable address.
+    pub fn with_pages_in(self, url: &str, settings: &StoreSettings) -> Result<Self, OpenError> {
+        let StoreSettings { prefix, limits, .. } = settings;
         let address = RedisAddress::parse(url, prefix, *limits, &self.counters)?;
         Ok(Self { pages: Some(Arc::new(address)), ..self })
     }
@@ -136,9 +89,9 @@ impl OpenStore {
     /// The store for the calling thread: call it once on each runtime thread, in the runtime.
     ///
     /// # Panics
-    /// Outside a tokio runtime, for a Redis lane keeps its connection with a task.
+    /// Outside a tokio runtime: a Redis handle spawns a task that keeps its connection.
     #[must_use]
-    pub fn lane(&self) -> AnyStore {
+    pub fn thread_handle(&self) -> AnyStore {
         match &self.kind {
             Kind::Embedded(store) => AnyStore::Embedded(store.clone()),
             Kind::Redis(address) => {
@@ -151,14 +104,14 @@ impl OpenStore {
         }
     }
 
-    /// What went wrong so far, over all lanes.
+    /// The error counters, over all handles.
     #[must_use]
-    pub fn counters(&self) -> Arc<Counters> {
+    pub fn counters(&self) -> Arc<StoreCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// What the store does with sessions when its memory is full: the name of a policy that drops
-    /// any key it likes; `None` where sessions are safe, or where it does not tell.
+    /// The store's eviction policy, if it can drop sessions when memory is full; `None` if sessions
+    /// are safe, or if the policy is unknown.
     ///
     /// # Errors
     /// When the store cannot be asked.
@@ -172,7 +125,7 @@ impl OpenStore {
         }
     }
 
-    /// Makes everything durable and lets the folder go. Calls that come later find it away.
+    /// Makes everything durable and releases the folder. Later calls find the store away.
     pub async fn close(self) {
         if let Kind::Embedded(store) = self.kind {
             store.close().await;

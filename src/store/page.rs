@@ -13,23 +13,23 @@ pub trait PageStore {
     /// The page under a key, unless it has expired. Within the read budget.
     fn page(&self, key: &PageKey) -> impl Future<Output = Result<Option<Bytes>, StoreError>>;
 
-    /// Stores a page for `ttl`, within [`super::Limits::pages`] bytes in all. Refused are a page over
-    /// [`super::Limits::max_page`] ([`StoreError::TooLarge`]), one for which there is no room
-    /// ([`StoreError::Full`]), and where there is not much left, one that is new to the store and was
-    /// asked for once ([`StoreError::NearlyFull`]).
+    /// Stores a page for `ttl`, within [`super::StoreLimits::pages`] bytes in all. Refused are: a page
+    /// over [`super::StoreLimits::max_page`] ([`StoreError::TooLarge`]); a page for which there is no
+    /// room ([`StoreError::Full`]); and, when little room is left, a page that is new to the store
+    /// and was requested once ([`StoreError::NearlyFull`]).
     fn put_page(
         &self,
         key: &PageKey,
         page: Bytes,
         ttl: Duration,
-        demand: Demand,
+        demand: RequestFrequency,
     ) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Removes pages; those that are not there are no error.
+    /// Removes pages; a missing page is no error.
     fn delete_pages(&self, keys: &[PageKey]) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Asks for the lease on fetching a page, as the process `who`: of a fleet one fetches. It ends
-    /// by itself after `time`. Within the read budget.
+    /// Asks for the lease on fetching a page, as the process `who`: one process of a fleet fetches.
+    /// The lease ends by itself after `time`. Within the read budget.
     fn lease(
         &self,
         key: &PageKey,
@@ -37,8 +37,8 @@ pub trait PageStore {
         time: Duration,
     ) -> impl Future<Output = Result<Lease, StoreError>>;
 
-    /// Ends the lease, if it is still `who`'s. Where the page may not be shared, others are told so for a
-    /// moment.
+    /// Ends the lease, if `who` still holds it. If the page may not be shared, other processes see
+    /// that for a moment.
     fn end_lease(
         &self,
         key: &PageKey,
@@ -47,37 +47,37 @@ pub trait PageStore {
     ) -> impl Future<Output = Result<(), StoreError>>;
 }
 
-/// How often a page was asked for in the last minute.
+/// How often a page was requested in the last minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Demand {
+pub enum RequestFrequency {
     /// Once, as far as is known.
     Once,
     /// More often.
     Again,
 }
 
-/// The bytes of a bound on pages from which on a page must have been asked for more than once.
+/// The number of bytes at which a page must have been requested more than once.
 pub(super) fn nearly(bound: u64) -> u64 {
     bound / 5 * 4
 }
 
-/// The first bytes of every page of ours, and of no text: they distinguish our pages from what another
-/// program stored.
+/// The first bytes of every stored page; no text begins with them. They distinguish these pages
+/// from other programs' values.
 pub const PAGE_MAGIC: [u8; 4] = [0x00, 0xa7, b'A', b'R'];
 
-/// The version of a page's layout, behind that. A newer or older one is a miss, and is not booked.
+/// The version of a page's layout, after the magic. Another version is a miss, and is not counted.
 pub const PAGE_VERSION: u8 = 4;
 
 /// Both.
 pub const PAGE_HEAD: [u8; 5] = [0x00, 0xa7, b'A', b'R', PAGE_VERSION];
 
-/// Who fetches a page.
+/// The process that fetches a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// The process that asked.
+    /// The caller.
     Ours,
-    /// Another one.
+    /// Another process.
     Theirs,
-    /// Another one did a moment ago, and the page may not be shared.
+    /// Another process did a moment ago, and the page may not be shared.
     Unshareable,
 }

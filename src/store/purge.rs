@@ -1,6 +1,7 @@
 //! Purges: numbered in one order for all processes on a store, and kept in a table of fixed size.
 //!
-//! What a purge hits is told as *marks*, places in that table; what they stand for is not known here.
+//! A purge's targets are given as *marks*, slots in that table; the store does not know what they
+//! stand for.
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
@@ -9,65 +10,65 @@ use std::time::Duration;
 
 use super::StoreError;
 
-/// Places in the first part of the table of purges.
+/// Slots in the first part of the table of purges.
 pub const MARKS: u32 = 262_146;
-/// Places in the second part of it, which came later: it stands behind what a store keeps behind the first,
-/// so that a process of before, which knows nothing of it, finds all where it was.
+/// Slots in the second part, which was added later: it lies after the data that follow the first
+/// part, so that an older process, which does not know it, finds everything in its place.
 pub const LATER_MARKS: Range<u32> = 327_682..458_754;
 /// The most marks of one purge.
 pub const PURGE_MARKS_MAX: usize = 1_000;
-/// How long the store may be silent until a process counts as cut off from it.
+/// How long the store may be silent before a process counts as cut off from it.
 pub const CUT_OFF_AFTER: Duration = Duration::from_secs(1);
-/// The last purges, which a process that was away for a moment reads one by one; after more of them it
-/// reads the table.
+/// The latest purges, which a process that was away for a moment reads one by one; after more of
+/// them it reads the table.
 pub(super) const PURGES_KEPT: usize = 10_000;
-/// The bytes of them, at most: whoever is a little behind reads all of them in one answer.
+/// The most bytes of these: a process that is slightly behind reads all of them in one answer.
 pub(super) const PURGES_KEPT_BYTES: usize = 1 << 20;
-/// Purges in one answer, at most.
+/// The most purges in one answer.
 pub(super) const NEWS_MAX: usize = 1_000;
-/// For how long a process counts as living that has asked for news.
+/// How long a process counts as alive after it asked for purges.
 pub(super) const LIVES: Duration = Duration::from_secs(3);
 
-/// Whether a number is a place in the table.
+/// Whether a number is a slot in the table.
 #[must_use]
 pub(super) fn is_mark(mark: u32) -> bool {
     mark < MARKS || LATER_MARKS.contains(&mark)
 }
 
-/// A moment in the order of purges.
+/// A position in the order of purges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Generation {
-    /// Which count: a store that lost it begins another. 0 is none.
+    /// Which count: a store that lost its count begins another era. 0 is none.
     pub era: u64,
     /// How many purges there were.
     pub number: u64,
 }
 
 impl Generation {
-    /// Whether whoever has seen all up to here has seen `other`.
+    /// Whether everything up to here includes `other`.
     #[must_use]
     pub fn includes(self, other: Self) -> bool {
         self.era == other.era && self.number >= other.number
     }
 }
 
-/// A moment as somebody knows it, and what tells it from another with the same number: a store that is
-/// set back counts the same numbers again.
+/// A position as a process knows it, with a nonce that distinguishes it from another of the same
+/// number: a store that is set back counts the same numbers again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
-    /// Which.
+pub struct PurgePosition {
+    /// The position.
     pub at: Generation,
-    /// What the purge with this number was given by chance; 0 where there is none.
+    /// The random value of the purge with this number; 0 if there is none.
     pub nonce: u64,
 }
 
-/// What marks are hashed with: nobody outside can choose two scopes that share one. Each era has its own,
-/// so that marks mean something in one era only.
+/// The key with which marks are hashed: a client cannot choose two scopes that share a mark. Each
+/// era has its own key, so that marks are valid in one era only.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MarkKey([u64; 2]);
 
 impl MarkKey {
-    /// A new one.
+    /// A new random key.
     #[must_use]
     pub fn random() -> Self {
         // The keys of this hash are from the system's source of random numbers.
@@ -95,55 +96,58 @@ impl std::fmt::Debug for MarkKey {
     }
 }
 
-/// What was purged since a moment.
+/// What was purged since a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum PurgesSince {
     /// The purges, each with its marks, the oldest first.
     Since {
-        /// The marks of each; their numbers follow on the moment that was asked about.
+        /// The marks of each; their numbers follow the position that was given.
         purges: Vec<Vec<u32>>,
         /// The last of them.
-        upto: Moment,
-        /// Whether there are further ones.
+        upto: PurgePosition,
+        /// Whether there are more.
         more: bool,
     },
-    /// There were too many, or it was another era: the whole table. It is read piece by piece; whether
-    /// that was all of one history is known when `upto` is asked about.
+    /// Too many, or another era: the whole table. It is read in pieces; whether all of it was of
+    /// one history is known when `upto` is next passed in.
     All {
-        /// The moment of which it tells.
-        upto: Moment,
-        /// What the marks of this era are made with.
+        /// The position of this table.
+        upto: PurgePosition,
+        /// The key of this era's marks.
         key: MarkKey,
-        /// Each mark with the number of the last purge that has it, which may be a later one.
+        /// Each mark with the number of its last purge, which may be after `upto`.
         marks: Vec<(u32, u64)>,
     },
 }
 
-/// What was purged, for all processes on a store.
+/// The purges of all processes on a store.
 ///
-/// Whoever asks says what he knows. Where that is not part of the store's own history, or where this
-/// cannot be told any more, the store begins another era, in which no earlier page counts.
+/// The caller passes the last position that it knows. If that is not part of the store's own
+/// history, or if this cannot be decided, the store begins another era, in which no earlier page
+/// counts.
 pub trait PurgeStore {
-    /// Records a purge of at most [`PURGE_MARKS_MAX`] marks, tells the other processes, and returns its
-    /// moment. `None`: the store is in another era than `known`, in which these marks mean nothing.
+    /// Records a purge of at most [`PURGE_MARKS_MAX`] marks, informs the other processes, and
+    /// returns its position. `None`: the store is in another era than `known`, and these marks are
+    /// void.
     fn purge(
         &self,
-        known: Moment,
+        known: PurgePosition,
         marks: &[u32],
-    ) -> impl Future<Output = Result<Option<Moment>, StoreError>>;
+    ) -> impl Future<Output = Result<Option<PurgePosition>, StoreError>>;
 
-    /// What was purged since `known`; tells the others that `who` has seen that much. Within the read
-    /// budget, unless the whole table is read.
+    /// What was purged since `known`; records that the process `who` has seen that much. Within the
+    /// read budget, unless the whole table is read.
     fn purged_since(
         &self,
         who: u64,
-        known: Moment,
-    ) -> impl Future<Output = Result<News, StoreError>>;
+        known: PurgePosition,
+    ) -> impl Future<Output = Result<PurgesSince, StoreError>>;
 
-    /// Whether every process that asked within the last three seconds has seen the purge. No, too, while
-    /// it cannot be told who did. Within the read budget.
+    /// Whether every process that asked within the last three seconds has seen the purge. False,
+    /// too, while this is unknown. Within the read budget.
     fn is_seen(&self, purge: Generation) -> impl Future<Output = Result<bool, StoreError>>;
 
-    /// Nobody waits for `who` any more to see a purge. For who has ended: he shows no pages.
-    fn ask_no_more(&self, who: u64) -> impl Future<Output = Result<(), StoreError>>;
+    /// Purges no longer wait until the process `who` has seen them. For a process that ends: it
+    /// serves no more pages.
+    fn leave(&self, who: u64) -> impl Future<Output = Result<(), StoreError>>;
 }

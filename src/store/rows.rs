@@ -1,4 +1,4 @@
-//! Rows that are read from a source again and again: their schedule, and the last good content.
+//! Rows that are read from a source repeatedly: their schedule, and the last good content.
 
 use std::future::Future;
 
@@ -12,28 +12,28 @@ pub const ROWS_MAX: usize = 100_000;
 /// The largest row, in bytes of JSON.
 pub const ROW_JSON_MAX: usize = 1 << 20;
 
-/// A row that a worker has taken to fetch.
+/// A row that a worker has claimed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
+pub struct RowClaim {
     /// Which row.
     pub row: Row,
     /// Seconds between two refreshes, over 0.
     pub delay: f64,
     /// The Unix time at which it was due.
     pub due: f64,
-    /// The Unix time at which the lease ends. The schedule holds it as long as nobody else has taken,
-    /// stopped or scheduled the row; what is brought after that is dropped.
+    /// The Unix time at which the lease ends. The schedule holds it until the row is claimed again,
+    /// stopped or rescheduled; a result that comes after that is dropped.
     pub fence: f64,
 }
 
-/// What one claim brought.
+/// The result of one claim.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Claimed {
-    /// Rows to fetch, those that were due first in front.
-    pub rows: Vec<Claim>,
-    /// How many rows were removed, because their delay said so or was gone.
+pub struct ClaimResult {
+    /// Rows to fetch, the earliest due first.
+    pub rows: Vec<RowClaim>,
+    /// How many rows were removed, because their delay was 0 or less, or missing.
     pub removed: usize,
-    /// The Unix time at which the next row is due, if there is one.
+    /// The Unix time at which the next row is due, if any.
     pub next: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ pub struct Claimed {
 pub struct StoredRow {
     /// JSON.
     pub json: Bytes,
-    /// The Unix time at which it was fetched; `None` where another program wrote it.
+    /// The Unix time at which it was fetched; `None` if another program wrote it.
     pub refreshed: Option<f64>,
 }
 
@@ -61,8 +61,8 @@ pub struct ScheduledRow {
 
 /// Rows, their schedule and their content. Each call is one atomic step.
 pub trait RowStore {
-    /// `schedule_row_cache`: a row is due now, and from then on every `delay` seconds. With a delay
-    /// of 0 or less the next claim removes it. Durable when it returns.
+    /// `schedule_row_cache`: a row is due now, and then every `delay` seconds. With a delay of 0 or
+    /// less the next claim removes it. Durable when it returns.
     ///
     /// A row beyond [`ROWS_MAX`] is refused with [`StoreError::RowsFull`].
     fn schedule_row(
@@ -72,43 +72,42 @@ pub trait RowStore {
         now: f64,
     ) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Takes at most `most` rows that are due, the oldest first. Rows whose delay is 0 or less, or
-    /// gone, are removed instead, with their content. The others are put off by `lease` seconds:
-    /// nobody else takes them meanwhile, and a worker that dies costs them no more than that.
+    /// Claims at most `most` due rows, the oldest first. Rows whose delay is 0 or less, or missing,
+    /// are removed instead, with their content. The others are postponed by `lease` seconds: no
+    /// other worker claims them during that time, and a worker that dies delays them by no more.
     fn claim_rows(
         &self,
         now: f64,
         most: usize,
         lease: f64,
-    ) -> impl Future<Output = Result<Claimed, StoreError>>;
+    ) -> impl Future<Output = Result<ClaimResult, StoreError>>;
 
-    /// Keeps what was fetched, and makes the row due at `due_next`, if the schedule still holds the
-    /// claim's fence. Otherwise it does nothing and returns false: the row has been stopped, scheduled
-    /// anew or taken by another worker, whose content is newer.
+    /// Stores the fetched content, and makes the row due at `due_next`, if the schedule still holds
+    /// the claim's fence. Otherwise it does nothing and returns false: the row has been stopped,
+    /// rescheduled or claimed by another worker, whose content is newer.
     fn put_row(
         &self,
-        claim: &Claim,
+        claim: &RowClaim,
         json: Bytes,
         due_next: f64,
         now: f64,
     ) -> impl Future<Output = Result<bool, StoreError>>;
 
-    /// Makes a row due at `due_next`, if the schedule still holds the claim's fence; whether it did.
-    /// Its last good content stays.
+    /// Makes a row due at `due_next`, if the schedule still holds the claim's fence; returns
+    /// whether it did. Its last good content stays.
     fn postpone_row(
         &self,
-        claim: &Claim,
+        claim: &RowClaim,
         due_next: f64,
     ) -> impl Future<Output = Result<bool, StoreError>>;
 
-    /// What the row was read from has changed: its content is forgotten, and it is due now unless it
-    /// is stopped or was never scheduled. What is being fetched of it is dropped. Durable when it
-    /// returns.
+    /// The row's source has changed: its content is removed, and it is due now if it is scheduled.
+    /// A fetch under way is dropped. Durable when it returns.
     fn outdate_row(&self, row: &Row, now: f64) -> impl Future<Output = Result<(), StoreError>>;
 
     /// The last good content of a row. Within the read budget.
     fn row(&self, row: &Row) -> impl Future<Output = Result<Option<StoredRow>, StoreError>>;
 
-    /// At most `most` scheduled rows, those that are due first in front.
+    /// At most `most` scheduled rows, the earliest due first.
     fn rows(&self, most: usize) -> impl Future<Output = Result<Vec<ScheduledRow>, StoreError>>;
 }

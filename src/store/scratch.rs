@@ -1,13 +1,13 @@
-//! A store for one unit test: the embedded one, in a temporary folder, with patience.
+//! A store for one unit test: the embedded one, in a temporary folder, with long timeouts.
 
 use std::time::Duration;
 
-use super::{AnyStore, Limits, OpenStore, Settings, Url};
+use super::{AnyStore, OpenStore, StoreLimits, StoreSettings, Url};
 
-/// Runs a test on a runtime of its own with a fresh store, and closes the store behind it.
+/// Runs a test on a runtime of its own with a fresh store, and closes the store afterwards.
 pub(crate) fn with_store(test: impl AsyncFnOnce(AnyStore)) {
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits {
+    let limits = StoreLimits {
         read_timeout: Duration::from_secs(5),
         write_timeout: Duration::from_secs(5),
         viewed_items: 25,
@@ -15,14 +15,14 @@ pub(crate) fn with_store(test: impl AsyncFnOnce(AnyStore)) {
         max_page: 1 << 20,
     };
     let url = Url::Embedded(folder.path().to_owned());
-    let settings = Settings { url, prefix: String::new(), limits };
+    let settings = StoreSettings { url, prefix: String::new(), limits };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())
         .unwrap();
     runtime.block_on(async {
         let open = OpenStore::open(&settings).await.unwrap();
-        test(open.lane()).await;
+        test(open.thread_handle()).await;
         open.close().await;
     });
 }

@@ -1,8 +1,8 @@
-//! Sessions: whose a token is, log-ins and log-outs, and visits.
+//! Sessions: the user of a token, log-ins and log-outs, and visits.
 
 use std::future::Future;
 
-use super::{Farewell, LogIn, Parted, StoreError, Terms};
+use super::{EndedCarts, ExpiryAction, LogIn, SessionLifetimes, StoreError};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 
 /// A visit to record: this user's session was seen at `seen`, having viewed `items`.
@@ -10,7 +10,7 @@ use crate::ident::{Item, StoredToken, User, VisitorToken};
 pub struct Visit {
     /// The session.
     pub token: StoredToken,
-    /// Its user when the visit was seen: the guard of `touch_tokens`.
+    /// Its user at the time of the visit: the guard of `touch_tokens`.
     pub user: User,
     /// Unix time in seconds.
     pub seen: f64,
@@ -18,48 +18,50 @@ pub struct Visit {
     pub items: Vec<(Item, f64)>,
 }
 
-/// What the store said of a visit.
+/// The store's answer about a visit.
 #[derive(Clone, Debug)]
-pub struct Touched {
+pub struct VisitResult {
     /// The session.
     pub token: StoredToken,
-    /// Its user when the visit was seen.
+    /// Its user at the time of the visit.
     pub user: User,
-    /// Whether it was still that user's.
+    /// Whether the session was still that user's.
     pub held: bool,
 }
 
-/// What a log-in does with the session that the visitor had before.
+/// What a log-in does with the visitor's previous session.
 #[derive(Clone, Debug)]
 pub struct Rotation {
-    /// The token in the visitor's cookie, if any: gone everywhere afterwards.
+    /// The token in the visitor's cookie, if any: removed everywhere by the log-in.
     pub old: Option<StoredToken>,
     /// The new token.
     pub new: StoredToken,
-    /// Who logged in.
+    /// The user who logs in.
     pub user: User,
     /// Unix time in seconds.
     pub now: f64,
-    /// The most sessions of the user: of more, those with the oldest log-in go. 0: any number.
+    /// The most sessions of the user; beyond it, those with the oldest log-in are removed. 0: no
+    /// limit.
     pub most: u32,
-    /// What becomes of the carts of sessions that it ends, unless they move to the new token; `None`: they go.
-    pub farewell: Option<Farewell>,
-    /// The visitor's token before the log-in: its cart and views go to the new session, and it is gone
-    /// everywhere. Where the session has an item in its cart, too, the larger count holds; what would make
-    /// that cart larger than [`super::CART_MAX`] is left out. Of all views the newest stay.
+    /// What happens to the carts of sessions that the log-in ends, unless they move to the new
+    /// token; `None`: they are removed.
+    pub expiry_action: Option<ExpiryAction>,
+    /// The visitor's token before the log-in: its cart and views move to the new session, and the
+    /// token is removed everywhere. If the session's cart has the same item, the larger count is
+    /// kept; items beyond [`super::CART_MAX`] are left out. Of all views the newest are kept.
     pub visitor: Option<VisitorToken>,
 }
 
 /// What a log-in did with other sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotated {
-    /// The user's sessions that had to go, see [`Rotation::most`].
+    /// The user's sessions that were removed, see [`Rotation::most`].
     pub gone: Vec<StoredToken>,
-    /// What became of the carts of all that it ended.
-    pub parted: Parted,
+    /// The carts of all sessions that it ended.
+    pub ended_carts: EndedCarts,
 }
 
-/// Whose a token is.
+/// The user of a token.
 pub trait TokenStore {
     /// The user of a token, if it is logged in. Within the read budget.
     fn check_token(
@@ -67,19 +69,20 @@ pub trait TokenStore {
         token: &StoredToken,
     ) -> impl Future<Output = Result<Option<User>, StoreError>>;
 
-    /// The same, where the session is not over by these terms. A session whose log-in is not known is
-    /// counted from when this, or a visit, saw it first. Within the read budget.
+    /// The same, if the session is not over by these terms. A session with an unknown log-in time
+    /// counts from the first call of this, or the first visit, that saw it. Within the read budget.
     fn live_token(
         &self,
         token: &StoredToken,
-        terms: &Terms,
+        terms: &SessionLifetimes,
     ) -> impl Future<Output = Result<Option<LogIn>, StoreError>>;
 }
 
 /// Log-ins and log-outs. Each is durable when it returns.
 pub trait LogInStore {
-    /// Creates or renews a session at log-in: `login:`, `recent:`, and with an item `viewed:<token>` (the
-    /// newest [`super::Limits::viewed_items`]) and `viewed:` (−1), in one atomic step.
+    /// Creates or renews a session at log-in: `login:`, `recent:`, and with an item
+    /// `viewed:<token>` (the newest [`super::StoreLimits::viewed_items`]) and `viewed:` (−1), in one
+    /// atomic step.
     fn update_token(
         &self,
         token: &StoredToken,
@@ -88,36 +91,38 @@ pub trait LogInStore {
         now: f64,
     ) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// A log-in: the new token is written and the old one is gone everywhere, in one atomic step. The old
-    /// one's views and cart move to the new one only if it had the same user, and the new one has none. The
-    /// user's sessions over [`Rotation::most`] go, with all that they have. The carts of sessions that end so
-    /// are handed on as [`Rotation::farewell`] says, in the same step, so that each is exactly once. Other
-    /// processes are told which tokens are gone.
+    /// A log-in: the new token is written and the old one removed everywhere, in one atomic step.
+    /// The old token's views and cart move to the new one only if it had the same user and the new
+    /// one has none. The user's sessions over [`Rotation::most`] are removed with all their data.
+    /// The carts of sessions that end this way are handed on as [`Rotation::expiry_action`] says,
+    /// in the same step, so exactly once each. Other processes are informed which tokens are gone.
     fn rotate_token(
         &self,
         rotation: &Rotation,
     ) -> impl Future<Output = Result<Rotated, StoreError>>;
 
-    /// A log-out: nothing mentions the token afterwards. Other processes are told.
+    /// A log-out: afterwards no key mentions the token. Other processes are informed.
     fn revoke_token(&self, token: &StoredToken) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// The same for a session that its visitor has not ended: its cart is handed on as `farewell` says, in
-    /// the same step. One that cannot be is lost, for the session has to go.
+    /// The same for a session that is not ended by its visitor: its cart is handed on as
+    /// `expiry_action` says, in the same step. A cart that cannot be handed on is lost, for the
+    /// session must end.
     fn dismiss_token(
         &self,
         token: &StoredToken,
-        farewell: &Farewell,
-    ) -> impl Future<Output = Result<Parted, StoreError>>;
+        expiry_action: &ExpiryAction,
+    ) -> impl Future<Output = Result<EndedCarts, StoreError>>;
 }
 
-/// What is written down behind the responses.
+/// What is written after the response.
 pub trait VisitStore {
-    /// Records visits, each only where `login:` still holds that user: it renews, and never creates.
-    /// `recent:` never goes back in time. Returns for each, in their order, whether it did.
+    /// Records visits, each only if `login:` still holds that user: it renews, and never creates. A
+    /// time in `recent:` never goes back. Returns for each, in their order, whether it was
+    /// recorded.
     fn touch_tokens(&self, visits: &[Visit])
     -> impl Future<Output = Result<Vec<bool>, StoreError>>;
 
-    /// Adds views to the popularity set `viewed:`, where the most viewed has the lowest score: each item's
-    /// score goes down by its count.
+    /// Adds views to the popularity set `viewed:`, where the most viewed item has the lowest score:
+    /// each item's score goes down by its count.
     fn count_views(&self, views: &[(Item, u64)]) -> impl Future<Output = Result<(), StoreError>>;
 }

@@ -1,4 +1,4 @@
-//! What was viewed: by a session, and how often by all.
+//! Views: per session, and in total per item.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,53 +6,53 @@ use std::time::Duration;
 use super::StoreError;
 use crate::ident::{Item, StoredToken};
 
-/// Items whose popularity is known, at most. At the bound the embedded store counts no new ones, and
+/// The most items with a known popularity. At the limit the embedded store counts no new ones, and
 /// Redis drops the least viewed.
 pub const POPULARITY_MAX: u64 = 250_000;
 
-/// What a step of rescaling did.
+/// The result of a step of rescaling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rescaled {
-    /// Nothing: it was done lately, or a period has only begun.
+    /// Nothing was done: the last rescaling is recent, or a period has just begun.
     NotYet,
-    /// Some of the items that go are gone; call again.
+    /// Some of the items to drop are removed; call again.
     Begun,
     /// It is done.
     Done,
 }
 
-/// How `viewed:` is made smaller now and then.
+/// How `viewed:` is rescaled.
 #[derive(Clone, Copy, Debug)]
 pub struct Rescaling {
-    /// The items that stay, most viewed first.
+    /// The items to keep, the most viewed first.
     pub keep_top: u64,
-    /// What is left of each score, 0 to 1.
+    /// The factor for each score, 0 to 1.
     pub factor: f64,
-    /// Not more often than this, however many processes ask for it.
+    /// The least time between two rescalings, over all processes.
     pub every: Duration,
     /// Unix time in seconds.
     pub now: f64,
 }
 
-/// What was viewed.
+/// Views.
 pub trait ViewStore {
-    /// The items that a session viewed, each with the Unix time of its last view, the newest first. Within
-    /// the read budget.
+    /// The items that a session viewed, each with the Unix time of its last view, the newest first.
+    /// Within the read budget.
     fn viewed(
         &self,
         token: &StoredToken,
     ) -> impl Future<Output = Result<Vec<(Item, f64)>, StoreError>>;
 
-    /// Whether an item is among the `top` most viewed. While fewer items are known, every one is. Within the
-    /// read budget.
+    /// Whether an item is among the `top` most viewed. While fewer items are known, every item is.
+    /// Within the read budget.
     fn ranks_under(&self, item: &Item, top: u64) -> impl Future<Output = Result<bool, StoreError>>;
 
-    /// The most viewed items with their views, as far as these were not rescaled, the most viewed first; at
-    /// most `most`. Within the read budget.
+    /// The most viewed items with their (rescaled) views, the most viewed first; at most `most`.
+    /// Within the read budget.
     fn top(&self, most: u32) -> impl Future<Output = Result<Vec<(Item, f64)>, StoreError>>;
 
-    /// `rescale_viewed`: keeps the most viewed items and makes all scores smaller, in one atomic step, unless
-    /// that was done within [`Rescaling::every`]; the very first call only begins a period. Where very many
-    /// items go, they go in steps before it.
+    /// `rescale_viewed`: keeps the most viewed items and scales all scores down, in one atomic
+    /// step, unless that was done within [`Rescaling::every`]; the very first call only begins a
+    /// period. A very large number of items is dropped in several steps before it.
     fn rescale_views(&self, how: Rescaling) -> impl Future<Output = Result<Rescaled, StoreError>>;
 }

@@ -1,14 +1,14 @@
-//! What is kept for visitors without a login: a cart, and what they viewed, under tokens of their own.
+//! Data of visitors without a login: a cart, and views, under tokens of their own.
 
 use std::future::Future;
 
 use super::{Cart, CartAnswer, CartChange, StoreError};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 
-/// A visit to record, of somebody who holds a visitor's token.
+/// A visit to record, by the holder of a visitor token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VisitorVisit {
-    /// Whose.
+    /// The token.
     pub token: VisitorToken,
     /// Unix time in seconds.
     pub seen: f64,
@@ -16,51 +16,53 @@ pub struct VisitorVisit {
     pub items: Vec<(Item, f64)>,
 }
 
-/// Whether a token has to be there when its cart is changed.
+/// Whether a token must exist when its cart is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
-    /// It begins with this change: it was made right now.
+pub enum TokenCreation {
+    /// It begins with this change: it was just created.
     Now,
-    /// It began before. Where it is gone, nothing is written.
+    /// It began before. If it is gone, nothing is written.
     Before,
 }
 
-/// What became of what a token had.
+/// The result of a merge of a token's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merged {
-    /// The session has it.
+pub enum MergeResult {
+    /// The session has the data.
     Done,
-    /// There was nothing: another was faster, or it was cleaned.
+    /// There was nothing: another call was faster, or the token was cleaned.
     Nothing,
-    /// The session is nobody's, or somebody else's. The token keeps what it has.
+    /// The session has ended, or is another user's. The token keeps its data.
     NoSession,
 }
 
-/// How many visitors' tokens to keep.
+/// How many visitor tokens to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct VisitorEviction {
-    /// Keep this many of those that were seen last.
+    /// Keep this many, last seen first.
     pub keep: u64,
     /// Remove at most this many in one step.
     pub batch: u32,
-    /// Those that were last seen before this Unix time are over the limit, too.
+    /// Tokens last seen before this Unix time are over the limit, too.
     pub before: f64,
 }
 
-/// What a step of cleaning did.
+/// The result of a step of cleaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VisitorsEvicted {
-    /// Tokens removed, with all that they had.
+    /// Tokens removed, with all their data.
     pub removed: usize,
     /// Tokens left.
     pub kept: u64,
 }
 
-/// Visitors' tokens: `visitors:`, and `cart:` and `viewed:` of each. No step here reads or writes a session,
-/// but that a log-in takes over what its visitor has, see [`super::Rotation::visitor`].
+/// Visitor tokens: `visitors:`, and `cart:` and `viewed:` of each. These steps do not read or write
+/// sessions; the exception is a log-in that takes over its visitor's data, see
+/// [`super::Rotation::visitor`].
 pub trait VisitorStore {
-    /// Begins to keep what a visitor views, with this item. Within the read budget, for a page waits for it:
-    /// where that is over it may have been done all the same, under a token that nobody has.
+    /// Begins to keep a visitor's views, with this item. Within the read budget, because a page
+    /// waits for it: after a timeout it may have been done all the same, under a token that no
+    /// client has.
     fn begin_visitor(
         &self,
         token: &VisitorToken,
@@ -68,48 +70,48 @@ pub trait VisitorStore {
         now: f64,
     ) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Records visits, each only where its token is there: it renews, and never creates. Does not touch
-    /// `viewed:`. Returns for each, in their order, whether it did.
+    /// Records visits, each only if its token exists: it renews, and never creates. Does not touch
+    /// `viewed:`. Returns for each, in their order, whether it was recorded.
     fn touch_visitors(
         &self,
         visits: &[VisitorVisit],
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>>;
 
-    /// Changes the cart of a token, and counts as a visit. Where the token is gone, and does not begin now,
-    /// [`CartAnswer::NotLoggedIn`]. Durable when it returns.
+    /// Changes the cart of a token, and counts as a visit. If the token is gone, and does not begin
+    /// now, [`CartAnswer::NotLoggedIn`]. Durable when it returns.
     fn change_visitor_cart(
         &self,
         token: &VisitorToken,
-        begins: Begins,
+        begins: TokenCreation,
         change: &CartChange,
         now: f64,
     ) -> impl Future<Output = Result<CartAnswer, StoreError>>;
 
-    /// What the cart of a token holds. Within the read budget.
+    /// The contents of a token's cart. Within the read budget.
     fn visitor_cart(&self, token: &VisitorToken) -> impl Future<Output = Result<Cart, StoreError>>;
 
-    /// The items that a token's visitor viewed, each with the Unix time of its last view, the newest first.
+    /// The items viewed under a token, each with the Unix time of its last view, the newest first.
     /// Within the read budget.
     fn visitor_viewed(
         &self,
         token: &VisitorToken,
     ) -> impl Future<Output = Result<Vec<(Item, f64)>, StoreError>>;
 
-    /// Gives what a token has to a session, only where `login:` holds that user for it, and the token is gone
-    /// then: of several who ask for it at once, one gets it. It is joined as at a log-in, see
-    /// [`super::Rotation::visitor`]. Durable when it returns.
+    /// Moves a token's data to a session, only if `login:` holds that user for the session, and
+    /// removes the token: of several concurrent calls, one gets the data. It is merged as at a
+    /// log-in, see [`super::Rotation::visitor`]. Durable when it returns.
     fn merge_visitor(
         &self,
         token: &VisitorToken,
         session: &StoredToken,
         user: &User,
-    ) -> impl Future<Output = Result<Merged, StoreError>>;
+    ) -> impl Future<Output = Result<MergeResult, StoreError>>;
 
-    /// Removes a token with all that it has.
+    /// Removes a token with all its data.
     fn forget_visitor(&self, token: &VisitorToken) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Removes the tokens over the limit that were not seen for the longest, at most a batch, in one atomic
-    /// step, with all that they have.
+    /// Removes the tokens over the limit that were last seen the longest ago, at most a batch, in
+    /// one atomic step, with all their data.
     fn evict_visitors(
         &self,
         how: VisitorEviction,

@@ -4,21 +4,21 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Next, Task, Visits};
+use super::{NextStep, Task, Visits};
 use crate::clock::unix_now;
 use crate::ident::TokenStorage;
 use crate::session::clean::{clean_full_sessions, clean_sessions};
-use crate::session::expire::{Cleaned, OnExpire, clean_expiring, tell_idle};
+use crate::session::expire::{CartSink, Cleaned, clean_expiring, report_idle_carts};
 use crate::store::{
-    AnyStore, Cursor, Eviction, Idle, LeaseStore as _, Parted, StoreError, TaskLease,
+    AnyStore, Cursor, EndedCarts, Eviction, Idle, LeaseStore as _, StoreError, TaskLease,
 };
-use crate::telemetry::metrics::{Count, Sheet};
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
-/// For how long a process that hands carts on keeps others from it.
+/// How long a process that hands carts on holds the lease.
 const TURN: Duration = Duration::from_secs(5);
-/// The shortest turn: it ends at once.
+/// The shortest lease: it ends at once.
 const GIVEN_UP: Duration = Duration::from_millis(1);
-/// The first and the longest pause after carts could not be handed on.
+/// The first and the longest pause after carts were refused.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// `clean_sessions`, or `clean_full_sessions` with the carts.
@@ -26,55 +26,56 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 pub struct Clean {
     /// The store.
     pub store: AnyStore,
-    /// Visits that wait: whoever returned is not cleaned because nobody has written it down yet.
+    /// Pending visits: a session that was just seen is not cleaned because its visit is still
+    /// unwritten.
     pub visits: Visits,
     /// Sessions kept.
     pub keep: u64,
-    /// Sessions that were not seen for this long are removed, too, if there is such a time.
+    /// Sessions not seen for this long are removed, too, if set.
     pub unseen: Option<Duration>,
-    /// Sessions removed in a step.
+    /// The most sessions removed in a step.
     pub batch: u32,
-    /// How long to rest when the number of sessions is under the limit.
+    /// How long to rest while the number of sessions is within the limit.
     pub every: Duration,
-    /// Carts, too.
+    /// Whether carts are removed, too.
     pub carts: bool,
-    /// Where carts are handed on before, if anywhere.
+    /// Where carts are handed on first, if anywhere.
     pub expiring: Option<Expiring>,
     /// Counters.
-    pub sheet: Arc<Sheet>,
-    /// Whether it was said that the store refuses visits.
-    pub said: Cell<bool>,
-    /// Whether it was said that carts are lost.
-    pub said_lost: Cell<bool>,
+    pub thread_metrics: Arc<ThreadMetrics>,
+    /// Whether the log has reported that the store refuses visits.
+    pub refusal_logged: Cell<bool>,
+    /// Whether the log has reported that carts are lost.
+    pub loss_logged: Cell<bool>,
 }
 
-/// What handing carts on needs.
+/// State for handing on carts.
 #[derive(Debug)]
 pub struct Expiring {
-    on_expire: RefCell<OnExpire>,
-    /// For how long a session is not seen until its cart is told of, if there is such a time.
+    on_expire: RefCell<CartSink>,
+    /// How long a session must be idle before its cart is handed on, if set.
     idle: Option<Duration>,
     storage: TokenStorage,
-    /// This process, as the turns know it.
+    /// The id of this process in the lease.
     who: u64,
-    /// Where the round goes on.
+    /// Where the round continues.
     cursor: RefCell<Cursor>,
-    refusals: Cell<Refusals>,
+    refusals: Cell<CartHandoverPause>,
 }
 
-/// Since when carts cannot be handed on. Until they are tried again, sessions that have one wait,
-/// and are not looked at a second time.
+/// Since when carts cannot be handed on. Until the next attempt, sessions with a cart wait, and are
+/// not looked at a second time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Refusals {
+struct CartHandoverPause {
     in_a_row: u32,
     until: Option<Instant>,
 }
 
 impl Expiring {
-    /// Hands carts on to `on_expire`, of tokens that are stored as `storage` says: of sessions that are
-    /// cleaned, and of those that are not seen for `idle`, where that is some time.
+    /// Hands on carts to `on_expire`, with tokens stored as `storage` says: of cleaned sessions,
+    /// and, if `idle` is set, of sessions not seen for that long.
     #[must_use]
-    pub fn new(on_expire: OnExpire, idle: Option<Duration>, storage: TokenStorage) -> Self {
+    pub fn new(on_expire: CartSink, idle: Option<Duration>, storage: TokenStorage) -> Self {
         Self {
             on_expire: RefCell::new(on_expire),
             idle,
@@ -87,12 +88,12 @@ impl Expiring {
 
     fn is_into_file(&self) -> bool {
         match *self.on_expire.borrow() {
-            OnExpire::File(_) => true,
-            OnExpire::Stream | OnExpire::Queue => false,
+            CartSink::File(_) => true,
+            CartSink::Stream | CartSink::Queue => false,
         }
     }
 
-    /// Whether carts may be handed on now. After a pause that begins a round.
+    /// Whether carts may be handed on now. After a pause this begins a round.
     fn is_open(&self, now: Instant) -> bool {
         let mut refusals = self.refusals.get();
         match refusals.until {
@@ -107,18 +108,21 @@ impl Expiring {
         true
     }
 
-    /// Carts were refused: they are left alone for a while. Said when it begins.
+    /// Carts were refused: they wait for a while. Logged when it begins.
     fn refuse(&self, refusal: &str, now: Instant) {
-        let Refusals { in_a_row, .. } = self.refusals.get();
+        let CartHandoverPause { in_a_row, .. } = self.refusals.get();
         if in_a_row == 0 {
-            tracing::warn!(refusal, "abandoned carts cannot be handed on: their sessions wait");
+            tracing::warn!(
+                refusal,
+                "abandoned carts cannot be handed on: their sessions are kept until then"
+            );
         }
         let (first, longest) = BACK_OFF;
         let until = Some(now + (first * (1 << in_a_row.min(8))).min(longest));
-        self.refusals.set(Refusals { in_a_row: in_a_row.saturating_add(1), until });
+        self.refusals.set(CartHandoverPause { in_a_row: in_a_row.saturating_add(1), until });
     }
 
-    /// Carts were handed on. Said when that had not gone for a while.
+    /// Carts were handed on. Logged after refusals.
     fn resume(&self) {
         if self.refusals.take().in_a_row > 0 {
             tracing::info!("abandoned carts are handed on again");
@@ -127,20 +131,21 @@ impl Expiring {
 }
 
 impl Clean {
-    /// A step that hands carts on, by whoever has the turn: two processes would write a batch of the
-    /// outbox into two files. Where there is no room for a turn no cart is handed on.
+    /// A step that hands carts on, by the holder of the lease: two processes would write a batch of
+    /// the outbox into two files. If the lease cannot be stored, no cart is handed on.
     #[expect(
         clippy::await_holding_refcell_ref,
         reason = "steps of a task follow each other, and nobody else borrows"
     )]
-    async fn clean_expiring(&self, expiring: &Expiring) -> Result<Next, StoreError> {
+    async fn clean_expiring(&self, expiring: &Expiring) -> Result<NextStep, StoreError> {
         let now = Instant::now();
         let mut is_open = expiring.is_open(now);
         if is_open {
             match self.store.take_lease(TaskLease::Cleaner, expiring.who, TURN).await {
                 Ok(true) => {}
-                Ok(false) => return Ok(Next::Idle),
-                // A store without room for the turn has none for carts, but may make some.
+                Ok(false) => return Ok(NextStep::Idle),
+                // A store without room for the lease has none for carts, but cleaning can make
+                // room.
                 Err(StoreError::Failed(error)) => {
                     expiring.refuse(&error.to_string(), now);
                     is_open = false;
@@ -155,48 +160,50 @@ impl Clean {
         let cleaned = clean_expiring(&self.store, how, &from, target, storage, time).await;
         let mut open_still = self.take_note(expiring, &cleaned, now).await && is_open;
         let (mut more, mut failure) = (cleaned.more, cleaned.failure);
-        // The next round begins with the oldest, except while they can only wait.
+        // The next round starts with the oldest, except while they can only wait.
         let ends = open_still && !more;
         expiring.cursor.replace(if ends { Cursor::default() } else { cleaned.cursor });
         open_still &= failure.is_none();
         if let Some(after) = expiring.idle.filter(|_| open_still) {
             let idle = Idle { until: time - after.as_secs_f64(), now: time, batch: self.batch };
-            let told = tell_idle(&self.store, idle, &mut on_expire, storage, time).await;
-            more |= self.take_note(expiring, &told, now).await && told.more;
-            failure = told.failure;
+            let result = report_idle_carts(&self.store, idle, &mut on_expire, storage, time).await;
+            more |= self.take_note(expiring, &result, now).await && result.more;
+            failure = result.failure;
         }
         match failure {
             Some(failure) => Err(failure),
-            None => Ok(if more { Next::Again } else { Next::Idle }),
+            None => Ok(if more { NextStep::Again } else { NextStep::Idle }),
         }
     }
 
-    /// Counts the carts of sessions that others have ended, for who ends one has nobody to tell.
-    fn count_parted(&self) {
-        let Parted { handed_on, dropped, lost, refusal } = self.visits.sessions.take_parted();
-        // Of a file the outbox has them by now, and they are counted when they are written.
+    /// Counts the carts of sessions that were ended outside the cleaner: those callers have no
+    /// counters.
+    fn count_ended_carts(&self) {
+        let EndedCarts { handed_on, dropped, lost, refusal } =
+            self.visits.sessions.take_ended_carts();
+        // For a file they are in the outbox now, and are counted when written.
         let is_file = self.expiring.as_ref().is_some_and(Expiring::is_into_file);
-        self.sheet.add(Count::CartsHandedOn, if is_file { 0 } else { handed_on as u64 });
-        self.sheet.add(Count::CartEventsDropped, dropped as u64);
-        self.sheet.add(Count::CartsLost, lost as u64);
+        self.thread_metrics.add(Count::CartsHandedOn, if is_file { 0 } else { handed_on as u64 });
+        self.thread_metrics.add(Count::CartEventsDropped, dropped as u64);
+        self.thread_metrics.add(Count::CartsLost, lost as u64);
         if lost > 0 {
-            if !self.said_lost.replace(true) {
+            if !self.loss_logged.replace(true) {
                 tracing::warn!(
                     refusal,
-                    "carts are lost: their sessions had to go, and they could not be handed on"
+                    "carts are lost: their sessions were ended, and the carts could not be handed on"
                 );
             }
         } else if handed_on > 0 {
-            self.said_lost.set(false);
+            self.loss_logged.set(false);
         }
     }
 
-    /// Counts what a step did; says whether carts may be handed on still.
+    /// Counts the result of a step; returns whether carts may still be handed on.
     async fn take_note(&self, expiring: &Expiring, done: &Cleaned, now: Instant) -> bool {
-        self.sheet.add(Count::SessionsCleaned, done.removed as u64);
-        self.sheet.add(Count::CartsHandedOn, done.handed_on as u64);
-        self.sheet.add(Count::CartsRefused, done.waiting as u64);
-        self.sheet.add(Count::CartEventsDropped, done.dropped as u64);
+        self.thread_metrics.add(Count::SessionsCleaned, done.removed as u64);
+        self.thread_metrics.add(Count::CartsHandedOn, done.handed_on as u64);
+        self.thread_metrics.add(Count::CartsRefused, done.waiting as u64);
+        self.thread_metrics.add(Count::CartEventsDropped, done.dropped as u64);
         if let Some(refusal) = &done.refusal {
             expiring.refuse(refusal, now);
             self.give_turn_up(expiring).await;
@@ -206,40 +213,40 @@ impl Clean {
         done.refusal.is_none()
     }
 
-    /// What has to go by now.
+    /// What must be removed now.
     fn how(&self) -> Eviction {
         let before = self.unseen.map_or(0.0, |unseen| unix_now() - unseen.as_secs_f64());
         Eviction { keep: self.keep, batch: self.batch, carts: self.carts, before }
     }
 
-    /// Another process may have a target that can be written: the turn is its now.
+    /// Another process may have a working target: it gets the lease.
     async fn give_turn_up(&self, expiring: &Expiring) {
         if let Err(error) = self.store.take_lease(TaskLease::Cleaner, expiring.who, GIVEN_UP).await
         {
-            tracing::debug!(%error, "the turn lasts for its time");
+            tracing::debug!(%error, "the lease cannot be released: it expires by itself");
         }
     }
 
-    /// Writes down the visits that wait now, or are with the store: after an outage, many batches.
-    /// Those that come meanwhile do not keep the cleaner from its work, nor does a store that refuses
-    /// them: one without room gets some.
+    /// Writes the visits that are pending or in flight: after an outage, many batches. Newer visits
+    /// do not delay the cleaner, nor does a store that refuses visits: one without room gets some
+    /// by cleaning.
     async fn write_visits(&self) -> Result<(), StoreError> {
-        self.visits.queue.landed().await;
+        self.visits.queue.written().await;
         let mut left = self.visits.queue.backlog();
         loop {
             let progress = self.visits.write(true).await;
             match progress.failure {
                 Some(error) if error.is_refusal() => {
-                    if !self.said.replace(true) {
-                        tracing::warn!(%error, "visits are refused: cleaning goes by the older ones");
+                    if !self.refusal_logged.replace(true) {
+                        tracing::warn!(%error, "the store refuses visits: sessions are cleaned by the last recorded visit");
                     }
-                    // Views may be refused where visits are not.
+                    // Views may be refused while visits are taken.
                     if progress.visits == 0 {
                         return Ok(());
                     }
                 }
                 Some(error) => return Err(error),
-                None => self.said.set(false),
+                None => self.refusal_logged.set(false),
             }
             let written = progress.visits + progress.items;
             left = left.saturating_sub(written);
@@ -254,8 +261,8 @@ impl Clean {
 impl Task for Clean {
     const NAME: &'static str = "clean_sessions";
 
-    async fn step(&self) -> Result<Next, StoreError> {
-        self.count_parted();
+    async fn step(&self) -> Result<NextStep, StoreError> {
+        self.count_ended_carts();
         self.write_visits().await?;
         if let Some(expiring) = &self.expiring {
             return self.clean_expiring(expiring).await;
@@ -266,8 +273,8 @@ impl Task for Clean {
         } else {
             clean_sessions(&self.store, keep, batch, before).await?
         };
-        self.sheet.add(Count::SessionsCleaned, removed as u64);
-        Ok(if removed > 0 { Next::Again } else { Next::Idle })
+        self.thread_metrics.add(Count::SessionsCleaned, removed as u64);
+        Ok(if removed > 0 { NextStep::Again } else { NextStep::Idle })
     }
 
     async fn rest(&self) {
@@ -279,9 +286,9 @@ impl Task for Clean {
 mod tests {
     use super::*;
     use crate::ident::{StoredToken, User};
-    use crate::session::Sessions;
     use crate::session::expire::ExpiredFile;
     use crate::session::visit::VisitQueue;
+    use crate::session::{Rules, Sessions};
     use crate::store::Rotation;
     use crate::store::scratch::with_store;
     use crate::store::traits::*;
@@ -303,7 +310,7 @@ mod tests {
                 user: user(),
                 now,
                 most: 0,
-                farewell: None,
+                expiry_action: None,
                 visitor: None,
             };
             store.rotate_token(&rotation).await.unwrap();
@@ -316,7 +323,11 @@ mod tests {
             visits: Visits {
                 store: store.clone(),
                 queue: Arc::new(VisitQueue::new(1_000, 25)),
-                sessions: Arc::new(Sessions::new(TokenStorage::Plain)),
+                sessions: Arc::new(Sessions::new(
+                    TokenStorage::Plain,
+                    Rules::default(),
+                    Arc::default(),
+                )),
             },
             keep: keep.into(),
             unseen: None,
@@ -324,19 +335,19 @@ mod tests {
             every: Duration::from_secs(1),
             carts: true,
             expiring,
-            sheet: Arc::default(),
-            said: Cell::default(),
-            said_lost: Cell::default(),
+            thread_metrics: Arc::default(),
+            refusal_logged: Cell::default(),
+            loss_logged: Cell::default(),
         }
     }
 
     fn into_file(path: &std::path::Path) -> Expiring {
         let file = ExpiredFile::new(path.to_owned());
-        Expiring::new(OnExpire::File(file), None, TokenStorage::Plain)
+        Expiring::new(CartSink::File(file), None, TokenStorage::Plain)
     }
 
     #[test]
-    fn what_refuses_carts_is_left_alone_for_longer_each_time() {
+    fn a_target_that_refuses_carts_is_retried_less_often_each_time() {
         let expiring = into_file("nowhere".as_ref());
         let mut now = Instant::now();
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
@@ -361,31 +372,31 @@ mod tests {
                 store.add_to_cart(&token(number), &item, 1).await.unwrap();
             }
             let clean = Clean { batch: 3, ..cleaner(&store, 0, Some(into_file(&path))) };
-            assert_eq!(clean.step().await.unwrap(), Next::Again);
+            assert_eq!(clean.step().await.unwrap(), NextStep::Again);
             std::fs::create_dir(folder.path().join("not-yet")).unwrap();
-            assert_eq!(clean.step().await.unwrap(), Next::Again);
-            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert_eq!(clean.step().await.unwrap(), NextStep::Again);
+            assert_eq!(clean.step().await.unwrap(), NextStep::Idle);
             assert!(!path.exists());
             let expiring = clean.expiring.as_ref().unwrap();
             let waiting = expiring.cursor.borrow().clone();
             for number in [0, 4, 8] {
                 assert!(store.check_token(&token(number)).await.unwrap().is_some());
             }
-            // Until then those who wait are not looked at again, and others are cleaned.
+            // Until then waiting sessions are not looked at again, and others are cleaned.
             log_in(&store, 20..22).await;
-            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert_eq!(clean.step().await.unwrap(), NextStep::Idle);
             assert_eq!(*expiring.cursor.borrow(), waiting);
             assert!(store.check_token(&token(21)).await.unwrap().is_none());
 
-            expiring.refusals.set(Refusals { in_a_row: 1, until: Some(Instant::now()) });
-            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            expiring.refusals.set(CartHandoverPause { in_a_row: 1, until: Some(Instant::now()) });
+            assert_eq!(clean.step().await.unwrap(), NextStep::Idle);
             assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
             assert!(expiring.refusals.get().until.is_none());
         });
     }
 
     #[test]
-    fn whoever_came_back_while_the_store_was_away_is_not_cleaned() {
+    fn users_seen_while_the_store_was_away_are_not_cleaned() {
         const RETURNED: u32 = 120;
         with_store(async |store| {
             log_in(&store, 0..2 * RETURNED).await;

@@ -1,35 +1,35 @@
-//! Sessions that another process on the store has ended: they are nobody's here at once, and not only when
-//! their second is over.
+//! Sessions that another process on the store has ended: they end here at once, and not only when
+//! the memory of one second is over.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{Next, Task};
+use super::{NextStep, Task};
 use crate::ident::StoredToken;
 use crate::session::Sessions;
 use crate::store::{AnyStore, StoreError};
 
-/// Hears of them.
+/// Receives their tokens.
 #[derive(Debug)]
-pub struct Gone {
+pub struct EndedSessions {
     /// The store.
     pub store: AnyStore,
     /// The sessions.
     pub sessions: Arc<Sessions>,
-    /// What was told last.
-    pub told: RefCell<Vec<StoredToken>>,
+    /// The tokens reported last.
+    pub gone: RefCell<Vec<StoredToken>>,
 }
 
-impl Task for Gone {
+impl Task for EndedSessions {
     const NAME: &'static str = "gone";
 
-    async fn step(&self) -> Result<Next, StoreError> {
-        self.sessions.hear_gone(&self.told.take());
-        Ok(Next::Idle)
+    async fn step(&self) -> Result<NextStep, StoreError> {
+        self.sessions.hear_gone(&self.gone.take());
+        Ok(NextStep::Idle)
     }
 
     async fn rest(&self) {
-        let told = self.store.gone_told().await;
-        self.told.replace(told);
+        let gone = self.store.ended_sessions().await;
+        self.gone.replace(gone);
     }
 }

@@ -1,31 +1,31 @@
-//! Checks of health: the servers of an origin are asked from time to time whether they are well.
+//! Health checks of the servers of an origin.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Next, Task};
-use crate::origin::{Check, Upstream};
+use super::{NextStep, Task};
+use crate::origin::{HealthCheck, Upstream};
 use crate::store::StoreError;
 
-/// The checks of one origin.
+/// The health checks of one origin.
 #[derive(Debug)]
-pub struct Health {
-    /// The origin, as this thread reaches it.
+pub struct HealthChecks {
+    /// The origin, for this thread.
     pub upstream: Rc<Upstream>,
-    /// What its servers are asked.
-    pub check: Check,
+    /// The check's request.
+    pub check: HealthCheck,
     /// How often.
     pub every: Duration,
 }
 
-impl Task for Health {
+impl Task for HealthChecks {
     const NAME: &'static str = "health";
-    /// Nobody waits for an answer at the stop.
+    /// The stop does not wait for an answer.
     const DROPPED_AT_STOP: bool = true;
 
-    async fn step(&self) -> Result<Next, StoreError> {
+    async fn step(&self) -> Result<NextStep, StoreError> {
         self.upstream.check(&self.check).await;
-        Ok(Next::Idle)
+        Ok(NextStep::Idle)
     }
 
     async fn rest(&self) {

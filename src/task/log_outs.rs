@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Next, Task};
+use super::{NextStep, Task};
 use crate::session::Sessions;
 use crate::store::{AnyStore, StoreError};
 
-/// How often they are tried again.
+/// How often they are retried.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Tries the log-outs that wait.
+/// Retries the waiting log-outs.
 #[derive(Debug)]
 pub struct LogOuts {
     /// The store.
@@ -22,9 +22,9 @@ pub struct LogOuts {
 impl Task for LogOuts {
     const NAME: &'static str = "log_outs";
 
-    async fn step(&self) -> Result<Next, StoreError> {
+    async fn step(&self) -> Result<NextStep, StoreError> {
         self.sessions.flush_log_outs(&self.store).await;
-        Ok(Next::Idle)
+        Ok(NextStep::Idle)
     }
 
     async fn rest(&self) {

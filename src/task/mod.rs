@@ -1,11 +1,9 @@
 //! Background work: bounded, idempotent steps, and the one driver that calls them.
 //!
-//! A task knows no request, and a request no task. Whatever a step does, it may be the last: the
-//! driver stops between steps, or within one where the task allows it, notices a panic, and starts the
-//! task again.
+//! Tasks and requests do not know each other. Any step may be the last: the driver stops between
+//! steps, or within one if the task allows it, catches a panic, and restarts the task.
 
 mod clean;
-mod deliver;
 mod gone;
 mod health;
 mod log_outs;
@@ -14,6 +12,7 @@ mod rescale;
 mod rows;
 mod visitors;
 mod visits;
+mod webhook;
 
 use std::future::Future;
 use std::rc::Rc;
@@ -23,25 +22,25 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::StoreError;
-use crate::telemetry::metrics::{Count, Sheet};
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 pub use clean::{Clean, Expiring};
-pub use deliver::{Deliver, Refusals, Webhook, WebhookKeys};
-pub use gone::Gone;
-pub use health::Health;
+pub use gone::EndedSessions;
+pub use health::HealthChecks;
 pub use log_outs::LogOuts;
-pub use purges::Purges;
+pub use purges::PurgeTask;
 pub use rescale::Rescale;
-pub use rows::{CacheRows, OriginRows, RowOrigin, RowPlace, RowSecret};
+pub use rows::{CacheRows, OriginRows, RowLocation, RowOrigin, RowSecret};
 pub use visitors::{CleanVisitors, FlushVisitors};
 pub use visits::Visits;
+pub use webhook::{Deliver, Webhook, WebhookKeys, WebhookPause};
 
 /// How long a task rests after a step that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What a step says of the next.
+/// What follows a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// There is more to do.
     Again,
     /// Nothing for now.
@@ -50,53 +49,57 @@ pub enum Next {
 
 /// A piece of background work.
 pub trait Task {
-    /// For logs.
+    /// The name in logs.
     const NAME: &'static str;
-    /// Whether a step may be dropped halfway at the stop, so that nobody waits for its end.
+    /// Whether a step may be dropped halfway at the stop, so that the stop need not wait for it.
     const DROPPED_AT_STOP: bool = false;
 
     /// One bounded batch. Safe to call again after any failure.
-    fn step(&self) -> impl Future<Output = Result<Next, StoreError>>;
+    fn step(&self) -> impl Future<Output = Result<NextStep, StoreError>>;
 
-    /// Ends when the task wants to be called again after [`Next::Idle`].
+    /// Returns when the task wants to be called again after [`NextStep::Idle`].
     fn rest(&self) -> impl Future<Output = ()>;
 
-    /// What goes on while the task rests after a step that failed. It need not end.
+    /// Runs while the task rests after a failed step. It need not return.
     fn meanwhile(&self) -> impl Future<Output = ()> {
         std::future::pending()
     }
 }
 
 /// Runs a task on the current runtime until `stop`. A panic is logged and counted, and the task
-/// begins anew.
-pub async fn drive<T: Task + 'static>(task: T, sheet: Arc<Sheet>, stop: CancellationToken) {
+/// restarts.
+pub async fn drive<T: Task + 'static>(
+    task: T,
+    thread_metrics: Arc<ThreadMetrics>,
+    stop: CancellationToken,
+) {
     let task = Rc::new(task);
     while !stop.is_cancelled() {
-        let (same, counters, end) = (Rc::clone(&task), Arc::clone(&sheet), stop.clone());
+        let (same, counters, end) = (Rc::clone(&task), Arc::clone(&thread_metrics), stop.clone());
         let work = tokio::task::spawn_local(async move { repeat(&*same, &counters, &end).await });
         if let Err(error) = work.await {
-            sheet.count(Count::TaskErrors);
-            tracing::error!(task = T::NAME, %error, "a background task failed and begins anew");
+            thread_metrics.count(Count::TaskErrors);
+            tracing::error!(task = T::NAME, %error, "a background task failed and restarts");
             pause(AFTER_FAILURE, &stop).await;
         }
     }
 }
 
-async fn repeat<T: Task>(task: &T, sheet: &Sheet, stop: &CancellationToken) {
+async fn repeat<T: Task>(task: &T, thread_metrics: &ThreadMetrics, stop: &CancellationToken) {
     while !stop.is_cancelled() {
         let done = tokio::select! {
             done = task.step() => done,
             () = stop.cancelled(), if T::DROPPED_AT_STOP => return,
         };
         match done {
-            Ok(Next::Again) => tokio::task::yield_now().await,
-            Ok(Next::Idle) => tokio::select! {
+            Ok(NextStep::Again) => tokio::task::yield_now().await,
+            Ok(NextStep::Idle) => tokio::select! {
                 () = task.rest() => {}
                 () = stop.cancelled() => {}
             },
             Err(error) => {
                 if !matches!(error, StoreError::Away) {
-                    sheet.count(Count::TaskErrors);
+                    thread_metrics.count(Count::TaskErrors);
                     tracing::warn!(task = T::NAME, %error, "a background step failed");
                 }
                 tokio::select! {
@@ -121,17 +124,17 @@ mod tests {
 
     use super::*;
 
-    /// Fails until what goes on meanwhile has happened.
+    /// Fails until `meanwhile` has run.
     #[derive(Default)]
     struct Fails(Cell<bool>, CancellationToken);
 
     impl Task for Fails {
         const NAME: &'static str = "fails";
 
-        async fn step(&self) -> Result<Next, StoreError> {
+        async fn step(&self) -> Result<NextStep, StoreError> {
             if self.0.get() {
                 self.1.cancel();
-                return Ok(Next::Idle);
+                return Ok(NextStep::Idle);
             }
             Err(StoreError::Away)
         }
@@ -147,7 +150,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_goes_on_while_it_rests_after_a_failure() {
         let task = Fails::default();
-        repeat(&task, &Sheet::default(), &task.1).await;
+        repeat(&task, &ThreadMetrics::default(), &task.1).await;
         assert!(task.0.get());
     }
 }

@@ -8,7 +8,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Next, Task};
+use super::{NextStep, Task};
 use crate::clock::unix_now;
 use crate::http::cache_control::CacheControl;
 use crate::http::forwarded as fwd;
@@ -17,42 +17,42 @@ use crate::http::list;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::Vary;
 use crate::ident::Row;
-use crate::origin::{Keep, Outgoing, Upstream};
-use crate::row::{FetchError, Names, Progress, Refresher, RowSource};
+use crate::origin::{ConnectionReuse, UploadBody, Upstream};
+use crate::row::{FetchError, RefreshProgress, Refresher, RowNames, RowSource};
 use crate::store::{AnyStore, ROW_JSON_MAX, StoreError};
-use crate::telemetry::metrics::{Count, Sheet};
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// `X-Anteroom-Session`
 const SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
-/// What stands for itself in a target (RFC 3986 §2.3); all else of a row is encoded.
+/// Unreserved characters in a target (RFC 3986 §2.3); all others in a row are encoded.
 const IN_TARGET: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// `cache_rows`.
 #[derive(Debug)]
 pub struct CacheRows {
     refresher: Refresher<AnyStore, OriginRows, fn() -> f64>,
-    sheet: Arc<Sheet>,
+    thread_metrics: Arc<ThreadMetrics>,
 }
 
 impl CacheRows {
     /// Refreshes the rows in `store` from `source`.
     #[must_use]
-    pub fn new(store: AnyStore, source: OriginRows, sheet: Arc<Sheet>) -> Self {
-        Self { refresher: Refresher::new(store, source, unix_now), sheet }
+    pub fn new(store: AnyStore, source: OriginRows, thread_metrics: Arc<ThreadMetrics>) -> Self {
+        Self { refresher: Refresher::new(store, source, unix_now), thread_metrics }
     }
 }
 
 impl Task for CacheRows {
     const NAME: &'static str = "cache_rows";
-    /// The lease covers what was not fetched to the end.
+    /// The lease covers unfinished fetches.
     const DROPPED_AT_STOP: bool = true;
 
-    async fn step(&self) -> Result<Next, StoreError> {
+    async fn step(&self) -> Result<NextStep, StoreError> {
         let progress = self.refresher.cache_rows().await?;
-        self.sheet.add(Count::RowsFetched, progress.fetched as u64);
-        self.sheet.add(Count::RowsFailed, progress.failed as u64);
-        self.sheet.add(Count::RowsDropped, progress.dropped as u64);
-        Ok(if progress == Progress::default() { Next::Idle } else { Next::Again })
+        self.thread_metrics.add(Count::RowsFetched, progress.fetched as u64);
+        self.thread_metrics.add(Count::RowsFailed, progress.failed as u64);
+        self.thread_metrics.add(Count::RowsDropped, progress.dropped as u64);
+        Ok(if progress == RefreshProgress::default() { NextStep::Idle } else { NextStep::Again })
     }
 
     async fn rest(&self) {
@@ -64,39 +64,39 @@ impl Task for CacheRows {
     }
 }
 
-/// The origins, asked for rows as by a visitor without a login. What else their answers hold, cookies
-/// and all, reaches nobody.
+/// The origins, asked for rows as by a visitor without a login. Other parts of their answers, such
+/// as cookies, are dropped.
 #[derive(Debug)]
 pub struct OriginRows {
     /// The names of rows.
-    pub names: Names,
+    pub names: RowNames,
     /// Where each source has its rows.
-    pub places: Vec<RowPlace>,
+    pub places: Vec<RowLocation>,
 }
 
 /// An origin that has rows.
 #[derive(Debug)]
 pub struct RowOrigin {
-    /// The origin, as this thread reaches it.
+    /// The origin, for this thread.
     pub upstream: Rc<Upstream>,
-    /// The Host that it gets.
+    /// Its Host.
     pub host: HeaderValue,
-    /// Whether it is told that nobody is logged in.
+    /// Whether the request says that no user is logged in.
     pub sessions: bool,
     /// The key of the signature.
     pub secret: Option<RowSecret>,
 }
 
-/// Where a source has its rows.
+/// The location of a source's rows.
 #[derive(Debug)]
-pub struct RowPlace {
-    /// What stands before the id.
+pub struct RowLocation {
+    /// The text before the id.
     pub before: String,
-    /// What stands behind it.
+    /// The text after it.
     pub behind: String,
-    /// The scheme by which the origin is told that it was asked.
+    /// The scheme that the origin sees.
     pub scheme: Scheme,
-    /// Who has them.
+    /// The origin.
     pub origin: RowOrigin,
 }
 
@@ -110,10 +110,10 @@ impl std::fmt::Debug for RowSecret {
 }
 
 impl OriginRows {
-    fn target(&self, row: &Row) -> Result<(String, &RowPlace), FetchError> {
+    fn target(&self, row: &Row) -> Result<(String, &RowLocation), FetchError> {
         let (place, id) = self.names.split(row);
         let place = self.places.get(place).ok_or(FetchError::NoPlace)?;
-        let RowPlace { before, behind, .. } = place;
+        let RowLocation { before, behind, .. } = place;
         // As a segment these would name another path, encoded or not.
         if matches!(id, "." | ".." | "") {
             return Err(FetchError::NoPlace);
@@ -123,8 +123,8 @@ impl OriginRows {
 }
 
 impl RowOrigin {
-    fn request(&self, target: &str, scheme: Scheme) -> Result<Request<Outgoing>, FetchError> {
-        let mut request = Request::new(Outgoing::Empty);
+    fn request(&self, target: &str, scheme: Scheme) -> Result<Request<UploadBody>, FetchError> {
+        let mut request = Request::new(UploadBody::Empty);
         *request.uri_mut() = Uri::try_from(target).map_err(|_| FetchError::NoPlace)?;
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
@@ -145,9 +145,9 @@ impl RowOrigin {
     }
 }
 
-/// Whether the content of such an answer may be kept as a row. `no-store` and `Set-Cookie` are not
-/// heeded: the operator has declared the rows to be for everyone, the request was nobody's, and the
-/// cookie is not kept.
+/// Whether the content of this answer may be kept as a row. `no-store` and `Set-Cookie` are
+/// ignored: the operator has declared the rows to be for everyone, the request was anonymous, and
+/// the cookie is dropped.
 fn may_be_kept(headers: &HeaderMap) -> Result<(), FetchError> {
     if CacheControl::parse(headers, &CACHE_CONTROL).private {
         return Err(FetchError::Private);
@@ -164,10 +164,10 @@ fn may_be_kept(headers: &HeaderMap) -> Result<(), FetchError> {
 
 impl RowSource for OriginRows {
     async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
-        let (target, RowPlace { origin, scheme, .. }) = self.target(row)?;
+        let (target, RowLocation { origin, scheme, .. }) = self.target(row)?;
         let request = origin.request(&target, *scheme)?;
         let source = |error| FetchError::Source(Box::new(error));
-        let sent = origin.upstream.send(request, Keep::Pool(None), None).await;
+        let sent = origin.upstream.send(request, ConnectionReuse::Pool(None), None).await;
         let came = sent.map_err(source)?;
         if came.response.status() != StatusCode::OK {
             return Err(FetchError::Status(came.response.status().as_u16()));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_one_visitor_is_no_row() {
+    fn a_personal_response_is_no_row() {
         for (name, value) in [
             ("cache-control", "no-store"),
             ("cache-control", "max-age=0, public"),

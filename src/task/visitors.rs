@@ -1,16 +1,16 @@
-//! Visitors' tokens: their visits are written down, and those that nobody uses any more are removed.
+//! Visitor tokens: writes their visits, and removes unused ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Next, Task};
+use super::{NextStep, Task};
 use crate::clock::unix_now;
 use crate::session::visit::VisitorVisits;
 use crate::store::{AnyStore, StoreError, VisitorEviction, VisitorStore as _, VisitorsEvicted};
-use crate::telemetry::metrics::{Count, Sheet};
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
-/// Flushes the visits of those who hold a visitor's token.
+/// Flushes visits with a visitor token.
 #[derive(Debug)]
 pub struct FlushVisitors {
     /// The store.
@@ -22,9 +22,9 @@ pub struct FlushVisitors {
 impl Task for FlushVisitors {
     const NAME: &'static str = "visitors";
 
-    async fn step(&self) -> Result<Next, StoreError> {
+    async fn step(&self) -> Result<NextStep, StoreError> {
         let written = self.visits.flush(&self.store).await?;
-        Ok(if written > 0 && self.visits.backlog() > 0 { Next::Again } else { Next::Idle })
+        Ok(if written > 0 && self.visits.backlog() > 0 { NextStep::Again } else { NextStep::Idle })
     }
 
     async fn rest(&self) {
@@ -32,35 +32,35 @@ impl Task for FlushVisitors {
     }
 }
 
-/// Removes visitors' tokens: those that are too many, the oldest first, and those that were not seen for too
-/// long.
+/// Removes visitor tokens: those over the limit, the oldest first, and those not seen for too long.
 #[derive(Debug)]
 pub struct CleanVisitors {
     /// The store.
     pub store: AnyStore,
-    /// Visits that wait: whoever returned is not cleaned because nobody has written it down yet.
+    /// Pending visits: a token that was just seen is not cleaned because its visit is still
+    /// unwritten.
     pub visits: Arc<VisitorVisits>,
     /// Tokens kept.
     pub keep: u64,
-    /// For how long one is kept that is not seen.
+    /// How long an unseen token is kept.
     pub unseen: Duration,
-    /// Tokens removed in a step.
+    /// The most tokens removed in a step.
     pub batch: u32,
-    /// How long to rest when the number of tokens is under the limit.
+    /// How long to rest while the number of tokens is within the limit.
     pub every: Duration,
     /// How many there are, for metrics.
     pub kept: Arc<AtomicU64>,
     /// Counters.
-    pub sheet: Arc<Sheet>,
+    pub thread_metrics: Arc<ThreadMetrics>,
 }
 
 impl CleanVisitors {
-    /// Writes down the visits that wait now. Those that come meanwhile do not keep the cleaner from its work.
+    /// Writes the pending visits. Newer ones do not delay the cleaner.
     async fn write_visits(&self) -> Result<(), StoreError> {
         let mut left = self.visits.backlog();
         loop {
             match self.visits.flush(&self.store).await {
-                // A store without room gets some by this.
+                // Cleaning makes room in a full store.
                 Err(error) if error.is_refusal() => return Ok(()),
                 Err(error) => return Err(error),
                 Ok(written) => {
@@ -78,14 +78,14 @@ impl CleanVisitors {
 impl Task for CleanVisitors {
     const NAME: &'static str = "clean_visitors";
 
-    async fn step(&self) -> Result<Next, StoreError> {
+    async fn step(&self) -> Result<NextStep, StoreError> {
         self.write_visits().await?;
         let before = unix_now() - self.unseen.as_secs_f64();
         let how = VisitorEviction { keep: self.keep, batch: self.batch, before };
         let VisitorsEvicted { removed, kept } = self.store.evict_visitors(how).await?;
-        self.sheet.add(Count::VisitorTokensCleaned, removed as u64);
+        self.thread_metrics.add(Count::VisitorTokensCleaned, removed as u64);
         self.kept.store(kept, Ordering::Relaxed);
-        Ok(if removed > 0 { Next::Again } else { Next::Idle })
+        Ok(if removed > 0 { NextStep::Again } else { NextStep::Idle })
     }
 
     async fn rest(&self) {
@@ -100,7 +100,7 @@ mod tests {
     use crate::store::scratch::with_store;
 
     #[test]
-    fn whoever_came_back_while_the_store_was_away_is_not_cleaned() {
+    fn visitors_seen_while_the_store_was_away_are_not_cleaned() {
         with_store(async |store| {
             let token = || VisitorToken::of(&Token::mint().unwrap());
             let (item, now) = (Item::new("mug").unwrap(), unix_now());
@@ -116,11 +116,11 @@ mod tests {
                 batch: 1,
                 every: Duration::from_secs(1),
                 kept: Arc::default(),
-                sheet: Arc::default(),
+                thread_metrics: Arc::default(),
             };
             clean.visits.note(back.clone(), None, now);
-            assert_eq!(clean.step().await.unwrap(), Next::Again);
-            assert_eq!(clean.step().await.unwrap(), Next::Idle);
+            assert_eq!(clean.step().await.unwrap(), NextStep::Again);
+            assert_eq!(clean.step().await.unwrap(), NextStep::Idle);
             assert_eq!(clean.kept.load(Ordering::Relaxed), 2);
             assert!(store.visitor_viewed(&old).await.unwrap().is_empty());
             for here in [&back, &new] {

@@ -1,11 +1,11 @@
-//! The flusher: writes down the visits that wait in the queue.
+//! The flusher: writes the pending visits of the queue.
 
 use std::sync::Arc;
 
-use super::{Next, Task};
+use super::{NextStep, Task};
 use crate::clock::unix_now;
 use crate::session::Sessions;
-use crate::session::visit::{Progress, VisitQueue};
+use crate::session::visit::{VisitQueue, WriteProgress};
 use crate::store::{AnyStore, StoreError};
 
 /// Drains the visit queue as it falls due.
@@ -15,14 +15,14 @@ pub struct Visits {
     pub store: AnyStore,
     /// The queue.
     pub queue: Arc<VisitQueue>,
-    /// The sessions, which learn from a visit whose they are.
+    /// The sessions, which learn the users of tokens from visits.
     pub sessions: Arc<Sessions>,
 }
 
 impl Visits {
-    /// One flush step: of what is due, or of all. The sessions remember what the store said of
-    /// whose they are, from before it was asked.
-    pub(super) async fn write(&self, all: bool) -> Progress {
+    /// One flush step: of what is due, or of all. The sessions remember the store's answers, from
+    /// the time before the call.
+    pub(super) async fn write(&self, all: bool) -> WriteProgress {
         let asked = self.sessions.asking(unix_now());
         let progress = match all {
             true => self.queue.drain_all(&self.store).await,
@@ -36,14 +36,18 @@ impl Visits {
 impl Task for Visits {
     const NAME: &'static str = "visits";
 
-    /// A store that refuses is no failure here: what was refused waits in the queue, which also
+    /// A store that refuses is no failure here: the refused visits wait in the queue, which also
     /// keeps the back-off.
-    async fn step(&self) -> Result<Next, StoreError> {
+    async fn step(&self) -> Result<NextStep, StoreError> {
         let progress = self.write(false).await;
         if let Some(error) = &progress.failure {
             tracing::debug!(%error, waiting = self.queue.backlog(), "visits wait for the store");
         }
-        Ok(if progress.more && progress.failure.is_none() { Next::Again } else { Next::Idle })
+        Ok(if progress.more && progress.failure.is_none() {
+            NextStep::Again
+        } else {
+            NextStep::Idle
+        })
     }
 
     async fn rest(&self) {
@@ -55,25 +59,28 @@ impl Task for Visits {
 mod tests {
     use super::*;
     use crate::ident::{TokenStorage, User};
-    use crate::session::Before;
+    use crate::session::{PreviousIdentity, Rules};
     use crate::store::LogInStore as _;
     use crate::store::scratch::with_store;
 
     #[test]
-    fn sessions_learn_from_visits_whose_they_are_whoever_writes_them() {
+    fn sessions_learn_their_user_from_visits_of_any_writer() {
         with_store(async |store| {
-            let sessions = Arc::new(Sessions::new(TokenStorage::Plain));
+            let sessions =
+                Arc::new(Sessions::new(TokenStorage::Plain, Rules::default(), Arc::default()));
             let queue = Arc::new(VisitQueue::new(100, 25));
             let visits = Visits { store, queue, sessions };
             let (store, sessions, now) = (&visits.store, &visits.sessions, unix_now());
             let user = User::new(b"alice").unwrap();
             for all in [false, true] {
-                let token =
-                    sessions.log_in(store, Before::default(), user.clone(), now).await.unwrap();
+                let token = sessions
+                    .log_in(store, PreviousIdentity::default(), user.clone(), now)
+                    .await
+                    .unwrap();
                 let token = sessions.stored(&token);
                 for there in [true, true, false] {
                     let found = sessions.check_token(store, &token, now).await.unwrap();
-                    assert_eq!(found.as_ref(), Some(&user), "he was looked up");
+                    assert_eq!(found.as_ref(), Some(&user), "the user was looked up");
                     visits.queue.note(token.clone(), user.clone(), None, now);
                     if !there {
                         // By another instance.

@@ -5,3 +5,4 @@
 pub mod access_log;
 pub mod metrics;
 pub mod reason;
+mod words;

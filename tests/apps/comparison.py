@@ -4,6 +4,7 @@ Bodies are compared byte by byte, and all fields but those of the exchange itsel
 takes away on purpose."""
 
 import collections
+import email.utils
 import re
 
 from browser import Browser, BrokenOff, parts
@@ -19,6 +20,8 @@ PRIVATE = [("cache-control", "private, no-cache"), ("vary", "cookie")]
 CODED = ("content-encoding", "gzip")
 BY_CODING = ("vary", "Accept-Encoding")
 VALIDATORS = {"etag", "last-modified"}
+# An answer that is stale at once says so by the time at which the app made it; the server dates it later.
+AT_ONCE_S = 2
 PUBLIC_PAGES = 20
 KNOWN_PAGES = 8
 
@@ -117,16 +120,28 @@ class Comparison:
             body, count = re.subn(pattern.encode(), rb"\1", body)
             self.differences[name] += count
         fields = [(name, value) for name, value in answer.fields if name not in OF_THE_EXCHANGE]
-        return Level(answer.status, sorted(map(level_field, fields)), body)
+        date = answer.get("date")
+        return Level(answer.status, sorted(level_field(field, date) for field in fields), body)
 
 
-def level_field(field):
-    """A cookie without its value and its end, which are new each time."""
+def level_field(field, date):
+    """A cookie without its value and its end, and a lifetime that ends with the answer itself: they are new each
+    time."""
     name, value = field
+    if name == "expires" and date and abs(seconds(value) - seconds(date)) <= AT_ONCE_S:
+        value = "at once"
     if name == "set-cookie":
         value = re.sub(r"^\s*([^=]+)=[^;]*", r"\1=", value)
         value = re.sub(r"(?i)(expires=)[^;]*", r"\1", value)
     return name, value
+
+
+def seconds(date):
+    """A date of HTTP as Unix time; what is none is long ago (RFC 9111 §5.3)."""
+    try:
+        return email.utils.parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        return 0
 
 
 def as_carried(wanted, answer):

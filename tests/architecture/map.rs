@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_map_allows_is_allowed() {
+    fn uses_that_the_map_allows_are_accepted() {
         let itself = "use crate::high::x;\nuse crate::low::{A, b::C};\nuse super::low::D;\n";
         assert_eq!(wrongs_of("high.rs", itself), [""; 0]);
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tests_see_is_left_out() {
+    fn test_only_code_is_left_out() {
         for text in [
             "a #[cfg(test)] mod b { fn b() { b } } c",
             "a #[cfg(test)] pub(crate) use b::{b}; c",

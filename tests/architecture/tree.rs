@@ -114,8 +114,8 @@ impl Tree {
         if self.modules[at].is_of_binary() { self.binary } else { self.library }
     }
 
-    /// Which names each file takes from which other. What a file merely hands on counts for those
-    /// who take it.
+    /// Which names each file takes from which other. A name that a file merely hands on counts for the files
+    /// that take it.
     pub(crate) fn arrows(&self) -> Arrows {
         let mut arrows = Arrows::new();
         let homes: Vec<usize> = self.modules.iter().map(|module| self.home(module)).collect();
@@ -294,6 +294,8 @@ impl Text {
                         read.paths.extend(path_at(&tokens[at..]));
                     }
                 }
+                // A macro at the top of a file writes items: its braces are the file's own.
+                Token::Mark('{') if depth == 0 && before == Some(&Token::Mark('!')) => {}
                 Token::Mark('{') => depth += 1,
                 Token::Mark('}') => depth = depth.saturating_sub(1),
                 Token::Mark(_) | Token::Colons => {}
@@ -433,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_hands_on_and_uses_itself_it_takes() {
+    fn a_re_exported_and_used_name_counts_as_taken() {
         let face = ("a/mod.rs", "mod deep; pub use deep::Deep; fn f(x: Deep) {}");
         assert_eq!(arrows(&[("lib.rs", ""), face, DEEP]), ["a/mod.rs -> a/deep.rs: Deep"]);
     }
@@ -464,6 +466,14 @@ mod tests {
         let path = "mod b { fn f() { super::super::a::deep::Deep::new() } }";
         let files = [("lib.rs", ""), face, DEEP, ("b.rs", path)];
         assert_eq!(arrows(&files), ["b.rs -> a/deep.rs: Deep"]);
+    }
+
+    #[test]
+    fn names_defined_by_a_top_level_macro_belong_to_its_file() {
+        let words = ("a.rs", "words! { pub enum Reason { A = \"a\", } } pub struct Last;");
+        let taken = ("b.rs", "use crate::a::{Last, Reason};");
+        let files = [("lib.rs", ""), words, taken];
+        assert_eq!(arrows(&files), ["b.rs -> a.rs: Last, Reason"]);
     }
 
     #[test]

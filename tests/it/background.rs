@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anteroom::store::traits::*;
-use anteroom::store::{AnyStore, Limits, OpenStore, Settings, StoreError, StoreState, Url};
+use anteroom::store::{
+    AnyStore, OpenStore, StoreError, StoreLimits, StoreSettings, StoreState, Url,
+};
 use futures_util::future::join_all;
 
 use crate::store_contract::{Bench, connected, limits, tight, token, until, user};
@@ -23,12 +25,13 @@ struct Relayed {
 }
 
 impl Relayed {
-    async fn start(limits: Limits) -> Self {
+    async fn start(limits: StoreLimits) -> Self {
         let server = RedisServer::start();
         let relay = Relay::start(server.port());
         let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
-        let open = OpenStore::open(&Settings { url, prefix: String::new(), limits }).await.unwrap();
-        let store = open.lane();
+        let open =
+            OpenStore::open(&StoreSettings { url, prefix: String::new(), limits }).await.unwrap();
+        let store = open.thread_handle();
         connected(&store).await;
         store.update_token(&token(1), &user("ann"), None, 1.0).await.unwrap();
         Self { store, relay, _server: server }
@@ -44,7 +47,7 @@ impl Relayed {
 
 #[tokio::test]
 async fn look_ups_go_on_while_exports_wait_for_their_answers() {
-    let patient = Limits { write_timeout: Duration::from_secs(60), ..limits() };
+    let patient = StoreLimits { write_timeout: Duration::from_secs(60), ..limits() };
     let relayed = Relayed::start(patient).await;
     let tasks = relayed.store.background();
     relayed.relay.hold_those_that_ask("HSCAN");
@@ -61,10 +64,9 @@ async fn look_ups_go_on_while_exports_wait_for_their_answers() {
 }
 
 #[tokio::test]
-async fn what_gets_no_connection_in_time_has_changed_nothing_and_the_breaker_spares_others_the_wait()
- {
+async fn a_command_without_a_connection_changes_nothing_and_trips_the_breaker() {
     let budget = Duration::from_millis(500);
-    let relayed = Relayed::start(Limits { write_timeout: budget, ..limits() }).await;
+    let relayed = Relayed::start(StoreLimits { write_timeout: budget, ..limits() }).await;
     let tasks = relayed.store.background();
     relayed.relay.hold_those_that_ask("HSCAN");
     let begun = Instant::now();
@@ -104,7 +106,7 @@ async fn when_redis_is_gone_tasks_know_at_once_and_recover_by_themselves() {
 }
 
 #[tokio::test]
-async fn of_a_task_s_write_whose_answer_was_lost_nobody_knows() {
+async fn a_task_write_with_a_lost_answer_is_reported_unanswered() {
     let relayed = Relayed::start(limits()).await;
     let tasks = relayed.store.background();
     tasks.check_token(&token(1)).await.unwrap();

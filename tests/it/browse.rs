@@ -1,4 +1,5 @@
-//! What stands in Redis after a browse through the proxy: the book's keys, names and types.
+//! The contents of Redis after a browse through the proxy: keys, names and types of the chapter's layout
+//! (Redis in Action, chapter 2).
 
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage};
@@ -98,7 +99,7 @@ fn views_from_the_cache_count_as_well() {
 }
 
 #[test]
-fn what_is_no_view_is_not_counted() {
+fn requests_that_are_no_view_are_not_counted() {
     let shop = Shop::open(ITEM_IN_PATH);
     shop.proxy.ask("HEAD", "/item/1").cookie(LOGIN).send();
     shop.proxy.get("/item/2").header("Sec-Purpose", "prefetch").cookie(LOGIN).send();

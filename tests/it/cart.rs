@@ -1,5 +1,4 @@
-//! Carts: changed by the visitor's browser and by the app, kept with the session, and nobody
-//! else's.
+//! Carts: changed by the visitor's browser and by the app, and kept with the session of that visitor only.
 
 use serde_json::{Value, json};
 
@@ -144,10 +143,10 @@ fn the_app_fills_the_cart_before_its_answer_goes_out(storage: &Storage) {
     assert_eq!((answer.text().as_str(), answer.header("anteroom-cart")), ("bought", None));
     assert_eq!(cart(&proxy, &alice), items(&[("mug", 2), ("tea, loose", 1)]));
 
-    // A GET may say it, too; what cannot be read is left out, and nobody gets an error.
+    // A GET may say it, too; unreadable values are left out, and no visitor gets an error.
     assert_eq!(proxy.get("/buy?mug;count=0,tea,;,x;count=y").cookie(&alice).send().status, 200);
     assert_eq!(cart(&proxy, &alice), items(&[("tea, loose", 1)]));
-    // Nobody is logged in.
+    // No visitor is logged in.
     assert_eq!(proxy.post("/buy?mug;count=2").send().text(), "bought");
     assert_eq!(proxy.post("/leave").cookie(&alice).send().status, 200);
 }
@@ -217,7 +216,7 @@ fn the_cart_stands_in_redis_where_other_apps_look_for_it() {
     assert!(server.keys(&key).is_empty());
 }
 
-/// A page that everybody shares tells the cart of nobody: the app did not know who asked.
+/// The cart field of a shared page concerns no visitor: the app did not know the visitor.
 #[test]
 fn a_shared_page_fills_no_cart() {
     let origin = shop(|request| {
@@ -236,7 +235,7 @@ fn a_shared_page_fills_no_cart() {
     for (answer, visitor) in answers.iter().zip(&visitors) {
         assert_eq!(answer.text(), "a page");
         assert!(!answer.is_hit(), "{}", answer.cache_status());
-        // Each was forwarded in his own name, and this answer is his alone.
+        // Each request was forwarded as the visitor's own, and this answer is for that visitor alone.
         assert_eq!(cart(&proxy, visitor), items(&[("mug", 1)]));
         assert_eq!(answer.header("cache-control"), Some("private, no-cache"));
     }
@@ -327,7 +326,7 @@ fn a_store_too_slow_for_a_look_up_changes_carts_all_the_same() {
 
 /// Where guests carry the app's session cookie, too.
 #[test]
-fn an_answer_to_who_may_be_nobody_goes_out_while_the_store_is_away() {
+fn an_answer_to_a_possible_guest_is_sent_while_the_store_is_away() {
     let mut storage = Storage::redis();
     let origin = talking_shop();
     let proxy = Proxy::start(&origin, &storage, "");
@@ -341,7 +340,7 @@ fn an_answer_to_who_may_be_nobody_goes_out_while_the_store_is_away() {
 }
 
 #[test]
-fn a_log_in_whose_cart_fails_is_a_log_in_all_the_same() {
+fn a_log_in_with_a_failing_cart_is_still_a_log_in() {
     let storage = Storage::redis();
     let origin = talking_shop();
     let proxy = Proxy::start(&origin, &storage, MINT);

@@ -19,7 +19,7 @@ fn the_oldest_sessions_are_cleaned(storage: &Storage) {
 
     let visitors: Vec<_> = (0..12).map(|n| log_in(&proxy, &format!("user{n}"))).collect();
 
-    // Asking as one of them would renew him.
+    // A request with one of these sessions would renew it.
     let cleaned = || proxy.metric("anteroom_sessions_cleaned_total");
     wait_until("seven are cleaned", || cleaned() >= 7.0);
     let user = |n: usize| proxy.post("/").cookie(&visitors[n]).send().text();

@@ -12,7 +12,7 @@ use crate::support::{at_once, wait_until};
 
 on_both_stores!(
     a_plain_page_is_stored_once_and_compressed_for_each,
-    a_compressed_page_is_stored_once_and_decoded_for_those_who_cannot_read_it,
+    a_compressed_page_is_stored_once_and_decoded_for_other_clients,
     a_large_page_is_compressed_behind_the_first_answers,
     a_cold_page_is_fetched_once_for_visitors_of_all_codings,
     a_changed_page_is_changed_in_every_coding,
@@ -68,7 +68,7 @@ fn read(answer: &Answer) -> String {
         Some("gzip") => Box::new(flate2::read::GzDecoder::new(body)),
         Some("br") => Box::new(brotli::Decompressor::new(body, 4_096)),
         Some("zstd") => Box::new(zstd::stream::read::Decoder::new(body).unwrap()),
-        Some(other) => panic!("nobody asked for {other}"),
+        Some(other) => panic!("{other} was not requested"),
     };
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
@@ -100,7 +100,7 @@ fn a_plain_page_is_stored_once_and_compressed_for_each(storage: &Storage) {
     assert_eq!(origin.last().header("accept-encoding"), Some("gzip, br, zstd"));
 }
 
-fn a_compressed_page_is_stored_once_and_decoded_for_those_who_cannot_read_it(storage: &Storage) {
+fn a_compressed_page_is_stored_once_and_decoded_for_other_clients(storage: &Storage) {
     let page = text(400);
     let origin = Origin::always(gzipped(&page));
     let proxy = Proxy::start(&origin, storage, "");
@@ -116,7 +116,7 @@ fn a_compressed_page_is_stored_once_and_decoded_for_those_who_cannot_read_it(sto
             assert_eq!(answer.header("etag"), Some(tag), "{accepted:?}");
         }
     }
-    assert_eq!(origin.count(), 1, "not even the first visitor, who reads no coding, asks twice");
+    assert_eq!(origin.count(), 1, "not even the first visitor, without any coding, asks twice");
 }
 
 fn a_large_page_is_compressed_behind_the_first_answers(storage: &Storage) {
@@ -165,7 +165,7 @@ fn a_changed_page_is_changed_in_every_coding(storage: &Storage) {
 }
 
 #[test]
-fn what_one_proxy_stored_another_recodes() {
+fn a_page_stored_by_one_proxy_is_recoded_by_another() {
     let page = text(400);
     let origin = Origin::always(gzipped(&page));
     let storage = Storage::redis();
@@ -229,7 +229,7 @@ fn parts_are_cut_from_what_is_stored() {
 }
 
 #[test]
-fn parts_of_a_page_that_is_stored_compressed_go_to_those_who_read_it() {
+fn ranges_of_a_compressed_page_go_to_clients_that_accept_its_coding() {
     let page = text(400);
     let coded = gzip(&page);
     let origin = Origin::always(gzipped(&page));
@@ -265,7 +265,7 @@ fn a_head_is_answered_with_the_fields_of_the_get() {
 }
 
 #[test]
-fn what_must_not_be_transformed_goes_out_as_it_came() {
+fn a_no_transform_page_is_sent_as_received() {
     let page = text(400);
     let (plain, coded) = (html(&page), gzipped(&page));
     let fixed = |reply: Reply| reply.header("Cache-Control", "no-transform");
@@ -293,7 +293,7 @@ fn what_must_not_be_transformed_goes_out_as_it_came() {
 }
 
 #[test]
-fn what_is_small_or_no_text_is_not_compressed() {
+fn small_pages_and_images_are_not_compressed() {
     let (small, image) = (html("<p>small</p>"), text(400));
     let image = Reply::typed("image/png", &image).header("Cache-Control", "max-age=60");
     let origin =
@@ -313,7 +313,7 @@ fn what_is_small_or_no_text_is_not_compressed() {
 }
 
 #[test]
-fn what_is_not_stored_is_never_compressed_by_us_nor_sent_in_a_coding_nobody_asked_for() {
+fn an_unstored_response_is_not_recoded() {
     let page = text(400);
     let (coded, plain) = (gzipped(&page), html(&page));
     let private = |reply: &Reply| reply.clone().header("Set-Cookie", "sid=1");
@@ -352,7 +352,7 @@ fn a_bomb_is_not_decoded_for_anybody() {
     let proxy = Proxy::embedded(&origin, "cache.max_object = \"1MiB\"");
     for _ in 0..2 {
         assert_eq!(get(&proxy, Some("gzip")).body.bytes, coded);
-        // Forwarded as he asked.
+        // Forwarded as requested.
         assert_eq!(get(&proxy, None).text(), "plain");
     }
 }

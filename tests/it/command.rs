@@ -163,7 +163,7 @@ fn no_file_is_needed() {
 
 #[test]
 fn a_second_proxy_serves_though_the_first_has_the_usual_address_for_administration() {
-    // Where this fails, somebody else has it: as good.
+    // If this fails, another process has the port, which serves as well.
     let _first = std::net::TcpListener::bind("127.0.0.1:9180");
     serves_with(&[]);
 }

@@ -18,12 +18,12 @@ use crate::support::{A_SECOND, lasts_behind, wait_until};
 const MINT: &str = "session.mint = true";
 
 on_both_stores!(
-    a_session_that_nobody_uses_is_over_and_cleaned,
+    an_idle_session_ends_and_is_cleaned,
     a_session_ends_in_time_however_busy_it_is,
     a_further_log_in_ends_the_oldest_session,
     sessions_are_listed_and_shown_and_no_token_is,
     a_session_is_revoked_by_its_id,
-    all_sessions_of_a_user_are_revoked_and_nobody_else_s,
+    all_sessions_of_one_user_are_revoked_and_no_others,
     all_sessions_are_revoked,
     a_user_is_exported_and_deleted,
 );
@@ -64,7 +64,7 @@ fn token(cookie: &str) -> &str {
     cookie.trim_start_matches("login=")
 }
 
-fn a_session_that_nobody_uses_is_over_and_cleaned(storage: &Storage) {
+fn an_idle_session_ends_and_is_cleaned(storage: &Storage) {
     let origin = greeting();
     let settings = format!("{MINT}\nsession.idle_timeout = \"1s\"");
     let proxy = Proxy::start(&origin, storage, &settings);
@@ -159,7 +159,7 @@ fn a_session_is_revoked_by_its_id(storage: &Storage) {
     assert_eq!(run(&proxy, &["sessions", "revoke"]).status.code(), Some(2));
 }
 
-fn all_sessions_of_a_user_are_revoked_and_nobody_else_s(storage: &Storage) {
+fn all_sessions_of_one_user_are_revoked_and_no_others(storage: &Storage) {
     let origin = greeting();
     let proxy = Proxy::start(&origin, storage, MINT);
     let alice = [(); 3].map(|()| log_in(&proxy, "alice"));
@@ -217,7 +217,7 @@ fn a_user_is_exported_and_deleted(storage: &Storage) {
 }
 
 #[test]
-fn what_an_app_wrote_into_redis_and_what_was_handed_on_is_deleted_too() {
+fn sessions_the_app_wrote_and_handed_on_carts_are_deleted_too() {
     let storage = Storage::redis();
     let Storage::Redis(server) = &storage else { return };
     let origin = greeting();
@@ -242,7 +242,7 @@ fn what_an_app_wrote_into_redis_and_what_was_handed_on_is_deleted_too() {
 }
 
 #[test]
-fn what_was_kept_for_a_user_goes_with_his_sessions() {
+fn stored_pages_of_a_user_end_with_the_sessions() {
     let storage = Storage::redis();
     let Storage::Redis(server) = &storage else { return };
     let count = AtomicUsize::new(0);
@@ -277,7 +277,7 @@ fn what_was_kept_for_a_user_goes_with_his_sessions() {
 }
 
 #[test]
-fn a_session_that_is_revoked_at_one_proxy_is_nobody_s_at_another() {
+fn a_session_revoked_at_one_proxy_is_anonymous_at_another() {
     let storage = Storage::redis();
     let origin = greeting();
     let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, MINT));
@@ -294,7 +294,7 @@ fn a_session_that_is_revoked_at_one_proxy_is_nobody_s_at_another() {
 }
 
 #[test]
-fn a_revocation_holds_everywhere_within_a_second_while_nobody_is_told_of_it() {
+fn a_revocation_holds_everywhere_within_a_second_without_messages() {
     let storage = Storage::redis();
     let Storage::Redis(server) = &storage else { return };
     let origin = greeting();
@@ -302,7 +302,7 @@ fn a_revocation_holds_everywhere_within_a_second_while_nobody_is_told_of_it() {
     let (over, is_over) = mpsc::channel::<()>();
     let killed = AtomicUsize::new(0);
     thread::scope(|scope| {
-        // It is told on these connections: whoever had one finds it gone.
+        // Revocations are announced on these connections, and the proxies find them closed.
         scope.spawn(|| {
             let is_over = is_over;
             while is_over.recv_timeout(Duration::from_millis(10)) == Err(RecvTimeoutError::Timeout)
@@ -316,7 +316,7 @@ fn a_revocation_holds_everywhere_within_a_second_while_nobody_is_told_of_it() {
         assert!(alice.iter().all(|cookie| who(&other, cookie) == "alice"));
         said(&one, &["sessions", "revoke", "--user", "alice"]);
         let given = Instant::now();
-        // Nobody asks meanwhile: a visit would be told that its session is gone.
+        // No request is sent meanwhile: a visit would find out that its session is gone.
         wait_until("a second is over", || given.elapsed() >= A_SECOND);
         assert_eq!(alice.each_ref().map(|cookie| who(&other, cookie)), ["stranger"; 5]);
         drop(over);
@@ -324,7 +324,7 @@ fn a_revocation_holds_everywhere_within_a_second_while_nobody_is_told_of_it() {
 }
 
 #[test]
-fn who_has_the_token_may_order_over_the_listener() {
+fn a_bearer_of_the_token_may_send_orders_over_the_listener() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, "secret-token").unwrap();
@@ -389,7 +389,7 @@ fn a_user_s_sessions_are_listed_piece_by_piece() {
 }
 
 #[test]
-fn the_cookie_is_kept_for_who_wants_to_be_remembered() {
+fn the_cookie_lasts_for_its_configured_lifetime() {
     let origin = greeting();
     let proxy = Proxy::embedded(&origin, &format!("{MINT}\nsession.cookie_lifetime = \"30d\""));
     let line = proxy.post("/login?alice").send().set_cookie("login").unwrap().to_owned();

@@ -1,33 +1,33 @@
-//! What both stores promise to those who watch over sessions: the index of users, the terms that sessions
-//! end by, and walks through all of them.
+//! What both stores promise for the control of sessions: the index of users, the terms that sessions end by,
+//! and walks through all of them.
 
 use std::collections::BTreeSet;
 
 use anteroom::ident::StoredToken;
 use anteroom::store::traits::*;
 use anteroom::store::{
-    Bookmark, CartAnswer, CartChange, CartOwner, Cursor, Eviction, Farewell, Rotation, Terms,
-    WALK_MAX,
+    Bookmark, CartAnswer, CartChange, CartOwner, Cursor, Eviction, ExpiryAction, Rotation,
+    SessionLifetimes, WALK_MAX,
 };
 
 use crate::store_contract::{Bench, ENDLESS, contract, item, rotation, token, user, visit};
 
 contract!(
-    the_index_has_whoever_logs_in,
-    the_index_has_nobody_who_is_gone,
+    the_index_has_every_logged_in_session,
+    the_index_has_no_ended_sessions,
     a_log_in_under_a_token_of_another_user_moves_it_in_the_index,
-    attributes_do_not_part_a_user_from_his_sessions,
-    a_session_that_was_not_seen_is_nobody_s,
-    a_session_that_has_lasted_too_long_is_nobody_s_however_busy,
+    attributes_do_not_separate_a_user_from_other_sessions,
+    an_idle_session_is_over,
+    a_session_past_its_absolute_limit_is_over_even_if_busy,
     the_cart_of_a_session_that_is_over_is_not_changed,
     sessions_that_were_not_seen_are_cleaned_below_the_limit,
     carts_of_sessions_that_were_not_seen_are_handed_on,
     of_too_many_sessions_the_oldest_log_in_goes,
-    who_logs_in_again_is_not_one_of_too_many,
+    a_repeated_log_in_does_not_count_as_another_session,
     the_newest_are_shown_page_by_page,
     a_walk_meets_every_session,
     a_walk_finds_what_a_token_begins_with,
-    what_is_known_of_a_session_is_told,
+    the_details_of_a_session_are_returned,
 );
 
 impl Bench {
@@ -42,7 +42,7 @@ impl Bench {
         sessions.into_iter().map(|session| session.token).collect()
     }
 
-    async fn lives(&self, number: usize, terms: Terms) -> bool {
+    async fn lives(&self, number: usize, terms: SessionLifetimes) -> bool {
         self.store.live_token(&token(number), &terms).await.unwrap().is_some()
     }
 }
@@ -51,15 +51,15 @@ fn tokens<const N: usize>(numbers: [usize; N]) -> Vec<StoredToken> {
     numbers.map(token).into()
 }
 
-fn idle(now: f64, idle: f64) -> Terms {
-    Terms { now, idle: Some(idle), notes: true, ..ENDLESS }
+fn idle(now: f64, idle: f64) -> SessionLifetimes {
+    SessionLifetimes { now, idle: Some(idle), notes: true, ..ENDLESS }
 }
 
-fn absolute(now: f64, absolute: f64) -> Terms {
-    Terms { now, absolute: Some(absolute), notes: true, ..ENDLESS }
+fn absolute(now: f64, absolute: f64) -> SessionLifetimes {
+    SessionLifetimes { now, absolute: Some(absolute), notes: true, ..ENDLESS }
 }
 
-async fn the_index_has_whoever_logs_in(bench: Bench) {
+async fn the_index_has_every_logged_in_session(bench: Bench) {
     bench.log_in(&token(2), "ann", 1.0).await;
     bench.log_in_at(1, "ann", 2.0, 0).await;
     bench.log_in_at(3, "bob", 3.0, 0).await;
@@ -71,7 +71,7 @@ async fn the_index_has_whoever_logs_in(bench: Bench) {
     assert_eq!(bench.indexed("an").await, []);
 }
 
-async fn the_index_has_nobody_who_is_gone(bench: Bench) {
+async fn the_index_has_no_ended_sessions(bench: Bench) {
     for number in 0..6 {
         bench.log_in_at(number, "ann", 1.0 + number as f64, 0).await;
     }
@@ -81,8 +81,9 @@ async fn the_index_has_nobody_who_is_gone(bench: Bench) {
     let one = |batch| Eviction { keep: 0, batch, carts: true, before: 0.0 };
     assert_eq!(bench.store.evict_oldest(one(1)).await.unwrap(), 1);
     assert_eq!(bench.indexed("ann").await, tokens([1, 2, 7]));
-    let farewell = Farewell::Outbox { storage: anteroom::ident::TokenStorage::Plain };
-    let evicted = bench.store.evict_expiring(one(1), &Cursor::default(), &farewell).await.unwrap();
+    let expiry_action = ExpiryAction::Outbox { storage: anteroom::ident::TokenStorage::Plain };
+    let evicted =
+        bench.store.evict_expiring(one(1), &Cursor::default(), &expiry_action).await.unwrap();
     assert_eq!(evicted.removed, 1);
     assert_eq!(bench.indexed("ann").await, tokens([2, 7]));
     assert_eq!(bench.store.evict_oldest(one(9)).await.unwrap(), 3);
@@ -100,7 +101,7 @@ async fn a_log_in_under_a_token_of_another_user_moves_it_in_the_index(bench: Ben
     assert_eq!((session.user, session.since), (user("eve"), Some(3.0)));
 }
 
-async fn attributes_do_not_part_a_user_from_his_sessions(bench: Bench) {
+async fn attributes_do_not_separate_a_user_from_other_sessions(bench: Bench) {
     let trade = user("ann").with_attributes(&[("group".into(), "trade".into())]).unwrap();
     bench.log_in_at(1, "ann", 1.0, 0).await;
     let other = Rotation { user: trade, now: 2.0, ..rotation(None, 2, "ann") };
@@ -112,24 +113,24 @@ async fn attributes_do_not_part_a_user_from_his_sessions(bench: Bench) {
     assert_eq!(bench.dump().await, [""; 0]);
 }
 
-async fn a_session_that_was_not_seen_is_nobody_s(bench: Bench) {
+async fn an_idle_session_is_over(bench: Bench) {
     bench.log_in_at(1, "ann", 100.0, 0).await;
     assert!(bench.lives(1, idle(109.9, 10.0)).await);
     assert!(!bench.lives(1, idle(110.0, 10.0)).await);
     bench.store.touch_tokens(&[visit(1, "ann", 105.0, &[])]).await.unwrap();
     assert!(bench.lives(1, idle(114.0, 10.0)).await);
     assert!(!bench.lives(1, idle(115.0, 10.0)).await);
-    assert!(bench.lives(1, Terms { now: 1e9, ..ENDLESS }).await);
+    assert!(bench.lives(1, SessionLifetimes { now: 1e9, ..ENDLESS }).await);
     assert!(!bench.lives(2, idle(105.0, 10.0)).await);
 }
 
-async fn a_session_that_has_lasted_too_long_is_nobody_s_however_busy(bench: Bench) {
+async fn a_session_past_its_absolute_limit_is_over_even_if_busy(bench: Bench) {
     bench.log_in_at(1, "ann", 100.0, 0).await;
     bench.store.touch_tokens(&[visit(1, "ann", 150.0, &[])]).await.unwrap();
     let found = bench.store.live_token(&token(1), &absolute(150.0, 60.0)).await.unwrap();
     assert_eq!(found.unwrap().ends, 160.0);
     assert!(!bench.lives(1, absolute(160.0, 60.0)).await);
-    // A log-in begins anew.
+    // A log-in starts a new term.
     bench.log_in_at(1, "ann", 170.0, 0).await;
     assert!(bench.lives(1, absolute(180.0, 60.0)).await);
 }
@@ -140,7 +141,7 @@ async fn the_cart_of_a_session_that_is_over_is_not_changed(bench: Bench) {
     for (terms, over) in [
         (idle(120.0, 10.0), true),
         (absolute(120.0, 10.0), true),
-        (Terms { absolute: Some(50.0), ..idle(120.0, 30.0) }, false),
+        (SessionLifetimes { absolute: Some(50.0), ..idle(120.0, 30.0) }, false),
     ] {
         let whose = CartOwner { token: token(1), user: None, now: 120.0, terms };
         let answer = bench.store.change_cart(&whose, &change).await.unwrap();
@@ -168,20 +169,20 @@ async fn carts_of_sessions_that_were_not_seen_are_handed_on(bench: Bench) {
         bench.store.add_to_cart(&token(number), &item(1), 1).await.unwrap();
     }
     let how = Eviction { keep: 100, batch: 3, carts: true, before: 104.0 };
-    let farewell = Farewell::Keep;
-    let kept = bench.store.evict_expiring(how, &Cursor::default(), &farewell).await.unwrap();
+    let expiry_action = ExpiryAction::Keep;
+    let kept = bench.store.evict_expiring(how, &Cursor::default(), &expiry_action).await.unwrap();
     assert_eq!((kept.removed, kept.waiting, kept.more), (0, 3, true));
-    let kept = bench.store.evict_expiring(how, &kept.cursor, &farewell).await.unwrap();
+    let kept = bench.store.evict_expiring(how, &kept.cursor, &expiry_action).await.unwrap();
     assert_eq!((kept.removed, kept.waiting, kept.more), (0, 1, false));
-    let kept = bench.store.evict_expiring(how, &kept.cursor, &farewell).await.unwrap();
+    let kept = bench.store.evict_expiring(how, &kept.cursor, &expiry_action).await.unwrap();
     assert_eq!((kept.removed, kept.waiting, kept.more), (0, 0, false));
 
-    let farewell = Farewell::Outbox { storage: anteroom::ident::TokenStorage::Plain };
-    let gone = bench.store.evict_expiring(how, &Cursor::default(), &farewell).await.unwrap();
+    let expiry_action = ExpiryAction::Outbox { storage: anteroom::ident::TokenStorage::Plain };
+    let gone = bench.store.evict_expiring(how, &Cursor::default(), &expiry_action).await.unwrap();
     assert_eq!((gone.removed, gone.handed_on, gone.more), (3, 3, true));
     let outbox = bench.store.outbox().await.unwrap();
     bench.store.clear_outbox(&outbox).await.unwrap();
-    let gone = bench.store.evict_expiring(how, &Cursor::default(), &farewell).await.unwrap();
+    let gone = bench.store.evict_expiring(how, &Cursor::default(), &expiry_action).await.unwrap();
     assert_eq!((gone.removed, gone.handed_on, gone.more), (1, 1, false));
     assert_eq!(bench.indexed("ann").await, tokens([4, 5]));
 }
@@ -192,7 +193,7 @@ async fn of_too_many_sessions_the_oldest_log_in_goes(bench: Bench) {
         bench.store.add_to_cart(&token(number), &item(1), 1).await.unwrap();
     }
     bench.log_in_at(8, "bob", 1.0, 2).await;
-    // Whoever was seen last may have logged in first.
+    // The session seen last may have the earliest log-in.
     bench.store.touch_tokens(&[visit(1, "ann", 99.0, &[1])]).await.unwrap();
 
     let gone = bench.log_in_at(5, "ann", 5.0, 2).await;
@@ -208,7 +209,7 @@ async fn of_too_many_sessions_the_oldest_log_in_goes(bench: Bench) {
     assert_eq!(bench.store.cart(&token(4)).await.unwrap(), [(item(1), 1)]);
 }
 
-async fn who_logs_in_again_is_not_one_of_too_many(bench: Bench) {
+async fn a_repeated_log_in_does_not_count_as_another_session(bench: Bench) {
     for number in [1, 2] {
         bench.log_in_at(number, "ann", number as f64, 2).await;
     }
@@ -256,7 +257,7 @@ async fn a_walk_meets_every_session(bench: Bench) {
     loop {
         let step = bench.store.walk(from, "").await.unwrap();
         met.extend(step.met.into_iter().map(|(token, _)| token));
-        // Who comes back meanwhile is met all the same.
+        // A session that is seen meanwhile is met all the same.
         bench.store.touch_tokens(&[visit(7, "ann", 5.0, &[])]).await.unwrap();
         match step.next {
             Some(next) => from = Some(next),
@@ -286,7 +287,7 @@ async fn a_walk_finds_what_a_token_begins_with(bench: Bench) {
     assert_eq!(found("tok*").await, []);
 }
 
-async fn what_is_known_of_a_session_is_told(bench: Bench) {
+async fn the_details_of_a_session_are_returned(bench: Bench) {
     assert_eq!(bench.store.session(&token(1)).await.unwrap(), None);
     bench.log_in_at(1, "ann", 2.5, 0).await;
     bench.store.touch_tokens(&[visit(1, "ann", 7.5, &[])]).await.unwrap();
@@ -295,7 +296,7 @@ async fn what_is_known_of_a_session_is_told(bench: Bench) {
     assert_eq!((session.since, session.seen), (Some(2.5), Some(7.5)));
 }
 
-/// A HASH that an app fills as the book does, without an index.
+/// A HASH that an app fills in the chapter's layout (Redis in Action, chapter 2), without an index.
 #[tokio::test]
 async fn a_session_that_the_app_wrote_is_counted_from_when_it_was_first_seen() {
     let bench = Bench::redis().await;
@@ -308,7 +309,7 @@ async fn a_session_that_the_app_wrote_is_counted_from_when_it_was_first_seen() {
     for number in 0..40 {
         write(number).exec_async(&mut raw).await.unwrap();
     }
-    let peek = Terms { notes: false, ..absolute(100.0, 10.0) };
+    let peek = SessionLifetimes { notes: false, ..absolute(100.0, 10.0) };
     assert!(bench.lives(1, peek).await);
     assert_eq!(bench.members("since:").await, [""; 0]);
     assert!(bench.lives(1, absolute(100.0, 10.0)).await);
@@ -329,7 +330,7 @@ async fn a_session_that_the_app_wrote_is_counted_from_when_it_was_first_seen() {
 }
 
 #[tokio::test]
-async fn what_another_program_has_ended_leaves_the_index_at_a_log_in() {
+async fn sessions_ended_by_another_program_leave_the_index_at_a_log_in() {
     let bench = Bench::redis().await;
     for number in 1..=3 {
         bench.log_in_at(number, "ann", number as f64, 0).await;
@@ -345,9 +346,9 @@ async fn what_another_program_has_ended_leaves_the_index_at_a_log_in() {
 }
 
 #[tokio::test]
-async fn other_processes_are_told_of_whoever_is_gone() {
+async fn other_processes_are_notified_of_ended_sessions() {
     let bench = Bench::redis().await;
-    let other = bench.open.lane();
+    let other = bench.open.thread_handle();
     crate::store_contract::connected(&other).await;
     for number in 1..=3 {
         bench.log_in_at(number, "ann", number as f64, 0).await;
@@ -355,7 +356,8 @@ async fn other_processes_are_told_of_whoever_is_gone() {
     // It listens from its first question on, which may take it a moment.
     crate::store_contract::until("it is told", async || {
         bench.store.revoke_token(&token(1)).await.unwrap();
-        let told = tokio::time::timeout(std::time::Duration::from_millis(50), other.gone_told());
+        let told =
+            tokio::time::timeout(std::time::Duration::from_millis(50), other.ended_sessions());
         told.await.is_ok_and(|gone| gone.contains(&token(1)))
     })
     .await;
@@ -363,7 +365,7 @@ async fn other_processes_are_told_of_whoever_is_gone() {
     assert_eq!(bench.store.rotate_token(&again).await.unwrap().gone, tokens([2]));
     let mut told = Vec::new();
     while told.len() < 2 {
-        let gone = tokio::time::timeout(std::time::Duration::from_secs(20), other.gone_told());
+        let gone = tokio::time::timeout(std::time::Duration::from_secs(20), other.ended_sessions());
         told.extend(gone.await.unwrap().into_iter().filter(|one| *one != token(1)));
     }
     assert_eq!(told, tokens([2, 3]));

@@ -48,14 +48,14 @@ fn an_operator_sees_why_a_stock_app_gets_no_hits() {
     assert_eq!(session["bypasses"], 10);
     assert_eq!(cookie(&report, "_ga")["class"], "harmless");
     let told = top_cookies(&proxy, &[]);
-    assert!(told.contains("PHPSESSID came on 90 % of requests"), "{told}");
-    assert!(told.contains("[session] cookie with [session.verify]"), "{told}");
+    assert!(told.contains("PHPSESSID is sent with 90 % of requests"), "{told}");
+    assert!(told.contains("[session] cookie, and configure [session.verify]"), "{told}");
     assert!(!told.contains("secretvalue") && !told.contains("0a1b2c"), "{told}");
     assert!(proxy.metric("anteroom_cookie_bypasses_total{cookie=\"PHPSESSID\"}") >= 9.0);
 }
 
 #[test]
-fn who_has_the_token_may_ask_the_admin_listener() {
+fn a_bearer_of_the_token_may_query_the_admin_listener() {
     let origin = Origin::always(Reply::html("hello"));
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("token");
@@ -78,7 +78,7 @@ fn the_log_tells_once_of_a_cookie_that_keeps_pages_out_of_the_cache() {
             proxy.get("/").cookie("JSESSIONID=0a1b2c3d").send_on(&mut client);
         }
     };
-    let said = || proxy.complaints().matches("JSESSIONID came on 100 %").count();
+    let said = || proxy.complaints().matches("JSESSIONID is sent with 100 %").count();
 
     ask(999);
     assert_eq!(said(), 0, "it is early");

@@ -7,7 +7,7 @@ use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::wait_until;
 
-on_both_stores!(who_takes_only_what_is_stored_gets_that_or_nothing);
+on_both_stores!(only_if_cached_gets_a_stored_page_or_504);
 
 const HONOUR: &str = "[cache]\nclient_directives = \"honour\"";
 
@@ -68,7 +68,7 @@ fn a_reload_of_what_is_held_is_answered_while_the_origin_fails() {
     assert!(origin.last().header("if-none-match").is_some());
 }
 
-fn who_takes_only_what_is_stored_gets_that_or_nothing(storage: &Storage) {
+fn only_if_cached_gets_a_stored_page_or_504(storage: &Storage) {
     let origin = shop(|_| Reply::html("page").header("Cache-Control", "max-age=300"));
     let proxy = Proxy::start(&origin, storage, "[session]\ncookie = \"login\"\nmint = true");
     let only = |target: &str| proxy.get(target).header("Cache-Control", "only-if-cached");

@@ -198,7 +198,7 @@ fn a_body_that_only_looks_like_a_call_may_not_be_silent_for_as_long() {
 }
 
 #[test]
-fn an_upload_that_nobody_reads_ends_some_time_after_the_answer() {
+fn an_unread_upload_ends_some_time_after_the_answer() {
     let ended = Gate::closed();
     let ending = Arc::clone(&ended);
     let upstream = Upstream::start(None, move |_, socket| {
@@ -227,7 +227,7 @@ fn an_upload_that_nobody_reads_ends_some_time_after_the_answer() {
 }
 
 #[test]
-fn an_upload_that_nobody_takes_ends_both_connections_some_time_after_the_answer() {
+fn an_upload_the_origin_does_not_take_ends_both_connections() {
     // It answers at once, and takes no more than what its socket holds.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -248,7 +248,7 @@ fn an_upload_that_nobody_takes_ends_both_connections_some_time_after_the_answer(
     client.send(b"POST /up HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 99999999\r\n\r\n");
     assert_eq!(client.answer().text(), "ok");
     let mut socket = origin.join().unwrap();
-    assert!(!client.send(&vec![b'x'; 99_999_999]), "nobody takes so much");
+    assert!(!client.send(&vec![b'x'; 99_999_999]), "so much is not taken");
     assert!(client.is_closed());
     wait_until("nobody is there any more", || socket.write_all(b"x").is_err());
 }

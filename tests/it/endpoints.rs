@@ -11,8 +11,8 @@ const MINT: &str = "session.mint = true";
 const JSON: &str = "application/json";
 
 on_both_stores!(
-    a_visitor_is_told_who_he_is,
-    what_was_viewed_is_told_newest_first,
+    me_returns_the_user_and_the_session,
+    viewed_items_are_listed_newest_first,
     the_most_viewed_items_are_told_where_that_is_on,
 );
 
@@ -24,7 +24,7 @@ fn told(answer: &Answer) -> Value {
     serde_json::from_slice(&answer.body.bytes).expect("an endpoint answers in JSON")
 }
 
-fn a_visitor_is_told_who_he_is(storage: &Storage) {
+fn me_returns_the_user_and_the_session(storage: &Storage) {
     let origin = plain_shop();
     let proxy = Proxy::start(&origin, storage, MINT);
     let alice = log_in(&proxy, "Zo%C3%AB");
@@ -38,7 +38,7 @@ fn a_visitor_is_told_who_he_is(storage: &Storage) {
 }
 
 #[test]
-fn an_answer_is_kept_by_nobody_and_read_by_no_other_site() {
+fn an_answer_is_neither_cached_nor_readable_by_other_sites() {
     let origin = plain_shop();
     let proxy = Proxy::embedded(&origin, MINT);
     let alice = log_in(&proxy, "alice");
@@ -73,7 +73,7 @@ fn a_head_is_answered_like_a_get_without_its_body() {
     assert_eq!(again.text(), get.text());
 }
 
-fn what_was_viewed_is_told_newest_first(storage: &Storage) {
+fn viewed_items_are_listed_newest_first(storage: &Storage) {
     let origin = plain_shop();
     let settings = format!("{MINT}\n[[route]]\nmatch.path = \"/item/{{item}}\"");
     let proxy = Proxy::start(&origin, storage, &settings);
@@ -196,7 +196,7 @@ fn nothing_under_the_prefix_reaches_the_app_in_any_spelling() {
 }
 
 #[test]
-fn what_only_looks_like_the_prefix_is_the_app_s() {
+fn paths_similar_to_the_prefix_go_to_the_app() {
     let origin = plain_shop();
     let proxy = Proxy::embedded(&origin, MINT);
     for path in ["/anteroom/me", "/_anteroomy/me", "/blog/_anteroom/me", "/?/_anteroom/me"] {
@@ -319,7 +319,7 @@ fn every_wrong_change_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn who_is_wrong_in_several_ways_is_told_the_first() {
+fn a_request_with_several_errors_gets_the_first() {
     let origin = plain_shop();
     let proxy = Proxy::embedded(&origin, MINT);
     let alice = log_in(&proxy, "alice");

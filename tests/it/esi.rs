@@ -29,7 +29,7 @@ fn user(request: &Request) -> &str {
     request.header("x-anteroom-user").unwrap_or("nobody")
 }
 
-/// An origin whose pages are `page`, and whose partials say who asks.
+/// An origin whose pages are `page`, and whose partials name the user.
 fn serving(page: &str) -> Origin {
     let page = page.to_owned();
     shop(move |request| match request.path() {
@@ -40,7 +40,7 @@ fn serving(page: &str) -> Origin {
 }
 
 #[test]
-fn each_visitor_gets_his_own_includes_in_the_same_page() {
+fn each_visitor_gets_personal_includes_in_the_same_page() {
     let origin = serving(&format!(
         "<p>{}</p><esi:remove>old</esi:remove>",
         include("/partials/a?x=1&amp;y=2")
@@ -67,7 +67,7 @@ fn each_visitor_gets_his_own_includes_in_the_same_page() {
 }
 
 #[test]
-fn tags_mean_nothing_where_nobody_said_so() {
+fn tags_are_ignored_unless_enabled() {
     let page = format!("<p>{}</p>", include("/partials/a"));
     for (esi, said_so, is_filled) in [
         ("false", true, false),
@@ -93,7 +93,7 @@ fn tags_mean_nothing_where_nobody_said_so() {
 }
 
 #[test]
-fn what_is_not_on_this_site_is_never_asked_for() {
+fn includes_of_other_sites_are_never_fetched() {
     let sources = [
         "http://other.test/partials/a",
         "//other.test/partials/a",
@@ -165,12 +165,12 @@ fn includes_within_includes_end_at_a_depth_and_a_number() {
         let name = request.path().to_owned();
         said(&format!("({name} {}{})", include(&format!("{name}l")), include(&format!("{name}r"))))
     });
-    let proxy = Proxy::embedded(&origin, &format!("limits.holes = 100\n{}", with("true")));
+    let proxy = Proxy::embedded(&origin, &format!("limits.fragments = 100\n{}", with("true")));
     let text = proxy.get("/deep/").send().text();
     assert_eq!(text.matches('(').count(), 1 + 2 + 4 + 8, "{text}");
     assert!(!text.contains("esi:"));
 
-    let proxy = Proxy::embedded(&origin, &format!("limits.holes = 5\n{}", with("true")));
+    let proxy = Proxy::embedded(&origin, &format!("limits.fragments = 5\n{}", with("true")));
     let text = proxy.get("/deep/").send().text();
     assert_eq!(text.matches('(').count(), 1 + 5, "{text}");
     assert!(!text.contains("esi:"));
@@ -192,7 +192,7 @@ fn a_forwarded_answer_is_processed_too() {
 }
 
 #[test]
-fn what_visitors_write_elsewhere_is_never_carried_out() {
+fn tags_in_included_content_are_never_processed() {
     // Neither in a content's text, nor in what includes are not carried out in.
     let origin = Origin::start(|request| match request.path() {
         "/p/1" => said(&include("/partials/comment")),
@@ -218,7 +218,7 @@ fn a_page_on_its_way_streams_while_an_include_is_waited_for() {
         }
     });
     let proxy =
-        Proxy::embedded(&origin, &format!("limits.hole_timeout = \"60s\"\n{}", with("true")));
+        Proxy::embedded(&origin, &format!("limits.fragment_timeout = \"60s\"\n{}", with("true")));
     let mut client = proxy.get("/p/1").start();
     client.until("start");
     wait_until("the include is asked for", || origin.busy() == 1);
@@ -227,7 +227,7 @@ fn a_page_on_its_way_streams_while_an_include_is_waited_for() {
 }
 
 #[test]
-fn what_never_ends_is_served_as_it_came() {
+fn an_unclosed_tag_is_served_as_received() {
     let page = format!("1<esi:remove>2{}3", include("/partials/a"));
     let origin = serving(&page);
     let proxy = Proxy::embedded(&origin, &with("true"));
@@ -276,7 +276,7 @@ fn the_answer_that_logs_out_shows_the_old_name_nowhere() {
 }
 
 #[test]
-fn the_answer_that_logs_in_is_filled_for_whom_it_logs_in() {
+fn an_answer_that_logs_in_is_filled_for_the_new_user() {
     let origin = shop(|request| match request.path() {
         "/p/in" => Reply::html(&include("/partials/a"))
             .header("Surrogate-Control", "content=\"ESI/1.0\"")

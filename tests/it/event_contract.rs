@@ -4,32 +4,32 @@ use anteroom::clock::unix_now;
 use anteroom::ident::{Item, StoredToken, TokenStorage, User};
 use anteroom::store::traits::*;
 use anteroom::store::{
-    Cursor, Evicted, Eviction, Expired, Failed, Farewell, Idle, IdleTold, Noted, Rotation,
-    TaskLease, WaitingEvent, Why,
+    Cursor, Evicted, Eviction, Expired, ExpiryAction, Failed, HandoverReason, Idle, IdleStep,
+    Noted, Rotation, TaskLease, WaitingEvent,
 };
 
 use crate::store_contract::{Bench, ask, contract, item, token, user, visit};
 
 const PLAIN: TokenStorage = TokenStorage::Plain;
-const OUTBOX: Farewell = Farewell::Outbox { storage: PLAIN };
-const QUEUE: Farewell = Farewell::Queue { storage: PLAIN, keep: 100_000 };
+const OUTBOX: ExpiryAction = ExpiryAction::Outbox { storage: PLAIN };
+const QUEUE: ExpiryAction = ExpiryAction::Queue { storage: PLAIN, keep: 100_000 };
 
 contract!(
-    what_is_told_of_a_cart_is_all_there,
-    what_waits_for_its_receiver_has_a_bound_and_the_oldest_go,
-    what_the_receiver_has_is_removed_and_nothing_else,
-    what_is_put_back_comes_last,
+    an_event_has_all_details_of_the_cart,
+    waiting_events_are_bounded_and_the_oldest_are_dropped,
+    only_delivered_events_are_removed,
+    an_event_that_is_put_back_comes_last,
     when_it_was_refused_first_is_known_ever_after,
     how_its_receiver_failed_with_it_is_known_ever_after,
-    a_users_events_are_forgotten_with_him,
+    events_of_a_forgotten_user_are_removed,
     idle_carts_are_told_of_once_and_their_sessions_go_on,
-    who_came_back_is_told_of_again_when_he_is_idle_again,
-    idle_sessions_of_one_time_are_all_told_of_whatever_the_batch,
+    a_returning_user_is_reported_again_when_idle_again,
+    idle_sessions_of_one_time_are_all_reported_in_any_batch_size,
     idle_carts_wait_while_much_waits,
     idle_carts_wait_while_the_outbox_is_not_empty,
     a_cart_is_told_of_as_idle_and_then_as_expired,
     a_log_in_takes_its_cart_to_be_idle_again,
-    what_was_told_of_by_a_clock_that_was_ahead_keeps_nobody_from_being_told_of,
+    a_report_by_a_fast_clock_does_not_suppress_later_reports,
 );
 
 impl Bench {
@@ -38,14 +38,22 @@ impl Bench {
         self.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
     }
 
-    async fn clean(&self, farewell: Farewell) -> Evicted {
+    async fn clean(&self, expiry_action: ExpiryAction) -> Evicted {
         let how = Eviction { keep: 0, batch: 100, carts: true, before: 0.0 };
-        self.store.evict_expiring(how, &Cursor::default(), &farewell).await.unwrap()
+        self.store.evict_expiring(how, &Cursor::default(), &expiry_action).await.unwrap()
     }
 
-    async fn tell_idle(&self, until: f64, batch: u32, farewell: Farewell) -> IdleTold {
-        let told =
-            self.store.tell_idle(Idle { until, now: unix_now(), batch }, &farewell).await.unwrap();
+    async fn report_idle_carts(
+        &self,
+        until: f64,
+        batch: u32,
+        expiry_action: ExpiryAction,
+    ) -> IdleStep {
+        let told = self
+            .store
+            .report_idle_carts(Idle { until, now: unix_now(), batch }, &expiry_action)
+            .await
+            .unwrap();
         assert_eq!(told.refusal, None);
         told
     }
@@ -83,7 +91,7 @@ fn named(name: &str, attributes: &[(&str, &str)]) -> User {
     user(name).with_attributes(&owned.collect::<Vec<_>>()).unwrap()
 }
 
-async fn what_is_told_of_a_cart_is_all_there(bench: Bench) {
+async fn an_event_has_all_details_of_the_cart(bench: Bench) {
     let users = [
         user("ann"),
         user("ann").unconfirmed(),
@@ -107,27 +115,28 @@ async fn what_is_told_of_a_cart_is_all_there(bench: Bench) {
         seen: 3.125,
         cart: vec![(item(1), 2)],
         viewed: vec![(item(8), 3.125), (item(7), 2.25)],
-        why: Why::Idle,
+        why: HandoverReason::Idle,
     };
-    bench.tell_idle(9.0, 9, QUEUE).await;
+    bench.report_idle_carts(9.0, 9, QUEUE).await;
     assert_eq!(bench.drain().await, [0, 1, 2, 3].map(told));
     assert_eq!(bench.clean(OUTBOX).await.handed_on, 4);
-    let expired = [0, 1, 2, 3].map(|number| Expired { why: Why::Expired, ..told(number) });
+    let expired =
+        [0, 1, 2, 3].map(|number| Expired { why: HandoverReason::Expired, ..told(number) });
     assert_eq!(bench.store.outbox().await.unwrap().expired, expired);
 }
 
-async fn what_waits_for_its_receiver_has_a_bound_and_the_oldest_go(bench: Bench) {
+async fn waiting_events_are_bounded_and_the_oldest_are_dropped(bench: Bench) {
     for number in 0..7 {
         bench.with_cart(number, number as f64 + 1.0).await;
     }
-    let evicted = bench.clean(Farewell::Queue { storage: PLAIN, keep: 3 }).await;
+    let evicted = bench.clean(ExpiryAction::Queue { storage: PLAIN, keep: 3 }).await;
     assert_eq!((evicted.removed, evicted.handed_on, evicted.dropped), (7, 7, 4));
     assert_eq!(bench.store.events_waiting().await.unwrap(), 3);
     assert_eq!(bench.ids().await, ids([4, 5, 6]));
     assert_eq!(bench.dump().await, [""; 0]);
 }
 
-async fn what_the_receiver_has_is_removed_and_nothing_else(bench: Bench) {
+async fn only_delivered_events_are_removed(bench: Bench) {
     for number in 0..3 {
         bench.with_cart(number, number as f64 + 1.0).await;
     }
@@ -140,7 +149,7 @@ async fn what_the_receiver_has_is_removed_and_nothing_else(bench: Bench) {
     assert_eq!(bench.ids().await, ids([1, 2]));
 }
 
-async fn what_is_put_back_comes_last(bench: Bench) {
+async fn an_event_that_is_put_back_comes_last(bench: Bench) {
     for number in 0..3 {
         bench.with_cart(number, number as f64 + 1.0).await;
     }
@@ -202,7 +211,7 @@ fn odd_item() -> Item {
     Item::new(r#"x","refused":1,"failed":[1,2,3]"#).unwrap()
 }
 
-async fn a_users_events_are_forgotten_with_him(bench: Bench) {
+async fn events_of_a_forgotten_user_are_removed(bench: Bench) {
     use anteroom::store::traits::*;
     for number in 0..250 {
         let name = if number % 100 == 7 { "bob" } else { "ann" };
@@ -223,34 +232,34 @@ async fn idle_carts_are_told_of_once_and_their_sessions_go_on(bench: Bench) {
     for number in [0, 3, 5] {
         bench.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
     }
-    let told = bench.tell_idle(5.0, 3, QUEUE).await;
+    let told = bench.report_idle_carts(5.0, 3, QUEUE).await;
     assert_eq!((told.handed_on, told.more), (1, true));
-    let told = bench.tell_idle(5.0, 3, QUEUE).await;
+    let told = bench.report_idle_carts(5.0, 3, QUEUE).await;
     assert_eq!((told.handed_on, told.more), (1, false));
     for _ in 0..3 {
-        assert_eq!(bench.tell_idle(5.0, 3, QUEUE).await, IdleTold::default());
+        assert_eq!(bench.report_idle_carts(5.0, 3, QUEUE).await, IdleStep::default());
     }
     assert_eq!(bench.ids().await, ids([0, 3]));
     assert_eq!(bench.members("recent:").await.len(), 6);
     assert_eq!(bench.store.cart(&token(0)).await.unwrap(), [(item(1), 2)]);
-    assert_eq!(bench.tell_idle(6.0, 3, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.report_idle_carts(6.0, 3, QUEUE).await.handed_on, 1);
     assert_eq!(bench.ids().await, ids([5]));
 }
 
-async fn who_came_back_is_told_of_again_when_he_is_idle_again(bench: Bench) {
+async fn a_returning_user_is_reported_again_when_idle_again(bench: Bench) {
     bench.with_cart(1, 1.0).await;
     bench.with_cart(2, 2.0).await;
-    assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await.handed_on, 2);
+    assert_eq!(bench.report_idle_carts(5.0, 9, QUEUE).await.handed_on, 2);
     bench.store.touch_tokens(&[visit(1, "ann", 6.0, &[])]).await.unwrap();
-    assert_eq!(bench.tell_idle(5.5, 9, QUEUE).await.handed_on, 0);
-    assert_eq!(bench.tell_idle(7.0, 9, QUEUE).await.handed_on, 1);
-    assert_eq!(bench.tell_idle(8.0, 9, QUEUE).await.handed_on, 0);
+    assert_eq!(bench.report_idle_carts(5.5, 9, QUEUE).await.handed_on, 0);
+    assert_eq!(bench.report_idle_carts(7.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.report_idle_carts(8.0, 9, QUEUE).await.handed_on, 0);
     let told: Vec<_> = bench.drain().await.iter().map(Expired::event).collect();
     let event = |number: usize, seen: u32| format!("{}-{seen}-idle", id(number));
     assert_eq!(told, [event(1, 1000), event(2, 2000), event(1, 6000)]);
 }
 
-async fn idle_sessions_of_one_time_are_all_told_of_whatever_the_batch(bench: Bench) {
+async fn idle_sessions_of_one_time_are_all_reported_in_any_batch_size(bench: Bench) {
     // In the order of their bytes, in which capitals come first.
     let names = ["AAAAAAAA", "BBBBBBBB1", "BBBBBBBB2", "aaaaaaaa", "aaaaaaaaa", "zzzzzzzz"];
     let tokens = names.map(|name| StoredToken::from_store(name.as_bytes()).unwrap());
@@ -259,9 +268,9 @@ async fn idle_sessions_of_one_time_are_all_told_of_whatever_the_batch(bench: Ben
         bench.store.add_to_cart(token, &item(1), 2).await.unwrap();
     }
     for token in &tokens {
-        assert_eq!(bench.tell_idle(5.0, 1, QUEUE).await.handed_on, 1, "{}", token.as_str());
+        assert_eq!(bench.report_idle_carts(5.0, 1, QUEUE).await.handed_on, 1, "{}", token.as_str());
     }
-    assert_eq!(bench.tell_idle(5.0, 1, QUEUE).await.handed_on, 0);
+    assert_eq!(bench.report_idle_carts(5.0, 1, QUEUE).await.handed_on, 0);
     let expected: Vec<_> = tokens.iter().map(|token| token.public_id(PLAIN)).collect();
     assert_eq!(bench.ids().await, expected);
 }
@@ -270,12 +279,12 @@ async fn idle_carts_wait_while_much_waits(bench: Bench) {
     for number in 0..9 {
         bench.with_cart(number, number as f64 + 1.0).await;
     }
-    let farewell = Farewell::Queue { storage: PLAIN, keep: 8 };
-    let told = bench.tell_idle(9.0, 100, farewell).await;
+    let expiry_action = ExpiryAction::Queue { storage: PLAIN, keep: 8 };
+    let told = bench.report_idle_carts(9.0, 100, expiry_action).await;
     assert_eq!((told.handed_on, told.more), (4, false));
-    assert_eq!(bench.tell_idle(9.0, 100, farewell).await.handed_on, 0);
+    assert_eq!(bench.report_idle_carts(9.0, 100, expiry_action).await.handed_on, 0);
     assert_eq!(bench.ids().await, ids([0, 1, 2, 3]));
-    assert_eq!(bench.tell_idle(9.0, 100, farewell).await.handed_on, 4);
+    assert_eq!(bench.report_idle_carts(9.0, 100, expiry_action).await.handed_on, 4);
     assert_eq!(bench.ids().await, ids([4, 5, 6, 7]));
 }
 
@@ -283,46 +292,47 @@ async fn idle_carts_wait_while_the_outbox_is_not_empty(bench: Bench) {
     for number in 0..4 {
         bench.with_cart(number, number as f64 + 1.0).await;
     }
-    assert_eq!(bench.tell_idle(2.0, 100, OUTBOX).await.handed_on, 2);
-    assert_eq!(bench.tell_idle(9.0, 100, OUTBOX).await.handed_on, 0);
+    assert_eq!(bench.report_idle_carts(2.0, 100, OUTBOX).await.handed_on, 2);
+    assert_eq!(bench.report_idle_carts(9.0, 100, OUTBOX).await.handed_on, 0);
     let outbox = bench.store.outbox().await.unwrap();
     assert_eq!(outbox.expired.len(), 2);
     bench.store.clear_outbox(&outbox).await.unwrap();
-    assert_eq!(bench.tell_idle(9.0, 100, OUTBOX).await.handed_on, 2);
+    assert_eq!(bench.report_idle_carts(9.0, 100, OUTBOX).await.handed_on, 2);
 }
 
 async fn a_cart_is_told_of_as_idle_and_then_as_expired(bench: Bench) {
     bench.with_cart(1, 1.0).await;
-    bench.tell_idle(5.0, 9, QUEUE).await;
+    bench.report_idle_carts(5.0, 9, QUEUE).await;
     bench.clean(QUEUE).await;
     let told: Vec<_> = bench.drain().await.iter().map(|told| told.why).collect();
-    assert_eq!(told, [Why::Idle, Why::Expired]);
+    assert_eq!(told, [HandoverReason::Idle, HandoverReason::Expired]);
     let left = bench.dump().await;
     assert_eq!(left, ["cartidle: "]);
 }
 
 async fn a_log_in_takes_its_cart_to_be_idle_again(bench: Bench) {
     bench.with_cart(1, 1.0).await;
-    assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.report_idle_carts(5.0, 9, QUEUE).await.handed_on, 1);
     let (old, new, user) = (Some(token(1)), token(2), user("ann"));
-    let rotation = Rotation { old, new, user, now: 6.0, most: 0, farewell: None, visitor: None };
+    let rotation =
+        Rotation { old, new, user, now: 6.0, most: 0, expiry_action: None, visitor: None };
     bench.store.rotate_token(&rotation).await.unwrap();
-    assert_eq!(bench.tell_idle(7.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.report_idle_carts(7.0, 9, QUEUE).await.handed_on, 1);
     assert_eq!(bench.ids().await, ids([1, 2]));
 }
 
-async fn what_was_told_of_by_a_clock_that_was_ahead_keeps_nobody_from_being_told_of(bench: Bench) {
+async fn a_report_by_a_fast_clock_does_not_suppress_later_reports(bench: Bench) {
     let now = unix_now();
     bench.with_cart(1, now + 5_000.0).await;
     let ahead = Idle { until: now + 6_000.0, now: now + 9_600.0, batch: 9 };
-    bench.store.tell_idle(ahead, &QUEUE).await.unwrap();
+    bench.store.report_idle_carts(ahead, &QUEUE).await.unwrap();
     bench.drain().await;
     let right = Idle { until: now - 100.0, now, batch: 9 };
-    assert_eq!(bench.store.tell_idle(right, &QUEUE).await.unwrap(), IdleTold::default());
+    assert_eq!(bench.store.report_idle_carts(right, &QUEUE).await.unwrap(), IdleStep::default());
     bench.with_cart(2, now - 50.0).await;
     bench.with_cart(3, now - 20.0).await;
-    assert_eq!(bench.tell_idle(now - 30.0, 9, QUEUE).await.handed_on, 1);
-    assert_eq!(bench.tell_idle(now - 10.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.report_idle_carts(now - 30.0, 9, QUEUE).await.handed_on, 1);
+    assert_eq!(bench.report_idle_carts(now - 10.0, 9, QUEUE).await.handed_on, 1);
     assert_eq!(bench.ids().await, ids([2, 3]));
 }
 
@@ -333,36 +343,39 @@ async fn a_time_to_come_in_redis_is_set_back() {
     let now = unix_now();
     for mark in [format!("{}", now + 5_000.0), format!("{} token-0001", now + 5_000.0)] {
         let _: String = ask(on, &["SET", "cartidle:", &mark]).await;
-        bench.tell_idle(now - 100.0, 9, QUEUE).await;
+        bench.report_idle_carts(now - 100.0, 9, QUEUE).await;
         let set_back: f64 = ask::<String>(on, &["GET", "cartidle:"]).await.parse().unwrap();
         assert!((set_back - (now - 100.0)).abs() < 1e-3);
     }
 }
 
 #[tokio::test]
-async fn where_clocks_differ_idle_is_who_is_so_by_that_of_redis() {
+async fn idle_is_judged_by_the_clock_of_redis() {
     let bench = Bench::redis().await;
     let now = unix_now();
     bench.with_cart(1, now - 7200.0).await;
     bench.with_cart(2, now - 60.0).await;
     for wrong in [-86_400.0, 86_400.0] {
         let idle = Idle { until: now + wrong - 3600.0, now: now + wrong, batch: 9 };
-        bench.store.tell_idle(idle, &QUEUE).await.unwrap();
+        bench.store.report_idle_carts(idle, &QUEUE).await.unwrap();
     }
     assert_eq!(bench.ids().await, ids([1]));
 }
 
 #[tokio::test]
-async fn two_who_tell_of_idle_carts_tell_of_each_once() {
+async fn two_processes_report_each_idle_cart_once() {
     let bench = Bench::redis().await;
     for number in 0..120 {
         bench.with_cart(number, (number / 10) as f64).await;
     }
-    let other = bench.open.lane();
+    let other = bench.open.thread_handle();
     crate::store_contract::connected(&other).await;
     let all = async |store: &anteroom::store::AnyStore| {
         for _ in 0..60 {
-            store.tell_idle(Idle { until: 99.0, now: unix_now(), batch: 7 }, &QUEUE).await.unwrap();
+            store
+                .report_idle_carts(Idle { until: 99.0, now: unix_now(), batch: 7 }, &QUEUE)
+                .await
+                .unwrap();
         }
     };
     tokio::join!(all(&bench.store), all(&other));
@@ -374,7 +387,7 @@ async fn two_who_tell_of_idle_carts_tell_of_each_once() {
 }
 
 #[tokio::test]
-async fn what_redis_knows_of_idle_sessions_mentions_a_token_only_in_the_midst_of_one_time() {
+async fn the_idle_position_names_a_token_only_between_equal_times() {
     let bench = Bench::redis().await;
     let on = &mut bench.raw().await;
     for number in 0..4 {
@@ -383,26 +396,26 @@ async fn what_redis_knows_of_idle_sessions_mentions_a_token_only_in_the_midst_of
     for (number, held) in
         ["5.25 token-0000", "5.25 token-0001", "5.25 token-0002", "5.25"].into_iter().enumerate()
     {
-        assert_eq!(bench.tell_idle(9.0, 1, QUEUE).await.handed_on, 1, "{number}");
+        assert_eq!(bench.report_idle_carts(9.0, 1, QUEUE).await.handed_on, 1, "{number}");
         assert_eq!(ask::<String>(on, &["GET", "cartidle:"]).await, held);
     }
-    assert_eq!(bench.tell_idle(9.0, 1, QUEUE).await.handed_on, 0);
+    assert_eq!(bench.report_idle_carts(9.0, 1, QUEUE).await.handed_on, 0);
 }
 
 #[tokio::test]
 async fn idle_carts_that_redis_refuses_are_told_of_later() {
-    for farewell in [QUEUE, OUTBOX, Farewell::Stream { storage: PLAIN, keep: 100 }] {
+    for expiry_action in [QUEUE, OUTBOX, ExpiryAction::Stream { storage: PLAIN, keep: 100 }] {
         let bench = Bench::redis().await;
         let on = &mut bench.raw().await;
         bench.with_cart(1, 1.0).await;
         let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
         let idle = Idle { until: 5.0, now: unix_now(), batch: 9 };
-        let told = bench.store.tell_idle(idle, &farewell).await.unwrap();
+        let told = bench.store.report_idle_carts(idle, &expiry_action).await.unwrap();
         assert_eq!((told.handed_on, told.more), (0, false));
         assert!(told.refusal.is_some_and(|refusal| refusal.contains("OOM")));
         let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "0"]).await;
-        assert_eq!(bench.tell_idle(5.0, 9, farewell).await.handed_on, 1);
-        assert_eq!(bench.tell_idle(5.0, 9, farewell).await.handed_on, 0);
+        assert_eq!(bench.report_idle_carts(5.0, 9, expiry_action).await.handed_on, 1);
+        assert_eq!(bench.report_idle_carts(5.0, 9, expiry_action).await.handed_on, 0);
     }
 }
 
@@ -421,7 +434,7 @@ async fn a_redis_without_room_gives_turns_and_puts_back_and_loses_what_was_taken
     }
     assert!(
         bench.store.take_lease(TaskLease::Cleaner, 2, turn).await.unwrap(),
-        "who cleans is another matter"
+        "the choice of the cleaner is another matter"
     );
     let first = bench.first().await;
     let refused = Noted::Refused { now: 1_790_000_000.0 };
@@ -430,7 +443,7 @@ async fn a_redis_without_room_gives_turns_and_puts_back_and_loses_what_was_taken
 }
 
 #[tokio::test]
-async fn what_others_wrote_is_no_event_and_stops_nobody() {
+async fn foreign_values_are_no_events_and_do_not_block_the_queue() {
     let bench = Bench::redis().await;
     let on = &mut bench.raw().await;
     let _: i64 = ask(on, &["ZADD", "recent:", "-inf", "", "1", "no token", "inf", "later"]).await;
@@ -439,17 +452,17 @@ async fn what_others_wrote_is_no_event_and_stops_nobody() {
     let _: i64 = ask(on, &["DEL", "viewed:token-0001"]).await;
     let _: String = ask(on, &["SET", "viewed:token-0001", "no views"]).await;
     for _ in 0..3 {
-        bench.tell_idle(5.0, 1, QUEUE).await;
+        bench.report_idle_carts(5.0, 1, QUEUE).await;
     }
     let first = bench.first().await;
     assert!(first.expired.is_none());
     bench.store.remove_event(&first).await.unwrap();
     assert_eq!(bench.ids().await, ids([1]));
-    assert_eq!(bench.tell_idle(5.0, 9, QUEUE).await, IdleTold::default());
+    assert_eq!(bench.report_idle_carts(5.0, 9, QUEUE).await, IdleStep::default());
 }
 
 #[tokio::test]
-async fn a_users_event_that_is_put_back_all_the_time_is_forgotten_with_him() {
+async fn an_event_being_put_back_is_removed_with_its_user() {
     use anteroom::store::traits::*;
     let bench = Bench::redis().await;
     for number in 0..450 {
@@ -459,10 +472,10 @@ async fn a_users_event_that_is_put_back_all_the_time_is_forgotten_with_him() {
     }
     let how = Eviction { keep: 0, batch: 1000, carts: true, before: 0.0 };
     bench.store.evict_expiring(how, &Cursor::default(), &QUEUE).await.unwrap();
-    let other = bench.open.lane();
+    let other = bench.open.thread_handle();
     crate::store_contract::connected(&other).await;
     let forgets = async { bench.store.forget_user(&user("bob")).await.unwrap() };
-    // Ten of the first, his among them, go past the walk, and then it is quiet.
+    // Ten of the first events, one of the user's among them, move past the walk, and then no more do.
     let puts_back = async {
         for _ in 0..10 {
             let first = other.first_event().await.unwrap().unwrap();

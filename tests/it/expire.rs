@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anteroom::ident::{Token, TokenStorage};
 use anteroom::store::traits::*;
-use anteroom::store::{Cursor, Eviction, Farewell, OpenStore, Settings, Url};
+use anteroom::store::{Cursor, Eviction, ExpiryAction, OpenStore, StoreSettings, Url};
 use serde_json::Value;
 
 use crate::store_contract::limits;
@@ -231,21 +231,25 @@ fn a_proxy_that_cannot_write_its_file_leaves_the_carts_to_others() {
 }
 
 fn fill_outbox(folder: &Path, keep: u64) {
-    let settings =
-        Settings { url: Url::Embedded(folder.to_owned()), prefix: String::new(), limits: limits() };
+    let settings = StoreSettings {
+        url: Url::Embedded(folder.to_owned()),
+        prefix: String::new(),
+        limits: limits(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let open = OpenStore::open(&settings).await.unwrap();
         let how = Eviction { keep, batch: 100, carts: true, before: 0.0 };
-        let farewell = Farewell::Outbox { storage: TokenStorage::Sha256 };
-        let evicted = open.lane().evict_expiring(how, &Cursor::default(), &farewell).await;
+        let expiry_action = ExpiryAction::Outbox { storage: TokenStorage::Sha256 };
+        let evicted =
+            open.thread_handle().evict_expiring(how, &Cursor::default(), &expiry_action).await;
         assert_eq!(evicted.unwrap().handed_on, 2);
         open.close().await;
     });
 }
 
 #[test]
-fn what_was_in_the_embedded_outbox_when_the_proxy_died_is_written_by_the_next() {
+fn the_embedded_outbox_is_written_after_a_crash() {
     let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
     let settings = "session.mint = true\nsession.max_sessions = 3\nsession.clean_every = \"50ms\"\n\
                     session.on_expire = \"file:./expired.jsonl\"";
@@ -271,7 +275,7 @@ fn what_was_in_the_embedded_outbox_when_the_proxy_died_is_written_by_the_next() 
     assert_eq!(lines[2]["cart"], serde_json::json!([{ "item": "mug", "count": 2 }]));
 }
 
-/// Whose carts are in the stream, or in the file, in their order.
+/// The users of the carts in the stream, or in the file, in their order.
 fn users_told(proxy: &Proxy, storage: &Storage, on_expire: &str) -> Vec<String> {
     if on_expire == "stream" {
         type Entry = (String, std::collections::BTreeMap<String, String>);
@@ -312,7 +316,7 @@ fn the_cart_of_a_session_that_others_end_is_handed_on_once() {
         let answer = proxy.post("/login?eve").cookie(&ann).send();
         buys(&format!("login={}", answer.cookie("login").unwrap()));
         run(&proxy, &["sessions", "revoke", "--user", "eve"]);
-        // Who deletes a user wants nothing of him kept, and who logs out has left his cart himself.
+        // A deleted user leaves nothing behind, and a user who logs out has left the cart by choice.
         buys(&log_in(&proxy, "zoe"));
         run(&proxy, &["user", "delete", "zoe"]);
         let kim = log_in(&proxy, "kim");

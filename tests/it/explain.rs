@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -15,12 +17,12 @@ use crate::support::wait_until;
 const TOKEN: &str = "0123456789abcdef";
 
 on_both_stores!(
-    a_page_that_nobody_asked_for_is_fetched,
+    a_page_not_requested_before_is_fetched,
     a_hit_is_told_with_its_arithmetic,
     a_stale_page_is_told_with_its_windows,
     variants_are_told,
     a_purge_is_told,
-    what_is_told_is_what_happens,
+    the_explanation_matches_the_real_request,
 );
 
 /// A request, told of and sent.
@@ -103,7 +105,7 @@ fn page() -> Origin {
     Origin::always(Reply::html("a page"))
 }
 
-fn a_page_that_nobody_asked_for_is_fetched(storage: &Storage) {
+fn a_page_not_requested_before_is_fetched(storage: &Storage) {
     let origin = page();
     let proxy = Proxy::start(&origin, storage, "");
     let told = explain(&proxy, "/a?utm_source=x&b=1", &["--header", "Accept-Language: de"]);
@@ -162,7 +164,7 @@ fn a_stale_page_is_told_with_its_windows(storage: &Storage) {
     assert!(page["ttl"].as_i64().unwrap() <= -40, "{page}");
     assert!(told["cache_status"].as_str().unwrap().ends_with("detail=stale"), "{told}");
     assert_eq!(told["fill"]["validates"], true);
-    assert_eq!(origin.count(), 1, "nothing is fetched anew for an explanation");
+    assert_eq!(origin.count(), 1, "nothing is fetched for an explanation");
     let answer = proxy.get("/").send();
     assert!(answer.cache_status().ends_with("detail=stale"), "{}", answer.cache_status());
 }
@@ -193,13 +195,7 @@ fn a_purge_is_told(storage: &Storage) {
     let proxy = Proxy::start(&origin, storage, "");
     for (hard, standing, purged) in [(&[][..], "stale", "soft"), (&["--hard"], "purged", "hard")] {
         proxy.get("/").send();
-        let output = Command::new(ANTEROOM)
-            .args(["purge", "--config", "proxy.toml", &format!("http://{SITE}/")])
-            .args(hard)
-            .current_dir(proxy.folder())
-            .output()
-            .unwrap();
-        assert!(output.status.success());
+        purge(&proxy, hard);
         let told = explain(&proxy, "/", &[]);
         assert_eq!(
             (&told["outcome"], &told["memory"]["page"]),
@@ -208,6 +204,42 @@ fn a_purge_is_told(storage: &Storage) {
         assert_eq!(told["page"]["purged"], purged, "{told}");
         assert!(!proxy.get("/").send().is_hit());
     }
+}
+
+/// `anteroom purge` of the root.
+fn purge(proxy: &Proxy, words: &[&str]) {
+    let output = Command::new(ANTEROOM)
+        .args(["purge", "--config", "proxy.toml", &format!("http://{SITE}/")])
+        .args(words)
+        .current_dir(proxy.folder())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_mark_hides_what_another_proxy_stored_until_the_page_is_purged() {
+    let sets_cookie = Arc::new(AtomicBool::new(true));
+    let sets = Arc::clone(&sets_cookie);
+    let origin = Origin::start(move |_| match sets.load(Ordering::SeqCst) {
+        true => Reply::html("a page").header("Set-Cookie", "basket=1"),
+        false => Reply::html("a page"),
+    });
+    let storage = Storage::Redis(RedisServer::start());
+    let [one, other] = [(); 2].map(|()| Proxy::start(&origin, &storage, ""));
+    let case = Case::of("/", "set-cookie");
+    one.get("/").send();
+    case.assert_same(&one);
+    sets_cookie.store(false, Ordering::SeqCst);
+    // The fleet leaves an uncacheable page alone for a moment.
+    wait_until("the page is in the store", || {
+        other.get("/").send();
+        explain(&one, "/", &[])["store"]["page"] == "fresh"
+    });
+    case.assert_same(&one);
+    purge(&one, &["--hard"]);
+    other.get("/").send();
+    wait_until("the page is found again", || one.get("/").send().is_hit());
 }
 
 /// An origin that says of each page what its path names.
@@ -234,7 +266,7 @@ const ROUTES: &str = "[[route]]\nmatch.path = \"/mine/**\"\nshare = \"none\"\n\
                       [[route]]\nmatch.path = \"/all\"\nshare = \"everyone\"\n\
                       [[route]]\nmatch.path = \"/keyed\"\nkey_cookies = [\"lang\"]\n";
 
-fn what_is_told_is_what_happens(storage: &Storage) {
+fn the_explanation_matches_the_real_request(storage: &Storage) {
     let origin = speaking();
     let proxy =
         Proxy::start(&origin, storage, &format!("cache.client_directives = \"honour\"\n{ROUTES}"));
@@ -302,7 +334,7 @@ fn all_that_blocks_is_named_and_not_the_first_alone() {
 }
 
 #[test]
-fn what_blocks_is_named_with_what_would_help() {
+fn the_reason_is_named_with_a_hint() {
     let origin = speaking();
     let proxy = Proxy::embedded(&origin, "");
     let told = explain(&proxy, "/", &["--cookie", "consent=yes", "--cookie", "_ga=GA1.2.3"]);
@@ -440,10 +472,10 @@ fn people_read_short_sentences() {
     let text = said(&proxy, "/", &["--cookie", "consent=1"]);
     for line in [
         "GET http://shop.test/",
-        "Forwarded (unknown-cookie): a cookie is neither the session's nor known to be harmless",
+        "Forwarded (unknown-cookie): a cookie matches no rule (session, harmless or keyed)",
         "Cache-Status: anteroom; fwd=bypass; detail=unknown-cookie",
-        "Route     default, shared among visitors without a login",
-        "Cookies   consent is unknown",
+        "Route     default, shared among anonymous visitors",
+        "Cookies   consent: unknown",
         "Memory    nothing",
         "Store     nothing",
     ] {
@@ -453,7 +485,7 @@ fn people_read_short_sentences() {
 }
 
 #[test]
-fn what_never_comes_to_the_cache_is_told_too() {
+fn requests_that_never_reach_the_cache_are_explained_too() {
     let origin = page();
     let settings = "origin.hosts = [\"shop.test\"]";
     let proxy = Proxy::embedded(&origin, settings);
@@ -476,6 +508,21 @@ fn what_never_comes_to_the_cache_is_told_too() {
 }
 
 #[test]
+fn a_redirect_to_https_is_the_answer_of_a_listener() {
+    let origin = page();
+    let proxy = Proxy::embedded(
+        &origin,
+        "listen = [{ address = \"{listen}\", redirect = \"https\", redirect_except = [\"/plain/**\"] }]",
+    );
+    let redirected = explain(&proxy, "/a", &[]);
+    assert_eq!(redirected["outcome"], "own", "{redirected}");
+    assert!(redirected["why"].as_str().unwrap().starts_with("308"), "{redirected}");
+    assert_eq!(proxy.get("/a").send().status, 308);
+    assert_eq!(explain(&proxy, "/plain/a", &[])["outcome"], "fetch");
+    assert_eq!(proxy.get("/plain/a").send().status, 200);
+}
+
+#[test]
 fn https_is_what_a_trusted_proxy_says() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, "");
@@ -494,7 +541,7 @@ fn https_is_what_a_trusted_proxy_says() {
 }
 
 #[test]
-fn what_a_request_asks_of_freshness_is_told() {
+fn request_directives_are_explained() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, "cache.client_directives = \"honour\"");
     proxy.get("/").send();
@@ -520,7 +567,7 @@ fn an_explanation_needs_the_running_proxy() {
 }
 
 #[test]
-fn who_has_the_token_may_ask_over_the_listener() {
+fn a_bearer_of_the_token_may_query_over_the_listener() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, "secret-token").unwrap();
@@ -549,7 +596,7 @@ fn who_has_the_token_may_ask_over_the_listener() {
 }
 
 #[test]
-fn what_the_app_calls_public_is_told() {
+fn public_responses_are_explained() {
     let public = Reply::html("a page").header("Cache-Control", "public, max-age=60");
     let origin = Origin::always(public);
     let proxy = Proxy::embedded(&origin, "cache.trust_public = true");
@@ -621,5 +668,5 @@ fn a_store_that_is_away_is_told() {
     Case::of("/", "store-away").with(cookie).assert_same(&proxy);
     let told = explain(&proxy, "/", &[]);
     assert!(!told["store"]["error"].as_str().unwrap().is_empty(), "{told}");
-    assert!(said(&proxy, "/", &[]).contains("Store     cannot be told: "));
+    assert!(said(&proxy, "/", &[]).contains("Store     unknown: "));
 }

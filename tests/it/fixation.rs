@@ -1,5 +1,5 @@
-//! Session fixation: somebody plants a token of his choice in a victim's browser before the log-in, and comes
-//! with it afterwards. He is nobody, by whichever way the log-in is known.
+//! Session fixation: an attacker plants a chosen token in a victim's browser before the log-in, and sends it
+//! afterwards. The token is anonymous then, in every way that a log-in becomes known.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,9 +8,9 @@ use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 
 on_both_stores!(
-    a_planted_token_is_nobody_s_behind_a_minted_log_in,
-    a_planted_token_is_nobody_s_behind_a_log_in_by_a_rule,
-    a_planted_token_is_nobody_s_where_the_app_is_asked,
+    a_planted_token_is_anonymous_after_a_minted_log_in,
+    a_planted_token_is_anonymous_after_a_log_in_by_a_rule,
+    a_planted_token_is_anonymous_where_the_app_is_asked,
     a_log_in_that_leaves_the_cookie_is_not_believed_where_a_new_one_is_the_proof,
 );
 
@@ -22,7 +22,7 @@ fn log_in_over(proxy: &Proxy, planted: &str) -> String {
     format!("SID={}", given.expect("the app gives a new one"))
 }
 
-fn a_planted_token_is_nobody_s_behind_a_minted_log_in(storage: &Storage) {
+fn a_planted_token_is_anonymous_after_a_minted_log_in(storage: &Storage) {
     let origin =
         shop(|request| Reply::unstored(request.header("x-anteroom-user").unwrap_or("stranger")));
     let proxy = Proxy::start(&origin, storage, "session.mint = true");
@@ -42,13 +42,13 @@ fn a_planted_token_is_nobody_s_behind_a_minted_log_in(storage: &Storage) {
     }
 }
 
-fn a_planted_token_is_nobody_s_behind_a_log_in_by_a_rule(storage: &Storage) {
+fn a_planted_token_is_anonymous_after_a_log_in_by_a_rule(storage: &Storage) {
     let origin = app();
     let proxy = Proxy::start(&origin, storage, RULES);
     let own = own_sessions::log_in(&proxy, "mallory");
     for (planted, its_page) in [
         ("SID=chosen-by-mallory-1", "a page for anybody"),
-        // To the app this one goes on to be his own.
+        // To the app this one goes on to be the attacker's own.
         (own.as_str(), "a page for mallory"),
     ] {
         assert_eq!(page(&proxy, planted).text(), its_page);
@@ -63,13 +63,13 @@ fn a_planted_token_is_nobody_s_behind_a_log_in_by_a_rule(storage: &Storage) {
     }
 }
 
-fn a_planted_token_is_nobody_s_where_the_app_is_asked(storage: &Storage) {
+fn a_planted_token_is_anonymous_where_the_app_is_asked(storage: &Storage) {
     let origin = app();
     let proxy = Proxy::start(&origin, storage, VERIFY);
     let own = own_sessions::log_in(&proxy, "mallory");
     for (planted, its_page, its_user) in [
         ("SID=chosen-by-mallory-1", "a page for anybody", None),
-        // The app goes on to say that this one is his own.
+        // The app goes on to say that this one is the attacker's own.
         (own.as_str(), "a page for mallory", Some("mallory")),
     ] {
         assert_eq!(page(&proxy, planted).text(), its_page);
@@ -103,7 +103,7 @@ fn a_log_in_that_leaves_the_cookie_is_not_believed_where_a_new_one_is_the_proof(
     let form = "application/x-www-form-urlencoded";
     let ask = proxy.post("/login").header("Content-Type", form).cookie(planted);
     assert_eq!(ask.body(b"user=ann").send().status, 302);
-    // The app's own hole: he sees what it shows him. To us he is not she.
+    // The app's own hole: the attacker sees what the app shows. To the proxy the attacker is not the victim.
     assert_eq!(page(&proxy, planted).text(), "a page for ann");
     assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
     assert_eq!(session(&proxy, planted), ("unknown".to_owned(), None));

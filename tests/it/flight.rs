@@ -8,7 +8,7 @@ use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, on_both_stores};
 use crate::support::wait_until;
 
-on_both_stores!(a_visitor_who_leaves_stops_neither_the_others_nor_the_storing);
+on_both_stores!(a_departing_visitor_stops_neither_the_others_nor_the_storing);
 
 /// A style sheet whose head is shared as soon as it arrives: no guard has to read its body.
 fn sheet() -> Reply {
@@ -34,7 +34,7 @@ fn slow_sheet(gate: &Arc<Gate>) -> Origin {
     })
 }
 
-fn a_visitor_who_leaves_stops_neither_the_others_nor_the_storing(storage: &Storage) {
+fn a_departing_visitor_stops_neither_the_others_nor_the_storing(storage: &Storage) {
     let gate = Gate::closed();
     let origin = slow_sheet(&gate);
     let proxy = Proxy::start(&origin, storage, "");
@@ -130,7 +130,7 @@ fn a_body_that_grows_too_large_goes_to_its_readers_whole_and_others_ask_themselv
 }
 
 #[test]
-fn a_page_that_is_known_to_be_too_large_is_waited_for_by_nobody() {
+fn no_request_waits_for_a_page_known_to_be_too_large() {
     let gate = Gate::closed();
     let end = Arc::clone(&gate);
     let origin = Origin::start(move |_| {
@@ -141,7 +141,7 @@ fn a_page_that_is_known_to_be_too_large_is_waited_for_by_nobody() {
 
     let readers = readers(&proxy, 3);
 
-    assert_eq!(origin.count(), 3, "each has a response of his own");
+    assert_eq!(origin.count(), 3, "each client has a response of its own");
     gate.open();
     for (mut client, begun) in readers {
         assert_eq!(client.rest(begun).body.length, 20_000);

@@ -141,7 +141,7 @@ fn trailers_reach_the_clients_that_asked_for_them() {
 }
 
 #[test]
-fn what_belongs_to_one_hop_stays_there() {
+fn hop_by_hop_fields_are_not_forwarded() {
     let origin = Origin::always(
         Reply::unstored("hello")
             .header("Connection", "X-Origin-Hop")
@@ -396,7 +396,7 @@ fn connections_to_the_origin_are_used_again() {
 }
 
 #[test]
-fn a_visitor_who_leaves_does_not_spoil_the_page_for_others() {
+fn a_departing_visitor_does_not_spoil_the_page_for_others() {
     let origin = Origin::always(Reply::html("slow page").after(Duration::from_millis(300)));
     let proxy = Proxy::embedded(&origin, "");
     let mut leaving = proxy.connect();
@@ -440,7 +440,7 @@ fn a_large_upload_is_streamed() {
 }
 
 #[test]
-fn the_connection_stays_for_no_old_client_whose_answer_it_ends() {
+fn an_http_1_0_connection_that_delimits_its_answer_is_closed() {
     let origin = Origin::start(|request| match request.path() {
         "/chunks" => {
             Reply::status("200 OK").header("Cache-Control", "no-store").chunks(&["hello"], &[])

@@ -10,7 +10,7 @@ use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::{at_once, wait_until};
 
 on_both_stores!(
-    each_visitor_sees_his_own_hole_in_the_same_page,
+    each_visitor_sees_a_personal_hole_in_the_same_page,
     we_fill_holes_with_what_we_know_of_the_visitor,
 );
 
@@ -34,7 +34,7 @@ fn user(request: &Request) -> &str {
     request.header("x-anteroom-user").unwrap_or("nobody")
 }
 
-/// A shop whose pages are all the same, and whose cart says whose it is.
+/// A shop whose pages are all the same, and whose cart names its user.
 fn carts() -> Origin {
     shop(|request| match request.path() {
         "/partials/cart" => Reply::html(&format!("<b>cart of {}</b>", user(request))),
@@ -53,7 +53,7 @@ fn pages_seen(origin: &Origin) -> usize {
     origin.seen().iter().filter(|request| request.path().starts_with("/p/")).count()
 }
 
-fn each_visitor_sees_his_own_hole_in_the_same_page(storage: &Storage) {
+fn each_visitor_sees_a_personal_hole_in_the_same_page(storage: &Storage) {
     let origin = carts();
     let proxy = Proxy::start(&origin, storage, &with(CART));
     let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
@@ -153,7 +153,7 @@ fn a_hole_that_fails_shows_its_fallback_and_never_another_visitor_s() {
             ["status", "redirect", "type", "large", "cut", "silent", "coding", "unknown", "gone"]
         {
             let hole = format!("{{ selector = \"#cart\", from = \"/partials/{name}\"{fallback} }}");
-            let limits = "limits.hole_timeout = \"300ms\"\nlimits.hole_size = \"1KiB\"\n";
+            let limits = "limits.fragment_timeout = \"300ms\"\nlimits.fragment_size = \"1KiB\"\n";
             let proxy = Proxy::embedded(&origin, &format!("{limits}{}", with(&hole)));
             let alice = log_in(&proxy, "alice");
 
@@ -161,8 +161,8 @@ fn a_hole_that_fails_shows_its_fallback_and_never_another_visitor_s() {
             assert_eq!(first.text(), page("alice's"), "{name}");
             let second = proxy.get("/p/1").send();
             assert_eq!((second.text(), second.is_hit()), (page(expected), true), "{name}");
-            assert!(proxy.metric("anteroom_holes_unfilled_total") == 1.0, "{name}");
-            assert!(proxy.metric("anteroom_holes_filled_total") == 1.0, "{name}");
+            assert!(proxy.metric("anteroom_fragments_unfilled_total") == 1.0, "{name}");
+            assert!(proxy.metric("anteroom_fragments_filled_total") == 1.0, "{name}");
         }
     }
 }
@@ -181,7 +181,8 @@ fn a_page_streams_before_the_hole_at_its_end_is_filled() {
             .until(&inside)
             .bytes("late"),
     });
-    let proxy = Proxy::embedded(&origin, &format!("limits.hole_timeout = \"60s\"\n{}", with(CART)));
+    let proxy =
+        Proxy::embedded(&origin, &format!("limits.fragment_timeout = \"60s\"\n{}", with(CART)));
     let expected = long.replace("></div>", ">late</div>");
     for coding in ["identity", "gzip"] {
         let mut client = proxy.get("/p/1").header("Accept-Encoding", coding).start();
@@ -300,7 +301,7 @@ fn holes_for_sessions_cost_strangers_nothing() {
 }
 
 #[test]
-fn holes_for_sessions_are_for_whoever_has_a_session_cookie_and_for_nobody_else() {
+fn session_holes_are_filled_only_with_a_session_cookie() {
     let unstored = |page: &str| Reply::html(page).header("Cache-Control", "no-store");
     let session = |request: &Request| {
         let cookies = request.header("cookie").unwrap_or_default();
@@ -329,20 +330,20 @@ fn holes_for_sessions_are_for_whoever_has_a_session_cookie_and_for_nobody_else()
         seen.iter().filter(|request| request.path() == "/partials/cart").count()
     };
 
-    // Whoever has only a cookie that nobody has named is unknown, and no guest for that.
+    // A visitor with only an unconfigured cookie is unknown, and not a guest because of it.
     for cookie in ["consent=1", "_ga=GA1.1.2", "SIDE=guest-none-0"] {
         assert_eq!(seen("/p/1", cookie), PAGE, "{cookie}");
     }
     assert_eq!(seen("/p/hello", "consent=1"), page("<b>cart of guest-three-3</b>"));
     assert_eq!(carts(), 1);
 
-    // The app calls them nobody, and each has a cart in his session.
+    // The app calls them anonymous, and each has a cart in a session of the app.
     for guest in ["guest-one-1", "guest-two-2", "guest-one-1"] {
         let cookie = format!("SID={guest}");
         assert_eq!(seen("/p/1", &cookie), page(&format!("<b>cart of {guest}</b>")));
     }
     assert_eq!(carts(), 4);
-    assert_eq!(proxy.get("/p/1").send().text(), PAGE, "a stranger sees nobody's cart");
+    assert_eq!(proxy.get("/p/1").send().text(), PAGE, "a stranger sees no cart");
     assert_eq!(seen("/p/bye", "SID=guest-one-1"), PAGE);
     assert_eq!(carts(), 4);
 }
@@ -357,8 +358,8 @@ fn a_stranger_s_name_is_no_hole_that_failed() {
         assert_eq!(proxy.get("/p/1").send().text(), page("nobody"));
     }
     assert_eq!(proxy.get("/p/1").cookie(&alice).send().text(), page("alice"));
-    assert_eq!(proxy.metric("anteroom_holes_filled_total"), 1.0);
-    assert_eq!(proxy.metric("anteroom_holes_unfilled_total"), 0.0);
+    assert_eq!(proxy.metric("anteroom_fragments_filled_total"), 1.0);
+    assert_eq!(proxy.metric("anteroom_fragments_unfilled_total"), 0.0);
 }
 
 #[test]
@@ -483,7 +484,7 @@ fn plain_text_in_a_hole_stays_text_and_charsets_are_brought_together() {
 }
 
 #[test]
-fn what_is_no_page_is_left_alone() {
+fn responses_that_are_no_page_are_left_alone() {
     let origin = Origin::start(|request| match request.path() {
         "/p/json" => Reply::typed("application/json", PAGE).header("Cache-Control", "max-age=60"),
         "/p/error" => Reply::status("500 Oops").header("Content-Type", "text/html").body(PAGE),
@@ -523,7 +524,8 @@ fn a_client_that_leaves_calls_its_holes_off() {
         "/p/1" => stored(PAGE),
         _ => Reply::silence(),
     });
-    let proxy = Proxy::embedded(&origin, &format!("limits.hole_timeout = \"60s\"\n{}", with(CART)));
+    let proxy =
+        Proxy::embedded(&origin, &format!("limits.fragment_timeout = \"60s\"\n{}", with(CART)));
     let client: Client = proxy.get("/p/1").start();
     wait_until("the hole is asked for", || origin.busy() == 1);
     client.leave();
@@ -547,7 +549,7 @@ fn many_visitors_at_once_see_their_own() {
 }
 
 #[test]
-fn what_is_no_page_on_the_same_route_keeps_conditions_ranges_and_codings() {
+fn other_types_on_the_route_keep_conditions_ranges_and_codings() {
     let css = "p { color: red }\n".repeat(200);
     let origin = Origin::start(move |request| match request.path() {
         "/p/a.css" => Reply::typed("text/css", &css)
@@ -563,14 +565,14 @@ fn what_is_no_page_on_the_same_route_keeps_conditions_ranges_and_codings() {
     assert_eq!(css().header("Range", "bytes=0-4").send().status, 206);
     let coded = css().header("Accept-Encoding", "br").send();
     assert_eq!(coded.header("content-encoding"), Some("br"));
-    // A page that is asked for as a picture is nobody's copy of the page.
+    // A page that is requested as an image is no cacheable copy of the page.
     let page = proxy.get("/p/1").header("Sec-Fetch-Dest", "image").send();
     assert_eq!((page.text().as_str(), page.header("etag")), (PAGE, None));
     assert_eq!(page.header("cache-control"), Some("private, no-cache"));
 }
 
 #[test]
-fn a_visitor_by_http2_sees_his_own_holes() {
+fn a_visitor_over_http2_sees_personal_holes() {
     let origin = carts();
     let settings = format!("listen = [{{ address = \"{{listen}}\", h2 = true }}]\n{}", with(CART));
     let proxy = Proxy::embedded(&origin, &settings);
@@ -638,7 +640,7 @@ fn form(token: &str, place: &str) -> String {
 }
 
 #[test]
-fn a_csrf_field_in_a_hole_is_stored_with_nobody_s_page() {
+fn a_csrf_field_in_a_hole_is_stored_with_no_page() {
     for settings in ["", "cache.compress = []\n"] {
         let origin = shop(|request| match request.path() {
             "/partials/cart" if user(request) == "bob" => Reply::status("500 Oops").body("no"),
@@ -657,7 +659,7 @@ fn a_csrf_field_in_a_hole_is_stored_with_nobody_s_page() {
 }
 
 #[test]
-fn a_csrf_field_beside_a_hole_is_shared_with_nobody() {
+fn a_page_with_a_csrf_field_beside_a_hole_is_not_shared() {
     let origin = shop(|request| match request.path() {
         "/partials/cart" => Reply::html(user(request)),
         _ => stored(&form(user(request), "<p>after</p>")),
@@ -689,7 +691,7 @@ fn a_page_that_varies_by_cookie_is_shared_among_sessions_where_it_has_holes() {
 }
 
 #[test]
-fn all_who_wait_are_given_the_page_without_what_is_one_visitor_s() {
+fn waiting_visitors_get_the_page_without_personal_content() {
     let gate = Gate::closed();
     let inside = Arc::clone(&gate);
     let origin = shop(move |request| match request.path() {
@@ -737,7 +739,7 @@ fn a_page_stored_with_empty_holes_stays_so_when_it_is_called_right() {
     let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
     assert_eq!(proxy.get("/p/1").cookie(&alice).send().text(), page("alice"));
     wait_until("the page is kept", || proxy.metric("anteroom_pages_stored_total") > 0.0);
-    // Stale as it is, it is asked about in the name of nobody.
+    // The stale page is validated by a request without a visitor.
     let renewed = proxy.get("/p/1").cookie(&bob).send();
     assert_eq!(renewed.text(), page(""), "{}", renewed.cache_status());
     assert!(origin.seen().iter().any(is_question));

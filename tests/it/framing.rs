@@ -111,7 +111,7 @@ fn a_chunked_body_that_breaks_the_rules_never_arrives_as_whole() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_by_its_name() {
+fn too_large_requests_are_refused_with_the_matching_status() {
     let (origin, proxy) = open();
     let uri = |length| {
         format!(
@@ -186,7 +186,7 @@ fn an_origin_s_message_that_cannot_be_understood_one_way_is_a_502() {
 }
 
 #[test]
-fn an_origin_that_speaks_out_of_turn_answers_nobody_else() {
+fn an_unsolicited_response_answers_no_other_request() {
     let extra = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen";
     let origin = Origin::start(move |request| match request.path() {
         "/talks" => Reply::unstored("first").bytes(extra),

@@ -50,7 +50,7 @@ fn a_page_older_than_its_life_is_not_kept() {
 }
 
 #[test]
-fn a_page_that_came_too_old_once_is_kept_when_it_comes_anew() {
+fn a_page_received_too_old_is_kept_when_received_fresh() {
     let nth = AtomicUsize::new(0);
     let origin = Origin::start(move |_| {
         let age = if nth.fetch_add(1, Ordering::SeqCst) == 0 { "60" } else { "0" };
@@ -122,7 +122,7 @@ fn origin_now() -> SystemTime {
 }
 
 #[test]
-fn a_page_is_fetched_anew_when_its_life_is_over() {
+fn an_expired_page_is_fetched_again() {
     let origin = Origin::always(Reply::html("x").header("Cache-Control", "max-age=1"));
     let proxy = Proxy::embedded(&origin, "");
     proxy.get("/").send();
@@ -150,7 +150,7 @@ fn a_client_that_wants_nothing_stored_is_forwarded() {
 const DATA: (&str, &str) = ("Accept", "application/json");
 
 #[test]
-fn what_a_client_that_wants_data_got_is_not_stored_by_default() {
+fn the_answer_to_a_data_request_is_not_stored_by_default() {
     let origin =
         Origin::start(|request| Reply::html(request.header("accept").unwrap_or("anything")));
     let proxy = Proxy::embedded(&origin, "");

@@ -1,4 +1,4 @@
-//! Who is served, by address: `[client] allow` and `deny`, and `allow_from` of a route.
+//! Which addresses are served: `[client] allow` and `deny`, and `allow_from` of a route.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::support::client::{Answer, Ask, Client};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy};
 
-/// The cases come from here and say for whom.
+/// The cases come from this address and name their client.
 const TRUSTED: &str = r#"client.trusted_proxies = "127.0.0.1""#;
 const ADMIN: &str = r#"[[route]]
 match.path = "/admin/open"
@@ -72,7 +72,7 @@ client.deny = "10.1.0.0/16""#;
 }
 
 #[test]
-fn whom_a_load_balancer_tells_counts() {
+fn the_client_address_from_the_load_balancer_counts() {
     let origin = page();
     let listen = r#"listen = [{ address = "{listen}", proxy_protocol.from = "127.0.0.1" }]"#;
     for (setting, header, is_served) in [
@@ -91,7 +91,7 @@ fn whom_a_load_balancer_tells_counts() {
 }
 
 #[test]
-fn who_has_no_address_is_kept_out_by_allow_and_not_by_deny() {
+fn a_client_without_an_address_is_refused_by_allow_and_not_by_deny() {
     let origin = page();
     for (setting, is_served) in [("deny", true), ("allow", false)] {
         let settings = format!(
@@ -105,7 +105,7 @@ fn who_has_no_address_is_kept_out_by_allow_and_not_by_deny() {
 }
 
 #[test]
-fn a_guarded_route_is_for_those_who_are_allowed_from_the_cache_too() {
+fn a_guard_applies_to_cached_pages_too() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, &format!("{TRUSTED}\n{ADMIN}"));
     assert_eq!(from(&proxy, "10.0.0.1", "/admin/x").status, 200);
@@ -185,7 +185,7 @@ allow_from = "10.0.0.0/8""#;
 }
 
 #[test]
-fn a_reload_keeps_out_who_is_connected_already() {
+fn a_reload_refuses_clients_already_connected() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, "client.deny = []");
     let mut client = proxy.connect();
@@ -197,7 +197,7 @@ fn a_reload_keeps_out_who_is_connected_already() {
 }
 
 #[test]
-fn explain_tells_who_is_served() {
+fn explain_shows_whether_an_address_is_served() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, ADMIN);
     let explain = |target: &str, words: &[&str]| {

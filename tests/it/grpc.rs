@@ -211,7 +211,7 @@ fn both_sides_speak_in_turn() {
 }
 
 #[test]
-fn what_came_of_a_call_is_said_in_its_trailers() {
+fn the_status_of_a_call_is_in_its_trailers() {
     call(|mut client, _| async move {
         let asked = Request::new(Bytes::new());
         let status = client.unary(asked, path("/t.T/None"), Plain).await.unwrap_err();

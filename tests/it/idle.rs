@@ -1,5 +1,4 @@
-//! Idle connections are laid aside, and taken up again when more comes. Nobody but the proxy's memory
-//! notices.
+//! Idle connections are laid aside, and taken up again when more comes. Only the proxy's memory shows it.
 
 use std::net::Shutdown;
 

@@ -37,12 +37,12 @@ fn hints_arrive_before_the_response() {
 }
 
 #[test]
-fn hints_are_for_whom_they_are_told() {
+fn hints_reach_only_the_client_they_are_for() {
     let gate = Gate::closed();
     gate.open();
     let origin = hinting(&gate);
     let proxy = Proxy::embedded(&origin, "");
-    // What fills a shared page is nobody's own.
+    // A request that fills a shared page belongs to no client.
     for _ in 0..2 {
         let mut client = proxy.connect();
         client.send(b"GET /kept HTTP/1.1\r\nHost: shop.test\r\n\r\n");
@@ -74,7 +74,7 @@ fn of_many_hints_some_arrive() {
 }
 
 #[test]
-fn who_is_refused_is_not_told_to_go_on() {
+fn a_refused_request_gets_no_100_continue() {
     let origin = Origin::start(|_| Reply::unstored("hello"));
     let proxy =
         Proxy::embedded(&origin, "limits.max_body = \"10B\"\norigin.hosts = [\"shop.test\"]");

@@ -10,8 +10,8 @@ use std::time::Duration;
 use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, CartAnswer, CartChange, CartOwner, Demand, Eviction, Limits, OpenStore, Rescaled,
-    Rescaling, Rotation, Settings, Terms, Url, Visit,
+    AnyStore, CartAnswer, CartChange, CartOwner, Eviction, OpenStore, RequestFrequency, Rescaled,
+    Rescaling, Rotation, SessionLifetimes, StoreLimits, StoreSettings, Url, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ fn a_visit_recorded_here_renews_the_session_of_python() {
 }
 
 #[test]
-fn what_python_wrote_is_cleaned_here_without_a_trace() {
+fn sessions_written_by_python_are_cleaned_here_without_a_trace() {
     with_both(async |app, store| {
         for (whose, name) in [(ANN, "ann"), (BOB, "bob")] {
             app.says(["update-token", whose, name, "book"], &Value::Null);
@@ -87,7 +87,7 @@ fn what_python_wrote_is_cleaned_here_without_a_trace() {
 }
 
 #[test]
-fn what_was_written_here_is_cleaned_in_python() {
+fn sessions_written_here_are_cleaned_in_python() {
     with_both(async |app, store| {
         store.update_token(&token(ANN), &user("ann"), Some(&item("book")), 1e9).await.unwrap();
         store.add_to_cart(&token(ANN), &item("book"), 3).await.unwrap();
@@ -105,7 +105,7 @@ fn what_was_written_here_is_cleaned_in_python() {
             user: user("ann"),
             now: 3e9,
             most: 0,
-            farewell: None,
+            expiry_action: None,
             visitor: None,
         };
         store.rotate_token(&again).await.unwrap();
@@ -148,7 +148,7 @@ fn a_cart_is_the_same_in_python_and_here() {
             token: token(ANN),
             user: Some(user("ann")),
             now: 1.0,
-            terms: Terms::endless(1.0),
+            terms: SessionLifetimes::endless(1.0),
         };
         let answer = store.change_cart(&whose, &change).await.unwrap();
         assert_eq!(answer, CartAnswer::Changed(vec![(item("pen"), 5)]));
@@ -208,7 +208,10 @@ fn pages_lie_where_the_other_looks_for_them() {
     with_both(async |app, store| {
         let (ours, theirs) = (PageKey([1; 32]), PageKey([2; 32]));
         let ttl = Duration::from_secs(60);
-        store.put_page(&ours, Bytes::from_static(b"hello"), ttl, Demand::Again).await.unwrap();
+        store
+            .put_page(&ours, Bytes::from_static(b"hello"), ttl, RequestFrequency::Again)
+            .await
+            .unwrap();
         let found = app.ask(["page", &ours.hex()]);
         assert_eq!(found["base64"], "aGVsbG8=");
         assert!((1..=60_000).contains(&found["ttl_ms"].as_i64().unwrap()), "{found}");
@@ -227,23 +230,23 @@ fn with_both(test: impl AsyncFnOnce(&App, &AnyStore)) {
         .unwrap();
     runtime.block_on(async {
         let open = OpenStore::open(&settings(server.url())).await.unwrap();
-        let store = open.lane();
+        let store = open.thread_handle();
         tokio::time::timeout(Duration::from_secs(10), store.connected()).await.unwrap();
         test(&app, &store).await;
         open.close().await;
     });
 }
 
-fn settings(url: String) -> Settings {
+fn settings(url: String) -> StoreSettings {
     // A patient read: what is tested here is what is read, not how fast.
-    let limits = Limits {
+    let limits = StoreLimits {
         read_timeout: Duration::from_secs(5),
         write_timeout: Duration::from_secs(5),
         viewed_items: 25,
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    Settings { url: Url::Redis(url), prefix: String::new(), limits }
+    StoreSettings { url: Url::Redis(url), prefix: String::new(), limits }
 }
 
 /// The app in Python.

@@ -56,7 +56,7 @@ fn a_page_with_a_csrf_field_is_not_shared() {
 }
 
 #[test]
-fn a_page_with_the_csrf_token_of_nobody_is_shared() {
+fn a_page_with_the_constant_csrf_token_is_shared() {
     // MediaWiki gives every stranger the same constant; a person's token has digits before it.
     let page = r#"<form><input name="wpEditToken" value="+\"></form>"#;
     let origin = Origin::always(Reply::html(page));
@@ -99,7 +99,7 @@ fn a_compressed_page_with_a_csrf_field_is_not_shared() {
 }
 
 #[test]
-fn a_page_in_a_coding_that_nobody_can_read_is_not_shared() {
+fn a_page_in_an_unknown_coding_is_not_shared() {
     assert_page_never_shared(Reply::html("??").header("Content-Encoding", "x-secret"));
 }
 
@@ -333,11 +333,11 @@ fn behind_a_proxy_that_mixes_visitors_a_login_of_a_connection_stays_with_its_req
     assert_eq!((alice.text().as_str(), bob.text().as_str()), ("hello alice", "hello stranger"));
     let seen = origin.seen();
     let [.., hers, his] = &seen[..] else { panic!("{seen:?}") };
-    assert_ne!(hers.connection, his.connection, "his request went over her connection");
+    assert_ne!(hers.connection, his.connection, "Bob's request went over Alice's connection");
 }
 
 #[test]
-fn a_connection_that_logged_in_by_ntlm_serves_nobody_else() {
+fn a_connection_authenticated_by_ntlm_serves_no_other_client() {
     let origin = Origin::start(|request| match request.header("authorization") {
         Some(_) => Reply::unstored("hello alice"),
         None => Reply::status("401 Unauthorized").header("WWW-Authenticate", "NTLM").body("who?"),
@@ -398,7 +398,7 @@ fn where_public_is_believed_nothing_less_is() {
             let known = proxy.get("/known").cookie(&alice).send();
             assert_eq!(known.text(), if shared { "nobody" } else { "alice" }, "{said}");
             let basic = proxy.get("/basic").header("Authorization", "Basic Ym9iOg==").send();
-            // RFC 9111 §3.5: the origin has seen who asks, and calls its answer public.
+            // RFC 9111 §3.5: the origin has seen the credentials, and calls its answer public.
             assert_eq!((basic.text().as_str(), basic.is_hit()), ("somebody", shared && again));
         }
     }
@@ -438,7 +438,7 @@ fn echo_who(request: &Request) -> Reply {
 }
 
 #[test]
-fn a_route_that_shares_with_nobody_stores_nothing() {
+fn a_route_without_sharing_stores_nothing() {
     let origin = Origin::always(Reply::html("x").header("Cache-Control", "public, max-age=60"));
     let proxy =
         Proxy::embedded(&origin, "[[route]]\nmatch.path = \"/account/**\"\nshare = \"none\"");

@@ -391,7 +391,7 @@ fn a_slow_reader_of_a_stored_page_is_not_idle() {
 
 #[test]
 fn a_reader_does_not_wait_for_those_that_were_sent_away() {
-    // The origin has one worker: it answers nobody else before the first page is through.
+    // The origin has one worker: it answers no other request before the first page is through.
     let read = Arc::new(AtomicBool::new(false));
     let (free, patient) = (Arc::clone(&read), Arc::new(AtomicBool::new(true)));
     let waited = Arc::clone(&patient);
@@ -427,7 +427,7 @@ fn a_reader_does_not_wait_for_those_that_were_sent_away() {
 }
 
 #[test]
-fn a_page_that_never_ends_keeps_nobody_waiting() {
+fn a_page_that_never_ends_keeps_no_request_waiting() {
     let origin = Origin::always(
         Reply::status("200 OK")
             .header("Content-Type", "text/html")
@@ -445,7 +445,7 @@ fn a_page_that_never_ends_keeps_nobody_waiting() {
     }
 }
 
-/// A reader who takes his time.
+/// A slow reader.
 #[expect(clippy::disallowed_methods, reason = "being slow is what these cases are about")]
 fn pause(time: Duration) {
     std::thread::sleep(time);

@@ -32,7 +32,7 @@ fn enter(proxy: &Proxy) -> Client {
     Client::unix(&socket(proxy))
 }
 
-/// A header of version 2 that carries a client at 192.0.2.7, or with command 0x20 nobody.
+/// A header of version 2 that carries a client at 192.0.2.7, or with command 0x20 no client.
 fn v2(command: u8) -> Vec<u8> {
     let ends = [192, 0, 2, 7, 198, 51, 100, 1, 0, 1, 0, 2];
     [SIGNATURE, &[command, 0x11, 0, 12], &ends].concat()
@@ -43,8 +43,8 @@ fn told(origin: &Origin) -> Option<String> {
     origin.last().header("x-forwarded-for").map(str::to_owned)
 }
 
-/// What the proxy of a connection that begins with `header` tells the origin about who asks, who says
-/// of himself that he is 203.0.113.9.
+/// What the proxy tells the origin about the client of a connection that begins with `header`. The client
+/// claims to be 203.0.113.9.
 fn told_after(proxy: &Proxy, origin: &Origin, header: &[u8]) -> Option<String> {
     let mut client = proxy.connect();
     client.send(header);
@@ -83,7 +83,7 @@ fn all_addresses_of_ipv6_are_those_of_ipv4_too() {
 }
 
 #[test]
-fn a_peer_on_a_unix_socket_is_nobody() {
+fn a_peer_on_a_unix_socket_has_no_address() {
     let origin = hello();
     let proxy =
         Proxy::embedded(&origin, &format!("{UNIX}\nclient.trusted_proxies = \"0.0.0.0/0\""));
@@ -130,7 +130,7 @@ fn a_unix_socket_has_deadlines_and_caps() {
 }
 
 #[test]
-fn whoever_comes_without_an_address_is_not_counted_for_one() {
+fn clients_without_an_address_are_not_counted_per_address() {
     let settings = "limits.connections_per_address = 1\nlimits.requests_at_once_per_address = 1\n\
                     limits.tunnels_per_address = 1";
     for (listen, header) in [(UNIX, ""), (BALANCED, "PROXY UNKNOWN\r\n")] {
@@ -194,7 +194,7 @@ fn run(listen: &str) -> Output {
 }
 
 #[test]
-fn the_file_of_somebody_who_is_alive_is_left_to_him() {
+fn the_socket_of_a_running_process_is_left_alone() {
     let origin = hello();
     let proxy = Proxy::embedded(&origin, UNIX);
     let path = socket(&proxy);
@@ -206,7 +206,7 @@ fn the_file_of_somebody_who_is_alive_is_left_to_him() {
 }
 
 #[test]
-fn a_load_balancer_tells_who_the_client_is() {
+fn the_load_balancer_gives_the_client_address() {
     let origin = hello();
     let proxy = Proxy::embedded(&origin, BALANCED);
     for header in [
@@ -313,16 +313,16 @@ fn connections_are_counted_for_the_client_that_is_told() {
 }
 
 #[test]
-fn whoever_is_told_is_trusted_as_he_is_and_not_as_the_load_balancer() {
+fn trust_depends_on_the_announced_address_not_the_load_balancer() {
     let origin = hello();
     let trusted = "client.trusted_proxies = [\"127.0.0.1\", \"192.0.2.8\"]";
     let proxy = Proxy::embedded(&origin, &format!("{BALANCED}\n{trusted}"));
     for (header, expected) in [
-        // A visitor, who may claim what he likes.
+        // A visitor, with an address that is not to be trusted.
         (&b"PROXY TCP4 192.0.2.7 198.51.100.1 1 2\r\n"[..], Some("192.0.2.7")),
         // A proxy of ours before the load balancer.
         (b"PROXY TCP4 192.0.2.8 198.51.100.1 1 2\r\n", Some("203.0.113.9")),
-        // Somebody whom the load balancer does not name.
+        // A client that the load balancer does not name.
         (b"PROXY UNKNOWN\r\n", None),
         (&[SIGNATURE, &[0x21, 0x00, 0, 0]].concat(), None),
         // The load balancer itself.
@@ -377,12 +377,12 @@ fn sockets_that_systemd_opened_are_served() {
 }
 
 #[test]
-fn sockets_that_nobody_passed_are_missed() {
+fn missing_passed_sockets_are_reported() {
     for name in ["systemd", "systemd:web"] {
         let refused = run(name);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(1), "{said}");
-        assert!(said.contains(name) && said.contains("has passed no such socket"), "{said}");
+        assert!(said.contains(name) && said.contains("passed no such socket"), "{said}");
     }
 }
 

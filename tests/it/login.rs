@@ -10,7 +10,7 @@ on_both_stores!(
     a_log_in_makes_the_visitor_known,
     a_log_out_ends_the_session,
     a_second_log_in_ends_the_first_token,
-    a_log_in_is_nobodys_at_another_host_where_it_counts_at_its_own,
+    a_log_in_bound_to_its_host_is_anonymous_at_another,
 );
 
 fn greeting() -> Origin {
@@ -53,7 +53,7 @@ fn a_second_log_in_ends_the_first_token(storage: &Storage) {
     assert_eq!(proxy.get("/").cookie(&old).send().text(), "stranger");
 }
 
-fn a_log_in_is_nobodys_at_another_host_where_it_counts_at_its_own(storage: &Storage) {
+fn a_log_in_bound_to_its_host_is_anonymous_at_another(storage: &Storage) {
     let origin = greeting();
     for (setting, elsewhere) in [("false", "admin"), ("true", "stranger")] {
         let proxy =
@@ -134,7 +134,7 @@ fn a_log_in_survives_a_kill_right_after_its_answer() {
 }
 
 #[test]
-fn what_the_app_tells_the_proxy_reaches_no_visitor() {
+fn fields_for_the_proxy_reach_no_visitor() {
     let origin = shop(|_| {
         Reply::html("a page").header("Anteroom-Item", "7").header("Anteroom-Nonsense", "1")
     });
@@ -173,7 +173,7 @@ fn without_minting_the_app_s_log_in_header_is_ignored() {
 }
 
 #[test]
-fn an_interim_response_logs_nobody_in() {
+fn an_interim_response_is_no_log_in() {
     let origin = Origin::start(|_| {
         Reply::raw(
             b"HTTP/1.1 103 Early Hints\r\nAnteroom-Login: alice\r\n\r\n\
@@ -222,7 +222,7 @@ fn a_session_cookie_is_kept_from_caches_though_the_app_says_public() {
 }
 
 #[test]
-fn a_log_out_ends_every_session_whose_cookie_came() {
+fn a_log_out_ends_every_session_in_the_cookie_field() {
     let origin = shop(|_| Reply::unstored("a page"));
     let proxy = Proxy::start(&origin, &Storage::Embedded, MINT);
     let [ann, bob] = ["ann", "bob"].map(|user| log_in(&proxy, user));
@@ -239,7 +239,7 @@ fn a_log_out_ends_every_session_whose_cookie_came() {
 }
 
 #[test]
-fn what_the_app_says_of_a_user_is_kept_and_told_his_browser() {
+fn attributes_from_the_app_are_kept_and_shown_to_the_browser() {
     let origin = Origin::start(|request| match request.target.as_str() {
         "/login" => Reply::unstored("")
             .header("Anteroom-Login", "zo%C3%AB; group=trade; name=\"Zo\u{eb}; Bee\""),

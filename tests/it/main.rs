@@ -57,6 +57,7 @@ mod purge_contract;
 mod races;
 mod rates;
 mod reload;
+mod remove_headers;
 mod renewal;
 mod requests;
 mod responses;

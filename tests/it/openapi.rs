@@ -250,7 +250,7 @@ fn calls(proxy: &Proxy, of: (&str, &str), cookie: &str) -> Vec<(&'static str, As
 }
 
 #[test]
-fn what_is_described_is_answered_and_nothing_else_is() {
+fn exactly_the_described_operations_are_answered() {
     let mut described = Described::read();
     let origin = plain_shop();
     let proxy = Proxy::embedded(&origin, SETTINGS);

@@ -1,4 +1,4 @@
-//! Several origins behind one proxy: who is asked, who learns of visitors, and whose pages are whose.
+//! Several origins behind one proxy: which is asked, which learns of visitors, and which pages are of which.
 
 use crate::support::client::SITE;
 use crate::support::origin::{Origin, Reply, Request};
@@ -105,7 +105,7 @@ fn another_origin_learns_nothing_of_sessions() {
     }
     let cookies: Vec<_> = answer.fields.all("set-cookie").collect();
     assert_eq!(cookies, ["theme=dark"]);
-    // She is who she was.
+    // She is still logged in.
     assert_eq!(proxy.post("/").cookie(&alice).send().text(), "alice");
     proxy.post("/blog/1").cookie(&alice).send();
     assert_eq!(header_of(&blog.last(), "cookie"), None);

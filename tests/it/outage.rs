@@ -1,5 +1,5 @@
-//! Redis is killed or frozen under load: nobody gets an error, nobody waits, and all is back by
-//! itself afterwards.
+//! Redis is killed or frozen under load: no request fails, no request waits, and all is back by itself
+//! afterwards.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -86,7 +86,7 @@ fn knows_alice(proxy: &Proxy) -> bool {
 }
 
 #[test]
-fn a_killed_redis_fails_nobody_and_is_found_again() {
+fn a_killed_redis_fails_no_request_and_is_found_again() {
     let mut server = RedisServer::start();
     let origin = greeting();
     let proxy = open(&server, &origin);
@@ -105,7 +105,7 @@ fn a_killed_redis_fails_nobody_and_is_found_again() {
 }
 
 #[test]
-fn a_frozen_redis_fails_nobody_and_is_found_again() {
+fn a_frozen_redis_fails_no_request_and_is_found_again() {
     let server = RedisServer::start();
     let origin = greeting();
     let proxy = open(&server, &origin);
@@ -121,7 +121,7 @@ fn a_frozen_redis_fails_nobody_and_is_found_again() {
 }
 
 #[test]
-fn a_redis_that_starts_empty_forgets_nobody_s_page_into_another_s() {
+fn a_redis_restarted_empty_makes_users_strangers() {
     let mut server = RedisServer::start();
     let origin = greeting();
     let proxy = open(&server, &origin);

@@ -93,8 +93,8 @@ on_both_stores!(
     a_log_in_is_known_by_its_rule_and_its_name_is_a_label,
     a_log_out_is_known_by_its_rule,
     a_cookie_that_is_taken_away_ends_the_session,
-    a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says,
-    a_session_that_is_revoked_stays_so_whatever_the_app_says,
+    a_logged_out_token_stays_anonymous_despite_the_app,
+    a_revoked_session_stays_revoked_despite_the_app,
     a_token_that_was_logged_out_is_found_wherever_the_app_would_find_it,
     a_log_in_at_one_host_is_none_at_another,
     a_cookie_of_another_path_says_nothing_of_the_session,
@@ -111,7 +111,7 @@ fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
     assert_eq!(page(&proxy, &ann).text(), "a page for ann");
     let seen = origin.last();
     assert_eq!(seen.header("x-anteroom-session"), Some("known"));
-    assert_eq!(seen.header("x-anteroom-user"), None, "nobody but he has said who he is");
+    assert_eq!(seen.header("x-anteroom-user"), None, "only the visitor has claimed this name");
     let mut list = Command::new(ANTEROOM);
     list.args(["sessions", "list", "--json", "--config", "proxy.toml"]).current_dir(proxy.folder());
     let mut listed = String::new();
@@ -121,7 +121,7 @@ fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
     });
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     assert_eq!((&listed["user"], &listed["confirmed"]), (&"ann".into(), &false.into()));
-    // A token that nobody gave is nobody's in particular.
+    // A token that was never issued belongs to no user.
     assert_eq!(session(&proxy, "SID=sid-mallory-7").0, "unknown");
 }
 
@@ -142,7 +142,7 @@ fn a_cookie_that_is_taken_away_ends_the_session(storage: &Storage) {
     assert_eq!(session(&proxy, &ann), ("unknown".to_owned(), None));
 }
 
-fn a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says(storage: &Storage) {
+fn a_logged_out_token_stays_anonymous_despite_the_app(storage: &Storage) {
     let origin = app();
     let mut proxy = Proxy::start(&origin, storage, VERIFY);
     let ann = log_in(&proxy, "ann");
@@ -160,7 +160,7 @@ fn a_token_that_was_logged_out_stays_nobodys_whatever_the_app_says(storage: &Sto
     }
     proxy.restart();
     assert_eq!(session(&proxy, &ann), ("none".to_owned(), None), "it is kept");
-    // Who logs in again has another one.
+    // A new log-in has another token.
     let again = log_in(&proxy, "ann");
     assert_ne!(again, ann);
     assert_eq!(page(&proxy, &again).text(), "a page for ann");
@@ -193,7 +193,7 @@ fn a_token_that_was_logged_out_is_found_wherever_the_app_would_find_it(storage: 
     assert_eq!(page(&proxy, &bob).text(), "a page for bob");
 }
 
-fn a_session_that_is_revoked_stays_so_whatever_the_app_says(storage: &Storage) {
+fn a_revoked_session_stays_revoked_despite_the_app(storage: &Storage) {
     let origin = app();
     let proxy = Proxy::start(&origin, storage, VERIFY);
     let [ann, bob] = ["ann", "bob"].map(|user| log_in(&proxy, user));
@@ -210,7 +210,7 @@ fn a_session_that_is_revoked_stays_so_whatever_the_app_says(storage: &Storage) {
 }
 
 #[test]
-fn a_token_that_was_logged_out_elsewhere_stays_nobodys_while_the_app_cannot_say() {
+fn a_token_logged_out_elsewhere_stays_anonymous_while_the_app_fails() {
     let is_ill = Arc::new(AtomicBool::new(true));
     let ill = Arc::clone(&is_ill);
     let origin = Origin::start(move |request| match (request.path(), sid(request)) {
@@ -234,7 +234,7 @@ fn a_token_that_was_logged_out_elsewhere_stays_nobodys_while_the_app_cannot_say(
 }
 
 #[test]
-fn a_token_that_was_logged_out_is_nobodys_however_many_proxies_find_it_out_at_once() {
+fn a_logged_out_token_is_anonymous_at_several_proxies_at_once() {
     let origin = app();
     let storage = Storage::redis();
     let proxies = [(); 2].map(|()| Proxy::start(&origin, &storage, VERIFY));
@@ -510,6 +510,6 @@ session.login = { match = { path = "/api/login" }, success = { header = "X-Logge
         let (last, class) = (origin.last(), if name.is_some() { "known" } else { "unknown" });
         assert_eq!(session(&proxy, &cookie), (class.to_owned(), name.map(str::to_owned)), "{body}");
         assert_eq!(last.header("x-anteroom-session"), Some(class), "{body}");
-        assert_eq!(last.header("x-anteroom-user"), None, "nobody but he has said who he is");
+        assert_eq!(last.header("x-anteroom-user"), None, "only the visitor has claimed this name");
     }
 }

@@ -68,7 +68,7 @@ fn each_variant_that_one_fetched_is_a_hit_at_the_other() {
 }
 
 #[test]
-fn who_logs_in_at_one_is_known_at_the_other_and_out_at_both() {
+fn a_log_in_and_a_log_out_hold_at_both_proxies() {
     let storage = Storage::redis();
     let origin = shop(|request| Reply::unstored(request.header("x-anteroom-user").unwrap_or("-")));
     let [one, other] = two(&origin, &storage, "session.mint = true");
@@ -187,7 +187,7 @@ fn of_a_fleet_one_asks_the_origin() {
     assert!(answers.iter().all(|answer| answer.text() == "a page"));
     assert_eq!(origin.count(), 1);
 
-    // What is for nobody else is known to both when the first answer has begun.
+    // Both proxies know that a page is personal when the first answer has begun.
     let answers = fetch("/mine", &gates[1]);
     assert!(answers.iter().all(|answer| answer.text() == "a page"));
     let said = |reason: &str| answers.iter().any(|answer| answer.cache_status().contains(reason));

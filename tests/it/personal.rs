@@ -1,5 +1,5 @@
-//! Users, pages and changes by chance: nobody is ever shown what is another user's, and what may be shared
-//! is.
+//! Users, pages and changes by chance: no user is ever shown the page of another, and pages that may be
+//! shared are.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::support::at_once;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 
-on_both_stores!(nobody_is_shown_what_is_another_users);
+on_both_stores!(no_user_is_shown_the_page_of_another);
 
 /// Threads, the users that each of them plays, and what it does.
 const THREADS: usize = 4;
@@ -55,7 +55,7 @@ fn origin() -> Origin {
     })
 }
 
-/// One of the users of a thread: his name, and his cookie while he is logged in.
+/// One of the users of a thread: the name, and the cookie while the user is logged in.
 struct Player {
     name: String,
     cookie: Option<String>,
@@ -112,7 +112,7 @@ fn play(proxy: &Proxy, player: &mut Player, chance: &mut Rng, tally: &Tally) {
     }
 }
 
-fn nobody_is_shown_what_is_another_users(storage: &Storage) {
+fn no_user_is_shown_the_page_of_another(storage: &Storage) {
     let seed = fastrand::u64(..);
     let settings = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n\
                     [[route]]\nmatch.path = [\"/same/*\", \"/some/*\", \"/each/*\"]\nshare = \"segment\"\n\

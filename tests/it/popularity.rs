@@ -1,4 +1,4 @@
-//! Popularity: whose views count, what only the most viewed items get, and what rescaling leaves.
+//! Popularity: which views count, what only the most viewed items get, and what rescaling leaves.
 
 use std::process::{Command, Stdio};
 

@@ -69,7 +69,7 @@ impl<'p> Browser<'p> {
         pairs.collect::<Vec<_>>().join("; ")
     }
 
-    /// What Anteroom says of the visitor: his session, and who he is.
+    /// What Anteroom says of the visitor: the session, and the user.
     fn me(&self) -> (String, Option<String>) {
         let me = self.get("/_anteroom/me").text();
         let me: serde_json::Value = serde_json::from_str(&me).unwrap();
@@ -98,7 +98,7 @@ fn greeting(user: Option<&str>) -> String {
     format!("<p>Welcome, {}</p>", user.unwrap_or("stranger"))
 }
 
-/// Who is logged in under which id, as the app keeps it.
+/// The user logged in under each id, as the app keeps it.
 #[derive(Clone, Default)]
 struct Known(Arc<Mutex<HashMap<String, String>>>);
 
@@ -121,7 +121,7 @@ impl Known {
     }
 }
 
-/// What the app was told of whoever asked last: his session, and his name.
+/// What the app was told of the last visitor: the session, and the user's name.
 fn told(origin: &Origin) -> (String, Option<String>) {
     let last = origin.last();
     let field = |name: &str| last.header(name).map(str::to_owned);
@@ -167,7 +167,7 @@ fn wordpress_names_its_users_in_the_cookie_of_a_log_in() {
     ann.post("/blog/wp-login.php", "log=ann&pwd=wrong");
     assert_eq!(ann.me().0, "none");
 
-    // As it stands in the form and the cookie; the user; and how the app is told of him.
+    // As it stands in the form and the cookie; the user; and the field by which the app is told.
     for (sent, user, field) in [
         ("ann%40a.test", "ann@a.test", "ann@a.test"),
         ("ann%40b.test", "ann@b.test", "ann@b.test"),
@@ -252,7 +252,7 @@ fn mediawiki_is_asked_by_its_api() {
     let ann = Browser::new(&proxy);
     ann.get("/index.php?title=Special:UserLogin");
     assert!(ann.get("/wiki/Main").text().contains("stranger"));
-    assert_eq!(ann.me().0, "none", "a session that is nobody's");
+    assert_eq!(ann.me().0, "none", "an anonymous session");
     assert!(proxy.get("/wiki/Main").send().is_hit(), "and shares what others see");
 
     ann.post("/index.php?title=Special:UserLogin", "wpName=Ann&wpPassword=secret");
@@ -270,7 +270,7 @@ fn mediawiki_is_asked_by_its_api() {
 }
 
 #[test]
-fn django_labels_who_logs_in_and_shares_pages_beside_its_csrf_cookie() {
+fn django_labels_log_ins_and_shares_pages_beside_its_csrf_cookie() {
     let sessions = Known::default();
     let origin = Origin::start(move |request| {
         let id = cookie(request, "sessionid");
@@ -304,7 +304,7 @@ fn django_labels_who_logs_in_and_shares_pages_beside_its_csrf_cookie() {
     ann.get("/accounts/login/");
     assert_eq!(ann.line(), "csrftoken=one");
     assert!(!ann.get("/").is_hit());
-    assert!(ann.get("/").is_hit(), "who once opened the form shares pages");
+    assert!(ann.get("/").is_hit(), "a visitor with the form's cookie shares pages");
     ann.post("/accounts/login/", "username=ann&password=wrong");
     assert_eq!(ann.me().0, "none");
 
@@ -417,10 +417,10 @@ set_cookie = "strip_for_anonymous"
     let ann = Browser::new(&proxy);
     assert!(!ann.get("/").is_hit());
     assert!(ann.get("/").is_hit());
-    assert_eq!(ann.line(), "", "a page that others see gives nobody a session");
+    assert_eq!(ann.line(), "", "a shared page gives no session");
     ann.get("/login.php");
     assert_eq!(ann.line(), "PHPSESSID=4g7fqk2m1v");
-    assert!(ann.get("/").is_hit(), "a session that is nobody's");
+    assert!(ann.get("/").is_hit(), "an anonymous session");
     ann.post("/login.php", "user=ann&password=secret");
     assert!(ann.get("/").text().contains("Welcome, ann"));
     assert_eq!(told(&origin), known("ann"));
@@ -430,7 +430,7 @@ set_cookie = "strip_for_anonymous"
 }
 
 #[test]
-fn wordpress_s_second_cookie_is_somebody_s_too() {
+fn wordpress_s_second_cookie_identifies_the_user_too() {
     const LOGIN: &str = "wordpress_logged_in_5c016e8f0f95f039102cbe8366c5c7f3";
     const ADMIN: &str = "wordpress_sec_5c016e8f0f95f039102cbe8366c5c7f3";
     let sessions = Known::default();
@@ -490,7 +490,7 @@ fn wordpress_s_second_cookie_is_somebody_s_too() {
             assert_eq!(told(&origin), whose, "{path} {cookies}");
         }
     }
-    assert_eq!(proxy.get("/wp-admin/").send().status, 302, "nobody else's");
+    assert_eq!(proxy.get("/wp-admin/").send().status, 302, "not shared");
 
     get("/wp-login.php?action=logout&_wpnonce=1f", &login);
     for cookies in [format!("{admin}; {login}"), admin, login] {
@@ -500,7 +500,7 @@ fn wordpress_s_second_cookie_is_somebody_s_too() {
 }
 
 #[test]
-fn mediawiki_s_users_who_stay_logged_in_are_known_by_their_token() {
+fn mediawiki_s_persistent_users_are_known_by_their_token() {
     const KEPT: &str = "wikidbUserID=3; wikidbToken=5b1f0c0e2d7a4f6c8b9e0a1d2c3f4b5a";
     // It does not take the token back.
     let origin = Origin::start(|request| {
@@ -597,7 +597,7 @@ fn django_logs_in_and_out_at_its_administration_and_wherever_it_leads() {
         let old = ann.line();
         ann.post(logout, "csrfmiddlewaretoken=x");
         assert_eq!((ann.line(), ann.me()), (String::new(), ("none".to_owned(), None)), "{logout}");
-        // Where the log-out leads is fetched anew.
+        // The target of the log-out is fetched again.
         ann.get("/");
         let after = ann.get("/");
         assert!(after.is_hit() && after.text().contains("stranger"), "{logout}");
@@ -607,7 +607,7 @@ fn django_logs_in_and_out_at_its_administration_and_wherever_it_leads() {
 }
 
 #[test]
-fn tomcat_s_single_sign_on_is_somebody_s_in_each_of_its_apps() {
+fn tomcat_s_single_sign_on_identifies_the_user_in_each_app() {
     let sessions = Known::default();
     let origin = Origin::start(move |request| {
         let ids = ["JSESSIONID", "JSESSIONIDSSO"].map(|name| cookie(request, name));
@@ -692,7 +692,7 @@ set_cookie = "strip_for_anonymous"
     given.dedup();
     assert_eq!(given.len(), count, "one id for two visitors");
 
-    // Who follows such a link is whoever the id says.
+    // A visitor who follows such a link is the user of that id.
     for _ in 0..2 {
         let answer = proxy.get(&format!("/shop/cart;jsessionid={}", given[0])).send();
         assert!(!answer.is_hit(), "{}", answer.cache_status());

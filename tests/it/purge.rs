@@ -19,14 +19,14 @@ on_both_stores!(
     a_change_hits_every_form_of_its_page,
     a_change_hits_what_its_route_names,
     a_change_in_the_middle_of_a_fetch_leaves_no_old_page,
-    a_change_counts_whose_client_has_left,
+    a_change_counts_after_its_client_has_left,
     a_change_without_an_answer_may_have_been_made,
     a_change_counts_that_is_one_too_many_without_a_client,
-    a_change_counts_whose_client_has_left_before_the_end,
+    a_change_without_a_client_counts_during_shutdown,
     a_purge_hits_what_it_names,
     a_purge_in_the_middle_of_a_fetch_leaves_no_old_page,
-    whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page,
-    what_is_soft_is_stale_and_what_is_hard_is_gone,
+    a_request_after_the_purge_of_a_tag_gets_no_older_page,
+    a_soft_purge_makes_pages_stale_and_a_hard_purge_removes_them,
     a_page_with_too_many_tags_is_not_kept,
 );
 
@@ -117,14 +117,14 @@ fn a_change_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {
     let mut first = ask().start();
     let begun = first.head();
     proxy.post("/write").send();
-    assert_eq!(ask().send().text(), "new", "nobody joins the old fetch");
+    assert_eq!(ask().send().text(), "new", "no request joins the old fetch");
     gate.open();
     assert_eq!(first.rest(begun).text(), "old");
     let after = ask().send();
     assert_eq!((after.text().as_str(), after.is_hit()), ("new", true));
 }
 
-fn a_change_counts_whose_client_has_left(storage: &Storage) {
+fn a_change_counts_after_its_client_has_left(storage: &Storage) {
     for (method, kind) in [("POST", "text/plain"), ("DELETE", "application/grpc")] {
         let gate = Gate::closed();
         let held = Arc::clone(&gate);
@@ -187,7 +187,7 @@ fn a_change_counts_that_is_one_too_many_without_a_client(storage: &Storage) {
     gate.open();
 }
 
-fn a_change_counts_whose_client_has_left_before_the_end(storage: &Storage) {
+fn a_change_without_a_client_counts_during_shutdown(storage: &Storage) {
     let gate = Gate::closed();
     let origin = slow_to_change(&gate);
     let mut proxy = Proxy::start(&origin, storage, "");
@@ -292,7 +292,7 @@ fn a_purge_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {
         let mut first = proxy.get("/a.css").start();
         let begun = first.head();
         purge(&proxy, words);
-        assert_eq!(proxy.get("/a.css").send().text(), "new", "nobody joins the old fetch");
+        assert_eq!(proxy.get("/a.css").send().text(), "new", "no request joins the old fetch");
         gate.open();
         assert_eq!(first.rest(begun).text(), "old");
         let after = proxy.get("/a.css").send();
@@ -302,8 +302,8 @@ fn a_purge_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {
     }
 }
 
-/// Nobody knows of the tag until the head is there.
-fn whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page(storage: &Storage) {
+/// The tag is unknown until the head is there.
+fn a_request_after_the_purge_of_a_tag_gets_no_older_page(storage: &Storage) {
     let gate = Gate::closed();
     let (held, asked) = (Arc::clone(&gate), AtomicUsize::new(0));
     let origin = Origin::start(move |_| {
@@ -333,7 +333,7 @@ fn whoever_comes_behind_the_purge_of_a_tag_gets_no_older_page(storage: &Storage)
     assert_eq!(proxy.get("/a.css").send().text(), "new");
 }
 
-fn what_is_soft_is_stale_and_what_is_hard_is_gone(storage: &Storage) {
+fn a_soft_purge_makes_pages_stale_and_a_hard_purge_removes_them(storage: &Storage) {
     let fails = Arc::new(AtomicBool::new(false));
     let failing = Arc::clone(&fails);
     let origin = Origin::start(move |request| {
@@ -545,7 +545,7 @@ fn a_change_while_others_are_on_the_new_redis_already_is_not_lost() {
 }
 
 #[test]
-fn who_has_ended_is_not_waited_for() {
+fn a_purge_does_not_wait_for_ended_processes() {
     let server = RedisServer::start();
     let origin = counting(|reply| reply);
     let settings = format!("store.url = \"{}\"", server.url());
@@ -574,7 +574,7 @@ fn a_path_alone_stands_for_the_sites_that_are_named() {
 }
 
 #[test]
-fn what_cannot_be_purged_is_told() {
+fn invalid_purges_are_reported() {
     let origin = counting(|reply| reply);
     let proxy = Proxy::embedded(&origin, "");
     let long = "x".repeat(257);

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anteroom::store::traits::*;
-use anteroom::store::{Generation, LATER_MARKS, MARKS, Moment, News, PURGE_MARKS_MAX};
+use anteroom::store::{
+    Generation, LATER_MARKS, MARKS, PURGE_MARKS_MAX, PurgePosition, PurgesSince,
+};
 
 use crate::store_contract::{Bench, contract};
 use crate::support::DEADLINE;
@@ -12,43 +14,43 @@ contract!(
     purges_are_numbered_and_told_in_order,
     marks_of_another_era_are_not_taken,
     news_come_in_pieces,
-    whoever_was_away_for_long_reads_the_whole_table,
+    a_process_away_for_long_reads_the_whole_table,
     purges_of_much_take_no_more_room_than_others,
     a_purge_has_a_bound,
 );
 
-/// What a store that holds nothing yet tells whoever knows nothing.
-async fn now(bench: &Bench) -> Moment {
-    match bench.store.purged_since(1, Moment::default()).await.unwrap() {
-        News::All { upto, .. } => upto,
-        News::Since { .. } => panic!("nobody is of the era 0"),
+/// What a store that holds nothing yet tells a process that knows nothing.
+async fn now(bench: &Bench) -> PurgePosition {
+    match bench.store.purged_since(1, PurgePosition::default()).await.unwrap() {
+        PurgesSince::All { upto, .. } => upto,
+        PurgesSince::Since { .. } => panic!("no process is of the era 0"),
     }
 }
 
-async fn purge(bench: &Bench, known: Moment, marks: &[u32]) -> Moment {
+async fn purge(bench: &Bench, known: PurgePosition, marks: &[u32]) -> PurgePosition {
     bench.store.purge(known, marks).await.unwrap().expect("that is its era")
 }
 
 async fn purges_are_numbered_and_told_in_order(bench: Bench) {
     let begin = now(&bench).await;
     assert_eq!(begin.at.number, 0);
-    let nothing = News::Since { purges: Vec::new(), upto: begin, more: false };
+    let nothing = PurgesSince::Since { purges: Vec::new(), upto: begin, more: false };
     assert_eq!(bench.store.purged_since(1, begin).await.unwrap(), nothing);
     let first = purge(&bench, begin, &[0, 7]).await;
     let upto = purge(&bench, begin, &[MARKS - 1]).await;
     assert_eq!((first.at.number, upto.at), (1, Generation { number: 2, ..begin.at }));
-    let both = News::Since { purges: vec![vec![0, 7], vec![MARKS - 1]], upto, more: false };
+    let both = PurgesSince::Since { purges: vec![vec![0, 7], vec![MARKS - 1]], upto, more: false };
     assert_eq!(bench.store.purged_since(1, begin).await.unwrap(), both);
-    let last = News::Since { purges: vec![vec![MARKS - 1]], upto, more: false };
+    let last = PurgesSince::Since { purges: vec![vec![MARKS - 1]], upto, more: false };
     assert_eq!(bench.store.purged_since(1, first).await.unwrap(), last);
-    let none = News::Since { purges: Vec::new(), upto, more: false };
+    let none = PurgesSince::Since { purges: Vec::new(), upto, more: false };
     assert_eq!(bench.store.purged_since(1, upto).await.unwrap(), none);
 }
 
 async fn marks_of_another_era_are_not_taken(bench: Bench) {
-    assert_eq!(bench.store.purge(Moment::default(), &[1]).await.unwrap(), None);
+    assert_eq!(bench.store.purge(PurgePosition::default(), &[1]).await.unwrap(), None);
     let begin = now(&bench).await;
-    let other = Moment { at: Generation { era: begin.at.era - 1, number: 0 }, nonce: 0 };
+    let other = PurgePosition { at: Generation { era: begin.at.era - 1, number: 0 }, nonce: 0 };
     assert_eq!(bench.store.purge(other, &[1]).await.unwrap(), None);
     assert_eq!(now(&bench).await, begin);
 }
@@ -61,21 +63,21 @@ async fn news_come_in_pieces(bench: Bench) {
     let (mut seen, mut marks) = (begin, Vec::new());
     loop {
         match bench.store.purged_since(1, seen).await.unwrap() {
-            News::Since { purges, upto, more } => {
+            PurgesSince::Since { purges, upto, more } => {
                 marks.extend(purges.concat());
                 seen = upto;
                 if !more {
                     break;
                 }
             }
-            News::All { .. } => panic!("all of them are kept"),
+            PurgesSince::All { .. } => panic!("all of them are kept"),
         }
     }
     assert_eq!(marks, (0..1_500).collect::<Vec<_>>());
     assert_eq!(seen.at.number, 1_500);
 }
 
-async fn whoever_was_away_for_long_reads_the_whole_table(bench: Bench) {
+async fn a_process_away_for_long_reads_the_whole_table(bench: Bench) {
     let begin = now(&bench).await;
     let later = [LATER_MARKS.start, LATER_MARKS.end - 1];
     let first = purge(&bench, begin, &[9, MARKS - 1, later[0], later[1]]).await;
@@ -83,14 +85,16 @@ async fn whoever_was_away_for_long_reads_the_whole_table(bench: Bench) {
         purge(&bench, begin, &[5]).await;
     }
     let table = [(5, 10_001), (9, 1), (MARKS - 1, 1), (later[0], 1), (later[1], 1)];
-    let News::All { upto, mut marks, .. } = bench.store.purged_since(1, begin).await.unwrap()
+    let PurgesSince::All { upto, mut marks, .. } =
+        bench.store.purged_since(1, begin).await.unwrap()
     else {
         panic!("the first is not kept one by one");
     };
     marks.sort_unstable();
     assert_eq!((upto.at.era, upto.at.number), (begin.at.era, 10_001));
     assert_eq!(marks, table);
-    let News::Since { purges, .. } = bench.store.purged_since(1, first).await.unwrap() else {
+    let PurgesSince::Since { purges, .. } = bench.store.purged_since(1, first).await.unwrap()
+    else {
         panic!("all after the first are kept");
     };
     assert_eq!(purges.len(), 1_000);
@@ -104,9 +108,9 @@ async fn purges_of_much_take_no_more_room_than_others(bench: Bench) {
         last = purge(&bench, begin, &many).await;
     }
     let news = bench.store.purged_since(1, begin).await.unwrap();
-    assert!(matches!(news, News::All { .. }), "not all are kept one by one");
+    assert!(matches!(news, PurgesSince::All { .. }), "not all are kept one by one");
     let before = bench.store.purged_since(1, last).await.unwrap();
-    assert_eq!(before, News::Since { purges: Vec::new(), upto: last, more: false });
+    assert_eq!(before, PurgesSince::Since { purges: Vec::new(), upto: last, more: false });
 }
 
 async fn a_purge_has_a_bound(bench: Bench) {
@@ -125,7 +129,7 @@ mod redis_alone {
 
     use super::*;
     use anteroom::cache::purge::scope::{Scope, url_scopes};
-    use anteroom::cache::purge::{Marks, Purged, Standing};
+    use anteroom::cache::purge::{PurgeSnapshot, PurgeStanding, PurgeTable};
 
     async fn command<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, line: &str) -> T {
         let mut command = redis::Cmd::new();
@@ -134,7 +138,7 @@ mod redis_alone {
     }
 
     /// Waits for what only time brings.
-    async fn becomes_seen(bench: &Bench, purge: Moment) {
+    async fn becomes_seen(bench: &Bench, purge: PurgePosition) {
         let until = Instant::now() + DEADLINE;
         while !bench.store.is_seen(purge.at).await.unwrap() {
             assert!(Instant::now() < until, "not seen: {purge:?}");
@@ -146,7 +150,7 @@ mod redis_alone {
     }
 
     #[tokio::test]
-    async fn a_purge_is_seen_when_all_who_live_have_asked_behind_it() {
+    async fn a_purge_is_seen_when_all_live_processes_have_asked_since() {
         let bench = Bench::redis().await;
         let begin = now(&bench).await;
         let first = purge(&bench, begin, &[1]).await;
@@ -160,20 +164,20 @@ mod redis_alone {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_who_has_ended() {
+    async fn a_purge_does_not_wait_for_an_ended_process() {
         let bench = Bench::redis().await;
         let begin = now(&bench).await;
         let first = purge(&bench, begin, &[1]).await;
         becomes_seen(&bench, first).await;
         let last = purge(&bench, first, &[1]).await;
         bench.store.purged_since(1, last).await.unwrap();
-        bench.store.ask_no_more(2).await.unwrap();
+        bench.store.leave(2).await.unwrap();
         assert!(bench.store.is_seen(last.at).await.unwrap());
     }
 
     /// As where the clock of Redis went back by ten minutes, and a process has ended since.
     #[tokio::test]
-    async fn nobody_waits_for_who_asked_at_a_time_to_come() {
+    async fn a_purge_does_not_wait_for_a_process_seen_in_the_future() {
         let bench = Bench::redis().await;
         let mut raw = bench.raw().await;
         let begin = now(&bench).await;
@@ -185,7 +189,7 @@ mod redis_alone {
             redis::cmd("HSET").arg("seen:").arg(who).arg(&told).exec_async(raw).await.unwrap();
         };
         add(&mut raw, "ghost".to_owned()).await;
-        // Who lives may have asked at such a time, too, and asks again.
+        // A live process may have asked at such a time, too, and asks again.
         assert!(!bench.store.is_seen(first.at).await.unwrap());
         becomes_seen(&bench, first).await;
         // It makes no room for ever, either.
@@ -210,9 +214,9 @@ mod redis_alone {
         assert_eq!(command::<u64>(&mut raw, "HGET purges: held").await, 1);
     }
 
-    /// Somebody whom a Redis that came back empty knows nothing of may show what was purged.
+    /// A process that is unknown to a Redis that came back empty may show purged pages.
     #[tokio::test]
-    async fn right_after_redis_has_lost_all_nobody_counts_as_seen() {
+    async fn right_after_redis_lost_its_data_no_purge_counts_as_seen() {
         let bench = Bench::redis().await;
         let mut raw = bench.raw().await;
         for lose in ["FLUSHALL", "DEL seen:"] {
@@ -248,7 +252,7 @@ mod redis_alone {
                 if purges {
                     assert_eq!(bench.store.purge(last, &[2]).await.unwrap(), None, "{lose}");
                 }
-                let News::All { upto, marks, .. } =
+                let PurgesSince::All { upto, marks, .. } =
                     bench.store.purged_since(1, last).await.unwrap()
                 else {
                     panic!("{lose}");
@@ -281,16 +285,16 @@ mod redis_alone {
 
     const PAGE: Scope<'_> = Scope::Url { site: "shop.test", path: "/a", query: "" };
 
-    fn page(purged: &Purged) -> Marks {
+    fn page(purged: &PurgeTable) -> PurgeSnapshot {
         purged.now(&url_scopes("shop.test", "/a", ""))
     }
 
-    async fn catch_up(purged: &Purged, bench: &Bench) {
+    async fn catch_up(purged: &PurgeTable, bench: &Bench) {
         while purged.keep_up(&bench.store).await.unwrap() {}
     }
 
-    async fn ready(bench: &Bench) -> Purged {
-        let purged = Purged::new(true);
+    async fn ready(bench: &Bench) -> PurgeTable {
+        let purged = PurgeTable::new(true);
         catch_up(&purged, bench).await;
         purged
     }
@@ -305,23 +309,29 @@ mod redis_alone {
         for kept in [3, 0] {
             for again in [2, 1, 3] {
                 for _ in 0..kept {
-                    one.purge(&bench.store, &[Scope::Everything.aim(false)]).await.unwrap();
+                    one.purge(&bench.store, &[Scope::Everything.purge_target(false)])
+                        .await
+                        .unwrap();
                 }
                 let replica = copy(&mut raw).await;
                 for _ in 0..2 {
-                    one.purge(&bench.store, &[Scope::Tag(b"x").aim(true)]).await.unwrap();
+                    one.purge(&bench.store, &[Scope::Tag(b"x").purge_target(true)]).await.unwrap();
                 }
                 catch_up(&other, &bench).await;
                 let before = page(&other);
-                assert_eq!(other.standing(&before), Standing::Current);
+                assert_eq!(other.standing(&before), PurgeStanding::Current);
                 restore(&mut raw, &replica).await;
                 let late = ready(&bench).await;
                 for _ in 0..again {
-                    late.purge(&bench.store, &[PAGE.aim(true)]).await.unwrap();
+                    late.purge(&bench.store, &[PAGE.purge_target(true)]).await.unwrap();
                 }
                 catch_up(&other, &bench).await;
-                assert_eq!(other.standing(&before), Standing::Gone, "{kept} kept, {again} again");
-                assert_eq!(other.standing(&page(&other)), Standing::Current);
+                assert_eq!(
+                    other.standing(&before),
+                    PurgeStanding::Gone,
+                    "{kept} kept, {again} again"
+                );
+                assert_eq!(other.standing(&page(&other)), PurgeStanding::Current);
                 catch_up(&late, &bench).await;
                 catch_up(&one, &bench).await;
             }
@@ -336,15 +346,15 @@ mod redis_alone {
         let (one, other) = (ready(&bench).await, ready(&bench).await);
         let before = page(&other);
         let replica = copy(&mut raw).await;
-        one.purge(&bench.store, &[PAGE.aim(true)]).await.unwrap();
+        one.purge(&bench.store, &[PAGE.purge_target(true)]).await.unwrap();
         catch_up(&other, &bench).await;
-        assert_eq!(other.standing(&before), Standing::Gone);
+        assert_eq!(other.standing(&before), PurgeStanding::Gone);
         command::<()>(&mut raw, "FLUSHALL").await;
         catch_up(&other, &bench).await;
         restore(&mut raw, &replica).await;
         catch_up(&other, &bench).await;
-        assert_eq!(other.standing(&before), Standing::Gone);
-        assert_eq!(other.standing(&page(&other)), Standing::Current);
+        assert_eq!(other.standing(&before), PurgeStanding::Gone);
+        assert_eq!(other.standing(&page(&other)), PurgeStanding::Current);
         // All agree on one in the end.
         for _ in 0..2 {
             catch_up(&one, &bench).await;
@@ -354,7 +364,7 @@ mod redis_alone {
     }
 
     #[tokio::test]
-    async fn whoever_cannot_prove_what_he_knows_any_more_begins_another_era() {
+    async fn a_process_with_unprovable_knowledge_begins_another_era() {
         let bench = Bench::redis().await;
         let mut raw = bench.raw().await;
         let begin = now(&bench).await;
@@ -364,12 +374,14 @@ mod redis_alone {
         let mut set = redis::cmd("SETRANGE");
         set.arg("purged:").arg((MARKS + 1) * 8).arg(&7_u64.to_be_bytes()[..]);
         set.exec_async(&mut raw).await.unwrap();
-        let News::All { upto, .. } = bench.store.purged_since(2, begin).await.unwrap() else {
+        let PurgesSince::All { upto, .. } = bench.store.purged_since(2, begin).await.unwrap()
+        else {
             panic!("so many are not kept");
         };
-        assert_eq!(upto, Moment { at: Generation { number: 65_537, ..begin.at }, nonce: 7 });
-        let known = Moment { at: early.at, nonce: 7 };
-        let News::All { upto, .. } = bench.store.purged_since(2, known).await.unwrap() else {
+        assert_eq!(upto, PurgePosition { at: Generation { number: 65_537, ..begin.at }, nonce: 7 });
+        let known = PurgePosition { at: early.at, nonce: 7 };
+        let PurgesSince::All { upto, .. } = bench.store.purged_since(2, known).await.unwrap()
+        else {
             panic!("so many are not kept");
         };
         assert_ne!(upto.at.era, begin.at.era, "the nonce is a later purge's");
@@ -386,7 +398,7 @@ mod redis_alone {
             redis::cmd("SET").arg(&["a", "b"]).query_async(&mut raw).await;
         assert!(refused.unwrap_err().to_string().contains("OOM"));
         let upto = purge(&bench, begin, &[4]).await;
-        let news = News::Since { purges: vec![vec![4]], upto, more: false };
+        let news = PurgesSince::Since { purges: vec![vec![4]], upto, more: false };
         assert_eq!(bench.store.purged_since(1, first).await.unwrap(), news);
         becomes_seen(&bench, upto).await;
         for lose in ["DEL purges:", "FLUSHALL"] {

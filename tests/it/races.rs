@@ -75,7 +75,7 @@ fn purge(proxy: &Proxy, order: &str) -> bool {
 
 /// Many times: lets a batch of fetches begin, changes each page in the middle of its fetch, lets the
 /// fetches end with what is old by then, and looks at each page. Every other batch ends while half of
-/// its changes are still to come or under way. Who asked before may be shown either.
+/// its changes are still to come or under way. A request from before may be shown either.
 fn change_in_the_middle(storage: &Storage, change: impl Fn(&Proxy, usize) + Sync) {
     let batches: Arc<[Batch; BATCHES]> = Arc::default();
     let told = Arc::clone(&batches);
@@ -137,7 +137,7 @@ fn a_thousand_purges_in_the_middle_of_fetches_leave_no_old_page(storage: &Storag
             2 => format!("{{\"tags\": [\"tag-{number}\"]}}"),
             _ => format!("{{\"prefixes\": [\"{url}\"]}}"),
         };
-        assert!(purge(proxy, &order), "there is nobody else to confirm it");
+        assert!(purge(proxy, &order), "there is no other process to confirm it");
     });
 }
 
@@ -235,7 +235,7 @@ fn tell_times(needed: &[Duration]) {
     tell(&format!("{count} purges held at the other: worst after {worst:?}, mean {mean:?}"));
 }
 
-/// A figure for whoever looks at the output.
+/// A figure for the reader of the output.
 #[expect(clippy::print_stdout, reason = "what a test prints is shown to whoever asks for it")]
 fn tell(figure: &str) {
     println!("{figure}");
@@ -254,7 +254,7 @@ fn a_thousand_purges_in_a_row_hold_at_the_other_within_a_second() {
 }
 
 #[test]
-fn a_thousand_purges_hold_within_a_second_while_nobody_is_told_of_them() {
+fn a_thousand_purges_hold_within_a_second_without_messages() {
     // Untold, a proxy hears of a purge within a quarter of a second: several wait side by side.
     const PAGES: usize = 20;
     let two = Two::with_pages(PAGES);
@@ -263,7 +263,7 @@ fn a_thousand_purges_hold_within_a_second_while_nobody_is_told_of_them() {
     let killed = AtomicUsize::new(0);
 
     let needed = std::thread::scope(|scope| {
-        // Purges are told on these connections: whoever had one finds it gone.
+        // Purges are announced on these connections, and the proxies find them closed.
         scope.spawn(|| {
             let is_over = is_over;
             while is_over.recv_timeout(Duration::from_millis(20))

@@ -7,7 +7,7 @@ use crate::support::{at_once, wait_until};
 
 on_both_stores!(a_session_is_counted_wherever_it_comes_from);
 
-/// The cases come from here and say for whom.
+/// The cases come from this address and name their client.
 const TRUSTED: &str = r#"client.trusted_proxies = "127.0.0.1""#;
 
 fn page() -> Origin {
@@ -129,7 +129,7 @@ requests_per_address = "3/h""#,
 }
 
 #[test]
-fn a_route_counts_its_path_in_any_spelling_and_whatever_route_is_used() {
+fn a_route_counts_its_path_in_any_spelling_and_through_any_route() {
     let origin = page();
     let proxy = limited(
         &origin,
@@ -166,7 +166,7 @@ requests_per_address = "1/h""#,
 }
 
 #[test]
-fn a_purge_is_counted_for_whoever_may_not_purge() {
+fn a_forbidden_purge_is_counted() {
     let origin = page();
     let settings = "limits.requests_per_address = \"1/h\"\n[purge]\nmethod = true\npurge_token = \"none\"\npurge_from = \"10.0.0.0/8\"";
     let proxy = Proxy::embedded(&origin, settings);
@@ -194,7 +194,7 @@ limits.requests_exempt = ["10.0.0.0/8", "2001:db8::/32"]"#;
     let proxy = Proxy::embedded(&origin, &settings);
     let socket = proxy.folder().join("web.sock");
     let ask = || proxy.get("/").send_on(&mut Client::unix(&socket)).status;
-    assert!((0..3).all(|_| ask() == 200), "who has no address");
+    assert!((0..3).all(|_| ask() == 200), "a client without an address");
 }
 
 fn a_session_is_counted_wherever_it_comes_from(storage: &Storage) {
@@ -218,7 +218,7 @@ fn a_session_is_counted_wherever_it_comes_from(storage: &Storage) {
     let over = me(6);
     assert_eq!(over.status, 429);
     assert!(over.header("retry-after").is_some());
-    // Tokens that somebody made up count for his address, all as one.
+    // Made-up tokens count for the client's address, all as one.
     let made_up = |n: usize| ask(&format!("login=made-up-token-{n:020}"), 77);
     assert_eq!((0..6).filter(|n| made_up(*n) == 200).count(), 3);
     assert_eq!(from(proxy.get("/mine"), "192.0.2.77").status, 429);

@@ -55,7 +55,7 @@ fn a_file_with_a_mistake_changes_nothing() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_and_nothing_changes() {
+fn settings_that_need_a_restart_are_named_and_nothing_changes() {
     let origin = Origin::start(|_| Reply::html("hello"));
     let proxy = Proxy::embedded(&origin, "");
     proxy.get("/").send();
@@ -66,7 +66,7 @@ fn what_needs_a_restart_is_named_and_nothing_changes() {
     });
 
     assert!(!proxy.reload());
-    assert!(proxy.complaints().contains("at the start only: threads"), "{}", proxy.complaints());
+    assert!(proxy.complaints().contains("need a restart: threads"), "{}", proxy.complaints());
     assert!(proxy.get("/").send().is_hit());
 }
 
@@ -136,7 +136,7 @@ fn listeners_come_and_go_and_connections_stay() {
     proxy.edit(|text| text.replace(&format!("{own}, {other}"), &other));
     assert!(proxy.reload());
     wait_until("the old address is closed", || TcpStream::connect(proxy.address()).is_err());
-    assert_eq!(proxy.get("/").send_on(&mut client).status, 200, "who was there stays");
+    assert_eq!(proxy.get("/").send_on(&mut client).status, 200, "an open connection stays");
     assert_eq!(Ask::new(further, "GET", "/").send_on(&mut late).status, 200);
 }
 
@@ -163,7 +163,7 @@ fn an_address_that_our_own_is_in_the_way_of_needs_a_restart() {
     proxy.edit(|text| text.replace(&address.to_string(), &wide));
     assert!(!proxy.reload());
     let complaints = proxy.complaints();
-    assert!(complaints.contains("restart for that"), "{complaints}");
+    assert!(complaints.contains("restart to change it"), "{complaints}");
     assert_eq!(proxy.get("/").send().status, 200);
 }
 
@@ -186,7 +186,7 @@ fn an_address_that_is_taken_changes_nothing() {
 }
 
 #[test]
-fn the_log_is_opened_anew_even_where_the_file_is_wrong() {
+fn the_log_is_reopened_even_if_the_configuration_is_invalid() {
     let origin = Origin::start(|_| Reply::unstored("hello"));
     let proxy = Proxy::embedded(&origin, "");
     proxy.get("/before").send();

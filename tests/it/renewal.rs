@@ -1,5 +1,5 @@
-//! Certificates are renewed and the configuration is reloaded, time and again, while visitors of every
-//! kind are served over TLS: nobody notices.
+//! Certificates are renewed and the configuration is reloaded, time and again, while visitors of every kind
+//! are served over TLS: no visitor is disturbed.
 
 use std::future::{Ready, ready};
 use std::io::{self, Read, Write};
@@ -247,7 +247,7 @@ impl Drop for End<'_> {
 }
 
 #[test]
-fn nobody_notices_that_certificates_and_configuration_are_renewed() {
+fn renewing_certificates_and_configuration_disturbs_no_visitor() {
     let site = Site::open();
     let (over, counts) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; VISITORS.len()]);
     thread::scope(|scope| {

@@ -14,7 +14,7 @@ use crate::support::wait_until;
 on_both_stores!(
     a_stale_page_is_validated_by_one_question,
     a_changed_page_takes_the_stale_one_s_place,
-    a_stale_page_is_served_while_it_is_fetched_anew_once,
+    a_stale_page_is_served_during_a_single_refetch,
     a_stale_page_stands_in_for_an_error,
 );
 
@@ -124,7 +124,7 @@ fn a_changed_page_takes_the_stale_one_s_place(storage: &Storage) {
 }
 
 #[test]
-fn many_who_want_a_stale_page_ask_one_question() {
+fn many_requests_for_a_stale_page_cause_one_validation() {
     let gate = Gate::closed();
     let behind = Arc::clone(&gate);
     let origin = Origin::start(move |request| {
@@ -148,7 +148,7 @@ fn many_who_want_a_stale_page_ask_one_question() {
 }
 
 #[test]
-fn a_304_about_another_page_has_it_fetched_anew() {
+fn a_304_about_another_page_causes_a_full_fetch() {
     let asked = AtomicBool::new(false);
     let origin = Origin::start(move |request| {
         if is_question(request) {
@@ -192,7 +192,7 @@ fn a_page_that_a_304_makes_personal_is_shared_no_more() {
 }
 
 #[test]
-fn what_a_304_brings_for_us_alone_is_shown_to_nobody() {
+fn proxy_only_fields_of_a_304_are_not_shown() {
     let told = unchanged("max-age=60").header("Set-Cookie", "shelf=a").header("Age", "7");
     let origin = then("max-age=60", told.header("CDN-Cache-Control", "max-age=90"));
     let proxy =
@@ -209,7 +209,7 @@ fn what_a_304_brings_for_us_alone_is_shown_to_nobody() {
 }
 
 #[test]
-fn what_must_be_asked_about_every_time_is() {
+fn a_no_cache_page_is_validated_every_time() {
     for control in ["max-age=0", "no-cache", "max-age=60, no-cache", "s-maxage=0, max-age=60"] {
         let origin = Origin::start(move |request| {
             if is_question(request) {
@@ -229,7 +229,7 @@ fn what_must_be_asked_about_every_time_is() {
     }
 }
 
-fn a_stale_page_is_served_while_it_is_fetched_anew_once(storage: &Storage) {
+fn a_stale_page_is_served_during_a_single_refetch(storage: &Storage) {
     let gate = Gate::closed();
     let behind = Arc::clone(&gate);
     let origin = Origin::start(move |request| {
@@ -256,7 +256,7 @@ fn a_stale_page_is_served_while_it_is_fetched_anew_once(storage: &Storage) {
 }
 
 #[test]
-fn the_operator_s_word_has_a_page_served_while_it_is_fetched_anew() {
+fn the_configuration_can_allow_stale_while_revalidate() {
     let origin = then("max-age=60", unchanged("max-age=60"));
     let proxy = Proxy::embedded(&origin, "cache.stale_while_revalidate = \"1h\"");
     keep(&proxy);
@@ -408,7 +408,7 @@ fn a_client_that_has_the_page_is_told_so_from_the_cache() {
 }
 
 #[test]
-fn what_only_the_origin_can_judge_is_left_to_it() {
+fn preconditions_for_the_origin_are_forwarded() {
     let (origin, proxy) = digits();
     for (name, value) in [("If-Match", TAG), ("If-Unmodified-Since", CHANGED)] {
         let answer = proxy.get("/").header(name, value).send();
@@ -509,7 +509,7 @@ fn a_head_is_answered_from_the_page_in_the_cache() {
 }
 
 #[test]
-fn what_is_said_to_caches_like_us_outweighs_the_rest_and_goes_no_further() {
+fn cdn_cache_control_takes_precedence_and_is_not_forwarded() {
     for (to_us, to_all, is_kept) in [
         ("max-age=60", "no-store", true),
         ("max-age=60", "max-age=0", true),
@@ -558,7 +558,7 @@ fn where_public_is_believed_it_holds_for_logins_and_for_strangers() {
 }
 
 #[test]
-fn what_public_makes_of_a_stranger_s_page_is_not_asked_of_logins() {
+fn a_stored_page_is_not_used_for_a_request_with_authorization() {
     let (origin, proxy) = digits();
     let answer = proxy.get("/").header("Authorization", "Basic YW5uOg==").send();
     assert!(!answer.is_hit(), "{}", answer.cache_status());
@@ -585,7 +585,7 @@ fn a_304_that_makes_a_page_html_has_the_guard_read_it() {
 }
 
 #[test]
-fn what_took_a_stale_page_s_place_and_is_not_kept_ends_it() {
+fn an_unstored_answer_ends_the_stale_page() {
     let deleted = Arc::new(AtomicBool::new(false));
     let is_deleted = Arc::clone(&deleted);
     let origin = Origin::start(move |_| match is_deleted.load(Ordering::SeqCst) {
@@ -621,7 +621,7 @@ fn a_304_leaves_what_was_said_to_caches_like_us() {
 }
 
 #[test]
-fn a_page_of_which_nobody_named_a_lifetime_is_never_served_stale() {
+fn a_page_without_a_lifetime_is_never_served_stale() {
     let fails = Arc::new(AtomicBool::new(false));
     let is_failing = Arc::clone(&fails);
     let origin = Origin::start(move |_| match is_failing.load(Ordering::SeqCst) {

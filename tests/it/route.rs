@@ -68,7 +68,7 @@ fn a_keyed_field_splits_a_page_and_reaches_the_fill() {
 }
 
 #[test]
-fn what_no_client_may_say_is_not_said_for_him_in_a_fill() {
+fn a_field_no_client_may_send_is_not_sent_in_a_fill() {
     let origin = echo("x_country");
     for key in ["key_headers", "send_headers"] {
         let proxy = Proxy::embedded(&origin, &route(&format!("{key} = [\"x_country\"]")));

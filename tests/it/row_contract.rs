@@ -2,7 +2,7 @@
 
 use anteroom::ident::Row;
 use anteroom::store::traits::*;
-use anteroom::store::{Claim, Claimed, StoreError};
+use anteroom::store::{ClaimResult, RowClaim, StoreError};
 
 use crate::store_contract::{Bench, contract};
 
@@ -13,35 +13,35 @@ contract!(
     two_workers_never_get_the_same_row,
     the_oldest_is_taken_first_and_the_next_is_told,
     a_claim_is_a_lease_and_no_longer,
-    what_was_fetched_is_kept_and_due_again,
-    a_row_scheduled_anew_during_its_fetch_is_due_at_once,
+    a_fetched_row_is_kept_and_due_again,
+    a_row_rescheduled_during_its_fetch_is_due_at_once,
     an_older_fetch_never_overwrites_newer_content,
-    only_whoever_holds_a_row_puts_it_off,
+    only_the_holder_of_a_row_can_postpone_it,
     a_stopped_row_is_removed_whole,
     a_stopped_row_does_not_come_back,
     a_failure_keeps_the_last_good_content,
     a_removed_row_is_not_postponed_into_being,
     a_row_too_large_is_refused,
-    what_has_changed_is_forgotten_and_due,
-    what_has_changed_is_not_scheduled_by_that,
+    a_changed_row_is_forgotten_and_due,
+    a_change_does_not_schedule_a_row,
 );
 
 fn row(number: usize) -> Row {
     Row::new(&format!("row-{number:03}")).unwrap()
 }
 
-async fn claim(bench: &Bench, now: f64, most: usize) -> Claimed {
+async fn claim(bench: &Bench, now: f64, most: usize) -> ClaimResult {
     bench.store.claim_rows(now, most, LEASE).await.unwrap()
 }
 
 /// The claim on the one row that is due.
-async fn one(bench: &Bench, now: f64) -> Claim {
+async fn one(bench: &Bench, now: f64) -> RowClaim {
     let mut claimed = claim(bench, now, 8).await;
     assert_eq!(claimed.rows.len(), 1, "{claimed:?}");
     claimed.rows.remove(0)
 }
 
-fn numbers(claimed: &Claimed) -> Vec<&str> {
+fn numbers(claimed: &ClaimResult) -> Vec<&str> {
     claimed.rows.iter().map(|claim| claim.row.as_str()).collect()
 }
 
@@ -69,7 +69,10 @@ async fn the_oldest_is_taken_first_and_the_next_is_told(bench: Bench) {
     for (number, due) in [(1, 30.0), (2, 10.0), (3, 20.5)] {
         bench.store.schedule_row(&row(number), 5.0, due).await.unwrap();
     }
-    assert_eq!(claim(&bench, 9.0, 8).await, Claimed { next: Some(10.0), ..Claimed::default() });
+    assert_eq!(
+        claim(&bench, 9.0, 8).await,
+        ClaimResult { next: Some(10.0), ..ClaimResult::default() }
+    );
     let claimed = claim(&bench, 25.0, 8).await;
     assert_eq!(numbers(&claimed), ["row-002", "row-003"]);
     assert_eq!((claimed.rows[1].due, claimed.rows[1].delay), (20.5, 5.0));
@@ -86,11 +89,11 @@ async fn a_claim_is_a_lease_and_no_longer(bench: Bench) {
     let due: Vec<_> = listed.iter().map(|row| (row.row.as_str(), row.due, row.delay)).collect();
     assert_eq!(due, [("row-001", 110.5, 2.5), ("row-002", 110.5, 3_600.25)]);
     assert_eq!(bench.store.rows(1).await.unwrap().len(), 1);
-    // Whoever took them has died.
+    // The worker that took them has died.
     assert_eq!(numbers(&claim(&bench, 110.5, 8).await), ["row-001", "row-002"]);
 }
 
-async fn what_was_fetched_is_kept_and_due_again(bench: Bench) {
+async fn a_fetched_row_is_kept_and_due_again(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
     assert_eq!(store.row(&row(1)).await.unwrap(), None);
@@ -105,7 +108,7 @@ async fn what_was_fetched_is_kept_and_due_again(bench: Bench) {
     assert_eq!(store.rows(8).await.unwrap()[0].refreshed, Some(now));
 }
 
-async fn a_row_scheduled_anew_during_its_fetch_is_due_at_once(bench: Bench) {
+async fn a_row_rescheduled_during_its_fetch_is_due_at_once(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 600.0, 100.0).await.unwrap();
     let taken = one(&bench, 100.0).await;
@@ -129,7 +132,7 @@ async fn an_older_fetch_never_overwrites_newer_content(bench: Bench) {
     assert_eq!(store.rows(8).await.unwrap()[0].due, 116.0);
 }
 
-async fn only_whoever_holds_a_row_puts_it_off(bench: Bench) {
+async fn only_the_holder_of_a_row_can_postpone_it(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 5.0, 100.0).await.unwrap();
     let slow = one(&bench, 100.0).await;
@@ -182,10 +185,10 @@ async fn a_failure_keeps_the_last_good_content(bench: Bench) {
 }
 
 async fn a_removed_row_is_not_postponed_into_being(bench: Bench) {
-    let gone = Claim { row: row(1), delay: 5.0, due: 100.0, fence: 110.0 };
+    let gone = RowClaim { row: row(1), delay: 5.0, due: 100.0, fence: 110.0 };
     assert!(!bench.store.postpone_row(&gone, 200.0).await.unwrap());
     assert_eq!(bench.dump().await, [""; 0]);
-    assert_eq!(claim(&bench, 300.0, 8).await, Claimed::default());
+    assert_eq!(claim(&bench, 300.0, 8).await, ClaimResult::default());
 }
 
 async fn a_row_too_large_is_refused(bench: Bench) {
@@ -200,7 +203,7 @@ async fn a_row_too_large_is_refused(bench: Bench) {
     assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, largest);
 }
 
-async fn what_has_changed_is_forgotten_and_due(bench: Bench) {
+async fn a_changed_row_is_forgotten_and_due(bench: Bench) {
     let store = &bench.store;
     store.schedule_row(&row(1), 600.0, 100.0).await.unwrap();
     let taken = one(&bench, 100.0).await;
@@ -219,7 +222,7 @@ async fn what_has_changed_is_forgotten_and_due(bench: Bench) {
     assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, "3");
 }
 
-async fn what_has_changed_is_not_scheduled_by_that(bench: Bench) {
+async fn a_change_does_not_schedule_a_row(bench: Bench) {
     let store = &bench.store;
     store.outdate_row(&row(1), 100.0).await.unwrap();
     assert_eq!(bench.dump().await, [""; 0]);

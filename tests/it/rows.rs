@@ -27,11 +27,11 @@ route = [
 
 on_both_stores!(
     a_scheduled_row_is_answered_to_everyone_and_revalidated,
-    a_row_whose_source_is_down_stays_as_it_was,
+    a_row_with_a_failing_source_stays_unchanged,
     a_stopped_row_is_asked_of_the_app_again,
     the_schedule_survives_a_crash,
     rows_are_listed,
-    nobody_waits_for_a_hanging_row_at_the_end,
+    the_shutdown_does_not_wait_for_a_hanging_row,
     a_change_by_a_visitor_is_seen_at_once,
     a_row_is_fetched_once_at_a_time,
 );
@@ -122,7 +122,7 @@ fn a_scheduled_row_is_answered_to_everyone_and_revalidated(storage: &Storage) {
     assert_eq!(post.text(), "from the app");
 }
 
-fn a_row_whose_source_is_down_stays_as_it_was(storage: &Storage) {
+fn a_row_with_a_failing_source_stays_unchanged(storage: &Storage) {
     let broken = Arc::new(AtomicBool::new(false));
     let breaks = Arc::clone(&broken);
     let origin = Origin::start(move |_| match breaks.load(Ordering::SeqCst) {
@@ -214,7 +214,7 @@ fn a_row_in_redis_is_json_under_the_name_of_the_chapter() {
     assert_eq!((other.text().as_str(), other.header("age")), ("[8]", None));
 }
 
-fn nobody_waits_for_a_hanging_row_at_the_end(storage: &Storage) {
+fn the_shutdown_does_not_wait_for_a_hanging_row(storage: &Storage) {
     let origin = Origin::always(Reply::silence());
     let mut proxy = Proxy::start(&origin, storage, SETTINGS);
     let output = rows(&proxy, &["schedule", "prices", "7"]);
@@ -349,7 +349,7 @@ fn several_proxies_fetch_a_row_once_a_period() {
 }
 
 #[test]
-fn what_is_for_one_visitor_is_not_kept() {
+fn a_personal_answer_is_not_kept() {
     let origin = Origin::start(|request| {
         let reply = Reply::typed("application/json", "[1]");
         match request.target.as_str() {
@@ -382,7 +382,7 @@ fn a_store_that_is_away_sends_visitors_to_the_app() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn invalid_commands_are_reported() {
     let origin = counting();
     let proxy = Proxy::embedded(&origin, SETTINGS);
     for (words, code, wanted) in [
@@ -404,7 +404,7 @@ fn what_cannot_be_done_is_said() {
 }
 
 #[test]
-fn without_a_running_proxy_there_is_nobody_to_ask() {
+fn without_a_running_proxy_the_command_fails() {
     let folder = TempDir::new().unwrap();
     let config = |text: &str| std::fs::write(folder.path().join("proxy.toml"), text).unwrap();
     let listed = || rows_in(folder.path(), &["list"]);
@@ -414,7 +414,7 @@ fn without_a_running_proxy_there_is_nobody_to_ask() {
     config("origin.url = \"http://127.0.0.1:1\"\nadmin.socket = \"off\"");
     assert_eq!(listed().status.code(), Some(1), "{}", said(&listed()));
     assert!(said(&listed()).contains("[admin] socket"), "{}", said(&listed()));
-    // Whoever asks need not be allowed to read the secrets.
+    // The caller of the command need not be allowed to read the secrets.
     config(
         "origin.url = 7\n[store]\nurl = { file = \"/nowhere\" }\n[origin.secret]\nenv = \"NONE\"",
     );

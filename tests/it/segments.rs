@@ -18,7 +18,7 @@ on_both_stores!(
 
 const SEGMENT: &str = "client.trusted_proxies = [\"127.0.0.1\"]\nsession.mint = true\n[[route]]\nshare = \"segment\"\n";
 
-/// Whom the app takes for the user: by the cookie alone it would be the same.
+/// The user as the app sees it: by the cookie alone it would be the same.
 fn user(request: &Request) -> &str {
     request.header("x-anteroom-user").unwrap_or("nobody")
 }
@@ -42,11 +42,11 @@ fn a_page_is_shared_once_two_users_were_given_the_same(storage: &Storage) {
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));
     let get = |cookie: &str| proxy.get("/").cookie_at_home(cookie).send();
     let before = origin.count();
-    is_forwarded(&get(&alice), "twin");
+    is_forwarded(&get(&alice), "awaiting-second-user");
     assert_eq!(user(&origin.last()), "alice");
     assert_eq!(origin.last().header("cookie"), Some(alice.as_str()));
     assert_eq!(origin.last().header("x-anteroom-session"), Some("known"));
-    is_forwarded(&get(&alice), "twin");
+    is_forwarded(&get(&alice), "awaiting-second-user");
     assert!(!get(&bob).is_hit());
     assert_eq!(user(&origin.last()), "bob");
     for cookie in [&carol, &alice, &bob] {
@@ -60,7 +60,7 @@ fn a_page_is_shared_once_two_users_were_given_the_same(storage: &Storage) {
 }
 
 #[test]
-fn what_is_another_page_for_each_is_never_shared() {
+fn a_page_that_differs_per_user_is_never_shared() {
     let origin = shop(|request| Reply::html(&format!("hello {}", user(request))));
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let names: Vec<String> = (0..6).map(|number| format!("user-{number}")).collect();
@@ -82,7 +82,7 @@ fn what_is_another_page_for_each_is_never_shared() {
 }
 
 #[test]
-fn what_two_have_in_common_is_taken_away_once_others_are_answered_otherwise() {
+fn a_page_two_users_agreed_on_is_dropped_when_others_differ() {
     let origin = shop(|request| {
         let name = user(request);
         let page = if name.starts_with("mallory") { "hello" } else { name };
@@ -94,7 +94,7 @@ fn what_two_have_in_common_is_taken_away_once_others_are_answered_otherwise() {
     let get = |place: usize| proxy.get("/").cookie_at_home(&cookies[place]).send();
     get(0);
     get(1);
-    assert!(get(2).is_hit(), "two agree, and nobody says otherwise");
+    assert!(get(2).is_hit(), "two agree, and no user differs");
     for place in [2, 3, 4] {
         wait_until("it is stale, or gone", || get(place).text() == names[place]);
     }
@@ -130,7 +130,7 @@ fn a_purge_ends_what_was_proved_before_it() {
 }
 
 #[test]
-fn what_an_app_shows_to_sessions_that_it_has_forgotten_is_no_segments_page() {
+fn a_log_in_form_is_no_segment_page() {
     let origin = shop(|request| match request.path() {
         "/form" => Reply::html("<form method=post action=/user/login><input name=user></form>"),
         "/password" => Reply::html("please log in: <input type=password>"),
@@ -158,7 +158,7 @@ fn a_field_that_names_the_user_keeps_a_page_from_being_shared() {
 }
 
 #[test]
-fn what_tells_of_one_exchange_is_left_out() {
+fn fields_of_one_exchange_are_left_out() {
     let count = AtomicUsize::new(0);
     let origin = shop(move |_| {
         let id = count.fetch_add(1, Ordering::SeqCst).to_string();
@@ -242,7 +242,7 @@ fn a_keyed_cookie_makes_segments_and_an_unknown_one_makes_a_visitor_apart() {
 }
 
 #[test]
-fn whoever_waits_for_one_user_is_not_shown_his_page() {
+fn a_waiting_user_is_not_shown_the_page_of_the_first() {
     let gate = Arc::<Gate>::default();
     let held = Arc::clone(&gate);
     let origin = shop(move |request| {
@@ -283,7 +283,7 @@ fn two_users_at_one_address_prove_nothing() {
 }
 
 #[test]
-fn what_is_static_by_proof_needs_no_proof_of_a_segment() {
+fn a_proven_static_page_needs_no_segment_proof() {
     let origin = shop(|request| match request.path() {
         "/a.css" => Reply::typed("text/css", "i {}").header("ETag", "\"1\""),
         _ => Reply::html("same"),
@@ -295,11 +295,11 @@ fn what_is_static_by_proof_needs_no_proof_of_a_segment() {
     assert!(answer.is_hit(), "{}", answer.cache_status());
     assert_eq!(answer.header("cache-control"), None);
     proxy.get("/").send();
-    is_forwarded(&proxy.get("/").cookie_at_home(&alice).send(), "twin");
+    is_forwarded(&proxy.get("/").cookie_at_home(&alice).send(), "awaiting-second-user");
 }
 
 #[test]
-fn one_slow_user_holds_up_nobody_else() {
+fn one_slow_user_does_not_delay_others() {
     let gate = Arc::<Gate>::default();
     let held = Arc::clone(&gate);
     let origin = shop(move |request| {
@@ -321,7 +321,7 @@ fn one_slow_user_holds_up_nobody_else() {
 }
 
 #[test]
-fn what_fails_for_one_user_fails_for_nobody_else() {
+fn a_failure_for_one_user_is_no_failure_for_others() {
     let gate = Arc::<Gate>::default();
     let held = Arc::clone(&gate);
     let origin = shop(move |request| {
@@ -345,7 +345,7 @@ fn what_fails_for_one_user_fails_for_nobody_else() {
 }
 
 #[test]
-fn those_who_wait_prove_the_page_for_each_other() {
+fn waiting_users_prove_the_page_for_each_other() {
     let gate = Arc::<Gate>::default();
     let held = Arc::clone(&gate);
     let origin = shop(move |request| {
@@ -463,14 +463,14 @@ fn an_app_may_change_the_session_in_a_fetch_that_carries_it() {
     let before = origin.count();
     let answer = proxy.get("/rolls?utm_source=x").cookie_at_home(&alice).send();
     assert_eq!(answer.cookie("login").as_deref(), Some("another-token"));
-    assert_eq!(origin.count(), before + 1, "no answer to his session is thrown away");
+    assert_eq!(origin.count(), before + 1, "no answer to the user's session is thrown away");
     let answer = proxy.get("/rolls").cookie_at_home(&alice).header("X-Own", "1").send();
     assert_eq!(answer.cookie("login").as_deref(), Some("another-token"));
     assert_eq!(origin.count(), before + 2);
 }
 
 #[test]
-fn accounts_whose_names_are_words_of_a_page_do_not_keep_it_from_others() {
+fn accounts_named_like_words_of_a_page_do_not_block_sharing() {
     let page = "<p>the shop: <a href=/cart>cart</a>, <a href=/home>home</a>, by admin</p>";
     let origin = shop(move |request| match request.path() {
         "/field" => {

@@ -1,4 +1,4 @@
-//! Several servers of one origin: who gets what, and what becomes of requests when one fails.
+//! Several servers of one origin: which requests each gets, and what becomes of requests when one fails.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::support::origin::{Gate, Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::{at_once, free_port, wait_until};
 
-/// An address that nobody listens on.
+/// An address without a listener.
 fn nowhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// A server that says who it is.
+/// A server that names itself.
 fn server(name: &'static str) -> Origin {
     Origin::start(move |_| Reply::unstored(name))
 }
@@ -47,7 +47,7 @@ fn servers_take_turns_by_their_weights() {
 }
 
 #[test]
-fn a_server_that_is_killed_under_load_fails_nobody() {
+fn a_server_killed_under_load_fails_no_request() {
     let (one, other) = (server("one"), server("other"));
     let addresses = [one.address(), other.address()];
     let proxy = before(&addresses, "retry_percent = 100");
@@ -91,7 +91,7 @@ fn a_server_that_was_not_there_is_found_again() {
 }
 
 #[test]
-fn what_was_never_sent_goes_to_another_server_a_post_too() {
+fn an_unsent_request_goes_to_another_server_even_a_post() {
     let other = server("other");
     let proxy = before(&[nowhere(), other.address()], "fails = 1000");
     for _ in 0..6 {
@@ -208,7 +208,7 @@ fn a_session_keeps_to_its_server() {
 }
 
 #[test]
-fn who_finds_no_room_waits_and_then_is_told_when_to_come_again() {
+fn a_request_beyond_the_queue_is_refused_with_retry_after() {
     let gate = Gate::closed();
     let opened = Arc::clone(&gate);
     let origin = Origin::start(move |request: &Request| match request.path() {
@@ -237,7 +237,7 @@ fn who_finds_no_room_waits_and_then_is_told_when_to_come_again() {
 }
 
 #[test]
-fn who_has_waited_for_long_enough_is_told_when_to_come_again() {
+fn a_request_that_waited_too_long_is_refused_with_retry_after() {
     let gate = Gate::closed();
     let opened = Arc::clone(&gate);
     let origin = Origin::start(move |_: &Request| {
@@ -258,7 +258,7 @@ fn who_has_waited_for_long_enough_is_told_when_to_come_again() {
 }
 
 #[test]
-fn what_servers_work_on_counts_in_the_next_configuration_too() {
+fn busy_connections_count_in_the_next_configuration_too() {
     let gate = Gate::closed();
     let opened = Arc::clone(&gate);
     let origin = Origin::start(move |request: &Request| match request.path() {

@@ -1,4 +1,4 @@
-//! Who may share a page, past the rows of `table`: heads, changes, variants, and what is static.
+//! Which visitors may share a page, past the rows of `table`: heads, changes, variants, and what is static.
 //!
 //! The leaks that must not happen are in `leak`.
 
@@ -12,7 +12,7 @@ const MINT: &str = "session.mint = true";
 
 on_both_stores!(
     a_head_is_answered_from_the_page_that_a_get_filled,
-    a_page_is_made_anew_after_a_change_to_it,
+    a_page_is_fetched_again_after_a_change_to_it,
 );
 
 fn a_head_is_answered_from_the_page_that_a_get_filled(storage: &Storage) {
@@ -27,7 +27,7 @@ fn a_head_is_answered_from_the_page_that_a_get_filled(storage: &Storage) {
     assert_eq!(origin.count(), 1);
 }
 
-fn a_page_is_made_anew_after_a_change_to_it(storage: &Storage) {
+fn a_page_is_fetched_again_after_a_change_to_it(storage: &Storage) {
     let version = AtomicUsize::new(1);
     let origin = Origin::start(move |request| match (request.method.as_str(), request.path()) {
         ("GET", _) => Reply::html(&format!("version {}", version.load(Ordering::SeqCst))),
@@ -225,7 +225,7 @@ const WAYS: &str = "[[route]]\nmatch.path = \"/all\"\nshare = \"everyone\"\n\
                     [[route]]\nmatch.path = \"/public\"\ntrust_public = true";
 
 #[test]
-fn a_page_chosen_by_what_we_tell_of_visitors_is_for_those_of_whom_a_fill_tells_the_same() {
+fn a_page_that_varies_by_the_user_field_is_shared_by_equal_fills() {
     for (field, hers, stranger) in
         [("X-Anteroom-User", "alice", "nothing"), ("X-Anteroom-Session", "known", "none")]
     {

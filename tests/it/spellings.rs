@@ -82,11 +82,11 @@ fn forgeries() -> Vec<Vec<(String, String)>> {
     forgeries
 }
 
-/// How a visitor comes, and the cookie that he sends.
+/// How a visitor comes, and the cookie that is sent.
 struct Visitor<'a> {
     proxy: &'a Proxy,
     cookie: Option<&'a str>,
-    /// His connection of HTTP/2; else each request has a connection of HTTP/1.1.
+    /// The visitor's connection of HTTP/2; else each request has a connection of HTTP/1.1.
     http2: Option<Multiplexed>,
 }
 

@@ -8,9 +8,10 @@ use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::session::visit::VisitQueue;
 use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, Demand, EXPIRING_BYTES, Evicted,
-    Eviction, Expired, Farewell, Limits, Moment, OpenError, OpenStore, Rescaled, Rescaling,
-    Rotation, Settings, StoreError, StoreState, Terms, Url, Visit, Why,
+    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Evicted,
+    Eviction, Expired, ExpiryAction, HandoverReason, OpenError, OpenStore, PurgePosition,
+    RequestFrequency, Rescaled, Rescaling, Rotation, SessionLifetimes, StoreError, StoreLimits,
+    StoreSettings, StoreState, Url, Visit,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -22,8 +23,8 @@ use crate::support::relay::Relay;
 /// How long a condition may take to come true before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) fn limits() -> Limits {
-    Limits {
+pub(crate) fn limits() -> StoreLimits {
+    StoreLimits {
         // Generous, so that a busy machine is no fault; the fault tests have their own.
         read_timeout: Duration::from_secs(2),
         write_timeout: Duration::from_secs(5),
@@ -49,18 +50,19 @@ impl Bench {
     pub(crate) async fn embedded() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let open = open_folder(folder.path()).await.unwrap();
-        Self { store: open.lane(), open, ground: Ground::Folder(folder) }
+        Self { store: open.thread_handle(), open, ground: Ground::Folder(folder) }
     }
 
     pub(crate) async fn redis() -> Self {
         Self::redis_with(limits()).await
     }
 
-    pub(crate) async fn redis_with(limits: Limits) -> Self {
+    pub(crate) async fn redis_with(limits: StoreLimits) -> Self {
         let server = RedisServer::start();
         let url = Url::Redis(server.url());
-        let open = OpenStore::open(&Settings { url, prefix: String::new(), limits }).await.unwrap();
-        let store = open.lane();
+        let open =
+            OpenStore::open(&StoreSettings { url, prefix: String::new(), limits }).await.unwrap();
+        let store = open.thread_handle();
         connected(&store).await;
         Self { store, open, ground: Ground::Server(server) }
     }
@@ -146,9 +148,9 @@ async fn open_folder(folder: &Path) -> Result<OpenStore, OpenError> {
     open_folder_with(folder, limits()).await
 }
 
-async fn open_folder_with(folder: &Path, limits: Limits) -> Result<OpenStore, OpenError> {
+async fn open_folder_with(folder: &Path, limits: StoreLimits) -> Result<OpenStore, OpenError> {
     let url = Url::Embedded(folder.to_owned());
-    OpenStore::open(&Settings { url, prefix: String::new(), limits }).await
+    OpenStore::open(&StoreSettings { url, prefix: String::new(), limits }).await
 }
 
 pub(crate) async fn connected(store: &AnyStore) {
@@ -165,7 +167,8 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
 }
 
 /// Sessions last for as long as they are kept.
-pub(crate) const ENDLESS: Terms = Terms { now: 0.0, idle: None, absolute: None, notes: false };
+pub(crate) const ENDLESS: SessionLifetimes =
+    SessionLifetimes { now: 0.0, idle: None, absolute: None, notes: false };
 
 pub(crate) fn token(number: usize) -> StoredToken {
     Token::parse(format!("token-{number:04}").as_bytes()).unwrap().stored(TokenStorage::Plain)
@@ -187,7 +190,7 @@ pub(crate) fn visit(number: usize, name: &str, seen: f64, items: &[usize]) -> Vi
 pub(crate) fn rotation(old: Option<usize>, new: usize, name: &str) -> Rotation {
     let user = user(name);
     let (old, new) = (old.map(token), token(new));
-    Rotation { old, new, user, now: 100.0, most: 0, farewell: None, visitor: None }
+    Rotation { old, new, user, now: 100.0, most: 0, expiry_action: None, visitor: None }
 }
 
 /// Makes a test of each promise for each store.
@@ -227,30 +230,30 @@ contract!(
     the_oldest_go_first_in_batches_down_to_the_limit,
     carts_stay_when_only_sessions_are_cleaned,
     sessions_with_carts_stay_until_they_can_be_handed_on,
-    carts_go_into_the_outbox_and_nobody_else_while_they_are_there,
+    no_more_carts_are_evicted_while_the_outbox_is_full,
     only_what_was_read_is_removed_from_the_outbox,
     large_carts_end_a_batch_early,
-    a_visitor_who_returns_before_the_cleaner_survives_whole,
-    a_visitor_who_returns_after_the_cleaner_stays_gone,
-    a_visitor_who_returns_meanwhile_is_never_half_gone,
+    a_visitor_returning_before_the_cleaner_is_kept_whole,
+    a_visitor_returning_after_the_cleaner_stays_gone,
+    a_visitor_returning_during_cleaning_is_never_half_gone,
     after_a_full_clean_nothing_mentions_a_token,
     two_evictors_do_no_work_twice,
     a_log_in_takes_nothing_that_a_cleaned_session_left,
-    whoever_changes_a_cart_was_here,
+    changing_a_cart_counts_as_a_visit,
     a_log_in_takes_over_what_the_same_user_had,
     a_log_in_takes_nothing_from_another_user,
     a_log_in_under_a_token_of_another_user_starts_empty,
     a_log_in_under_the_same_token_keeps_everything,
-    what_is_said_of_a_user_stays_with_him_and_makes_him_nobody_else,
+    attributes_stay_with_a_user_and_do_not_change_the_identity,
     a_cart_holds_what_was_put_in,
-    a_cart_is_changed_only_for_whoever_is_logged_in,
+    a_cart_is_changed_only_for_a_logged_in_user,
     a_cart_has_a_bound,
     a_cart_goes_with_its_visitor_to_a_new_token,
-    what_was_viewed_comes_newest_first,
+    viewed_items_come_newest_first,
     the_most_viewed_rank_first,
     while_few_items_are_known_every_one_ranks,
     rescaling_keeps_the_most_viewed_and_halves,
-    nobody_rescales_too_soon_after_another,
+    rescaling_waits_for_its_interval_across_processes,
     very_many_items_are_rescaled_too,
     a_page_is_served_until_its_time_is_up,
     a_page_can_be_replaced_and_deleted,
@@ -351,10 +354,10 @@ async fn carts_stay_when_only_sessions_are_cleaned(bench: Bench) {
     assert_eq!(bench.dump().await, [format!("cart:{} item-1", token(1).as_str())]);
 }
 
-const OUTBOX: Farewell = Farewell::Outbox { storage: TokenStorage::Plain };
-const STREAM: Farewell = Farewell::Stream { storage: TokenStorage::Plain, keep: 100_000 };
+const OUTBOX: ExpiryAction = ExpiryAction::Outbox { storage: TokenStorage::Plain };
+const STREAM: ExpiryAction = ExpiryAction::Stream { storage: TokenStorage::Plain, keep: 100_000 };
 
-const QUEUE: Farewell = Farewell::Queue { storage: TokenStorage::Plain, keep: 100_000 };
+const QUEUE: ExpiryAction = ExpiryAction::Queue { storage: TokenStorage::Plain, keep: 100_000 };
 
 impl Bench {
     async fn evict_expiring(
@@ -362,10 +365,10 @@ impl Bench {
         keep: u64,
         batch: u32,
         from: &Cursor,
-        farewell: Farewell,
+        expiry_action: ExpiryAction,
     ) -> Evicted {
         let how = Eviction { keep, batch, carts: true, before: 0.0 };
-        self.store.evict_expiring(how, from, &farewell).await.unwrap()
+        self.store.evict_expiring(how, from, &expiry_action).await.unwrap()
     }
 
     /// Sessions 0 to `count`, each a second younger; those of `carts` have one.
@@ -390,21 +393,21 @@ fn expired(number: u8) -> Expired {
         seen: f64::from(number) + 0.25,
         cart: vec![(item(1), 2)],
         viewed: Vec::new(),
-        why: Why::Expired,
+        why: HandoverReason::Expired,
     }
 }
 
 async fn sessions_with_carts_stay_until_they_can_be_handed_on(bench: Bench) {
     bench.log_in_many(7, &[0, 2, 3]).await;
-    let first = bench.evict_expiring(1, 3, &Cursor::default(), Farewell::Keep).await;
+    let first = bench.evict_expiring(1, 3, &Cursor::default(), ExpiryAction::Keep).await;
     assert_eq!(counts(&first), (1, 0, 2, true));
-    // Who waited first came back: nobody is left out for that who is over the limit.
+    // The session that waited first was seen again: another session over the limit is removed in its place.
     bench.store.touch_tokens(&[visit(0, "ann", 50.0, &[])]).await.unwrap();
     bench.store.touch_tokens(&[visit(6, "ann", 51.0, &[])]).await.unwrap();
     let mut from = first.cursor;
     let mut removed = first.removed;
     loop {
-        let next = bench.evict_expiring(1, 3, &from, Farewell::Keep).await;
+        let next = bench.evict_expiring(1, 3, &from, ExpiryAction::Keep).await;
         removed += next.removed;
         from = next.cursor;
         if !next.more {
@@ -419,7 +422,7 @@ async fn sessions_with_carts_stay_until_they_can_be_handed_on(bench: Bench) {
     assert_eq!(bench.members("recent:").await, [token(6).as_str()]);
 }
 
-async fn carts_go_into_the_outbox_and_nobody_else_while_they_are_there(bench: Bench) {
+async fn no_more_carts_are_evicted_while_the_outbox_is_full(bench: Bench) {
     bench.log_in_many(6, &[0, 2, 3]).await;
     bench.store.touch_tokens(&[visit(2, "ann", 2.25, &[7])]).await.unwrap();
     let first = bench.evict_expiring(1, 3, &Cursor::default(), OUTBOX).await;
@@ -472,7 +475,7 @@ async fn large_carts_end_a_batch_early(bench: Bench) {
     assert_eq!(first.handed_on + second.handed_on, 40);
 }
 
-async fn a_visitor_who_returns_before_the_cleaner_survives_whole(bench: Bench) {
+async fn a_visitor_returning_before_the_cleaner_is_kept_whole(bench: Bench) {
     bench.log_in(&token(1), "ann", 1.0).await;
     bench.log_in(&token(2), "bob", 2.0).await;
     bench.store.touch_tokens(&[visit(1, "ann", 3.0, &[1])]).await.unwrap();
@@ -482,7 +485,7 @@ async fn a_visitor_who_returns_before_the_cleaner_survives_whole(bench: Bench) {
     assert_eq!(bench.members(&format!("viewed:{}", token(1).as_str())).await, ["item-1"]);
 }
 
-async fn a_visitor_who_returns_after_the_cleaner_stays_gone(bench: Bench) {
+async fn a_visitor_returning_after_the_cleaner_stays_gone(bench: Bench) {
     bench.log_in(&token(1), "ann", 1.0).await;
     assert_eq!(bench.evict(0, 100).await, 1);
     let visits = [visit(1, "ann", 3.0, &[1])];
@@ -490,11 +493,11 @@ async fn a_visitor_who_returns_after_the_cleaner_stays_gone(bench: Bench) {
     assert_eq!(bench.dump().await, [""; 0]);
 }
 
-async fn a_visitor_who_returns_meanwhile_is_never_half_gone(bench: Bench) {
+async fn a_visitor_returning_during_cleaning_is_never_half_gone(bench: Bench) {
     for round in 0..30 {
         bench.log_in(&token(round), "ann", 1.0).await;
         let visits = [visit(round, "ann", 2.0, &[1])];
-        let cleaner = bench.open.lane();
+        let cleaner = bench.open.thread_handle();
         connected(&cleaner).await;
         let (touched, evicted) = tokio::join!(
             bench.store.touch_tokens(&visits),
@@ -544,7 +547,7 @@ async fn two_evictors_do_no_work_twice(bench: Bench) {
     for number in 0..60_u8 {
         bench.log_in(&token(number.into()), "ann", f64::from(number)).await;
     }
-    let other = bench.open.lane();
+    let other = bench.open.thread_handle();
     connected(&other).await;
     let clean = async |store: &AnyStore| {
         let how = Eviction { keep: 10, batch: 7, carts: true, before: 0.0 };
@@ -622,14 +625,14 @@ fn ann_of(group: &str) -> User {
     user("ann").with_attributes(&[("group".to_owned(), group.to_owned())]).unwrap()
 }
 
-async fn what_is_said_of_a_user_stays_with_him_and_makes_him_nobody_else(bench: Bench) {
+async fn attributes_stay_with_a_user_and_do_not_change_the_identity(bench: Bench) {
     furnished(&bench, "ann").await;
     let trade = Rotation { user: ann_of("trade"), ..rotation(Some(1), 2, "ann") };
     bench.store.rotate_token(&trade).await.unwrap();
     moved(&bench).await;
     assert_eq!(bench.user_of(&token(2)).await, Some(ann_of("trade")));
 
-    // Who saw her before that was said sees nobody else in her.
+    // A visit from before the attributes were set still counts for the same user.
     let held = bench.store.touch_tokens(&[visit(2, "ann", 101.0, &[3])]).await.unwrap();
     assert_eq!(held, [true]);
     let seen_as = Visit { user: ann_of("retail"), ..visit(2, "ann", 102.0, &[4]) };
@@ -687,7 +690,7 @@ impl Bench {
     }
 }
 
-async fn a_cart_is_changed_only_for_whoever_is_logged_in(bench: Bench) {
+async fn a_cart_is_changed_only_for_a_logged_in_user(bench: Bench) {
     bench.log_in(&token(1), "ann", 1.0).await;
     let before = bench.dump().await;
     for (number, name) in [(1, "bob"), (2, "ann")] {
@@ -709,13 +712,13 @@ async fn a_cart_is_changed_only_for_whoever_is_logged_in(bench: Bench) {
     assert_eq!(bench.dump().await, before);
 }
 
-async fn whoever_changes_a_cart_was_here(bench: Bench) {
+async fn changing_a_cart_counts_as_a_visit(bench: Bench) {
     for number in 1..4_u8 {
         bench.log_in(&token(number.into()), "ann", f64::from(number)).await;
     }
     let how = Eviction { keep: 1, batch: 9, carts: true, before: 0.0 };
     bench.change_cart(1, "ann", &set(&[(1, 1)])).await;
-    let evicted = bench.store.evict_expiring(how, &Cursor::default(), &Farewell::Keep).await;
+    let evicted = bench.store.evict_expiring(how, &Cursor::default(), &ExpiryAction::Keep).await;
     assert_eq!(counts(&evicted.unwrap()), (1, 0, 1, false));
     let whose = CartOwner { token: token(1), user: None, now: 9.0, terms: ENDLESS };
     let answer = bench.store.change_cart(&whose, &set(&[(2, 1)])).await.unwrap();
@@ -757,7 +760,7 @@ async fn a_cart_goes_with_its_visitor_to_a_new_token(bench: Bench) {
     assert!(!left.iter().any(|line| line.starts_with("cart:")), "{left:?}");
 }
 
-async fn what_was_viewed_comes_newest_first(bench: Bench) {
+async fn viewed_items_come_newest_first(bench: Bench) {
     bench.log_in(&token(1), "ann", 1.0).await;
     for (seen, number) in [(2.0, 5), (3.5, 6), (4.0, 5)] {
         bench.store.touch_tokens(&[visit(1, "ann", seen, &[number])]).await.unwrap();
@@ -819,9 +822,9 @@ async fn very_many_items_are_rescaled_too(bench: Bench) {
     .await;
 }
 
-async fn nobody_rescales_too_soon_after_another(bench: Bench) {
+async fn rescaling_waits_for_its_interval_across_processes(bench: Bench) {
     bench.count(&[(1, 8)]).await;
-    let other = bench.open.lane();
+    let other = bench.open.thread_handle();
     connected(&other).await;
     let rescales = [
         (&bench.store, 1_000.0, false),
@@ -845,8 +848,14 @@ async fn nobody_rescales_too_soon_after_another(bench: Bench) {
 async fn a_page_is_served_until_its_time_is_up(bench: Bench) {
     let (store, short, long) = (&bench.store, PageKey([1; 32]), PageKey([2; 32]));
     let page = Bytes::from_static(b"page");
-    store.put_page(&short, page.clone(), Duration::from_secs(1), Demand::Again).await.unwrap();
-    store.put_page(&long, page.clone(), Duration::from_secs(600), Demand::Again).await.unwrap();
+    store
+        .put_page(&short, page.clone(), Duration::from_secs(1), RequestFrequency::Again)
+        .await
+        .unwrap();
+    store
+        .put_page(&long, page.clone(), Duration::from_secs(600), RequestFrequency::Again)
+        .await
+        .unwrap();
     assert_eq!(store.page(&short).await.unwrap(), Some(page.clone()));
     until("the page expires", async || store.page(&short).await.unwrap().is_none()).await;
     assert_eq!(store.page(&long).await.unwrap(), Some(page));
@@ -856,7 +865,7 @@ async fn a_page_can_be_replaced_and_deleted(bench: Bench) {
     let (store, ttl) = (&bench.store, Duration::from_secs(600));
     let keys = [PageKey([1; 32]), PageKey([2; 32])];
     for body in ["one", "two"] {
-        store.put_page(&keys[0], body.into(), ttl, Demand::Again).await.unwrap();
+        store.put_page(&keys[0], body.into(), ttl, RequestFrequency::Again).await.unwrap();
     }
     assert_eq!(store.page(&keys[0]).await.unwrap().unwrap(), "two");
     store.delete_pages(&keys).await.unwrap();
@@ -868,9 +877,9 @@ async fn a_page_over_the_limit_is_refused(bench: Bench) {
     let (store, ttl, key) = (&bench.store, Duration::from_secs(600), PageKey([1; 32]));
     let max = usize::try_from(limits().max_page).unwrap();
     let largest = Bytes::from(vec![7; max]);
-    store.put_page(&key, largest.clone(), ttl, Demand::Again).await.unwrap();
+    store.put_page(&key, largest.clone(), ttl, RequestFrequency::Again).await.unwrap();
     assert_eq!(store.page(&key).await.unwrap(), Some(largest));
-    let over = store.put_page(&key, vec![7; max + 1].into(), ttl, Demand::Again).await;
+    let over = store.put_page(&key, vec![7; max + 1].into(), ttl, RequestFrequency::Again).await;
     assert!(matches!(over, Err(StoreError::TooLarge)), "{over:?}");
 }
 
@@ -882,7 +891,10 @@ async fn names_and_types_in_redis_are_the_chapters() {
     let (store, key) = (&bench.store, PageKey([0xab; 32]));
     store.update_token(&token(1), &user("ann"), Some(&item(1)), 5.0).await.unwrap();
     store.add_to_cart(&token(1), &item(1), 3).await.unwrap();
-    store.put_page(&key, "page".into(), Duration::from_secs(300), Demand::Again).await.unwrap();
+    store
+        .put_page(&key, "page".into(), Duration::from_secs(300), RequestFrequency::Again)
+        .await
+        .unwrap();
     store.count_views(&[(item(1), 4), (item(2), 1)]).await.unwrap();
 
     let on = &mut bench.raw().await;
@@ -914,13 +926,13 @@ async fn names_and_types_in_redis_are_the_chapters() {
 async fn a_prefix_stands_before_every_key() {
     let server = RedisServer::start();
     let url = Url::Redis(server.unix_url());
-    let settings = Settings { url, prefix: "shop:".to_owned(), limits: limits() };
-    let store = OpenStore::open(&settings).await.unwrap().lane();
+    let settings = StoreSettings { url, prefix: "shop:".to_owned(), limits: limits() };
+    let store = OpenStore::open(&settings).await.unwrap().thread_handle();
     connected(&store).await;
     store.update_token(&token(1), &user("ann"), Some(&item(1)), 5.0).await.unwrap();
     store.add_to_cart(&token(1), &item(1), 3).await.unwrap();
     store
-        .put_page(&PageKey([1; 32]), "page".into(), Duration::from_secs(9), Demand::Again)
+        .put_page(&PageKey([1; 32]), "page".into(), Duration::from_secs(9), RequestFrequency::Again)
         .await
         .unwrap();
     let lines = dump_redis(&mut server.connection().await).await;
@@ -955,7 +967,7 @@ async fn junk_in_recent_is_cleaned_away_and_harms_nothing() {
 }
 
 #[tokio::test]
-async fn what_others_put_into_carts_is_handed_on_as_far_as_it_is_one() {
+async fn foreign_carts_are_handed_on_as_far_as_they_are_valid() {
     let bench = Bench::redis().await;
     bench.log_in_many(8, &[]).await;
     let on = &mut bench.raw().await;
@@ -1009,16 +1021,18 @@ async fn what_others_put_into_carts_is_handed_on_as_far_as_it_is_one() {
 
 #[tokio::test]
 async fn carts_that_a_stream_or_the_outbox_refuses_stay_with_their_sessions() {
-    for (key, farewell) in [("expired:", STREAM), ("expiring:", OUTBOX), ("cartevents:", QUEUE)] {
+    for (key, expiry_action) in
+        [("expired:", STREAM), ("expiring:", OUTBOX), ("cartevents:", QUEUE)]
+    {
         let bench = Bench::redis().await;
         let on = &mut bench.raw().await;
         bench.log_in_many(6, &[0, 2, 3]).await;
         let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
-        let full = bench.evict_expiring(1, 4, &Cursor::default(), farewell).await;
+        let full = bench.evict_expiring(1, 4, &Cursor::default(), expiry_action).await;
         assert_eq!(counts(&full), (1, 0, 3, true), "{key} {full:?}");
         assert!(full.refusal.is_some_and(|refusal| refusal.contains("OOM")));
         let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "0"]).await;
-        let handed_on = bench.evict_expiring(1, 9, &Cursor::default(), farewell).await;
+        let handed_on = bench.evict_expiring(1, 9, &Cursor::default(), expiry_action).await;
         assert_eq!((handed_on.handed_on, handed_on.more), (3, false), "{key}");
         assert_eq!(bench.members("recent:").await, [token(5).as_str()]);
     }
@@ -1036,7 +1050,7 @@ async fn a_foreign_key_holds_up_no_other_visit() {
 }
 
 #[tokio::test]
-async fn what_others_wrote_is_taken_or_left_but_never_trusted() {
+async fn foreign_values_are_read_or_ignored_but_never_trusted() {
     let bench = Bench::redis().await;
     let on = &mut bench.raw().await;
     let long = "x".repeat(300);
@@ -1054,8 +1068,8 @@ async fn what_others_wrote_is_taken_or_left_but_never_trusted() {
 }
 
 /// The budgets of production.
-pub(crate) fn tight() -> Limits {
-    Limits {
+pub(crate) fn tight() -> StoreLimits {
+    StoreLimits {
         read_timeout: Duration::from_millis(50),
         write_timeout: Duration::from_secs(2),
         ..limits()
@@ -1071,7 +1085,7 @@ async fn when_redis_is_killed_calls_fail_at_once_and_recover_by_themselves() {
     until("the loss is noticed", async || {
         let begun = Instant::now();
         let answer = store.check_token(&token(1)).await;
-        assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits for a dead store");
+        assert!(begun.elapsed() < Duration::from_secs(1), "no request waits for a dead store");
         matches!(answer, Err(StoreError::Away))
     })
     .await;
@@ -1090,13 +1104,13 @@ async fn a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let relay = Relay::start(old.port());
     let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
-    let settings = Settings { url, prefix: String::new(), limits: limits() };
+    let settings = StoreSettings { url, prefix: String::new(), limits: limits() };
     let open = OpenStore::open(&settings).await.unwrap();
-    // Each lane finds out by itself, one by a transaction and one by a script.
-    let [one, other] = [open.lane(), open.lane()];
-    for lane in [&one, &other] {
-        connected(lane).await;
-        lane.update_token(&token(1), &user("ann"), None, 1.0).await.unwrap();
+    // Each handle finds out by itself, one by a transaction and one by a script.
+    let [one, other] = [open.thread_handle(), open.thread_handle()];
+    for handle in [&one, &other] {
+        connected(handle).await;
+        handle.update_token(&token(1), &user("ann"), None, 1.0).await.unwrap();
     }
     relay.lead_to(new.port());
     let mut command = redis::cmd("REPLICAOF");
@@ -1109,7 +1123,7 @@ async fn a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
         one.update_token(&token(2), &user("ann"), None, 2.0).await.is_ok()
     })
     .await;
-    let known = Moment::default();
+    let known = PurgePosition::default();
     let failure = other.purged_since(1, known).await.unwrap_err();
     assert!(matches!(failure, StoreError::Away), "nothing was done: {failure:?}");
     until("the new one is asked", async || other.purged_since(1, known).await.is_ok()).await;
@@ -1119,14 +1133,14 @@ async fn a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
 }
 
 #[tokio::test]
-async fn visits_whose_answer_was_lost_are_repeated_and_views_are_not() {
+async fn visits_with_a_lost_answer_are_repeated_and_views_are_not() {
     let bench = Bench::redis().await;
     bench.log_in(&token(1), "ann", 1.0).await;
     let Ground::Server(server) = &bench.ground else { unreachable!() };
     let relay = Relay::start(server.port());
     let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
-    let settings = Settings { url, prefix: String::new(), limits: limits() };
-    let store = OpenStore::open(&settings).await.unwrap().lane();
+    let settings = StoreSettings { url, prefix: String::new(), limits: limits() };
+    let store = OpenStore::open(&settings).await.unwrap().thread_handle();
     connected(&store).await;
     let queue = VisitQueue::new(100, 25);
     for _ in 0..3 {
@@ -1193,9 +1207,9 @@ async fn when_redis_stands_still_calls_cost_their_budget_and_then_nothing() {
 async fn redis_that_is_not_there_delays_nothing() {
     let server = RedisServer::start();
     let settings =
-        Settings { url: Url::Redis(server.url()), prefix: String::new(), limits: limits() };
+        StoreSettings { url: Url::Redis(server.url()), prefix: String::new(), limits: limits() };
     drop(server);
-    let store = OpenStore::open(&settings).await.unwrap().lane();
+    let store = OpenStore::open(&settings).await.unwrap().thread_handle();
     assert!(matches!(store.check_token(&token(1)).await, Err(StoreError::Away)));
     assert_eq!(store.state(), StoreState::Away);
 }
@@ -1203,7 +1217,7 @@ async fn redis_that_is_not_there_delays_nothing() {
 #[tokio::test]
 async fn an_address_that_is_none_is_refused_without_showing_it() {
     let url = Url::Redis("http://:secret@host".to_owned());
-    let settings = Settings { url, prefix: String::new(), limits: limits() };
+    let settings = StoreSettings { url, prefix: String::new(), limits: limits() };
     let error = OpenStore::open(&settings).await.unwrap_err();
     assert!(matches!(error, OpenError::BadUrl(_)));
     assert!(!format!("{settings:?} {error:?} {error}").contains("secret"), "{error:?}");
@@ -1224,14 +1238,14 @@ async fn after_a_crash(live: &Path) -> Result<(TempDir, OpenStore), OpenError> {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_crash() {
+async fn acknowledged_writes_survive_a_crash() {
     let bench = Bench::embedded().await;
     let Ground::Folder(live) = &bench.ground else { unreachable!() };
     bench.log_in(&token(1), "ann", 1.0).await;
     bench.store.add_to_cart(&token(1), &item(1), 2).await.unwrap();
     bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
     let (_folder, open) = after_a_crash(live.path()).await.unwrap();
-    let AnyStore::Embedded(store) = open.lane() else { unreachable!() };
+    let AnyStore::Embedded(store) = open.thread_handle() else { unreachable!() };
     assert_eq!(store.check_token(&token(2)).await.unwrap(), Some(user("ann")));
     assert_eq!(store.check_token(&token(1)).await.unwrap(), None);
     assert!(store.dump_keys().unwrap().contains(&"cart:token-0002 item-1".to_owned()));
@@ -1245,7 +1259,7 @@ async fn visits_survive_a_crash_soon_after_they_are_taken() {
     bench.store.touch_tokens(&[visit(1, "ann", 2.0, &[7])]).await.unwrap();
     until("the visit is on disk", async || {
         let Ok((_folder, open)) = after_a_crash(live.path()).await else { return false };
-        let AnyStore::Embedded(store) = open.lane() else { unreachable!() };
+        let AnyStore::Embedded(store) = open.thread_handle() else { unreachable!() };
         store.dump_keys().unwrap().contains(&"viewed:token-0001 item-7".to_owned())
     })
     .await;
@@ -1263,7 +1277,7 @@ async fn a_closed_store_is_whole_and_can_be_opened_again() {
     assert_eq!(bench.store.state(), StoreState::Away);
 
     let open = open_folder(folder.path()).await.unwrap();
-    let AnyStore::Embedded(store) = open.lane() else { unreachable!() };
+    let AnyStore::Embedded(store) = open.thread_handle() else { unreachable!() };
     assert!(store.dump_keys().unwrap().contains(&"viewed:token-0001 item-7".to_owned()));
 }
 
@@ -1274,7 +1288,7 @@ async fn a_folder_in_use_is_refused_by_name() {
     let key = PageKey([1; 32]);
     bench
         .store
-        .put_page(&key, "page".into(), Duration::from_secs(60), Demand::Again)
+        .put_page(&key, "page".into(), Duration::from_secs(60), RequestFrequency::Again)
         .await
         .unwrap();
     let error = open_folder(folder.path()).await.unwrap_err();
@@ -1303,7 +1317,12 @@ async fn full_of_pages_it_refuses_more_until_some_expire() {
     let mut stored = 0_u8;
     let refused = loop {
         match store
-            .put_page(&PageKey([stored; 32]), page.clone(), Duration::from_secs(1), Demand::Again)
+            .put_page(
+                &PageKey([stored; 32]),
+                page.clone(),
+                Duration::from_secs(1),
+                RequestFrequency::Again,
+            )
             .await
         {
             Ok(()) => stored += 1,
@@ -1314,7 +1333,10 @@ async fn full_of_pages_it_refuses_more_until_some_expire() {
     assert_eq!(u64::from(stored), limits().pages / (64 << 10));
     let next = PageKey([0xff; 32]);
     until("there is room again", async || {
-        store.put_page(&next, page.clone(), Duration::from_secs(60), Demand::Again).await.is_ok()
+        store
+            .put_page(&next, page.clone(), Duration::from_secs(60), RequestFrequency::Again)
+            .await
+            .is_ok()
     })
     .await;
     assert!(store.page(&next).await.unwrap().is_some());

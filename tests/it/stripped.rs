@@ -1,5 +1,5 @@
 //! Apps that set a cookie on every page (`set_cookie = "strip_for_anonymous"`): what is shared without it,
-//! and who gets his cookie all the same.
+//! and which visitors get a cookie all the same.
 
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
@@ -40,7 +40,7 @@ fn a_page_is_shared_without_the_cookie_that_it_sets(storage: &Storage) {
     assert!(mine.set_cookie("PHPSESSID").is_some());
 }
 
-/// Whoever asks gets the app's own answer, cookie and all, and nobody another's.
+/// Each visitor gets the app's own answer, cookie and all, and never that of another.
 #[track_caller]
 fn assert_forwarded(reply: &Reply, detail: &str) {
     let origin = Origin::always(with_cookie(reply.clone()));
@@ -51,7 +51,7 @@ fn assert_forwarded(reply: &Reply, detail: &str) {
         assert!(answer.cache_status().contains(detail), "{detail}: {}", answer.cache_status());
         assert!(answer.set_cookie("PHPSESSID").is_some(), "{detail}: the first to ask, too");
     }
-    // Who asks first may ask twice: for everybody, and for himself.
+    // The first visitor may cause two fetches: the shared one, and a personal one.
     assert!(origin.count() <= 4, "{detail}: the app was asked {} times", origin.count());
 }
 

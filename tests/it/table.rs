@@ -1,8 +1,8 @@
-//! Who may share a page: the table of the cases that hold out of the box, a case a row, on both
+//! Which visitors may share a page: the table of the cases that hold out of the box, a case a row, on both
 //! stores.
 //!
-//! Nothing is configured but, where somebody logs in, that the proxy hands out the session cookies.
-//! Counts are asserted and not times: who waited for nobody is seen by who met whom at the origin.
+//! Nothing is configured but, where a visitor logs in, that the proxy hands out the session cookies. Counts
+//! are asserted and not times: requests that meet at the origin did not wait for each other.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,9 +28,9 @@ on_both_stores!(
     e_a_response_to_authorization_is_never_shared,
     f_twenty_cold_requests_are_one_to_the_origin,
     g_twenty_for_an_uncacheable_page_run_side_by_side_after_the_first_head,
-    g_one_who_could_not_have_filled_a_page_marks_it_for_nobody,
+    g_a_visitor_with_a_cookie_does_not_mark_a_page_as_unshared,
     h_tracking_parameters_and_order_do_not_split_a_page,
-    i_a_purge_works_for_who_may_purge,
+    i_a_purge_works_with_the_token_only,
     k_a_known_visitor_is_given_the_style_sheet_that_a_stranger_filled,
     l_what_has_no_safe_default_is_not_stored,
 );
@@ -151,7 +151,7 @@ fn e_a_response_to_authorization_is_never_shared(storage: &Storage) {
     }
 }
 
-/// Twenty visitors at once of whom one asks the origin: the gate opens when the others wait for him.
+/// Twenty visitors at once of whom one asks the origin: the gate opens when the others wait for that one.
 fn twenty_behind(gate: &Gate, proxy: &Proxy, target: &str) -> Vec<Answer> {
     std::thread::scope(|scope| {
         let all = scope.spawn(|| at_once(20, |_| proxy.get(target).send()));
@@ -197,14 +197,14 @@ fn g_twenty_for_an_uncacheable_page_run_side_by_side_after_the_first_head(storag
     assert!(burst.is_complete(), "the origin saw {} requests", origin.count());
     assert_eq!(origin.count(), 20, "each of them asked once");
 
-    // That it cannot be shared is remembered: nobody waits for anybody.
+    // That it cannot be shared is remembered: no visitor waits for another.
     let answers = at_once(20, |_| proxy.get("/").send());
     assert!(answers.iter().all(|answer| answer.text() == "yours alone"));
     assert!(remembered.is_complete(), "the origin saw {} requests", origin.count());
     assert_eq!(origin.count(), 40, "each of them asked once");
 }
 
-fn g_one_who_could_not_have_filled_a_page_marks_it_for_nobody(storage: &Storage) {
+fn g_a_visitor_with_a_cookie_does_not_mark_a_page_as_unshared(storage: &Storage) {
     let gate = Gate::closed();
     let held = Arc::clone(&gate);
     let origin = Origin::start(move |request| match request.header("cookie") {
@@ -236,7 +236,7 @@ fn h_tracking_parameters_and_order_do_not_split_a_page(storage: &Storage) {
     assert!(!proxy.get("/shoe?a=2").send().is_hit(), "another value is another page");
 }
 
-fn i_a_purge_works_for_who_may_purge(storage: &Storage) {
+fn i_a_purge_works_with_the_token_only(storage: &Storage) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, "secret-token").unwrap();

@@ -1,4 +1,4 @@
-//! `token_storage = "sha256"` on Redis: whoever reads the store, or its disk, finds nothing there that a
+//! `token_storage = "sha256"` on Redis: a reader of the store, or of its disk, finds nothing there that a
 //! browser could send.
 
 use std::fs;
@@ -56,7 +56,7 @@ fn assert_unseen(server: &RedisServer, tokens: &[&str]) {
     }
 }
 
-/// What a page of an app says to a visitor: it has shown him a mug, and he has put it into his cart.
+/// What a page of an app says to a visitor: it has shown a mug, and the visitor has put it into the cart.
 fn greets(user: &str) -> Reply {
     Reply::unstored(user).header("Anteroom-Item", "mug").header("Anteroom-Cart", "mug;count=1")
 }
@@ -114,7 +114,7 @@ fn a_minted_token_is_never_in_redis_and_its_session_is_found_by_its_id() {
     assert_eq!(text(&proxy, "/", &format!("login={again}")), "carol");
     assert_unseen(server, &[&tokens[..], &[again.as_str()]].concat());
 
-    // Who has read the store comes with what stands there.
+    // A reader of the store sends what stands there.
     for token in [again.as_str(), tokens[0]] {
         assert_eq!(text(&proxy, "/", &format!("login={}", stored(token))), "stranger");
     }

@@ -1,5 +1,5 @@
-//! What is one visitor's own and turns up in a page that everybody would be given, however the app came to
-//! know him: planted in every way, and never shared.
+//! One visitor's own data that turns up in a page for everybody, however the app came to know the visitor:
+//! planted in every way, and never shared.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -77,7 +77,7 @@ fn a_page_with_something_of_its_visitor_s_is_not_shared(storage: &Storage) {
 }
 
 #[test]
-fn words_that_are_nobody_s_own_are_shared() {
+fn pages_with_common_words_like_names_are_shared() {
     let shop = Shop::open();
     let proxy = Proxy::embedded(&shop.origin, EVERYONE);
     for (number, (user, page)) in [
@@ -146,8 +146,8 @@ fn a_user_that_a_public_page_names_is_found() {
     let page = || Reply::html("Hello, alice!").header("Cache-Control", "public, max-age=60");
     shop.plant(page());
 
-    // He has his own answer as it comes, for nothing of his was left out; and what he brings with him does
-    // not keep others from a page that is as it should be.
+    // The visitor has the personal answer as it came, for nothing personal was left out of it; and the
+    // visitor's data does not keep others from a page that is as it should be.
     for refused in [1.0, 2.0] {
         let answer = proxy.get("/").header("Authorization", "Basic YWxpY2U6c2VjcmV0MTI=").send();
         assert!(!answer.is_hit(), "{}", answer.cache_status());
@@ -161,7 +161,7 @@ fn a_user_that_a_public_page_names_is_found() {
 }
 
 #[test]
-fn what_was_found_is_counted_and_explained_and_not_shown() {
+fn a_found_leak_is_counted_and_explained_but_not_shown() {
     let shop = Shop::open();
     let proxy = Proxy::embedded(&shop.origin, EVERYONE);
     let session = log_in(&proxy, "alice");
@@ -178,6 +178,6 @@ fn what_was_found_is_counted_and_explained_and_not_shown() {
     explain.args(["explain", "--config", "proxy.toml", "http://shop.test/hello"]);
     let said = explain.current_dir(proxy.folder()).output().unwrap();
     let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.contains("(leak-user): the page has the name of the user"), "{said}");
+    assert!(said.contains("(leak-user): the page contains the name of the user"), "{said}");
     assert!(said.contains("Hint      [[route]] leak_guard: "), "{said}");
 }

@@ -44,7 +44,7 @@ impl Stage {
         (end, head)
     }
 
-    /// Whether nobody has asked the origin since.
+    /// Whether the origin has not been asked since.
     fn is_left_alone(&self) -> bool {
         self.listener.accept().is_err()
     }
@@ -200,7 +200,7 @@ fn nothing_that_is_said_early_is_lost() {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_its_origin_and_nobody_else() {
+fn a_client_that_does_not_read_delays_only_its_own_tunnel() {
     let stage = Stage::set("");
     let (mut client, origin) = stage.tunnel("x");
     let (mut reader, mut writer) = (origin.0.try_clone().unwrap(), origin.0);
@@ -298,7 +298,7 @@ fn a_websocket_of_which_one_side_has_ended_may_still_be_answered() {
 }
 
 #[test]
-fn what_one_side_never_reads_is_not_held_for_long() {
+fn a_tunnel_with_a_side_that_never_reads_is_ended() {
     let stage = Stage::set("limits.stall_timeout = \"300ms\"");
     let (mut client, _origin) = stage.tunnel("x");
     let writing = std::thread::spawn(move || {
@@ -344,7 +344,7 @@ fn no_address_has_more_than_its_part_of_them() {
     let refused = ask(one).rest();
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert_eq!(stage.proxy.metric("anteroom_tunnels_refused_total"), 1.0);
-    // Others have theirs, and a proxy of ours that does not say for whom it asks is not counted.
+    // Others have theirs, and a proxy of ours that does not name its client is not counted.
     let others: Vec<_> = ["X-Forwarded-For: 192.0.2.2\r\n", "", ""]
         .into_iter()
         .map(|by| {
@@ -381,7 +381,7 @@ fn a_tunnel_goes_on_while_the_proxy_drains_and_is_cut_then() {
 }
 
 #[test]
-fn what_the_origin_says_of_itself_and_of_sessions_stays_here() {
+fn fields_for_the_proxy_are_removed_from_the_upgrade_response() {
     let stage = Stage::set("session.mint = true");
     let mut client = stage.client("websocket", "");
     let (mut origin, asked) = stage.asked();
@@ -523,7 +523,7 @@ fn cached_pages_are_served_beside_a_tunnel() {
 }
 
 #[test]
-fn the_origin_is_told_who_opens_a_tunnel() {
+fn the_origin_is_given_the_user_that_opens_a_tunnel() {
     let stage = Stage::set("session.mint = true");
     let mut asking = stage.proxy.post("/login").start();
     let (mut origin, _) = stage.asked();
@@ -660,7 +660,7 @@ fn a_stream_of_http2_is_a_websocket_to_an_origin_of_http1() {
 }
 
 #[test]
-fn what_is_no_websocket_opens_no_stream() {
+fn only_a_websocket_opens_a_stream() {
     let stage = Stage::set("");
     let client = Streams::open(stage.proxy.address());
     let (answer, _up) = client.ask("x-chat");

@@ -54,7 +54,7 @@ fn quoted(path: &Path) -> String {
 }
 
 #[test]
-fn an_origin_is_who_its_certificate_says() {
+fn the_certificate_of_the_origin_is_verified() {
     let folder = TempDir::new().unwrap();
     let (authority, other) = (Authority::new(), Authority::new());
     let ca = quoted(&authority.file(folder.path()));
@@ -92,7 +92,7 @@ fn an_origin_is_who_its_certificate_says() {
 }
 
 #[test]
-fn an_origin_may_ask_who_we_are() {
+fn an_origin_may_require_a_client_certificate() {
     let folder = TempDir::new().unwrap();
     let authority = Authority::new();
     let ca = quoted(&authority.file(folder.path()));
@@ -132,13 +132,13 @@ fn a_handshake_is_part_of_connecting() {
         "origin.url = \"https://{address}\"\norigin.connect_timeout = \"300ms\"\norigin.tls.verify = false"
     );
     let proxy = Proxy::before(address, &Storage::Embedded, &settings);
-    // All that wait for the one who connects give up with him.
+    // All requests that wait for the connecting one give up with it.
     let statuses = at_once(8, |_| proxy.get("/").send().status);
     assert_eq!(statuses, [504; 8]);
 }
 
 #[test]
-fn who_waited_for_another_to_connect_has_time_to_connect_himself() {
+fn waiting_for_another_connection_leaves_time_to_connect() {
     let authority = Authority::new();
     let issued = authority.issue("localhost", false);
     let server = authority.server(&issued, &["h2"], false);
@@ -214,7 +214,7 @@ fn an_origin_that_wants_http1_gets_it() {
 }
 
 #[test]
-fn those_who_leave_do_not_make_us_a_nuisance_on_a_shared_connection() {
+fn departing_clients_do_not_flood_a_shared_connection_with_resets() {
     let asked = Arc::new(AtomicUsize::new(0));
     let (count, gate) = (Arc::clone(&asked), Gate::closed());
     let held = Arc::clone(&gate);
@@ -253,7 +253,7 @@ fn those_who_leave_do_not_make_us_a_nuisance_on_a_shared_connection() {
     }
     let answer = proxy.post("/").send();
     assert_eq!(answer.header("x-nth"), Some("1"));
-    // Who was there already is served to the end.
+    // Requests that were under way are served to the end.
     gate.open();
     assert_eq!(waiting.answer().status, 200);
     assert_eq!(upstream.connections(), 2);
@@ -390,7 +390,7 @@ fn seven_at_once_to_two_streams_each(later: Duration) {
 }
 
 #[test]
-fn what_the_origin_has_not_looked_at_is_sent_again() {
+fn a_request_the_origin_did_not_process_is_sent_again() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let upstream = Upstream::start(None, move |met, socket| {
@@ -427,7 +427,7 @@ fn what_the_origin_has_not_looked_at_is_sent_again() {
 }
 
 #[test]
-fn an_origin_that_goes_away_is_met_anew() {
+fn an_origin_that_sends_goaway_is_reconnected() {
     let upstream = Upstream::start(None, move |met, socket| {
         Box::pin(async move {
             let Ok(mut connection) = h2::server::handshake(socket).await else { return };

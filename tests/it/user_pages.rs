@@ -11,10 +11,10 @@ use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::{A_SECOND, lasts_behind, wait_until};
 
 on_both_stores!(
-    a_page_is_his_own_and_ends_as_he_changes_something,
+    a_user_page_is_personal_and_ends_with_a_change_by_the_user,
     a_change_through_another_proxy_is_seen_within_a_second,
-    who_logs_out_takes_his_pages_along,
-    what_somebody_changes_whom_nobody_recognises_ends_his_pages,
+    a_log_out_ends_the_pages_of_the_user,
+    a_change_by_an_unverified_user_ends_the_pages_of_the_user,
 );
 
 const USER: &str = "session.mint = true\n[[route]]\nshare = \"user\"\n";
@@ -23,7 +23,7 @@ fn user(request: &Request) -> String {
     request.header("x-anteroom-user").unwrap_or("nobody").to_owned()
 }
 
-/// An app that counts what each user has changed, and says so on his every page.
+/// An app that counts what each user has changed, and says so on each page of that user.
 fn counting(lines: &'static [(&'static str, &'static str)]) -> Origin {
     let counts = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
     shop(move |request| {
@@ -48,7 +48,7 @@ fn counting(lines: &'static [(&'static str, &'static str)]) -> Origin {
 const PRIVATE: &[(&str, &str)] =
     &[("Cache-Control", "private, max-age=60"), ("Vary", "Cookie"), ("ETag", "\"1\"")];
 
-fn a_page_is_his_own_and_ends_as_he_changes_something(storage: &Storage) {
+fn a_user_page_is_personal_and_ends_with_a_change_by_the_user(storage: &Storage) {
     let origin = counting(PRIVATE);
     let proxy = Proxy::start(&origin, storage, USER);
     let [alice, bob] = ["alice", "bob"].map(|name| log_in(&proxy, name));
@@ -100,7 +100,7 @@ fn a_change_through_another_proxy_is_seen_within_a_second(storage: &Storage) {
     assert!(lasted < A_SECOND, "a promise of a second: {lasted:?}");
 }
 
-fn who_logs_out_takes_his_pages_along(storage: &Storage) {
+fn a_log_out_ends_the_pages_of_the_user(storage: &Storage) {
     let origin = counting(PRIVATE);
     let proxy = Proxy::start(&origin, storage, USER);
     let [alice, again] = ["alice", "alice"].map(|name| log_in(&proxy, name));
@@ -119,7 +119,7 @@ fn who_logs_out_takes_his_pages_along(storage: &Storage) {
 }
 
 #[test]
-fn what_fills_a_hole_for_one_user_ends_as_his_pages_do() {
+fn a_hole_of_one_user_ends_with_the_pages_of_the_user() {
     let origin = counting(PRIVATE);
     let settings = "session.mint = true\n[[route]]\nmatch.path = \"/p\"\nshare = \"everyone\"\n\
                     fragments = [{ selector = \"i\", from = \"/partials/cart\", share = \"user\" }]\n\
@@ -150,7 +150,7 @@ fn what_fills_a_hole_for_one_user_ends_as_his_pages_do() {
 }
 
 #[test]
-fn no_answer_to_his_session_is_thrown_away() {
+fn no_answer_to_the_session_of_a_user_is_discarded() {
     let asked = Arc::new(Mutex::new(0));
     let count = Arc::clone(&asked);
     let origin = shop(move |request| {
@@ -159,7 +159,7 @@ fn no_answer_to_his_session_is_thrown_away() {
         let control = "private, max-age=1, stale-while-revalidate=300, stale-if-error=300";
         let page = Reply::html(&count.to_string()).header("Cache-Control", control);
         match request.path() {
-            // Longer than anybody waits who could be given a stale page.
+            // Longer than any request waits that could be given a stale page.
             "/slow" if *count > 1 => page.after(Duration::from_millis(2_500)),
             _ => page,
         }
@@ -172,14 +172,18 @@ fn no_answer_to_his_session_is_thrown_away() {
         assert_eq!(get(), "1");
         wait_until("it is stale, and asked for again", || {
             let shown = get();
-            assert_eq!(shown, asked.lock().unwrap().to_string(), "{path}: he is shown what came");
+            assert_eq!(
+                shown,
+                asked.lock().unwrap().to_string(),
+                "{path}: the user is shown the new answer"
+            );
             shown != "1"
         });
     }
 }
 
 #[test]
-fn a_log_out_in_a_fetch_with_his_session_is_heeded_at_once() {
+fn a_log_out_during_a_fetch_with_the_session_holds_at_once() {
     let origin = shop(|request| match request.path() {
         "/leave" => Reply::html("bye").header("Anteroom-Logout", "1"),
         _ => Reply::html(&user(request)).header("Cache-Control", "private, max-age=60"),
@@ -236,7 +240,7 @@ fn a_users_page_is_never_compressed_by_us() {
 }
 
 #[test]
-fn nobody_and_who_is_unknown_are_forwarded() {
+fn anonymous_and_unknown_visitors_are_forwarded() {
     let origin = counting(&[("Cache-Control", "max-age=60")]);
     let proxy = Proxy::embedded(&origin, USER);
     for cookie in ["", "login=one; login=two", "theme=dark"] {
@@ -295,7 +299,7 @@ fn no_store_and_a_cookie_are_never_kept() {
 }
 
 #[test]
-fn a_changed_cart_ends_his_pages() {
+fn a_changed_cart_ends_the_pages_of_the_user() {
     let origin = counting(PRIVATE);
     let proxy = Proxy::embedded(&origin, USER);
     let alice = log_in(&proxy, "alice");
@@ -306,7 +310,7 @@ fn a_changed_cart_ends_his_pages() {
     let put =
         put.header("Sec-Fetch-Site", "same-origin").header("Content-Type", "application/json");
     assert_eq!(put.body(br#"{"item": "mug", "count": 2}"#).send().status, 200);
-    assert!(!get().is_hit(), "it may show his cart");
+    assert!(!get().is_hit(), "it may show the user's cart");
     assert!(get().is_hit());
 }
 
@@ -343,7 +347,7 @@ fn purges_hit_the_pages_of_segments_and_users() {
     }
 }
 
-fn what_somebody_changes_whom_nobody_recognises_ends_his_pages(storage: &Storage) {
+fn a_change_by_an_unverified_user_ends_the_pages_of_the_user(storage: &Storage) {
     const SETTINGS: &str = r#"
 session.cookie = "SID"
 session.verify = { path = "/whoami", user = { json = "/name" }, nobody = { status = [401] }, verify_every = "1s" }

@@ -54,7 +54,7 @@ fn codings_split_a_page_in_four_at_most(storage: &Storage) {
 }
 
 #[test]
-fn a_coded_body_goes_only_to_those_who_can_read_it() {
+fn a_coded_body_goes_only_to_clients_that_accept_it() {
     let origin = Origin::start(|request| match request.header("accept-encoding") {
         Some(_) => Reply::typed("text/css", "coded").header("Content-Encoding", "gzip"),
         None => Reply::typed("text/css", "plain"),
@@ -109,7 +109,7 @@ fn at_its_limit_a_page_gets_no_more_variants_and_says_why() {
 }
 
 #[test]
-fn variants_whose_life_is_over_make_room() {
+fn expired_variants_make_room() {
     let origin = by("accept-language", "max-age=1");
     let proxy = Proxy::embedded(&origin, "limits.variants = 2");
     let page = |language: &str| proxy.get("/").header("Accept-Language", language).send();

@@ -10,7 +10,7 @@ use crate::support::proxy::{Proxy, Storage, on_both_stores};
 use crate::support::{A_SECOND, at_once, lasts_behind, wait_until};
 
 /// An app with sessions of its own, in PHP's manner: a cookie for everybody, a log-in that keeps the id,
-/// and a page that says who one is.
+/// and a page that names the user.
 #[derive(Clone, Default)]
 struct App {
     users: Arc<Mutex<HashMap<String, String>>>,
@@ -80,18 +80,18 @@ fn questions(origin: &Origin) -> usize {
 }
 
 on_both_stores!(
-    the_app_is_asked_once_and_told_who_it_has_said,
-    who_is_nobody_shares_the_pages_of_strangers,
-    who_is_nobody_shares_pages_that_are_chosen_by_cookies,
+    the_app_is_asked_once_and_given_the_user_it_named,
+    an_anonymous_session_shares_the_pages_of_strangers,
+    an_anonymous_session_shares_pages_that_vary_by_cookie,
     a_log_in_and_a_log_out_count_at_once,
     an_app_that_cannot_say_leaves_the_visitor_unknown,
-    what_the_app_takes_back_ends_the_session,
-    a_nobody_without_one_of_the_cookies_does_not_end_the_login_of_them_all,
+    an_answer_the_app_withdraws_ends_the_session,
+    an_anonymous_answer_to_one_cookie_does_not_end_the_whole_log_in,
     each_host_is_asked_for_itself,
-    what_one_host_says_of_a_user_is_not_believed_at_another,
+    attributes_from_one_host_are_not_used_at_another,
 );
 
-fn the_app_is_asked_once_and_told_who_it_has_said(storage: &Storage) {
+fn the_app_is_asked_once_and_given_the_user_it_named(storage: &Storage) {
     let app = App::default();
     let origin = app.start();
     let proxy = Proxy::start(&origin, storage, VERIFY);
@@ -114,7 +114,7 @@ fn the_app_is_asked_once_and_told_who_it_has_said(storage: &Storage) {
     assert_eq!((&me["user"], &me["attributes"]["group"]), (&"ann".into(), &"trade".into()));
 }
 
-fn who_is_nobody_shares_pages_that_are_chosen_by_cookies(storage: &Storage) {
+fn an_anonymous_session_shares_pages_that_vary_by_cookie(storage: &Storage) {
     // As PHP and Django sites say on every page.
     let app = App::default();
     let origin = {
@@ -134,7 +134,7 @@ fn who_is_nobody_shares_pages_that_are_chosen_by_cookies(storage: &Storage) {
     assert!(!both.is_hit(), "another cookie may choose another page: {}", both.cache_status());
 }
 
-fn who_is_nobody_shares_the_pages_of_strangers(storage: &Storage) {
+fn an_anonymous_session_shares_the_pages_of_strangers(storage: &Storage) {
     let app = App::default();
     let origin = app.start();
     let proxy = Proxy::start(&origin, storage, VERIFY);
@@ -142,7 +142,7 @@ fn who_is_nobody_shares_the_pages_of_strangers(storage: &Storage) {
 
     assert!(!page(&proxy, "sid-nobody-1").is_hit());
     let fill = origin.last();
-    assert_eq!((fill.path(), fill.header("cookie")), ("/page", None), "a fill is nobody's");
+    assert_eq!((fill.path(), fill.header("cookie")), ("/page", None), "a fill has no visitor");
     for sid in ["sid-nobody-1", "sid-nobody-2"] {
         let answer = page(&proxy, sid);
         assert!(answer.is_hit(), "{}", answer.cache_status());
@@ -185,7 +185,7 @@ fn an_app_that_cannot_say_leaves_the_visitor_unknown(storage: &Storage) {
     assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
     assert_eq!(origin.last().header("cookie"), Some("SID=sid-nobody-1"));
 
-    // That nobody knows is remembered for a moment only.
+    // A missing answer is remembered for a moment only.
     app.is_ill.store(false, Ordering::SeqCst);
     wait_until("the app is asked again", || {
         page(&proxy, "sid-nobody-1").cache_status().contains("miss")
@@ -193,7 +193,7 @@ fn an_app_that_cannot_say_leaves_the_visitor_unknown(storage: &Storage) {
     assert!(page(&proxy, "sid-nobody-1").is_hit());
 }
 
-fn what_the_app_takes_back_ends_the_session(storage: &Storage) {
+fn an_answer_the_app_withdraws_ends_the_session(storage: &Storage) {
     let app = App::default();
     let origin = app.start();
     let settings = format!("{VERIFY}session.verify.verify_every = \"1s\"\n");
@@ -201,7 +201,7 @@ fn what_the_app_takes_back_ends_the_session(storage: &Storage) {
     app.log_in("sid-of-ann-1", "ann");
     assert_eq!(page(&proxy, "sid-of-ann-1").text(), "a page for ann");
 
-    // The app's own session runs out, and nobody tells us.
+    // The app's own session runs out, and the proxy is not told.
     app.users.lock().unwrap().clear();
     wait_until("the app was asked again", || {
         let me = proxy.get("/_anteroom/me").cookie("SID=sid-of-ann-1").send();
@@ -253,7 +253,7 @@ fn an_answer_that_sets_a_session_cookie_speaks_of_another_session() {
     {
         let answer = page(&proxy, sid);
         assert_eq!(origin.last().header("x-anteroom-session"), Some(expected), "{sid}");
-        assert_eq!(answer.cookie("SID"), None, "what is set there reaches nobody");
+        assert_eq!(answer.cookie("SID"), None, "a cookie set there reaches no visitor");
     }
 }
 
@@ -279,7 +279,7 @@ fn two_instances_agree_within_a_second() {
 }
 
 #[test]
-fn a_revocation_holds_at_once_where_the_visitor_was_nobody_a_moment_ago() {
+fn a_revocation_holds_at_once_after_an_anonymous_answer() {
     let app = App::default();
     let origin = app.start();
     let storage = Storage::redis();
@@ -328,7 +328,7 @@ session.verify.nobody = { json = "/id", equals = 0 }
 session.verify.verify_every = "1s"
 "#;
 
-/// Who comes with these cookies, by `/_anteroom/me`.
+/// The visitor with these cookies, by `/_anteroom/me`.
 fn who(proxy: &Proxy, cookies: &str) -> (String, String) {
     let me = proxy.get("/_anteroom/me").cookie(cookies).send();
     let me: serde_json::Value = serde_json::from_str(&me.text()).unwrap();
@@ -344,7 +344,7 @@ fn nobody() -> (String, String) {
     ("none".to_owned(), "-".to_owned())
 }
 
-fn a_nobody_without_one_of_the_cookies_does_not_end_the_login_of_them_all(storage: &Storage) {
+fn an_anonymous_answer_to_one_cookie_does_not_end_the_whole_log_in(storage: &Storage) {
     // Both are needed.
     let is_ann = Arc::new(AtomicBool::new(true));
     let says = Arc::clone(&is_ann);
@@ -401,7 +401,7 @@ fn each_host_is_asked_for_itself(storage: &Storage) {
     assert_eq!(questions(&origin), 2, "what one host does not know ends no log-in of another's");
 }
 
-fn what_one_host_says_of_a_user_is_not_believed_at_another(storage: &Storage) {
+fn attributes_from_one_host_are_not_used_at_another(storage: &Storage) {
     let origin = Origin::start(|request| {
         let host = request.header("host").unwrap_or_default();
         let group = if host == "a.test" { "admin" } else { "member" };
@@ -475,7 +475,7 @@ fn the_log_tells_once_of_cookies_that_change_with_every_answer() {
     at_once(8, |part| {
         let mut client = proxy.connect();
         for number in 0..VISITORS / 8 {
-            // A few who come again and again hide nobody.
+            // A few frequent visitors hide no others.
             for _ in 0..2 {
                 proxy.get("/page").cookie("SID=sid-of-a-busy-one").send_on(&mut client);
             }

@@ -1,4 +1,4 @@
-//! Who is asking: the session cookie in all its places, and what the origin is told.
+//! The visitor's identity: the session cookie in all its places, and what the origin is told.
 //!
 //! Sessions stand in Redis here as an app would put them; how the proxy mints its own is in
 //! `login`.
@@ -107,7 +107,7 @@ fn a_pattern_names_the_session_cookie() {
 }
 
 #[test]
-fn nobody_can_say_who_he_is_but_the_proxy() {
+fn only_the_proxy_can_set_the_identity_fields() {
     let room = Room::open("");
     let forged = [
         "X-Anteroom-User",
@@ -164,14 +164,14 @@ fn the_identity_header_can_have_another_name() {
 }
 
 #[test]
-fn an_origin_without_sessions_is_not_told_who_asks() {
+fn an_origin_without_sessions_is_not_given_the_user() {
     let room = Room::open("origin.sessions = false");
     room.proxy.post("/").cookie(&format!("login={TOKEN}")).header("X-Anteroom-User", "root").send();
     assert_eq!(room.origin.last().header("x-anteroom-user"), None);
 }
 
 #[test]
-fn a_trailer_cannot_say_who_asks() {
+fn a_trailer_cannot_set_the_user() {
     let room = Room::open("session.identity_header = \"Remote-User\"");
     let mut client = room.proxy.connect();
     client.send(
@@ -183,7 +183,7 @@ fn a_trailer_cannot_say_who_asks() {
     assert_eq!((trailers.get("remote-user"), trailers.get("x-sum")), (None, Some("1")));
 }
 
-/// Whether the request is signed by who knows `secret`, as an origin would check it.
+/// Whether the request is signed with `secret`, as an origin would check it.
 fn is_signed(request: &Request, secret: &str) -> bool {
     let signature = request.header("x-anteroom-signature").unwrap_or("");
     let Some((time, tag)) = signature.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="))
@@ -200,7 +200,7 @@ fn is_signed(request: &Request, secret: &str) -> bool {
 }
 
 #[test]
-fn an_origin_can_check_that_the_proxy_says_who_asks() {
+fn an_origin_can_verify_the_signature_of_the_user_fields() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("secret");
     std::fs::write(&file, "a key that two know\n").unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anteroom::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
 use anteroom::store::traits::*;
 use anteroom::store::{
-    Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, Rotation, VISITOR_CART_MAX,
+    CART_MAX, Cart, CartAnswer, CartChange, MergeResult, Rotation, TokenCreation, VISITOR_CART_MAX,
     VisitorEviction, VisitorVisit, VisitorsEvicted,
 };
 
@@ -20,7 +20,7 @@ contract!(
     joined_carts_keep_the_larger_count_and_their_bound,
     of_joined_views_the_newest_stay,
     of_two_log_ins_one_gets_the_cart,
-    what_a_visitor_has_goes_to_a_session_that_is_his,
+    visitor_data_is_merged_only_into_a_session_of_the_user,
     tokens_are_cleaned_by_count_and_by_age,
     a_member_that_is_no_token_goes_and_nothing_else,
     visitors_push_no_session_out,
@@ -52,7 +52,7 @@ impl Bench {
     async fn put_as_visitor(
         &self,
         number: u8,
-        begins: Begins,
+        begins: TokenCreation,
         items: &[(usize, i64)],
     ) -> CartAnswer {
         let token = visitor(number);
@@ -85,7 +85,7 @@ async fn a_token_begins_with_what_there_is_to_remember(bench: Bench) {
     assert_eq!(viewed, [(item(2), 2.0), (item(1), 1.0)]);
     assert_eq!(bench.members("viewed:").await, [""; 0], "popularity is counted elsewhere");
 
-    let answer = bench.put_as_visitor(2, Begins::Now, &[(7, 2)]).await;
+    let answer = bench.put_as_visitor(2, TokenCreation::Now, &[(7, 2)]).await;
     assert_eq!(answer, CartAnswer::Changed(cart(&[(7, 2)])));
     assert_eq!(bench.store.visitor_cart(&visitor(2)).await.unwrap(), cart(&[(7, 2)]));
 
@@ -110,13 +110,16 @@ async fn a_visit_never_brings_a_token_back(bench: Bench) {
 }
 
 async fn a_cart_is_changed_only_where_its_token_is_there(bench: Bench) {
-    assert_eq!(bench.put_as_visitor(1, Begins::Before, &[(1, 1)]).await, CartAnswer::NotLoggedIn);
+    assert_eq!(
+        bench.put_as_visitor(1, TokenCreation::Before, &[(1, 1)]).await,
+        CartAnswer::NotLoggedIn
+    );
     assert_eq!(bench.dump().await, [""; 0]);
-    bench.put_as_visitor(1, Begins::Now, &[(1, 1), (2, 2)]).await;
-    let less = bench.put_as_visitor(1, Begins::Before, &[(1, 0), (3, 3)]).await;
+    bench.put_as_visitor(1, TokenCreation::Now, &[(1, 1), (2, 2)]).await;
+    let less = bench.put_as_visitor(1, TokenCreation::Before, &[(1, 0), (3, 3)]).await;
     assert_eq!(less, CartAnswer::Changed(cart(&[(2, 2), (3, 3)])));
     let (token, empty) = (visitor(1), CartChange::Empty);
-    let emptied = bench.store.change_visitor_cart(&token, Begins::Before, &empty, 9.0).await;
+    let emptied = bench.store.change_visitor_cart(&token, TokenCreation::Before, &empty, 9.0).await;
     assert_eq!(emptied.unwrap(), CartAnswer::Changed(Cart::new()));
     assert_eq!(bench.members("visitors:").await, [token.as_str()]);
 }
@@ -124,28 +127,31 @@ async fn a_cart_is_changed_only_where_its_token_is_there(bench: Bench) {
 async fn the_cart_of_a_visitor_has_a_bound(bench: Bench) {
     let all: Vec<_> = (0..VISITOR_CART_MAX).map(|number| (number, 1)).collect();
     let more: Vec<_> = (0..=VISITOR_CART_MAX).map(|number| (number, 1)).collect();
-    assert_eq!(bench.put_as_visitor(1, Begins::Now, &more).await, CartAnswer::Full);
+    assert_eq!(bench.put_as_visitor(1, TokenCreation::Now, &more).await, CartAnswer::Full);
     assert_eq!(bench.dump().await, [""; 0]);
-    bench.put_as_visitor(1, Begins::Now, &all).await;
+    bench.put_as_visitor(1, TokenCreation::Now, &all).await;
     assert_eq!(
-        bench.put_as_visitor(1, Begins::Before, &[(VISITOR_CART_MAX, 1)]).await,
+        bench.put_as_visitor(1, TokenCreation::Before, &[(VISITOR_CART_MAX, 1)]).await,
         CartAnswer::Full
     );
     assert_eq!(bench.store.visitor_cart(&visitor(1)).await.unwrap().len(), VISITOR_CART_MAX);
 }
 
 async fn a_log_in_takes_over_what_its_visitor_had(bench: Bench) {
-    bench.put_as_visitor(1, Begins::Now, &[(1, 2)]).await;
+    bench.put_as_visitor(1, TokenCreation::Now, &[(1, 2)]).await;
     bench.store.touch_visitors(&[visit(1, 2.0, &[4, 5])]).await.unwrap();
     bench.store.rotate_token(&log_in(7, "ann", Some(1))).await.unwrap();
     assert_eq!(bench.store.cart(&token(7)).await.unwrap(), cart(&[(1, 2)]));
     assert_eq!(bench.viewed_by(&token(7)).await, [item(5), item(4)]);
     assert!(!bench.mentions(1).await);
     assert_eq!(bench.members("visitors:").await, [""; 0]);
-    // It is over: neither a visit nor a change begins it anew.
+    // It is over: neither a visit nor a change begins it again.
     let held = bench.store.touch_visitors(&[visit(1, 3.0, &[6])]).await.unwrap();
     assert_eq!(held, [false]);
-    assert_eq!(bench.put_as_visitor(1, Begins::Before, &[(9, 1)]).await, CartAnswer::NotLoggedIn);
+    assert_eq!(
+        bench.put_as_visitor(1, TokenCreation::Before, &[(9, 1)]).await,
+        CartAnswer::NotLoggedIn
+    );
     assert!(!bench.mentions(1).await);
     bench.store.revoke_token(&token(7)).await.unwrap();
     assert_eq!(bench.dump().await, [""; 0]);
@@ -156,7 +162,7 @@ async fn joined_carts_keep_the_larger_count_and_their_bound(bench: Bench) {
     for (number, count) in [(1, 5), (2, 1), (3, 1)] {
         bench.store.add_to_cart(&token(1), &item(number), count).await.unwrap();
     }
-    bench.put_as_visitor(1, Begins::Now, &[(1, 2), (2, 4), (4, 1)]).await;
+    bench.put_as_visitor(1, TokenCreation::Now, &[(1, 2), (2, 4), (4, 1)]).await;
     let again = Rotation { visitor: Some(visitor(1)), ..rotation(Some(1), 2, "ann") };
     bench.store.rotate_token(&again).await.unwrap();
     let joined = cart(&[(1, 5), (2, 4), (3, 1), (4, 1)]);
@@ -166,9 +172,9 @@ async fn joined_carts_keep_the_larger_count_and_their_bound(bench: Bench) {
     for (number, count) in nearly {
         bench.store.add_to_cart(&token(2), &item(number), count).await.unwrap();
     }
-    bench.put_as_visitor(2, Begins::Now, &[(1, 9), (900, 1), (901, 1), (902, 1)]).await;
+    bench.put_as_visitor(2, TokenCreation::Now, &[(1, 9), (900, 1), (901, 1), (902, 1)]).await;
     let merged = bench.store.merge_visitor(&visitor(2), &token(2), &user("ann")).await.unwrap();
-    assert_eq!(merged, Merged::Done);
+    assert_eq!(merged, MergeResult::Done);
     let full = bench.store.cart(&token(2)).await.unwrap();
     assert_eq!(full.len(), CART_MAX);
     assert!(full.contains(&(item(1), 9)) && full.contains(&(item(900), 1)));
@@ -193,7 +199,7 @@ async fn of_joined_views_the_newest_stay(bench: Bench) {
             }
         }
     }
-    // He has seen one of them with a login, too, and earlier.
+    // The visitor has seen one of them with a login, too, and earlier.
     bench.store.touch_visitors(&[visit(1, 100.0, &[0])]).await.unwrap();
     bench.store.merge_visitor(&visitor(1), &token(1), &user("ann")).await.unwrap();
     let joined = bench.viewed_by(&token(1)).await;
@@ -203,7 +209,7 @@ async fn of_joined_views_the_newest_stay(bench: Bench) {
 
 async fn of_two_log_ins_one_gets_the_cart(bench: Bench) {
     for round in 0..20_u8 {
-        bench.put_as_visitor(round, Begins::Now, &[(1, 2)]).await;
+        bench.put_as_visitor(round, TokenCreation::Now, &[(1, 2)]).await;
         let sessions = [usize::from(round) * 2, usize::from(round) * 2 + 1];
         let [one, other] = sessions.map(|number| log_in(number, "ann", Some(round)));
         let (one, other) =
@@ -218,17 +224,17 @@ async fn of_two_log_ins_one_gets_the_cart(bench: Bench) {
     }
 }
 
-async fn what_a_visitor_has_goes_to_a_session_that_is_his(bench: Bench) {
-    bench.put_as_visitor(1, Begins::Now, &[(1, 2)]).await;
+async fn visitor_data_is_merged_only_into_a_session_of_the_user(bench: Bench) {
+    bench.put_as_visitor(1, TokenCreation::Now, &[(1, 2)]).await;
     let merge = async |name: &str| {
         bench.store.merge_visitor(&visitor(1), &token(1), &user(name)).await.unwrap()
     };
-    assert_eq!(merge("ann").await, Merged::NoSession);
+    assert_eq!(merge("ann").await, MergeResult::NoSession);
     bench.log_in(&token(1), "bob", 1.0).await;
-    assert_eq!(merge("ann").await, Merged::NoSession);
+    assert_eq!(merge("ann").await, MergeResult::NoSession);
     assert_eq!(bench.store.visitor_cart(&visitor(1)).await.unwrap().len(), 1);
-    assert_eq!(merge("bob").await, Merged::Done);
-    assert_eq!(merge("bob").await, Merged::Nothing);
+    assert_eq!(merge("bob").await, MergeResult::Done);
+    assert_eq!(merge("bob").await, MergeResult::Nothing);
     assert_eq!(bench.store.cart(&token(1)).await.unwrap(), cart(&[(1, 2)]));
 }
 
@@ -236,7 +242,7 @@ async fn tokens_are_cleaned_by_count_and_by_age(bench: Bench) {
     for number in 0..6_u8 {
         let seen = f64::from(number) + 1.0;
         bench.store.begin_visitor(&visitor(number), &item(1), seen).await.unwrap();
-        bench.put_as_visitor(number, Begins::Before, &[(1, 1)]).await;
+        bench.put_as_visitor(number, TokenCreation::Before, &[(1, 1)]).await;
     }
     bench.store.touch_visitors(&[visit(0, 9.0, &[])]).await.unwrap();
     assert_eq!(bench.clean_visitors(6, 1.0).await, VisitorsEvicted { removed: 0, kept: 6 });
@@ -271,7 +277,7 @@ async fn a_member_that_is_no_token_goes_and_nothing_else(bench: Bench) {
 async fn visitors_push_no_session_out(bench: Bench) {
     bench.log_in(&token(1), "ann", 0.5).await;
     for number in 0..20 {
-        bench.put_as_visitor(number, Begins::Now, &[(1, 1)]).await;
+        bench.put_as_visitor(number, TokenCreation::Now, &[(1, 1)]).await;
     }
     let how = anteroom::store::Eviction { keep: 1, batch: 10, carts: true, before: 0.0 };
     assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 0);

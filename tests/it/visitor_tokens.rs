@@ -1,5 +1,5 @@
-//! Tokens of visitors without a login: given when there is something to remember, to nobody else, and over
-//! with the log-in.
+//! Tokens of visitors without a login: given when there is something to remember, only then, and over with
+//! the log-in.
 
 use std::fs;
 
@@ -23,12 +23,12 @@ match.path = ["/buy", "/plain"]
 visitor_token = true"#;
 
 on_both_stores!(
-    who_views_an_item_is_given_a_token_and_nobody_else_is_given_his,
+    each_visitor_of_an_item_is_given_a_separate_token,
     a_cart_and_views_from_before_the_log_in_are_there_behind_it,
     a_cart_is_begun_by_a_script_and_by_the_app,
     behind_a_log_out_the_next_one_begins_with_nothing,
-    what_was_cleaned_begins_anew,
-    who_is_known_without_a_log_in_of_ours_takes_his_cart_with_him,
+    a_cleaned_visitor_begins_again,
+    a_user_known_through_the_store_keeps_the_visitor_cart,
 );
 
 /// A shop whose pages anybody may share; `/buy?mug;count=2` puts something into the cart.
@@ -92,7 +92,7 @@ fn is_hidden_from(origin: &Origin) -> bool {
     !origin.seen().iter().any(speaks)
 }
 
-fn who_views_an_item_is_given_a_token_and_nobody_else_is_given_his(storage: &Storage) {
+fn each_visitor_of_an_item_is_given_a_separate_token(storage: &Storage) {
     let origin = pages();
     let proxy = Proxy::start(&origin, storage, SETTINGS);
     let miss = proxy.get("/item/mug").send();
@@ -110,7 +110,7 @@ fn who_views_an_item_is_given_a_token_and_nobody_else_is_given_his(storage: &Sto
         assert!(answer.fields.all("vary").any(|line| line.eq_ignore_ascii_case("cookie")));
     }
 
-    // Who has one shares the page with all others, and is given no other.
+    // A visitor with a token shares the page with all others, and is given no other token.
     for cookie in [&first, &second] {
         let hit = proxy.get("/item/mug").cookie(cookie).send();
         assert!(hit.is_hit(), "{}", hit.cache_status());
@@ -171,7 +171,7 @@ fn a_cart_and_views_from_before_the_log_in_are_there_behind_it(storage: &Storage
 fn a_cart_is_begun_by_a_script_and_by_the_app(storage: &Storage) {
     let origin = pages();
     let proxy = Proxy::start(&origin, storage, SETTINGS);
-    // Nobody has an empty one, and looking at it makes none.
+    // A visitor without a token has an empty cart, and looking at it makes no token.
     assert!(told(&proxy, "cart", "").is_empty() && told(&proxy, "recent", "").is_empty());
     let nothing = change(&proxy, "", r#"{"item":"mug","count":0}"#);
     assert_eq!((nothing.status, given(&nothing)), (200, None));
@@ -195,13 +195,13 @@ fn a_cart_is_begun_by_a_script_and_by_the_app(storage: &Storage) {
     assert_eq!((foreign.status, foreign.set_cookie(NAME)), (403, None));
 
     let bought = proxy.post("/buy?mug;count=2").send();
-    let other = given(&bought).expect("the app has filled his cart");
+    let other = given(&bought).expect("the app has filled the visitor's cart");
     assert_eq!(bought.text(), "bought");
     assert_eq!(told(&proxy, "cart", &other), items(&[("mug", 2)]));
     let more = proxy.post("/buy?tea;count=1").cookie(&other).send();
     assert_eq!(more.set_cookie(NAME), None);
     assert_eq!(told(&proxy, "cart", &other), items(&[("mug", 2), ("tea", 1)]));
-    assert!(told(&proxy, "cart", &visitor).is_empty(), "each has his own");
+    assert!(told(&proxy, "cart", &visitor).is_empty(), "each visitor has a separate cart");
     assert!(is_hidden_from(&origin));
 }
 
@@ -215,7 +215,7 @@ fn behind_a_log_out_the_next_one_begins_with_nothing(storage: &Storage) {
     assert_eq!(out.set_cookie(NAME), None, "there is none any more");
     assert!(told(&proxy, "cart", "").is_empty());
 
-    // Who leaves without a log-in takes what he had with him.
+    // A log-out without a log-in clears the token and its cart.
     let visitor = given(&change(&proxy, "", r#"{"item":"mug","count":2}"#)).unwrap();
     let out = proxy.post("/logout").cookie(&visitor).send();
     assert!(is_cleared(&out));
@@ -225,7 +225,7 @@ fn behind_a_log_out_the_next_one_begins_with_nothing(storage: &Storage) {
     }
 }
 
-fn what_was_cleaned_begins_anew(storage: &Storage) {
+fn a_cleaned_visitor_begins_again(storage: &Storage) {
     let origin = pages();
     let settings = format!("visitor.max_tokens = 1\nsession.clean_every = \"10ms\"\n{SETTINGS}");
     let proxy = Proxy::start(&origin, storage, &settings);
@@ -239,7 +239,7 @@ fn what_was_cleaned_begins_anew(storage: &Storage) {
     if let Storage::Redis(server) = storage {
         assert_eq!(server.keys("cart:v,*").len(), 1);
     }
-    // A view finds out that his is gone, and a later one makes another.
+    // A view finds out that its token is gone, and a later one makes another.
     let mut again = None;
     wait_until("he is given another", || {
         again = given(&proxy.get("/item/mug").cookie(&first).send());
@@ -251,7 +251,7 @@ fn what_was_cleaned_begins_anew(storage: &Storage) {
 }
 
 /// An app that writes `login:` itself tells us of no log-in.
-fn who_is_known_without_a_log_in_of_ours_takes_his_cart_with_him(storage: &Storage) {
+fn a_user_known_through_the_store_keeps_the_visitor_cart(storage: &Storage) {
     let Storage::Redis(server) = storage else { return };
     let origin = pages();
     let settings = SETTINGS.replace("session.mint = true", "session.cookie = \"sid\"");
@@ -332,7 +332,7 @@ fn a_log_in_that_fails_changes_nothing() {
 }
 
 #[test]
-fn while_the_store_is_away_pages_are_served_and_nobody_is_given_a_token() {
+fn while_the_store_is_away_pages_are_served_without_new_tokens() {
     let mut storage = Storage::redis();
     let origin = pages();
     let proxy = Proxy::start(&origin, &storage, SETTINGS);
@@ -349,11 +349,11 @@ fn while_the_store_is_away_pages_are_served_and_nobody_is_given_a_token() {
         assert_eq!((answer.status, answer.set_cookie(NAME)), (503, None), "{cookie}");
     }
     assert_eq!(proxy.get("/_anteroom/cart").cookie(&visitor).send().status, 503);
-    assert_eq!(proxy.post("/buy?mug;count=1").send().status, 503, "as for who is logged in");
+    assert_eq!(proxy.post("/buy?mug;count=1").send().status, 503, "as for a logged-in user");
 }
 
 #[test]
-fn who_waits_for_a_page_is_given_no_token_of_who_fetched_it() {
+fn waiting_visitors_do_not_get_the_token_of_the_fetcher() {
     let gate = Gate::closed();
     let held = std::sync::Arc::clone(&gate);
     let origin = Origin::start(move |_| {
@@ -397,7 +397,7 @@ fn a_cookie_that_we_did_not_make_is_as_none() {
     assert_eq!(answer.set_cookie(NAME), None);
     assert_eq!(change(&proxy, &twice, r#"{"item":"tea","count":1}"#).status, 401);
     assert_eq!(told(&proxy, "cart", &visitor), items(&[("mug", 2)]));
-    // It is nobody's session.
+    // It is no session.
     let value = visitor.split_once('=').unwrap().1;
     assert_eq!(me(&proxy, &format!("login={value}")), (Value::Null, "none".into()));
     assert!(is_hidden_from(&origin));
@@ -442,7 +442,7 @@ fn one_address_is_given_a_bounded_number_of_tokens() {
 }
 
 #[test]
-fn what_is_filled_in_a_page_is_the_visitors_own_without_a_login() {
+fn fills_are_personal_without_a_log_in() {
     let origin = shop(|request| match request.path() {
         "/item/mug" => Reply::html("<b id=count>-</b><i id=recent></i><u id=part></u>")
             .header("Cache-Control", "max-age=60"),
@@ -467,7 +467,7 @@ fragments = [
     change(&proxy, &visitor, r#"{"item":"mug","count":2}"#);
     let text = proxy.get("/item/mug").cookie(&visitor).send().text();
     assert_eq!(text, "<b id=count>2</b><i id=recent>mug</i><u id=part>no cookie</u>");
-    // Who is given none sees what the page has there.
+    // A visitor without a token sees what the page has there.
     let text = proxy.get("/item/mug").cookie("consent=1").send().text();
     assert!(text.contains("<b id=count>-</b>"), "{text}");
     assert!(is_hidden_from(&origin));
@@ -496,7 +496,7 @@ fn operators_are_not_shown_visitors() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let listed = run(&["sessions", "list", "--json"]);
-    assert_eq!(listed, "", "nobody has a session");
+    assert_eq!(listed, "", "there is no session");
     let explained = run(&["explain", "http://shop.test/item/mug", "--cookie", &visitor]);
     assert!(!explained.contains(&value) && !explained.contains(NAME), "{explained}");
     let cookies = run(&["top", "cookies"]);

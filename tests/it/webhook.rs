@@ -28,7 +28,7 @@ fn settings(receiver: SocketAddr, more: &str) -> String {
 }
 
 fn settings_for(receiver: &str, more: &str) -> String {
-    // Cases run side by side, and each says the same: nobody may find it half written.
+    // Cases run side by side, and each says the same: no case may find it half written.
     let file = std::env::temp_dir().join("anteroom-webhook-test.key");
     let mut new = tempfile::NamedTempFile::new().unwrap();
     new.write_all(SECRET.as_bytes()).unwrap();
@@ -145,7 +145,7 @@ impl Teller {
 }
 
 #[test]
-fn a_receiver_is_told_all_and_can_see_who_told_it() {
+fn a_receiver_gets_all_details_and_a_signature() {
     let storage = redis();
     let server = server(&storage);
     let seen = unix_now() - 7200.5;
@@ -187,7 +187,7 @@ fn a_receiver_is_told_all_and_can_see_who_told_it() {
 }
 
 #[test]
-fn what_is_answered_500_or_led_elsewhere_is_told_again_under_the_same_id() {
+fn an_event_answered_500_or_307_is_repeated_with_the_same_id() {
     for refusal in ["500 Internal Server Error", "307 Temporary Redirect"] {
         let elsewhere = Origin::always(ok());
         let there = format!("http://{}/", elsewhere.address());
@@ -245,7 +245,7 @@ fn a_receiver_that_is_away_is_told_when_it_is_there() {
 }
 
 #[test]
-fn what_waited_when_the_proxy_was_killed_is_told_by_the_next() {
+fn events_waiting_at_a_kill_are_sent_after_the_restart() {
     for storage in [Storage::Embedded, redis()] {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let origin = shop(|_| Reply::unstored("bought").header("Anteroom-Cart", "mug;count=2"));
@@ -270,7 +270,7 @@ fn what_waited_when_the_proxy_was_killed_is_told_by_the_next() {
 }
 
 #[test]
-fn what_was_under_way_when_the_proxy_was_killed_is_told_again_under_the_same_id() {
+fn an_event_under_way_at_a_kill_is_repeated_with_the_same_id() {
     let gate = Gate::closed();
     let receiver = Origin::start({
         let (gate, times) = (Arc::clone(&gate), AtomicUsize::new(0));
@@ -399,7 +399,7 @@ fn an_answer_without_end_is_not_read_to_its_end() {
 }
 
 #[test]
-fn who_closes_without_an_answer_for_one_is_told_of_all_others() {
+fn a_receiver_that_closes_on_one_event_gets_all_others() {
     for no_answer in [Reply::nothing as fn() -> Reply, || Reply::raw(b"no HTTP at all\r\n\r\n")] {
         let receiver = Origin::start(move |request| match said(request)["user"].as_str() {
             Some("poison") => no_answer(),
@@ -413,7 +413,7 @@ fn who_closes_without_an_answer_for_one_is_told_of_all_others() {
 }
 
 #[test]
-fn what_is_refused_for_good_pauses_nothing_until_all_that_waits_was_refused() {
+fn permanent_refusals_pause_only_after_all_events_were_refused() {
     const POISON: usize = 12;
     let receiver = Origin::start(|request| match said(request)["user"].as_str() {
         Some("poison") => Reply::status("400 Bad Request").body("what?"),
@@ -443,7 +443,7 @@ fn put_into_queue(server: &RedisServer, user: &str, noted: &str) {
     server.command::<()>(&["RPUSH", "cartevents:", &event]);
 }
 
-/// The names of those whose events wait.
+/// The names of the users with waiting events.
 fn left(server: &RedisServer) -> BTreeSet<String> {
     let left: Vec<String> = server.command(&["LRANGE", "cartevents:", "0", "-1"]);
     let user = |event: &String| {
@@ -454,7 +454,7 @@ fn left(server: &RedisServer) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_was_refused_for_three_days_is_given_up() {
+fn an_event_refused_for_three_days_is_given_up() {
     let receiver = Origin::start(|request| match said(request)["user"].as_str() {
         Some("away") => Reply::status("503 Service Unavailable"),
         _ => Reply::status("403 Forbidden").body("who?"),
@@ -478,7 +478,7 @@ fn failed(since: f64, behind: u32) -> String {
 }
 
 #[test]
-fn what_has_always_failed_is_given_up_when_others_were_taken_meanwhile() {
+fn a_failing_event_is_given_up_when_many_others_were_taken() {
     let receiver = Origin::start(|request| match said(request)["user"].as_str() {
         Some("breaks") => Reply::nothing(),
         Some("fails" | "new" | "lately") => Reply::status("500 Internal Server Error"),
@@ -517,7 +517,7 @@ fn while_nothing_is_taken_nothing_that_fails_is_given_up() {
 }
 
 #[test]
-fn what_failed_with_few_others_taken_meanwhile_is_not_given_up() {
+fn a_failing_event_is_kept_when_few_others_were_taken() {
     let receiver = Origin::start(|request| match said(request)["user"].as_str() {
         Some("fails") => Reply::status("500 Internal Server Error"),
         _ => ok(),
@@ -536,7 +536,7 @@ fn what_failed_with_few_others_taken_meanwhile_is_not_given_up() {
 }
 
 #[test]
-fn an_answer_whose_body_does_not_come_counts_by_its_status() {
+fn an_answer_without_its_body_counts_by_its_status() {
     let receiver =
         Origin::start(|_| Reply::status("200 OK").header("Content-Length", "2").hanging());
     let teller = Teller::of(&[("ann", "2.5"), ("bob", "3.5")], receiver.address());
@@ -643,11 +643,11 @@ fn a_webhook_by_https_is_not_put_into_force_where_no_authority_is_trusted() {
     let proxy = Proxy::behind_with(line, &origin, &settings_for("http://127.0.0.1:9/", ""));
     proxy.edit(|text| text.replace("webhook:http:", "webhook:https:"));
     assert!(!proxy.reload());
-    assert!(proxy.complaints().contains("cannot speak TLS with the webhook"));
+    assert!(proxy.complaints().contains("cannot set up TLS to the webhook"));
 }
 
 #[test]
-fn a_proxy_that_tells_nobody_any_more_shows_nothing_that_waits() {
+fn a_proxy_without_a_webhook_shows_no_waiting_events() {
     let away = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let teller = Teller::of(&[("ann", "2.5")], away);
     let proxy = &teller.proxy;
@@ -659,7 +659,7 @@ fn a_proxy_that_tells_nobody_any_more_shows_nothing_that_waits() {
 }
 
 #[test]
-fn what_is_taken_and_cannot_be_removed_is_not_told_again() {
+fn a_taken_event_that_cannot_be_removed_is_not_sent_again() {
     let storage = redis();
     abandon(server(&storage), "token-of-ann", "ann", "2.5");
     server(&storage).command::<()>(&["ACL", "SETUSER", "default", "-lpop", "-lrem"]);

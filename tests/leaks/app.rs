@@ -1,4 +1,4 @@
-//! An app in PHP's manner: it keeps its sessions by a cookie, says who one is when it is asked, and is
+//! An app in PHP's manner: it keeps its sessions by a cookie, names the user when it is asked, and is
 //! careless with what may be cached.
 
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub(crate) enum Kind {
     My,
     /// What stands in a hole.
     Partial,
-    /// Nobody else's.
+    /// None of these.
     None,
 }
 
@@ -126,11 +126,11 @@ const QUIET: usize = 1;
 /// Which of them have trailers.
 const TRAILING: usize = 2;
 
-/// Who asks, as the app sees it.
+/// The visitor, as the app sees it.
 struct Seen {
     session: Option<usize>,
     user: Option<usize>,
-    /// Whose request it is; a page for all is asked for by a proxy.
+    /// The holder of the request; a page for all is asked for by a proxy.
     holder: Holder,
     /// What came beside the session.
     brought: String,
@@ -146,7 +146,7 @@ pub(crate) fn start(world: &Arc<World>) -> Origin {
             state.wrong.get_or_insert(wrong);
         }
         let reply = match (request.method.as_str(), state.health) {
-            // Of a change that fails nobody knows whether it was made.
+            // It is unknown whether a change that fails was made.
             ("POST", Health::Failing) if state.one_of(2) == 0 => Reply::html("no"),
             ("POST", _) => post(&mut state, request, &seen),
             _ => get(&mut state, request, &seen),
@@ -194,7 +194,7 @@ fn cookie<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
     cookies.filter(|(its, _)| *its == name).map(|(_, value)| value).next()
 }
 
-/// Whether the app is told of nobody but him whose session it is shown.
+/// Whether the app is told of no user but that of the session it is shown.
 fn is_told_right(state: &State, request: &Request, seen: &Seen) -> Result<(), String> {
     let Some(told) = request.header("x-anteroom-user") else { return Ok(()) };
     let user = seen.session.and_then(|number| state.sessions[number].was);
@@ -270,7 +270,7 @@ fn new_session(state: &mut State, user: Option<usize>, seen: &Seen) -> String {
     format!("SID={}; Path=/; HttpOnly", state.sessions[new].id)
 }
 
-/// A page whose trailers say who asked for it.
+/// A page whose trailers name the visitor.
 fn trailing(state: &mut State, seen: &Seen, body: &str) -> Reply {
     let secret = match (seen.user, seen.session) {
         (Some(user), _) => state.mark(Owner::User(user)),
@@ -294,8 +294,8 @@ fn viewed(state: &mut State, seen: &Seen, page: Reply) -> Reply {
     page.header("Anteroom-Item", &format!("item{item}"))
 }
 
-/// Whether every proxy takes him for the user that he is. For a second behind his log-in one may remember that he
-/// was nobody: what he views and buys there is his browser's, as it was before.
+/// Whether every proxy knows the user by now. For a second after the log-in a proxy may remember the visitor
+/// as anonymous: views and purchases there are the browser's, as they were before.
 fn is_known(state: &State, seen: &Seen) -> bool {
     let known = seen.session.and_then(|session| state.sessions[session].known);
     known.is_some_and(|known| known.elapsed() >= SECOND)
@@ -307,7 +307,7 @@ fn page(number: usize, text: &str) -> String {
     format!("<html><!--number:{number}-->{text}{filling}<!--end--></html>")
 }
 
-/// What a page says to whom it is for.
+/// What a page says to its visitor.
 fn said_to(state: &mut State, seen: &Seen, is_quiet: bool) -> String {
     let brought = &seen.brought;
     match (seen.user, seen.session) {
@@ -378,7 +378,7 @@ fn post(state: &mut State, request: &Request, seen: &Seen) -> Reply {
     }
 }
 
-/// Puts a thing into his cart in the place of the one before, in a number that is its own.
+/// Puts a thing into the user's cart in the place of the one before, in a number that is its own.
 fn buy(state: &mut State, seen: &Seen) -> Option<String> {
     let (user, session) = seen.user.zip(seen.session).filter(|_| is_known(state, seen))?;
     let count = state.count(user);
@@ -388,7 +388,7 @@ fn buy(state: &mut State, seen: &Seen) -> Option<String> {
     Some(format!("{before}{item};count={count}"))
 }
 
-/// The same for who has not logged in, or just now.
+/// The same for a visitor without a log-in, or with one just made.
 fn buy_without_login(state: &mut State, seen: &Seen) -> Option<String> {
     let Holder::Browser(browser) = seen.holder else { return None };
     let item = format!("jug{}", state.mark(Owner::Browser(browser)));
@@ -397,7 +397,7 @@ fn buy_without_login(state: &mut State, seen: &Seen) -> Option<String> {
     Some(format!("{before}{item};count={WITHOUT_LOGIN}"))
 }
 
-/// Who logs in, and whether his session stays: `/login?3-keeps`.
+/// The user that logs in, and whether the session stays: `/login?3-keeps`.
 fn logs_in(target: &str) -> Option<(usize, bool)> {
     let (user, how) = target.split_once('?')?.1.split_once('-')?;
     Some((user.parse().ok()?, how == "keeps"))

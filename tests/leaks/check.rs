@@ -45,7 +45,7 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     pub(crate) kind: Option<Kind>,
     pub(crate) does: Does,
-    /// Whether it bears a cookie that nobody has named.
+    /// Whether it bears an unconfigured cookie.
     pub(crate) has_theme: bool,
     /// Whether it bears `Authorization`.
     pub(crate) has_credentials: bool,
@@ -64,21 +64,21 @@ pub(crate) struct Asked {
     pub(crate) sent: Instant,
     /// Whether nothing fails meanwhile.
     pub(crate) is_well: bool,
-    /// Whether that has been so for long enough for the proxies to know all whom the app knows, and they were
-    /// told of this one: of two that ask about him at once, one takes him for unknown.
+    /// Whether that has been so for long enough for the proxies to know all users that the app knows, and
+    /// they were told of this one: of two simultaneous requests of a user, one is taken as unknown.
     pub(crate) is_settled: bool,
     /// Whether the store can be reached.
     pub(crate) has_store: bool,
 }
 
 impl Asked {
-    /// Whose the answer may be.
+    /// The user that the answer may be for.
     fn user(&self, state: &State) -> Option<usize> {
         if let Does::LogIn(user) = self.does {
             return Some(user);
         }
         let session = &state.sessions[self.session?];
-        // Where nobody can say who has logged out, the app is asked as it was before.
+        // Where a log-out is uncertain, the app is asked as it was before.
         session.was.filter(|_| !(self.has_store && self.is_over(session)))
     }
 
@@ -90,20 +90,20 @@ impl Asked {
         })
     }
 
-    /// Who it is, where a log-in lies a second back and no log-out has begun.
+    /// The user, where a log-in lies a second back and no log-out has begun.
     pub(crate) fn known(&self, state: &State) -> Option<usize> {
         let session = &state.sessions[self.session?];
         let is_known = session.known.is_some_and(|known| self.sent >= known + SECOND);
         session.was.filter(|_| is_known && !session.is_unclear && session.ended.is_none())
     }
 
-    /// Whether nobody has logged in, for certain.
+    /// Whether no user has logged in, for certain.
     pub(crate) fn is_without_login(&self, state: &State) -> bool {
         self.user(state).is_none()
     }
 
-    /// What must be in the cart: in that of the token where nobody has logged in, and the user's where the token
-    /// went with his log-in, and he must be known.
+    /// What must be in the cart: in that of the token where no user has logged in, and in the user's where
+    /// the token went with the log-in and the user must be known.
     fn must_find(&self, state: &State) -> Option<&String> {
         let is_sure = match self.token {
             Some(_) => self.is_without_login(state),
@@ -112,7 +112,7 @@ impl Asked {
         self.in_cart.as_ref().filter(|_| is_sure && self.is_well)
     }
 
-    /// Whether the answer may be somebody else's, too, or the visitor's once more.
+    /// Whether the answer may be for another visitor, too, or for the same one once more.
     pub(crate) fn is_shareable(&self, state: &State) -> bool {
         let is_stranger = self.session.is_none_or(|it| state.sessions[it].was.is_none());
         let is_known = self.known(state).is_some();
@@ -157,12 +157,12 @@ pub(crate) struct Seen {
     /// Whether there was a cart, or what was viewed last, with something in it.
     pub(crate) cart: bool,
     pub(crate) recent: bool,
-    /// The same of who has not logged in.
+    /// The same of a visitor without a log-in.
     pub(crate) own_cart: bool,
     pub(crate) own_recent: bool,
-    /// Whether a user found what he had put there before he logged in.
+    /// Whether a user found the cart from before the log-in.
     pub(crate) joined_cart: bool,
-    /// Whether trailers said whose it was.
+    /// Whether trailers named the user.
     pub(crate) trailers: bool,
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn check(state: &State, asked: &Asked, answer: &Answer) -> Result<See
     };
     let (head, trailers) = (lines(&answer.fields), lines(&answer.body.trailers));
     let body = match (&asked.copy, answer.status) {
-        // What he has is what he is shown.
+        // The visitor is shown the copy at hand.
         (Some(copy), 304) => copy.body.clone(),
         _ => plain(answer),
     };
@@ -268,7 +268,7 @@ fn has_come(asked: &Asked, answer: &Answer) -> Result<(), String> {
     }
 }
 
-/// Whether an answer that gives or takes a visitor's token is his alone.
+/// Whether an answer that gives or takes a visitor's token is for that visitor alone.
 fn is_given_alone(answer: &Answer) -> Result<(), String> {
     let control = answer.header("cache-control").unwrap_or_default();
     let is_alone = ["private", "no-store"].iter().any(|word| control.contains(word));
@@ -292,7 +292,7 @@ fn is_his(state: &State, asked: &Asked, owner: Owner) -> bool {
     }
 }
 
-/// Whether the proxy tells a known visitor of himself.
+/// Whether the proxy tells a known visitor the right identity.
 fn is_told_of_himself(
     state: &State,
     asked: &Asked,
@@ -312,7 +312,7 @@ fn is_told_of_himself(
     }
 }
 
-/// Whether what is in a page's holes is his.
+/// Whether the holes of a page have the user's own content.
 fn are_filled(state: &State, user: usize, body: &str) -> Result<(), String> {
     let name = &state.users[user].name;
     let is_named = between(body, "<b id=name>", "</b>") == Some(name);
@@ -341,8 +341,8 @@ fn is_as_said(state: &State, asked: &Asked, body: &str) -> Result<(), String> {
     let number = between(body, "<!--number:", "-->").and_then(|number| number.parse().ok());
     let said = number.and_then(|number: usize| state.said.get(number));
     let Some((path, said)) = said else { return Err("the app has not said that".to_owned()) };
-    let has_holes = asked.kind == Some(Kind::Holes);
-    let is_same = if has_holes { emptied(said) == emptied(body) } else { said == body };
+    let has_fragments = asked.kind == Some(Kind::Holes);
+    let is_same = if has_fragments { emptied(said) == emptied(body) } else { said == body };
     match (*path == asked.path, is_same) {
         (false, _) => Err(format!("it is the page of {path}")),
         (true, false) => Err(format!("the app has said another one: {said}")),

@@ -1,16 +1,16 @@
 //! No byte of one user's in another's answer: visitors of an app with sessions of its own, before real
-//! proxies, who do whatever chance says.
+//! proxies, act at random.
 //!
-//! All that is somebody's bears a mark that nothing else bears: names, addresses, session ids, carts, what a
+//! Everything personal bears a mark that nothing else bears: names, addresses, session ids, carts, what a
 //! browser brings beside its session, and a secret on each personal page, some of which say no name. Visitors
-//! ask for pages of every kind in bursts, over connections that all share, log in and out, change things, fill
-//! carts before they log in and find them behind it, and no more behind the log-out; pages are purged, sessions
-//! revoked; the app fails, Redis is stopped or killed, a proxy is killed, each in turn. Each answer, whole or
-//! not, is searched for marks of others, a page is held byte for byte against what the app said, and who has
-//! logged in or out a second ago is so at every proxy: out at once where he has logged out, and also where the
-//! store heard of it later. The app looks at whom it is told of, and that it is not shown the cookie by which
-//! visitors without a log-in have their carts, and where all is well an error is wrong, too. `check` has what
-//! is promised, `tally` how much of each has to come.
+//! ask for pages of every kind in bursts, over connections that all share, log in and out, change things,
+//! fill carts before they log in and find them behind it, and no more behind the log-out; pages are purged,
+//! sessions revoked; the app fails, Redis is stopped or killed, a proxy is killed, each in turn. Each answer,
+//! whole or not, is searched for marks of others, and a page is held byte for byte against what the app said.
+//! A log-in or log-out of a second ago holds at every proxy: at once at the proxy of a log-out, and also
+//! where the store heard of the log-out later. The app checks which user it is told of, and that it is not
+//! shown the cookie by which visitors without a log-in have their carts. Where all is well an error is wrong,
+//! too. `check` has what is promised, `tally` how much of each has to come.
 //!
 //! It is played by two proxies on one Redis and by one on the embedded store. `ANTEROOM_LEAKS_STEPS` says how
 //! many steps each takes, `ANTEROOM_LEAKS_SEED` by which seed: the one that was printed makes the same choices
@@ -37,16 +37,16 @@ use play::Play;
 use regex::Regex;
 use support::proxy::Storage;
 
-/// Steps where nobody says how many.
+/// Steps by default.
 const STEPS: u64 = 160;
 
 #[test]
-fn two_proxies_on_redis_show_nobody_what_is_anothers() {
+fn two_proxies_on_redis_show_no_visitor_the_data_of_another() {
     play(Storage::redis(), 2);
 }
 
 #[test]
-fn a_proxy_on_the_embedded_store_shows_nobody_what_is_anothers() {
+fn a_proxy_on_the_embedded_store_shows_no_visitor_the_data_of_another() {
     play(Storage::Embedded, 1);
 }
 

@@ -22,12 +22,12 @@ use crate::support::wait_until;
 use crate::tally::Tally;
 use crate::world::{Ended, LogOut, State, USERS, World, between};
 
-/// Browsers of each user, those of strangers, and one who comes with cookies of others.
+/// Browsers of each user, those of strangers, and one with cookies of others.
 const BROWSERS_EACH: usize = 2;
 const STRANGERS: usize = 5;
 const THIEF: usize = USERS * BROWSERS_EACH + STRANGERS;
 
-/// Who may purge.
+/// The token that may purge.
 const TOKEN: &str = "the-token-of-the-operator";
 /// Pages of a kind.
 const PAGES: usize = 3;
@@ -40,8 +40,8 @@ const LOGGED_OUT_AT: [u64; 2] = [5, 20];
 const CART_AT: [u64; 3] = [3, 12, 18];
 /// A connection is used again that has rested for less: the proxies end those that rest for long.
 const KEPT_FOR: Duration = Duration::from_secs(30);
-/// For so long a proxy does not ask the app again of whom that has not said who he is, and a little for the
-/// clocks' sake.
+/// For so long a proxy does not ask the app again about a visitor after an unclear answer, and a little
+/// longer for the clocks' sake.
 const UNCLEAR_FOR: Duration = Duration::from_millis(2_100);
 /// For so long it is remembered at least what the app has said: less than `verify_every`.
 const REMEMBERED_FOR: Duration = Duration::from_secs(5);
@@ -210,7 +210,7 @@ impl Play {
         }
     }
 
-    /// Who has logged out is nobody, and who is logged in somebody, at every proxy.
+    /// A logged-out session is anonymous, and a logged-in one is known, at every proxy.
     pub(crate) fn end(&mut self) {
         self.step += 1;
         let over = self.over(Duration::ZERO);
@@ -292,7 +292,7 @@ impl Play {
         Asked { method, path, does, kind: None, copy: None, ..asked }
     }
 
-    /// The browser of somebody who has logged in, where there is one: of those first who must be known by now.
+    /// The browser of a logged-in user, where there is one: of those first who must be known by now.
     fn any_known(&mut self) -> Option<usize> {
         let known = self.known();
         let is_in = |browser: &usize| self.is_in(*browser);
@@ -336,7 +336,7 @@ impl Play {
         })
     }
 
-    /// Somebody logs in or out.
+    /// A user logs in or out.
     fn log_in_or_out(&mut self) {
         // Of two, so that more are in than out.
         let [one, other] = [(); 2].map(|()| self.rng.usize(..USERS * BROWSERS_EACH));
@@ -347,7 +347,7 @@ impl Play {
         }
     }
 
-    /// Somebody logs out, where anybody can.
+    /// A user logs out, where any can.
     fn log_out(&mut self) {
         match self.any_known() {
             Some(browser) => self.changes_session(browser, Self::logs_out),
@@ -360,7 +360,7 @@ impl Play {
         let [before, behind] = [(); 2].map(|()| self.rng.usize(..3));
         let change = how(self, browser);
         if let Does::LogOut(_) = change.does {
-            // So that he is remembered there.
+            // So that the user is remembered there.
             let me = self.does(browser, "GET", "/_anteroom/me".to_owned(), Does::Me);
             let pending = vec![self.send(Asked { proxy: change.proxy, ..me })];
             self.finish(pending);
@@ -378,7 +378,7 @@ impl Play {
     }
 
     fn logs_in(&mut self, browser: usize) -> Asked {
-        // A visitor without a session gets one now and then, which he may keep when he logs in.
+        // A visitor without a session gets one now and then, which may be kept at the log-in.
         if self.rng.bool() {
             let asked = self.asks(browser, Kind::None, 0);
             let pending = vec![self.send(asked)];
@@ -433,7 +433,7 @@ impl Play {
         self.finish(pending);
     }
 
-    /// Somebody who is known buys, and looks at what is his; others ask for theirs.
+    /// A known user buys, and looks at personal pages; others ask for theirs.
     fn at_home(&mut self) {
         let Some(browser) = self.any_at_home() else { return self.log_in_or_out() };
         let me = self.does(browser, "GET", "/_anteroom/me".to_owned(), Does::Me);
@@ -444,7 +444,7 @@ impl Play {
         }
         let proxy = self.rng.usize(..self.proxies.len());
         let (_, page) = self.any_page();
-        // Twice: what is his own is kept for him.
+        // Twice: the user's own page is kept.
         for _ in 0..2 {
             let other = match self.rng.bool() {
                 true => self.any_known().unwrap_or(browser),
@@ -466,13 +466,13 @@ impl Play {
         }
     }
 
-    /// A page that nobody has seen yet, and that says who asked for it: those who wait must not see it.
+    /// A page that was never seen yet, and that names its visitor: those who wait must not see it.
     fn oops(&mut self) {
         self.oops += 1;
         let proxy = self.rng.usize(..self.proxies.len());
         let mut browsers: Vec<_> = (0..THIEF).collect();
         self.rng.shuffle(&mut browsers);
-        // Who has a session comes first: of the others there is nothing to say.
+        // Visitors with a session come first: of the others there is nothing to say.
         browsers.sort_by_key(|browser| self.browsers[*browser].session.is_none());
         let second = browsers.len() / 2;
         let chosen = [&browsers[..2], &browsers[second..second + 3]].concat();
@@ -537,7 +537,7 @@ impl Play {
             self.tally.count("revoked");
             let session = &mut self.world.state().sessions[*session];
             session.ended.get_or_insert_with(|| Ended { at: Instant::now(), proxy });
-            // Barred is barred, whatever the app says.
+            // Revoked is revoked, whatever the app says.
             session.is_kept = false;
         }
         for session in known {
@@ -545,7 +545,7 @@ impl Play {
         }
     }
 
-    /// Somebody comes with cookies of those who have logged out.
+    /// A browser comes with cookies of users who have logged out.
     fn steal(&mut self) {
         self.steal_token();
         for _ in 0..3 {
@@ -583,7 +583,7 @@ impl Play {
         self.come_to(ended.proxy, session);
     }
 
-    /// The cookie of a session comes to a proxy, from somebody else.
+    /// The cookie of a session comes to a proxy, from another browser.
     fn come_to(&mut self, proxy: usize, session: usize) {
         let (any, page) = self.any_page();
         let asked = [Kind::None, Kind::My, any].map(|kind| self.asks(THIEF, kind, page));
@@ -652,7 +652,7 @@ impl Play {
         }
     }
 
-    /// One that somebody else may have used before.
+    /// One that another browser may have used before.
     fn connection(&mut self, proxy: usize) -> Client {
         let idle = &mut self.idle[proxy];
         idle.retain(|(_, since)| since.elapsed() < KEPT_FOR);
@@ -746,7 +746,7 @@ impl Play {
         }
     }
 
-    /// Nobody knows what became of it: the browser begins anew.
+    /// The outcome is unknown: the browser begins again.
     fn gives_up(&mut self, asked: &Asked) {
         if asked.does != Does::Nothing {
             let browser = &mut self.browsers[asked.browser];
@@ -830,7 +830,7 @@ impl Play {
     }
 }
 
-/// Notes that an answer shows its visitor recognised, or may change who he is.
+/// Notes that an answer shows its visitor recognised, or may change the user.
 fn note_recognised(state: &mut State, asked: &Asked, answer: &Answer, now: Instant) {
     let is_known = asked.known(state).is_some();
     let Some(session) = asked.session.map(|session| &mut state.sessions[session]) else { return };

@@ -105,7 +105,7 @@ impl Tally {
         }
     }
 
-    /// A page that may be somebody else's.
+    /// A page that may be for another visitor.
     pub(crate) fn shareable(&mut self, asked: &Asked, answer: &Answer) {
         let kind = asked.kind.map_or("", Kind::word);
         let shared = self.shared.get_mut(kind).expect("the kind may be shared");

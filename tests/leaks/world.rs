@@ -1,4 +1,4 @@
-//! Who there is, what is whose, and what the app has said.
+//! The visitors, their belongings, and what the app has said.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -19,7 +19,7 @@ pub(crate) const GROUPS: usize = 2;
 /// any number of a user's.
 pub(crate) const WITHOUT_LOGIN: u64 = 1_000_000;
 
-/// Whose a mark is.
+/// The owner of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     User(usize),
@@ -27,11 +27,11 @@ pub(crate) enum Owner {
     Group(usize),
     /// The browser that has the session.
     Session(usize),
-    /// A browser, whoever sits at it: also what it has put into its cart without a log-in.
+    /// A browser, with any user: also what it has put into its cart without a log-in.
     Browser(usize),
 }
 
-/// Who was given a session, by the address from which the app was asked.
+/// The receiver of a session, by the address from which the app was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Browser(usize),
@@ -52,11 +52,11 @@ pub(crate) struct Ended {
 pub(crate) struct Brought {
     /// In `_ga`, which scripts write.
     pub(crate) counted: String,
-    /// In `theme`, a cookie that nobody has named.
+    /// In `theme`, an unconfigured cookie.
     pub(crate) theme: String,
     /// In `Authorization`.
     pub(crate) credentials: String,
-    /// What the app has put into its cart last, when nobody had logged in.
+    /// What the app has put into its cart last, while no user was logged in.
     pub(crate) bought: Option<String>,
 }
 
@@ -75,20 +75,20 @@ pub(crate) struct Session {
     pub(crate) id: String,
     /// What a visitor without a login keeps in it.
     pub(crate) secret: String,
-    /// Who it is by the app's word.
+    /// The user by the app's word.
     pub(crate) user: Option<usize>,
-    /// Who it ever was: a session never is two users'.
+    /// The only user it ever had: a session never is two users'.
     pub(crate) was: Option<usize>,
     pub(crate) holder: Holder,
     /// When the log-in was acknowledged, where all was well then.
     pub(crate) known: Option<Instant>,
-    /// Whether a log-out has begun, or nobody knows what became of a log-in.
+    /// Whether a log-out has begun, or the outcome of a log-in is unknown.
     pub(crate) is_unclear: bool,
     pub(crate) ended: Option<Ended>,
     /// Whether the browser keeps the cookie of a session that has ended so, and may log in with it.
     pub(crate) is_kept: bool,
     /// When it was last answered as that of a known visitor, since it was last used to change something: so
-    /// that what the app has said of him is remembered.
+    /// that what the app has said of the visitor is remembered.
     pub(crate) recognised: Option<Instant>,
     /// When it was last used to change something.
     pub(crate) changed: Option<Instant>,
@@ -117,7 +117,7 @@ pub(crate) enum LogOut {
     Clears,
     /// It takes the cookie away, and goes on to believe in it.
     Believes,
-    /// It leaves the cookie, and knows it to be nobody's.
+    /// It keeps the cookie in place, and knows it to be anonymous.
     Keeps,
     /// It gives another cookie, and goes on to believe in the old one.
     Replaces,
@@ -132,7 +132,7 @@ pub(crate) struct State {
     pub(crate) browsers: Vec<Brought>,
     pub(crate) sessions: Vec<Session>,
     by_id: HashMap<String, usize>,
-    /// The number of things in a cart is a mark, too: by it, whose.
+    /// The number of things in a cart is a mark, too: it gives the owner.
     counts: HashMap<u64, usize>,
     /// Visitors' tokens, each with the browser that was given it.
     tokens: HashMap<String, usize>,
@@ -264,7 +264,7 @@ impl State {
         self.say(path, body)
     }
 
-    /// Whose all is that bears a mark in a text.
+    /// The owners of all that bears a mark in a text.
     pub(crate) fn owners(&self, text: &str) -> Vec<(String, Owner)> {
         let length = BEGIN.len() + DIGITS + END.len();
         let at = text.match_indices(BEGIN).map(|(at, _)| at);
@@ -272,7 +272,7 @@ impl State {
         let marks = marks.filter_map(|mark| Some((mark.to_owned(), *self.marks.get(mark)?)));
         let count = between(text, "<i id=count>", "</i>").and_then(|count| count.parse().ok());
         let count = count.and_then(|count: u64| {
-            // What he has brought along from before his log-in counts no mark.
+            // A cart brought along from before the log-in counts no mark.
             let bought = count % WITHOUT_LOGIN;
             Some((count, *self.counts.get(&bought)?))
         });

@@ -1,4 +1,4 @@
-//! Who asks, and for what: visitors, addresses, the routes of the configuration.
+//! Visitors and their requests: addresses, cookies, the routes of the configuration.
 
 use fastrand::Rng;
 
@@ -48,7 +48,7 @@ match.path = "/w/**"
 purges = ["/a/**", "/e/1"]
 "#;
 
-/// With whom pages are shared.
+/// The visitors that share a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
     Anonymous,
@@ -121,16 +121,16 @@ impl Url {
     }
 }
 
-/// Who asks.
+/// The visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visitor {
     Anonymous,
     /// With a cookie that only scripts in the browser use.
     Harmless,
     Known(&'static str),
-    /// With a session cookie of which nobody knows anything.
+    /// With an unknown session cookie.
     Token,
-    /// With a cookie of which nobody knows anything.
+    /// With an unknown cookie.
     Cookie,
     Authorization,
     /// With two session cookies.
@@ -203,7 +203,7 @@ impl Ask {
         }
     }
 
-    /// Whether the visitor is surely nobody.
+    /// Whether the visitor is certainly anonymous.
     pub(crate) fn is_anonymous(&self) -> bool {
         matches!(self.visitor, Visitor::Anonymous | Visitor::Harmless)
             && (self.lang.is_none() || self.url.rule().is_keyed)
@@ -230,7 +230,7 @@ impl Ask {
         (self.visitor == Visitor::Authorization).then(|| "Bearer of-the-visitor".to_owned())
     }
 
-    /// The cookie line that his request has.
+    /// The cookie line of the visitor's request.
     pub(crate) fn cookies(&self) -> Option<String> {
         let own = match self.visitor {
             Visitor::Anonymous | Visitor::Authorization => None,

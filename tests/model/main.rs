@@ -3,7 +3,7 @@
 //!
 //! The proxy runs in this process, with real sockets and a real store, so that its clock can be set
 //! forward. Each answer of the origin has a number, which stands in its head and all through its body;
-//! whoever is given it is held against what the origin said, to whom, when, and what was purged since.
+//! each answer given is held against what the origin said, to whom, when, and what was purged since.
 //!
 //! `ANTEROOM_MODEL_STEPS` says how many steps are taken, `ANTEROOM_MODEL_SEED` by which seed: the one
 //! that was printed makes the same choices again, as far as threads leave them to chance.
@@ -29,11 +29,11 @@ mod world;
 
 use play::Play;
 
-/// Steps where nobody says how many.
+/// Steps by default.
 const STEPS: u64 = 4_000;
 
 #[test]
-fn nobody_is_given_what_is_not_his_or_not_fresh() {
+fn every_answer_is_permitted_and_fresh() {
     let steps = number("ANTEROOM_MODEL_STEPS").unwrap_or(STEPS);
     let seed = number("ANTEROOM_MODEL_SEED").unwrap_or_else(|| fastrand::u64(..));
     println!("ANTEROOM_MODEL_STEPS={steps} ANTEROOM_MODEL_SEED={seed}");

@@ -128,7 +128,7 @@ fn look(state: &mut State, seen: &Seen, fields: &Fields) {
     }
 }
 
-/// A visitor's own request comes as he sent it.
+/// A visitor's own request comes as it was sent.
 fn look_at_own(state: &mut State, seen: &Seen, id: u64, fields: &Fields) {
     if seen.method == "POST" {
         let writes = state.writes.entry(id).or_default();
@@ -222,7 +222,7 @@ fn answer(
     let purges = if is_done { change(state, &seen, location, world.tick()) } else { Vec::new() };
     // It may have asked before, of which nothing came.
     let asked_at = state.open(&seen.url).map(|sent| sent.at).fold(now, f64::min);
-    // Nobody waits for it, so that time may go by before the proxy has it.
+    // No request waits for it, so that time may go by before the proxy has it.
     let is_alone = state.open(&seen.url).all(|sent| sent.goes_on);
     let arrived = if is_alone { now + 1_000.0 } else { now };
     let (came, uses) = (now, 0);
@@ -239,7 +239,7 @@ fn hang_up(state: &mut State, seen: &Seen, world: &World) -> Reply {
     // It may have done what it was asked before.
     if seen.method == "POST" && state.rng.bool() {
         let purges = change(state, seen, None, world.tick());
-        // Nobody knows, so that nothing is gone.
+        // The outcome is unknown, so that nothing is gone.
         for purge in &purges {
             state.purges[*purge].is_hard = false;
         }

@@ -201,7 +201,7 @@ impl Play {
         self.finish(pending);
     }
 
-    /// A visitor does not wait for his answer.
+    /// A visitor does not wait for the answer.
     fn leave(&mut self, url: &Url) {
         let ask = self.ask(url);
         let pending = self.send(ask, 0);
@@ -245,8 +245,8 @@ impl Play {
         self.exchange(url, 1);
     }
 
-    /// Somebody wants what is being fetched for another one, when so much time has gone by on the way that the page
-    /// may be stale.
+    /// A visitor wants what is being fetched for another one, when so much time has gone by on the way that
+    /// the page may be stale.
     fn late(&mut self, url: &Url) {
         // What is kept would be a hit.
         self.write(url);
@@ -318,7 +318,7 @@ impl Play {
             state.wrong(url, &format!("a purge came to {said:?}"));
         }
         // The list is in order of the beginnings.
-        assert!(state.purges.last().is_none_or(|last| last.begun < begun), "nobody else purges");
+        assert!(state.purges.last().is_none_or(|last| last.begun < begun), "no other purge runs");
         state.purges.push(purge);
     }
 
@@ -411,7 +411,7 @@ impl Play {
     /// Whether the proxy is sure to have a page for that request.
     fn is_expected(&self, ask: &Ask) -> bool {
         let (state, now) = (self.world.state(), unix_now());
-        // Two kinds of pages lie there, by who was answered.
+        // Two kinds of pages lie there, by the visitor who was answered.
         let is_plain = ask.is_shareable() && ask.url.rule().share != Share::Public;
         let Some(kept) = self.kept.get(&ask.url).filter(|_| is_plain) else { return false };
         // What came later may have outdated it.

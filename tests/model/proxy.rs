@@ -6,16 +6,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anteroom::app::App;
-use anteroom::config::{Overrides, Plan, Sources};
+use anteroom::app::Application;
+use anteroom::config::{ConfigSources, Overrides, Plan};
 use anteroom::ident::{StoredToken, User};
 use anteroom::store::traits::*;
-use anteroom::store::{Limits, OpenStore, Settings, Url};
+use anteroom::store::{OpenStore, StoreLimits, StoreSettings, Url};
 use tempfile::TempDir;
 
 use crate::cast::{ROUTES, USERS};
 
-/// Who may purge.
+/// The token that may purge.
 pub(crate) const TOKEN: &str = "the-token-of-the-operator";
 
 /// Where it is.
@@ -49,9 +49,9 @@ pub(crate) fn start(origin: SocketAddr) -> Proxy {
     fs::write(&file, config).unwrap();
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
-        let sources = Sources::gather(Some(&file), Overrides::default()).unwrap();
+        let sources = ConfigSources::gather(Some(&file), Overrides::default()).unwrap();
         let (plan, _) = Plan::read(&sources).unwrap();
-        let app = App::open(plan).unwrap();
+        let app = Application::open(plan).unwrap();
         tell.send((app.addresses()[0], app.admin_address().unwrap())).unwrap();
         app.run(|| None).unwrap();
     });
@@ -62,18 +62,19 @@ pub(crate) fn start(origin: SocketAddr) -> Proxy {
 /// Gives each user a session.
 fn log_in(data: &std::path::Path) {
     let patience = Duration::from_secs(10);
-    let limits = Limits {
+    let limits = StoreLimits {
         read_timeout: patience,
         write_timeout: patience,
         viewed_items: 25,
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    let settings = Settings { url: Url::Embedded(data.to_owned()), prefix: String::new(), limits };
+    let settings =
+        StoreSettings { url: Url::Embedded(data.to_owned()), prefix: String::new(), limits };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let open = OpenStore::open(&settings).await.unwrap();
-        let store = open.lane();
+        let store = open.thread_handle();
         store.connected().await;
         for user in USERS {
             let token = StoredToken::from_store(format!("token-of-{user}").as_bytes()).unwrap();

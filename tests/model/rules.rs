@@ -140,7 +140,7 @@ impl Page {
         }
     }
 
-    /// Whether anybody may be given it but the visitor whose request it answered.
+    /// Whether another visitor than that of the request may be given it.
     fn is_shareable(&self, url: &Url) -> bool {
         let control = self.control();
         let cookie_is_cut = |name| url.rule().strips == Some(name);

@@ -1,6 +1,6 @@
 //! What has happened: every answer of the origin, every purge, and in which order.
 //!
-//! The order is a count and no clock. Whoever changes something takes the next number.
+//! The order is a count and no clock. Each change takes the next number.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub(crate) struct Seen {
     pub(crate) url: Url,
     /// As it came.
     pub(crate) query: String,
-    /// Whose request it is: none where it was made for all.
+    /// The visitor's request: none where it was made for all.
     pub(crate) id: Option<u64>,
     pub(crate) user: Option<String>,
     pub(crate) cookie: Option<String>,
@@ -102,7 +102,7 @@ pub(crate) struct Purge {
     pub(crate) is_hard: bool,
     /// What the origin was asked for before this is from before it.
     pub(crate) begun: u64,
-    /// Who asks behind this must see it; none while nobody has been told.
+    /// A request behind this must see it; none while no client has been told.
     pub(crate) ended: Option<u64>,
 }
 

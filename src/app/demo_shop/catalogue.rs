@@ -2,7 +2,7 @@
 
 /// One item. Its page is `/item/<slug>`.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct CatalogueItem {
     /// The name in paths: lower-case letters and hyphens.
     pub(super) slug: &'static str,
     /// The name that the page shows.
@@ -14,7 +14,7 @@ pub(super) struct Item {
 }
 
 /// Finds the item with this slug.
-pub(super) fn item(slug: &str) -> Option<&'static Item> {
+pub(super) fn item(slug: &str) -> Option<&'static CatalogueItem> {
     ITEMS.iter().find(|item| item.slug == slug)
 }
 
@@ -35,74 +35,74 @@ pub(super) fn file(name: &str) -> Option<&'static File> {
 }
 
 /// All items, in the order of the front page.
-pub(super) static ITEMS: [Item; 12] = [
-    Item {
+pub(super) static ITEMS: [CatalogueItem; 12] = [
+    CatalogueItem {
         slug: "umbrella",
         name: "Walking umbrella",
         cents: 4800,
         about: "Eight ribs, a canopy of waxed cotton, and a crook of chestnut that finds every arm.",
     },
-    Item {
+    CatalogueItem {
         slug: "lantern",
         name: "Porch lantern",
         cents: 6250,
         about: "Blackened steel and four clear panes: it says that somebody is at home.",
     },
-    Item {
+    CatalogueItem {
         slug: "coat-rack",
         name: "Standing coat rack",
         cents: 12900,
         about: "Turned oak with six arms, heavy at the foot, so that it never leans with the coats.",
     },
-    Item {
+    CatalogueItem {
         slug: "bench",
         name: "Shoe bench",
         cents: 18500,
         about: "A seat for two with a felt cushion, and a shelf below for four pairs of shoes.",
     },
-    Item {
+    CatalogueItem {
         slug: "doormat",
         name: "Coir doormat",
         cents: 2400,
         about: "Thick coconut fibre that takes the rain off boots and does not mind the weather.",
     },
-    Item {
+    CatalogueItem {
         slug: "key-bowl",
         name: "Key bowl",
         cents: 3200,
         about: "Stoneware, glazed by hand in two blues: the place where the keys are, at last.",
     },
-    Item {
+    CatalogueItem {
         slug: "mirror",
         name: "Oval mirror",
         cents: 9400,
         about: "A frame of pear wood around old-fashioned glass, for the last look before the door.",
     },
-    Item {
+    CatalogueItem {
         slug: "wall-clock",
         name: "Wall clock",
         cents: 7600,
         about: "A quiet movement and a face that can be read from the other end of the hall.",
     },
-    Item {
+    CatalogueItem {
         slug: "boots",
         name: "Rain boots",
         cents: 5800,
         about: "Natural rubber with a cotton lining, in the yellow that puddles were made for.",
     },
-    Item {
+    CatalogueItem {
         slug: "basket",
         name: "Willow basket",
         cents: 3950,
         about: "Woven from peeled willow, wide enough for scarves, gloves and the neighbour's mail.",
     },
-    Item {
+    CatalogueItem {
         slug: "door-bell",
         name: "Brass door bell",
         cents: 4400,
         about: "Cast in one piece, with a voice that carries to the garden and no battery to change.",
     },
-    Item {
+    CatalogueItem {
         slug: "fern",
         name: "Hallway fern",
         cents: 1900,

@@ -24,13 +24,13 @@ pub use shop::Shop;
 
 /// How the shop behaves.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct DemoShopSettings {
     /// The time that a page takes to make. Static files, form posts and `/origin-stats` are answered at once.
     /// Default: 300 ms.
     pub delay: Duration,
 }
 
-impl Default for Settings {
+impl Default for DemoShopSettings {
     fn default() -> Self {
         Self { delay: Duration::from_millis(300) }
     }
@@ -44,7 +44,7 @@ impl Default for Settings {
 ///
 /// ```
 /// use std::{rc::Rc, time::Duration};
-/// use anteroom::app::demo_shop::{self, Settings, Shop};
+/// use anteroom::app::demo_shop::{self, DemoShopSettings, Shop};
 /// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 /// use tokio::net::{TcpListener, TcpStream};
 ///
@@ -53,7 +53,7 @@ impl Default for Settings {
 /// runtime.block_on(async {
 ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
 ///     let address = listener.local_addr()?;
-///     let shop = Rc::new(Shop::new(Settings { delay: Duration::ZERO }));
+///     let shop = Rc::new(Shop::new(DemoShopSettings { delay: Duration::ZERO }));
 ///     tokio::task::spawn_local(demo_shop::serve(listener, shop));
 ///
 ///     let mut visitor = TcpStream::connect(address).await?;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::catalogue::{ITEMS, Item};
+use super::catalogue::{CatalogueItem, ITEMS};
 use super::html::Html;
 
 /// When a page was made and how long that took, for the line at its foot.
@@ -26,7 +26,7 @@ pub(super) fn front(made: Made) -> Html {
 
 /// The page of one item. Its form has no CSRF field, so that the page can be shared. The session cookie is
 /// `SameSite=Lax`, so browsers leave it out of a POST from another site.
-pub(super) fn item(item: &Item, made: Made) -> Html {
+pub(super) fn item(item: &CatalogueItem, made: Made) -> Html {
     let main = Html::fill(
         include_str!("templates/item.html"),
         &[
@@ -94,7 +94,7 @@ fn frame(title: &str, kind: &str, main: &Html, made: Made) -> Html {
     )
 }
 
-fn row(item: &Item) -> Html {
+fn row(item: &CatalogueItem) -> Html {
     Html::fill(
         include_str!("templates/row.html"),
         &[
@@ -106,7 +106,7 @@ fn row(item: &Item) -> Html {
     )
 }
 
-fn card(item: &Item) -> Html {
+fn card(item: &CatalogueItem) -> Html {
     Html::fill(
         include_str!("templates/card.html"),
         &[
@@ -118,7 +118,7 @@ fn card(item: &Item) -> Html {
 }
 
 /// Four items that follow `item` in the catalogue.
-fn others(item: &Item) -> impl Iterator<Item = &'static Item> {
+fn others(item: &CatalogueItem) -> impl Iterator<Item = &'static CatalogueItem> {
     let after = ITEMS.iter().position(|other| other.slug == item.slug).map_or(0, |at| at + 1);
     ITEMS.iter().cycle().skip(after).take(4)
 }

@@ -17,8 +17,8 @@ use http_body::Body;
 use http_body_util::{BodyExt as _, Full, Limited};
 use sha2::{Digest as _, Sha256};
 
-use super::Settings;
-use super::catalogue::{self, File, Item};
+use super::DemoShopSettings;
+use super::catalogue::{self, CatalogueItem, File};
 use super::form;
 use super::html::Html;
 use super::pages::{self, Made};
@@ -40,7 +40,7 @@ use crate::ident::USER_MAX;
 /// | `/origin-stats` | requests so far, as JSON: `{"total":2,"by_path":{"/":2}}` |
 #[derive(Debug)]
 pub struct Shop {
-    settings: Settings,
+    settings: DemoShopSettings,
     counts: RefCell<BTreeMap<String, u64>>,
 }
 
@@ -49,7 +49,7 @@ type Answer = Response<Full<Bytes>>;
 impl Shop {
     /// A shop with all counters at zero.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: DemoShopSettings) -> Self {
         Self { settings, counts: RefCell::default() }
     }
 
@@ -215,7 +215,7 @@ impl Shop {
 enum Route {
     Front,
     Cart,
-    Item(&'static Item),
+    Item(&'static CatalogueItem),
     Login,
     Logout,
     Account,
@@ -339,7 +339,7 @@ fn user_in(body: &[u8]) -> Result<String, &'static str> {
 }
 
 /// The item in a cart form, and its count.
-fn wish_in(body: &[u8]) -> Option<(&'static Item, u32)> {
+fn wish_in(body: &[u8]) -> Option<(&'static CatalogueItem, u32)> {
     let item = catalogue::item(&form::field(body, "item")?)?;
     let count = form::field(body, "count")?.parse().ok()?;
     (1..=99).contains(&count).then_some((item, count))

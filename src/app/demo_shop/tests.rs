@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Settings, Shop, serve};
+use super::{DemoShopSettings, Shop, serve};
 
 #[test]
 fn the_front_page_links_every_item() {
@@ -104,7 +104,7 @@ fn a_log_out_answers_with_the_logout_field() {
 }
 
 #[test]
-fn the_account_greets_whom_the_proxy_names() {
+fn the_account_page_greets_the_user_in_the_proxy_header() {
     visit(async |shop| {
         let ada = get("/account").header("X-Anteroom-User", "Zo%C3%AB%20%3Cb%3E");
         let page = shop.send(ada.header("X-Anteroom-Session", "known"), "").await;
@@ -114,7 +114,7 @@ fn the_account_greets_whom_the_proxy_names() {
 }
 
 #[test]
-fn the_account_of_nobody_leads_to_the_log_in() {
+fn an_anonymous_account_page_redirects_to_the_log_in() {
     visit(async |shop| {
         let answer = shop.get("/account").await;
         assert_eq!(answer.status(), StatusCode::SEE_OTHER);
@@ -186,7 +186,7 @@ fn head_gives_the_head_of_the_page_alone() {
 }
 
 #[test]
-fn what_the_shop_does_not_have_is_not_found() {
+fn unknown_paths_are_not_found() {
     visit(async |shop| {
         for path in ["/nowhere", "/item/", "/item/none", "/item/umbrella/", "/static/../mod.rs"] {
             assert_eq!(shop.get(path).await.status(), StatusCode::NOT_FOUND, "{path}");
@@ -224,7 +224,7 @@ fn the_counter_tells_requests_by_path_and_not_its_own() {
 
 #[test]
 fn a_page_takes_the_delay_and_a_static_file_does_not_wait_for_it() {
-    let settings = Settings { delay: Duration::from_secs(3_600) };
+    let settings = DemoShopSettings { delay: Duration::from_secs(3_600) };
     visit_with(settings, async |shop| {
         let mut page = std::pin::pin!(shop.get("/"));
         tokio::select! {
@@ -238,7 +238,7 @@ fn a_page_takes_the_delay_and_a_static_file_does_not_wait_for_it() {
 #[test]
 fn dropping_the_server_ends_its_connections() {
     local(async {
-        let (shop, server) = open(Settings { delay: Duration::ZERO }).await;
+        let (shop, server) = open(DemoShopSettings { delay: Duration::ZERO }).await;
         let idle = TcpStream::connect(shop.address).await.expect("the shop listens");
         shop.get("/").await;
         server.abort();
@@ -288,17 +288,19 @@ fn get(path: &str) -> http::request::Builder {
 }
 
 fn visit(test: impl AsyncFnOnce(&Visitor)) {
-    visit_with(Settings { delay: Duration::ZERO }, test);
+    visit_with(DemoShopSettings { delay: Duration::ZERO }, test);
 }
 
-fn visit_with(settings: Settings, test: impl AsyncFnOnce(&Visitor)) {
+fn visit_with(settings: DemoShopSettings, test: impl AsyncFnOnce(&Visitor)) {
     local(async {
         let (shop, _server) = open(settings).await;
         test(&shop).await;
     });
 }
 
-async fn open(settings: Settings) -> (Visitor, tokio::task::JoinHandle<std::convert::Infallible>) {
+async fn open(
+    settings: DemoShopSettings,
+) -> (Visitor, tokio::task::JoinHandle<std::convert::Infallible>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("a bound socket has an address");
     let server = tokio::task::spawn_local(serve(listener, Rc::new(Shop::new(settings))));

@@ -7,70 +7,74 @@ use ::http::header::{AGE, SET_COOKIE};
 use ::http::{HeaderMap, Uri};
 use bytes::Bytes;
 
-use super::order::{Loss, Person};
+use super::order::{FillDifference, SessionOwner};
 use crate::cache::entry::{Entry, compact};
-use crate::cache::purge::{Marks, Purged};
+use crate::cache::purge::{PurgeSnapshot, PurgeTable};
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::personal_data::Traces;
-use crate::cache::rules::verdict::{Lost, Storing};
+use crate::cache::rules::personal_data::PersonalData;
+use crate::cache::rules::verdict::{LostCookies, Storing};
 use crate::cache::segment_proof::strip_exchange;
 use crate::http::freshness::initial_age;
-use crate::http::media::{self, Kind};
+use crate::http::media::{self, MediaKind};
+use crate::http::recodable::Recodable;
 use crate::http::tags::{strip_tags, tags};
 use crate::http::{forwarded, hop, set_cookie};
 use crate::ident::PageKey;
-use crate::policy::route::Route;
+use crate::policy::route::CompiledRoute;
 
 /// A fetch whose response has begun.
 pub(super) struct Fetch {
     pub(super) primary: PageKey,
     pub(super) target: Uri,
-    pub(super) route: Arc<Route>,
+    pub(super) route: Arc<CompiledRoute>,
     pub(super) class: ShareClass,
-    pub(super) loss: Loss,
-    /// The user of whom the request told the origin, if any.
-    pub(super) person: Option<Person>,
+    pub(super) difference: FillDifference,
+    /// The user that the request identified to the origin, if any.
+    pub(super) person: Option<SessionOwner>,
     /// The personal data that the page must not contain; empty if the route turns the search off.
-    pub(super) traces: Traces,
+    pub(super) personal_data: PersonalData,
     pub(super) withhold: bool,
     /// Whether a page was already held.
     pub(super) replaces: bool,
     /// Unix times, in seconds.
     pub(super) asked_at: f64,
-    pub(super) came_at: f64,
-    /// The page's marks, without tags: they tell which purges apply.
-    pub(super) marks: Marks,
+    pub(super) received_at: f64,
+    /// The page's snapshot, without tags: it determines which purges apply.
+    pub(super) purge_snapshot: PurgeSnapshot,
 }
 
 impl Fetch {
     /// Whether the body is searched for personal data although it is not a page.
-    pub(super) fn is_searched(&self, headers: &HeaderMap, lost: Lost) -> bool {
+    pub(super) fn is_searched(&self, headers: &HeaderMap, lost: LostCookies) -> bool {
         match media::kind(headers) {
-            Kind::Json | Kind::Xml => !self.traces.is_empty(),
-            Kind::Css | Kind::JavaScript => lost == Lost::All,
-            Kind::Html | Kind::Image | Kind::Font | Kind::Audio | Kind::Video | Kind::Other => {
-                false
-            }
+            MediaKind::Json | MediaKind::Xml => !self.personal_data.is_empty(),
+            MediaKind::Css | MediaKind::JavaScript => lost == LostCookies::All,
+            MediaKind::Html
+            | MediaKind::Image
+            | MediaKind::Font
+            | MediaKind::Audio
+            | MediaKind::Video
+            | MediaKind::Other => false,
         }
     }
 
     /// The personal data that the page must not contain, including the values of the cookies that it has
     /// lost.
-    pub(super) fn traces_with(&self, lost: &HeaderMap) -> Cow<'_, Traces> {
-        let mut traces = Cow::Borrowed(&self.traces);
-        set_cookie::pairs(lost).for_each(|(_, value)| traces.to_mut().set_cookie(value));
-        traces
+    pub(super) fn personal_data_with(&self, lost: &HeaderMap) -> Cow<'_, PersonalData> {
+        let mut personal_data = Cow::Borrowed(&self.personal_data);
+        set_cookie::pairs(lost).for_each(|(_, value)| personal_data.to_mut().set_cookie(value));
+        personal_data
     }
 
     /// The age on arrival. The duration of the fetch is rounded down as a whole: if both times were rounded
     /// first, a fetch of a few milliseconds could add a second to the age.
     pub(super) fn age(&self, headers: &HeaderMap) -> u64 {
-        let (came, took) = (self.came_at as u64, (self.came_at - self.asked_at) as u64);
+        let (came, took) = (self.received_at as u64, (self.received_at - self.asked_at) as u64);
         initial_age(headers, came.saturating_sub(took), came)
     }
 
     /// Whether the page may be shared only after two users were given the same.
-    pub(super) fn needs_twin(&self) -> bool {
+    pub(super) fn needs_second_user(&self) -> bool {
         self.class == ShareClass::Segment && !self.route.segment.is_promised
     }
 
@@ -89,26 +93,29 @@ impl Fetch {
         &self,
         mut head: ::http::response::Parts,
         storing: Storing,
-        purged: &Purged,
+        purged: &PurgeTable,
     ) -> Entry {
         let initial_age = self.age(&head.headers);
-        let marks = purged.tagged(&self.marks, &tags(&head.headers).unwrap_or_default());
+        let snapshot =
+            purged.tagged(&self.purge_snapshot, &tags(&head.headers).unwrap_or_default());
         let headers = self.shown(std::mem::take(&mut head.headers));
         let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
+        let headers = compact(&headers);
         Entry {
             status: head.status.as_u16(),
             reason: reason.map(|phrase| Bytes::copy_from_slice(phrase.as_bytes())),
-            headers: compact(&headers),
+            recodable: Recodable::of(&headers),
+            headers,
             body: Bytes::new(),
-            stored_at: self.came_at as u64,
+            stored_at: self.received_at as u64,
             initial_age,
             lifetime: storing.lifetime,
             source: storing.source,
             stale: storing.stale,
             static_proof: storing.static_proof,
-            own_tag: false,
+            has_own_etag: false,
             vary: storing.vary,
-            marks: Arc::new(marks),
+            purge_snapshot: Arc::new(snapshot),
         }
     }
 }
@@ -120,8 +127,11 @@ pub(super) fn shown(mut headers: HeaderMap) -> HeaderMap {
     // unshareable.
     headers.remove(SET_COOKIE);
     headers.remove(AGE);
-    let own: Vec<_> =
-        headers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    let own: Vec<_> = headers
+        .keys()
+        .filter(|name| forwarded::is_set_by_the_proxy(name.as_str()))
+        .cloned()
+        .collect();
     for name in own {
         headers.remove(name);
     }

@@ -3,15 +3,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::cache::Pages;
-use crate::cache::rules::verdict::Policy;
+use crate::cache::rules::verdict::CacheSettings;
+use crate::cache::{PageSource, Pages};
 use crate::origin::Upstreams;
 use crate::store::AnyStore;
-use crate::telemetry::metrics::Sheet;
-
-/// After the origin failed, or there was no room for a page, how long each request fetches it on its own, in
-/// seconds.
-pub(super) const ERROR_TTL: u64 = 1;
+use crate::telemetry::metrics::ThreadMetrics;
 
 /// Fetches pages for the cache. There is one per thread.
 #[derive(Debug)]
@@ -23,11 +19,19 @@ pub struct Filler {
     /// The store behind the pages.
     pub store: AnyStore,
     /// The cache's settings.
-    pub policy: Policy,
+    pub policy: CacheSettings,
     /// The metrics of this thread.
-    pub sheet: Arc<Sheet>,
+    pub thread_metrics: Arc<ThreadMetrics>,
     /// The number of pages now being written to the store after their second request.
-    pub coming_late: Cell<usize>,
+    pub deferred_writes: Cell<usize>,
     /// When it was last logged that a page contained personal data, in Unix time.
-    pub leak_said_at: Cell<u64>,
+    pub leak_logged_at: Cell<u64>,
+}
+
+impl Filler {
+    /// The store, for reading pages.
+    #[must_use]
+    pub fn page_source(&self) -> PageSource<'_, AnyStore> {
+        PageSource { store: &self.store, default_ttl: self.policy.default_ttl }
+    }
 }

@@ -16,17 +16,17 @@ use crate::telemetry::metrics::{Count, Unstored};
 use crate::telemetry::reason::Reason;
 
 /// The most pages that a thread writes to the store at a time after answers from memory.
-const COMING_LATE_MAX: usize = 64;
+const DEFERRED_WRITES_MAX: usize = 64;
 
 impl Filler {
     /// Keeps the page in memory, unless an unsafe request or a purge has changed it meanwhile.
     pub(super) fn keep(&self, fetch: &Fetch, flight: &Flight, entry: Entry) -> Vec<ToStore> {
-        if flight.is_invalidated() || !self.pages.purged.is_current(&entry.marks) {
+        if flight.is_invalidated() || !self.pages.purged.is_current(&entry.purge_snapshot) {
             return Vec::new();
         }
         let kept = self.pages.keep(fetch.primary, &flight.sent, entry, unix_now() as u64);
         let kept = kept.unwrap_or_else(|TooManyVariants| {
-            self.sheet.refused(Reason::Variants);
+            self.thread_metrics.refused(Reason::Variants);
             Vec::new()
         });
         if !flight.is_invalidated() {
@@ -57,13 +57,13 @@ impl Filler {
     fn unstored(&self, one: &ToStore, error: &StoreError) {
         match error {
             StoreError::NearlyFull => {
-                self.sheet.unstored(Unstored::NearlyFull);
+                self.thread_metrics.unstored(Unstored::NearlyFull);
                 self.pages.defer(one.key, unix_now() as u64);
             }
-            StoreError::Full => self.sheet.unstored(Unstored::Full),
-            StoreError::TooLarge => self.sheet.unstored(Unstored::TooLarge),
+            StoreError::Full => self.thread_metrics.unstored(Unstored::Full),
+            StoreError::TooLarge => self.thread_metrics.unstored(Unstored::TooLarge),
             error => {
-                self.sheet.count(Count::StoreWriteErrors);
+                self.thread_metrics.count(Count::StoreWriteErrors);
                 tracing::debug!(%error, "a page was not stored");
             }
         }
@@ -77,18 +77,18 @@ impl Filler {
         sent: impl FnOnce() -> &'h HeaderMap,
         now: u64,
     ) {
-        if self.coming_late.get() >= COMING_LATE_MAX {
+        if self.deferred_writes.get() >= DEFERRED_WRITES_MAX {
             return;
         }
         let due = self.pages.due(primary, sent, now);
         if due.is_empty() {
             return;
         }
-        self.coming_late.set(self.coming_late.get() + 1);
+        self.deferred_writes.set(self.deferred_writes.get() + 1);
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             this.put(&due, |one| !this.pages.still_holds(one)).await;
-            this.coming_late.set(this.coming_late.get() - 1);
+            this.deferred_writes.set(this.deferred_writes.get() - 1);
         });
     }
 }

@@ -6,13 +6,13 @@ use ::http::HeaderValue;
 use tokio::sync::oneshot;
 
 use crate::cache::entry::Entry;
-use crate::cache::flight::Seat;
+use crate::cache::flight::FlightReader;
 use crate::origin::{OriginError, OriginResponse};
 use crate::telemetry::reason::Reason;
 
 /// The answer to the request that began the flight.
 #[derive(Debug)]
-pub enum Led {
+pub enum LeaderAnswer {
     /// The response itself, not shared, with the reason.
     Own(Box<OriginResponse>, Reason),
     /// The shared response.
@@ -20,7 +20,7 @@ pub enum Led {
         /// Its head.
         head: Arc<Entry>,
         /// Its body.
-        seat: Seat,
+        reader: FlightReader,
         /// The length of the body, if it is known.
         length: Option<u64>,
         /// Whether the page is kept, as far as is known: the leak guard may still have to read the body.
@@ -44,14 +44,14 @@ pub enum Led {
 }
 
 /// The request that began a flight, while it waits for its answer.
-pub(super) struct Lead {
-    pub(super) seat: Seat,
-    pub(super) tell: oneshot::Sender<Led>,
+pub(super) struct Leader {
+    pub(super) reader: FlightReader,
+    pub(super) sender: oneshot::Sender<LeaderAnswer>,
     /// The cookies that the answer sets for this visitor alone.
     pub(super) cookies: Vec<HeaderValue>,
 }
 
-impl Lead {
+impl Leader {
     pub(super) fn shared(self, head: &Arc<Entry>, length: Option<u64>, stored: bool) {
         self.given(head, length, stored, None);
     }
@@ -62,15 +62,18 @@ impl Lead {
     }
 
     fn given(self, head: &Arc<Entry>, length: Option<u64>, stored: bool, waits: Option<Reason>) {
-        let (head, seat) = (Arc::clone(head), self.seat);
+        let (head, reader) = (Arc::clone(head), self.reader);
         let cookies = self.cookies;
-        say(self.tell, Led::Shared { head, seat, length, stored, waits, cookies });
+        send_answer(
+            self.sender,
+            LeaderAnswer::Shared { head, reader, length, stored, waits, cookies },
+        );
     }
 }
 
 /// Answers the request that began the flight, if its client is still connected.
-pub(super) fn say(tell: oneshot::Sender<Led>, what: Led) {
-    if tell.send(what).is_err() {
+pub(super) fn send_answer(sender: oneshot::Sender<LeaderAnswer>, what: LeaderAnswer) {
+    if sender.send(what).is_err() {
         tracing::debug!("the client that began a fetch has left");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::filler::Filler;
-use super::order::Order;
+use super::order::FillOrder;
 use crate::cache::Lookup;
 use crate::cache::entry::Entry;
 use crate::cache::flight::Flight;
@@ -15,9 +15,9 @@ use crate::clock::unix_now;
 use crate::store::{Lease, PageStore};
 
 /// How long one proxy of a fleet fetches a page alone. If the origin is slower, others ask it as well.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LEASE_WAIT: Duration = Duration::from_secs(5);
 /// The same for a fetch with one user's session, for which other users of the segment wait.
-const PATIENCE_FOR_ONE: Duration = Duration::from_secs(2);
+const LEASE_WAIT_PERSONAL: Duration = Duration::from_secs(2);
 /// How long the store holds a lease without renewal. After a proxy has died, the others wait this long.
 const LEASE: Duration = Duration::from_secs(1);
 /// The interval between renewals of a lease.
@@ -45,7 +45,7 @@ impl Filler {
         fetch: impl Future<Output = T>,
     ) -> T {
         let renewing = async {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + LEASE_WAIT;
             while Instant::now() + RENEW < until {
                 tokio::time::sleep(RENEW).await;
                 match self.store.lease(flight.key(), who, LEASE).await {
@@ -64,17 +64,16 @@ impl Filler {
 
     /// Asks for the lease on the page. While another proxy has it, waits for the result of that one. If the
     /// store fails, the lease counts as granted.
-    pub(super) async fn lease(&self, flight: &Flight, order: &Order, who: u64) -> Leased {
+    pub(super) async fn lease(&self, flight: &Flight, order: &FillOrder, who: u64) -> Leased {
         let is_personal = order.class.is_personal();
-        let patience = if is_personal { PATIENCE_FOR_ONE } else { PATIENCE };
-        let patience = Instant::now() + patience;
+        let deadline = Instant::now() + if is_personal { LEASE_WAIT_PERSONAL } else { LEASE_WAIT };
         let mut has_waited = false;
         loop {
             match self.store.lease(flight.key(), who, LEASE).await {
                 Ok(Lease::Ours) if has_waited => break,
                 Ok(Lease::Ours) => return Leased::Ours,
                 Ok(Lease::Unshareable) => return Leased::Unshareable,
-                Ok(Lease::Theirs) if Instant::now() < patience => {}
+                Ok(Lease::Theirs) if Instant::now() < deadline => {}
                 Ok(Lease::Theirs) => return Leased::No,
                 Err(error) => {
                     tracing::debug!(%error, "there is no lease on a page");
@@ -86,12 +85,12 @@ impl Filler {
         }
         // The other proxy has finished: the page is there, or the fetch failed.
         let (primary, now) = (&order.primary, unix_now() as u64);
-        let found = self.pages.look_up(&self.store, primary, &flight.sent, now).await;
+        let found = self.pages.look_up(self.page_source(), primary, &flight.sent, now).await;
         let Ok(Lookup::Fresh(entry, _)) = found else { return Leased::Ours };
         // A page that was fresh but not fresh enough for the visitor is an old one, and not the result of the
         // other fetch.
         let is_new = |held: &Entry| !held.is_fresh(now) || entry.stored_at > held.stored_at;
-        if !order.held.as_deref().is_none_or(is_new) {
+        if !order.stored.as_deref().is_none_or(is_new) {
             return Leased::Ours;
         }
         if let Err(error) = self.store.end_lease(flight.key(), who, true).await {

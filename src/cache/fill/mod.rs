@@ -2,19 +2,19 @@
 //!
 //! The fetch belongs to the flight, and not to the request that began it. `cache::rules::verdict` decides how
 //! the response may be used; this folder acts on the decision. `lease` determines which proxy of a fleet
-//! fetches, `refresh` handles a 304, `refuse` a response that cannot be shared, and `share` one that can. For
-//! the latter, `read` reads the body, `prove` compares it with what other users were given, and `keep` keeps
-//! it.
+//! fetches, `not_modified` handles a 304, `refuse` a response that cannot be shared, and `share` one that
+//! can. For the latter, `read` reads the body, `prove_segment` compares it with what other users were given,
+//! and `keep` keeps it.
 
 mod fetched;
 mod filler;
 mod keep;
 mod lead;
 mod lease;
+mod not_modified;
 mod order;
-mod prove;
+mod prove_segment;
 mod read;
-mod refresh;
 mod refuse;
 mod share;
 
@@ -25,59 +25,69 @@ use ::http::header::COOKIE;
 use ::http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
-use crate::cache::flight::{EndGuard, Failure, Flight, Verdict};
+use crate::cache::flight::{EndGuard, Flight, FlightFailure, FlightVerdict};
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::verdict::{Answered, Asked, Storing, Who, may_store};
-use crate::cache::segment_proof::Seen;
+use crate::cache::rules::verdict::{RequestView, ResponseView, Sharing, Storing, may_store};
+use crate::cache::segment_proof::ResponseFingerprint;
 use crate::clock::unix_now;
-use crate::http::media::{self, Kind};
+use crate::http::media::{self, MediaKind};
 use crate::http::set_cookie;
 use crate::http::tags::tags;
-use crate::origin::{Keep, OriginError, OriginResponse};
+use crate::origin::{ConnectionReuse, OriginError, OriginResponse};
 use crate::store::PageStore;
-use crate::telemetry::metrics::{Crumb, Sheet};
+use crate::telemetry::metrics::{CookieEvent, ThreadMetrics};
 use crate::telemetry::reason::Reason;
 
 use fetched::Fetch;
-use filler::ERROR_TTL;
-use lead::{Lead, say};
+use lead::{Leader, send_answer};
 use lease::Leased;
-use refresh::ask_whether;
+use not_modified::add_conditions;
 use refuse::{is_leak, passes};
 
 pub use filler::Filler;
-pub use lead::Led;
-pub use order::{Loss, Order, Person};
+pub use lead::LeaderAnswer;
+pub use order::{FillDifference, FillOrder, SessionOwner};
 
 impl Filler {
     /// Begins the fetch in its own task. The request that began the flight gets its answer through the
     /// receiver.
-    pub fn begin(self: &Rc<Self>, flight: Arc<Flight>, order: Order) -> oneshot::Receiver<Led> {
-        let (tell, told) = oneshot::channel();
+    pub fn begin(
+        self: &Rc<Self>,
+        flight: Arc<Flight>,
+        order: FillOrder,
+    ) -> oneshot::Receiver<LeaderAnswer> {
+        let (sender, receiver) = oneshot::channel();
         let this = Rc::clone(self);
         let end = EndGuard(flight);
-        tokio::task::spawn_local(async move { this.fly(&end.0, order, tell).await });
-        told
+        tokio::task::spawn_local(
+            async move { this.fetch_unless_leased(&end.0, order, sender).await },
+        );
+        receiver
     }
 
     /// Fetches the page, unless another proxy of the fleet does.
-    async fn fly(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) {
+    async fn fetch_unless_leased(
+        &self,
+        flight: &Arc<Flight>,
+        order: FillOrder,
+        sender: oneshot::Sender<LeaderAnswer>,
+    ) {
         let who = fastrand::u64(..);
         match self.lease(flight, &order, who).await {
             Leased::Landed(entry) => {
                 flight.answer(&entry);
-                say(tell, Led::Elsewhere(entry));
+                send_answer(sender, LeaderAnswer::Elsewhere(entry));
             }
             Leased::Unshareable => {
                 let (memory, now) = (self.pages.memory(), unix_now() as u64);
-                memory.mark_uncacheable_for(order.primary, Reason::Elsewhere, now, ERROR_TTL);
-                flight.decide(Verdict::Refused(Reason::Elsewhere));
-                say(tell, Led::Again(Reason::Elsewhere));
+                memory.mark_briefly(order.primary, Reason::Elsewhere, now);
+                flight.decide(FlightVerdict::Refused(Reason::Elsewhere));
+                send_answer(sender, LeaderAnswer::Again(Reason::Elsewhere));
             }
-            // PERF: boxed, for the state of a fetch is large, and is moved otherwise.
-            Leased::No => drop(Box::pin(self.fetch(flight, order, tell)).await),
+            // PERF: boxed, because the state of a fetch is large and would otherwise be moved.
+            Leased::No => drop(Box::pin(self.fetch(flight, order, sender)).await),
             Leased::Ours => {
-                let fetch = Box::pin(self.fetch(flight, order, tell));
+                let fetch = Box::pin(self.fetch(flight, order, sender));
                 let is_shareable = self.leased(flight, who, fetch).await;
                 let ended = self.store.end_lease(flight.key(), who, is_shareable).await;
                 if let Err(error) = ended {
@@ -88,87 +98,109 @@ impl Filler {
     }
 
     /// Fetches the page. Returns whether it may be shared.
-    async fn fetch(&self, flight: &Arc<Flight>, order: Order, tell: oneshot::Sender<Led>) -> bool {
-        let seat = flight.lead_seat();
-        let Order { primary, class, mut request, route, loss, person, traces, held, withhold } =
-            order;
+    async fn fetch(
+        &self,
+        flight: &Arc<Flight>,
+        order: FillOrder,
+        sender: oneshot::Sender<LeaderAnswer>,
+    ) -> bool {
+        let reader = flight.leader_reader();
+        let FillOrder {
+            primary,
+            class,
+            mut request,
+            route,
+            difference,
+            person,
+            personal_data,
+            stored,
+            withhold,
+        } = order;
         let target = request.uri().clone();
-        let marks = flight.marks.clone();
-        let replaces = held.is_some();
+        let purge_snapshot = flight.purge_snapshot.clone();
+        let replaces = stored.is_some();
         // A 304 to one user's session does not describe what other users would get.
-        let held = held.filter(|held| held.has_validator() && !class.is_personal());
-        if let Some(held) = &held {
-            ask_whether(&held.headers, request.headers_mut());
+        let stored = stored.filter(|page| page.has_validator() && !class.is_personal());
+        if let Some(page) = &stored {
+            add_conditions(&page.headers, request.headers_mut());
         }
         let asked_at = unix_now();
-        let upstream = &self.upstreams[route.origin];
+        let upstream = &self.upstreams[route.origin_place];
         // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
-        let came = match upstream.send(request, Keep::Pool(None), session).await {
-            Ok(came) => came,
+        let sent = upstream.send(request, ConnectionReuse::Pool(None), session).await;
+        let mut received = match sent {
+            Ok(received) => received,
             Err(error) => {
-                flight.decide(Verdict::Failed(failure(&error)));
-                say(tell, Led::Failed(error));
+                flight.decide(FlightVerdict::Failed(failure(&error)));
+                send_answer(sender, LeaderAnswer::Failed(error));
                 return true;
             }
         };
+        // A field that no client gets cannot keep the page from being shared.
+        let cut = route.cut_fields(received.response.headers_mut());
         let fetch = Fetch {
             primary,
             target,
             route,
             class,
-            loss,
+            difference,
             person,
-            traces,
+            personal_data,
             // The response to a visitor's own session belongs to this visitor, even if it breaks off.
             withhold: withhold && !class.is_personal(),
             replaces,
             asked_at,
-            came_at: unix_now(),
-            marks,
+            received_at: unix_now(),
+            purge_snapshot,
         };
-        count_page(&self.sheet, came.response.status(), came.response.headers());
-        if let Some(held) = held.filter(|_| came.response.status() == StatusCode::NOT_MODIFIED) {
-            return self.refresh(&fetch, flight, &held, came.response.headers(), tell).await;
+        count_page(&self.thread_metrics, received.response.status(), received.response.headers());
+        let status = received.response.status();
+        if let Some(page) = stored.filter(|_| status == StatusCode::NOT_MODIFIED) {
+            return self.refresh(&fetch, flight, &page, received.response.headers(), sender).await;
         }
-        if withhold && is_server_error(came.response.status()) {
-            self.refuse(&fetch, flight, came, Reason::ServerError, tell);
+        if withhold && is_server_error(status) {
+            received.response.headers_mut().extend(cut);
+            self.refuse(&fetch, flight, received, Reason::ServerError, sender);
             return true;
         }
-        match self.judge(&fetch, flight, &came) {
+        match self.judge(&fetch, flight, &received) {
             Ok(storing) => {
-                self.share(fetch, flight, came, storing, Lead { seat, tell, cookies: Vec::new() })
-                    .await
+                let leader = Leader { reader, sender, cookies: Vec::new() };
+                self.share(fetch, flight, received, storing, leader).await
             }
             Err(reason) => {
-                self.hand_to_its_own(&fetch, flight, came, reason, tell).await;
+                self.hand_to_its_own(&fetch, flight, (received, cut), reason, sender).await;
                 false
             }
         }
     }
 
-    /// Does what follows where the response may not be shared.
+    /// Handles a response that may not be shared. The visitor's own response gets back the fields that were
+    /// `cut`, because they may state that the visitor has logged in.
     async fn hand_to_its_own(
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
-        came: OriginResponse,
+        (mut received, cut): (OriginResponse, HeaderMap),
         reason: Reason,
-        tell: oneshot::Sender<Led>,
+        sender: oneshot::Sender<LeaderAnswer>,
     ) {
         // A response to one user of a segment may be for that user alone.
         let is_said_to_all = fetch.class != ShareClass::Segment;
-        let outdates = fetch.replaces && is_said_to_all && !passes(came.response.status());
-        let status = came.response.status().as_u16();
-        let own = is_leak(reason).then(|| came.response.headers().clone());
-        self.refuse(fetch, flight, came, reason, tell);
+        let outdates = fetch.replaces && is_said_to_all && !passes(received.response.status());
+        let status = received.response.status().as_u16();
+        let own = is_leak(reason).then(|| received.response.headers().clone());
+        received.response.headers_mut().extend(cut);
+        self.refuse(fetch, flight, received, reason, sender);
         if outdates {
             self.forget(fetch).await;
         }
         if let Some(own) = own {
             let fields = fetch.shown(own);
-            let seen = Seen::of_own_fields(status, &fields, fetch.came_at as u64);
-            self.speak_against(fetch, flight, seen, &[]).await;
+            let seen =
+                ResponseFingerprint::of_own_fields(status, &fields, fetch.received_at as u64);
+            self.record_personal_evidence(fetch, flight, seen, &[]).await;
         }
     }
 
@@ -176,16 +208,16 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Flight,
-        came: &OriginResponse,
+        received: &OriginResponse,
     ) -> Result<Storing, Reason> {
-        let headers = came.response.headers();
-        let answer = Answered {
-            status: came.response.status(),
+        let headers = received.response.headers();
+        let answer = ResponseView {
+            status: received.response.status(),
             headers,
-            length: came.length,
-            unframed: came.unframed,
+            length: received.length,
+            unframed: received.unframed,
             age: fetch.age(headers),
-            now: fetch.came_at as u64,
+            now: fetch.received_at as u64,
         };
         self.may_store(fetch, flight, &answer)
     }
@@ -194,22 +226,22 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Flight,
-        answer: &Answered<'_>,
+        answer: &ResponseView<'_>,
     ) -> Result<Storing, Reason> {
-        let asked = Asked {
+        let asked = RequestView {
             method: &::http::Method::GET,
             path: fetch.target.path(),
             query: fetch.target.query().unwrap_or_default(),
             headers: &flight.sent,
             has_body: false,
             bound: false,
-            who: Who::Anonymous,
-            ranks: true,
+            who: Sharing::Anonymous,
+            is_ranked: true,
         };
         let mut storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
         if let Some(person) = &fetch.person {
             match fetch.class {
-                // All that the fetch sent is part of the key.
+                // Every field that the fetch sent is part of the key.
                 ShareClass::User => {
                     storing.vary.retain(|name| *name != COOKIE && *name != person.identity);
                 }
@@ -219,27 +251,27 @@ impl Filler {
         }
         // A page that could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
-        let traces = fetch.traces_with(answer.headers);
-        traces.search_fields(answer.headers).map_err(refuse::reason_of)?;
-        storing.guarded |= fetch.is_searched(answer.headers, storing.lost);
+        let personal_data = fetch.personal_data_with(answer.headers);
+        personal_data.search_fields(answer.headers).map_err(refuse::reason_of)?;
+        storing.guarded |= fetch.is_searched(answer.headers, storing.lost_cookies);
         Ok(storing)
     }
 }
 
 /// Counts a page that the app has sent, and the cookies that it sets.
-pub fn count_page(sheet: &Sheet, status: StatusCode, headers: &HeaderMap) {
-    if status == StatusCode::OK && media::kind(headers) == Kind::Html {
-        sheet.cookies(Crumb::Set, set_cookie::named(headers));
+pub fn count_page(thread_metrics: &ThreadMetrics, status: StatusCode, headers: &HeaderMap) {
+    if status == StatusCode::OK && media::kind(headers) == MediaKind::Html {
+        thread_metrics.cookies(CookieEvent::Set, set_cookie::named(headers));
     }
 }
 
-fn failure(error: &OriginError) -> Failure {
+fn failure(error: &OriginError) -> FlightFailure {
     if error.unavailable() {
-        Failure::Unavailable
+        FlightFailure::Unavailable
     } else if error.timed_out() {
-        Failure::TimedOut
+        FlightFailure::TimedOut
     } else {
-        Failure::Unusable
+        FlightFailure::Unusable
     }
 }
 

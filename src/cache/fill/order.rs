@@ -7,15 +7,15 @@ use ::http::{HeaderName, Request};
 
 use crate::cache::entry::Entry;
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::personal_data::Traces;
+use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::segment_proof::Witness;
 use crate::ident::{PageKey, StoredToken};
-use crate::origin::Outgoing;
-use crate::policy::route::Route;
+use crate::origin::UploadBody;
+use crate::policy::route::CompiledRoute;
 
 /// How the fetch differs from the visitor's own request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum FillDifference {
     /// In nothing that a response can depend on.
     None,
     /// It names another client address.
@@ -24,9 +24,9 @@ pub enum Loss {
     Visitor,
 }
 
-impl Loss {
+impl FillDifference {
     /// Whether an unshareable response is still the right one for the visitor's own request.
-    pub(super) fn spares(self, head: &::http::response::Parts) -> bool {
+    pub(super) fn keeps_own_response_valid(self, head: &::http::response::Parts) -> bool {
         match self {
             Self::None => true,
             // A session or a refusal may depend on the address.
@@ -41,10 +41,11 @@ impl Loss {
 
 /// The user whose session a fetch carries.
 #[derive(Clone, Debug)]
-pub struct Person {
-    /// The user and place, to tell whether a second, independent user is given the same page.
+pub struct SessionOwner {
+    /// The user and address, to tell whether a second, independent user is given the same page.
     pub witness: Witness,
-    /// The field that tells the origin the user's name: a response that varies by it is for this user alone.
+    /// The field in which the origin gets the user's name. A response that varies by it is for this user
+    /// alone.
     pub identity: HeaderName,
     /// The session that is sent, which may be bound to one of the origin's servers.
     pub session: StoredToken,
@@ -52,23 +53,23 @@ pub struct Person {
 
 /// What to fetch, and how to keep it.
 #[derive(Debug)]
-pub struct Order {
+pub struct FillOrder {
     /// The key without variants.
     pub primary: PageKey,
     /// The class of visitors with whom the page is shared.
     pub class: ShareClass,
     /// The request to the origin, without anything that is not in the key.
-    pub request: Request<Outgoing>,
+    pub request: Request<UploadBody>,
     /// The route of the request.
-    pub route: Arc<Route>,
+    pub route: Arc<CompiledRoute>,
     /// How the fetch differs from the visitor's own request.
-    pub loss: Loss,
-    /// The user of whom the request tells the origin, if any.
-    pub person: Option<Person>,
+    pub difference: FillDifference,
+    /// The user that the request identifies to the origin, if any.
+    pub person: Option<SessionOwner>,
     /// The visitor's personal data that the page must not contain.
-    pub traces: Traces,
-    /// The stale page that is fetched anew; the origin may validate it with a 304.
-    pub held: Option<Arc<Entry>>,
+    pub personal_data: PersonalData,
+    /// The stale page that is fetched again; the origin may validate it with a 304.
+    pub stored: Option<Arc<Entry>>,
     /// Whether that page may be served if the origin fails. The new response is then held back until it is
     /// whole, as long as the first request is willing to wait.
     pub withhold: bool,

@@ -6,14 +6,15 @@ use bytes::Bytes;
 
 use super::fetched::Fetch;
 use super::filler::Filler;
-use super::share::Stop;
-use crate::cache::flight::{Flight, Pushed, Verdict};
+use super::refuse::MarkScope;
+use super::share::NotShared;
+use crate::cache::flight::{Flight, FlightVerdict, PushResult};
 use crate::cache::recoded::DECODED_FACTOR;
 use crate::origin::OriginBody;
 use crate::telemetry::reason::Reason;
 
 /// How long other requests wait for the whole of a page that the leak guard must read.
-const GUARD_PATIENCE: Duration = Duration::from_secs(5);
+const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Filler {
     /// Reads the body into the flight. `None`: the readers got it, but it is not kept whole.
@@ -21,16 +22,16 @@ impl Filler {
         &self,
         flight: &Flight,
         mut body: OriginBody,
-    ) -> Result<Option<Bytes>, Stop> {
+    ) -> Result<Option<Bytes>, NotShared> {
         let mut length = 0;
         while let Some(frame) = body.frame().await {
-            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            let Ok(part) = frame.map_err(NotShared::Failed)?.into_data() else { continue };
             length += part.len() as u64;
-            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
-                self.sheet.refused(self.no_room(length));
+            if flight.push(part, self.policy.max_object) == PushResult::NoRoom {
+                self.thread_metrics.refused(self.no_room(length));
             }
             if !std::future::poll_fn(|cx| flight.poll_room(cx)).await {
-                return Err(Stop::Abandoned);
+                return Err(NotShared::Abandoned);
             }
         }
         Ok(flight.body())
@@ -45,48 +46,48 @@ impl Filler {
         flight: &Flight,
         mut body: OriginBody,
         withheld: bool,
-    ) -> Result<Option<Bytes>, Stop> {
-        let patience = tokio::time::Instant::now() + GUARD_PATIENCE;
+    ) -> Result<Option<Bytes>, NotShared> {
+        let deadline = tokio::time::Instant::now() + GUARD_TIMEOUT;
         let mut length = 0;
         let reason = loop {
-            let Ok(frame) = tokio::time::timeout_at(patience, body.frame()).await else {
+            let Ok(frame) = tokio::time::timeout_at(deadline, body.frame()).await else {
                 break Reason::Slow;
             };
             let Some(frame) = frame else { return Ok(flight.body()) };
-            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            let Ok(part) = frame.map_err(NotShared::Failed)?.into_data() else { continue };
             length += part.len() as u64;
-            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
+            if flight.push(part, self.policy.max_object) == PushResult::NoRoom {
                 break self.no_room(length);
             }
         };
         if withheld {
-            return Err(Stop::Refused(reason));
+            return Err(NotShared::Refused(reason));
         }
-        self.mark(fetch, reason, false);
-        flight.decide(Verdict::Refused(reason));
+        self.mark(fetch, reason, MarkScope::OneVariant);
+        flight.decide(FlightVerdict::Refused(reason));
         self.read(flight, body).await.map(|_| None)
     }
 
     /// The same for a body that is held back until it is whole, because a stale page could be served if it
-    /// breaks off. If it is too large or too slow for that, `release` lets it go; its argument tells whether
-    /// the page may still be kept.
+    /// breaks off. If it is too large or too slow for that, `release` is called and the body goes out. Its
+    /// argument states whether the page may still be kept.
     pub(super) async fn read_withheld(
         &self,
         flight: &Flight,
         mut body: OriginBody,
         release: impl FnOnce(bool),
-    ) -> Result<Option<Bytes>, Stop> {
-        let patience = tokio::time::Instant::now() + GUARD_PATIENCE;
+    ) -> Result<Option<Bytes>, NotShared> {
+        let deadline = tokio::time::Instant::now() + GUARD_TIMEOUT;
         let mut length = 0;
         let may_be_kept = loop {
-            let Ok(frame) = tokio::time::timeout_at(patience, body.frame()).await else {
+            let Ok(frame) = tokio::time::timeout_at(deadline, body.frame()).await else {
                 break true;
             };
             let Some(frame) = frame else { return Ok(flight.body()) };
-            let Ok(part) = frame.map_err(Stop::Failed)?.into_data() else { continue };
+            let Ok(part) = frame.map_err(NotShared::Failed)?.into_data() else { continue };
             length += part.len() as u64;
-            if flight.push(part, self.policy.max_object) == Pushed::NoRoom {
-                self.sheet.refused(self.no_room(length));
+            if flight.push(part, self.policy.max_object) == PushResult::NoRoom {
+                self.thread_metrics.refused(self.no_room(length));
                 break false;
             }
         };

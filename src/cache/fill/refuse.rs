@@ -1,20 +1,24 @@
 //! Handles a response that cannot be shared.
 
+use std::sync::Arc;
+
 use ::http::StatusCode;
+use ::http::header::ACCEPT_ENCODING;
 use tokio::sync::oneshot;
 
 use super::fetched::Fetch;
-use super::filler::{ERROR_TTL, Filler};
-use super::lead::{Led, say};
-use super::order::Loss;
-use crate::cache::flight::{Flight, Verdict};
+use super::filler::Filler;
+use super::lead::{LeaderAnswer, send_answer};
+use super::order::FillDifference;
+use crate::cache::flight::{Flight, FlightVerdict};
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::leak::Finding;
+use crate::cache::rules::leak_kind::LeakKind;
+use crate::http::vary::Vary;
 use crate::origin::OriginResponse;
 use crate::telemetry::reason::Reason;
 
 /// The least interval between log messages about pages with personal data, in seconds.
-const LEAK_SAID_EVERY: u64 = 60;
+const LEAK_LOG_EVERY: u64 = 60;
 
 impl Filler {
     /// Gives the response to its visitor alone.
@@ -22,51 +26,60 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Flight,
-        came: OriginResponse,
+        received: OriginResponse,
         reason: Reason,
-        tell: oneshot::Sender<Led>,
+        sender: oneshot::Sender<LeaderAnswer>,
     ) {
-        // A response that a cache in front of the origin was about to drop is fetched anew next time.
-        let aged = reason == Reason::Stale && fetch.age(came.response.headers()) > 0;
+        // A response that a cache in front of the origin was about to drop is fetched again next time.
+        let aged = reason == Reason::Stale && fetch.age(received.response.headers()) > 0;
         if reason == Reason::ServerError {
             // A later request should find the stale page instead of being forwarded.
-            self.sheet.refused(reason);
+            self.thread_metrics.refused(reason);
         } else {
             // The app may set a cookie for one user of a segment, or redirect that user, but not the next
             // one.
-            let is_ones = fetch.class == ShareClass::Segment
-                && (reason == Reason::SetCookie || came.response.status() != StatusCode::OK);
-            self.mark(fetch, reason, aged || is_ones || passes(came.response.status()));
+            let is_for_one_user = fetch.class == ShareClass::Segment
+                && (reason == Reason::SetCookie || received.response.status() != StatusCode::OK);
+            let scope = match aged || is_for_one_user || passes(received.response.status()) {
+                true => MarkScope::Brief,
+                false => MarkScope::of(&Vary::parse(received.response.headers())),
+            };
+            self.mark(fetch, reason, scope);
         }
-        flight.decide(Verdict::Refused(reason));
-        let (head, body) = came.response.into_parts();
+        flight.decide(FlightVerdict::Refused(reason));
+        let (head, body) = received.response.into_parts();
         // A response that logs in or out is for its request alone, and takes effect where that request gets
         // it: the app then knows the visitor's session. In an anonymous fill the app knows no session, so the
         // response is not a log-in.
-        let is_his = fetch.loss == Loss::None && fetch.class.is_personal();
-        if is_his || reason != Reason::Anteroom && fetch.loss.spares(&head) {
+        let is_own_response = fetch.difference == FillDifference::None && fetch.class.is_personal();
+        if is_own_response
+            || reason != Reason::Anteroom && fetch.difference.keeps_own_response_valid(&head)
+        {
             let response = ::http::Response::from_parts(head, body);
-            say(tell, Led::Own(Box::new(OriginResponse { response, ..came }), reason));
+            send_answer(
+                sender,
+                LeaderAnswer::Own(Box::new(OriginResponse { response, ..received }), reason),
+            );
         } else {
-            say(tell, Led::Again(reason));
+            send_answer(sender, LeaderAnswer::Again(reason));
         }
     }
 
     /// Counts a refusal and remembers that the key is uncacheable: for a short time if the cause is
-    /// temporary, and not at all if the cause lies in the request.
-    pub(super) fn mark(&self, fetch: &Fetch, reason: Reason, passing: bool) {
-        self.sheet.refused(reason);
+    /// temporary, and not at all if the request itself is the cause.
+    pub(super) fn mark(&self, fetch: &Fetch, reason: Reason, scope: MarkScope) {
+        self.thread_metrics.refused(reason);
         let path = fetch.target.path();
         tracing::debug!(path, reason = reason.as_str(), "a page is not shared");
-        let now = fetch.came_at as u64;
-        if is_leak(reason) && now.saturating_sub(self.leak_said_at.get()) >= LEAK_SAID_EVERY {
-            self.leak_said_at.set(now);
+        let now = fetch.received_at as u64;
+        if is_leak(reason) && now.saturating_sub(self.leak_logged_at.get()) >= LEAK_LOG_EVERY {
+            self.leak_logged_at.set(now);
             let route = &*fetch.route.name;
             tracing::warn!(
                 path,
                 route,
                 reason = reason.as_str(),
-                "a page that was about to be shared holds its visitor's own; told once a minute"
+                "a page is not shared: it holds its visitor's personal data; logged once a minute"
             );
         }
         let memory = self.pages.memory();
@@ -76,14 +89,42 @@ impl Filler {
         // The data that was found is the visitor's own, so another visitor's page may be free of it. A
         // visitor without personal data has requested a page with a cookie of the app in it, and every other
         // visitor will get the same.
-        let is_his = is_leak(reason) && !fetch.traces.is_empty();
-        if reason == Reason::Accept || is_his {
+        let is_own_response = is_leak(reason) && !fetch.personal_data.is_empty();
+        if reason == Reason::Accept || is_own_response {
             return;
         }
-        if passing || reason == Reason::Crowded {
-            memory.mark_uncacheable_for(fetch.primary, reason, now, ERROR_TTL);
-        } else {
-            memory.mark_uncacheable(fetch.primary, reason, now);
+        match scope {
+            // There may be room for the page in a moment.
+            _ if reason == Reason::Crowded => memory.mark_briefly(fetch.primary, reason, now),
+            MarkScope::Brief => memory.mark_briefly(fetch.primary, reason, now),
+            MarkScope::OneVariant => memory.mark_uncacheable(fetch.primary, reason, now, None),
+            MarkScope::AllVariants => {
+                let before = Arc::new(fetch.purge_snapshot.clone());
+                memory.mark_uncacheable(fetch.primary, reason, now, Some(before));
+            }
+        }
+    }
+}
+
+/// What a refusal says about later requests under the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MarkScope {
+    /// The cause is likely to pass: the mark lasts for a second.
+    Brief,
+    /// The response may be one of several variants, of which the store may hold others.
+    OneVariant,
+    /// The response has no variants. The codings of a page do not count.
+    AllVariants,
+}
+
+impl MarkScope {
+    fn of(vary: &Vary) -> Self {
+        match vary {
+            Vary::None => Self::AllVariants,
+            Vary::Fields(fields) if fields.iter().all(|name| *name == ACCEPT_ENCODING) => {
+                Self::AllVariants
+            }
+            Vary::Any | Vary::Fields(_) => Self::OneVariant,
         }
     }
 }
@@ -98,15 +139,15 @@ pub(super) fn passes(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status.as_u16(), 400 | 406 | 408 | 409 | 411..=431)
 }
 
-pub(super) fn reason_of(finding: Finding) -> Reason {
-    match finding {
-        Finding::CsrfField => Reason::CsrfField,
-        Finding::SessionIdInLink => Reason::SessionInLink,
-        Finding::Undecodable => Reason::Undecodable,
-        Finding::PasswordField => Reason::PasswordField,
-        Finding::PostForm => Reason::PostForm,
-        Finding::LeakUser => Reason::LeakUser,
-        Finding::LeakAttribute => Reason::LeakAttribute,
-        Finding::LeakToken => Reason::LeakToken,
+pub(super) fn reason_of(leak: LeakKind) -> Reason {
+    match leak {
+        LeakKind::CsrfField => Reason::CsrfField,
+        LeakKind::SessionIdInLink => Reason::SessionInLink,
+        LeakKind::Undecodable => Reason::Undecodable,
+        LeakKind::PasswordField => Reason::PasswordField,
+        LeakKind::PostForm => Reason::PostForm,
+        LeakKind::LeakUser => Reason::LeakUser,
+        LeakKind::LeakAttribute => Reason::LeakAttribute,
+        LeakKind::LeakToken => Reason::LeakToken,
     }
 }

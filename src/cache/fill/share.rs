@@ -7,18 +7,18 @@ use bytes::Bytes;
 
 use super::fetched::Fetch;
 use super::filler::Filler;
-use super::lead::{Lead, Led, say};
-use super::order::Loss;
-use super::refuse::{is_leak, reason_of};
+use super::lead::{Leader, LeaderAnswer, send_answer};
+use super::order::FillDifference;
+use super::refuse::{MarkScope, is_leak, reason_of};
 use crate::cache::entry::Entry;
-use crate::cache::flight::{Flight, Verdict};
+use crate::cache::flight::{Flight, FlightVerdict};
 use crate::cache::rules::fragments;
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::leak::Forms;
 use crate::cache::rules::leak_guard;
-use crate::cache::rules::leak_guard::Watch;
-use crate::cache::rules::verdict::{Lost, Storing};
-use crate::cache::segment_proof::{Proof, Seen};
+use crate::cache::rules::leak_guard::LeakChecks;
+use crate::cache::rules::leak_kind::PersonalForms;
+use crate::cache::rules::verdict::{LostCookies, Storing};
+use crate::cache::segment_proof::{Proof, ResponseFingerprint};
 use crate::origin::{OriginError, OriginResponse};
 use crate::telemetry::metrics::Count;
 use crate::telemetry::reason::Reason;
@@ -29,39 +29,40 @@ impl Filler {
         &self,
         fetch: Fetch,
         flight: &Arc<Flight>,
-        came: OriginResponse,
+        received: OriginResponse,
         storing: Storing,
-        mut lead: Lead,
+        mut lead: Leader,
     ) -> bool {
-        let length = came.length;
+        let length = received.length;
         let guarded = storing.guarded;
         // Other requests get nothing of it before it is whole and inspected.
-        let whole_first = guarded || fetch.needs_twin();
+        let whole_first = guarded || fetch.needs_second_user();
         let is_fresh = storing.is_fresh;
-        let lost = storing.lost;
-        let (head, body) = came.response.into_parts();
+        let lost = storing.lost_cookies;
+        let (head, body) = received.response.into_parts();
         if fetch.class.is_personal() {
             // A response to the visitor's own session goes to this visitor unchanged.
             lead.cookies = head.headers.get_all(SET_COOKIE).iter().cloned().collect();
         }
         let keeps_cookies = !lead.cookies.is_empty();
-        let traces = fetch.traces_with(&head.headers);
+        let personal_data = fetch.personal_data_with(&head.headers);
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
         } else if !whole_first && !fetch.withhold {
-            flight.decide(Verdict::Shared(Arc::clone(&head), length));
+            flight.decide(FlightVerdict::Shared(Arc::clone(&head), length));
         }
         // If the response is right for its visitor whatever the leak guard finds, the visitor gets it now.
         // The exceptions: a stale page may be served if this response breaks off, or the visitor needs the
         // cookie that the page has lost.
         let mut waiting = Some(lead);
-        let is_his = fetch.loss != Loss::Visitor && (lost == Lost::Nothing || keeps_cookies);
-        if !(fetch.withhold || whole_first && !is_his)
+        let is_for_leader = fetch.difference != FillDifference::Visitor
+            && (lost == LostCookies::Nothing || keeps_cookies);
+        if !(fetch.withhold || whole_first && !is_for_leader)
             && let Some(lead) = waiting.take()
         {
             match whole_first {
-                true => lead.alone(&head, length, self.waits_for_twin(&fetch, flight, &head)),
+                true => lead.alone(&head, length, self.awaits_second_user(&fetch, flight, &head)),
                 false => lead.shared(&head, length, true),
             }
         }
@@ -69,40 +70,40 @@ impl Filler {
             (true, withheld) => self.read_guarded(&fetch, flight, body, withheld).await,
             (false, false) => self.read(flight, body).await,
             (false, true) => {
-                let (head, is_fresh) = (&head, is_fresh);
                 self.read_withheld(flight, body, |may_be_kept| {
                     if is_fresh {
-                        flight.decide(Verdict::Shared(Arc::clone(head), length));
+                        flight.decide(FlightVerdict::Shared(Arc::clone(&head), length));
                     }
                     if let Some(lead) = waiting.take() {
-                        lead.shared(head, length, may_be_kept);
+                        lead.shared(&head, length, may_be_kept);
                     }
                 })
                 .await
             }
         };
         let forms = forms_of(&fetch, lost);
-        let watch = Watch { forms, traces: &traces, max_decoded: self.decoded_max() };
+        let watch =
+            LeakChecks { forms, personal_data: &personal_data, max_decoded: self.decoded_max() };
         match read.and_then(|body| inspect(&fetch, &head, body, guarded.then_some(&watch))) {
             Ok(Some(body)) => self.land_if_proved(&fetch, flight, &head, body, waiting).await,
             Ok(None) => {
                 flight.end_whole();
                 return false;
             }
-            Err(Stop::Refused(reason)) => {
+            Err(NotShared::Refused(reason)) => {
                 self.keep_from_all(&fetch, flight, (reason, &head), waiting).await;
                 return false;
             }
-            Err(Stop::InHoles(entry, reason)) => {
+            Err(NotShared::OnlyInFragments(entry, reason)) => {
                 self.land_emptied(&fetch, flight, (*entry, lost), (reason, waiting)).await;
             }
-            Err(Stop::Failed(error)) => {
+            Err(NotShared::Failed(error)) => {
                 tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
                 if let Some(lead) = waiting {
-                    say(lead.tell, Led::Failed(error));
+                    send_answer(lead.sender, LeaderAnswer::Failed(error));
                 }
             }
-            Err(Stop::Abandoned) => return false,
+            Err(NotShared::Abandoned) => return false,
         }
         true
     }
@@ -114,14 +115,14 @@ impl Filler {
         flight: &Arc<Flight>,
         head: &Arc<Entry>,
         body: Bytes,
-        waiting: Option<Lead>,
+        waiting: Option<Leader>,
     ) {
         match self.prove(fetch, flight, head, &body) {
             Proof::Given => self.land(fetch, flight, head, body, waiting).await,
             Proof::Waits => self.keep_from_others(flight, head, &body, waiting),
             Proof::Personal | Proof::StillPersonal => {
                 self.keep_from_others(flight, head, &body, waiting);
-                // It was taken for the segment's page, and may be one user's.
+                // The stored page was taken for the segment's page, but may belong to one user.
                 self.forget(fetch).await;
             }
         }
@@ -133,54 +134,55 @@ impl Filler {
         fetch: &Fetch,
         flight: &Flight,
         (reason, head): (Reason, &Entry),
-        waiting: Option<Lead>,
+        waiting: Option<Leader>,
     ) {
-        let own = (is_leak(reason) && fetch.needs_twin()).then(|| match flight.body() {
-            Some(body) => Seen::of(head, &body, self.decoded_max()).with_own(),
-            None => Seen::of_own_fields(head.status, &head.headers, head.stored_at),
+        let own = (is_leak(reason) && fetch.needs_second_user()).then(|| match flight.body() {
+            Some(body) => ResponseFingerprint::of(head, &body, self.decoded_max()).with_own(),
+            None => ResponseFingerprint::of_own_fields(head.status, &head.headers, head.stored_at),
         });
         // The app may know the session of the next request.
-        let is_ones = fetch.class == ShareClass::Segment && reason == Reason::PasswordField;
-        self.mark(fetch, reason, is_ones);
-        flight.decide(Verdict::Refused(reason));
+        let is_for_one_user = fetch.class == ShareClass::Segment && reason == Reason::PasswordField;
+        let scope = if is_for_one_user { MarkScope::Brief } else { MarkScope::OneVariant };
+        self.mark(fetch, reason, scope);
+        flight.decide(FlightVerdict::Refused(reason));
         flight.end_whole();
         if let Some(lead) = waiting {
-            say(lead.tell, Led::Again(reason));
+            send_answer(lead.sender, LeaderAnswer::Again(reason));
         }
         let is_one_visitors = is_leak(reason) || fetch.class == ShareClass::Segment;
         if fetch.replaces && !is_one_visitors {
             self.forget(fetch).await;
         }
         if let Some(own) = own {
-            self.speak_against(fetch, flight, own, &head.vary).await;
+            self.record_personal_evidence(fetch, flight, own, &head.vary).await;
         }
     }
 
     /// Keeps the page without the contents of its fragments: personal data was found only there. The flight
-    /// holds the original response, of which the waiting requests have seen nothing, so they and later
-    /// requests get the kept page. The first request gets it too, unless it needs the cookie that the page
-    /// has lost.
+    /// holds the original response, and the waiting requests have not received any part of it. They and later
+    /// requests therefore get the kept page. The first request gets it too, unless it needs the cookie that
+    /// the page has lost.
     async fn land_emptied(
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
-        (mut entry, lost): (Entry, Lost),
-        (reason, waiting): (Reason, Option<Lead>),
+        (mut entry, lost): (Entry, LostCookies),
+        (reason, waiting): (Reason, Option<Leader>),
     ) {
         entry.tag();
         let page = Arc::new(entry.clone());
         let to_store = self.keep(fetch, flight, entry);
-        flight.decide_landed(Verdict::Landed(Arc::clone(&page)));
+        flight.decide_pending(FlightVerdict::Landed(Arc::clone(&page)));
         flight.end_whole();
         if let Some(lead) = waiting {
             let led = match lost {
-                Lost::Nothing => Led::Landed(page),
-                Lost::Named | Lost::All => Led::Again(reason),
+                LostCookies::Nothing => LeaderAnswer::Landed(page),
+                LostCookies::Named | LostCookies::All => LeaderAnswer::Again(reason),
             };
-            say(lead.tell, led);
+            send_answer(lead.sender, led);
         }
         if !to_store.is_empty() {
-            self.sheet.count(Count::Stored);
+            self.thread_metrics.count(Count::Stored);
         }
         self.put(&to_store, |_| flight.is_invalidated()).await;
     }
@@ -193,19 +195,19 @@ impl Filler {
         flight: &Arc<Flight>,
         head: &Arc<Entry>,
         body: Bytes,
-        waiting: Option<Lead>,
+        waiting: Option<Leader>,
     ) {
         let length = Some(body.len() as u64);
         let mut entry = Entry { body, ..Entry::clone(head) };
         entry.tag();
         let to_store = self.keep(fetch, flight, entry);
-        flight.decide_landed(Verdict::Shared(Arc::clone(head), length));
+        flight.decide_pending(FlightVerdict::Shared(Arc::clone(head), length));
         if let Some(lead) = waiting {
             lead.shared(head, length, true);
         }
         flight.end_whole();
         if !to_store.is_empty() {
-            self.sheet.count(Count::Stored);
+            self.thread_metrics.count(Count::Stored);
         }
         self.put(&to_store, |_| flight.is_invalidated()).await;
     }
@@ -213,11 +215,13 @@ impl Filler {
 
 /// Which forms keep a page from being shared. An app that has forgotten a session answers as to an anonymous
 /// visitor.
-fn forms_of(fetch: &Fetch, lost: Lost) -> Forms {
+fn forms_of(fetch: &Fetch, lost: LostCookies) -> PersonalForms {
     match lost {
-        Lost::All => Forms::Posted,
-        Lost::Nothing | Lost::Named if fetch.class == ShareClass::Segment => Forms::LogIns,
-        Lost::Nothing | Lost::Named => Forms::None,
+        LostCookies::All => PersonalForms::Posted,
+        LostCookies::Nothing | LostCookies::Named if fetch.class == ShareClass::Segment => {
+            PersonalForms::LogIns
+        }
+        LostCookies::Nothing | LostCookies::Named => PersonalForms::None,
     }
 }
 
@@ -226,37 +230,40 @@ fn inspect(
     fetch: &Fetch,
     head: &Entry,
     body: Option<Bytes>,
-    watch: Option<&Watch<'_>>,
-) -> Result<Option<Bytes>, Stop> {
+    watch: Option<&LeakChecks<'_>>,
+) -> Result<Option<Bytes>, NotShared> {
     let (Some(watch), Some(body)) = (watch, &body) else { return Ok(body) };
-    let Err(finding) = leak_guard::inspect(&head.headers, std::slice::from_ref(body), watch) else {
+    let Err(leak) = leak_guard::inspect(&head.headers, std::slice::from_ref(body), watch) else {
         return Ok(Some(body.clone()));
     };
-    let reason = reason_of(finding);
+    let reason = reason_of(leak);
     let fragments = &fetch.route.fragments;
-    // Visitors' own data must not choose what other visitors are shown, and other visitors must not find an
-    // empty place where a fragment is filled for sessions only. A page without its fragments' contents also
-    // has no second user's copy to be compared with.
-    let is_kept = fragments.iter().any(|fragment| fragment.only_sessions) || fetch.needs_twin();
+    // Three cases rule out the emptied page. Data of the visitor was found: it must not decide what other
+    // visitors see. A fragment is filled for sessions only: its place would be empty for other visitors. The
+    // page needs a second user's copy: an emptied page cannot be compared with one.
+    let is_kept =
+        fragments.iter().any(|fragment| fragment.only_sessions) || fetch.needs_second_user();
     if fragments.is_empty() || is_leak(reason) || is_kept {
-        return Err(Stop::Refused(reason));
+        return Err(NotShared::Refused(reason));
     }
-    // The content of a fragment is never shown to visitors who get the kept page, so it need not be kept.
+    // Visitors who get the kept page never see the content of a fragment, so it need not be kept.
     let page = Entry { body: body.clone(), ..Entry::clone(head) };
     let selectors = fragments.iter().map(|fragment| &fragment.selector);
     let emptied = fragments::emptied(&page, selectors, watch.max_decoded).filter(|emptied| {
         let body = std::slice::from_ref(&emptied.body);
         leak_guard::inspect(&emptied.headers, body, watch).is_ok()
     });
-    Err(emptied.map_or(Stop::Refused(reason), |page| Stop::InHoles(Box::new(page), reason)))
+    Err(emptied.map_or(NotShared::Refused(reason), |page| {
+        NotShared::OnlyInFragments(Box::new(page), reason)
+    }))
 }
 
 /// Why a body was not kept and shared.
-pub(super) enum Stop {
+pub(super) enum NotShared {
     Refused(Reason),
     /// The leak guard found personal data in the page's fragments only; here is the page without their
     /// contents.
-    InHoles(Box<Entry>, Reason),
+    OnlyInFragments(Box<Entry>, Reason),
     Failed(OriginError),
     /// The body is not kept, and has no readers left.
     Abandoned,

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 
-use self::scope::{Aim, Digest, EVERYTHING, LEVELS_MAX, Scope};
+use self::scope::{EVERYTHING, LEVELS_MAX, PurgeTarget, Scope, ScopeDigest};
 use self::unsent::Unsent;
 use crate::store::{
-    CUT_OFF_AFTER, Generation, LATER_MARKS, MarkKey, Moment, News, PURGE_MARKS_MAX, PurgeStore,
-    StoreError,
+    CUT_OFF_AFTER, Generation, LATER_MARKS, MarkKey, PURGE_MARKS_MAX, PurgePosition, PurgeStore,
+    PurgesSince, StoreError,
 };
 
 /// The most slots of a page: its URL, its user and its session, the prefixes, the tags, and as many tags
@@ -27,12 +27,12 @@ use crate::store::{
 pub const SLOTS_MAX: usize = 3 + LEVELS_MAX + 2 * crate::http::tags::TAGS_MAX;
 /// The most steps in which unsent purges are sent at shutdown.
 const FLUSH_STEPS_MAX: usize = 200;
-/// In place of an era: the table is being rebuilt.
+/// The value of the era while the table is being rebuilt.
 const CHANGING: u64 = u64::MAX;
 
 /// The age of a page in the order of purges, and which purges apply to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct PurgeSnapshot {
     /// The generation that was known before its origin request was sent.
     pub since: Generation,
     /// The slots of its scopes, at most [`SLOTS_MAX`]; empty if an app stored the page.
@@ -41,7 +41,7 @@ pub struct Marks {
     begun: u64,
 }
 
-impl Marks {
+impl PurgeSnapshot {
     /// Marks that were read from the store; `None` if they are invalid.
     #[must_use]
     pub fn stored(since: Generation, slots: Vec<u32>) -> Option<Self> {
@@ -78,7 +78,7 @@ impl Marks {
 
 /// The standing of a page after purges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PurgeStanding {
     /// No purge has hit the page.
     Current,
     /// A purge has made the page stale.
@@ -89,36 +89,36 @@ pub enum Standing {
 
 /// Up to where the table is complete, and the key of its marks.
 #[derive(Clone, Copy, Debug)]
-struct Known {
-    moment: Moment,
+struct KnownPurges {
+    moment: PurgePosition,
     key: MarkKey,
 }
 
-impl Known {
+impl KnownPurges {
     fn era(&self) -> u64 {
         self.moment.at.era
     }
 
-    fn marks(&self, aims: &[Aim]) -> Vec<u32> {
-        aims.iter().map(|aim| aim.mark(&self.key)).collect()
+    fn marks(&self, targets: &[PurgeTarget]) -> Vec<u32> {
+        targets.iter().map(|target| target.mark(&self.key)).collect()
     }
 }
 
 /// All purges, as far as this process knows them. Shared by all threads.
 #[derive(Debug)]
-pub struct Purged {
+pub struct PurgeTable {
     /// By mark: the number of the last purge with this mark. The indexes between the two parts of the table
     /// are unused.
     table: Box<[AtomicU64]>,
     /// The era of the table; 0 if there is none yet.
     era: AtomicU64,
-    known: watch::Sender<Known>,
+    known: watch::Sender<KnownPurges>,
     /// Locked before `known` changes its key.
     unsent: Mutex<Unsent>,
     unsent_count: AtomicUsize,
     /// The number of purges that this process has begun.
     begun: AtomicU64,
-    /// How many aims were not sent at the first attempt.
+    /// How many targets were not sent at the first attempt.
     late: AtomicU64,
     /// Whether other processes purge, too.
     has_others: bool,
@@ -131,12 +131,12 @@ pub struct Purged {
     pub who: u64,
 }
 
-impl Purged {
+impl PurgeTable {
     /// An empty table. `has_others`: purges by other processes must be learnt in time.
     #[must_use]
     pub fn new(has_others: bool) -> Self {
         // Until there is an era, this process uses its own key.
-        let known = Known { moment: Moment::default(), key: MarkKey::random() };
+        let known = KnownPurges { moment: PurgePosition::default(), key: MarkKey::random() };
         Self {
             table: (0..LATER_MARKS.end).map(|_| AtomicU64::new(0)).collect(),
             era: AtomicU64::new(0),
@@ -158,48 +158,48 @@ impl Purged {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn latest(&self) -> Known {
+    fn latest(&self) -> KnownPurges {
         *self.known.borrow()
     }
 
     /// The marks of a page with these scopes, just before its origin request is sent.
     #[must_use]
-    pub fn now(&self, scopes: &[Digest]) -> Marks {
+    pub fn now(&self, scopes: &[ScopeDigest]) -> PurgeSnapshot {
         let begun = self.begun.load(Ordering::Acquire);
-        let Known { moment, key } = self.latest();
+        let KnownPurges { moment, key } = self.latest();
         let slots = scopes.iter().map(|scope| scope.slot(&key)).collect();
-        Marks { since: moment.at, slots, begun }
+        PurgeSnapshot { since: moment.at, slots, begun }
     }
 
-    /// The marks of a page with tags added.
+    /// The snapshot of a page with tags added.
     #[must_use]
-    pub fn tagged(&self, marks: &Marks, tags: &[&[u8]]) -> Marks {
+    pub fn tagged(&self, snapshot: &PurgeSnapshot, tags: &[&[u8]]) -> PurgeSnapshot {
         let known = self.latest();
         // In another era the page is gone, whatever its tags.
-        let is_same = known.era() == marks.since.era;
+        let is_same = known.era() == snapshot.since.era;
         let tags = tags.iter().filter(|_| is_same);
         let slots: Vec<u32> = tags.map(|tag| Scope::Tag(tag).digest().slot(&known.key)).collect();
-        marks.clone().with(&slots)
+        snapshot.clone().with(&slots)
     }
 
-    /// The marks of a purge, sorted, for [`Marks::are_hit_by`].
+    /// The marks of a purge, sorted, for [`PurgeSnapshot::are_hit_by`].
     #[must_use]
-    pub fn marks(&self, aims: &[Aim]) -> Vec<u32> {
-        let mut marks = self.latest().marks(aims);
+    pub fn marks(&self, targets: &[PurgeTarget]) -> Vec<u32> {
+        let mut marks = self.latest().marks(targets);
         marks.sort_unstable();
         marks
     }
 
     /// The standing of a page after all known purges.
     #[must_use]
-    pub fn standing(&self, marks: &Marks) -> Standing {
+    pub fn standing(&self, snapshot: &PurgeSnapshot) -> PurgeStanding {
         // A page that an app stored by itself carries neither time nor scopes.
-        if marks.slots.is_empty() {
-            return Standing::Current;
+        if snapshot.slots.is_empty() {
+            return PurgeStanding::Current;
         }
         let era = self.era.load(Ordering::Acquire);
-        if era != marks.since.era {
-            return Standing::Gone;
+        if era != snapshot.since.era {
+            return PurgeStanding::Gone;
         }
         // The lock on unsent purges is held while the table is read: a purge that has left that list is
         // already in the table.
@@ -208,25 +208,25 @@ impl Purged {
         let is_hit = |mark: u32| {
             let begun = unsent.as_ref().and_then(|unsent| unsent.last(mark));
             let last = self.table.get(mark as usize).map_or(0, |last| last.load(Ordering::Acquire));
-            last > marks.since.number || begun.is_some_and(|begun| begun > marks.begun)
+            last > snapshot.since.number || begun.is_some_and(|begun| begun > snapshot.begun)
         };
-        let mut standing = Standing::Current;
-        for slot in marks.slots.iter().chain([&EVERYTHING]) {
+        let mut standing = PurgeStanding::Current;
+        for slot in snapshot.slots.iter().chain([&EVERYTHING]) {
             if is_hit(2 * slot + 1) {
-                return Standing::Gone;
+                return PurgeStanding::Gone;
             }
             if is_hit(2 * slot) {
-                standing = Standing::Stale;
+                standing = PurgeStanding::Stale;
             }
         }
         // If the table was rebuilt meanwhile, the values read from it are meaningless.
-        if self.era.load(Ordering::Acquire) == era { standing } else { Standing::Gone }
+        if self.era.load(Ordering::Acquire) == era { standing } else { PurgeStanding::Gone }
     }
 
     /// Whether no purge has hit a page.
     #[must_use]
-    pub fn is_current(&self, marks: &Marks) -> bool {
-        self.standing(marks) == Standing::Current
+    pub fn is_current(&self, snapshot: &PurgeSnapshot) -> bool {
+        self.standing(snapshot) == PurgeStanding::Current
     }
 
     /// Whether purges by other processes may have been missing for too long: a page fetched now may be shown
@@ -234,19 +234,19 @@ impl Purged {
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
         self.has_others && {
-            let patience = self.complete_at.load(Ordering::Acquire) + millis(CUT_OFF_AFTER);
-            patience < millis(CUT_OFF_AFTER) + 1 || millis(self.started.elapsed()) + 1 > patience
+            let deadline = self.complete_at.load(Ordering::Acquire) + millis(CUT_OFF_AFTER);
+            deadline < millis(CUT_OFF_AFTER) + 1 || millis(self.started.elapsed()) + 1 > deadline
         }
     }
 
-    /// How many aims wait for the store, and how many have had to wait so far.
+    /// How many targets wait for the store, and how many have had to wait so far.
     #[must_use]
     pub fn waiting(&self) -> (usize, u64) {
         (self.unsent_count.load(Ordering::Acquire), self.late.load(Ordering::Relaxed))
     }
 
-    /// Purges in this process at once, then in the store for all. Returns when this process has seen the
-    /// purge in its place among the others. A purge that is dropped or fails is sent again by
+    /// Purges in this process at once, then in the store for all processes. Returns when this process has
+    /// seen the purge in its place among the others. A purge that is dropped or fails is sent again by
     /// [`Self::keep_up`]. If the store is in another era, this waits until that era is learnt: set a deadline
     /// around it.
     ///
@@ -255,12 +255,12 @@ impl Purged {
     pub async fn purge<S: PurgeStore>(
         &self,
         store: &S,
-        aims: &[Aim],
+        targets: &[PurgeTarget],
     ) -> Result<Generation, StoreError> {
         let mut last = self.latest().moment.at;
         // The whole purge holds here before its first piece is sent, which may fail.
         let pieces: Vec<_> =
-            aims.chunks(PURGE_MARKS_MAX).map(|aims| self.begin(aims.to_vec())).collect();
+            targets.chunks(PURGE_MARKS_MAX).map(|targets| self.begin(targets.to_vec())).collect();
         for piece in pieces {
             last = piece.send(store).await?;
         }
@@ -269,21 +269,21 @@ impl Purged {
     }
 
     /// Purges without waiting: in this process at once, and in the store by [`Self::keep_up`].
-    pub fn purge_later(&self, aims: &[Aim]) {
-        drop(self.begin(aims.to_vec()));
+    pub fn purge_later(&self, targets: &[PurgeTarget]) {
+        drop(self.begin(targets.to_vec()));
     }
 
-    fn begin(&self, aims: Vec<Aim>) -> Sending<'_> {
+    fn begin(&self, targets: Vec<PurgeTarget>) -> Sending<'_> {
         let mut unsent = self.unsent();
         let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
-        unsent.add(&aims, begun, &self.latest().key);
+        unsent.add(&targets, begun, &self.latest().key);
         self.unsent_count.store(unsent.len(), Ordering::Release);
-        Sending { purged: self, aims, begun }
+        Sending { purged: self, targets, begun }
     }
 
-    /// The purge that other processes must see in place of one by this process that the store took. This is
-    /// the same purge, or, if its era is over, the one that was sent in the next era. `None`: that one is not
-    /// sent yet.
+    /// The purge that the other processes must have seen so that `purge`, which the store took from this
+    /// process, is in effect there. This is `purge` itself or, if its era is over, the one that was sent in
+    /// the next era. `None`: the latter is not sent yet.
     #[must_use]
     pub fn stands_as(&self, purge: Generation) -> Option<Generation> {
         let unsent = self.unsent();
@@ -297,12 +297,14 @@ impl Purged {
 
     /// Returns when the table is complete up to a purge, or is of a later era.
     async fn see(&self, purge: Generation) {
-        let is_seen = |known: &Known| known.era() != purge.era || known.moment.at.includes(purge);
+        let is_seen =
+            |known: &KnownPurges| known.era() != purge.era || known.moment.at.includes(purge);
         self.learnt(is_seen).await;
     }
 
-    /// Returns when `is_so` holds for what is known; the next request for news is moved forward.
-    async fn learnt(&self, is_so: impl Fn(&Known) -> bool) {
+    /// Returns when `is_so` holds for the known purges. If it does not hold yet, the store is asked for news
+    /// soon.
+    async fn learnt(&self, is_so: impl Fn(&KnownPurges) -> bool) {
         if !is_so(&self.latest()) {
             self.nudge.notify_one();
         }
@@ -346,7 +348,7 @@ impl Purged {
         let known = self.latest().moment;
         let asked_at = millis(self.started.elapsed());
         match store.purged_since(self.who, known).await? {
-            News::Since { purges, upto, more } => {
+            PurgesSince::Since { purges, upto, more } => {
                 for (marks, number) in purges.iter().zip(known.at.number + 1..) {
                     self.mark(marks, number);
                 }
@@ -357,8 +359,8 @@ impl Purged {
                 }
                 Ok(more || !purges.is_empty())
             }
-            News::All { upto, key, marks } => {
-                self.take(Known { moment: upto, key }, &marks);
+            PurgesSince::All { upto, key, marks } => {
+                self.take(KnownPurges { moment: upto, key }, &marks);
                 // Complete once the next answer shows that it is of the same history.
                 Ok(true)
             }
@@ -374,13 +376,13 @@ impl Purged {
     }
 
     /// Replaces the table with that of the store.
-    fn take(&self, upto: Known, marks: &[(u32, u64)]) {
+    fn take(&self, upto: KnownPurges, marks: &[(u32, u64)]) {
         let mut unsent = self.unsent();
         let before = self.era.load(Ordering::Acquire);
         if upto.era() != before {
             self.era.store(CHANGING, Ordering::Release);
             self.table.iter().for_each(|last| last.store(0, Ordering::Release));
-            // It was another table that was complete.
+            // The previous table was complete; this one is not known to be.
             self.complete_at.store(0, Ordering::Release);
             if unsent.taken.era == before && before > 0 {
                 self.carry_over(&mut unsent, &upto.key);
@@ -402,7 +404,7 @@ impl Purged {
     /// are unknown in the new one, which may have begun elsewhere and earlier: its pages may be older than
     /// those purges.
     fn carry_over(&self, unsent: &mut Unsent, key: &MarkKey) {
-        let everything = [Scope::Everything.aim(true)];
+        let everything = [Scope::Everything.purge_target(true)];
         let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         unsent.add(&everything, begun, key);
         unsent.leave(&everything, begun);
@@ -419,11 +421,11 @@ impl Purged {
             return Ok(false);
         }
         let from = self.latest();
-        let aims: Vec<Aim> = left.iter().map(|(aim, _)| *aim).collect();
-        match store.purge(from.moment, &from.marks(&aims)).await? {
+        let targets: Vec<PurgeTarget> = left.iter().map(|(target, _)| *target).collect();
+        match store.purge(from.moment, &from.marks(&targets)).await? {
             Some(purge) => {
-                for (aim, begun) in left {
-                    self.arrived(&[aim], begun, &from, purge);
+                for (target, begun) in left {
+                    self.arrived(&[target], begun, &from, purge);
                 }
             }
             None => self.nudge(),
@@ -452,9 +454,15 @@ impl Purged {
         Err(StoreError::TimedOut)
     }
 
-    /// Records that the store has these aims under a number, which replaces this process's own mark. `from`
-    /// is what was known when they were sent.
-    fn arrived(&self, aims: &[Aim], begun: u64, from: &Known, purge: Moment) {
+    /// Records that the store has these targets under a number, which replaces this process's own mark.
+    /// `from` is what was known when they were sent.
+    fn arrived(
+        &self,
+        targets: &[PurgeTarget],
+        begun: u64,
+        from: &KnownPurges,
+        purge: PurgePosition,
+    ) {
         let mut unsent = self.unsent();
         // Another era is read first; until then this process's own mark holds. The same applies to a store
         // that was set back and counts the same numbers again.
@@ -463,8 +471,8 @@ impl Purged {
         {
             return;
         }
-        self.mark(&from.marks(aims), purge.at.number);
-        unsent.remove(aims, begun, &from.key);
+        self.mark(&from.marks(targets), purge.at.number);
+        unsent.remove(targets, begun, &from.key);
         unsent.took(purge.at);
         self.unsent_count.store(unsent.len(), Ordering::Release);
         drop(unsent);
@@ -480,8 +488,8 @@ impl Purged {
     }
 
     /// The caller that began the purge has given up.
-    fn leave(&self, aims: &[Aim], begun: u64) {
-        let left = self.unsent().leave(aims, begun);
+    fn leave(&self, targets: &[PurgeTarget], begun: u64) {
+        let left = self.unsent().leave(targets, begun);
         if left > 0 {
             self.late.fetch_add(left as u64, Ordering::Relaxed);
             self.nudge();
@@ -490,7 +498,7 @@ impl Purged {
 }
 
 /// Extends what is known up to a moment, unless another purge of this process has come in between.
-fn grow(known: &mut Known, upto: Moment) -> bool {
+fn grow(known: &mut KnownPurges, upto: PurgePosition) -> bool {
     let grows = !known.moment.at.includes(upto.at);
     if grows {
         known.moment = upto;
@@ -500,8 +508,8 @@ fn grow(known: &mut Known, upto: Moment) -> bool {
 
 /// A purge on its way to the store.
 struct Sending<'p> {
-    purged: &'p Purged,
-    aims: Vec<Aim>,
+    purged: &'p PurgeTable,
+    targets: Vec<PurgeTarget>,
     begun: u64,
 }
 
@@ -509,8 +517,8 @@ impl Sending<'_> {
     async fn send<S: PurgeStore>(self, store: &S) -> Result<Generation, StoreError> {
         loop {
             let from = self.purged.latest();
-            if let Some(purge) = store.purge(from.moment, &from.marks(&self.aims)).await? {
-                self.purged.arrived(&self.aims, self.begun, &from, purge);
+            if let Some(purge) = store.purge(from.moment, &from.marks(&self.targets)).await? {
+                self.purged.arrived(&self.targets, self.begun, &from, purge);
                 return Ok(purge.at);
             }
             self.purged.learnt(|known| known.era() != from.era()).await;
@@ -520,7 +528,7 @@ impl Sending<'_> {
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        self.purged.leave(&self.aims, self.begun);
+        self.purged.leave(&self.targets, self.begun);
     }
 }
 
@@ -536,7 +544,7 @@ mod tests {
     use super::*;
 
     /// A store that counts and keeps everything, and may be down or set back.
-    struct Ledger {
+    struct FakeStore {
         history: Mutex<History>,
         away: AtomicBool,
         /// Takes purges, but reports none.
@@ -554,17 +562,17 @@ mod tests {
             Self { era, key: MarkKey::random(), purges: Vec::new() }
         }
 
-        fn moment(&self, number: usize) -> Moment {
+        fn moment(&self, number: usize) -> PurgePosition {
             let nonce = number.checked_sub(1).map_or(0, |last| self.purges[last].0);
-            Moment { at: Generation { era: self.era, number: number as u64 }, nonce }
+            PurgePosition { at: Generation { era: self.era, number: number as u64 }, nonce }
         }
 
-        fn now(&self) -> Moment {
+        fn now(&self) -> PurgePosition {
             self.moment(self.purges.len())
         }
     }
 
-    impl Ledger {
+    impl FakeStore {
         fn new() -> Self {
             Self {
                 history: Mutex::new(History::new(1)),
@@ -587,7 +595,7 @@ mod tests {
         }
 
         /// The history, of which the caller knows a part.
-        fn history(&self, known: Moment) -> Result<MutexGuard<'_, History>, StoreError> {
+        fn history(&self, known: PurgePosition) -> Result<MutexGuard<'_, History>, StoreError> {
             if self.away.load(Ordering::Relaxed) {
                 return Err(StoreError::Away);
             }
@@ -602,12 +610,16 @@ mod tests {
         }
     }
 
-    fn number(known: Moment) -> usize {
+    fn number(known: PurgePosition) -> usize {
         usize::try_from(known.at.number).unwrap()
     }
 
-    impl PurgeStore for Ledger {
-        async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
+    impl PurgeStore for FakeStore {
+        async fn purge(
+            &self,
+            known: PurgePosition,
+            marks: &[u32],
+        ) -> Result<Option<PurgePosition>, StoreError> {
             let mut history = self.history(known)?;
             if known.at.era != history.era {
                 return Ok(None);
@@ -616,7 +628,11 @@ mod tests {
             Ok(Some(history.now()))
         }
 
-        async fn purged_since(&self, _: u64, known: Moment) -> Result<News, StoreError> {
+        async fn purged_since(
+            &self,
+            _: u64,
+            known: PurgePosition,
+        ) -> Result<PurgesSince, StoreError> {
             if self.mute.load(Ordering::Relaxed) {
                 return Err(StoreError::TimedOut);
             }
@@ -625,31 +641,31 @@ mod tests {
             if known.at.era != history.era {
                 let marks = history.purges.iter().zip(1..);
                 let marks = marks.flat_map(|((_, marks), n)| marks.iter().map(move |m| (*m, n)));
-                return Ok(News::All { upto, key, marks: marks.collect() });
+                return Ok(PurgesSince::All { upto, key, marks: marks.collect() });
             }
             let purges = history.purges.iter().skip(number(known));
             let purges = purges.map(|(_, marks)| marks.clone()).collect();
-            Ok(News::Since { purges, upto, more: false })
+            Ok(PurgesSince::Since { purges, upto, more: false })
         }
 
         async fn is_seen(&self, _: Generation) -> Result<bool, StoreError> {
             Ok(true)
         }
 
-        async fn ask_no_more(&self, _: u64) -> Result<(), StoreError> {
+        async fn leave(&self, _: u64) -> Result<(), StoreError> {
             Ok(())
         }
     }
 
     const PAGE: Scope<'_> = Scope::Url { site: "shop.test", path: "/a/b", query: "c=1" };
 
-    async fn ready(store: &Ledger) -> Purged {
-        let purged = Purged::new(true);
+    async fn ready(store: &FakeStore) -> PurgeTable {
+        let purged = PurgeTable::new(true);
         purged.learn(store).await.unwrap();
         purged
     }
 
-    fn page(purged: &Purged) -> Marks {
+    fn page(purged: &PurgeTable) -> PurgeSnapshot {
         let marks = purged.now(&url_scopes("shop.test", "/a/b", "c=1"));
         purged.tagged(&marks, &[b"red"])
     }
@@ -672,105 +688,105 @@ mod tests {
             (Scope::Tag(b"blue"), false),
             (Scope::Everything, true),
         ] {
-            for (hard, hit) in [(false, Standing::Stale), (true, Standing::Gone)] {
-                let store = Ledger::new();
+            for (hard, hit) in [(false, PurgeStanding::Stale), (true, PurgeStanding::Gone)] {
+                let store = FakeStore::new();
                 let purged = ready(&store).await;
                 let before = page(&purged);
-                purged.purge(&store, &[scope.aim(hard)]).await.unwrap();
-                let wanted = if hits { hit } else { Standing::Current };
+                purged.purge(&store, &[scope.purge_target(hard)]).await.unwrap();
+                let wanted = if hits { hit } else { PurgeStanding::Current };
                 assert_eq!(purged.standing(&before), wanted, "{scope:?}");
-                assert_eq!(purged.standing(&page(&purged)), Standing::Current, "{scope:?}");
+                assert_eq!(purged.standing(&page(&purged)), PurgeStanding::Current, "{scope:?}");
             }
         }
     }
 
     #[tokio::test]
     async fn another_process_learns_of_it_and_pages_tell_by_themselves_how_old_they_are() {
-        let store = Ledger::new();
+        let store = FakeStore::new();
         let (one, other) = (ready(&store).await, ready(&store).await);
         let stored = page(&one);
-        let stored = Marks::stored(stored.since, stored.slots).unwrap();
-        one.purge(&store, &[PAGE.aim(false)]).await.unwrap();
-        let newer = Marks::stored(page(&one).since, stored.slots.clone()).unwrap();
-        assert_eq!(other.standing(&stored), Standing::Current);
+        let stored = PurgeSnapshot::stored(stored.since, stored.slots).unwrap();
+        one.purge(&store, &[PAGE.purge_target(false)]).await.unwrap();
+        let newer = PurgeSnapshot::stored(page(&one).since, stored.slots.clone()).unwrap();
+        assert_eq!(other.standing(&stored), PurgeStanding::Current);
         assert!(other.learn(&store).await.unwrap(), "others wait for its word");
         assert!(!other.learn(&store).await.unwrap());
         let late = ready(&store).await;
         for purged in [one, other, late] {
-            assert_eq!(purged.standing(&stored), Standing::Stale);
-            assert_eq!(purged.standing(&newer), Standing::Current);
+            assert_eq!(purged.standing(&stored), PurgeStanding::Stale);
+            assert_eq!(purged.standing(&newer), PurgeStanding::Current);
         }
     }
 
     #[tokio::test]
-    async fn what_the_store_does_not_take_holds_here_and_is_sent_later() {
-        let store = Ledger::new();
+    async fn a_purge_the_store_rejects_holds_locally_and_is_sent_later() {
+        let store = FakeStore::new();
         let (one, other) = (ready(&store).await, ready(&store).await);
         let before = page(&one);
-        let stored = Marks::stored(before.since, before.slots.clone()).unwrap();
+        let stored = PurgeSnapshot::stored(before.since, before.slots.clone()).unwrap();
         store.away.store(true, Ordering::Relaxed);
-        one.purge(&store, &[PAGE.aim(false)]).await.unwrap_err();
-        assert_eq!(one.standing(&before), Standing::Stale);
-        assert_eq!(one.standing(&stored), Standing::Stale);
-        assert_eq!(one.standing(&page(&one)), Standing::Current, "it was fetched since");
+        one.purge(&store, &[PAGE.purge_target(false)]).await.unwrap_err();
+        assert_eq!(one.standing(&before), PurgeStanding::Stale);
+        assert_eq!(one.standing(&stored), PurgeStanding::Stale);
+        assert_eq!(one.standing(&page(&one)), PurgeStanding::Current, "it was fetched since");
 
         store.away.store(false, Ordering::Relaxed);
         one.send_left(&store).await.unwrap();
         other.learn(&store).await.unwrap();
-        assert_eq!(other.standing(&stored), Standing::Stale);
-        assert_eq!(one.standing(&page(&one)), Standing::Current);
+        assert_eq!(other.standing(&stored), PurgeStanding::Stale);
+        assert_eq!(one.standing(&page(&one)), PurgeStanding::Current);
         one.send_left(&store).await.unwrap();
         assert_eq!(store.count(), 1, "once");
     }
 
     #[tokio::test]
     async fn a_store_that_forgot_its_purges_has_no_page_of_before() {
-        let store = Ledger::new();
+        let store = FakeStore::new();
         let purged = ready(&store).await;
         let before = page(&purged);
         store.begin_era();
         purged.learn(&store).await.unwrap();
-        assert_eq!(purged.standing(&before), Standing::Gone);
-        assert_eq!(purged.standing(&page(&purged)), Standing::Current);
+        assert_eq!(purged.standing(&before), PurgeStanding::Gone);
+        assert_eq!(purged.standing(&page(&purged)), PurgeStanding::Current);
     }
 
     /// The following must hold for every combination of the store's numbers and a process's own.
-    async fn catch_up(purged: &Purged, store: &Ledger) {
+    async fn catch_up(purged: &PurgeTable, store: &FakeStore) {
         while purged.keep_up(store).await.unwrap() {}
     }
 
     #[tokio::test]
     async fn a_store_that_is_set_back_and_overtaken_hides_no_purge() {
         for (lost, again) in [(1, 1), (2, 1), (2, 2), (2, 3)] {
-            let store = Ledger::new();
+            let store = FakeStore::new();
             let (one, other) = (ready(&store).await, ready(&store).await);
             for _ in 0..lost {
-                one.purge(&store, &[Scope::Tag(b"other").aim(true)]).await.unwrap();
+                one.purge(&store, &[Scope::Tag(b"other").purge_target(true)]).await.unwrap();
             }
             catch_up(&other, &store).await;
             let before = page(&other);
             store.set_back(0);
-            // A process that has seen nothing of what was lost.
+            // A process that has seen none of the lost purges.
             let late = ready(&store).await;
             for _ in 0..again {
-                late.purge(&store, &[PAGE.aim(true)]).await.unwrap();
+                late.purge(&store, &[PAGE.purge_target(true)]).await.unwrap();
             }
             catch_up(&other, &store).await;
-            assert_eq!(other.standing(&before), Standing::Gone, "{lost} lost, {again} again");
-            assert_eq!(other.standing(&page(&other)), Standing::Current);
+            assert_eq!(other.standing(&before), PurgeStanding::Gone, "{lost} lost, {again} again");
+            assert_eq!(other.standing(&page(&other)), PurgeStanding::Current);
         }
     }
 
     #[tokio::test]
-    async fn what_is_purged_in_a_store_that_is_set_back_holds_here_and_there() {
-        let store = Ledger::new();
+    async fn a_purge_in_a_store_that_was_set_back_holds_on_all_proxies() {
+        let store = FakeStore::new();
         let (one, other) = (ready(&store).await, ready(&store).await);
-        one.purge(&store, &[Scope::Tag(b"other").aim(true)]).await.unwrap();
+        one.purge(&store, &[Scope::Tag(b"other").purge_target(true)]).await.unwrap();
         catch_up(&other, &store).await;
         let lost = [page(&one), page(&other)];
         store.set_back(0);
-        let aims = [PAGE.aim(true)];
-        let purging = one.purge(&store, &aims);
+        let targets = [PAGE.purge_target(true)];
+        let purging = one.purge(&store, &targets);
         let (purged, ()) = tokio::join!(purging, async {
             one.nudged().await;
             catch_up(&one, &store).await;
@@ -779,17 +795,17 @@ mod tests {
         catch_up(&other, &store).await;
         assert_eq!(
             (one.standing(&lost[0]), other.standing(&lost[1])),
-            (Standing::Gone, Standing::Gone)
+            (PurgeStanding::Gone, PurgeStanding::Gone)
         );
         assert_eq!(one.waiting().0, 0);
     }
 
     #[tokio::test]
-    async fn what_was_not_sent_in_one_era_is_sent_in_the_next() {
-        let store = Ledger::new();
+    async fn a_purge_not_sent_in_one_era_is_sent_in_the_next() {
+        let store = FakeStore::new();
         let (one, other) = (ready(&store).await, ready(&store).await);
         store.away.store(true, Ordering::Relaxed);
-        one.purge(&store, &[PAGE.aim(true)]).await.unwrap_err();
+        one.purge(&store, &[PAGE.purge_target(true)]).await.unwrap_err();
         store.away.store(false, Ordering::Relaxed);
         store.begin_era();
         catch_up(&other, &store).await;
@@ -797,33 +813,33 @@ mod tests {
         catch_up(&one, &store).await;
         assert_eq!(one.waiting(), (0, 1));
         catch_up(&other, &store).await;
-        assert_eq!(other.standing(&fetched), Standing::Gone);
-        assert_eq!(other.standing(&elsewhere), Standing::Current);
+        assert_eq!(other.standing(&fetched), PurgeStanding::Gone);
+        assert_eq!(other.standing(&elsewhere), PurgeStanding::Current);
     }
 
     /// One process follows a failover later than another.
     #[tokio::test]
-    async fn what_the_store_took_in_an_era_that_others_had_left_holds_in_the_next_one() {
-        let (old, new) = (Ledger::new(), Ledger::new());
+    async fn a_purge_of_an_era_that_others_left_holds_in_the_next_era() {
+        let (old, new) = (FakeStore::new(), FakeStore::new());
         let [one, other, third] = [ready(&old).await, ready(&old).await, ready(&old).await];
         new.begin_era();
         catch_up(&other, &new).await;
         let fetched = page(&other);
-        let purge = one.purge(&old, &[PAGE.aim(false)]).await.unwrap();
+        let purge = one.purge(&old, &[PAGE.purge_target(false)]).await.unwrap();
         assert_eq!(one.stands_as(purge), Some(purge));
-        assert_eq!(other.standing(&fetched), Standing::Current);
+        assert_eq!(other.standing(&fetched), PurgeStanding::Current);
         // A process without purges has nothing to send.
         catch_up(&third, &new).await;
         assert_eq!(new.count(), 0);
         one.learn(&new).await.unwrap();
-        assert_eq!(one.standing(&fetched), Standing::Gone, "here at once");
+        assert_eq!(one.standing(&fetched), PurgeStanding::Gone, "here at once");
         assert_eq!(one.stands_as(purge), None);
         assert!(one.is_cut_off(), "until it is known that this table is complete");
         for _ in 0..3 {
             for purged in [&one, &other, &third] {
                 catch_up(purged, &new).await;
-                assert_eq!(purged.standing(&fetched), Standing::Gone);
-                assert_eq!(purged.standing(&page(purged)), Standing::Current);
+                assert_eq!(purged.standing(&fetched), PurgeStanding::Gone);
+                assert_eq!(purged.standing(&page(purged)), PurgeStanding::Current);
             }
         }
         assert_eq!((new.count(), one.waiting().0), (1, 0), "once");
@@ -831,24 +847,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_always_has_something_to_learn_sends_all_the_same() {
-        let store = Ledger::new();
+    async fn pending_purges_are_sent_even_when_there_is_more_to_learn() {
+        let store = FakeStore::new();
         let (one, other) = (ready(&store).await, ready(&store).await);
         store.away.store(true, Ordering::Relaxed);
-        one.purge(&store, &[PAGE.aim(true)]).await.unwrap_err();
+        one.purge(&store, &[PAGE.purge_target(true)]).await.unwrap_err();
         store.away.store(false, Ordering::Relaxed);
-        other.purge(&store, &[Scope::Everything.aim(false)]).await.unwrap();
+        other.purge(&store, &[Scope::Everything.purge_target(false)]).await.unwrap();
         assert!(one.keep_up(&store).await.unwrap());
         assert_eq!(one.waiting().0, 0);
     }
 
     #[tokio::test]
     async fn all_that_is_left_is_sent_at_the_end() {
-        let store = Ledger::new();
+        let store = FakeStore::new();
         let one = ready(&store).await;
         store.away.store(true, Ordering::Relaxed);
         let url = |number: usize| {
-            Scope::Url { site: "s", path: "/", query: &number.to_string() }.aim(true)
+            Scope::Url { site: "s", path: "/", query: &number.to_string() }.purge_target(true)
         };
         for number in 0..2 * PURGE_MARKS_MAX + 1 {
             one.purge(&store, &[url(number)]).await.unwrap_err();
@@ -863,38 +879,38 @@ mod tests {
 
     #[tokio::test]
     async fn all_of_a_large_purge_holds_though_its_beginning_is_not_taken() {
-        let store = Ledger::new();
+        let store = FakeStore::new();
         let one = ready(&store).await;
         let before = page(&one);
         let url = |number: usize| {
-            Scope::Url { site: "s", path: "/", query: &number.to_string() }.aim(true)
+            Scope::Url { site: "s", path: "/", query: &number.to_string() }.purge_target(true)
         };
-        let mut aims: Vec<_> = (0..PURGE_MARKS_MAX).map(url).collect();
-        aims.push(PAGE.aim(true));
+        let mut targets: Vec<_> = (0..PURGE_MARKS_MAX).map(url).collect();
+        targets.push(PAGE.purge_target(true));
         store.away.store(true, Ordering::Relaxed);
-        one.purge(&store, &aims).await.unwrap_err();
-        assert_eq!(one.standing(&before), Standing::Gone);
-        assert_eq!(one.waiting().0, aims.len());
+        one.purge(&store, &targets).await.unwrap_err();
+        assert_eq!(one.standing(&before), PurgeStanding::Gone);
+        assert_eq!(one.waiting().0, targets.len());
         store.away.store(false, Ordering::Relaxed);
         catch_up(&one, &store).await;
         assert_eq!((one.waiting().0, store.count()), (0, 2));
     }
 
     #[tokio::test]
-    async fn while_the_table_is_made_anew_no_page_of_before_counts() {
-        let store = Ledger::new();
-        let purged = Purged::new(true);
+    async fn while_the_table_is_rebuilt_no_earlier_page_is_current() {
+        let store = FakeStore::new();
+        let purged = PurgeTable::new(true);
         let unknown = page(&purged);
-        assert_eq!(purged.standing(&unknown), Standing::Current);
+        assert_eq!(purged.standing(&unknown), PurgeStanding::Current);
         purged.learn(&store).await.unwrap();
-        assert_eq!(purged.standing(&unknown), Standing::Gone);
+        assert_eq!(purged.standing(&unknown), PurgeStanding::Gone);
         purged.era.store(CHANGING, Ordering::Relaxed);
-        assert_eq!(purged.standing(&unknown), Standing::Gone);
+        assert_eq!(purged.standing(&unknown), PurgeStanding::Gone);
     }
 
     #[test]
     fn without_a_word_from_the_store_pages_are_cut_off_from_it() {
-        assert!(Purged::new(true).is_cut_off());
-        assert!(!Purged::new(false).is_cut_off());
+        assert!(PurgeTable::new(true).is_cut_off());
+        assert!(!PurgeTable::new(false).is_cut_off());
     }
 }

@@ -60,31 +60,32 @@ pub enum Scope<'a> {
 impl Scope<'_> {
     /// The digest of the scope.
     #[must_use]
-    pub fn digest(&self) -> Digest {
+    pub fn digest(&self) -> ScopeDigest {
         match *self {
-            Self::Url { site, path, query } => {
-                Digest::Url(hashed(b'u', &[site.as_bytes(), path.as_bytes(), query.as_bytes()]))
-            }
+            Self::Url { site, path, query } => ScopeDigest::Url(hashed(
+                b'u',
+                &[site.as_bytes(), path.as_bytes(), query.as_bytes()],
+            )),
             Self::Prefix { site, path } => prefix(site, levels(path).last().unwrap_or_default()),
-            Self::Tag(tag) => Digest::Group(hashed(b't', &[tag])),
-            Self::User(name) => Digest::Own(hashed(b'o', &[name])),
-            Self::Session(token) => Digest::Own(hashed(b's', &[token.as_bytes()])),
-            Self::Everything => Digest::Everything,
+            Self::Tag(tag) => ScopeDigest::Group(hashed(b't', &[tag])),
+            Self::User(name) => ScopeDigest::Own(hashed(b'o', &[name])),
+            Self::Session(token) => ScopeDigest::Own(hashed(b's', &[token.as_bytes()])),
+            Self::Everything => ScopeDigest::Everything,
         }
     }
 
-    /// The scope as the aim of a purge. If `is_hard`, its pages must not be shown again; otherwise they
+    /// The scope as the target of a purge. If `is_hard`, its pages must not be shown again; otherwise they
     /// become stale.
     #[must_use]
-    pub fn aim(&self, is_hard: bool) -> Aim {
-        Aim { scope: self.digest(), is_hard }
+    pub fn purge_target(&self, is_hard: bool) -> PurgeTarget {
+        PurgeTarget { scope: self.digest(), is_hard }
     }
 }
 
 /// The digest of a scope, the same in every process and under every key. Different scopes have different
 /// digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Digest {
+pub enum ScopeDigest {
     /// A URL.
     Url(u128),
     /// A prefix or a tag.
@@ -95,7 +96,7 @@ pub enum Digest {
     Everything,
 }
 
-impl Digest {
+impl ScopeDigest {
     /// The slot in the table under a key. Some scopes share a slot; without the key, it is unpredictable
     /// which.
     #[must_use]
@@ -111,14 +112,14 @@ impl Digest {
 
 /// A scope that is purged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Aim {
+pub struct PurgeTarget {
     /// The scope.
-    pub scope: Digest,
+    pub scope: ScopeDigest,
     /// Whether its pages must not be shown again.
     pub is_hard: bool,
 }
 
-impl Aim {
+impl PurgeTarget {
     /// The mark in the table of purges under a key.
     #[must_use]
     pub fn mark(self, key: &MarkKey) -> u32 {
@@ -126,8 +127,8 @@ impl Aim {
     }
 }
 
-fn prefix(site: &str, path: &str) -> Digest {
-    Digest::Group(hashed(b'p', &[site.as_bytes(), path.as_bytes()]))
+fn prefix(site: &str, path: &str) -> ScopeDigest {
+    ScopeDigest::Group(hashed(b'p', &[site.as_bytes(), path.as_bytes()]))
 }
 
 /// The levels of a path: `/a/b/c` has `/`, `/a/`, `/a/b/` and `/a/b/c/`, written without the last slash.
@@ -163,7 +164,7 @@ fn first(hash: Sha256) -> (u128, u32) {
 
 /// The scopes of the page at a URL, as far as they are known before the origin has answered.
 #[must_use]
-pub fn url_scopes(site: &str, path: &str, query: &str) -> Vec<Digest> {
+pub fn url_scopes(site: &str, path: &str, query: &str) -> Vec<ScopeDigest> {
     let mut scopes = vec![Scope::Url { site, path, query }.digest()];
     scopes.extend(levels(path).map(|level| prefix(site, level)));
     scopes
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_users_do_hits_no_url() {
+    fn slots_of_users_and_urls_do_not_overlap() {
         let key = MarkKey::random();
         let is_own = |slot: u32| slot > EVERYTHING && is_slot(slot);
         for number in 0..2_000 {
@@ -193,7 +194,7 @@ mod tests {
             assert!(!is_own(url) && is_slot(url));
             for own in [Scope::User(name.as_bytes()), Scope::Session(&name)] {
                 assert!(is_own(own.digest().slot(&key)));
-                assert!(LATER_MARKS.contains(&own.aim(true).mark(&key)));
+                assert!(LATER_MARKS.contains(&own.purge_target(true).mark(&key)));
             }
         }
         assert!(!is_slot(EVERYTHING + 1) && !is_slot(OWN_FIRST - 1));
@@ -208,6 +209,6 @@ mod tests {
         let twin = (1..).find(|number| url(*number).slot(&one) == url(0).slot(&one)).unwrap();
         assert_ne!(url(twin).slot(&other), url(0).slot(&other));
         assert_eq!(url(twin).slot(&MarkKey::from_bytes(one.bytes())), url(0).slot(&one));
-        assert_eq!(Digest::Everything.slot(&one), Digest::Everything.slot(&other));
+        assert_eq!(ScopeDigest::Everything.slot(&one), ScopeDigest::Everything.slot(&other));
     }
 }

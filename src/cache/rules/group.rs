@@ -26,7 +26,7 @@ pub fn segment(segment: &Segment, user: Option<&User>, headers: &HeaderMap) -> V
     group
 }
 
-/// The group for one session of a user: what the origin is told of the user, and the cookies that it gets.
+/// The group for one session of a user: what the origin is sent about the user, and the cookies that it gets.
 /// Two sessions of one user may differ, for example by a cart or a message that the app keeps with the
 /// session. A change of name or attributes also makes another group.
 #[must_use]

@@ -71,17 +71,29 @@ pub struct KeyParts<'a> {
     pub key_headers: &'a [HeaderName],
 }
 
-/// Hashes a field with a length prefix, so that different lists of fields never have the same encoding.
-fn field(hash: &mut Sha256, bytes: &[u8]) {
-    hash.update((bytes.len() as u64).to_be_bytes());
-    hash.update(bytes);
+/// Appends a field with a length prefix, so that different lists of fields never have the same encoding.
+fn field(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
+    out.extend_from_slice(bytes);
 }
 
 /// Computes the key of a request's page.
 #[must_use]
 pub fn hash_request(parts: &KeyParts<'_>) -> PageKey {
-    let mut hash = Sha256::new();
-    hash.update([FORMAT]);
+    let mut encoded = Vec::new();
+    encode(parts, &mut encoded);
+    digest(&encoded)
+}
+
+/// The key for encoded parts.
+#[must_use]
+pub fn digest(encoded: &[u8]) -> PageKey {
+    PageKey(Sha256::digest(encoded).into())
+}
+
+/// Appends the encoded parts of a page's key. Different parts never have the same encoding.
+pub fn encode(parts: &KeyParts<'_>, out: &mut Vec<u8>) {
+    out.push(FORMAT);
     for text in [
         parts.site,
         parts.scheme,
@@ -91,43 +103,41 @@ pub fn hash_request(parts: &KeyParts<'_>) -> PageKey {
         parts.class.as_str(),
         // The group follows; it is not text.
     ] {
-        field(&mut hash, text.as_bytes());
+        field(out, text.as_bytes());
     }
-    field(&mut hash, parts.group);
+    field(out, parts.group);
     // In the form in which a fill sends them: of cookies with one name, an origin may take the first or the
     // last, and may or may not remove the quotes.
     for name in parts.key_cookies {
         let line = rebuild(parts.headers, |cookie| cookie == name.as_bytes());
-        chosen(&mut hash, name.as_bytes(), line.as_ref().map(HeaderValue::as_bytes));
+        chosen(out, name.as_bytes(), line.as_ref().map(HeaderValue::as_bytes));
     }
     for name in parts.key_headers {
         let value = selecting_value(parts.headers, name);
-        chosen(&mut hash, name.as_str().as_bytes(), value.as_deref());
+        chosen(out, name.as_str().as_bytes(), value.as_deref());
     }
-    PageKey(hash.finalize().into())
 }
 
 /// The key of the variant that `sent` selects by `fields`, of the page `primary`.
 #[must_use]
 pub fn variant_key(primary: &PageKey, fields: &[HeaderName], sent: &HeaderMap) -> PageKey {
-    let mut hash = Sha256::new();
-    hash.update([FORMAT]);
-    field(&mut hash, &primary.0);
+    let mut encoded = vec![FORMAT];
+    field(&mut encoded, &primary.0);
     for name in fields {
-        chosen(&mut hash, name.as_str().as_bytes(), selecting_value(sent, name).as_deref());
+        chosen(&mut encoded, name.as_str().as_bytes(), selecting_value(sent, name).as_deref());
     }
-    PageKey(hash.finalize().into())
+    digest(&encoded)
 }
 
-/// Hashes a name with its value, or with the mark for an absent one.
-fn chosen(hash: &mut Sha256, name: &[u8], value: Option<&[u8]>) {
-    field(hash, name);
+/// Appends a name with its value, or with the mark for an absent one.
+fn chosen(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
+    field(out, name);
     match value {
         Some(value) => {
-            hash.update([1]);
-            field(hash, value);
+            out.push(1);
+            field(out, value);
         }
-        None => hash.update([0]),
+        None => out.push(0),
     }
 }
 

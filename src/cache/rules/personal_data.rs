@@ -23,11 +23,11 @@ use memchr::memchr3;
 use percent_encoding::percent_decode;
 
 use super::escape::{ESCAPE_MAX, is_sign, references, unescape, unescaped, without_escapes};
-use super::leak::Finding;
+use super::leak_kind::LeakKind;
 use super::window::Window;
 
 /// The most texts that are looked for at a time.
-const MARKS_MAX: usize = 64;
+const SEARCH_TEXTS_MAX: usize = 64;
 /// How much of each text is looked for, in bytes: showing the start of a secret already reveals it.
 const MARK_BYTES_MAX: usize = 64;
 /// The shortest attribute that is looked for, and the shortest name that is looked for in running text.
@@ -49,25 +49,25 @@ const UNSURE: usize = 32;
 
 /// One visitor's personal data, which a shared page must not contain.
 #[derive(Clone, Default)]
-pub struct Traces(Vec<Mark>);
+pub struct PersonalData(Vec<SearchText>);
 
-impl std::fmt::Debug for Traces {
+impl std::fmt::Debug for PersonalData {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Traces({})", self.0.len())
+        write!(f, "PersonalData({})", self.0.len())
     }
 }
 
 /// One text to look for.
 #[derive(Clone)]
-struct Mark {
-    finding: Finding,
+struct SearchText {
+    leak: LeakKind,
     text: Vec<u8>,
-    place: Place,
+    place: MatchPlace,
 }
 
 /// Where a match of a text counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MatchPlace {
     /// Anywhere: the text is not a word.
     Anywhere,
     /// As a whole word, and not as a name in the markup.
@@ -76,7 +76,7 @@ enum Place {
     Alone,
 }
 
-impl Traces {
+impl PersonalData {
     /// Adds the user's name. A name of fewer than four bytes counts only as a whole content, and a short
     /// number is not looked for.
     ///
@@ -93,8 +93,8 @@ impl Traces {
         match name.len() {
             0 | 1 => {}
             2 | 3 if is_number => {}
-            2 | 3 => self.add(Finding::LeakUser, name, Place::Alone),
-            _ => self.add(Finding::LeakUser, name, Place::Word),
+            2 | 3 => self.add(LeakKind::LeakUser, name, MatchPlace::Alone),
+            _ => self.add(LeakKind::LeakUser, name, MatchPlace::Word),
         }
     }
 
@@ -103,7 +103,7 @@ impl Traces {
         let plain = without_escapes(value);
         for value in [Some(value), plain.as_deref()].into_iter().flatten() {
             if value.len() >= WORD_MIN {
-                self.add(Finding::LeakAttribute, value, Place::Word);
+                self.add(LeakKind::LeakAttribute, value, MatchPlace::Word);
             }
         }
     }
@@ -121,7 +121,7 @@ impl Traces {
         let words = plain.split(|byte| !byte.is_ascii_alphanumeric()).take(PIECES_MAX);
         for word in words.filter(|word| word.len() >= WORD_MIN) {
             if word.iter().any(u8::is_ascii_digit) {
-                self.add(Finding::LeakToken, word, Place::Word);
+                self.add(LeakKind::LeakToken, word, MatchPlace::Word);
             }
         }
     }
@@ -136,18 +136,18 @@ impl Traces {
         let plain: Cow<'_, [u8]> = percent_decode(value).into();
         for value in [value, &plain] {
             if value.len() >= least {
-                self.add(Finding::LeakToken, value, Place::Anywhere);
+                self.add(LeakKind::LeakToken, value, MatchPlace::Anywhere);
             }
         }
         // A page may contain the id alone of a cookie with a signature after it.
         let pieces = plain.split(|byte| b"|.:".contains(byte)).take(PIECES_MAX);
         for piece in pieces.filter(|piece| piece.len() >= VALUE_MIN) {
-            self.add(Finding::LeakToken, piece, Place::Anywhere);
+            self.add(LeakKind::LeakToken, piece, MatchPlace::Anywhere);
         }
     }
 
-    fn add(&mut self, finding: Finding, text: &[u8], place: Place) {
-        self.add_cased(finding, text, place);
+    fn add(&mut self, leak: LeakKind, text: &[u8], place: MatchPlace) {
+        self.add_cased(leak, text, place);
         // A page is compared in ASCII lower case, so other characters are looked for in their usual spelling.
         let Ok(text) = std::str::from_utf8(text) else { return };
         if !text.is_ascii() {
@@ -155,17 +155,17 @@ impl Traces {
             let rest = lower.chars().next().map_or(0, char::len_utf8);
             let capital = lower[..rest].to_uppercase() + &lower[rest..];
             for cased in [lower, capital, text.to_uppercase()] {
-                self.add_cased(finding, cased.as_bytes(), place);
+                self.add_cased(leak, cased.as_bytes(), place);
             }
         }
     }
 
-    fn add_cased(&mut self, finding: Finding, text: &[u8], place: Place) {
+    fn add_cased(&mut self, leak: LeakKind, text: &[u8], place: MatchPlace) {
         let (text, place) = cut(text, place);
         let text = text.to_ascii_lowercase();
         let is_known = self.0.iter().any(|mark| mark.text == text);
-        if self.0.len() < MARKS_MAX && !is_known {
-            self.0.push(Mark { finding, text, place });
+        if self.0.len() < SEARCH_TEXTS_MAX && !is_known {
+            self.0.push(SearchText { leak, text, place });
         }
     }
 
@@ -173,7 +173,7 @@ impl Traces {
     ///
     /// # Errors
     /// The first find.
-    pub fn search_fields(&self, headers: &HeaderMap) -> Result<(), Finding> {
+    pub fn search_fields(&self, headers: &HeaderMap) -> Result<(), LeakKind> {
         if self.is_empty() {
             return Ok(());
         }
@@ -188,7 +188,7 @@ impl Traces {
 }
 
 /// Cuts a text to the length that is looked for. A word that is cut continues, so it may match anywhere.
-fn cut(text: &[u8], place: Place) -> (&[u8], Place) {
+fn cut(text: &[u8], place: MatchPlace) -> (&[u8], MatchPlace) {
     if text.len() <= MARK_BYTES_MAX {
         return (text, place);
     }
@@ -196,10 +196,10 @@ fn cut(text: &[u8], place: Place) -> (&[u8], Place) {
     // A page never contains half a character.
     let whole = std::str::from_utf8(start).map_or_else(|error| error.valid_up_to(), str::len);
     let is_text = MARK_BYTES_MAX - whole < 4;
-    (if is_text { &start[..whole] } else { start }, Place::Anywhere)
+    (if is_text { &start[..whole] } else { start }, MatchPlace::Anywhere)
 }
 
-impl Mark {
+impl SearchText {
     /// The same text in another charset, if its bytes differ there.
     fn recoded(&self, charset: &'static Encoding) -> Option<Self> {
         let text = std::str::from_utf8(&self.text).ok()?;
@@ -233,7 +233,7 @@ static USUAL: [HeaderName; 17] = [
 
 /// A search in a text that comes in pieces.
 pub(in crate::cache) struct Search<'t> {
-    marks: Vec<Cow<'t, Mark>>,
+    marks: Vec<Cow<'t, SearchText>>,
     sieve: Option<Rc<Searcher>>,
     /// The bytes that occur in the texts.
     has: [bool; 256],
@@ -243,15 +243,20 @@ pub(in crate::cache) struct Search<'t> {
 
 impl<'t> Search<'t> {
     /// A search in a page of this charset.
-    pub(in crate::cache) fn new(traces: &'t Traces, charset: &'static Encoding) -> Self {
-        let search = Self::unsieved(traces, charset);
+    pub(in crate::cache) fn new(
+        personal_data: &'t PersonalData,
+        charset: &'static Encoding,
+    ) -> Self {
+        let search = Self::unsieved(personal_data, charset);
         Self { sieve: sieve(&search.marks, &search.has), ..search }
     }
 
-    fn unsieved(traces: &'t Traces, charset: &'static Encoding) -> Self {
-        let mut marks: Vec<_> = traces.0.iter().map(Cow::Borrowed).collect();
+    fn unsieved(personal_data: &'t PersonalData, charset: &'static Encoding) -> Self {
+        let mut marks: Vec<_> = personal_data.0.iter().map(Cow::Borrowed).collect();
         if charset != UTF_8 {
-            marks.extend(traces.0.iter().filter_map(|mark| mark.recoded(charset)).map(Cow::Owned));
+            marks.extend(
+                personal_data.0.iter().filter_map(|mark| mark.recoded(charset)).map(Cow::Owned),
+            );
         }
         let mut has = [false; 256];
         for byte in marks.iter().flat_map(|mark| &mark.text) {
@@ -264,11 +269,16 @@ impl<'t> Search<'t> {
     ///
     /// # Errors
     /// The first find.
-    pub(in crate::cache) fn look(&mut self, window: &Window, is_last: bool) -> Result<(), Finding> {
+    pub(in crate::cache) fn look(
+        &mut self,
+        window: &Window,
+        is_last: bool,
+    ) -> Result<(), LeakKind> {
         if self.marks.is_empty() {
             return Ok(());
         }
-        let text = Text { bytes: window.bytes(), skipped: skipped(window, AROUND), is_last };
+        let text =
+            LowercaseText { bytes: window.bytes(), skipped: skipped(window, AROUND), is_last };
         let is_as_it_stands = match &self.sieve {
             Some(sieve) => self.sift(sieve, &text)? && !self.is_spelt(window),
             None => {
@@ -283,14 +293,14 @@ impl<'t> Search<'t> {
         plain.clear();
         unescape(text.bytes, is_last, &mut plain);
         let skipped = skipped(window, UNSURE);
-        let found = self.look_at(&Text { bytes: &plain, skipped, is_last });
+        let found = self.look_at(&LowercaseText { bytes: &plain, skipped, is_last });
         self.plain = plain;
         found
     }
 
     /// Searches for all texts in literal form. Returns whether this is sufficient: whether neither a named
     /// reference nor an escape beside a match could be part of a text.
-    fn sift(&self, sieve: &Searcher, text: &Text<'_>) -> Result<bool, Finding> {
+    fn sift(&self, sieve: &Searcher, text: &LowercaseText<'_>) -> Result<bool, LeakKind> {
         let mut is_all = true;
         let mut span = Span::from(0..text.bytes.len());
         while let Some(found) = sieve.find_in(text.bytes, span) {
@@ -299,7 +309,7 @@ impl<'t> Search<'t> {
             is_all = is_all && !(rest[0] == b'&' && self.may_be_spelt(rest));
             for mark in self.marks.iter().filter(|mark| rest.starts_with(&mark.text)) {
                 if text.holds(mark, at) {
-                    return Err(mark.finding);
+                    return Err(mark.leak);
                 }
                 // An escape beside the match may change how it is read.
                 let (before, behind) = (&text.bytes[..at], &rest[mark.text.len()..]);
@@ -340,11 +350,11 @@ impl<'t> Search<'t> {
     }
 
     /// Searches for one text after the other.
-    fn look_at(&self, text: &Text<'_>) -> Result<(), Finding> {
+    fn look_at(&self, text: &LowercaseText<'_>) -> Result<(), LeakKind> {
         for mark in self.marks.iter().filter(|mark| mark.text.len() <= text.bytes.len()) {
             let mut places = memchr::memmem::find_iter(text.bytes, &mark.text);
             if places.any(|at| text.holds(mark, at)) {
-                return Err(mark.finding);
+                return Err(mark.leak);
             }
         }
         Ok(())
@@ -355,7 +365,7 @@ impl<'t> Search<'t> {
 /// processor lacks the instructions for it, or there are too many texts.
 ///
 /// PERF: nearly all texts have three bytes or more, by which the processor distinguishes them from others.
-fn sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Rc<Searcher>> {
+fn sieve(marks: &[Cow<'_, SearchText>], has: &[bool; 256]) -> Option<Rc<Searcher>> {
     if marks.is_empty() {
         return None;
     }
@@ -364,7 +374,7 @@ fn sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Rc<Searcher>> {
         let fits = slot.as_ref().is_some_and(|made| made.is_of(marks));
         if !fits {
             let texts = marks.iter().map(|mark| mark.text.clone()).collect();
-            *slot = Some(Made { texts, sieve: new_sieve(marks, has).map(Rc::new) });
+            *slot = Some(Matcher { texts, sieve: new_sieve(marks, has).map(Rc::new) });
         }
         slot.as_ref().and_then(|made| made.sieve.clone())
     })
@@ -375,29 +385,29 @@ const SIEVES_MAX: usize = 64;
 
 thread_local! {
     /// PERF: building a sieve takes as long as searching 16 KiB.
-    static SIEVES: RefCell<[Option<Made>; SIEVES_MAX]> = const { RefCell::new([const { None }; SIEVES_MAX]) };
+    static SIEVES: RefCell<[Option<Matcher>; SIEVES_MAX]> = const { RefCell::new([const { None }; SIEVES_MAX]) };
 }
 
 /// A sieve, with the texts that it finds.
-struct Made {
+struct Matcher {
     texts: Vec<Vec<u8>>,
     sieve: Option<Rc<Searcher>>,
 }
 
-impl Made {
-    fn is_of(&self, marks: &[Cow<'_, Mark>]) -> bool {
+impl Matcher {
+    fn is_of(&self, marks: &[Cow<'_, SearchText>]) -> bool {
         self.texts.iter().eq(marks.iter().map(|mark| &mark.text))
     }
 }
 
 /// The cache slot for the sieve of these texts. A sieve for other texts in the same slot is replaced.
-fn slot_of(marks: &[Cow<'_, Mark>]) -> usize {
+fn slot_of(marks: &[Cow<'_, SearchText>]) -> usize {
     let mut hasher = DefaultHasher::new();
     marks.iter().for_each(|mark| mark.text.hash(&mut hasher));
     hasher.finish() as usize % SIEVES_MAX
 }
 
-fn new_sieve(marks: &[Cow<'_, Mark>], has: &[bool; 256]) -> Option<Searcher> {
+fn new_sieve(marks: &[Cow<'_, SearchText>], has: &[bool; 256]) -> Option<Searcher> {
     let mut builder = Config::new().match_kind(MatchKind::LeftmostFirst).builder();
     builder.extend(marks.iter().map(|mark| &mark.text));
     let mut letter = [0; 4];
@@ -416,7 +426,7 @@ fn skipped(window: &Window, least: usize) -> usize {
 }
 
 /// A part of a text, in lower case.
-struct Text<'t> {
+struct LowercaseText<'t> {
     bytes: &'t [u8],
     /// How many bytes at its start serve only as context.
     skipped: usize,
@@ -424,22 +434,22 @@ struct Text<'t> {
     is_last: bool,
 }
 
-impl Text<'_> {
+impl LowercaseText<'_> {
     /// Whether the match of a text at `at` is a find. A match too near to the end is checked with the next
     /// piece.
-    fn holds(&self, mark: &Mark, at: usize) -> bool {
+    fn holds(&self, mark: &SearchText, at: usize) -> bool {
         let end = at + mark.text.len();
         if !self.is_last && end + AROUND > self.bytes.len() || at < self.skipped {
             return false;
         }
         let (before, behind) = (&self.bytes[..at], &self.bytes[end..]);
         match mark.place {
-            Place::Anywhere => true,
-            Place::Alone => {
+            MatchPlace::Anywhere => true,
+            MatchPlace::Alone => {
                 before.last().is_some_and(|byte| b"\"'>`".contains(byte))
                     && behind.first().is_some_and(|byte| b"\"'<`".contains(byte))
             }
-            Place::Word => {
+            MatchPlace::Word => {
                 let begins = !starts_word(&mark.text) || !ends_word(before);
                 let ends = !ends_word(&mark.text) || !starts_word(behind);
                 begins && ends && !is_markup(before, behind)
@@ -480,35 +490,35 @@ mod tests {
 
     use super::*;
 
-    fn alice() -> Traces {
-        let mut traces = Traces::default();
-        traces.user(b"alice");
-        traces.user("Zoë.Müller".as_bytes());
-        traces.user("éloïse".as_bytes());
-        traces.user(b"bob");
-        traces.user(b"17");
-        traces.attribute(b"alice@example.com");
-        traces.attribute(b"C-10442");
-        traces.attribute(b"de");
-        traces.token(b"s3cr3t/T0ken+abc==");
-        traces.token(b"short");
-        traces.set_cookie(b"compact");
-        traces.set_cookie(b"0a1b2c3d4e5f60718293");
-        traces.token(b"s%3Afedcba9876543210.signature-of-it");
-        traces
+    fn alice() -> PersonalData {
+        let mut personal_data = PersonalData::default();
+        personal_data.user(b"alice");
+        personal_data.user("Zoë.Müller".as_bytes());
+        personal_data.user("éloïse".as_bytes());
+        personal_data.user(b"bob");
+        personal_data.user(b"17");
+        personal_data.attribute(b"alice@example.com");
+        personal_data.attribute(b"C-10442");
+        personal_data.attribute(b"de");
+        personal_data.token(b"s3cr3t/T0ken+abc==");
+        personal_data.token(b"short");
+        personal_data.set_cookie(b"compact");
+        personal_data.set_cookie(b"0a1b2c3d4e5f60718293");
+        personal_data.token(b"s%3Afedcba9876543210.signature-of-it");
+        personal_data
     }
 
-    fn seen_in(page: &[u8], charset: &'static Encoding, piece: usize) -> Option<Finding> {
+    fn seen_in(page: &[u8], charset: &'static Encoding, piece: usize) -> Option<LeakKind> {
         found_in(&alice(), page, charset, piece)
     }
 
     fn found_in(
-        traces: &Traces,
+        personal_data: &PersonalData,
         page: &[u8],
         charset: &'static Encoding,
         piece: usize,
-    ) -> Option<Finding> {
-        let (mut search, mut window) = (Search::new(traces, charset), Window::default());
+    ) -> Option<LeakKind> {
+        let (mut search, mut window) = (Search::new(personal_data, charset), Window::default());
         let mut found = Ok(());
         for part in page.chunks(piece).chain([&b""[..]]) {
             window.add(part);
@@ -517,60 +527,60 @@ mod tests {
         found.err()
     }
 
-    fn seen(page: &str) -> Option<Finding> {
+    fn seen(page: &str) -> Option<LeakKind> {
         let all = [1, 2, 3, 7, 16_384].map(|piece| seen_in(page.as_bytes(), UTF_8, piece));
         assert!(all.iter().all(|one| *one == all[0]), "{page}: by the pieces {all:?}");
         all[0]
     }
 
     #[test]
-    fn what_is_a_visitor_s_own_is_found_however_it_is_written() {
-        for (page, finding) in [
-            ("Hello, alice!", Finding::LeakUser),
-            ("<p>Alice</p>", Finding::LeakUser),
-            ("alice", Finding::LeakUser),
-            ("ALICE’s cart", Finding::LeakUser),
-            ("…alice…", Finding::LeakUser),
-            ("<a href=/user/alice/cart>", Finding::LeakUser),
-            ("<a href='/u?name=alice&x=1'>", Finding::LeakUser),
-            ("<img alt=\"alice\">", Finding::LeakUser),
-            ("<!-- made for alice in 3 ms -->", Finding::LeakUser),
-            ("<script>var me = {name:'alice'}</script>", Finding::LeakUser),
-            ("{\"name\":\"\\u0061lice\"}", Finding::LeakUser),
-            ("{\"text\":\"hi\\nalice\"}", Finding::LeakUser),
-            ("{\"path\":\"\\/alice\\/\"}", Finding::LeakUser),
-            ("'\\x61lice'", Finding::LeakUser),
-            ("&#97;lice", Finding::LeakUser),
-            ("&#x61;lice &amp; co", Finding::LeakUser),
-            ("&#97lice", Finding::LeakUser),
-            ("/u?q=%61lice", Finding::LeakUser),
-            ("/u?q=hi%20alice", Finding::LeakUser),
-            ("zoë.müller", Finding::LeakUser),
-            ("Zo&euml;.M&uuml;ller", Finding::LeakUser),
-            ("ZOË.MÜLLER", Finding::LeakUser),
-            ("Éloïse's cart", Finding::LeakUser),
-            ("<b>ÉLOÏSE</b>", Finding::LeakUser),
-            ("Zo&#235;.M&#xfc;ller", Finding::LeakUser),
-            ("Zo%C3%AB.M%C3%BCller", Finding::LeakUser),
-            ("Zo\\u00eb.M\\u00fcller", Finding::LeakUser),
-            ("<b>bob</b>", Finding::LeakUser),
-            ("{\"user\":\"Bob\"}", Finding::LeakUser),
-            ("&quot;bob&quot;", Finding::LeakUser),
-            ("mail alice@example.com now", Finding::LeakUser),
-            ("customer C-10442.", Finding::LeakAttribute),
-            ("customer%20c%2d10442", Finding::LeakAttribute),
-            ("x=s3cr3t/T0ken+abc==", Finding::LeakToken),
-            ("xs3cr3t%2FT0ken%2Babc%3D%3Dx", Finding::LeakToken),
-            ("\"s3cr3t\\/T0ken+abc==\"", Finding::LeakToken),
-            ("<input value=0a1b2c3d4e5f60718293>", Finding::LeakToken),
-            ("<input value=fedcba9876543210>", Finding::LeakToken),
+    fn personal_data_is_found_in_every_spelling() {
+        for (page, leak) in [
+            ("Hello, alice!", LeakKind::LeakUser),
+            ("<p>Alice</p>", LeakKind::LeakUser),
+            ("alice", LeakKind::LeakUser),
+            ("ALICE’s cart", LeakKind::LeakUser),
+            ("…alice…", LeakKind::LeakUser),
+            ("<a href=/user/alice/cart>", LeakKind::LeakUser),
+            ("<a href='/u?name=alice&x=1'>", LeakKind::LeakUser),
+            ("<img alt=\"alice\">", LeakKind::LeakUser),
+            ("<!-- made for alice in 3 ms -->", LeakKind::LeakUser),
+            ("<script>var me = {name:'alice'}</script>", LeakKind::LeakUser),
+            ("{\"name\":\"\\u0061lice\"}", LeakKind::LeakUser),
+            ("{\"text\":\"hi\\nalice\"}", LeakKind::LeakUser),
+            ("{\"path\":\"\\/alice\\/\"}", LeakKind::LeakUser),
+            ("'\\x61lice'", LeakKind::LeakUser),
+            ("&#97;lice", LeakKind::LeakUser),
+            ("&#x61;lice &amp; co", LeakKind::LeakUser),
+            ("&#97lice", LeakKind::LeakUser),
+            ("/u?q=%61lice", LeakKind::LeakUser),
+            ("/u?q=hi%20alice", LeakKind::LeakUser),
+            ("zoë.müller", LeakKind::LeakUser),
+            ("Zo&euml;.M&uuml;ller", LeakKind::LeakUser),
+            ("ZOË.MÜLLER", LeakKind::LeakUser),
+            ("Éloïse's cart", LeakKind::LeakUser),
+            ("<b>ÉLOÏSE</b>", LeakKind::LeakUser),
+            ("Zo&#235;.M&#xfc;ller", LeakKind::LeakUser),
+            ("Zo%C3%AB.M%C3%BCller", LeakKind::LeakUser),
+            ("Zo\\u00eb.M\\u00fcller", LeakKind::LeakUser),
+            ("<b>bob</b>", LeakKind::LeakUser),
+            ("{\"user\":\"Bob\"}", LeakKind::LeakUser),
+            ("&quot;bob&quot;", LeakKind::LeakUser),
+            ("mail alice@example.com now", LeakKind::LeakUser),
+            ("customer C-10442.", LeakKind::LeakAttribute),
+            ("customer%20c%2d10442", LeakKind::LeakAttribute),
+            ("x=s3cr3t/T0ken+abc==", LeakKind::LeakToken),
+            ("xs3cr3t%2FT0ken%2Babc%3D%3Dx", LeakKind::LeakToken),
+            ("\"s3cr3t\\/T0ken+abc==\"", LeakKind::LeakToken),
+            ("<input value=0a1b2c3d4e5f60718293>", LeakKind::LeakToken),
+            ("<input value=fedcba9876543210>", LeakKind::LeakToken),
         ] {
-            assert_eq!(seen(page), Some(finding), "{page}");
+            assert_eq!(seen(page), Some(leak), "{page}");
         }
     }
 
     #[test]
-    fn what_is_long_is_found_in_any_charset_and_with_any_escape() {
+    fn long_names_are_found_in_any_charset_and_with_any_escape() {
         let gb18030 = Encoding::for_label(b"gb18030").unwrap();
         let long = "ë".repeat(16) + "abc";
         let (written, ..) = gb18030.encode(&long);
@@ -584,25 +594,28 @@ mod tests {
             ("a<b>c", b"a&lt&#98;&gt;c".to_vec(), UTF_8),
             ("alice", format!("{}{slashes}x61lice end", "f".repeat(14_000)).into_bytes(), UTF_8),
         ] {
-            let mut traces = Traces::default();
-            traces.attribute(wanted.as_bytes());
+            let mut personal_data = PersonalData::default();
+            personal_data.attribute(wanted.as_bytes());
             for piece in [1_000, 3, 16_384] {
-                assert!(found_in(&traces, &page, charset, piece).is_some(), "{wanted}, {piece}");
+                assert!(
+                    found_in(&personal_data, &page, charset, piece).is_some(),
+                    "{wanted}, {piece}"
+                );
             }
         }
     }
 
     #[test]
     fn a_name_that_an_app_escapes_is_found_where_it_does_not() {
-        let mut traces = Traces::default();
-        traces.user(b"Pat O&#39;Brien");
-        traces.user(b"Ren&Eacute;e B");
-        traces.attribute(b"ann%40shop.example");
-        let found = |page: &str| found_in(&traces, page.as_bytes(), UTF_8, 7);
+        let mut personal_data = PersonalData::default();
+        personal_data.user(b"Pat O&#39;Brien");
+        personal_data.user(b"Ren&Eacute;e B");
+        personal_data.attribute(b"ann%40shop.example");
+        let found = |page: &str| found_in(&personal_data, page.as_bytes(), UTF_8, 7);
         for page in ["hi, pat o'brien!", "<b>Pat O&#39;Brien</b>", "RENÉE B", "ren&eacute;e b"] {
-            assert_eq!(found(page), Some(Finding::LeakUser), "{page}");
+            assert_eq!(found(page), Some(LeakKind::LeakUser), "{page}");
         }
-        assert_eq!(found("to ann@shop.example."), Some(Finding::LeakAttribute));
+        assert_eq!(found("to ann@shop.example."), Some(LeakKind::LeakAttribute));
         assert_eq!(found("pat o brien, renee b, ann at shop.example"), None);
     }
 
@@ -611,10 +624,10 @@ mod tests {
         let names: Vec<_> = (0..3 * SIEVES_MAX).map(|n| format!("visitor{n:03}")).collect();
         for _ in 0..2 {
             for (n, name) in names.iter().enumerate() {
-                let mut traces = Traces::default();
-                traces.user(name.as_bytes());
-                let found = |page: &str| found_in(&traces, page.as_bytes(), UTF_8, 64);
-                assert_eq!(found(&format!("hi, {name}!")), Some(Finding::LeakUser));
+                let mut personal_data = PersonalData::default();
+                personal_data.user(name.as_bytes());
+                let found = |page: &str| found_in(&personal_data, page.as_bytes(), UTF_8, 64);
+                assert_eq!(found(&format!("hi, {name}!")), Some(LeakKind::LeakUser));
                 assert_eq!(found(&format!("hi, {}!", names[(n + 1) % names.len()])), None);
             }
         }
@@ -637,7 +650,7 @@ mod tests {
         ] {
             let found = seen(page);
             // An invalid reference is read as plain letters.
-            let expected = if page.starts_with("&alice") { Some(Finding::LeakUser) } else { None };
+            let expected = if page.starts_with("&alice") { Some(LeakKind::LeakUser) } else { None };
             assert_eq!(found, expected, "{page}");
         }
     }
@@ -646,15 +659,15 @@ mod tests {
     fn other_charsets_are_read_as_they_write_the_name() {
         let latin = b"Zo\xeb.M\xfcller";
         let label = |label: &str| Encoding::for_label(label.as_bytes()).unwrap();
-        assert_eq!(seen_in(latin, label("latin1"), 4), Some(Finding::LeakUser));
+        assert_eq!(seen_in(latin, label("latin1"), 4), Some(LeakKind::LeakUser));
         assert_eq!(seen_in(latin, UTF_8, 4), None);
-        assert_eq!(seen_in("zoë.müller".as_bytes(), label("latin1"), 99), Some(Finding::LeakUser));
+        assert_eq!(seen_in("zoë.müller".as_bytes(), label("latin1"), 99), Some(LeakKind::LeakUser));
     }
 
     #[test]
     fn fields_are_looked_through_but_for_those_of_the_protocol() {
-        let mut traces = Traces::default();
-        traces.user(b"html");
+        let mut personal_data = PersonalData::default();
+        personal_data.user(b"html");
         for (name, value, is_found) in [
             ("content-type", "text/html", false),
             ("x-user", "html", true),
@@ -663,22 +676,22 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static(value));
-            assert_eq!(traces.search_fields(&headers).is_err(), is_found, "{name}");
+            assert_eq!(personal_data.search_fields(&headers).is_err(), is_found, "{name}");
         }
     }
 
     #[test]
     fn a_secret_that_is_long_is_found_by_its_start() {
-        let mut traces = Traces::default();
+        let mut personal_data = PersonalData::default();
         let secret = "x1".repeat(4_096);
-        traces.token(secret.as_bytes());
+        personal_data.token(secret.as_bytes());
         let mut window = Window::default();
         window.add(secret.as_bytes());
-        assert!(Search::new(&traces, UTF_8).look(&window, true).is_err());
+        assert!(Search::new(&personal_data, UTF_8).look(&window, true).is_err());
         for n in 0..1_000 {
-            traces.token(format!("secret-{n}").as_bytes());
+            personal_data.token(format!("secret-{n}").as_bytes());
         }
-        assert_eq!(traces.0.len(), MARKS_MAX);
+        assert_eq!(personal_data.0.len(), SEARCH_TEXTS_MAX);
     }
 
     #[test]
@@ -690,7 +703,7 @@ mod tests {
     fn stands_in(search: &Search<'_>, page: &str) -> bool {
         let (raw, mut plain) = (page.to_ascii_lowercase(), Vec::new());
         unescape(raw.as_bytes(), true, &mut plain);
-        let whole = |bytes| Text { bytes, skipped: 0, is_last: true };
+        let whole = |bytes| LowercaseText { bytes, skipped: 0, is_last: true };
         let found = search.look_at(&whole(raw.as_bytes())).is_err();
         found || search.look_at(&whole(&plain)).is_err()
     }
@@ -715,9 +728,9 @@ mod tests {
             names in proptest::sample::subsequence(vec!["zoë", "a.b", "anna", "bob", "s&o!", "ann b", "z%oz"], 1..4),
         ) {
             let page = format!("{before}{}{behind}", "filling ".repeat(filling * 700));
-            let mut traces = Traces::default();
-            names.iter().for_each(|name| traces.user(name.as_bytes()));
-            let mut search = Search::new(&traces, UTF_8);
+            let mut personal_data = PersonalData::default();
+            names.iter().for_each(|name| personal_data.user(name.as_bytes()));
+            let mut search = Search::new(&personal_data, UTF_8);
             let wanted = stands_in(&search, &page);
             let mut window = Window::default();
             let pieces = page.as_bytes().chunks(piece).chain([&b""[..]]);
@@ -741,7 +754,7 @@ mod tests {
             before in "[a-z&%\\\\;<> ]{0,40}", behind in "[a-z&%\\\\;<> ]{0,40}", piece in 1_usize..40,
         ) {
             let page = format!("{before} alice {behind}");
-            prop_assert_eq!(seen_in(page.as_bytes(), UTF_8, piece), Some(Finding::LeakUser));
+            prop_assert_eq!(seen_in(page.as_bytes(), UTF_8, piece), Some(LeakKind::LeakUser));
         }
 
         #[test]

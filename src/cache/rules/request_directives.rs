@@ -9,7 +9,7 @@ use crate::http::cache_control::CacheControl;
 /// What a request requires of a stored response. `max-stale` is excluded: the origin and the configuration
 /// decide how long a stale response is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct RequestDirectives {
     /// `only-if-cached` (§5.2.1.7): only a stored response will do.
     pub only_if_cached: bool,
     /// `no-cache` (§5.2.1.4): only a response that the origin has just validated will do.
@@ -20,7 +20,7 @@ pub struct Wish {
     ttl_min: Option<u64>,
 }
 
-impl Wish {
+impl RequestDirectives {
     /// Reads the directives of a request. If they are not honoured, `only-if-cached` alone counts: it spares
     /// the origin, while the others let any visitor cause a request to it.
     #[must_use]
@@ -62,11 +62,11 @@ mod tests {
     use super::*;
     use crate::cache::entry::tests::entry;
 
-    fn of(lines: &[(&'static str, &'static str)], honours: bool) -> Wish {
+    fn of(lines: &[(&'static str, &'static str)], honours: bool) -> RequestDirectives {
         let line = |(name, value): &(&'static str, &'static str)| {
             (HeaderName::from_static(name), HeaderValue::from_static(value))
         };
-        Wish::of(&lines.iter().map(line).collect(), honours)
+        RequestDirectives::of(&lines.iter().map(line).collect(), honours)
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_nothing_but_what_is_stored_says_so() {
+    fn only_if_cached_is_read_from_the_request() {
         for honours in [true, false] {
             assert!(of(&[("cache-control", "max-age=1, Only-If-Cached")], honours).only_if_cached);
             assert!(!of(&[("cache-control", "max-age=1")], honours).only_if_cached);

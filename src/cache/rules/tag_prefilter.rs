@@ -10,7 +10,7 @@ use aho_corasick::Span;
 use aho_corasick::packed::{Config, MatchKind, Searcher};
 
 use super::escape::hex;
-use super::leak::Forms;
+use super::leak_kind::PersonalForms;
 use super::window::Window;
 
 /// Parts of the names and links that the guard refuses: each contains one of these. Each of the names ends
@@ -33,7 +33,7 @@ const SEGMENT_MAX: usize = 256;
 /// The most digits of a numeric reference that are read; longer ones have leading zeros.
 const DIGITS_MAX: usize = 16;
 
-/// The matchers for each case of [`Forms`]; `None` if the processor lacks the instructions.
+/// The matchers for each case of [`PersonalForms`]; `None` if the processor lacks the instructions.
 static NO_FORMS: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&[]));
 static LOG_INS: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&["password", "action"]));
 static POSTED: LazyLock<Option<Searcher>> = LazyLock::new(|| searcher(&["password", "method"]));
@@ -44,11 +44,11 @@ fn searcher(more: &[&str]) -> Option<Searcher> {
 }
 
 /// Whether the tags of a text must be parsed, judging by the window on it.
-pub(in crate::cache) fn may_stand_in(window: &Window, forms: Forms, is_last: bool) -> bool {
+pub(in crate::cache) fn may_stand_in(window: &Window, forms: PersonalForms, is_last: bool) -> bool {
     let searcher = match forms {
-        Forms::None => &*NO_FORMS,
-        Forms::LogIns => &*LOG_INS,
-        Forms::Posted => &*POSTED,
+        PersonalForms::None => &*NO_FORMS,
+        PersonalForms::LogIns => &*LOG_INS,
+        PersonalForms::Posted => &*POSTED,
     };
     let Some(searcher) = searcher else { return true };
     let text = window.bytes();

@@ -82,7 +82,7 @@ impl Window {
         &self.bytes
     }
 
-    /// Whether text came before the window. The bytes near its start were then searched with an earlier
+    /// Whether there was text before the window. The bytes near its start were then searched with an earlier
     /// piece.
     pub(in crate::cache) fn is_cut(&self) -> bool {
         self.is_cut

@@ -67,7 +67,7 @@ pub(crate) enum SessionsCommand {
     #[command(after_help = SESSIONS_EXAMPLES)]
     Revoke {
         #[command(flatten)]
-        which: Which,
+        which: SessionSelectorArgs,
         #[command(flatten)]
         shown: Shown,
     },
@@ -97,7 +97,7 @@ pub(crate) enum UserCommand {
 
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Which {
+pub(crate) struct SessionSelectorArgs {
     /// The session with this id
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,

@@ -5,7 +5,7 @@ pub(crate) mod sessions;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anteroom::admin::{self, ListedRow, Listing, Order, TOP_COOKIES, Top, Views};
+use anteroom::admin::{self, ListedRow, Listing, RowsRequest, TOP_COOKIES, Top, TopViews};
 use anteroom::cache::purger;
 use anteroom::clock::unix_now;
 use anteroom::proxy::{CookieReport, Explanation, Question};
@@ -20,21 +20,22 @@ use crate::cli::output::{self, failed, say};
 pub(crate) fn rows(command: RowsCommand) -> Result<(), u8> {
     let order = |rows: RowArgs, every: Option<Duration>| {
         let every = every.map(|every| every.as_secs_f64());
-        let order = Order { name: rows.name, rows: rows.rows, every };
-        serde_json::to_vec(&order).map_err(failed)
+        let request = RowsRequest { name: rows.name, rows: rows.rows, every };
+        serde_json::to_vec(&request).map_err(failed)
     };
     match command {
         RowsCommand::Schedule { rows, every, at } => {
             let order = order(rows, every)?;
-            admin::call(&socket(at)?, Method::POST, "/rows/schedule", order).map_err(failed)?;
+            admin::send_command(&socket(at)?, Method::POST, "/rows/schedule", order)
+                .map_err(failed)?;
         }
         RowsCommand::Stop { rows, at } => {
             let order = order(rows, None)?;
-            admin::call(&socket(at)?, Method::POST, "/rows/stop", order).map_err(failed)?;
+            admin::send_command(&socket(at)?, Method::POST, "/rows/stop", order).map_err(failed)?;
         }
         RowsCommand::List { json, at } => {
-            let listing =
-                admin::call(&socket(at)?, Method::GET, "/rows", Vec::new()).map_err(failed)?;
+            let listing = admin::send_command(&socket(at)?, Method::GET, "/rows", Vec::new())
+                .map_err(failed)?;
             if json {
                 say(&String::from_utf8_lossy(&listing));
             } else {
@@ -63,14 +64,14 @@ fn show_rows(listing: &Listing) {
 /// Purges, and prints the result.
 pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
     let PurgeArgs { urls, tag, prefix, all, hard, json, at } = args;
-    let order = purger::Order { urls, prefixes: prefix, tags: tag, all, hard };
+    let order = purger::PurgeOrder { urls, prefixes: prefix, tags: tag, all, hard };
     let order = serde_json::to_vec(&order).map_err(failed)?;
-    let told = admin::call(&socket(at)?, Method::POST, "/purge", order).map_err(failed)?;
+    let reply = admin::send_command(&socket(at)?, Method::POST, "/purge", order).map_err(failed)?;
     if json {
-        say(&String::from_utf8_lossy(&told));
+        say(&String::from_utf8_lossy(&reply));
         return Ok(());
     }
-    let purger::Done { pages, confirmed } = serde_json::from_slice(&told).map_err(failed)?;
+    let purger::PurgeDone { pages, confirmed } = serde_json::from_slice(&reply).map_err(failed)?;
     let where_to = match confirmed {
         true => "confirmed by every proxy on the store",
         false => {
@@ -89,13 +90,14 @@ pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
     let headers = header.into_iter().map(|(name, value)| (name, value.0)).collect();
     let question = Question { url, method, cookies, headers, from };
     let question = serde_json::to_vec(&question).map_err(failed)?;
-    let told = admin::call(&socket(at)?, Method::POST, "/explain", question).map_err(failed)?;
+    let reply =
+        admin::send_command(&socket(at)?, Method::POST, "/explain", question).map_err(failed)?;
     if json {
-        say(&String::from_utf8_lossy(&told));
+        say(&String::from_utf8_lossy(&reply));
         return Ok(());
     }
-    let told: Explanation = serde_json::from_slice(&told).map_err(failed)?;
-    say(told.to_string().trim_end());
+    let reply: Explanation = serde_json::from_slice(&reply).map_err(failed)?;
+    say(reply.to_string().trim_end());
     Ok(())
 }
 
@@ -105,13 +107,14 @@ pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
         return top_cookies(json, at);
     }
     let target = format!("/top?most={}", args.number);
-    let told = admin::call(&socket(args.at)?, Method::GET, &target, Vec::new()).map_err(failed)?;
+    let reply =
+        admin::send_command(&socket(args.at)?, Method::GET, &target, Vec::new()).map_err(failed)?;
     if args.json {
-        say(&String::from_utf8_lossy(&told));
+        say(&String::from_utf8_lossy(&reply));
         return Ok(());
     }
-    let Top { items } = serde_json::from_slice(&told).map_err(failed)?;
-    for (Views { item, views }, place) in items.iter().zip(1..) {
+    let Top { items } = serde_json::from_slice(&reply).map_err(failed)?;
+    for (TopViews { item, views }, place) in items.iter().zip(1..) {
         say(&format!("{place:>6}  {views:>12.1}  {item}"));
     }
     Ok(())
@@ -119,12 +122,13 @@ pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
 
 /// Prints the cookies that visitors have and pages set.
 fn top_cookies(json: bool, at: SocketArgs) -> Result<(), u8> {
-    let told = admin::call(&socket(at)?, Method::GET, TOP_COOKIES, Vec::new()).map_err(failed)?;
+    let reply =
+        admin::send_command(&socket(at)?, Method::GET, TOP_COOKIES, Vec::new()).map_err(failed)?;
     if json {
-        say(&String::from_utf8_lossy(&told));
+        say(&String::from_utf8_lossy(&reply));
         return Ok(());
     }
-    let report: CookieReport = serde_json::from_slice(&told).map_err(failed)?;
+    let report: CookieReport = serde_json::from_slice(&reply).map_err(failed)?;
     say(report.to_string().trim_end());
     Ok(())
 }
@@ -134,6 +138,6 @@ fn socket(at: SocketArgs) -> Result<PathBuf, u8> {
     if let Some(path) = at.socket {
         return Ok(path);
     }
-    let off = "[admin] socket is \"off\": the running proxy takes no commands";
+    let off = "[admin] socket is \"off\": the running proxy accepts no commands";
     output::socket(at.config.as_deref())?.ok_or_else(|| failed(off))
 }

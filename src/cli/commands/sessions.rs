@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anteroom::admin::{
-    self, HeldSession, LISTED_MAX, ListedSession, Removed, SessionsHeld, SessionsListing,
-    SessionsMeant, SessionsWanted,
+    self, ExportedSession, LISTED_MAX, ListedSession, Removed, SessionExport, SessionFilter,
+    SessionListRequest, SessionsListing,
 };
 use anteroom::clock::unix_now;
 use http::Method;
@@ -25,12 +25,12 @@ pub(crate) fn sessions(command: SessionsCommand) -> Result<(), u8> {
             list(&socket(shown.at)?, user, limit, shown.json)
         }
         SessionsCommand::Show { id, shown } => {
-            let meant = SessionsMeant { id: Some(id), ..SessionsMeant::default() };
+            let meant = SessionFilter { id: Some(id), ..SessionFilter::default() };
             show(&socket(shown.at)?, meant, shown.json)
         }
         SessionsCommand::Revoke { which, shown } => {
             let meant =
-                SessionsMeant { id: which.id, user: which.user, all: which.all, from: None };
+                SessionFilter { id: which.id, user: which.user, all: which.all, from: None };
             revoke(&socket(shown.at)?, meant, shown.json)
         }
     }
@@ -46,17 +46,18 @@ pub(crate) fn user(command: UserCommand) -> Result<(), u8> {
 
 fn ask<T: DeserializeOwned>(path: &Path, target: &str, order: &impl Serialize) -> Result<T, u8> {
     let order = serde_json::to_vec(order).map_err(failed)?;
-    let told = admin::call(path, Method::POST, target, order).map_err(failed)?;
-    serde_json::from_slice(&told).map_err(failed)
+    let reply = admin::send_command(path, Method::POST, target, order).map_err(failed)?;
+    serde_json::from_slice(&reply).map_err(failed)
 }
 
 fn say_json(value: &impl Serialize) -> Result<(), u8> {
     serde_json::to_string(value).map(|text| say(&text)).map_err(failed)
 }
 
-/// Prints each piece as it comes: a line for each session, or as JSON an object for each.
+/// Prints each part as it arrives: a line for each session, or a JSON object.
 fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(), u8> {
-    let (mut left, mut wanted) = (limit, SessionsWanted { user, ..SessionsWanted::default() });
+    let (mut left, mut wanted) =
+        (limit, SessionListRequest { user, ..SessionListRequest::default() });
     loop {
         wanted.limit = u32::try_from(left).unwrap_or(u32::MAX).min(LISTED_MAX);
         let listing: SessionsListing = ask(path, "/sessions/list", &wanted)?;
@@ -75,7 +76,7 @@ fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(),
     }
 }
 
-/// A session on a line. A name may hold any bytes, so those that control a terminal are escaped.
+/// A session on one line. A name may contain any bytes, so control characters are escaped.
 fn line(session: &ListedSession) -> String {
     let now = unix_now();
     let ago = |time: Option<f64>| {
@@ -87,10 +88,10 @@ fn line(session: &ListedSession) -> String {
     format!("{}  {user}{label}  logged in {since} ago, seen {seen} ago{over}", session.id)
 }
 
-fn held(path: &Path, mut meant: SessionsMeant) -> Result<Vec<HeldSession>, u8> {
-    let mut sessions: Vec<HeldSession> = Vec::new();
+fn exported_sessions(path: &Path, mut meant: SessionFilter) -> Result<Vec<ExportedSession>, u8> {
+    let mut sessions: Vec<ExportedSession> = Vec::new();
     loop {
-        let piece: SessionsHeld = ask(path, "/sessions/show", &meant)?;
+        let piece: SessionExport = ask(path, "/sessions/show", &meant)?;
         for session in piece.sessions {
             if !sessions.iter().any(|known| known.listed.id == session.listed.id) {
                 sessions.push(session);
@@ -103,8 +104,8 @@ fn held(path: &Path, mut meant: SessionsMeant) -> Result<Vec<HeldSession>, u8> {
     }
 }
 
-fn show(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
-    let found = held(path, meant)?;
+fn show(path: &Path, meant: SessionFilter, json: bool) -> Result<(), u8> {
+    let found = exported_sessions(path, meant)?;
     let [session] = found.as_slice() else {
         return Err(failed("there is no session with that id"));
     };
@@ -124,8 +125,8 @@ fn show(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
     Ok(())
 }
 
-/// Removes piece by piece, until the last.
-fn removed(path: &Path, target: &str, mut meant: SessionsMeant) -> Result<Removed, u8> {
+/// Removes part by part, until the last.
+fn removed(path: &Path, target: &str, mut meant: SessionFilter) -> Result<Removed, u8> {
     let mut all = Removed::default();
     loop {
         let piece: Removed = ask(path, target, &meant)?;
@@ -140,7 +141,7 @@ fn removed(path: &Path, target: &str, mut meant: SessionsMeant) -> Result<Remove
     }
 }
 
-fn revoke(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
+fn revoke(path: &Path, meant: SessionFilter, json: bool) -> Result<(), u8> {
     let is_one = meant.id.is_some();
     let Removed { sessions, .. } = removed(path, "/sessions/revoke", meant)?;
     if is_one && sessions == 0 {
@@ -156,14 +157,14 @@ fn revoke(path: &Path, meant: SessionsMeant, json: bool) -> Result<(), u8> {
 }
 
 fn export(path: &Path, name: &str) -> Result<(), u8> {
-    let meant = SessionsMeant { user: Some(name.to_owned()), ..SessionsMeant::default() };
-    let sessions = held(path, meant)?;
+    let meant = SessionFilter { user: Some(name.to_owned()), ..SessionFilter::default() };
+    let sessions = exported_sessions(path, meant)?;
     say_json(&serde_json::json!({ "user": name, "sessions": sessions }))
 }
 
-/// Removes until a check finds nothing: the user may log in meanwhile.
+/// Removes until nothing is found, because the user may log in meanwhile.
 fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
-    let meant = SessionsMeant { user: Some(name.to_owned()), ..SessionsMeant::default() };
+    let meant = SessionFilter { user: Some(name.to_owned()), ..SessionFilter::default() };
     let mut all = Removed::default();
     for _ in 0..LOOKS {
         let found = removed(path, "/user/delete", meant.clone())?;
@@ -186,5 +187,5 @@ fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
         all.views += found.views;
         all.handed_on += found.handed_on;
     }
-    Err(failed("the user logs in again and again: lock the account in the app first"))
+    Err(failed("the user keeps logging in; lock the account in the app first"))
 }

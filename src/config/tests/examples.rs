@@ -1,8 +1,8 @@
 //! What the documentation shows of the configuration: each file and each part of one can be read.
 
 use super::{ORIGIN, file, read, usual, variables, warnings};
-use crate::config::plan::SetCookie;
-use crate::http::extract::{Finder, Sign};
+use crate::http::extract::{Extractor, ResponseMatcher};
+use crate::policy::route::SetCookie;
 
 const README: &str = include_str!("../../../README.md");
 const APPS: &str = include_str!("../../../docs/apps.md");
@@ -37,7 +37,7 @@ fn all_example_files_are_read_here() {
 }
 
 #[test]
-fn what_the_pages_show_can_be_read() {
+fn configuration_examples_in_the_docs_can_be_read() {
     let shown: Vec<String> = [README, APPS].into_iter().flat_map(blocks).collect();
     assert!(shown.len() > 10, "{}", shown.len());
     // What lies on the operator's machine.
@@ -84,7 +84,7 @@ fn tables_can_be_set_as_a_whole_by_the_environment() {
     ]);
     let plan = read(&sources);
     let verify = &plan.session.verify;
-    assert!(matches!(verify.user, Some(Finder::Header(_))));
-    assert_eq!(verify.nobody, Some(Sign::Status(vec![401])));
+    assert!(matches!(verify.user, Some(Extractor::Header(_))));
+    assert_eq!(verify.anonymous, Some(ResponseMatcher::Status(vec![401])));
     assert_eq!((plan.routes.len(), usual().routes.len()), (1, 0));
 }

@@ -13,6 +13,8 @@ use super::apps::APPS;
 use super::*;
 use crate::http::pattern::Pattern;
 use crate::ident::TokenStorage;
+use crate::policy::answer::StatusDetail;
+use crate::policy::route::Share;
 
 /// The smallest useful file.
 const ORIGIN: &str = "[origin]\nurl = \"http://127.0.0.1:3000\"\n";
@@ -31,7 +33,7 @@ fn no_file_is_needed_where_the_command_line_names_the_origin() {
         admin: Some("off".to_owned()),
         threads: Some("3".to_owned()),
     };
-    let plan = read(&Sources { overrides, ..Sources::default() });
+    let plan = read(&ConfigSources { overrides, ..ConfigSources::default() });
     let listen: Vec<String> =
         plan.listen.iter().filter_map(|one| Some(one.address.tcp()?.to_string())).collect();
     assert_eq!(listen, ["127.0.0.1:8081", "[::1]:8081"]);
@@ -90,7 +92,7 @@ fn secrets_come_from_files_and_variables_without_their_line_end() {
 }
 
 #[test]
-fn what_is_printed_reads_back_to_the_same_plan() {
+fn a_printed_plan_reads_back_unchanged() {
     let text = format!(
         "threads = 3\n{ORIGIN}host = \"app.internal\"\nhosts = [\"Example.com\", \"[::1]:80\"]\n\
          [[listen]]\naddress = \"unix:/run/\\\"a.sock\"\nmode = \"0600\"\nproxy_protocol.from = \"unix\"\n\
@@ -114,7 +116,7 @@ fn what_is_printed_reads_back_to_the_same_plan() {
 }
 
 #[test]
-fn what_is_said_of_an_app_stands_unless_the_file_says_otherwise() {
+fn app_presets_apply_unless_the_file_overrides_them() {
     let hosts = format!("{ORIGIN}hosts = \"example.com\"\n");
     for (name, app) in APPS.into_iter().filter(|(_, app)| app.is_some()) {
         let text = format!("{hosts}[session]\napp = \"{name}\"\n");
@@ -132,19 +134,22 @@ fn what_is_said_of_an_app_stands_unless_the_file_says_otherwise() {
     let wiki = format!("{hosts}[session]\napp = \"mediawiki\"\nverify.path = \"/w/api.php\"\n");
     let verify = read(&file(&wiki)).session.verify;
     assert_eq!(verify.path.as_deref(), Some("/w/api.php"));
-    assert!(verify.user.is_some() && verify.nobody.is_some());
+    assert!(verify.user.is_some() && verify.anonymous.is_some());
     assert_eq!(warnings(&wiki), [""; 0]);
 }
 
-fn file(text: &str) -> Sources {
-    Sources { file: Some((PathBuf::from("proxy.toml"), text.to_owned())), ..Sources::default() }
+fn file(text: &str) -> ConfigSources {
+    ConfigSources {
+        file: Some((PathBuf::from("proxy.toml"), text.to_owned())),
+        ..ConfigSources::default()
+    }
 }
 
 fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-fn read(sources: &Sources) -> Plan {
+fn read(sources: &ConfigSources) -> Plan {
     match Plan::read(sources) {
         Ok((plan, _)) => plan,
         Err(problems) => panic!("{}", told(&problems).join("\n")),
@@ -152,7 +157,7 @@ fn read(sources: &Sources) -> Plan {
 }
 
 /// What is told of `sources`, a line a problem.
-fn problems(sources: &Sources) -> Vec<String> {
+fn problems(sources: &ConfigSources) -> Vec<String> {
     told(&Plan::read(sources).expect_err("a configuration with problems"))
 }
 

@@ -20,14 +20,14 @@ fn further_origins_have_names_and_no_sessions() {
 }
 
 #[test]
-fn what_is_printed_of_origins_reads_back() {
+fn printed_origins_read_back_unchanged() {
     let plan = read(&file(TWO));
     let written = print(&plan);
     assert_eq!(read(&file(&written)), plan, "{written}");
 }
 
 #[test]
-fn what_contradicts_itself_is_told() {
+fn invalid_origins_are_reported() {
     for (text, expected) in [
         ("[[route]]\norigin = \"blgo\"", "there is no [origins.blgo]; did you mean \"blog\"?"),
         ("[[route]]\norigin = \"shop\"", "there is no [origins.shop]; there are blog"),
@@ -35,12 +35,12 @@ fn what_contradicts_itself_is_told() {
         ("[origins.origin]\nurl = \"http://x\"", "this is the one of [origin]"),
         ("[origins.news]\nsessions = true", "missing; write url"),
         ("[origins.news]\nurl = \"http://x\"\nhosts = \"x\"", "unknown key"),
-        ("[origins.news]\nurls = [\"http://x\", \"http://x\"]", "stands there twice"),
+        ("[origins.news]\nurls = [\"http://x\", \"http://x\"]", "is listed twice"),
         (
             "[origins.news]\nurl = \"http://y\"\nurls = \"http://x\"",
-            "another than the first of urls",
+            "differs from the first of urls",
         ),
-        ("[origins.news]\nurl = \"http://x\"\nweights = [1, 2]", "found 2 for 1 servers"),
+        ("[origins.news]\nurl = \"http://x\"\nweights = [1, 2]", "found 2 weights for 1 servers"),
         ("[[rows]]\nname = \"a\"\npath = \"/{row}\"\norigin = \"x\"", "there is no [origins.x]"),
         ("[origins.news]\nurl = \"http://x\"\nhealth.path = \"healthz\"", "a path such as"),
     ] {

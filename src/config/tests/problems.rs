@@ -1,7 +1,7 @@
 //! What is told of a configuration with something wrong in it.
 
 use super::{ORIGIN, file, problems, told, usual, variables, warnings};
-use crate::config::{Plan, Secret, Sources, StoreUrl, print};
+use crate::config::{ConfigSources, Plan, Secret, StoreUrl, print};
 
 #[test]
 fn every_problem_is_told_at_once_by_its_place() {
@@ -40,13 +40,13 @@ fn every_problem_is_told_at_once_by_its_place() {
 #[test]
 fn a_missing_origin_is_told_with_and_without_a_file() {
     let missing = "[origin] url: missing; write url = \"http://127.0.0.1:3000\", or give --origin";
-    assert_eq!(problems(&Sources::default()), [missing]);
+    assert_eq!(problems(&ConfigSources::default()), [missing]);
     assert_eq!(problems(&file("")), [format!("proxy.toml: {missing}")]);
     assert_eq!(problems(&file("\n[origin]\n")), [format!("proxy.toml:2: {missing}")]);
 }
 
 #[test]
-fn what_is_not_toml_is_told_by_its_line() {
+fn invalid_toml_is_reported_with_its_line() {
     for (text, line) in [
         ("a = 1\nb = = 2\n", 2),
         ("[cache\n", 1),
@@ -138,7 +138,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (
         r#"session = { mint = true, verify = { path = "/me", user = { json = "/a" }, nobody = { status = 401 } } }"#,
-        "[session] verify.path: is for an app that keeps its own sessions, and mint = true",
+        "[session] verify.path: is for an app with its own sessions, but mint = true",
     ),
     (
         r#"session.login = { match = { path = "/login" }, success.status = 302, user.form = "u" }"#,
@@ -163,15 +163,15 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("warmth.keep = 1", "warmth: unknown key; valid here: threads, listen, "),
     (
         r#"store = { url = "redis://127.0.0.1", pages_url = "embedded:./pages" }"#,
-        "[store] pages_url: must be a Redis: the embedded store keeps its pages itself",
+        "[store] pages_url: must be a Redis URL: the embedded store keeps its own pages",
     ),
     (
         r#"origin = { url = "https://a", tls.ca = "missing.pem" }"#,
-        r#"[origin] tls.ca: the file missing.pem: there is none, or "system""#,
+        r#"[origin] tls.ca: the file missing.pem: not found, or "system""#,
     ),
     (
         r#"origin = { url = "https://a", tls.ca = "Cargo.toml" }"#,
-        "[origin] tls.ca: the file Cargo.toml: no certificate is in it",
+        "[origin] tls.ca: the file Cargo.toml: contains no certificate",
     ),
     (
         r#"origin = { url = "https://a", tls.ca = "." }"#,
@@ -196,7 +196,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (
         r#"listen = [{ address = "unix:a", mode = "0999" }]"#,
-        r#"[[listen]] mode: found "0999"; expected the mode of a file such as "0660""#,
+        r#"[[listen]] mode: found "0999"; expected a file mode such as "0660""#,
     ),
     (
         r#"listen = [{ address = "[::]:80", proxy_protocol = { from = "lb" } }]"#,
@@ -215,7 +215,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     (r#"route = [{ segment = ["language:de||en"] }]"#, "[[route]] segment: found "),
     (
         r#"route = [{ segment_proof = "one" }]"#,
-        r#"[[route]] segment_proof: found "one"; expected "twins" or "none""#,
+        r#"[[route]] segment_proof: found "one"; expected "second_user" or "none""#,
     ),
     (
         r#"route = [{ match.paths = "/a" }]"#,
@@ -275,7 +275,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (
         r#"session.on_expire = "webhook:ftp://a""#,
-        r#"[session] on_expire: found "webhook:ftp://a"; expected a URL such as "https://crm.example.com/carts", without user and fragment, behind "webhook:""#,
+        r#"[session] on_expire: found "webhook:ftp://a"; expected a URL such as "https://crm.example.com/carts", without user and fragment, after "webhook:""#,
     ),
     (r#"session.on_expire = "webhook:https://""#, "[session] on_expire: found"),
     (r#"session.on_expire = "webhook:https://a@b/c""#, "[session] on_expire: found"),
@@ -285,15 +285,18 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (r#"session.on_expire = "webhook:https://a/b#c""#, "[session] on_expire: found"),
     (r#"session.on_expire = "webhook:https://a/b c""#, "[session] on_expire: found"),
-    (r#"session.webhook_secret = "hunter2""#, "[session] webhook_secret: a secret does not stand"),
+    (
+        r#"session.webhook_secret = "hunter2""#,
+        "[session] webhook_secret: a secret is never written",
+    ),
     (
         r#"session.webhook_secret = [{ file = "rustfmt.toml" }, "hunter2"]"#,
-        "[session] webhook_secret: a secret does not stand",
+        "[session] webhook_secret: a secret is never written",
     ),
     (r#"store.url = "redis+cluster://a""#, "[store] url: redis+cluster: is not available"),
     (
         r#"origin.secret = "hunter2""#,
-        "[origin] secret: a secret does not stand in the configuration itself; write { file = ",
+        "[origin] secret: a secret is never written in the configuration itself; write { file = ",
     ),
     (
         r#"admin.token = { env = "GONE" }"#,
@@ -304,6 +307,11 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         "[admin] token: cannot read the file /nonexistent/t: ",
     ),
     (r#"route = [{ purges = "/a*" }]"#, "[[route]] purges: found "),
+    (
+        r#"route = [{ remove_headers = ["Set-Cookie"] }]"#,
+        "[[route]] remove_headers: found \"Set-Cookie\"; expected another field: cookies are cut by strip_set_cookie",
+    ),
+    (r#"route = [{ remove_headers = ["a b"] }]"#, "[[route]] remove_headers: found "),
     (r#"purge.purge_from = "somewhere""#, "[purge] purge_from: found "),
     (r#"admin.token = { file = "a", env = "b" }"#, "[admin] token: expected { file = "),
     (
@@ -327,6 +335,50 @@ fn a_wrong_value_is_told_with_what_was_expected() {
     }
 }
 
+#[test]
+fn a_field_that_http_or_the_proxy_needs_is_not_removed() {
+    for name in [
+        "Content-Length",
+        "Content-Type",
+        "Content-Encoding",
+        "Content-Range",
+        "Content-Disposition",
+        "Transfer-Encoding",
+        "Connection",
+        "Keep-Alive",
+        "Proxy-Authenticate",
+        "TE",
+        "Trailer",
+        "Upgrade",
+        "Cache-Status",
+        "Age",
+        "Date",
+        "Vary",
+        "Cache-Control",
+        "CDN-Cache-Control",
+        "Surrogate-Control",
+        "Surrogate-Key",
+        "Cache-Tag",
+        "Expires",
+        "ETag",
+        "Last-Modified",
+        "Location",
+        "WWW-Authenticate",
+        "Sec-WebSocket-Accept",
+        "Accept-Ranges",
+        "Anteroom-Login",
+        "grpc-status",
+    ] {
+        let mut sources = file(&format!("route = [{{ remove_headers = [{name:?}] }}]"));
+        sources.overrides.origin = Some("http://app".to_owned());
+        let expected = format!(
+            "proxy.toml:1: [[route]] remove_headers: found {name:?}; expected another field: {name} is \
+             needed by HTTP or by the proxy"
+        );
+        assert_eq!(problems(&sources), [expected]);
+    }
+}
+
 /// Settings that are fine alone and wrong together; each text is all that is told.
 const CONTRADICTIONS: &[(&str, &str)] = &[
     (
@@ -335,27 +387,27 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[[listen]]\naddress = \"[::1]:80\"\n[[listen]]\naddress = \"[::1]:80\"",
-        "proxy.toml:4: [[listen]] address: [::1]:80 is listened on already",
+        "proxy.toml:4: [[listen]] address: [::1]:80 is already the address of another [[listen]]",
     ),
     (
         "[[listen]]\naddress = \"127.0.0.1:80\"\n[[listen]]\naddress = \"[::]:80\"",
-        "proxy.toml:4: [[listen]] address: 127.0.0.1:80 and [::]:80 have addresses in common",
+        "proxy.toml:4: [[listen]] address: 127.0.0.1:80 and [::]:80 overlap",
     ),
     (
         "[[listen]]\naddress = \"unix:a\"\n[[listen]]\naddress = \"unix:a\"",
-        "proxy.toml:4: [[listen]] address: is listened on already",
+        "proxy.toml:4: [[listen]] address: is already the address of another [[listen]]",
     ),
     (
         "[[listen]]\naddress = \"systemd\"\n[[listen]]\naddress = \"systemd:web\"",
-        "proxy.toml:4: [[listen]] address: its sockets are taken by a [[listen]] before it",
+        "proxy.toml:4: [[listen]] address: an earlier [[listen]] already uses these sockets",
     ),
     (
         "[[listen]]\naddress = \"[::]:80\"\nmode = \"0600\"",
-        "proxy.toml:3: [[listen]] mode: is for an address that begins with \"unix:\"",
+        "proxy.toml:3: [[listen]] mode: needs an address that begins with \"unix:\"",
     ),
     (
         "[[listen]]\naddress = \"unix:a\"\nproxy_protocol.from = \"10.0.0.0/8\"",
-        "proxy.toml:3: [[listen]] proxy_protocol.from: 10.0.0.0/8 can never come in at this address",
+        "proxy.toml:3: [[listen]] proxy_protocol.from: no connection from 10.0.0.0/8 can arrive at this address",
     ),
     (
         "[origin]\nsessions = false\n[[route]]\nshare = \"user\"",
@@ -380,12 +432,12 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "[[route]]\nshare = \"everyone\"\nmatch.path = \"/\"\n\
          fragments = [{ selector = \"b\", from = \"/b?c=d\", share = \"user\" }]\n\
          [[route]]\nmatch.query = { c = \"d\" }\nstrip_set_cookie = [\"login\"]",
-        "proxy.toml:4: [[route]] fragments: a route of /b?c=d takes the session cookie login away, which \"user\" never does",
+        "proxy.toml:4: [[route]] fragments: a route of /b?c=d removes the session cookie login, which share = \"user\" always keeps",
     ),
     (
         "[[route]]\nshare = \"everyone\"\n\
          fragments = [{ selector = \"b\", from = \"/b\", share = \"segment\" }]",
-        "proxy.toml:3: [[route]] fragments: share = \"segment\" for /b means the segment of this route, which needs share = \"segment\" itself; or let a route for /b say which segment",
+        "proxy.toml:3: [[route]] fragments: share = \"segment\" for /b uses the segment of this route; write share = \"segment\" here too, or add a route for /b with a segment",
     ),
     (
         "[session]\ncookie = []\n[[route]]\nshare = \"segment\"",
@@ -393,151 +445,149 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\nshare = \"segment\"\nsegment = [\"cookie:login\"]",
-        "proxy.toml:3: [[route]] segment: login is a session cookie: a page for one visitor is no key",
+        "proxy.toml:3: [[route]] segment: login is a session cookie, which cannot be part of the page key",
     ),
     (
         "[[route]]\nshare = \"segment\"\nsegment = [\"language\", \"language:de|en\"]",
-        "proxy.toml:3: [[route]] segment: names the language twice",
+        "proxy.toml:3: [[route]] segment: lists language twice",
     ),
     (
         "[[route]]\nshare = \"user\"\nstrip_set_cookie = [\"login\"]",
-        "proxy.toml:3: [[route]] strip_set_cookie: login is a session cookie, which \"user\" never takes away",
+        "proxy.toml:3: [[route]] strip_set_cookie: login is a session cookie, which share = \"user\" always keeps; remove it from the list",
     ),
     (
         "[admin]\naddress = \"127.0.0.1:8080\"",
-        "proxy.toml:2: [admin] address: 127.0.0.1:8080 is a [[listen]] address already",
+        "proxy.toml:2: [admin] address: 127.0.0.1:8080 is already a [[listen]] address",
     ),
     (
         "[admin]\naddress = \"0.0.0.0:9180\"",
-        "proxy.toml:2: [admin] address: 0.0.0.0:9180 can be reached by others; give a token too",
+        "proxy.toml:2: [admin] address: 0.0.0.0:9180 is reachable from other hosts; set token, too",
     ),
     (
         "[purge]\nmethod = true\npurge_token = \"none\"",
-        "proxy.toml:2: [purge] method: is true, and needs purge_from: the peers that may purge",
+        "proxy.toml:2: [purge] method: needs purge_from, the peers that may purge",
     ),
     (
         "[purge]\nmethod = true\npurge_from = [\"127.0.0.1\"]",
-        "proxy.toml:2: [purge] method: is true, and needs [admin] token",
+        "proxy.toml:2: [purge] method: needs [admin] token",
     ),
     (
         "[purge]\nmethod = true\npurge_from = [\"10.1.0.0/16\", \"8.8.8.8\"]\npurge_token = \"none\"",
-        "proxy.toml:4: [purge] purge_token: \"none\" is for loopback and private addresses, not 8.8.8.8/32",
+        "proxy.toml:4: [purge] purge_token: \"none\" is allowed for loopback and private addresses only; found 8.8.8.8/32",
     ),
     (
         "[client]\ntrusted_proxies = [\"10.1.2.3\"]\n[purge]\nmethod = true\n\
          purge_from = [\"10.0.0.0/8\"]\npurge_token = \"none\"",
-        "proxy.toml:6: [purge] purge_token: \"none\" is not for 10.0.0.0/8, which [client] trusted_proxies has",
+        "proxy.toml:6: [purge] purge_token: \"none\" is not allowed for 10.0.0.0/8, which overlaps [client] trusted_proxies",
     ),
     (
         "[session]\nmint = true\ncookie = [\"a\", \"b\"]",
-        "proxy.toml:2: [session] mint: is true, and needs [session] cookie to be one name, without *",
+        "proxy.toml:2: [session] mint: needs [session] cookie to be one name without *",
     ),
     (
         "[session]\nmint = true\ncookie = \"a*\"",
-        "proxy.toml:2: [session] mint: is true, and needs [session] cookie to be one name, without *",
+        "proxy.toml:2: [session] mint: needs [session] cookie to be one name without *",
     ),
     (
         "[session]\nmint = true\n[origin]\nsessions = false",
-        "proxy.toml:2: [session] mint: is true, but [origin] sessions is false: nobody could log a visitor in",
+        "proxy.toml:2: [session] mint: needs [origin] sessions = true: the origin logs visitors in",
     ),
     (
         "[session]\nsame_site = \"None\"\nsecure = \"never\"",
-        r#"proxy.toml:2: [session] same_site: "None" needs secure = "always" or "auto": browsers drop such a cookie"#,
+        r#"proxy.toml:2: [session] same_site: "None" needs secure = "always" or "auto": browsers reject such a cookie without Secure"#,
     ),
     (
         "[session]\nmint = true\ncookie = \"__Host-sid\"\nsecure = \"never\"",
-        "proxy.toml:4: [session] secure: is \"never\", but browsers take a cookie with such a name only with Secure: leave it out",
+        "proxy.toml:4: [session] secure: is \"never\", but browsers accept a cookie of this name only with Secure; remove this line",
     ),
     (
         "[session]\ncookie_lifetime = \"30d\"",
-        "proxy.toml:2: [session] cookie_lifetime: needs [session] mint = true: else the app begins sessions",
+        "proxy.toml:2: [session] cookie_lifetime: needs [session] mint = true: otherwise the app creates the sessions",
     ),
     (
         "[session]\non_expire = \"webhook:https://crm/carts\"",
-        "proxy.toml:1: [session] webhook_secret: is needed by on_expire = \"webhook:…\": who is told must see that it was us",
+        "proxy.toml:1: [session] webhook_secret: is required by on_expire = \"webhook:…\": the receiver verifies requests with it",
     ),
     (
         "[session]\nwebhook_secret = [{ file = \"rustfmt.toml\" }, { file = \"rustfmt.toml\" }]",
-        "proxy.toml:2: [session] webhook_secret: names one key twice: the second is for the one that the first takes the place of",
+        "proxy.toml:2: [session] webhook_secret: lists one key twice: the second is for the key that the first replaces",
     ),
     (
         "[session]\nwebhook_secret = [{ file = \"rustfmt.toml\" }, { file = \"clippy.toml\" }, { file = \"deny.toml\" }]",
-        "proxy.toml:2: [session] webhook_secret: names more than two keys: the new one and the one before are enough",
+        "proxy.toml:2: [session] webhook_secret: lists more than two keys: expected the new one and the previous one",
     ),
     (
         "[session]\ncart_idle = \"2h\"",
-        "proxy.toml:2: [session] cart_idle: needs on_expire, which says who is told",
+        "proxy.toml:2: [session] cart_idle: needs on_expire, which names the receiver",
     ),
     (
         "[session]\non_expire = \"file:a\"\nidle_timeout = \"1h\"\ncart_idle = \"1h\"",
-        "proxy.toml:4: [session] cart_idle: must be shorter than idle_timeout: else the session is over by then",
+        "proxy.toml:4: [session] cart_idle: must be shorter than idle_timeout: otherwise the session ends first",
     ),
     (
         "[session]\nmax_per_user = 3",
-        "proxy.toml:2: [session] max_per_user: needs [session] mint = true: else the app begins sessions",
+        "proxy.toml:2: [session] max_per_user: needs [session] mint = true: otherwise the app creates the sessions",
     ),
     (
         "[session]\nidle_timeout = \"2h\"\nabsolute_timeout = \"1h\"",
-        "proxy.toml:2: [session] idle_timeout: is longer than absolute_timeout, so that no session ever ends by it",
+        "proxy.toml:2: [session] idle_timeout: is longer than absolute_timeout, so it never ends a session",
     ),
     (
         "[cache]\nmemory = \"4MiB\"",
-        "proxy.toml:1: [cache] max_object: 8MiB is over [cache] memory, 4MiB: it could not be kept",
+        "proxy.toml:1: [cache] max_object: 8MiB exceeds [cache] memory, 4MiB: pages of this size could not be stored",
     ),
     (
         "[limits]\nuri = \"64KiB\"",
-        "proxy.toml:2: [limits] uri: is over request_head, which holds it",
+        "proxy.toml:2: [limits] uri: exceeds request_head, which contains it",
     ),
     (
         "[cache]\nignore_cookies = [\"log*\"]",
-        r#"proxy.toml:2: [cache] ignore_cookies: "log*" means a session cookie, which is never harmless"#,
+        r#"proxy.toml:2: [cache] ignore_cookies: "log*" matches a session cookie, which is never harmless"#,
     ),
     (
         "[[route]]\noverride_ttl = \"60s\"",
-        "proxy.toml:2: [[route]] override_ttl: needs a match.path, and one that is not /**",
+        "proxy.toml:2: [[route]] override_ttl: needs a match.path other than /**",
     ),
     (
         "[[route]]\nmatch.path = [\"/a\", \"/**\"]\noverride_ttl = \"60s\"",
-        "proxy.toml:3: [[route]] override_ttl: needs a match.path, and one that is not /**",
+        "proxy.toml:3: [[route]] override_ttl: needs a match.path other than /**",
     ),
     (
         "[[route]]\nmatch.path = \"/{item}\"\nmatch.query = { id = \"{item}\" }",
-        "proxy.toml:3: [[route]] match.query: {item} stands once, in the path or in the query",
+        "proxy.toml:3: [[route]] match.query: {item} may appear only once, in the path or in the query",
     ),
     (
         "[[route]]\nmatch.query = { a = \"b\" }\nallow_from = \"10.0.0.0/8\"",
-        "proxy.toml:3: [[route]] allow_from: beside match.query guards nothing: a client writes the query as he likes",
+        "proxy.toml:3: [[route]] allow_from: cannot be combined with match.query: clients choose the query, and could avoid this route",
     ),
     (
         "[[route]]\nkey_cookies = \"login\"",
-        "proxy.toml:2: [[route]] key_cookies: login is a session cookie: a page for one visitor is no key",
+        "proxy.toml:2: [[route]] key_cookies: login is a session cookie, which cannot be part of the page key",
     ),
     (
         "[session]\nidentity_header = \"X-User\"\n[[route]]\nkey_headers = \"X-User\"",
-        "proxy.toml:4: [[route]] key_headers: x-user is the identity header",
+        "proxy.toml:4: [[route]] key_headers: x-user is the identity header, which the proxy sets itself",
     ),
     (
         "[[route]]\nmatch.host = \"a.test\"\nrequests_per_address = \"1/s\"",
-        "proxy.toml:3: [[route]] requests_per_address: beside match.host needs [origin] hosts: else a Host of \
-         another spelling passes",
+        "proxy.toml:3: [[route]] requests_per_address: needs [origin] hosts beside match.host: otherwise another spelling of the Host avoids this route",
     ),
     (
         "[[route]]\nmatch.host = \"a.test\"\nrequests_per_session = \"1/s\"",
-        "proxy.toml:3: [[route]] requests_per_session: beside match.host needs [origin] hosts: else a Host of \
-         another spelling passes",
+        "proxy.toml:3: [[route]] requests_per_session: needs [origin] hosts beside match.host: otherwise another spelling of the Host avoids this route",
     ),
     (
         "[[route]]\nmatch.host = [\"a.test\", \"b.test:80\"]\nallow_from = \"10.0.0.0/8\"\n\
          [origin]\nhosts = [\"a.test\", \"b.test\"]",
-        "proxy.toml:2: [[route]] match.host: b.test:80 is not among [origin] hosts, so that allow_from holds for nobody",
+        "proxy.toml:2: [[route]] match.host: b.test:80 is not in [origin] hosts, so allow_from never applies",
     ),
     (
         "[session]\ncookie = \"s\"\n[[route]]\nmatch.path = \"/a\"\noverride_private = true",
-        "proxy.toml:5: [[route]] override_private: is true, and needs override_ttl beside it",
+        "proxy.toml:5: [[route]] override_private: needs override_ttl",
     ),
     (
         "[session]\ncookie = \"s\"\n[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\nshare = \"everyone\"\noverride_private = true",
-        r#"proxy.toml:7: [[route]] override_private: is true, and needs share = "anonymous""#,
+        r#"proxy.toml:7: [[route]] override_private: needs share = "anonymous""#,
     ),
     (
         "[[route]]\nmatch.path = \"/a\"\nshare = \"everyone\"\nset_cookie = \"strip_for_anonymous\"",
@@ -545,50 +595,48 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\nmatch.path = \"/**\"\nshare = \"everyone\"\nleak_guard = \"off\"",
-        r#"proxy.toml:4: [[route]] leak_guard: "off" needs a match.path, and one that is not /**"#,
+        r#"proxy.toml:4: [[route]] leak_guard: "off" needs a match.path other than /**"#,
     ),
     (
         "[[route]]\nmatch.path = \"/a\"\nleak_guard = \"off\"",
-        r#"proxy.toml:3: [[route]] leak_guard: "off" is for pages that you promise to be for everyone, not for share = "anonymous""#,
+        r#"proxy.toml:3: [[route]] leak_guard: "off" needs share = "everyone"; found share = "anonymous""#,
     ),
     (
         "[[route]]\nmatch.path = \"/a\"\nshare = \"segment\"\nleak_guard = \"off\"",
-        r#"proxy.toml:4: [[route]] leak_guard: "off" is for pages that you promise to be for everyone, not for share = "segment""#,
+        r#"proxy.toml:4: [[route]] leak_guard: "off" needs share = "everyone"; found share = "segment""#,
     ),
     (
         "[[route]]\nmatch.path = \"/a\"\nshare = \"user\"\nleak_guard = \"off\"",
-        r#"proxy.toml:4: [[route]] leak_guard: "off" is for pages that you promise to be for everyone, not for share = "user""#,
+        r#"proxy.toml:4: [[route]] leak_guard: "off" needs share = "everyone"; found share = "user""#,
     ),
     (
         "[[route]]\nmatch.path = \"/a\"\noverride_ttl = \"1s\"\noverride_private = true",
-        "proxy.toml:4: [[route]] override_private: is true, and needs [session] cookie or app to be said",
+        "proxy.toml:4: [[route]] override_private: needs an explicit [session] cookie or app",
     ),
     (
         "session.cookie = \"*_visitor\"\nvisitor.cookie = \"a_visitor\"\n[[route]]\n\
          match.path = \"/{item}\"\nvisitor_token = true",
-        "proxy.toml:2: [visitor] cookie: a_visitor is a session cookie by [session] cookie = \"*_visitor\"",
+        "proxy.toml:2: [visitor] cookie: a_visitor is a session cookie, by [session] cookie = \"*_visitor\"",
     ),
     (
         "cache.ignore_cookies = [\"a_*\"]\nvisitor.cookie = \"a_visitor\"\n[[route]]\n\
          match.path = \"/{item}\"\nvisitor_token = true",
-        "proxy.toml:2: [visitor] cookie: a_visitor is one by [cache] ignore_cookies = \"a_*\", too: \
-         leave it out there, for no app sees it",
+        "proxy.toml:2: [visitor] cookie: a_visitor is also matched by [cache] ignore_cookies = \"a_*\"; remove it there, because the app never receives it",
     ),
     (
         "visitor.cookie = \"a_visitor\"\n[[route]]\nmatch.path = \"/{item}\"\nvisitor_token = true\n\
          key_cookies = [\"a_visitor\"]",
-        "proxy.toml:1: [visitor] cookie: a_visitor is a key of \"/{item}\", and no app sees it",
+        "proxy.toml:1: [visitor] cookie: a_visitor is part of the key of route \"/{item}\", but the app never receives it",
     ),
     (
         "session.secure = \"never\"\nvisitor.cookie = \"__Host-v\"\n[[route]]\n\
          match.path = \"/{item}\"\nvisitor_token = true",
-        "proxy.toml:2: [visitor] cookie: has a name with which browsers take it only with Secure, and \
-         [session] secure is \"never\"",
+        "proxy.toml:2: [visitor] cookie: has a name that browsers accept only with Secure, and [session] secure is \"never\"",
     ),
     (
         "rows = [{ name = \"stock\", path = \"/stock/{row}\" }]\n[[route]]\nmatch.path = \"/{item}\"\n\
          rows = \"stock\"\nvisitor_token = true",
-        "proxy.toml:5: [[route]] visitor_token: does nothing beside rows, which nobody views as a page",
+        "proxy.toml:5: [[route]] visitor_token: has no effect on a route with rows, which are not viewed as pages",
     ),
 ];
 
@@ -612,7 +660,7 @@ fn a_token_without_anything_to_remember_is_warned_of() {
              [[route]]\nmatch.path = \"/shop/**\"\nvisitor_token = true\n"
         ))
     };
-    assert!(told("")[0].contains("there is nothing to remember here"), "{:?}", told(""));
+    assert!(told("")[0].contains("has nothing to store"), "{:?}", told(""));
     assert_eq!(told(", \"cart\""), [""; 0]);
 }
 
@@ -626,7 +674,7 @@ fn contradictions_are_told() {
 }
 
 #[test]
-fn what_could_not_be_read_contradicts_nothing() {
+fn an_unreadable_value_causes_no_further_problems() {
     let text = "[[route]]\nmatch.path = \"item\"\noverride_ttl = \"60s\"\n\
                 [admin]\naddress = \"0.0.0.0:1\"\ntoken = { env = \"GONE\" }\n";
     let mut sources = file(text);
@@ -641,22 +689,23 @@ fn what_could_not_be_read_contradicts_nothing() {
 }
 
 #[test]
-fn what_an_operator_may_regret_is_warned_of() {
+fn risky_settings_cause_warnings() {
     assert_eq!(
         warnings(ORIGIN),
-        ["proxy.toml:1: [origin] hosts: empty: any Host is served and passed to the origin; name \
-          the sites"]
+        [
+            "proxy.toml:1: [origin] hosts: empty: any Host is accepted and passed to the origin; list your host names"
+        ]
     );
     let sited = format!("{ORIGIN}hosts = \"example.com\"\n");
     assert_eq!(warnings(&sited), [""; 0]);
     for (text, expected) in [
         (
             "[session]\nwebhook_secret = { file = \"rustfmt.toml\" }\non_expire = \"webhook:http://crm/\"",
-            "[session] on_expire: is http: names and carts can be read, and changed, on their way",
+            "[session] on_expire: uses http: names and carts can be read and changed on the way; use https",
         ),
         (
             "[[listen]]\naddress = \"[::]:80\"\nproxy_protocol.from = \"::/0\"",
-            "[[listen]] proxy_protocol.from: ::/0 is everyone",
+            "[[listen]] proxy_protocol.from: ::/0 covers every address",
         ),
         (
             "[session]\ntoken_storage = \"plain\"",
@@ -664,39 +713,42 @@ fn what_an_operator_may_regret_is_warned_of() {
         ),
         (
             "[session]\nmint = true\ncookie_lifetime = \"30d\"\nidle_timeout = \"30m\"\nabsolute_timeout = \"12h\"",
-            "[session] cookie_lifetime: outlives absolute_timeout: browsers keep",
+            "[session] cookie_lifetime: exceeds absolute_timeout: browsers keep",
         ),
         (
             "[session]\nmint = true\ncookie_lifetime = \"30d\"\nidle_timeout = \"30m\"",
-            "[session] cookie_lifetime: outlives idle_timeout: browsers keep",
+            "[session] cookie_lifetime: exceeds idle_timeout: browsers keep",
         ),
         (
             "[client]\ntrusted_proxies = [\"0.0.0.0/0\"]",
-            "[client] trusted_proxies: 0.0.0.0/0 is everyone",
+            "[client] trusted_proxies: 0.0.0.0/0 covers every address",
         ),
         (
             "[store]\npages_url = \"redis://127.0.0.1\"",
-            "[store] pages_url: does nothing beside the embedded store",
+            "[store] pages_url: has no effect with the embedded store",
         ),
         ("[[route]]\nshare = \"none\"\nttl = \"1s\"", "[[route]] share: \"none\" stores nothing"),
         (
             "[[route]]\nname = \"all\"\n[[route]]\nmatch.path = \"/a\"",
-            "[[route]]: is never reached: \"all\" before it",
+            "[[route]]: is never reached: the earlier route \"all\" matches",
         ),
         (
             "[[route]]\nfragments = [{ selector = \"b\", fill = \"user\" }]",
-            "[[route]] fragments: share = \"anonymous\": visitors with a login",
+            "[[route]] fragments: share = \"anonymous\": logged-in visitors",
         ),
         (
             "[session.verify]\npath = \"/wp-admin/profile.php\"\nuser = { json = \"/name\" }\n\
              nobody = { status = [302] }",
-            "[session] verify.path: what lies below /wp-admin/ does not see the log-in cookies",
+            "[session] verify.path: pages below /wp-admin/ do not receive the login cookies",
         ),
-        ("[session]\napp = \"php\"", "[session] app: PHP's session cookie alone says nothing"),
-        ("[session]\napp = \"django\"", "[session] app: the name that is typed at a log-in is a"),
+        (
+            "[session]\napp = \"php\"",
+            "[session] app: PHP's session cookie alone does not prove a login",
+        ),
+        ("[session]\napp = \"django\"", "[session] app: the name entered at login is only a"),
         (
             "[[route]]\nmatch.path = [\"/a\", \"/b\"]\n[[route]]\nmatch.path = \"/b\"",
-            "[[route]]: is never reached: \"/a\" before it",
+            "[[route]]: is never reached: the earlier route \"/a\" matches",
         ),
     ] {
         let told = warnings(&format!("{sited}{text}"));
@@ -729,7 +781,7 @@ fn cookies_that_often_hold_the_session_itself_are_warned_of_where_the_app_is_ask
         ("[\"shop_session\", \"wikidbUserID\"]", "shop_session"),
     ] {
         let told = told(cookies, "");
-        let expected = format!("[session] cookie: {named} often holds the session itself");
+        let expected = format!("[session] cookie: {named} often contains the session itself");
         assert!(told.len() == 1 && told[0].contains(&expected), "{cookies}: {told:?}");
     }
     for (cookies, more) in [
@@ -745,7 +797,7 @@ fn cookies_that_often_hold_the_session_itself_are_warned_of_where_the_app_is_ask
 
 #[test]
 fn an_empty_or_unsendable_secret_is_a_problem() {
-    for (value, expected) in [("\n", "is empty"), ("two words", "a token is visible ASCII")] {
+    for (value, expected) in [("\n", "is empty"), ("two words", "a token of visible ASCII")] {
         let mut sources = file(&format!("{ORIGIN}[admin]\ntoken = {{ env = \"T\" }}\n"));
         sources.env = variables(&[("T", value)]);
         let told = problems(&sources);
@@ -773,7 +825,7 @@ fn a_printed_store_url_without_its_password_is_refused() {
     let mut plan = usual();
     plan.store.url = StoreUrl::Redis(Secret::new("redis://:hunter2@a"));
     let told = problems(&file(&print(&plan)));
-    assert!(told.concat().contains("the password reads (hidden)"), "{told:?}");
+    assert!(told.concat().contains("the password is (hidden)"), "{told:?}");
 }
 
 #[test]
@@ -801,10 +853,10 @@ fn rows_and_the_routes_that_name_them_fit_together() {
     let fine = format!("{ORIGIN}{rows}[[route]]\nmatch.path = \"/{{item}}\"\nrows = \"a\"\n");
     assert!(Plan::read(&file(&fine)).is_ok());
     for (text, wanted) in [
-        (format!("{ORIGIN}{rows}{rows}"), "is the name of [[rows]] before it"),
+        (format!("{ORIGIN}{rows}{rows}"), "is already the name of an earlier [[rows]]"),
         (format!("{fine}[[route]]\nmatch.path = \"/x\"\nrows = \"a\"\n"), "needs {item}"),
         (fine.replace("rows = \"a\"", "rows = \"b\""), "no [[rows]] with the name \"b\""),
-        (format!("{fine}share = \"none\"\n"), "rows are for everyone"),
+        (format!("{fine}share = \"none\"\n"), "rows are always shared with everyone"),
         (format!("{fine}[admin]\nsocket = \"{}\"\n", "x".repeat(100)), "at most 99"),
         (fine.replace("/a/{row}", "/a"), "a path with {row} in it once"),
         (fine.replace("/a/{row}", "//{row}"), "a path with {row} in it once"),
@@ -843,38 +895,30 @@ fn a_hole_that_cannot_be_filled_is_told() {
         (
             "selector = \"a + b\", from = \"/a\"",
             "",
-            "expected a CSS selector for a page that streams",
+            "expected a CSS selector that works on a streamed page",
         ),
         ("selector = \"b\"", "", "write from = \"/partials/cart\", or fill"),
         ("selector = \"b\", from = \"a\"", "", "expected a path such as"),
         ("selector = \"b\", from = \"//a\"", "", "expected a path such as"),
         ("selector = \"b\", from = \"/_anteroom/me\"", "", "none under /_anteroom/"),
-        (
-            "selector = \"b\", from = \"/a\", fill = \"user\"",
-            "",
-            "from and fill stand beside each other",
-        ),
+        ("selector = \"b\", from = \"/a\", fill = \"user\"", "", "found from and fill"),
         ("selector = \"b\", fill = \"me\"", "", "expected \"user\", \"cart_count\" or \"recent\""),
-        ("selector = \"b\", fill = \"user\", template = \"{item}\"", "", "template is for"),
+        ("selector = \"b\", fill = \"user\", template = \"{item}\"", "", "template needs"),
         ("selector = \"b\", fill = \"recent\"", "", "needs template"),
         (
             "selector = \"b\", fill = \"recent\", template = \"<a {item}>\"",
             "",
             "within a quoted attribute",
         ),
-        (
-            "selector = \"b\", fill = \"user\", share = \"none\"",
-            "",
-            "share is for what from brings",
-        ),
+        ("selector = \"b\", fill = \"user\", share = \"none\"", "", "share applies to from only"),
         (
             "selector = \"b\", fill = \"user\", on = \"never\"",
             "",
             "expected \"all\" or \"session\"",
         ),
         ("selecter = \"b\", fill = \"user\"", "", "did you mean selector?"),
-        (cart, "share = \"none\"", "are for pages that are shared"),
-        (cart, "esi = true", "say one"),
+        (cart, "share = \"none\"", "need shared pages"),
+        (cart, "esi = true", "remove one of them"),
     ] {
         let share = if beside.contains("share") { "" } else { "share = \"everyone\"" };
         let text = format!("{ORIGIN}[[route]]\n{share}\n{beside}\nfragments = [{{ {holes} }}]\n");

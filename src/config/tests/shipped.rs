@@ -3,17 +3,21 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use ::http::Method;
+
 use super::{file, read, usual, variables};
 use crate::config::form::Form;
-use crate::config::reader::{Places, Reader};
-use crate::config::schema::{Walk, walk};
-use crate::config::{
-    Cookies, Login, LoginUser, Matching, Origin, OriginUrl, Place, Rate, Route, Rows, Success,
-    Verify,
-};
-use crate::http::extract::{Finder, Plain, Sign};
+use crate::config::reader::{Reader, SettingLocations};
+use crate::config::schema::walk;
+use crate::config::walk::Walk;
+use crate::config::{Login, OriginConfig, OriginUrl, Rows, SettingLocation, Verify};
+use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
+use crate::http::harden::Hardening;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
+use crate::policy::login::{LoginUser, Matching, Success};
+use crate::policy::rate_limit::Rate;
+use crate::policy::route::{QueryValue, Route};
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
 
@@ -52,28 +56,28 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
     assert_eq!(plan.origin.servers.health.path.take().as_deref(), Some("/healthz"));
     let blog = OriginUrl { port: 4000, ..usual().origin.url };
-    assert_eq!(plan.origins.pop(), Some(("blog".to_owned(), Origin::further(blog))));
+    assert_eq!(plan.origins.pop(), Some(("blog".to_owned(), OriginConfig::further(blog))));
     let route = plan.routes.pop().expect("the example");
     let conditions = Route {
-        name: "/item/{item}".to_owned(),
+        name: "/item/{item}".into(),
         paths: vec![PathPattern::parse("/item/{item}").unwrap()],
         hosts: vec!["example.com".to_owned()],
-        methods: vec!["GET".to_owned(), "HEAD".to_owned()],
-        query: vec![("view".to_owned(), "full".to_owned())],
+        methods: vec![Method::GET, Method::HEAD],
+        query: vec![("view".to_owned(), QueryValue::Exactly("full".to_owned()))],
         ttl: Some(Duration::from_secs(300)),
         override_ttl: Some(Duration::from_secs(60)),
         stale_while_revalidate: Some(Duration::from_secs(30)),
         stale_if_error: Some(Duration::from_secs(24 * 3600)),
         only_top: Some(10_000),
-        rows: Some("inventory".to_owned()),
-        origin: Some("blog".to_owned()),
+        rows: Some("inventory".into()),
+        origin: Some("blog".into()),
         requests_per_address: Some(rate(10, 10)),
         requests_per_session: Some(rate(30, 60)),
         ..Route::default()
     };
     assert_eq!(route, conditions);
     let cookies =
-        Cookies { names: vec![Pattern::Exact("PHPSESSID".to_owned())], ..Cookies::default() };
+        Hardening { names: vec![Pattern::Exact("PHPSESSID".to_owned())], ..Hardening::default() };
     assert_eq!(plan.cookies.pop(), Some(cookies));
     let rows = Rows {
         name: "inventory".to_owned(),
@@ -96,12 +100,12 @@ fn the_shipped_file_names_every_key_of_the_schema() {
     let mut plan = usual();
     plan.routes.push(Route::default());
     plan.rows.push(Rows::default());
-    plan.cookies.push(Cookies::default());
+    plan.cookies.push(Hardening::default());
     walk(&mut keys, &mut plan);
 
     let sources = file(&uncommented());
     let (tree, _) = sources.tree().expect("TOML");
-    let mut reader = Reader::new(&tree, &[], Places::new(Place::Nowhere));
+    let mut reader = Reader::new(&tree, &[], SettingLocations::new(SettingLocation::Nowhere));
     walk(&mut reader, &mut plan);
     let (places, _) = reader.finish();
     let missing: Vec<String> = keys.met.into_iter().filter(|key| !places.said(key)).collect();
@@ -175,16 +179,16 @@ impl Walk for Keys {
 fn verify_example() -> Verify {
     Verify {
         path: Some("/api/whoami".to_owned()),
-        user: Some(Finder::Json("/user/name".to_owned())),
-        nobody: Some(Sign::Json("/user".to_owned(), Plain::Null)),
-        attributes: vec![("group".to_owned(), Finder::Json("/user/group".to_owned()))],
+        user: Some(Extractor::Json("/user/name".to_owned())),
+        anonymous: Some(ResponseMatcher::Json("/user".to_owned(), ExpectedValue::Null)),
+        attributes: vec![("group".to_owned(), Extractor::Json("/user/group".to_owned()))],
         ..Verify::default()
     }
 }
 
 fn login_example() -> Login {
     let matching = Matching {
-        methods: vec!["POST".to_owned()],
+        methods: vec![Method::POST],
         paths: vec![PathPattern::parse("/login").unwrap()],
         query: Vec::new(),
     };

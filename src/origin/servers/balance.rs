@@ -1,36 +1,25 @@
-//! Which of several servers gets a request. Pure.
+//! The choice among several servers. Pure.
 
 use sha2::{Digest, Sha256};
-
-/// How servers are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Balance {
-    /// Each in its turn.
-    RoundRobin,
-    /// The one that works on the fewest requests.
-    LeastRequests,
-    /// The same for all requests of a session; the others in turn.
-    Sticky,
-}
 
 /// A server that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) server: usize,
-    /// Its share now; never 0.
+    /// Its current share; never 0.
     pub(super) share: u32,
-    /// The requests that it works on.
+    /// The number of requests in progress on it.
     pub(super) busy: u32,
 }
 
-/// Whose turn it is: each server gets requests by its share, spread as evenly as can be.
+/// Weighted round robin: each server gets requests by its share, spread as evenly as possible.
 #[derive(Debug)]
-pub(super) struct Turns {
-    /// What each has in hand; whoever has most is next.
+pub(super) struct RoundRobin {
+    /// The credit of each server; the one with the most is next.
     credits: Vec<i64>,
 }
 
-impl Turns {
+impl RoundRobin {
     pub(super) fn new(servers: usize) -> Self {
         Self { credits: vec![0; servers] }
     }
@@ -44,13 +33,13 @@ impl Turns {
             total += share;
         }
         let servers = candidates.iter().map(|candidate| candidate.server);
-        // The first of those that have most.
+        // The first of those with the most credit.
         let next = servers.rev().max_by_key(|server| self.credits[*server])?;
         self.credits[next] -= total;
         Some(next)
     }
 
-    /// The one of `candidates` that works on the fewest requests for its share.
+    /// The one of `candidates` with the fewest requests in progress for its share.
     pub(super) fn least(&mut self, candidates: &[Candidate]) -> Option<usize> {
         let load = |one: &Candidate, other: &Candidate| {
             let cost = u64::from(one.busy + 1) * u64::from(other.share);
@@ -63,8 +52,8 @@ impl Turns {
     }
 }
 
-/// The servers in the order in which a session prefers them (rendezvous hashing): where one goes, only
-/// its sessions move, and they come back with it. `servers` are names and weights.
+/// The servers in the order in which a session prefers them (rendezvous hashing): when a server goes down,
+/// only its sessions move, and they return with it. `servers` are names and weights.
 pub(super) fn preferred<'n>(
     session: &str,
     servers: impl Iterator<Item = (&'n str, u32)>,
@@ -85,7 +74,7 @@ fn score(session: &str, name: &str, weight: u32) -> f64 {
     hash.update(session.as_bytes());
     let digest = hash.finalize();
     let bits = digest.iter().take(8).fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
-    // Between 0 and 1, and neither.
+    // Strictly between 0 and 1.
     let chance = ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     -f64::from(weight) / chance.ln()
 }
@@ -102,12 +91,12 @@ mod tests {
 
     #[test]
     fn turns_go_round_by_their_shares() {
-        let mut turns = Turns::new(3);
+        let mut turns = RoundRobin::new(3);
         let all = candidates(&[1_000, 1_000, 1_000]);
         let order: Vec<_> = (0..6).filter_map(|_| turns.next(&all)).collect();
         assert_eq!(order, [0, 1, 2, 0, 1, 2]);
 
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         let all = candidates(&[3_000, 1_000]);
         let order: Vec<_> = (0..8).filter_map(|_| turns.next(&all)).collect();
         assert_eq!(order, [0, 0, 1, 0, 0, 0, 1, 0]);
@@ -117,7 +106,7 @@ mod tests {
     #[test]
     fn a_growing_share_is_a_growing_count() {
         let mut counts = Vec::new();
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         for share in [100, 300, 600, 1_000] {
             let all = candidates(&[1_000, share]);
             counts.push((0..220).filter(|_| turns.next(&all) == Some(1)).count());
@@ -128,14 +117,14 @@ mod tests {
 
     #[test]
     fn the_least_busy_is_chosen_by_its_share() {
-        let mut turns = Turns::new(3);
+        let mut turns = RoundRobin::new(3);
         let mut all = candidates(&[1_000, 1_000, 2_000]);
         for (busy, expected) in [([1, 0, 2], 1), ([1, 1, 2], 2), ([0, 1, 2], 0), ([5, 3, 8], 1)] {
             all.iter_mut().zip(busy).for_each(|(candidate, busy)| candidate.busy = busy);
             assert_eq!(turns.least(&all), Some(expected), "{busy:?}");
         }
         let equals = candidates(&[1_000, 1_000]);
-        let mut turns = Turns::new(2);
+        let mut turns = RoundRobin::new(2);
         let order: Vec<_> = (0..4).filter_map(|_| turns.least(&equals)).collect();
         assert_eq!(order, [0, 1, 0, 1]);
     }

@@ -1,23 +1,23 @@
-//! How much may be sent again: in an outage, retries must not be the rest of the load. Pure.
+//! The retry budget: in an outage, retries must not multiply the load. Pure.
 
 use tokio::time::Instant;
 
-/// So many a second are always allowed.
+/// Retries that are always allowed per second.
 const A_SECOND: f64 = 10.0;
 /// The most that is saved up.
 const SAVED_MAX: f64 = 100.0;
 
-/// What may be sent again.
+/// How many requests may be sent again.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// For each request, the part of one that it allows.
+    /// The fraction of a retry that each request allows.
     part: f64,
     saved: f64,
     at: Instant,
 }
 
 impl Budget {
-    /// A budget of so many in a hundred requests; none at all for 0.
+    /// A budget of `percent` retries per hundred requests; 0 allows none at all.
     pub(super) fn new(percent: u32, now: Instant) -> Self {
         let part = f64::from(percent) / 100.0;
         Self { part, saved: if percent == 0 { 0.0 } else { A_SECOND }, at: now }

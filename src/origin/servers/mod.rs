@@ -1,14 +1,14 @@
-//! The servers of one origin, as all threads see them: who is up, who works on how much, who is next, and
-//! who waits.
+//! The servers of one origin, as all threads see them: which are up, how many requests each works on, which
+//! is next, and which requests wait.
 //!
-//! What is decided here is decided under one small lock, and never across an await. The rules are apart,
-//! and pure: `balance` chooses, `standing` says who rests, `budget` what is sent again, `line` who waits.
+//! All decisions are made under one small lock, which is never held across an await. The rules are separate
+//! and pure: `balance` chooses, `health` decides on rests, `budget` on retries, `wait_queue` on the queue.
 
 mod balance;
 mod budget;
-mod line;
-mod place;
-mod standing;
+mod health;
+mod slot;
+mod wait_queue;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,136 +16,136 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-pub use balance::Balance;
-use balance::{Candidate, Turns, preferred};
+use crate::policy::origin::Balance;
+use balance::{Candidate, RoundRobin, preferred};
 use budget::Budget;
-use line::{Line, Wants};
-pub(super) use place::Place;
-pub use standing::Patience;
-use standing::{Change, Standing, Trial, Trying};
+pub use health::FailureRules;
+use health::{HealthChange, RunningTrial, ServerHealth, Trial};
+pub(super) use slot::ServerSlot;
+use wait_queue::{WaitQueue, WaitsFor};
 
 /// How the servers of an origin are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct ServerRules {
     /// How they are chosen.
     pub balance: Balance,
     /// When they rest and come back.
-    pub patience: Patience,
-    /// How many of a hundred requests may be sent again.
+    pub failure_rules: FailureRules,
+    /// How many requests in a hundred may be sent again.
     pub retry_percent: u32,
-    /// The most requests that one works on at once.
+    /// The most requests that one server works on at once.
     pub max_busy: Option<u32>,
     /// The most requests that wait.
     pub max_waiting: usize,
-    /// How long one waits.
+    /// How long a request waits.
     pub wait_timeout: Duration,
 }
 
 /// The servers of an origin.
 #[derive(Debug)]
-pub struct Roster {
+pub struct ServerList {
     name: Arc<str>,
     /// Names and weights.
     servers: Vec<(String, u32)>,
-    rules: Rules,
-    state: Mutex<State>,
+    rules: ServerRules,
+    state: Mutex<ServerState>,
 }
 
 #[derive(Debug)]
-struct State {
-    standings: Vec<Standing>,
+struct ServerState {
+    standings: Vec<ServerHealth>,
     busy: Vec<u32>,
-    turns: Turns,
+    turns: RoundRobin,
     budget: Budget,
-    line: Line<oneshot::Sender<Place>>,
-    heir: Option<Heir>,
+    wait_queue: WaitQueue<oneshot::Sender<ServerSlot>>,
+    successor: Option<Successor>,
 }
 
-/// Who has taken servers over, which still work on requests of before.
+/// A server list that has taken servers over, which still work on earlier requests.
 #[derive(Clone, Debug)]
-struct Heir {
-    roster: Arc<Roster>,
-    /// For each server its place there, where it is there.
+struct Successor {
+    servers: Arc<ServerList>,
+    /// The index of each server in that list, if it is there.
     places: Arc<[Option<usize>]>,
 }
 
-impl Heir {
-    /// It, and the place of a server there.
-    fn of(state: &State, server: usize) -> Option<(Arc<Roster>, usize)> {
-        let heir = state.heir.as_ref()?;
-        Some((Arc::clone(&heir.roster), heir.places[server]?))
+impl Successor {
+    /// The list, and the index of a server in it.
+    fn of(state: &ServerState, server: usize) -> Option<(Arc<ServerList>, usize)> {
+        let successor = state.successor.as_ref()?;
+        Some((Arc::clone(&successor.servers), successor.places[server]?))
     }
 }
 
 /// Why a server failed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// It could not be connected to.
+pub(super) enum ServerFailure {
+    /// The connection failed.
     Unreachable,
-    /// It was silent, broke off, or said that it cannot: which a request can bring about, too. So that
-    /// nobody can take all servers out by asking, this takes no more than half of them.
+    /// It was silent, broke off, or reported that it cannot serve. A request can cause that, too; to keep
+    /// clients from taking all servers out, this takes out at most half of them.
     Unanswered,
 }
 
-/// What a request asks of a server.
+/// What a request needs from a server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish<'w> {
+pub(super) struct ServerWanted<'w> {
     /// The session, which may keep to a server.
     pub(super) session: Option<&'w str>,
-    /// Whether it can be sent again, should the server fail.
+    /// Whether it can be sent again if the server fails.
     pub(super) is_repeatable: bool,
-    /// The server that has failed it already.
+    /// The server that has already failed it.
     pub(super) not: Option<usize>,
-    /// The server to which its connection is bound, whatever else is said.
+    /// The server to which its connection is pinned; this overrides all else.
     pub(super) only: Option<usize>,
 }
 
-impl Wish<'_> {
-    /// As which it tries a server.
+impl ServerWanted<'_> {
+    /// The kind of trial that this request makes.
     fn trial(&self) -> Trial {
         Trial::by(self.is_repeatable)
     }
 }
 
-/// What was found for a request.
+/// The result of a search for a server.
 #[derive(Debug)]
-enum Found {
-    Place(Place),
-    /// A place will be told, or the end of waiting for that server.
-    Wait(u64, oneshot::Receiver<Place>),
-    /// No more may wait.
+enum FoundServer {
+    Place(ServerSlot),
+    /// A place will be sent, or the channel closes when the wait for that server ends.
+    Wait(u64, oneshot::Receiver<ServerSlot>),
+    /// The queue is full.
     Full,
-    /// No server is up, and others try them.
+    /// No server is up, and other requests try them.
     Resting,
 }
 
 /// Why there is no server for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoPlace {
-    /// All work on as much as they may, and nobody was ready in time.
+pub(super) enum NoServer {
+    /// All are at their limit, and none was ready in time.
     Crowded,
     /// None is up.
     Resting,
 }
 
-impl Roster {
+impl ServerList {
     /// The servers of the origin `name`, each with its weight.
     #[must_use]
-    pub fn new(name: &str, servers: Vec<(String, u32)>, rules: Rules) -> Arc<Self> {
+    pub fn new(name: &str, servers: Vec<(String, u32)>, rules: ServerRules) -> Arc<Self> {
         let count = servers.len();
-        let state = Mutex::new(State {
-            standings: vec![Standing::default(); count],
+        let state = Mutex::new(ServerState {
+            standings: vec![ServerHealth::default(); count],
             busy: vec![0; count],
-            turns: Turns::new(count),
+            turns: RoundRobin::new(count),
             budget: Budget::new(rules.retry_percent, Instant::now()),
-            line: Line::new(rules.max_waiting),
-            heir: None,
+            wait_queue: WaitQueue::new(rules.max_waiting),
+            successor: None,
         });
         Arc::new(Self { name: name.into(), servers, rules, state })
     }
 
-    /// What `old` knows of servers that this one has, too, by their names. A rest goes on as it was, and
-    /// what they work on counts here, too, until it is over.
+    /// Takes over what `old` knows of servers that are also in this list, by name. A rest continues
+    /// unchanged, and requests in progress count here as well until they end.
     pub fn learn_from(self: &Arc<Self>, old: &Self) {
         let mut known = old.lock();
         let mut state = self.lock();
@@ -157,10 +157,10 @@ impl Roster {
             state.standings[here] = known.standings[at].taken_over();
             state.busy[here] = known.busy[at];
         }
-        known.heir = Some(Heir { roster: Arc::clone(self), places });
+        known.successor = Some(Successor { servers: Arc::clone(self), places });
     }
 
-    /// Whether it has none of the servers of another.
+    /// Whether the lists have no server in common.
     #[must_use]
     pub fn is_apart_from(&self, other: &Self) -> bool {
         let is_there = |(name, _): &(String, u32)| other.servers.iter().any(|(own, _)| own == name);
@@ -184,22 +184,22 @@ impl Roster {
         self.servers.len() == 1 && self.rules.max_busy.is_none()
     }
 
-    /// How its servers are called, and whether each is up.
+    /// The names of its servers, and whether each is up.
     #[must_use]
     pub fn standings(&self) -> Vec<(&str, bool)> {
         let state = self.lock();
         let names = self.servers.iter().map(|(name, _)| name.as_str());
-        names.zip(state.standings.iter().map(Standing::is_up)).collect()
+        names.zip(state.standings.iter().map(ServerHealth::is_up)).collect()
     }
 
     /// How many requests wait for a server.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.lock().line.len()
+        self.lock().wait_queue.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, ServerState> {
+        // No code that holds this lock panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,90 +208,98 @@ impl Roster {
         self.lock().budget.request();
     }
 
-    /// Whether one that a server may have seen can be sent to another.
+    /// Whether a request that a server may have seen can be sent to another.
     pub(super) fn may_send_again(&self) -> bool {
         self.lock().budget.take(Instant::now())
     }
 
-    /// A place at a server, as soon as there is one.
-    pub(super) async fn place(self: &Arc<Self>, wish: &Wish<'_>) -> Result<Place, NoPlace> {
+    /// A place at a server, as soon as one is free.
+    pub(super) async fn slot(
+        self: &Arc<Self>,
+        wanted: &ServerWanted<'_>,
+    ) -> Result<ServerSlot, NoServer> {
         let deadline = Instant::now() + self.rules.wait_timeout;
         loop {
-            let (number, told) = match self.find(wish, Instant::now()) {
-                Found::Place(place) => return Ok(place),
-                Found::Full => return Err(NoPlace::Crowded),
-                Found::Resting => return Err(NoPlace::Resting),
-                Found::Wait(number, told) => (number, told),
+            let (number, receiver) = match self.find(wanted, Instant::now()) {
+                FoundServer::Place(place) => return Ok(place),
+                FoundServer::Full => return Err(NoServer::Crowded),
+                FoundServer::Resting => return Err(NoServer::Resting),
+                FoundServer::Wait(number, receiver) => (number, receiver),
             };
-            let _seat = Seat { roster: self, number };
-            match tokio::time::timeout_at(deadline, told).await {
+            let _seat = QueuedRequest { server_list: self, number };
+            match tokio::time::timeout_at(deadline, receiver).await {
                 Ok(Ok(place)) => return Ok(place),
-                // The servers that were waited for are out.
+                // The servers that the request waited for are out.
                 Ok(Err(_)) => {}
-                Err(_) => return Err(NoPlace::Crowded),
+                Err(_) => return Err(NoServer::Crowded),
             }
         }
     }
 
-    fn find(self: &Arc<Self>, wish: &Wish<'_>, now: Instant) -> Found {
+    fn find(self: &Arc<Self>, wanted: &ServerWanted<'_>, now: Instant) -> FoundServer {
         let mut guard = self.lock();
         let state = &mut *guard;
-        let (server, is_trial) = match self.choose(state, wish, now) {
-            Choice::Server(server) => (server, false),
-            Choice::Trial(server) => (server, true),
-            Choice::None => return Found::Resting,
-            Choice::Busy(wants) => {
-                let (tell, told) = oneshot::channel();
-                return match state.line.join(wants, tell) {
-                    Some(number) => Found::Wait(number, told),
-                    None => Found::Full,
+        let (server, is_trial) = match self.choose(state, wanted, now) {
+            ServerChoice::Server(server) => (server, false),
+            ServerChoice::Trial(server) => (server, true),
+            ServerChoice::None => return FoundServer::Resting,
+            ServerChoice::Busy(wants) => {
+                let (sender, receiver) = oneshot::channel();
+                return match state.wait_queue.join(wants, sender) {
+                    Some(number) => FoundServer::Wait(number, receiver),
+                    None => FoundServer::Full,
                 };
             }
         };
         state.busy[server] += 1;
-        let trial = is_trial.then(|| state.standings[server].try_it(wish.trial(), now));
-        let heir = Heir::of(state, server);
+        let trial = is_trial.then(|| state.standings[server].try_it(wanted.trial(), now));
+        let successor = Successor::of(state, server);
         drop(guard);
-        if let Some((heir, there)) = heir {
-            heir.count(there);
+        if let Some((successor, there)) = successor {
+            successor.count(there);
         }
-        Found::Place(Place::new(Arc::clone(self), server, trial))
+        FoundServer::Place(ServerSlot::new(Arc::clone(self), server, trial))
     }
 
-    /// A server that it has taken over works on a request more.
+    /// A server taken over from another list works on one more request.
     fn count(&self, server: usize) {
-        let heir = {
+        let successor = {
             let mut state = self.lock();
             state.busy[server] += 1;
-            Heir::of(&state, server)
+            Successor::of(&state, server)
         };
-        if let Some((heir, there)) = heir {
-            heir.count(there);
+        if let Some((successor, there)) = successor {
+            successor.count(there);
         }
     }
 
-    /// Which server, as things are.
-    fn choose(&self, state: &mut State, wish: &Wish<'_>, now: Instant) -> Choice {
-        if let Some(only) = wish.only {
+    /// Chooses a server in the current state.
+    fn choose(
+        &self,
+        state: &mut ServerState,
+        wanted: &ServerWanted<'_>,
+        now: Instant,
+    ) -> ServerChoice {
+        if let Some(only) = wanted.only {
             return if self.has_room(state, only) {
-                Choice::Server(only)
+                ServerChoice::Server(only)
             } else {
-                Choice::Busy(Wants::Only(only))
+                ServerChoice::Busy(WaitsFor::Only(only))
             };
         }
-        let session = wish.session.filter(|_| self.rules.balance == Balance::Sticky);
+        let session = wanted.session.filter(|_| self.rules.balance == Balance::Sticky);
         if let Some(session) = session {
-            return self.choose_for(session, state, wish, now);
+            return self.choose_for(session, state, wanted, now);
         }
-        let others = (0..self.servers.len()).filter(|server| wish.not != Some(*server));
+        let others = (0..self.servers.len()).filter(|server| wanted.not != Some(*server));
         let standings = &state.standings;
-        let due = |server: &usize| standings[*server].may_be_tried(wish.trial(), now);
+        let due = |server: &usize| standings[*server].may_be_tried(wanted.trial(), now);
         if let Some(due) = others.clone().find(due) {
-            return Choice::Trial(due);
+            return ServerChoice::Trial(due);
         }
         let up: Vec<usize> = others.filter(|server| self.is_up(state, *server)).collect();
         if up.is_empty() {
-            return self.last_resort(state, wish, now);
+            return self.last_resort(state, wanted, now);
         }
         let candidates: Vec<Candidate> = up
             .into_iter()
@@ -302,99 +310,115 @@ impl Roster {
             Balance::LeastRequests => state.turns.least(&candidates),
             Balance::RoundRobin | Balance::Sticky => state.turns.next(&candidates),
         };
-        let wants = wish.not.map_or(Wants::Any, Wants::Not);
-        chosen.map_or(Choice::Busy(wants), Choice::Server)
+        let wants = wanted.not.map_or(WaitsFor::Any, WaitsFor::Not);
+        chosen.map_or(ServerChoice::Busy(wants), ServerChoice::Server)
     }
 
-    /// The server that a session prefers of those that are up, or is due to try what it prefers to it.
-    fn choose_for(&self, session: &str, state: &State, wish: &Wish<'_>, now: Instant) -> Choice {
+    /// The server that a session prefers among those that are up, or a preferred one that is due for a trial.
+    fn choose_for(
+        &self,
+        session: &str,
+        state: &ServerState,
+        wanted: &ServerWanted<'_>,
+        now: Instant,
+    ) -> ServerChoice {
         let servers = self.servers.iter().map(|(name, weight)| (name.as_str(), *weight));
         for server in preferred(session, servers) {
             let standing = &state.standings[server];
-            if wish.not == Some(server) {
+            if wanted.not == Some(server) {
                 continue;
             }
-            if standing.may_be_tried(wish.trial(), now) {
-                return Choice::Trial(server);
+            if standing.may_be_tried(wanted.trial(), now) {
+                return ServerChoice::Trial(server);
             }
             if self.is_up(state, server) {
                 return if self.has_room(state, server) {
-                    Choice::Server(server)
+                    ServerChoice::Server(server)
                 } else {
-                    Choice::Busy(Wants::Only(server))
+                    ServerChoice::Busy(WaitsFor::Only(server))
                 };
             }
         }
-        self.last_resort(state, wish, now)
+        self.last_resort(state, wanted, now)
     }
 
-    /// No server is up: one request at a time tries each of them, whatever it had to rest for. So they are
-    /// found as soon as they are back, and a request that cannot be answered waits for nothing.
-    fn last_resort(&self, state: &State, wish: &Wish<'_>, now: Instant) -> Choice {
-        // Who was failed by one a moment ago has tried.
-        if wish.not.is_some() {
-            return Choice::None;
+    /// No server is up: one request at a time tries each of them, even during a rest. They are thus found as
+    /// soon as they are back, and a request that cannot be answered does not wait.
+    fn last_resort(
+        &self,
+        state: &ServerState,
+        wanted: &ServerWanted<'_>,
+        now: Instant,
+    ) -> ServerChoice {
+        // A request that a server has just failed has already made its try.
+        if wanted.not.is_some() {
+            return ServerChoice::None;
         }
         let order = |server: usize| {
-            state.standings[server].last_resort(wish.trial(), now).map(|rank| (rank, server))
+            state.standings[server].last_resort(wanted.trial(), now).map(|rank| (rank, server))
         };
         let next = (0..self.servers.len()).filter_map(order).min();
-        next.map_or(Choice::None, |(_, server)| Choice::Trial(server))
+        next.map_or(ServerChoice::None, |(_, server)| ServerChoice::Trial(server))
     }
 
-    fn candidate(&self, state: &State, server: usize, now: Instant) -> Candidate {
-        let part = state.standings[server].share(self.rules.patience.slow_start, now);
+    fn candidate(&self, state: &ServerState, server: usize, now: Instant) -> Candidate {
+        let part = state.standings[server].share(self.rules.failure_rules.slow_start, now);
         let share = self.servers[server].1.saturating_mul(part).max(1);
         Candidate { server, share, busy: state.busy[server] }
     }
 
-    /// Whether a server gets requests as they come. One alone does, for there is no other. Where none is up
-    /// those do that nothing but their checks has taken out: more likely it is the checks that are wrong.
-    fn is_up(&self, state: &State, server: usize) -> bool {
+    /// Whether a server gets ordinary requests. A sole server always does. If none is up, those that only
+    /// their checks have taken out do: more likely the checks are wrong.
+    fn is_up(&self, state: &ServerState, server: usize) -> bool {
         let standings = &state.standings;
         self.servers.len() == 1
             || standings[server].is_up()
-            || (standings[server].is_out_by_checks() && !standings.iter().any(Standing::is_up))
+            || (standings[server].is_out_by_checks() && !standings.iter().any(ServerHealth::is_up))
     }
 
-    fn has_room(&self, state: &State, server: usize) -> bool {
+    fn has_room(&self, state: &ServerState, server: usize) -> bool {
         self.rules.max_busy.is_none_or(|max| state.busy[server] < max)
     }
 
-    /// A request is over: its place goes to the next in the line.
-    /// `unjudged`: it was to show whether the server is back, and has not.
-    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<Trying>) {
+    /// A request is over: its place goes to the next in the queue. `unjudged`: a trial that ended without a
+    /// result.
+    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<RunningTrial>) {
         if let Some(trial) = unjudged {
             self.lock().standings[server].tried_in_vain(trial);
         }
         loop {
-            let (next, heir) = {
+            let (next, successor) = {
                 let mut state = self.lock();
-                // With his own he may have more than he may: then it goes to nobody.
+                // Including this request, the server may be over its limit: then the place is not passed on.
                 let busy = state.busy[server];
                 let is_over = self.rules.max_busy.is_some_and(|max| busy > max);
                 let takes = self.is_up(&state, server) && !is_over;
-                let next = if takes { state.line.first_for(server) } else { None };
+                let next = if takes { state.wait_queue.first_for(server) } else { None };
                 if next.is_none() {
                     state.busy[server] = state.busy[server].saturating_sub(1);
                 }
-                (next, Heir::of(&state, server))
+                (next, Successor::of(&state, server))
             };
-            let Some(tell) = next else {
-                if let Some((heir, there)) = heir {
-                    heir.leave(there, None);
+            let Some(sender) = next else {
+                if let Some((successor, there)) = successor {
+                    successor.leave(there, None);
                 }
                 return;
             };
-            match tell.send(Place::new(Arc::clone(self), server, None)) {
+            match sender.send(ServerSlot::new(Arc::clone(self), server, None)) {
                 Ok(()) => return,
-                // He has left in this instant.
+                // The waiting request has just left.
                 Err(place) => place.forget(),
             }
         }
     }
 
-    fn judge(self: &Arc<Self>, server: usize, trial: Option<Trying>, failure: Option<Failure>) {
+    fn judge(
+        self: &Arc<Self>,
+        server: usize,
+        trial: Option<RunningTrial>,
+        failure: Option<ServerFailure>,
+    ) {
         let now = Instant::now();
         let change = {
             let mut state = self.lock();
@@ -403,121 +427,133 @@ impl Roster {
                 None => state.standings[server].succeeded(trial, now),
                 Some(failure) => {
                     let may_rest = self.may_rest(failure, self.servers.len() - up);
-                    let patience = &self.rules.patience;
-                    state.standings[server].failed(trial, may_rest, patience, now)
+                    let rules = &self.rules.failure_rules;
+                    state.standings[server].failed(trial, may_rest, rules, now)
                 }
             };
             self.after(&mut state, change, up, now);
             change
         };
-        self.tell(server, change);
+        self.report(server, change);
     }
 
-    /// Whether a server may rest where so many are out already. The last one has nobody to take its place.
-    fn may_rest(&self, failure: Failure, out: usize) -> bool {
+    /// Whether a server may rest, given how many are out already. The last one up has no replacement.
+    fn may_rest(&self, failure: ServerFailure, out: usize) -> bool {
         let servers = self.servers.len();
         match failure {
             _ if servers == 1 => false,
-            Failure::Unreachable => true,
-            Failure::Unanswered => (out + 1) * 2 <= servers,
+            ServerFailure::Unreachable => true,
+            ServerFailure::Unanswered => (out + 1) * 2 <= servers,
         }
     }
 
-    /// A check said how a server is.
+    /// A health check of a server has a result.
     pub(super) fn checked(self: &Arc<Self>, server: usize, is_well: bool) {
         let now = Instant::now();
         let change = {
             let mut state = self.lock();
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
-            let change = state.standings[server].checked(is_well, &self.rules.patience, now);
+            let change = state.standings[server].checked(is_well, &self.rules.failure_rules, now);
             self.after(&mut state, change, up, now);
-            let is_last = !state.standings.iter().any(Standing::is_up);
+            let is_last = !state.standings.iter().any(ServerHealth::is_up);
             change.map(|change| (change, is_last))
         };
-        self.tell(server, change.map(|(change, _)| change));
-        if let Some((Change::Sick, true)) = change {
+        self.report(server, change.map(|(change, _)| change));
+        if let Some((HealthChange::Sick, true)) = change {
             let origin = &*self.name;
-            tracing::warn!(
-                origin,
-                "no server is up: those that checks call sick are asked after all"
-            );
+            tracing::warn!(origin, "no server is up: servers with failed checks are used again");
         }
     }
 
-    /// What a change means for the others. `up`: how many were up before.
-    fn after(&self, state: &mut State, change: Option<Change>, up: usize, now: Instant) {
+    /// Applies a change to the other servers. `up`: how many were up before.
+    fn after(
+        &self,
+        state: &mut ServerState,
+        change: Option<HealthChange>,
+        up: usize,
+        now: Instant,
+    ) {
         match change {
-            Some(Change::Rests(_) | Change::Sick) => {
+            Some(HealthChange::Rests(_) | HealthChange::Sick) => {
                 let servers = 0..self.servers.len();
                 let up: Vec<bool> = servers.map(|server| self.is_up(state, server)).collect();
-                state.line.dismiss(|server| up[server], up.len());
+                state.wait_queue.dismiss(|server| up[server], up.len());
             }
-            Some(Change::Back) if up == 0 => {
+            Some(HealthChange::Back) if up == 0 => {
                 for standing in &mut state.standings {
-                    standing.hurry(&self.rules.patience, now);
+                    standing.shorten_rest(&self.rules.failure_rules, now);
                 }
             }
-            Some(Change::Back) | None => {}
+            Some(HealthChange::Back) | None => {}
         }
     }
 
-    /// Says what has changed, and lets those in who have waited for it.
-    fn tell(self: &Arc<Self>, server: usize, change: Option<Change>) {
+    /// Reports a change, and admits the requests that waited for it.
+    fn report(self: &Arc<Self>, server: usize, change: Option<HealthChange>) {
         let (origin, name) = (&*self.name, self.servers[server].0.as_str());
         match change {
             None => {}
-            Some(Change::Rests(rest)) => {
-                tracing::warn!(origin, server = name, ?rest, "a server rests: it failed too often");
+            Some(HealthChange::Rests(rest)) => {
+                tracing::warn!(
+                    origin,
+                    server = name,
+                    ?rest,
+                    "a server rests after too many failures"
+                );
             }
-            Some(Change::Sick) => {
-                tracing::warn!(origin, server = name, "a server is out: its health checks fail");
+            Some(HealthChange::Sick) => {
+                tracing::warn!(
+                    origin,
+                    server = name,
+                    "a server is out because its health checks fail"
+                );
             }
-            Some(Change::Back) => {
+            Some(HealthChange::Back) => {
                 tracing::info!(origin, server = name, "a server is back");
                 self.let_in(server);
             }
         }
     }
 
-    /// A server that is back takes those who wait.
+    /// A server that is back takes waiting requests.
     fn let_in(self: &Arc<Self>, server: usize) {
         loop {
-            let (tell, heir) = {
+            let (sender, successor) = {
                 let mut state = self.lock();
                 let has_room = self.has_room(&state, server);
-                let next = if has_room { state.line.first_for(server) } else { None };
-                let Some(tell) = next else { return };
+                let next = if has_room { state.wait_queue.first_for(server) } else { None };
+                let Some(sender) = next else { return };
                 state.busy[server] += 1;
-                (tell, Heir::of(&state, server))
+                (sender, Successor::of(&state, server))
             };
-            if let Some((heir, there)) = heir {
-                heir.count(there);
+            if let Some((successor, there)) = successor {
+                successor.count(there);
             }
-            // Whoever has left meanwhile gives the place back by dropping it.
-            drop(tell.send(Place::new(Arc::clone(self), server, None)));
+            // If the request has left meanwhile, dropping the place returns it.
+            drop(sender.send(ServerSlot::new(Arc::clone(self), server, None)));
         }
     }
 }
 
-/// What a request is to do.
-enum Choice {
+/// What a request does next.
+enum ServerChoice {
     Server(usize),
-    /// The same, and what becomes of it says whether the server is back.
+    /// The same; the result shows whether the server is back.
     Trial(usize),
-    /// To wait for such a server.
-    Busy(Wants),
+    /// Waits for such a server.
+    Busy(WaitsFor),
     None,
 }
 
-/// Somebody in the line; he leaves it when this is dropped.
-struct Seat<'r> {
-    roster: &'r Arc<Roster>,
+/// A request in the queue; dropping this removes it.
+struct QueuedRequest<'r> {
+    server_list: &'r Arc<ServerList>,
     number: u64,
 }
 
-impl Drop for Seat<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
-        self.roster.lock().line.leave(self.number);
+        self.server_list.lock().wait_queue.leave(self.number);
     }
 }
 

@@ -6,17 +6,16 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::HeaderValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
 use crate::http::host::{Host, Scheme};
-use crate::http::path::PathPattern;
 use crate::http::peer::Peer;
-use crate::origin::BoundSlot;
+use crate::origin::PinnedSlot;
+use crate::policy::listener::ListenerRules;
 use crate::proxy::connection::tunnel::{Tunnel, TunnelSlot};
-use crate::proxy::pulse::Pulse;
+use crate::proxy::connection_state::ConnectionState;
 
 /// A client connection.
 #[derive(Debug)]
@@ -26,12 +25,12 @@ pub struct Client {
     /// The local address of the socket; for a Unix socket, this machine's address.
     pub local: IpAddr,
     /// The connection's state. The service marks in it where requests begin and end.
-    pub pulse: Rc<Pulse>,
+    pub state: Rc<ConnectionState>,
     /// The origin connection that a log-in by NTLM or Negotiate has pinned to this one.
-    pub bound: BoundSlot,
+    pub pinned: PinnedSlot,
     /// Whether such a log-in was seen on this connection. From then on, nothing is pooled, stored or
     /// shared.
-    is_bound: Cell<bool>,
+    is_pinned: Cell<bool>,
     /// The slot for the tunnel that the connection becomes. The task that runs the connection owns the
     /// slot, so that a tunnel never outlives the connection.
     tunnel: RefCell<Weak<RefCell<Option<Box<Tunnel>>>>>,
@@ -42,29 +41,11 @@ pub struct Client {
     /// it.
     is_balanced: Cell<bool>,
     /// The settings of the entry at which the connection came in.
-    pub entry: Arc<Entry>,
+    pub entry: Arc<ListenerRules>,
     /// The result of the TLS handshake; `None`: the connection is in clear text.
     secured: Option<Rc<Secured>>,
     /// Cancelled when the certificates that clients are asked for at this entry change.
     outdated: CancellationToken,
-}
-
-/// The settings that hold for all requests at one entry.
-#[derive(Debug, Default)]
-pub struct Entry {
-    /// The redirect for requests by http.
-    pub redirect: Option<Redirect>,
-    /// The `Strict-Transport-Security` of responses by https.
-    pub hsts: Option<HeaderValue>,
-}
-
-/// How requests by http are redirected to https.
-#[derive(Clone, Debug)]
-pub struct Redirect {
-    /// The port for https.
-    pub port: u16,
-    /// The paths that are served by http all the same.
-    pub except: Vec<PathPattern>,
 }
 
 /// The result of a TLS handshake.
@@ -77,14 +58,20 @@ pub struct Secured {
     /// Unix time until which that certificate is valid.
     pub expires: Option<i64>,
     /// Whether the client was asked for a certificate.
-    pub asks_clients: bool,
+    pub requests_client_certs: bool,
 }
 
 impl Client {
     /// A connection of `peer` to this server at `local`.
     #[must_use]
-    pub fn new(peer: Peer, local: IpAddr, pulse: Rc<Pulse>) -> Rc<Self> {
-        Self::entering(peer, local, pulse, (Arc::default(), CancellationToken::new()), None)
+    pub fn new(peer: Peer, local: IpAddr, connection_state: Rc<ConnectionState>) -> Rc<Self> {
+        Self::entering(
+            peer,
+            local,
+            connection_state,
+            (Arc::default(), CancellationToken::new()),
+            None,
+        )
     }
 
     /// A connection that came in at `entry`, with the result of its handshake. It lapses when `outdated`
@@ -93,16 +80,16 @@ impl Client {
     pub fn entering(
         peer: Peer,
         local: IpAddr,
-        pulse: Rc<Pulse>,
-        (entry, outdated): (Arc<Entry>, CancellationToken),
+        connection_state: Rc<ConnectionState>,
+        (entry, outdated): (Arc<ListenerRules>, CancellationToken),
         secured: Option<Secured>,
     ) -> Rc<Self> {
         Rc::new(Self {
             peer,
             local: local.to_canonical(),
-            pulse,
-            bound: BoundSlot::default(),
-            is_bound: Cell::new(false),
+            state: connection_state,
+            pinned: PinnedSlot::default(),
+            is_pinned: Cell::new(false),
             tunnel: RefCell::default(),
             is_multiplexed: Cell::new(false),
             is_balanced: Cell::new(false),
@@ -119,9 +106,9 @@ impl Client {
         Rc::new(Self {
             peer: self.peer,
             local: self.local,
-            pulse: Pulse::new(),
-            bound: BoundSlot::default(),
-            is_bound: self.is_bound.clone(),
+            state: ConnectionState::new(),
+            pinned: PinnedSlot::default(),
+            is_pinned: self.is_pinned.clone(),
             tunnel: RefCell::default(),
             is_multiplexed: Cell::new(true),
             is_balanced: self.is_balanced.clone(),
@@ -135,7 +122,7 @@ impl Client {
     pub fn multiplexes(&self, is_balanced: bool) {
         self.is_multiplexed.set(true);
         self.is_balanced.set(is_balanced);
-        self.pulse.heads_are_told();
+        self.state.report_heads();
     }
 
     /// Whether requests run concurrently on the connection.
@@ -193,7 +180,8 @@ impl Client {
     /// for one site would open another.
     #[must_use]
     pub fn is_for(&self, host: &Host) -> bool {
-        let Some(secured) = self.secured.as_deref().filter(|secured| secured.asks_clients) else {
+        let Some(secured) = self.secured.as_deref().filter(|secured| secured.requests_client_certs)
+        else {
             return true;
         };
         let name = host.name().trim_end_matches('.');
@@ -206,13 +194,13 @@ impl Client {
 
     /// Whether a log-in by NTLM or Negotiate was seen on this connection.
     #[must_use]
-    pub fn is_bound(&self) -> bool {
-        self.is_bound.get()
+    pub fn is_pinned(&self) -> bool {
+        self.is_pinned.get()
     }
 
     /// Records that a log-in by NTLM or Negotiate was seen on this connection.
     pub fn bind(&self) {
-        self.is_bound.set(true);
+        self.is_pinned.set(true);
     }
 
     /// The slot in which the tunnel will be found that the connection becomes. The task that runs the
@@ -252,7 +240,8 @@ mod tests {
             let peer = Peer::at([192, 0, 2, 1].into());
             let local = [127, 0, 0, 1].into();
             let secured = Secured { expires, ..Secured::default() };
-            let client = Client::entering(peer, local, Pulse::new(), entry, Some(secured));
+            let client =
+                Client::entering(peer, local, ConnectionState::new(), entry, Some(secured));
             if is_outdated {
                 outdated.cancel();
             }

@@ -26,29 +26,29 @@ impl ConnectionCounter {
 
     /// Reserves a place for one more, if fewer than `most` are open; `None` at the limit.
     #[must_use]
-    pub fn enter(self: &Arc<Self>, most: usize) -> Option<Place> {
+    pub fn enter(self: &Arc<Self>, most: usize) -> Option<ReservedSlot> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= most {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        Some(Place { crowd: Arc::clone(self), counted: None })
+        Some(ReservedSlot { counter: Arc::clone(self), counted: None })
     }
 }
 
 /// A reserved place, released when dropped.
 #[derive(Debug)]
-pub struct Place {
-    crowd: Arc<ConnectionCounter>,
+pub struct ReservedSlot {
+    counter: Arc<ConnectionCounter>,
     counted: Option<IpAddr>,
 }
 
-impl Place {
+impl ReservedSlot {
     /// Counts the place for the holder of the peer's address; false if the holder has `most` already. A
     /// peer without an address of its own may stand for any client, so it is not counted.
     #[must_use]
     pub fn count_for(&mut self, peer: Peer, most: usize) -> bool {
         let Some(holder) = peer.own_address().map(holder) else { return true };
-        let mut by_holder = self.crowd.by_holder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_holder = self.counter.by_holder.lock().unwrap_or_else(PoisonError::into_inner);
         let count = by_holder.entry(holder).or_default();
         if *count >= most {
             return false;
@@ -59,11 +59,11 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ReservedSlot {
     fn drop(&mut self) {
-        self.crowd.open.fetch_sub(1, Ordering::Relaxed);
+        self.counter.open.fetch_sub(1, Ordering::Relaxed);
         let Some(holder) = self.counted else { return };
-        let mut by_holder = self.crowd.by_holder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_holder = self.counter.by_holder.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = by_holder.get_mut(&holder) {
             *count -= 1;
             if *count == 0 {

@@ -70,7 +70,7 @@ impl<T: 'static> Detached<T> {
         work: impl Future<Output = T> + 'static,
     ) -> Self {
         let has_left = Rc::new(Cell::new(false));
-        let place = Place { left: Rc::clone(left), has_left: Rc::clone(&has_left) };
+        let place = DetachedSlot { left: Rc::clone(left), has_left: Rc::clone(&has_left) };
         let task = left.tasks.spawn_local(async move {
             let _place = place;
             work.await
@@ -111,12 +111,12 @@ impl<T> Drop for Detached<T> {
 }
 
 /// Releases a request's place among the detached ones, if it has one.
-struct Place {
+struct DetachedSlot {
     left: Rc<DetachedTasks>,
     has_left: Rc<Cell<bool>>,
 }
 
-impl Drop for Place {
+impl Drop for DetachedSlot {
     fn drop(&mut self) {
         if self.has_left.get() {
             self.left.count.update(|left| left - 1);
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_left_goes_on_and_only_so_many_do() {
+    async fn detached_tasks_go_on_up_to_a_bound() {
         LocalSet::new()
             .run_until(async {
                 let left = Rc::new(DetachedTasks::default());

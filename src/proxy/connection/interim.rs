@@ -15,16 +15,16 @@ use bytes::BytesMut;
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::tags::strip_tags;
 use crate::http::{forwarded, hop};
-use crate::origin::Outgoing;
-use crate::proxy::pulse::Pulse;
-use crate::proxy::pulse::interim_line::Line;
-use crate::telemetry::metrics::{Count, Sheet};
+use crate::origin::UploadBody;
+use crate::proxy::connection_state::ConnectionState;
+use crate::proxy::connection_state::interim_queue::InterimQueue;
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// The most interim responses that are passed on for one request.
 const EACH_MAX: usize = 8;
 /// Passes on interim responses until it is dropped.
 #[derive(Debug)]
-pub(in crate::proxy) struct Open<'p>(&'p Pulse);
+pub(in crate::proxy) struct Open<'p>(&'p ConnectionState);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
@@ -35,16 +35,16 @@ impl Drop for Open<'_> {
 /// Passes on the interim responses to the visitor's own `request`, as long as the returned value is
 /// kept. HTTP/1.0 has no interim responses, and they are not implemented for HTTP/2 clients.
 pub(in crate::proxy) fn pass_on<'p>(
-    request: &mut Request<Outgoing>,
-    pulse: &'p Rc<Pulse>,
+    request: &mut Request<UploadBody>,
+    connection_state: &'p Rc<ConnectionState>,
     version: Version,
-    sheet: &Arc<Sheet>,
+    thread_metrics: &Arc<ThreadMetrics>,
 ) -> Open<'p> {
-    let line = (version == Version::HTTP_11).then(Line::default);
+    let line = (version == Version::HTTP_11).then(InterimQueue::default);
     if let Some(line) = &line {
-        pulse.listen(line.clone());
+        connection_state.listen(line.clone());
     }
-    let sheet = Arc::clone(sheet);
+    let thread_metrics = Arc::clone(thread_metrics);
     let passed = AtomicUsize::new(0);
     hyper::ext::on_informational(request, move |response| {
         let Some(phrase) = phrase(response.status()) else { return };
@@ -53,10 +53,10 @@ pub(in crate::proxy) fn pass_on<'p>(
             line.leave(&head(response.status(), phrase, response.headers().clone()))
         });
         if !left {
-            sheet.count(Count::InterimDropped);
+            thread_metrics.count(Count::InterimDropped);
         }
     });
-    Open(pulse)
+    Open(connection_state)
 }
 
 /// The reason phrase of a status that is passed on. 100 concerns one connection only, and 101 ends HTTP

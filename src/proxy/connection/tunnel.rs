@@ -20,10 +20,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::counter::Place;
+use super::counter::ReservedSlot;
 use crate::origin::Switched;
 use crate::proxy::record::RequestRecord;
-use crate::telemetry::metrics::{Count, Sheet, TunnelEnd};
+use crate::telemetry::metrics::{Count, ThreadMetrics, TunnelEnd};
 
 /// The largest chunk that is read at once, and so the largest buffer of each direction.
 const PART: usize = 16 * 1024;
@@ -35,7 +35,7 @@ const PARTS_MAX: usize = 16;
 pub(in crate::proxy) struct Opened {
     pub(in crate::proxy) origin: Switched,
     pub(in crate::proxy) is_websocket: bool,
-    pub(in crate::proxy) place: Place,
+    pub(in crate::proxy) slot: ReservedSlot,
     /// The HTTP/2 stream that becomes the tunnel; `None`: the client's connection does.
     pub(in crate::proxy) stream: Option<OnUpgrade>,
 }
@@ -46,7 +46,7 @@ pub type TunnelSlot = Rc<RefCell<Option<Box<Tunnel>>>>;
 /// A tunnel to the origin, which its client has been told of. Dropping it ends and logs it.
 #[derive(Debug)]
 pub struct Tunnel {
-    sheet: Arc<Sheet>,
+    thread_metrics: Arc<ThreadMetrics>,
     /// How long the tunnel may be idle, and how long unread data may wait. The values are copied,
     /// because the worker context is replaced at a reload.
     idle: Duration,
@@ -54,10 +54,10 @@ pub struct Tunnel {
     origin: Switched,
     is_websocket: bool,
     record: Box<RequestRecord>,
-    up: Flow,
-    down: Flow,
+    up: TunnelDirection,
+    down: TunnelDirection,
     end: TunnelEnd,
-    _place: Place,
+    _place: ReservedSlot,
 }
 
 impl Tunnel {
@@ -75,16 +75,16 @@ impl Tunnel {
     pub(in crate::proxy) fn new(
         opened: Opened,
         record: Box<RequestRecord>,
-        sheet: &Arc<Sheet>,
+        thread_metrics: &Arc<ThreadMetrics>,
         (idle, stall): (Duration, Duration),
     ) -> Self {
-        let Opened { origin, is_websocket, place, .. } = opened;
-        sheet.count(Count::TunnelsOpened);
-        let (up, down) = (Flow::default(), Flow::default());
+        let Opened { origin, is_websocket, slot: place, .. } = opened;
+        thread_metrics.count(Count::TunnelsOpened);
+        let (up, down) = (TunnelDirection::default(), TunnelDirection::default());
         // Until the tunnel is carried, only a client that disconnects can end it.
         let end = TunnelEnd::Client;
         Self {
-            sheet: Arc::clone(sheet),
+            thread_metrics: Arc::clone(thread_metrics),
             idle,
             stall,
             origin,
@@ -107,7 +107,7 @@ impl Tunnel {
     {
         self.up.held = early;
         self.end = TunnelEnd::Cut;
-        let mut rest = Rest::new();
+        let mut rest = IdleTimer::new();
         let end = std::future::poll_fn(|cx| self.poll(cx, client, &mut rest)).await;
         self.end = end;
         let is_over = self.up.is_over() && self.down.is_over();
@@ -118,7 +118,12 @@ impl Tunnel {
         is_over || self.is_websocket
     }
 
-    fn poll<S>(&mut self, cx: &mut Context<'_>, client: &mut S, rest: &mut Rest) -> Poll<TunnelEnd>
+    fn poll<S>(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut S,
+        rest: &mut IdleTimer,
+    ) -> Poll<TunnelEnd>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -133,8 +138,8 @@ impl Tunnel {
         }
         let after = (self.up.stands(), self.down.stands());
         if before != after {
-            self.sheet.add(Count::TunnelBytesReceived, after.0.0 - before.0.0);
-            self.sheet.add(Count::TunnelBytesSent, after.1.0 - before.1.0);
+            self.thread_metrics.add(Count::TunnelBytesReceived, after.0.0 - before.0.0);
+            self.thread_metrics.add(Count::TunnelBytesSent, after.1.0 - before.1.0);
             rest.moved();
         }
         if rest.first.is_none() {
@@ -143,7 +148,7 @@ impl Tunnel {
         }
         match rest.first {
             Some(first) if self.up.is_over() && self.down.is_over() => Poll::Ready(first),
-            _ => rest.poll(cx, self.patience()).map(|()| TunnelEnd::Idle),
+            _ => rest.poll(cx, self.timeout()).map(|()| TunnelEnd::Idle),
         }
     }
 
@@ -151,7 +156,7 @@ impl Tunnel {
     /// because the other side has nothing more to send. It is also short while a receiver does not take
     /// data or the end: the receiver may be gone, and a sender that disconnects goes unnoticed
     /// meanwhile.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         let ways = [&self.up, &self.down];
         let has_half_ended = ways.iter().any(|way| way.phase != Phase::Open);
         let waits = ways.iter().any(|way| way.waits_for_receiver());
@@ -166,18 +171,18 @@ impl Tunnel {
 impl Drop for Tunnel {
     fn drop(&mut self) {
         self.record.tunnelled(self.up.moved, self.down.moved);
-        self.sheet.tunnel_ended(self.end);
+        self.thread_metrics.tunnel_ended(self.end);
     }
 }
 
 /// The time since the last transfer, and the side that ended first.
-struct Rest {
+struct IdleTimer {
     since: Instant,
     timer: Option<Pin<Box<Sleep>>>,
     first: Option<TunnelEnd>,
 }
 
-impl Rest {
+impl IdleTimer {
     fn new() -> Self {
         Self { since: Instant::now(), timer: None, first: None }
     }
@@ -186,11 +191,11 @@ impl Rest {
         self.since = Instant::now();
     }
 
-    /// Ready when nothing was transferred for `patience`.
+    /// Ready when nothing was transferred for `timeout`.
     ///
     /// PERF: the timer is reset only if it must fire earlier, or has fired too early.
-    fn poll(&mut self, cx: &mut Context<'_>, patience: Duration) -> Poll<()> {
-        let deadline = self.since + patience;
+    fn poll(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
+        let deadline = self.since + timeout;
         let sleep = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
@@ -206,12 +211,12 @@ impl Rest {
 }
 
 /// The side of a direction that broke.
-enum Broke {
+enum BrokenSide {
     Reading,
     Writing,
 }
 
-impl Broke {
+impl BrokenSide {
     fn from(self, reader: TunnelEnd, writer: TunnelEnd) -> TunnelEnd {
         match self {
             Self::Reading => reader,
@@ -232,7 +237,7 @@ enum Phase {
 
 /// One direction of a tunnel.
 #[derive(Debug, Default)]
-struct Flow {
+struct TunnelDirection {
     phase: Phase,
     /// Bytes that were read and are still to be written.
     held: Bytes,
@@ -242,7 +247,7 @@ struct Flow {
     needs_flush: bool,
 }
 
-impl Flow {
+impl TunnelDirection {
     /// The bytes moved, the bytes buffered and the phase. Any progress changes this value.
     fn stands(&self) -> (u64, usize, Phase) {
         (self.moved, self.held.len(), self.phase)
@@ -263,7 +268,7 @@ impl Flow {
         cx: &mut Context<'_>,
         from: &mut R,
         to: &mut W,
-    ) -> Poll<Result<(), Broke>>
+    ) -> Poll<Result<(), BrokenSide>>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -289,7 +294,7 @@ impl Flow {
         cx: &mut Context<'_>,
         from: &mut R,
         to: &mut W,
-    ) -> Poll<Result<(), Broke>>
+    ) -> Poll<Result<(), BrokenSide>>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -298,18 +303,18 @@ impl Flow {
         let mut part = ReadBuf::uninit(&mut space);
         let Poll::Ready(read) = Pin::new(from).poll_read(cx, &mut part) else {
             if self.needs_flush {
-                ready!(Pin::new(to).poll_flush(cx)).map_err(|_| Broke::Writing)?;
+                ready!(Pin::new(to).poll_flush(cx)).map_err(|_| BrokenSide::Writing)?;
                 self.needs_flush = false;
             }
             return Poll::Pending;
         };
-        read.map_err(|_| Broke::Reading)?;
+        read.map_err(|_| BrokenSide::Reading)?;
         if part.filled().is_empty() {
             self.phase = Phase::Ending;
             return Poll::Ready(Ok(()));
         }
         let written = match Pin::new(to).poll_write(cx, part.filled()) {
-            Poll::Ready(written) => written.map_err(|_| Broke::Writing)?,
+            Poll::Ready(written) => written.map_err(|_| BrokenSide::Writing)?,
             Poll::Pending => 0,
         };
         self.wrote(written);
@@ -317,13 +322,13 @@ impl Flow {
         Poll::Ready(Ok(()))
     }
 
-    fn write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), Broke>>
+    fn write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), BrokenSide>>
     where
         W: AsyncWrite + Unpin,
     {
         let written = match ready!(Pin::new(to).poll_write(cx, &self.held)) {
             Ok(written) if written > 0 => written,
-            _ => return Poll::Ready(Err(Broke::Writing)),
+            _ => return Poll::Ready(Err(BrokenSide::Writing)),
         };
         self.held.advance(written);
         if self.held.is_empty() {
@@ -340,13 +345,13 @@ impl Flow {
     }
 
     /// Tells the receiver of the end. A receiver that has disconnected already is no error.
-    fn end<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), Broke>>
+    fn end<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<Result<(), BrokenSide>>
     where
         W: AsyncWrite + Unpin,
     {
         match ready!(Pin::new(to).poll_shutdown(cx)) {
             Err(error) if error.kind() != io::ErrorKind::NotConnected => {
-                return Poll::Ready(Err(Broke::Writing));
+                return Poll::Ready(Err(BrokenSide::Writing));
             }
             _ => self.phase = Phase::Over,
         }

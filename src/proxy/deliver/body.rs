@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ::http::HeaderMap;
 use ::http::header::SET_COOKIE;
+use ::http::{HeaderMap, HeaderName};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use crate::cache::flight::{CutOff, Seat};
+use crate::cache::flight::{BodyCutOff, FlightReader};
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::{forwarded, hop};
 use crate::origin::{OriginBody, OriginError};
@@ -19,18 +20,22 @@ use crate::proxy::record::RequestRecord;
 /// The body of a response.
 #[derive(Debug)]
 pub struct Body {
-    from: From,
+    from: BodySource,
     record: Option<Box<RequestRecord>>,
 }
 
 #[derive(Debug)]
-enum From {
+enum BodySource {
     Nothing,
     Bytes(Bytes),
     Parts(VecDeque<Bytes>),
-    Origin(OriginBody),
-    Flight { seat: Seat, left: Option<u64> },
-    Begun(Box<Begun>),
+    /// With the fields that are cut from its trailers.
+    Origin(OriginBody, Option<Arc<[HeaderName]>>),
+    Flight {
+        reader: FlightReader,
+        left: Option<u64>,
+    },
+    Begun(Box<StartedBody>),
     Filled(Box<dyn Filled>),
 }
 
@@ -42,13 +47,13 @@ pub(in crate::proxy) trait Filled: std::fmt::Debug {
 
 /// A body whose first frame was read ahead.
 #[derive(Debug)]
-struct Begun {
+struct StartedBody {
     /// The first frame; `None`: the body has ended.
     first: Option<Frame<Bytes>>,
-    rest: From,
+    rest: BodySource,
 }
 
-impl From {
+impl BodySource {
     fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -61,9 +66,9 @@ impl From {
                 Some(Ok(Frame::data(bytes)))
             }
             Self::Parts(parts) => parts.pop_front().map(|part| Ok(Frame::data(part))),
-            Self::Origin(body) => ready!(http_body::Body::poll_frame(Pin::new(body), cx))
-                .map(|frame| frame.map_err(BodyError::from)),
-            Self::Flight { seat, left } => match ready!(Pin::new(seat).poll_part(cx)) {
+            Self::Origin(body, cut) => ready!(http_body::Body::poll_frame(Pin::new(body), cx))
+                .map(|frame| Ok(without(frame?, cut.as_deref()))),
+            Self::Flight { reader, left } => match ready!(Pin::new(reader).poll_part(cx)) {
                 Some(Ok(part)) => {
                     if let Some(left) = left {
                         *left = left.saturating_sub(part.len() as u64);
@@ -90,7 +95,7 @@ impl From {
             Self::Parts(parts) => {
                 SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
             }
-            Self::Origin(body) => http_body::Body::size_hint(body),
+            Self::Origin(body, _) => http_body::Body::size_hint(body),
             Self::Flight { left: Some(left), .. } => SizeHint::with_exact(*left),
             Self::Flight { left: None, .. } | Self::Filled(_) => SizeHint::default(),
             Self::Begun(begun) => {
@@ -112,58 +117,58 @@ pub enum BodyError {
     Origin(#[from] OriginError),
     /// The origin failed, in a fetch shared with other requests.
     #[error(transparent)]
-    Flight(#[from] CutOff),
+    Flight(#[from] BodyCutOff),
     /// Compression failed while fragments were filled.
     #[error("compressing the page failed")]
     Recompressor(#[source] std::io::Error),
 }
 
 impl Body {
-    fn new(from: From) -> Self {
+    fn new(from: BodySource) -> Self {
         Self { from, record: None }
     }
 
     /// An empty body.
     pub(in crate::proxy) fn empty() -> Self {
-        Self::new(From::Nothing)
+        Self::new(BodySource::Nothing)
     }
 
     /// A body of these bytes.
     pub(in crate::proxy) fn full(bytes: Bytes) -> Self {
-        Self::new(if bytes.is_empty() { From::Nothing } else { From::Bytes(bytes) })
+        Self::new(if bytes.is_empty() { BodySource::Nothing } else { BodySource::Bytes(bytes) })
     }
 
     /// A body of these chunks, in order. None of them is empty.
     pub(in crate::proxy) fn parts(parts: VecDeque<Bytes>) -> Self {
-        Self::new(From::Parts(parts))
+        Self::new(BodySource::Parts(parts))
     }
 
     /// Whether the body is the origin's response to one visitor's own request.
     pub(in crate::proxy) fn is_ones_own(&self) -> bool {
         match &self.from {
-            From::Origin(_) => true,
-            From::Begun(begun) => matches!(begun.rest, From::Origin(_)),
-            From::Nothing
-            | From::Bytes(_)
-            | From::Parts(_)
-            | From::Flight { .. }
-            | From::Filled(_) => false,
+            BodySource::Origin(..) => true,
+            BodySource::Begun(begun) => matches!(begun.rest, BodySource::Origin(..)),
+            BodySource::Nothing
+            | BodySource::Bytes(_)
+            | BodySource::Parts(_)
+            | BodySource::Flight { .. }
+            | BodySource::Filled(_) => false,
         }
     }
 
-    /// The body of an origin's response.
-    pub(in crate::proxy) fn origin(body: OriginBody) -> Self {
-        Self::new(From::Origin(body))
+    /// The body of an origin's response. The fields of `cut` are removed from its trailers.
+    pub(in crate::proxy) fn origin(body: OriginBody, cut: &[HeaderName]) -> Self {
+        Self::new(BodySource::Origin(body, (!cut.is_empty()).then(|| cut.into())))
     }
 
     /// The body of a page in flight. `length` is its length, if known.
-    pub(in crate::proxy) fn flight(seat: Seat, length: Option<u64>) -> Self {
-        Self::new(From::Flight { seat, left: length })
+    pub(in crate::proxy) fn flight(reader: FlightReader, length: Option<u64>) -> Self {
+        Self::new(BodySource::Flight { reader, left: length })
     }
 
     /// A page whose fragments are filled while it is sent.
     pub(in crate::proxy) fn filled(page: impl Filled + 'static) -> Self {
-        Self::new(From::Filled(Box::new(page)))
+        Self::new(BodySource::Filled(Box::new(page)))
     }
 
     /// Checks whether a body from the origin has broken off before its first byte. The client can still
@@ -172,26 +177,27 @@ impl Body {
     ///
     /// # Errors When the body has broken off.
     pub(in crate::proxy) async fn begin(&mut self) -> Result<(), BodyError> {
-        let comes = matches!(self.from, From::Origin(_) | From::Flight { .. });
+        let comes = matches!(self.from, BodySource::Origin(..) | BodySource::Flight { .. });
         if !comes || http_body::Body::is_end_stream(self) {
             return Ok(());
         }
         let looked = poll_fn(|cx| Poll::Ready(self.from.poll_frame(cx))).await;
         let Poll::Ready(first) = looked else { return Ok(()) };
         let first = first.transpose()?;
-        let rest = std::mem::replace(&mut self.from, From::Nothing);
-        self.from = From::Begun(Box::new(Begun { first, rest }));
+        let rest = std::mem::replace(&mut self.from, BodySource::Nothing);
+        self.from = BodySource::Begun(Box::new(StartedBody { first, rest }));
         Ok(())
     }
 
     /// Removes the proxy's own body and returns its length if there was one and it is known. A body from
     /// the origin stays: it is the response to the same HEAD, and it is not ended early.
     pub(in crate::proxy) fn leave_out(&mut self) -> Option<u64> {
-        if matches!(self.from, From::Nothing | From::Origin(_) | From::Begun(_)) {
+        if matches!(self.from, BodySource::Nothing | BodySource::Origin(..) | BodySource::Begun(_))
+        {
             return None;
         }
         let length = http_body::Body::size_hint(self).exact();
-        self.from = From::Nothing;
+        self.from = BodySource::Nothing;
         length
     }
 
@@ -226,14 +232,27 @@ impl Body {
     }
 }
 
+/// The frame without the fields of `cut`, if it is trailers.
+fn without(mut frame: Frame<Bytes>, cut: Option<&[HeaderName]>) -> Frame<Bytes> {
+    if let (Some(cut), Some(trailers)) = (cut, frame.trailers_mut()) {
+        for name in cut {
+            trailers.remove(name);
+        }
+    }
+    frame
+}
+
 /// Removes the fields that trailers must not carry: those that are removed from heads, and those that
 /// change the browser's state (RFC 9110 §6.5.1).
 fn clean(trailers: &mut HeaderMap) {
     hop::strip_hop_by_hop(trailers);
     trailers.remove(SET_COOKIE);
     trailers.remove(&CLEAR_SITE_DATA);
-    let own: Vec<_> =
-        trailers.keys().filter(|name| forwarded::is_own(name.as_str())).cloned().collect();
+    let own: Vec<_> = trailers
+        .keys()
+        .filter(|name| forwarded::is_set_by_the_proxy(name.as_str()))
+        .cloned()
+        .collect();
     for name in own {
         trailers.remove(name);
     }
@@ -275,11 +294,11 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.from {
-            From::Nothing => true,
-            From::Bytes(_) | From::Begun(_) | From::Filled(_) => false,
-            From::Parts(parts) => parts.is_empty(),
-            From::Origin(body) => http_body::Body::is_end_stream(body),
-            From::Flight { left, .. } => *left == Some(0),
+            BodySource::Nothing => true,
+            BodySource::Bytes(_) | BodySource::Begun(_) | BodySource::Filled(_) => false,
+            BodySource::Parts(parts) => parts.is_empty(),
+            BodySource::Origin(body, _) => http_body::Body::is_end_stream(body),
+            BodySource::Flight { left, .. } => *left == Some(0),
         }
     }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::stored::{Ready, is_not_modified};
 use crate::cache::entry::Entry;
-use crate::cache::memory::Form;
+use crate::cache::memory::RecodedPage;
 use crate::cache::recoded::{self, Delivery};
 use crate::cache::rules::key::ShareClass;
 use crate::http::coding::Coding;
@@ -27,11 +27,16 @@ pub(in crate::proxy) fn recoding(
     class: ShareClass,
     page: &Entry,
 ) -> Result<Option<Coding>, Reason> {
-    let (coder, request) = (&cx.worker.recompressor, &cx.head.headers);
-    if !coder.is_on() {
+    let (recompressor, request) = (&cx.worker.recompressor, &cx.head.headers);
+    if !recompressor.is_on() {
         return Ok(None);
     }
-    match recoded::delivery(request, &page.headers, page.body.len(), coder.ours(class)) {
+    match recoded::delivery(
+        request,
+        (&page.headers, page.recodable),
+        page.body.len(),
+        recompressor.ours(class),
+    ) {
         Delivery::AsStored => Ok(None),
         Delivery::Recoded(coding) => Ok(Some(coding)),
         Delivery::Unreadable => Err(Reason::Vary),
@@ -46,16 +51,15 @@ pub(in crate::proxy) async fn ready(
     page: &Arc<Entry>,
     keep: bool,
 ) -> Result<Ready, Reason> {
-    let (coder, request) = (&cx.worker.recompressor, &cx.head.headers);
-    if !coder.is_on() {
+    let (recompressor, request) = (&cx.worker.recompressor, &cx.head.headers);
+    if !recompressor.is_on() {
         return Ok(Ready::stored(page, true));
     }
     let Some(coding) = recoding(cx, class, page)? else {
         // The client may hold the first part of a form that the proxy made.
-        let is_one_of_many = recoded::recodable(&page.headers).is_some();
-        return Ok(Ready::stored(page, !is_one_of_many || wants_parts(cx)));
+        return Ok(Ready::stored(page, !page.recodable.is_negotiated() || wants_parts(cx)));
     };
-    let takes_stored = || takes_stored(request, &page.headers);
+    let takes_stored = || takes_stored(request, page.recodable);
     if wants_parts(cx) && takes_stored() {
         return Ok(Ready::stored(page, true));
     }
@@ -63,12 +67,11 @@ pub(in crate::proxy) async fn ready(
         Some(form) => form,
         // The client has the page already, so the form is not needed.
         None if is_not_modified(cx, page) => {
-            let headers = recoded::fields(&page.headers, coding);
-            let bare = Entry { headers, body: Bytes::new(), ..Entry::clone(page) };
+            let bare = recoded::with_body(page, coding, Bytes::new());
             return Ok(Ready { page: Arc::new(bare), in_parts: false });
         }
         None if takes_stored() && page.body.len() <= SMALL => {
-            let form = coder.make(&cx.worker.pages, page, coding);
+            let form = recompressor.make(&cx.worker.pages, page, coding);
             if keep {
                 cx.worker.pages.memory().put_form(page, coding, form.clone());
             }
@@ -76,20 +79,20 @@ pub(in crate::proxy) async fn ready(
         }
         None if takes_stored() => {
             if keep {
-                coder.begin(&cx.worker.pages, page, coding);
+                recompressor.begin(&cx.worker.pages, page, coding);
             }
             return Ok(Ready::stored(page, false));
         }
-        None => coder.wait_for(&cx.worker.pages, page, coding, keep).await?,
+        None => recompressor.wait_for(&cx.worker.pages, page, coding, keep).await?,
     };
     match made {
-        Form::Made(page) => Ok(Ready { page, in_parts: false }),
+        RecodedPage::Made(page) => Ok(Ready { page, in_parts: false }),
         // The page would be larger in a coding. It is sent without one, even to a client that refuses
         // `identity`.
-        Form::Useless if recoded::recodable(&page.headers) == Some(Coding::Identity) => {
+        RecodedPage::Useless if page.recodable.from == Some(Coding::Identity) => {
             Ok(Ready::stored(page, takes_stored()))
         }
-        Form::Useless => Err(Reason::Undecodable),
+        RecodedPage::Useless => Err(Reason::Undecodable),
     }
 }
 

@@ -9,9 +9,9 @@ use crate::http::harden::harden;
 use crate::http::host::Scheme;
 use crate::http::vary::Vary;
 use crate::http::{hop, set_cookie};
+use crate::policy::answer::StatusDetail;
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
-use crate::proxy::settings::StatusDetail;
 use crate::telemetry::reason::Reason;
 
 /// Whether a field takes precedence over `Cache-Control` in some cache: targeted fields (RFC 9213),
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_one_visitor_s_is_kept_from_every_cache() {
+    fn a_personal_response_is_kept_from_every_cache() {
         for (said, expected) in [
             (None, "private, no-cache"),
             (Some("max-age=600"), "private, no-cache"),

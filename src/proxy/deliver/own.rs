@@ -14,7 +14,7 @@ use crate::http::{forwarded, hop, set_cookie};
 use crate::ident::Item;
 use crate::origin::OriginBody;
 use crate::proxy::context::RequestContext;
-use crate::proxy::deliver::fragments::way;
+use crate::proxy::deliver::fragments::cut_method;
 use crate::proxy::error::Error;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
@@ -34,12 +34,12 @@ pub(in crate::proxy) struct Settled {
 /// Builds the response with the settled changes.
 pub(in crate::proxy) async fn response(
     cx: &RequestContext<'_>,
-    came: Response<OriginBody>,
+    received: Response<OriginBody>,
     reason: Reason,
     settled: Settled,
 ) -> Result<Response<Body>, Error> {
-    let status = came.status();
-    let mut response = own(cx, came, &bypassed(reason));
+    let status = received.status();
+    let mut response = own(cx, received, &bypassed(reason));
     // Bytes after the response to a HEAD or after a 304 are not read by the client.
     let has_body = cx.head.method != Method::HEAD
         && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -52,7 +52,7 @@ pub(in crate::proxy) async fn response(
         // The response belongs to one visitor: it is kept out of caches, whatever policy the app states.
         keep_from_caches(response.headers_mut());
     }
-    clear_barred(cx, response.headers_mut());
+    clear_revoked(cx, response.headers_mut());
     if has_filled_cart {
         // A cached copy would not change the cart again.
         keep_from_caches(response.headers_mut());
@@ -77,6 +77,7 @@ fn own(
             head.headers.append(TRAILER, value);
         }
     }
+    cx.route.cut_fields(&mut head.headers);
     forwarded::remove_own(&mut head.headers);
     strip_tags(&mut head.headers);
     remove_sessions(cx, &mut head.headers);
@@ -85,19 +86,19 @@ fn own(
         keep_private(&mut head.headers);
     }
     put_status(cx.worker, &mut head.headers, status);
-    let mut response = Response::from_parts(head, Body::origin(body));
-    way::note(cx.route, &mut response);
+    let mut response = Response::from_parts(head, Body::origin(body, &cx.route.remove_headers));
+    cut_method::note(cx.route, &mut response);
     response
 }
 
 /// Deletes cookies of revoked sessions that the browser has sent again.
-fn clear_barred(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
-    if !cx.visitor.is_barred {
+fn clear_revoked(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
+    if !cx.visitor.is_revoked {
         return;
     }
     let rules = &cx.worker.settings.cookies;
-    let came = cookies(&cx.head.headers).map(|(name, _)| name);
-    let stale: Vec<&[u8]> = came.filter(|name| rules.may_be_session(name)).collect();
+    let received = cookies(&cx.head.headers).map(|(name, _)| name);
+    let stale: Vec<&[u8]> = received.filter(|name| rules.may_be_session(name)).collect();
     for name in stale {
         if set_cookie::names(headers).any(|set| set == name) {
             continue;

@@ -16,7 +16,7 @@ use crate::http::conditional::{self, Condition};
 use crate::http::range::{self, Multipart, Selection};
 use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::proxy::context::RequestContext;
-use crate::proxy::deliver::fragments::way;
+use crate::proxy::deliver::fragments::cut_method;
 
 /// A page, ready to be sent to one client.
 pub(in crate::proxy) struct Ready {
@@ -156,15 +156,14 @@ pub(in crate::proxy) fn stored(
 /// The head of a stored page, without a body.
 fn head(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = Response::new(Body::empty());
-    // PERF: there is room for three additional fields, so that the map does not grow.
-    let mut headers = HeaderMap::with_capacity(entry.headers.len() + 3);
-    headers.extend(entry.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+    // PERF: a copy of the map is made without hashing the names again.
+    let mut headers = entry.headers.clone();
     // RFC 9213 §2: the field was addressed to this cache, and is stored for the next 304.
     headers.remove(&CDN_CACHE_CONTROL);
     let age = entry.age(cx.now as u64);
     headers.insert(AGE, HeaderValue::from(age));
-    if cx.worker.recompressor.is_on() && recoded::recodable(&entry.headers).is_some() {
-        recoded::tell_choice(&mut headers);
+    if cx.worker.recompressor.is_on() && entry.recodable.is_negotiated() {
+        recoded::vary_by_coding(&mut headers);
     }
     put_status(cx.worker, &mut headers, status);
     *response.headers_mut() = headers;
@@ -174,6 +173,6 @@ fn head(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Res
     {
         response.extensions_mut().insert(phrase);
     }
-    way::note(cx.route, &mut response);
+    cut_method::note(cx.route, &mut response);
     response
 }

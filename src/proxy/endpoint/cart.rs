@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Number, Value};
 
-use super::{Call, InCart, Refusal, Told};
+use super::{EndpointAnswer, EndpointError, EndpointRequest, InCart};
 use crate::ident::Item;
 use crate::origin::{self, BodyFault};
 use crate::proxy::error::Error;
@@ -26,12 +26,12 @@ const BODY_MAX: u64 = 64 << 10;
 const COMPLAINT_MAX: usize = 200;
 
 /// The body of a call, which is read at most once.
-pub(super) struct Upload {
+pub(super) struct CartBody {
     body: Option<Incoming>,
     is_read: bool,
 }
 
-impl Upload {
+impl CartBody {
     pub(super) fn new(body: Incoming) -> Self {
         Self { is_read: body.is_end_stream(), body: Some(body) }
     }
@@ -41,22 +41,22 @@ impl Upload {
         self.is_read
     }
 
-    async fn read(&mut self, call: &Call<'_>) -> Result<Bytes, Refusal> {
+    async fn read(&mut self, call: &EndpointRequest<'_>) -> Result<Bytes, EndpointError> {
         let Some(body) = self.body.take() else { return Ok(Bytes::new()) };
         let settings = &call.worker.settings;
         let max = settings.body_max.unwrap_or(BODY_MAX).min(BODY_MAX);
         if body.size_hint().lower() > max {
-            return Err(Refusal::TooLarge);
+            return Err(EndpointError::TooLarge);
         }
         // A body this small arrives quickly. A timeout covers all of it, so that a slow sender cannot
         // hold the call.
         let upload = origin::Upload::new(body, max, settings.stall, |_| {});
-        let upload = upload.telling(call.client.pulse.body_is_read());
+        let upload = upload.telling(call.client.state.body_is_read());
         let whole = tokio::time::timeout(settings.stall, upload.collect()).await;
         let whole = whole.unwrap_or(Err(BodyFault::Stalled)).map_err(|fault| match fault {
-            BodyFault::TooLarge => Refusal::TooLarge,
-            BodyFault::Stalled => Refusal::Stalled,
-            BodyFault::Broken => Refusal::Malformed("the body broke off".to_owned()),
+            BodyFault::TooLarge => EndpointError::TooLarge,
+            BodyFault::Stalled => EndpointError::Stalled,
+            BodyFault::Broken => EndpointError::Malformed("the body broke off".to_owned()),
         })?;
         self.is_read = true;
         Ok(whole.to_bytes())
@@ -65,50 +65,53 @@ impl Upload {
 
 /// Carries out a PUT or a DELETE for a session, and returns the cart after it.
 pub(super) async fn change(
-    call: &Call<'_>,
-    whose: &CartOwner,
-    upload: &mut Upload,
-) -> Result<Told<'static>, Refusal> {
+    call: &EndpointRequest<'_>,
+    owner: &CartOwner,
+    upload: &mut CartBody,
+) -> Result<EndpointAnswer<'static>, EndpointError> {
     let worker = call.worker;
-    let answer = match wish(call, upload).await? {
-        None => worker.sessions.empty_cart(&worker.store, whose).await?,
-        Some(counts) => worker.sessions.add_to_cart(&worker.store, whose, counts).await?,
+    let answer = match requested(call, upload).await? {
+        None => worker.sessions.empty_cart(&worker.store, owner).await?,
+        Some(counts) => worker.sessions.add_to_cart(&worker.store, owner, counts).await?,
     };
     if matches!(answer, CartAnswer::Changed(_)) {
-        user_purge::has_changed_cart(worker, whose).await;
+        user_purge::has_changed_cart(worker, owner).await;
     }
-    told(answer)
+    cart_answer(answer)
 }
 
 /// The same for a visitor without a login. A token may be created for the visitor.
 pub(super) async fn change_without_login(
-    call: &Call<'_>,
+    call: &EndpointRequest<'_>,
     visitor: &Visitor,
-    upload: &mut Upload,
-) -> Result<Told<'static>, Refusal> {
+    upload: &mut CartBody,
+) -> Result<EndpointAnswer<'static>, EndpointError> {
     let may_have_one = call.visitor_token.token(visitor).is_some()
         || call.visitor_token.may_begin(call.worker.settings.visitor_tokens.as_ref(), visitor);
     if !may_have_one {
-        return Err(Refusal::NotLoggedIn);
+        return Err(EndpointError::NotLoggedIn);
     }
-    let wish = wish(call, upload).await?;
-    let change = wish.map_or(CartChange::Empty, setting);
+    let requested = requested(call, upload).await?;
+    let change = requested.map_or(CartChange::Empty, setting);
     match call.visitor_token.change_cart(&call.around(), visitor, &change).await {
-        Ok(answer) => told(answer),
+        Ok(answer) => cart_answer(answer),
         Err(Unchanged::Store(error)) => Err(error.into()),
-        Err(Unchanged::NotGiven) => Err(Refusal::StoreAway),
+        Err(Unchanged::NotGiven) => Err(EndpointError::StoreAway),
         Err(Unchanged::TooMany(retry)) => {
-            Err(Refusal::TooMany(Error::TooMany { retry, has_body: false }))
+            Err(EndpointError::TooMany(Error::TooMany { retry, has_body: false }))
         }
     }
 }
 
 /// The counts to set; `None`: empty the cart.
-async fn wish(call: &Call<'_>, upload: &mut Upload) -> Result<Option<Vec<(Item, i64)>>, Refusal> {
+async fn requested(
+    call: &EndpointRequest<'_>,
+    upload: &mut CartBody,
+) -> Result<Option<Vec<(Item, i64)>>, EndpointError> {
     let empties = call.request.head.method == Method::DELETE;
     let needs_no_type = empties && upload.is_read();
     if !needs_no_type && !is_json(&call.request.head.headers) {
-        return Err(Refusal::NotJson);
+        return Err(EndpointError::NotJson);
     }
     if empties {
         return Ok(None);
@@ -116,19 +119,19 @@ async fn wish(call: &Call<'_>, upload: &mut Upload) -> Result<Option<Vec<(Item, 
     parse(&upload.read(call).await?).map(Some)
 }
 
-fn told(answer: CartAnswer) -> Result<Told<'static>, Refusal> {
+fn cart_answer(answer: CartAnswer) -> Result<EndpointAnswer<'static>, EndpointError> {
     match answer {
         CartAnswer::Changed(cart) => Ok(show(cart)),
-        CartAnswer::NotLoggedIn => Err(Refusal::NotLoggedIn),
-        CartAnswer::Full => Err(Refusal::Full),
+        CartAnswer::NotLoggedIn => Err(EndpointError::NotLoggedIn),
+        CartAnswer::Full => Err(EndpointError::Full),
     }
 }
 
 /// The JSON form of a cart.
-pub(super) fn show(cart: Cart) -> Told<'static> {
+pub(super) fn show(cart: Cart) -> EndpointAnswer<'static> {
     let items = cart.into_iter();
     let items = items.map(|(item, count)| InCart { item: item.as_str().to_owned(), count });
-    Told::Cart { items: items.collect() }
+    EndpointAnswer::Cart { items: items.collect() }
 }
 
 /// Whether the request has a single `Content-Type`, and it is JSON. A form on another site cannot send
@@ -143,24 +146,24 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// `{"item": …, "count": …}`, or `{"items": [{"item": …, "count": …}, …]}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct RequestedChange {
     item: Option<String>,
-    count: Option<Count>,
-    items: Option<Vec<Line>>,
+    count: Option<ItemCount>,
+    items: Option<Vec<CartLine>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct CartLine {
     item: String,
-    count: Count,
+    count: ItemCount,
 }
 
 /// A whole number in any notation: in JSON, 2 and 2.0 are the same number.
 #[derive(Clone, Copy)]
-struct Count(i64);
+struct ItemCount(i64);
 
-impl<'de> Deserialize<'de> for Count {
+impl<'de> Deserialize<'de> for ItemCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let number = Number::deserialize(from)?;
         let whole = |number: f64| number.fract() == 0.0 && number >= i64::MIN as f64;
@@ -172,7 +175,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, Refusal> {
+fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, EndpointError> {
     // Serde would accept an array in place of an object.
     let shape: Value =
         serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
@@ -180,27 +183,30 @@ fn parse(body: &[u8]) -> Result<Vec<(Item, i64)>, Refusal> {
     if !shape.is_object() || !lines.is_none_or(|lines| lines.iter().all(Value::is_object)) {
         return Err(malformed("the body, and each of its items, must be an object"));
     }
-    let wish: Wish = serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
-    let lines = match wish {
-        Wish { item: Some(item), count: Some(count), items: None } => vec![Line { item, count }],
-        Wish { item: None, count: None, items: Some(lines) } => lines,
+    let requested: RequestedChange =
+        serde_json::from_slice(body).map_err(|error| malformed(&error.to_string()))?;
+    let lines = match requested {
+        RequestedChange { item: Some(item), count: Some(count), items: None } => {
+            vec![CartLine { item, count }]
+        }
+        RequestedChange { item: None, count: None, items: Some(lines) } => lines,
         _ => return Err(malformed("either item and count, or items")),
     };
-    lines.iter().map(wanted).collect()
+    lines.iter().map(requested_line).collect()
 }
 
-fn wanted(line: &Line) -> Result<(Item, i64), Refusal> {
+fn requested_line(line: &CartLine) -> Result<(Item, i64), EndpointError> {
     let item = Item::new(&line.item)
         .ok_or_else(|| malformed("an item has 1 to 128 bytes without control characters"))?;
-    let Count(count) = line.count;
+    let ItemCount(count) = line.count;
     if !is_count(count) {
         return Err(malformed("a count is 1,000,000 at most"));
     }
     Ok((item, count))
 }
 
-fn malformed(why: &str) -> Refusal {
-    Refusal::Malformed(why[..why.floor_char_boundary(COMPLAINT_MAX)].to_owned())
+fn malformed(why: &str) -> EndpointError {
+    EndpointError::Malformed(why[..why.floor_char_boundary(COMPLAINT_MAX)].to_owned())
 }
 
 #[cfg(test)]
@@ -225,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_change_is_said() {
+    fn invalid_changes_are_explained() {
         let long = format!(r#"{{"item":"{}","count":1}}"#, "x".repeat(129));
         let unknown = format!(r#"{{"{}":1}}"#, "y".repeat(500));
         for (body, told) in [

@@ -5,7 +5,7 @@ use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 
 use crate::http::host::Scheme;
-use crate::proxy::connection::client::Redirect;
+use crate::policy::listener::Redirect;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;

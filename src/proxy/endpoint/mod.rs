@@ -24,18 +24,18 @@ use serde::Serialize;
 
 use crate::http::path::is_odd;
 use crate::ident::{Item, StoredToken, User, VisitorToken};
+use crate::policy::answer::Endpoint;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode, WorkerContext, route_of};
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::headers;
 use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;
-use crate::proxy::settings::Endpoint;
-use crate::proxy::settle::visitor_token::Around;
+use crate::proxy::settle::visitor_token::TokenContext;
 use crate::proxy::stage::admit::AdmittedRequest;
 use crate::proxy::stage::divert::PREFIX;
 use crate::proxy::stage::limit::{CountedRequest, RateCheck};
-use crate::proxy::stage::{identify, upgrade};
+use crate::proxy::stage::{detect_upgrade, identify};
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
 use crate::store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
@@ -71,7 +71,7 @@ impl Endpoint {
 }
 
 /// A request to an endpoint.
-pub(super) struct Call<'a> {
+pub(super) struct EndpointRequest<'a> {
     pub(super) worker: &'a Rc<WorkerContext>,
     pub(super) client: &'a Rc<Client>,
     pub(super) request: CountedRequest,
@@ -79,18 +79,18 @@ pub(super) struct Call<'a> {
     pub(super) visitor_token: &'a VisitorTokenState,
 }
 
-impl Call<'_> {
-    fn around(&self) -> Around<'_> {
+impl EndpointRequest<'_> {
+    fn around(&self) -> TokenContext<'_> {
         let AdmittedRequest { admitted, now, .. } = &*self.request;
         let (scheme, address) = (admitted.scheme, admitted.address);
-        Around { worker: self.worker, scheme, address, now: *now }
+        TokenContext { worker: self.worker, scheme, address, now: *now }
     }
 }
 
 /// The content of an answer, in the form of its JSON.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Told<'a> {
+enum EndpointAnswer<'a> {
     Me {
         user: Option<Cow<'a, str>>,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -104,7 +104,7 @@ enum Told<'a> {
         items: Vec<Viewed>,
     },
     Top {
-        items: Vec<Views>,
+        items: Vec<ItemViews>,
     },
     Error {
         error: String,
@@ -124,14 +124,14 @@ struct Viewed {
 }
 
 #[derive(Serialize)]
-struct Views {
+struct ItemViews {
     item: String,
     views: f64,
 }
 
 /// Why a call is refused.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+enum EndpointError {
     #[error("there is nothing here")]
     NotFound,
     #[error("this is not asked for like that")]
@@ -157,14 +157,14 @@ enum Refusal {
     StoreAway,
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for EndpointError {
     fn from(error: StoreError) -> Self {
         tracing::debug!(%error, "the store failed in a request to an endpoint");
         Self::StoreAway
     }
 }
 
-impl Refusal {
+impl EndpointError {
     fn status(&self) -> StatusCode {
         match self {
             Self::NotFound => StatusCode::NOT_FOUND,
@@ -183,7 +183,7 @@ impl Refusal {
 
     /// The response, with the fields that the refusal decides.
     fn into_response(self) -> Response<Bytes> {
-        let mut response = json_response(&Told::Error { error: self.to_string() });
+        let mut response = json_response(&EndpointAnswer::Error { error: self.to_string() });
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         match self {
@@ -206,17 +206,17 @@ impl Refusal {
 
 /// Answers a request to an endpoint.
 pub(in crate::proxy) async fn answer(
-    call: &Call<'_>,
+    call: &EndpointRequest<'_>,
     body: Incoming,
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
-    let mut upload = cart::Upload::new(body);
+    let mut upload = cart::CartBody::new(body);
     let answered = match dispatch(call, &mut upload, record).await {
-        Err(Refusal::TooMany(error)) => return Err(error),
+        Err(EndpointError::TooMany(error)) => return Err(error),
         answered => answered,
     };
     record.outcome(Outcome::Endpoint, Some(Reason::Endpoint));
-    let mut response = answered.unwrap_or_else(Refusal::into_response);
+    let mut response = answered.unwrap_or_else(EndpointError::into_response);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -231,104 +231,110 @@ pub(in crate::proxy) async fn answer(
 }
 
 async fn dispatch(
-    call: &Call<'_>,
-    upload: &mut cart::Upload,
+    call: &EndpointRequest<'_>,
+    upload: &mut cart::CartBody,
     record: &mut RequestRecord,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, EndpointError> {
     let endpoint = Endpoint::of(&call.request.admitted, call.request.head.uri.path())
         .filter(|endpoint| call.worker.settings.endpoints.contains(endpoint))
-        .ok_or(Refusal::NotFound)?;
+        .ok_or(EndpointError::NotFound)?;
     let reads = matches!(call.request.head.method, Method::GET | Method::HEAD);
     let changes = endpoint == Endpoint::Cart
         && matches!(call.request.head.method, Method::PUT | Method::DELETE);
-    if upgrade::is_extended(&call.request.head) || (!reads && !changes) {
-        return Err(Refusal::Method(endpoint.allowed()));
+    if detect_upgrade::is_extended(&call.request.head) || (!reads && !changes) {
+        return Err(EndpointError::Method(endpoint.allowed()));
     }
     if changes && !origin_check::is_same_origin(&call.request.head.headers, &call.request.admitted)
     {
-        return Err(Refusal::Foreign);
+        return Err(EndpointError::Foreign);
     }
     let visitor = recognise(call).await;
     record.visitor(visitor.class, visitor.user().filter(|_| call.worker.settings.log_user));
     let limits = &call.worker.settings.rates.all;
     RateCheck::of(call.worker, &call.request)
         .count_visitor(limits, &visitor)
-        .map_err(Refusal::TooMany)?;
+        .map_err(EndpointError::TooMany)?;
     call.visitor_token.settle(&call.around(), &visitor).await;
     note_visit(call, &visitor);
-    let told = match endpoint {
+    let answer = match endpoint {
         Endpoint::Me => me(&visitor),
         Endpoint::Cart if changes => {
             match visitor.cart_owner(call.worker.sessions.terms(call.request.now)) {
-                Some(whose) => cart::change(call, &whose, upload).await?,
+                Some(owner) => cart::change(call, &owner, upload).await?,
                 None => cart::change_without_login(call, &visitor, upload).await?,
             }
         }
-        Endpoint::Cart => cart::show(cart_of(call, &whose(call, &visitor)?).await?),
-        Endpoint::Recent => recent(viewed_by(call, &whose(call, &visitor)?).await?),
+        Endpoint::Cart => cart::show(cart_of(call, &owner_of(call, &visitor)?).await?),
+        Endpoint::Recent => recent(viewed_by(call, &owner_of(call, &visitor)?).await?),
         Endpoint::Top => top(call).await?,
     };
-    Ok(json_response(&told))
+    Ok(json_response(&answer))
 }
 
 /// Identifies the visitor. The cookies have the same meaning as on the site's own pages.
-async fn recognise(call: &Call<'_>) -> Visitor {
+async fn recognise(call: &EndpointRequest<'_>) -> Visitor {
     let AdmittedRequest { head, admitted, .. } = &*call.request;
     let (route, _) = route_of(call.worker, head, admitted);
     identify::visitor(call.worker, call.client, &call.request, route, Mode::Serve).await
 }
 
-fn note_visit(call: &Call<'_>, visitor: &Visitor) {
+fn note_visit(call: &EndpointRequest<'_>, visitor: &Visitor) {
     let worker = call.worker;
     if let Some((token, user)) = visitor.known() {
         worker.visits.note(token.clone(), user.clone(), None, call.request.now);
-        worker.sheet.count(Count::Visits);
+        worker.thread_metrics.count(Count::Visits);
     } else if let Some(token) = call.visitor_token.token(visitor) {
         worker.visitor_visits.note(token, None, call.request.now);
     }
 }
 
 /// The owner of the cart and views that the call asks for.
-enum Whose<'v> {
+enum OwnerLookup<'v> {
     Session(&'v StoredToken),
     Visitor(VisitorToken),
     /// The visitor has no token yet, and may get one.
     Nobody,
 }
 
-fn whose<'v>(call: &Call<'_>, visitor: &'v Visitor) -> Result<Whose<'v>, Refusal> {
+fn owner_of<'v>(
+    call: &EndpointRequest<'_>,
+    visitor: &'v Visitor,
+) -> Result<OwnerLookup<'v>, EndpointError> {
     match (visitor.known(), call.visitor_token.token(visitor)) {
-        (Some((token, _)), _) => Ok(Whose::Session(token)),
-        (None, Some(token)) => Ok(Whose::Visitor(token)),
-        (None, None) if visitor.is_unsure() => Err(Refusal::StoreAway),
+        (Some((token, _)), _) => Ok(OwnerLookup::Session(token)),
+        (None, Some(token)) => Ok(OwnerLookup::Visitor(token)),
+        (None, None) if visitor.is_unsure() => Err(EndpointError::StoreAway),
         (None, None)
             if call
                 .visitor_token
                 .may_begin(call.worker.settings.visitor_tokens.as_ref(), visitor) =>
         {
-            Ok(Whose::Nobody)
+            Ok(OwnerLookup::Nobody)
         }
-        (None, None) => Err(Refusal::NotLoggedIn),
+        (None, None) => Err(EndpointError::NotLoggedIn),
     }
 }
 
-async fn cart_of(call: &Call<'_>, whose: &Whose<'_>) -> Result<Cart, StoreError> {
-    match whose {
-        Whose::Session(token) => call.worker.store.cart(token).await,
-        Whose::Visitor(token) => call.worker.store.visitor_cart(token).await,
-        Whose::Nobody => Ok(Cart::new()),
+async fn cart_of(call: &EndpointRequest<'_>, owner: &OwnerLookup<'_>) -> Result<Cart, StoreError> {
+    match owner {
+        OwnerLookup::Session(token) => call.worker.store.cart(token).await,
+        OwnerLookup::Visitor(token) => call.worker.store.visitor_cart(token).await,
+        OwnerLookup::Nobody => Ok(Cart::new()),
     }
 }
 
-async fn viewed_by(call: &Call<'_>, whose: &Whose<'_>) -> Result<Vec<(Item, f64)>, StoreError> {
-    match whose {
-        Whose::Session(token) => call.worker.store.viewed(token).await,
-        Whose::Visitor(token) => call.worker.store.visitor_viewed(token).await,
-        Whose::Nobody => Ok(Vec::new()),
+async fn viewed_by(
+    call: &EndpointRequest<'_>,
+    owner: &OwnerLookup<'_>,
+) -> Result<Vec<(Item, f64)>, StoreError> {
+    match owner {
+        OwnerLookup::Session(token) => call.worker.store.viewed(token).await,
+        OwnerLookup::Visitor(token) => call.worker.store.visitor_viewed(token).await,
+        OwnerLookup::Nobody => Ok(Vec::new()),
     }
 }
 
-fn me(visitor: &Visitor) -> Told<'_> {
+fn me(visitor: &Visitor) -> EndpointAnswer<'_> {
     let session = match visitor.class {
         VisitorClass::Known => "known",
         VisitorClass::Anonymous => "none",
@@ -336,24 +342,24 @@ fn me(visitor: &Visitor) -> Told<'_> {
     };
     let user = visitor.user().map(|user| String::from_utf8_lossy(user.as_bytes()));
     let attributes = visitor.user().into_iter().flat_map(User::attributes).collect();
-    Told::Me { user, attributes, session }
+    EndpointAnswer::Me { user, attributes, session }
 }
 
-fn recent(items: Vec<(Item, f64)>) -> Told<'static> {
+fn recent(items: Vec<(Item, f64)>) -> EndpointAnswer<'static> {
     let items =
         items.into_iter().map(|(item, viewed)| Viewed { item: item.as_str().to_owned(), viewed });
-    Told::Recent { items: items.collect() }
+    EndpointAnswer::Recent { items: items.collect() }
 }
 
-async fn top(call: &Call<'_>) -> Result<Told<'static>, Refusal> {
+async fn top(call: &EndpointRequest<'_>) -> Result<EndpointAnswer<'static>, EndpointError> {
     let items = call.worker.store.top(TOP_MAX).await?;
     let items =
-        items.into_iter().map(|(item, views)| Views { item: item.as_str().to_owned(), views });
-    Ok(Told::Top { items: items.collect() })
+        items.into_iter().map(|(item, views)| ItemViews { item: item.as_str().to_owned(), views });
+    Ok(EndpointAnswer::Top { items: items.collect() })
 }
 
-fn json_response(told: &Told<'_>) -> Response<Bytes> {
-    let mut text = serde_json::to_vec(told).expect("text and numbers can be written as JSON");
+fn json_response(answer: &EndpointAnswer<'_>) -> Response<Bytes> {
+    let mut text = serde_json::to_vec(answer).expect("text and numbers can be written as JSON");
     text.push(b'\n');
     let mut response = Response::new(Bytes::from(text));
     let kind = HeaderValue::from_static("application/json");

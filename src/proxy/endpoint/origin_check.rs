@@ -14,27 +14,27 @@ static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// values of one, fails the check.
 pub(super) fn is_same_origin(headers: &HeaderMap, admitted: &Admitted) -> bool {
     match only(headers, &SEC_FETCH_SITE) {
-        Found::One(site) => site == "same-origin",
-        Found::Several => false,
-        Found::None => match only(headers, &ORIGIN) {
-            Found::One(origin) => is_origin(origin, admitted.scheme, &admitted.site),
-            Found::Several | Found::None => false,
+        RequestOrigin::One(site) => site == "same-origin",
+        RequestOrigin::Several => false,
+        RequestOrigin::None => match only(headers, &ORIGIN) {
+            RequestOrigin::One(origin) => is_origin(origin, admitted.scheme, &admitted.site),
+            RequestOrigin::Several | RequestOrigin::None => false,
         },
     }
 }
 
-enum Found<'h> {
+enum RequestOrigin<'h> {
     None,
     One(&'h HeaderValue),
     Several,
 }
 
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Found<'h> {
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> RequestOrigin<'h> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {
-        (None, _) => Found::None,
-        (Some(line), None) => Found::One(line),
-        (Some(_), Some(_)) => Found::Several,
+        (None, _) => RequestOrigin::None,
+        (Some(line), None) => RequestOrigin::One(line),
+        (Some(_), Some(_)) => RequestOrigin::Several,
     }
 }
 

@@ -11,7 +11,7 @@ pub struct Explanation {
     /// The URL, without session ids and query values.
     pub url: String,
     /// What would be done.
-    pub outcome: Outcome,
+    pub outcome: ExplainedOutcome,
     /// Why the cache does not answer: the word that `Cache-Status` has as `detail`.
     pub reason: Option<String>,
     /// The reason as a sentence.
@@ -21,36 +21,36 @@ pub struct Explanation {
     /// Additional remarks.
     pub notes: Vec<String>,
     /// The route; `None`: the request does not get that far.
-    pub route: Option<Route>,
+    pub route: Option<ExplainedRoute>,
     /// The visitor of the request.
-    pub visitor: Option<Visitor>,
+    pub visitor: Option<ExplainedVisitor>,
     /// The class of each cookie.
-    pub cookies: Vec<Cookie>,
+    pub cookies: Vec<ExplainedCookie>,
     /// The key of the page; `None`: the page could not be shared.
-    pub key: Option<Key>,
+    pub key: Option<ExplainedKey>,
     /// The request that would be sent to the app to fill the cache.
-    pub fill: Option<Fill>,
+    pub fill: Option<ExplainedFill>,
     /// What memory holds under the key.
-    pub memory: Option<Tier>,
+    pub memory: Option<ExplainedTier>,
     /// What the store holds under the key.
-    pub store: Option<Tier>,
+    pub store: Option<ExplainedTier>,
     /// Set if a recent response was uncacheable.
-    pub uncacheable: Option<Uncacheable>,
+    pub uncacheable: Option<ExplainedUncacheable>,
     /// Set if a recent response contained personal data of its visitor.
     #[serde(default)]
-    pub leak: Option<Leak>,
+    pub leak: Option<ExplainedLeak>,
     /// The stored page, as the request would find it.
-    pub page: Option<Page>,
+    pub page: Option<ExplainedPage>,
     /// What would become of an HTML page without caching fields from the app, if one is fetched.
-    pub silent: Option<Silent>,
+    pub silent: Option<SilentPage>,
     /// Configuration that would help.
-    pub hints: Vec<Hint>,
+    pub hints: Vec<ConfigHint>,
 }
 
 /// What would be done about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ExplainedOutcome {
     /// Answered from the cache.
     Hit,
     /// Answered with a stale page.
@@ -69,7 +69,7 @@ pub enum Outcome {
 
 /// The route of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Route {
+pub struct ExplainedRoute {
     /// The route's name.
     pub name: String,
     /// The visitors with whom its pages are shared: `anonymous`, `everyone`, `segment`, `user` or
@@ -85,7 +85,7 @@ pub struct Route {
 
 /// The visitor of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Visitor {
+pub struct ExplainedVisitor {
     /// `known`, `anonymous` or `unknown`.
     pub class: String,
     /// Why the visitor has this class.
@@ -96,7 +96,7 @@ pub struct Visitor {
 
 /// A cookie of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cookie {
+pub struct ExplainedCookie {
     /// The cookie's name.
     pub name: String,
     /// `session`, `harmless`, `keyed` or `unknown`.
@@ -105,7 +105,7 @@ pub struct Cookie {
 
 /// A key and the parts that it is made of. Cookies and request fields are listed by name only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
+pub struct ExplainedKey {
     /// `cache:` and the hash, as in the store.
     pub key: String,
     /// The visitors with whom the page is shared: `anonymous`, `public`, `everyone`, `segment` or
@@ -129,7 +129,7 @@ pub struct Key {
 
 /// A request that fills the cache. Fields are listed by name only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fill {
+pub struct ExplainedFill {
     /// The target, without session ids and query values.
     pub target: String,
     /// The fields that are taken from the visitor's request.
@@ -152,11 +152,11 @@ pub struct Fill {
 
 /// What memory or the store holds under a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tier {
+pub struct ExplainedTier {
     /// Why the contents are unknown, if they are.
     pub error: Option<String>,
     /// The page's variants, if there are several.
-    pub variants: Option<Variants>,
+    pub variants: Option<ExplainedVariants>,
     /// `fresh`, `stale` or `purged`: the page for this request; `None`: there is no page.
     pub page: Option<String>,
     /// The remaining seconds of freshness; negative: the seconds since the page became stale.
@@ -165,7 +165,7 @@ pub struct Tier {
 
 /// A page's variants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Variants {
+pub struct ExplainedVariants {
     /// The request fields that select a variant.
     pub fields: Vec<String>,
     /// The number of variants.
@@ -174,7 +174,7 @@ pub struct Variants {
 
 /// A recent response that was uncacheable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Uncacheable {
+pub struct ExplainedUncacheable {
     /// The reason as a word.
     pub reason: String,
     /// The reason as a sentence.
@@ -186,7 +186,7 @@ pub struct Uncacheable {
 /// A recent response that was not shared because it contained personal data of its visitor. The next one
 /// may be shared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leak {
+pub struct ExplainedLeak {
     /// The finding as a word.
     pub reason: String,
     /// The finding as a sentence.
@@ -197,7 +197,7 @@ pub struct Leak {
 
 /// A stored page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
+pub struct ExplainedPage {
     /// The page's status.
     pub status: u16,
     /// `Content-Type`.
@@ -236,7 +236,7 @@ pub struct Page {
 
 /// What would become of an HTML page without caching fields from the app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Silent {
+pub struct SilentPage {
     /// The freshness lifetime in seconds.
     pub lifetime: u64,
     /// The setting that would name the lifetime.
@@ -247,7 +247,7 @@ pub struct Silent {
 
 /// Configuration that would help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hint {
+pub struct ConfigHint {
     /// The key of the configuration.
     pub key: String,
     /// What to write, and when it helps.

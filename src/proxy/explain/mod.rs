@@ -17,18 +17,18 @@ use std::sync::Arc;
 use ::http::Method;
 use ::http::request::Parts;
 
-use self::explanation::{Leak, Outcome, Uncacheable};
-use self::question::Imagined;
-use self::words::{Circumstances, hint, hints, why};
+use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedUncacheable};
+use self::question::ImaginedRequest;
+use self::words::{HintContext, hint, hints, why};
 use super::deliver::{content_coding, fragments};
 use super::source::rows;
-use super::stage::cache_lookup::{self, Step, Want};
+use super::stage::cache_lookup::{self, CacheStep, WantedPage};
 use super::stage::{self, decide, limit};
 use crate::cache::entry::{Entry, LifetimeSource};
-use crate::cache::purge::Standing;
+use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::verdict::{Access, Named, fragment_fields, named_by};
-use crate::cache::{From, Look, Lookup, Tier};
+use crate::cache::rules::verdict::{Access, FreshnessDirective, fragment_fields, named_by};
+use crate::cache::{CacheTier, Lookup, LookupMode, TierContent};
 use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::ident::Item;
@@ -45,7 +45,7 @@ use crate::proxy::visitor_token::VisitorTokenState;
 use crate::telemetry::reason::Reason;
 
 pub use explanation::Explanation;
-pub use question::{Question, Unclear};
+pub use question::{Question, QuestionError};
 
 /// Explains what would be done about a request.
 ///
@@ -53,44 +53,49 @@ pub use question::{Question, Unclear};
 pub async fn explain(
     worker: &Rc<WorkerContext>,
     question: &Question,
-) -> Result<Explanation, Unclear> {
-    let Imagined { head, client, length, has_body, lost_https, site } =
+) -> Result<Explanation, QuestionError> {
+    let ImaginedRequest { head, client, length, has_body, lost_https, site } =
         question.imagine(&worker.settings)?;
-    let mut told = begin(&head, &site);
+    let mut explanation = begin(&head, &site);
     if lost_https {
-        told.tell_lost_https();
+        explanation.note_lost_https();
     }
     let token = VisitorTokenState::default();
-    let mut record = RequestRecord::of_part(&worker.sheet, &client.pulse, &head.method);
-    let received =
-        Received::of(&worker.settings, &client, head, (length, has_body), (&token, unix_now()));
+    let mut record = RequestRecord::of_part(&worker.thread_metrics, &client.state, &head.method);
+    let received = Received::of(
+        &worker.settings,
+        &client,
+        Box::new(head),
+        (length, has_body),
+        (&token, unix_now()),
+    );
     let mode = Mode::Peek { knows_address: question.from.is_some() };
     let mut identified = match stage::run(worker, &client, received, mode, &mut record).await {
         Ok(Reached::Identified(identified)) => identified,
         Ok(Reached::Diverted(diverted)) => {
-            told.divert(worker, &diverted);
-            return Ok(told);
+            explanation.divert(worker, &diverted);
+            return Ok(explanation);
         }
         Err(error) => {
-            told.refuse(worker, &error);
-            return Ok(told);
+            explanation.refuse(worker, &error);
+            return Ok(explanation);
         }
     };
-    told.look_at_request(worker, identified.request());
+    explanation.look_at_request(worker, identified.request());
     // The explanation shows the request as it is adapted for fragments.
     let route = identified.route();
-    if fragments::wanted(route, identified.head_mut(), has_body).is_some() {
-        let note =
-            "a page here is filled for each visitor: whole, in gzip or no coding, for no cache";
-        told.notes.push(note.to_owned());
+    if fragments::wanted_fragments(route, identified.head_mut(), has_body).is_some() {
+        let note = "fragments are filled in for each visitor: the response is complete, in gzip or without coding, \
+             and other caches may not store it";
+        explanation.notes.push(note.to_owned());
     }
     let cx = identified.context(worker, &client, &token, RequestKind::Page);
     let item = identified.item();
-    told.route = Some(parts::route(&cx, item));
-    told.visitor = Some(parts::visitor(&cx));
-    told.cookies = parts::cookies(&cx);
-    told.ask_cache(&cx, item, has_body).await;
-    Ok(told)
+    explanation.route = Some(parts::route(&cx, item));
+    explanation.visitor = Some(parts::visitor(&cx));
+    explanation.cookies = parts::cookies(&cx);
+    explanation.look_up_page(&cx, item, has_body).await;
+    Ok(explanation)
 }
 
 /// What is known before the stages run.
@@ -98,7 +103,7 @@ fn begin(head: &Parts, site: &str) -> Explanation {
     Explanation {
         method: head.method.as_str().to_owned(),
         url: format!("{site}{}", parts::target(&head.uri)),
-        outcome: Outcome::Forward,
+        outcome: ExplainedOutcome::Forward,
         reason: None,
         why: String::new(),
         cache_status: None,
@@ -132,30 +137,30 @@ fn class_of(access: Access, route: &Route) -> Result<ShareClass, Reason> {
 }
 
 /// Whether a page is fresh, by time and purges.
-fn is_current(want: &Want<'_>, page: &Entry) -> bool {
-    want.cx.worker.pages.standing(page, want.now()) == Standing::Current
+fn is_current(want: &WantedPage<'_>, page: &Entry) -> bool {
+    want.cx.worker.pages.standing(page, want.now()) == PurgeStanding::Current
 }
 
 /// The decision, and the page that is stored.
-struct Decided {
-    outcome: Outcome,
+struct DecisionAndPage {
+    outcome: ExplainedOutcome,
     reason: Option<Reason>,
     why: &'static str,
     status: Option<CacheStatus<'static>>,
     page: Option<Arc<Entry>>,
 }
 
-impl Decided {
+impl DecisionAndPage {
     fn forward(reason: Reason) -> Self {
         let status = Some(headers::bypassed(reason));
-        let (outcome, reason, why) = (Outcome::Forward, Some(reason), why(reason));
+        let (outcome, reason, why) = (ExplainedOutcome::Forward, Some(reason), why(reason));
         Self { outcome, reason, why, status, page: None }
     }
 
     fn not_stored() -> Self {
-        let why = "504: only-if-cached takes nothing but a stored page, and there is none for it";
+        let why = "504: the request has only-if-cached, and no stored page fits";
         let forwarded = Self::forward(Error::NotStored.reason());
-        Self { outcome: Outcome::Refuse, why, ..forwarded }
+        Self { outcome: ExplainedOutcome::Refuse, why, ..forwarded }
     }
 
     /// A request that the cache may not serve.
@@ -165,63 +170,69 @@ impl Decided {
 }
 
 /// What is done about a request that the cache may serve.
-async fn decide(want: &Want<'_>, forwarded_for: Option<Reason>) -> Decided {
+async fn decide(want: &WantedPage<'_>, forwarded_for: Option<Reason>) -> DecisionAndPage {
     let unreadable = |entry: &Entry| content_coding::recoding(want.cx, want.class, entry).err();
-    match cache_lookup::decide(want, forwarded_for, Look::Peek).await {
-        Step::Forward(reason) => Decided::forward(reason),
-        Step::Head(held) => {
-            let page = held.map(|held| held.entry);
-            Decided { page, ..Decided::forward(Reason::Head) }
+    match cache_lookup::decide(want, forwarded_for, LookupMode::Peek).await {
+        CacheStep::Forward(reason) => DecisionAndPage::forward(reason),
+        CacheStep::Head(candidate) => {
+            let page = candidate.map(|candidate| candidate.entry);
+            DecisionAndPage { page, ..DecisionAndPage::forward(Reason::Head) }
         }
-        Step::NotStored => Decided::not_stored(),
-        Step::Hit(entry, from) => match unreadable(&entry) {
-            Some(reason) => Decided { page: Some(entry), ..Decided::forward(reason) },
-            None => Decided {
-                outcome: Outcome::Hit,
+        CacheStep::NotStored => DecisionAndPage::not_stored(),
+        CacheStep::Hit(entry, from) => match unreadable(&entry) {
+            Some(reason) => {
+                DecisionAndPage { page: Some(entry), ..DecisionAndPage::forward(reason) }
+            }
+            None => DecisionAndPage {
+                outcome: ExplainedOutcome::Hit,
                 reason: None,
                 why: match from {
-                    From::Memory => "a fresh page is in memory",
-                    From::Store => "a fresh page is in the store",
+                    CacheTier::Memory => "a fresh page is in memory",
+                    CacheTier::Store => "a fresh page is in the store",
                 },
                 status: Some(cache_lookup::hit_status(want, &entry, from)),
                 page: Some(entry),
             },
         },
-        Step::Stale { held, renews } => match unreadable(&held.entry) {
-            Some(reason) => Decided { page: Some(held.entry), ..Decided::forward(reason) },
-            None => Decided {
-                outcome: Outcome::Stale,
+        CacheStep::Stale { candidate, renews } => match unreadable(&candidate.entry) {
+            Some(reason) => {
+                DecisionAndPage { page: Some(candidate.entry), ..DecisionAndPage::forward(reason) }
+            }
+            None => DecisionAndPage {
+                outcome: ExplainedOutcome::Stale,
                 reason: None,
                 why: match renews {
-                    true => "a stale page may be served, while it is fetched anew",
-                    false => "a stale page may be served: the app failed at it a moment ago",
+                    true => "a stale page is served while a new one is fetched",
+                    false => "a stale page is served: the app has just failed to deliver a new one",
                 },
-                status: Some(cache_lookup::stale_status(want, &held.entry)),
-                page: Some(held.entry),
+                status: Some(cache_lookup::stale_status(want, &candidate.entry)),
+                page: Some(candidate.entry),
             },
         },
-        Step::Fetch { held, .. } => Decided {
-            outcome: Outcome::Fetch,
+        CacheStep::Fetch { candidate, .. } => DecisionAndPage {
+            outcome: ExplainedOutcome::Fetch,
             reason: None,
-            why: match &held {
-                Some(held) if is_current(want, &held.entry) => {
-                    "what is stored is not fresh enough for this request: it is fetched anew"
+            why: match &candidate {
+                Some(candidate) if is_current(want, &candidate.entry) => {
+                    "the stored page is not fresh enough for this request, and is fetched again"
                 }
-                Some(_) => "what is stored is stale: it is fetched anew, once for all who wait",
-                None => "it is not stored: it is fetched, once for all who wait",
+                Some(_) => {
+                    "the stored page is stale, and is fetched again, once for all waiting requests"
+                }
+                None => "the page is not stored; it is fetched, once for all waiting requests",
             },
             status: None,
-            page: held.map(|held| held.entry),
+            page: candidate.map(|candidate| candidate.entry),
         },
     }
 }
 
 impl Explanation {
-    fn tell_lost_https(&mut self) {
-        let note = "taken for http: no proxy is trusted to say that it came by https";
+    fn note_lost_https(&mut self) {
+        let note = "treated as http: no trusted proxy can declare https";
         self.notes.push(note.to_owned());
-        let text = "name the TLS proxy before Anteroom, which says X-Forwarded-Proto: https; or give \
-                    Anteroom a certificate: [listen.tls] cert";
+        let text = "list the TLS proxy in front of Anteroom, which sends X-Forwarded-Proto: https; or give Anteroom a \
+                    certificate in [listen.tls] cert";
         self.hints.push(hint("[client] trusted_proxies", text));
     }
 
@@ -232,8 +243,8 @@ impl Explanation {
         // A note only: without an address in the question, the explanation is for the addresses that are
         // served.
         if !limit::serves(worker, request) {
-            let note = "served to some addresses only ([[route]] allow_from), to others 403: --from \
-                        tells which";
+            let note = "served only to the addresses in [[route]] allow_from, others get 403; use --from to test an \
+                        address";
             self.notes.push(note.to_owned());
         }
     }
@@ -243,12 +254,16 @@ impl Explanation {
         match diverted {
             Diverted::Purge(_, request) => {
                 self.look_at_request(worker, request);
-                self.own(worker, Reason::Method, "a purge, where the peer and the token are right");
+                self.own(
+                    worker,
+                    Reason::Method,
+                    "a purge, if the peer and the token are allowed to purge",
+                );
             }
             Diverted::Redirect(_, request) => {
                 self.look_at_request(worker, request);
-                self.settle(worker, Outcome::Own, None, None);
-                "308: this listener sends http to https".clone_into(&mut self.why);
+                self.settle(worker, ExplainedOutcome::Own, None, None);
+                "308: this listener redirects http to https".clone_into(&mut self.why);
             }
             Diverted::Endpoint(request) | Diverted::No(request) => {
                 self.look_at_request(worker, request);
@@ -259,26 +274,31 @@ impl Explanation {
 
     fn refuse(&mut self, worker: &WorkerContext, error: &Error) {
         let reason = error.reason();
-        self.settle(worker, Outcome::Refuse, Some(reason), Some(&headers::bypassed(reason)));
+        self.settle(
+            worker,
+            ExplainedOutcome::Refuse,
+            Some(reason),
+            Some(&headers::bypassed(reason)),
+        );
         self.why = format!("{}: {}", error.status().as_u16(), error.sentence());
         if matches!(error, Error::Denied) {
-            let text = "these say which addresses are served";
+            let text = "these keys decide which addresses are served";
             self.hints.push(hint("[client] allow and deny, [[route]] allow_from", text));
         }
         if matches!(error, Error::Misdirected) {
-            self.hints.push(hint("[origin] hosts", "name the site there, if it is one"));
+            self.hints.push(hint("[origin] hosts", "add the host, if it is one of your sites"));
         }
     }
 
     fn own(&mut self, worker: &WorkerContext, reason: Reason, why: &str) {
-        self.settle(worker, Outcome::Own, Some(reason), Some(&headers::bypassed(reason)));
+        self.settle(worker, ExplainedOutcome::Own, Some(reason), Some(&headers::bypassed(reason)));
         why.clone_into(&mut self.why);
     }
 
     fn settle(
         &mut self,
         worker: &WorkerContext,
-        outcome: Outcome,
+        outcome: ExplainedOutcome,
         reason: Option<Reason>,
         status: Option<&CacheStatus<'_>>,
     ) {
@@ -289,37 +309,37 @@ impl Explanation {
     }
 
     /// Finds out whether the cache may serve the request, and what it holds.
-    async fn ask_cache(&mut self, cx: &RequestContext<'_>, item: Option<&Item>, has_body: bool) {
+    async fn look_up_page(&mut self, cx: &RequestContext<'_>, item: Option<&Item>, has_body: bool) {
         let worker = cx.worker;
-        let access = decide::access(cx, item, has_body, Look::Peek).await;
-        if rows::find(cx, item, has_body, Look::Peek).await.is_some() {
-            self.settle(worker, Outcome::Row, None, Some(&rows::status()));
-            "the row is kept, and answered to everyone".clone_into(&mut self.why);
+        let access = decide::access(cx, item, has_body, LookupMode::Peek).await;
+        if rows::find(cx, item, has_body, LookupMode::Peek).await.is_some() {
+            self.settle(worker, ExplainedOutcome::Row, None, Some(&rows::status()));
+            "the row is stored, and everyone gets it".clone_into(&mut self.why);
             return;
         }
         if !cx.head.method.is_safe() {
-            let note = "where the app answers 2xx or 3xx, the pages at this URL are removed, and what \
-                        purges on its route names is made stale";
+            let note = "if the app answers 2xx or 3xx, the pages at this URL are removed, and the pages that the \
+                        route's purges name become stale";
             self.notes.push(note.to_owned());
         }
         let class = match class_of(access, cx.route) {
             Ok(class) => class,
             Err(reason) => {
-                self.conclude(cx, &Decided::bypass(cx.head, reason));
+                self.conclude(cx, &DecisionAndPage::bypass(cx.head, reason));
                 let mut reasons = vec![reason];
                 reasons.extend(self.further_reasons(cx, has_body, reason));
                 return self.help(cx, &reasons, &[]);
             }
         };
-        let want = Want::new(cx, class);
+        let want = WantedPage::new(cx, class);
         self.key = Some(parts::key(&want));
         let memory = worker.pages.held_in_memory(&want.key, want.sent());
-        let store =
-            worker.pages.held_in_store(&worker.store, &want.key, want.sent(), want.now()).await;
+        let source = worker.filler.page_source();
+        let store = worker.pages.held_in_store(source, &want.key, want.sent(), want.now()).await;
         let mut decided = match access {
             Access::Shared(_) => decide(&want, None).await,
             Access::StaticOnly(reason) => decide(&want, Some(reason)).await,
-            Access::Bypass(reason) => Decided::bypass(cx.head, reason),
+            Access::Bypass(reason) => DecisionAndPage::bypass(cx.head, reason),
         };
         if decided.page.is_none() {
             let stored = store.as_ref().ok().and_then(|tier| tier.page.clone());
@@ -355,21 +375,27 @@ impl Explanation {
         further
     }
 
-    fn conclude(&mut self, cx: &RequestContext<'_>, decided: &Decided) {
+    fn conclude(&mut self, cx: &RequestContext<'_>, decided: &DecisionAndPage) {
         self.settle(cx.worker, decided.outcome, decided.reason, decided.status.as_ref());
         decided.why.clone_into(&mut self.why);
     }
 
     /// Records what is stored, what is remembered, and the request that would fill the cache.
-    fn look_at(&mut self, want: &Want<'_>, access: Access, decided: &Decided, memory: &Tier) {
+    fn look_at(
+        &mut self,
+        want: &WantedPage<'_>,
+        access: Access,
+        decided: &DecisionAndPage,
+        memory: &TierContent,
+    ) {
         let (pages, now) = (&want.cx.worker.pages, want.now());
         let remembered = pages.memory().peek_uncacheable(&want.key, now);
-        self.uncacheable = remembered.map(|(reason, seconds)| Uncacheable {
+        self.uncacheable = remembered.map(|(reason, seconds)| ExplainedUncacheable {
             reason: reason.as_str().to_owned(),
             why: why(reason).to_owned(),
             seconds,
         });
-        self.leak = pages.memory().leak(&want.key, now).map(|(reason, seconds)| Leak {
+        self.leak = pages.memory().leak(&want.key, now).map(|(reason, seconds)| ExplainedLeak {
             reason: reason.as_str().to_owned(),
             why: why(reason).to_owned(),
             seconds,
@@ -378,23 +404,24 @@ impl Explanation {
         if matches!(access, Access::Shared(_)) && want.cx.head.method == Method::GET {
             self.fill = Some(parts::fill(want, decided.page.as_deref()));
         }
-        if decided.outcome == Outcome::Fetch {
+        if decided.outcome == ExplainedOutcome::Fetch {
             self.silent = Some(parts::silent(want));
         }
-        if pages.is_changed(&want.key, now, Look::Peek) {
-            let note = "the page was changed a moment ago: the store is not believed about it yet";
+        if pages.is_changed(&want.key, now, LookupMode::Peek) {
+            let note = "the page was changed a moment ago: the store's copy is not trusted yet";
             self.notes.push(note.to_owned());
         }
         if pages.purged.is_cut_off() {
-            let note = "purges by other proxies may be missing: pages are fresh for a second only";
+            let note =
+                "purges by other proxies may be missing: pages stay fresh for only one second";
             self.notes.push(note.to_owned());
         }
-        let is_elsewhere = decided.outcome == Outcome::Hit
+        let is_elsewhere = decided.outcome == ExplainedOutcome::Hit
             && want.cx.route.trust_public
             && want.class == ShareClass::Anonymous
             && memory.page.is_none();
         if is_elsewhere && self.store.as_ref().is_some_and(|store| store.page.is_none()) {
-            self.notes.push("the page is one that the app calls public".to_owned());
+            self.notes.push("the page is one that the app declared public".to_owned());
         }
     }
 
@@ -407,7 +434,7 @@ impl Explanation {
         let fragments: Vec<String> =
             fragment_fields(&cx.head.headers, cx.route).map(ToString::to_string).collect();
         let about =
-            Circumstances { unknown_cookies: &unknown_cookies, fragments: &fragments, unsent };
+            HintContext { unknown_cookies: &unknown_cookies, fragments: &fragments, unsent };
         for hint in reasons.iter().flat_map(|reason| hints(*reason, &about)) {
             if !self.hints.contains(&hint) {
                 self.hints.push(hint);
@@ -417,9 +444,9 @@ impl Explanation {
 }
 
 /// All reasons that prevent a hit: now, recently, and in the stored page.
-fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
+fn reasons(want: &WantedPage<'_>, decided: &DecisionAndPage) -> Vec<Reason> {
     // A refusal follows from the request's own directive, so there is no hint against it.
-    let reason = decided.reason.filter(|_| decided.outcome != Outcome::Refuse);
+    let reason = decided.reason.filter(|_| decided.outcome != ExplainedOutcome::Refuse);
     let mut reasons: Vec<Reason> = reason.into_iter().collect();
     let memory = want.cx.worker.pages.memory();
     let (key, now) = (&want.key, want.now());
@@ -427,11 +454,13 @@ fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
     reasons.extend(learnt.map(|(reason, _)| reason));
     if let Some(page) = &decided.page {
         reasons.extend(want.suits(page).err());
-        if decided.outcome == Outcome::Fetch && is_current(want, page) {
+        if decided.outcome == ExplainedOutcome::Fetch && is_current(want, page) {
             reasons.push(Reason::RequestDirective);
         }
         let is_explicit = page.source == LifetimeSource::Explicit;
-        if is_explicit && named_by(&page.headers, page.stored_at).what == Some(Named::NoCache) {
+        if is_explicit
+            && named_by(&page.headers, page.stored_at).what == Some(FreshnessDirective::NoCache)
+        {
             reasons.push(Reason::NoCache);
         }
     }
@@ -439,16 +468,18 @@ fn reasons(want: &Want<'_>, decided: &Decided) -> Vec<Reason> {
 }
 
 /// The fields that selected a page and prevent this visitor from getting it.
-fn unsent(want: &Want<'_>, page: &Entry) -> Vec<String> {
+fn unsent(want: &WantedPage<'_>, page: &Entry) -> Vec<String> {
     let fields = page.vary.iter().filter(|name| want.is_unsent(page, name));
     fields.map(ToString::to_string).collect()
 }
 
 /// The page that a request would find, for any visitor.
-async fn found(want: &Want<'_>) -> Option<Arc<Entry>> {
+async fn found(want: &WantedPage<'_>) -> Option<Arc<Entry>> {
     let worker = want.cx.worker;
-    let found =
-        worker.pages.look(&worker.store, &want.key, want.sent(), want.now(), Look::Peek).await;
+    let found = worker
+        .pages
+        .look(worker.filler.page_source(), &want.key, want.sent(), want.now(), LookupMode::Peek)
+        .await;
     match found {
         Ok(Lookup::Fresh(page, _) | Lookup::Stale(page, _, _)) => Some(page),
         Ok(Lookup::Absent(_)) | Err(_) => None,

@@ -5,25 +5,30 @@ use ::http::header::{
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 
-use super::explanation::{Cookie, Fill, Key, Page, Route, Silent, Tier, Variants, Visitor};
+use super::explanation::{
+    ExplainedCookie, ExplainedFill, ExplainedKey, ExplainedPage, ExplainedRoute, ExplainedTier,
+    ExplainedVariants, ExplainedVisitor, SilentPage,
+};
 use super::words::why;
 use crate::cache;
 use crate::cache::entry::{Entry, LifetimeSource};
-use crate::cache::fill::Loss;
-use crate::cache::purge::Standing;
-use crate::cache::rules::verdict::{Answered, Asked, Named, Who, may_store, named_by};
+use crate::cache::fill::FillDifference;
+use crate::cache::purge::PurgeStanding;
+use crate::cache::rules::verdict::{
+    FreshnessDirective, RequestView, ResponseView, Sharing, may_store, named_by,
+};
 use crate::http::conditional::validators;
 use crate::http::cookie::cookies as cookies_of;
-use crate::http::freshness::Source;
+use crate::http::freshness::FreshnessSource;
 use crate::http::host::Scheme;
 use crate::http::query;
 use crate::ident::Item;
-use crate::policy::route::{Esi, LeakGuard, Segment, SetCookie, Share};
+use crate::policy::route::Share;
 use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::deliver::content_coding;
 use crate::proxy::origin_request;
-use crate::proxy::stage::cache_lookup::Want;
+use crate::proxy::stage::cache_lookup::WantedPage;
 use crate::store::StoreError;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;
@@ -50,32 +55,9 @@ pub(super) fn target(uri: &Uri) -> String {
     }
 }
 
-pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> Route {
+pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> ExplainedRoute {
     let route = cx.route;
-    let settings = [
-        ("segment", route.segment != Segment::default()),
-        ("ttl", route.ttl.is_some()),
-        ("override_ttl", route.override_ttl.is_some()),
-        ("override_private", route.override_private),
-        ("stale_while_revalidate", route.stale_while_revalidate.is_some()),
-        ("stale_if_error", route.stale_if_error.is_some()),
-        ("only_top", route.only_top.is_some()),
-        ("fragments", !route.fragments.is_empty()),
-        ("esi", route.esi != Esi::Off),
-        ("trust_public", route.trust_public),
-        ("set_cookie", route.set_cookie != SetCookie::Keep),
-        ("strip_set_cookie", !route.strip_set_cookie.is_empty()),
-        ("leak_guard", route.leak_guard != LeakGuard::Full),
-        ("key_cookies", !route.key_cookies.is_empty()),
-        ("key_headers", !route.key_headers.is_empty()),
-        ("send_headers", !route.send_headers.is_empty()),
-        ("rows", route.rows.is_some()),
-        ("allow_from", !route.allow_from.is_empty()),
-        ("requests_per_address", route.limits.address.is_some()),
-        ("requests_per_session", route.limits.session.is_some()),
-    ];
-    let said = settings.into_iter().filter(|(_, is_said)| *is_said);
-    Route {
+    ExplainedRoute {
         name: route.name.to_string(),
         origin: Some(cx.upstream().name().to_owned()).filter(|_| cx.worker.upstreams.len() > 1),
         share: match route.share {
@@ -88,7 +70,7 @@ pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> Route {
         .to_owned(),
         // An item from the query is hidden like the other values of the query.
         item: item.filter(|item| is_in_path(cx, item)).map(|item| item.as_str().to_owned()),
-        settings: said.map(|(name, _)| name.to_owned()).collect(),
+        settings: route.keys_set().into_iter().map(str::to_owned).collect(),
     }
 }
 
@@ -96,32 +78,32 @@ fn is_in_path(cx: &RequestContext<'_>, item: &Item) -> bool {
     cx.admitted.path.split('/').any(|segment| segment.contains(item.as_str()))
 }
 
-pub(super) fn visitor(cx: &RequestContext<'_>) -> Visitor {
+pub(super) fn visitor(cx: &RequestContext<'_>) -> ExplainedVisitor {
     let visitor = &cx.visitor;
     let rules = &cx.worker.settings.cookies;
     let mut why_so = match visitor.sharing {
-        Who::Known => "the session cookie's token is known".to_owned(),
-        Who::Apart(reason) => {
-            format!("the session cookie's token is known, and yet no segment's: {}", why(reason))
+        Sharing::Known => "the session token is known".to_owned(),
+        Sharing::Apart(reason) => {
+            format!("the session token is known, but belongs to no segment: {}", why(reason))
         }
-        Who::Unknown(reason) => why(reason).to_owned(),
-        Who::Anonymous if visitor.token.is_some() => {
-            "the session cookie's token is nobody's, and only Anteroom makes such cookies"
-                .to_owned()
+        Sharing::Unknown(reason) => why(reason).to_owned(),
+        Sharing::Anonymous if visitor.token.is_some() => {
+            "the session token is unknown, and only Anteroom sets such cookies".to_owned()
         }
-        Who::Anonymous if rules.session.is_empty() => {
+        Sharing::Anonymous if rules.session.is_empty() => {
             "no session cookie is configured ([session] cookie)".to_owned()
         }
-        Who::Anonymous => "no session cookie came".to_owned(),
+        Sharing::Anonymous => "the request has no session cookie".to_owned(),
     };
-    let has_unknown = [Who::Unknown, Who::Apart].map(|who| who(Reason::UnknownCookie));
+    let has_unknown =
+        [Sharing::Unknown, Sharing::Apart].map(|sharing| sharing(Reason::UnknownCookie));
     if has_unknown.contains(&visitor.sharing) {
         let mut names: Vec<_> = of_class(cx, CookieClass::Unknown).collect();
         names.sort_unstable();
         names.dedup();
         why_so = format!("{why_so}: {}", names.join(", "));
     }
-    Visitor {
+    ExplainedVisitor {
         class: visitor.class.as_str().to_owned(),
         why: why_so,
         user: visitor
@@ -140,11 +122,11 @@ fn of_class<'c>(
     names.filter(move |name| rules.class(name, cx.route) == class).map(text)
 }
 
-pub(super) fn cookies(cx: &RequestContext<'_>) -> Vec<Cookie> {
+pub(super) fn cookies(cx: &RequestContext<'_>) -> Vec<ExplainedCookie> {
     let rules = &cx.worker.settings.cookies;
     let names = cookies_of(&cx.head.headers).map(|(name, _)| name);
     names
-        .map(|name| Cookie {
+        .map(|name| ExplainedCookie {
             name: text(name),
             class: match rules.class(name, cx.route) {
                 CookieClass::Session(_) => "session",
@@ -157,13 +139,13 @@ pub(super) fn cookies(cx: &RequestContext<'_>) -> Vec<Cookie> {
         .collect()
 }
 
-pub(super) fn key(want: &Want<'_>) -> Key {
+pub(super) fn key(want: &WantedPage<'_>) -> ExplainedKey {
     let cx = want.cx;
     let uri = &cx.head.uri;
     let came = uri.query().unwrap_or_default();
     let ignored = &cx.worker.settings.ignore_query;
     let is_ignored = |name: &[u8]| ignored.iter().any(|pattern| pattern.matches(name));
-    Key {
+    ExplainedKey {
         key: format!("cache:{}", want.key.hex()),
         class: want.class.as_str().to_owned(),
         scheme: cx.admitted.scheme.as_str().to_owned(),
@@ -181,7 +163,7 @@ fn words<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<String> {
 }
 
 /// The request that would fill the cache, if `page` is stored.
-pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
+pub(super) fn fill(want: &WantedPage<'_>, page: Option<&Entry>) -> ExplainedFill {
     let cx = want.cx;
     let (request, loss) = origin_request::fill(cx, want.class, want.sent());
     let is_own = |name: &&HeaderName| !want.sent().contains_key(*name);
@@ -194,7 +176,7 @@ pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
         let conditions = [IF_NONE_MATCH, IF_MODIFIED_SINCE].into_iter().zip(is_there);
         own_fields.extend(conditions.filter(|(_, there)| *there).map(|(name, _)| name.to_string()));
     }
-    Fill {
+    ExplainedFill {
         target: target(request.uri()),
         fields: words(want.sent().keys()),
         own_fields,
@@ -202,55 +184,55 @@ pub(super) fn fill(want: &Want<'_>, page: Option<&Entry>) -> Fill {
         lost_cookies: origin_request::lost_cookies(cx, want.class).map(text).collect(),
         own_address: !cx.rules().fill_client_address && !want.class.is_personal(),
         validates: held.is_some(),
-        spares: loss != Loss::Visitor,
+        spares: loss != FillDifference::Visitor,
     }
 }
 
 const PURGED: &str = "purged";
 
 /// The state of a page by time and purges, as a word.
-fn standing(want: &Want<'_>, page: &Entry) -> &'static str {
+fn standing(want: &WantedPage<'_>, page: &Entry) -> &'static str {
     match want.cx.worker.pages.standing(page, want.now()) {
-        Standing::Current => "fresh",
-        Standing::Stale => "stale",
-        Standing::Gone => PURGED,
+        PurgeStanding::Current => "fresh",
+        PurgeStanding::Stale => "stale",
+        PurgeStanding::Gone => PURGED,
     }
 }
 
-pub(super) fn tier(want: &Want<'_>, tier: &cache::Tier) -> Tier {
+pub(super) fn tier(want: &WantedPage<'_>, tier: &cache::TierContent) -> ExplainedTier {
     let page = tier.page.as_deref();
-    Tier {
+    ExplainedTier {
         error: None,
-        variants: tier
-            .index
-            .as_ref()
-            .map(|index| Variants { fields: words(index.fields.iter()), count: index.keys.len() }),
+        variants: tier.index.as_ref().map(|index| ExplainedVariants {
+            fields: words(index.fields.iter()),
+            count: index.keys.len(),
+        }),
         page: page.map(|page| standing(want, page).to_owned()),
         ttl: page.map(|page| page.ttl(want.now())),
     }
 }
 
-pub(super) fn unreadable(error: &StoreError) -> Tier {
-    Tier { error: Some(error.to_string()), variants: None, page: None, ttl: None }
+pub(super) fn unreadable(error: &StoreError) -> ExplainedTier {
+    ExplainedTier { error: Some(error.to_string()), variants: None, page: None, ttl: None }
 }
 
-pub(super) fn page(want: &Want<'_>, page: &Entry) -> Page {
+pub(super) fn page(want: &WantedPage<'_>, page: &Entry) -> ExplainedPage {
     let now = want.now();
     let line = |name: HeaderName| page.headers.get(name).map(|value| text(value.as_bytes()));
-    let may_be_asked = page.has_validator();
+    let can_be_validated = page.has_validator();
     let there = [ETAG, LAST_MODIFIED].into_iter().filter(|name| page.headers.contains_key(name));
     let recoded = content_coding::recoding(want.cx, want.class, page);
-    Page {
+    ExplainedPage {
         status: page.status,
         kind: line(CONTENT_TYPE),
         coding: line(CONTENT_ENCODING),
         recoded: recoded.ok().flatten().map(|coding| coding.as_str().to_owned()),
         bytes: page.body.len(),
         standing: standing(want, page).to_owned(),
-        purged: match want.cx.worker.pages.purged.standing(&page.marks) {
-            Standing::Current => "no",
-            Standing::Stale => "soft",
-            Standing::Gone => "hard",
+        purged: match want.cx.worker.pages.purged.standing(&page.purge_snapshot) {
+            PurgeStanding::Current => "no",
+            PurgeStanding::Stale => "soft",
+            PurgeStanding::Gone => "hard",
         }
         .to_owned(),
         lifetime: page.lifetime,
@@ -259,7 +241,7 @@ pub(super) fn page(want: &Want<'_>, page: &Entry) -> Page {
         ttl: page.ttl(now),
         stale_while_revalidate: page.stale.while_revalidate,
         stale_if_error: page.stale.if_error.max(page.stale.while_revalidate),
-        validators: there.filter(|_| may_be_asked).map(|name| name.to_string()).collect(),
+        validators: there.filter(|_| can_be_validated).map(|name| name.to_string()).collect(),
         vary: words(page.vary.iter()),
         static_proof: page.static_proof,
         refused: want
@@ -276,37 +258,37 @@ fn source(source: LifetimeSource, headers: &HeaderMap, now: u64) -> String {
         LifetimeSource::Default => return "[cache] default_ttl".to_owned(),
         LifetimeSource::Route => return "[[route]] ttl".to_owned(),
         LifetimeSource::Override => return "[[route]] override_ttl".to_owned(),
-        LifetimeSource::Heuristic => return "a guess by Last-Modified".to_owned(),
+        LifetimeSource::Heuristic => return "heuristic from Last-Modified".to_owned(),
         LifetimeSource::Explicit => named_by(headers, now),
     };
     let word = match said.what {
-        None => return "nothing: it is kept to be validated".to_owned(),
-        Some(Named::NoCache) => "no-cache",
-        Some(Named::By(Source::SMaxAge)) => "s-maxage",
-        Some(Named::By(Source::MaxAge)) => "max-age",
-        Some(Named::By(Source::Expires)) => return "Expires".to_owned(),
+        None => return "none: it is stored for validation only".to_owned(),
+        Some(FreshnessDirective::NoCache) => "no-cache",
+        Some(FreshnessDirective::By(FreshnessSource::SMaxAge)) => "s-maxage",
+        Some(FreshnessDirective::By(FreshnessSource::MaxAge)) => "max-age",
+        Some(FreshnessDirective::By(FreshnessSource::Expires)) => return "Expires".to_owned(),
     };
     let field = if said.is_targeted { "CDN-Cache-Control" } else { "Cache-Control" };
     format!("{field}: {word}")
 }
 
 /// What would become of an HTML page without caching fields from the app.
-pub(super) fn silent(want: &Want<'_>) -> Silent {
+pub(super) fn silent(want: &WantedPage<'_>) -> SilentPage {
     let cx = want.cx;
     let (request, _) = origin_request::fill(cx, want.class, want.sent());
     let html = HeaderValue::from_static("text/html");
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, html)]);
-    let asked = Asked {
+    let asked = RequestView {
         method: request.method(),
         path: request.uri().path(),
         query: request.uri().query().unwrap_or_default(),
         headers: want.sent(),
         has_body: false,
         bound: false,
-        who: Who::Anonymous,
-        ranks: true,
+        who: Sharing::Anonymous,
+        is_ranked: true,
     };
-    let answer = Answered {
+    let answer = ResponseView {
         status: StatusCode::OK,
         headers: &headers,
         length: Some(0),
@@ -316,13 +298,15 @@ pub(super) fn silent(want: &Want<'_>) -> Silent {
     };
     let policy = &cx.worker.filler.policy;
     match may_store(&asked, want.class, &answer, cx.route, policy) {
-        Ok(storing) => Silent {
+        Ok(storing) => SilentPage {
             lifetime: storing.lifetime,
             source: source(storing.source, &headers, want.now()),
             reason: None,
         },
-        Err(reason) => {
-            Silent { lifetime: 0, source: String::new(), reason: Some(reason.as_str().to_owned()) }
-        }
+        Err(reason) => SilentPage {
+            lifetime: 0,
+            source: String::new(),
+            reason: Some(reason.as_str().to_owned()),
+        },
     }
 }

@@ -1,4 +1,4 @@
-//! The question of an operator: a request to explain, which is never sent.
+//! An operator's question: a request to explain, which is never sent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -7,14 +7,15 @@ use ::http::header::{CONTENT_LENGTH, COOKIE, HOST, TRANSFER_ENCODING};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use crate::http::forwarded::{X_FORWARDED_FOR, X_FORWARDED_PROTO, x_forwarded_for};
 use crate::http::host::{Host, Scheme};
 use crate::http::peer::{Peer, Peers};
 use crate::http::reference::{absolute, resolve};
 use crate::proxy::connection::client::{Client, Secured};
-use crate::proxy::pulse::Pulse;
-use crate::proxy::settings::Settings;
+use crate::proxy::connection_state::ConnectionState;
+use crate::proxy::settings::ProxySettings;
 
 /// The most fields of a request, with all cookies as one field.
 const FIELDS_MAX: usize = 256;
@@ -22,9 +23,9 @@ const FIELDS_MAX: usize = 256;
 /// thread that explains, which also serves requests.
 const BYTES_MAX: usize = 64 * 1024;
 /// A client at a documentation address (RFC 5737), which is never trusted by default.
-const SOMEBODY: Peer = Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+const UNSPECIFIED_CLIENT: Peer = Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
 /// The local address at which that client is accepted.
-const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const LOCAL_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A request to explain.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -51,32 +52,32 @@ impl std::fmt::Debug for Question {
 
 /// Why a question cannot be answered.
 #[derive(Debug, thiserror::Error)]
-pub enum Unclear {
+pub enum QuestionError {
     /// The URL is invalid.
-    #[error("write the whole URL, such as http://example.com/path, percent-encoded")]
+    #[error("expected a complete URL such as http://example.com/path, percent-encoded")]
     Url,
     /// The method is invalid.
-    #[error("that is no method")]
+    #[error("invalid method; expected one such as GET")]
     Method,
     /// A cookie is invalid. The error does not quote it, because it may be a secret.
-    #[error("write each cookie by itself, as NAME=VALUE")]
+    #[error("invalid cookie; write one NAME=VALUE for each cookie")]
     Cookie,
     /// A field is invalid.
-    #[error("write a field as \"Name: value\"")]
+    #[error("invalid field; write \"Name: value\"")]
     Field,
     /// A `Host` was given.
-    #[error("the URL says the Host")]
+    #[error("the URL already names the Host; leave the field out")]
     Host,
     /// There are too many fields.
-    #[error("at most {FIELDS_MAX} fields and {FIELDS_MAX} cookies are looked at")]
+    #[error("too many fields or cookies; at most {FIELDS_MAX} of each are allowed")]
     TooMany,
     /// The question is too large.
-    #[error("at most {BYTES_MAX} bytes are looked at")]
+    #[error("the request is too large; at most {BYTES_MAX} bytes are allowed")]
     TooLarge,
 }
 
 /// The request as it would arrive.
-pub(super) struct Imagined {
+pub(super) struct ImaginedRequest {
     pub(super) head: Parts,
     pub(super) client: Rc<Client>,
     /// The length of the body, if known.
@@ -90,18 +91,21 @@ pub(super) struct Imagined {
 
 impl Question {
     /// Builds the request that the question describes.
-    pub(super) fn imagine(&self, settings: &Settings) -> Result<Imagined, Unclear> {
+    pub(super) fn imagine(
+        &self,
+        settings: &ProxySettings,
+    ) -> Result<ImaginedRequest, QuestionError> {
         if self.bytes() > BYTES_MAX {
-            return Err(Unclear::TooLarge);
+            return Err(QuestionError::TooLarge);
         }
-        let (scheme, host, target) = self.place(settings)?;
+        let (scheme, host, target) = self.url_parts(settings)?;
         let site = format!("{}://{}", scheme.as_str(), host.as_str());
         let mut headers = self.fields()?;
-        let host = HeaderValue::from_str(host.as_str()).map_err(|_| Unclear::Url)?;
+        let host = HeaderValue::from_str(host.as_str()).map_err(|_| QuestionError::Url)?;
         headers.insert(HOST, host);
         let is_https = scheme == Scheme::Https;
-        let is_told = is_https && !settings.has_tls;
-        let proxy = settings.trusted_proxies.first().filter(|_| is_told);
+        let expects_proxy = is_https && !settings.has_tls;
+        let proxy = settings.trusted_proxies.first().filter(|_| expects_proxy);
         if proxy.is_some() && !headers.contains_key(&X_FORWARDED_PROTO) {
             headers.insert(&X_FORWARDED_PROTO, HeaderValue::from_static("https"));
         }
@@ -111,18 +115,24 @@ impl Question {
         {
             headers.insert(&X_FORWARDED_FOR, x_forwarded_for(from));
         }
-        let peer = proxy.map_or_else(|| self.from.map_or(SOMEBODY, Peer::at), Peers::one);
+        let peer = proxy.map_or_else(|| self.from.map_or(UNSPECIFIED_CLIENT, Peer::at), Peers::one);
         let (mut head, ()) = self.request(&target)?.into_parts();
         let is_chunked = headers.contains_key(TRANSFER_ENCODING);
         let length =
             headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         head.headers = headers;
-        Ok(Imagined {
+        Ok(ImaginedRequest {
             head,
-            client: Client::entering(peer, HERE, Pulse::new(), Default::default(), secured),
+            client: Client::entering(
+                peer,
+                LOCAL_ADDRESS,
+                ConnectionState::new(),
+                (settings.listener_of(scheme), CancellationToken::new()),
+                secured,
+            ),
             length: if is_chunked { None } else { Some(length.unwrap_or(0)) },
             has_body: is_chunked || length.is_some_and(|length| length > 0),
-            lost_https: is_told && proxy.is_none(),
+            lost_https: expects_proxy && proxy.is_none(),
             site,
         })
     }
@@ -133,51 +143,51 @@ impl Question {
         self.url.len() + self.method.len() + cookies.chain(fields).sum::<usize>()
     }
 
-    fn place(&self, settings: &Settings) -> Result<(Scheme, Host, String), Unclear> {
+    fn url_parts(&self, settings: &ProxySettings) -> Result<(Scheme, Host, String), QuestionError> {
         if let (None, target) = resolve("/", &self.url)
             && self.url.starts_with('/')
             && let Some(site) = settings.hosts.first()
         {
-            let host = Host::parse(site.as_bytes()).map_err(|_| Unclear::Url)?;
+            let host = Host::parse(site.as_bytes()).map_err(|_| QuestionError::Url)?;
             return Ok((Scheme::Http, host, target));
         }
-        absolute(&self.url).ok_or(Unclear::Url)
+        absolute(&self.url).ok_or(QuestionError::Url)
     }
 
-    fn request(&self, target: &str) -> Result<Request<()>, Unclear> {
+    fn request(&self, target: &str) -> Result<Request<()>, QuestionError> {
         let method = if self.method.is_empty() { "GET" } else { &self.method };
         let mut request = Request::new(());
         *request.method_mut() =
-            Method::from_bytes(method.as_bytes()).map_err(|_| Unclear::Method)?;
-        *request.uri_mut() = target.parse::<Uri>().map_err(|_| Unclear::Url)?;
+            Method::from_bytes(method.as_bytes()).map_err(|_| QuestionError::Method)?;
+        *request.uri_mut() = target.parse::<Uri>().map_err(|_| QuestionError::Url)?;
         Ok(request)
     }
 
-    fn fields(&self) -> Result<HeaderMap, Unclear> {
+    fn fields(&self) -> Result<HeaderMap, QuestionError> {
         if self.headers.len() > FIELDS_MAX || self.cookies.len() > FIELDS_MAX {
-            return Err(Unclear::TooMany);
+            return Err(QuestionError::TooMany);
         }
         let mut headers = HeaderMap::new();
         for (name, line) in &self.headers {
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Unclear::Field)?;
-            let value =
-                HeaderValue::from_bytes(line.trim().as_bytes()).map_err(|_| Unclear::Field)?;
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| QuestionError::Field)?;
+            let value = HeaderValue::from_bytes(line.trim().as_bytes())
+                .map_err(|_| QuestionError::Field)?;
             if name == HOST {
-                return Err(Unclear::Host);
+                return Err(QuestionError::Host);
             }
             // A pair without a name would be shown whole, as if it were a name.
             let is_nameless = |pair: &str| !pair.trim().is_empty() && !is_cookie(pair.trim());
             if name == COOKIE && line.split(';').any(is_nameless) {
-                return Err(Unclear::Cookie);
+                return Err(QuestionError::Cookie);
             }
             headers.append(name, value);
         }
         if self.cookies.iter().any(|cookie| !is_cookie(cookie)) {
-            return Err(Unclear::Cookie);
+            return Err(QuestionError::Cookie);
         }
         if !self.cookies.is_empty() {
             let line = HeaderValue::from_bytes(self.cookies.join("; ").as_bytes());
-            headers.append(COOKIE, line.map_err(|_| Unclear::Cookie)?);
+            headers.append(COOKIE, line.map_err(|_| QuestionError::Cookie)?);
         }
         Ok(headers)
     }

@@ -1,6 +1,6 @@
 //! Reasons as sentences, and configuration that would help against them.
 
-use super::explanation::Hint;
+use super::explanation::ConfigHint;
 use crate::telemetry::reason::Reason;
 
 /// A reason as a sentence.
@@ -10,49 +10,53 @@ pub(super) fn why(reason: Reason) -> &'static str {
 
 fn of_the_request(reason: Reason) -> Option<&'static str> {
     Some(match reason {
-        Reason::Method => "only GET and HEAD are answered from the cache",
-        Reason::RequestBody => "a request with a body is not shared",
-        Reason::Route => "its route says share = \"none\"",
+        Reason::Method => "the cache answers only GET and HEAD",
+        Reason::RequestBody => "the request has a body",
+        Reason::Route => "its route has share = \"none\"",
         Reason::Rank => "its item is not among the most viewed (only_top)",
         Reason::Login => {
-            "the visitor is logged in, and the route shares among visitors without a login"
+            "the visitor is logged in, and the route shares pages among anonymous visitors only"
         }
         Reason::NotLoggedIn => {
-            "the visitor is not logged in, and the route keeps pages for one user each"
+            "the route keeps pages for each user, and the visitor is not logged in"
         }
-        Reason::Unconfirmed => "nobody has confirmed who the visitor is",
-        Reason::UnknownToken => "the session cookie's token is not known",
+        Reason::Unconfirmed => "the visitor's login is not confirmed",
+        Reason::UnknownToken => "the session token is unknown",
         Reason::Unverified => {
-            "the app has not said who the visitor is: it is asked by his next request"
+            "the app did not identify the visitor; the visitor's next request asks it again"
         }
-        Reason::StoreAway => "the store could not say who the visitor is",
-        Reason::BadSessionCookie => "the session cookie is malformed, or came twice",
-        Reason::SessionInUrl => "there is a session id in the URL",
-        Reason::UnknownCookie => "a cookie is neither the session's nor known to be harmless",
-        Reason::Authorization => "the request carries Authorization",
-        Reason::ClientCertificate => "the client showed a certificate",
-        Reason::BoundConnection => "NTLM and Negotiate log a connection in, which is not shared",
-        Reason::Condition => "If-Match and If-Unmodified-Since are for the app to judge",
-        Reason::RequestNoStore => "the request says Cache-Control: no-store",
-        Reason::RequestDirective => "the request asks for a page as the app has it now",
-        Reason::Fragment => "a fragment of a page is asked for, by X-Requested-With or its like",
-        Reason::Accept => "Accept names no kind of page, and this has the default lifetime only",
-        Reason::OddPath => "the path could mean another one to the app",
+        Reason::StoreAway => "the store is unavailable, so the visitor is unknown",
+        Reason::BadSessionCookie => "the session cookie is malformed, or was sent twice",
+        Reason::SessionInUrl => "the URL contains a session id",
+        Reason::UnknownCookie => "a cookie matches no rule (session, harmless or keyed)",
+        Reason::Authorization => "the request has an Authorization field",
+        Reason::ClientCertificate => "the client presented a certificate",
+        Reason::BoundConnection => {
+            "NTLM and Negotiate authenticate the connection, which must not be shared"
+        }
+        Reason::Condition => "only the app can evaluate If-Match and If-Unmodified-Since",
+        Reason::RequestNoStore => "the request has Cache-Control: no-store",
+        Reason::RequestDirective => "the request asks for the app's current page",
+        Reason::Fragment => {
+            "the request asks for a part of a page, by X-Requested-With or a similar field"
+        }
+        Reason::Accept => "Accept lists no page type, and the page has only the default lifetime",
+        Reason::OddPath => "the app could read the path as another path",
         Reason::Vary => {
-            "the page depends on a field that a fill does not send as this request does"
+            "the page varies on a field, which a fill sends differently from this request"
         }
-        Reason::Miss => "it is not stored",
-        Reason::Head => "a HEAD fills nothing, and the page is not stored",
+        Reason::Miss => "the page is not stored",
+        Reason::Head => "the page is not stored, and HEAD requests do not fill the cache",
         Reason::Crowded => {
-            "too many requests wait already, or there is no room for bodies in flight"
+            "too many requests are waiting, or the memory for bodies in flight is full"
         }
-        Reason::Invalidated => "the page was changed while it was fetched",
-        Reason::Endpoint => "Anteroom answers it by itself",
-        Reason::Refused => "Anteroom refuses it",
-        Reason::Upgrade => "another protocol than HTTP is asked for",
-        Reason::Denied => "it is not for this address",
-        Reason::RateLimited => "its address or session has sent too many",
-        Reason::Elsewhere => "another proxy has just found the page to be for nobody else",
+        Reason::Invalidated => "the page was purged or changed while it was fetched",
+        Reason::Endpoint => "Anteroom answers the request itself",
+        Reason::Refused => "Anteroom refuses the request",
+        Reason::Upgrade => "the request upgrades to another protocol",
+        Reason::Denied => "the client's address is not allowed",
+        Reason::RateLimited => "the client's address or session has exceeded its rate limit",
+        Reason::Elsewhere => "another proxy has just found the page to be personal",
         _ => return None,
     })
 }
@@ -60,50 +64,53 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
 fn of_the_response(reason: Reason) -> &'static str {
     match reason {
         Reason::SetCookie => "the response sets a cookie",
-        Reason::Twin => {
-            "it waits for a user of the segment at another address who is answered the same"
+        Reason::AwaitingSecondUser => {
+            "the page is not shared yet: a second user of the segment, at another address, must \
+             receive the same"
         }
-        Reason::NoStore => "the response says no-store",
-        Reason::NoCache => "the response says no-cache, and has no validator",
-        Reason::Private => "the response says private",
-        Reason::Stale => "the response was stale when it came, and has no validator",
-        Reason::VaryAny => "the response says Vary: *",
-        Reason::Status => "its status gets no lifetime by default",
-        Reason::ContentType => "its content type gets no lifetime by default",
-        Reason::NoValidator => {
-            "a picture or the like without validator gets no lifetime by default"
-        }
+        Reason::NoStore => "the response has no-store",
+        Reason::NoCache => "the response has no-cache and lacks a validator",
+        Reason::Private => "the response has private",
+        Reason::Stale => "the response was stale on arrival and lacks a validator",
+        Reason::VaryAny => "the response has Vary: *",
+        Reason::Status => "its status has no default lifetime",
+        Reason::ContentType => "its content type has no default lifetime",
+        Reason::NoValidator => "static content without a validator has no default lifetime",
         Reason::ResponseField => {
-            "Pragma, Refresh, WWW-Authenticate or an attachment: no lifetime by default"
+            "a response with Pragma, Refresh, WWW-Authenticate or an attachment has no default lifetime"
         }
-        Reason::QueryParameter => "a query parameter looks like a secret: no lifetime by default",
-        Reason::Deception => "html or JSON under a name of a static file: no lifetime by default",
-        Reason::NoLifetime => "the app says nothing of freshness, and no default applies",
-        Reason::CsrfField => "the page has a CSRF field in a form",
-        Reason::SessionInLink => "the page has a session id in a link",
-        Reason::Undecodable => "the page could not be decoded to look for secrets in it",
+        Reason::QueryParameter => {
+            "a query parameter looks like a secret, so there is no default lifetime"
+        }
+        Reason::Deception => "HTML or JSON under the name of a static file has no default lifetime",
+        Reason::NoLifetime => "the response names no lifetime, and no default applies",
+        Reason::CsrfField => "a form in the page has a CSRF field",
+        Reason::SessionInLink => "a link in the page has a session id",
+        Reason::Undecodable => "the page could not be decoded for the search for secrets",
         Reason::PasswordField => {
-            "the page asks for a password, and sets a cookie or is for users with a login"
+            "the page has a password field, and sets a cookie or is for logged-in users"
         }
-        Reason::PostForm => "the page sets a cookie and has a form that is posted",
-        Reason::LeakUser => "the page has the name of the user for whom it was fetched",
-        Reason::LeakAttribute => "the page has an attribute of the user for whom it was fetched",
-        Reason::LeakToken => "the page has a token of its visitor's, or the value of its cookie",
+        Reason::PostForm => "the page sets a cookie and has a POST form",
+        Reason::LeakUser => "the page contains the name of the user that it was fetched for",
+        Reason::LeakAttribute => {
+            "the page contains an attribute of the user that it was fetched for"
+        }
+        Reason::LeakToken => "the page contains the visitor's token or cookie value",
         Reason::TooLarge => "the page is larger than [cache] max_object",
-        Reason::Slow => "the page, or another user's answer that was waited for, took too long",
-        Reason::Unframed => "the body ends with the connection, so that a cut could not be told",
-        Reason::Anteroom => "the response logs the visitor in or out, or says something of him",
+        Reason::Slow => "the page took too long, or the second user's response that confirms it",
+        Reason::Unframed => "the body ends with the connection, so a truncated one looks complete",
+        Reason::Anteroom => "the response logs the visitor in or out, or carries visitor data",
         Reason::Variants => "the page has too many variants",
         Reason::Tags => "the page has too many tags",
-        Reason::Fields => "the page has too many bytes of fields",
-        Reason::Origin => "the app failed",
+        Reason::Fields => "the page's fields are too large",
+        Reason::Origin => "the app did not answer",
         Reason::ServerError => "the app answered with an error",
         _ => reason.as_str(),
     }
 }
 
 /// The properties of a request that hints depend on.
-pub(super) struct Circumstances<'a> {
+pub(super) struct HintContext<'a> {
     /// The cookies that are missing from the configuration, each once.
     pub(super) unknown_cookies: &'a [String],
     /// The fields by which the request asks for a fragment.
@@ -113,7 +120,7 @@ pub(super) struct Circumstances<'a> {
 }
 
 /// The hints against a reason.
-pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
+pub(super) fn hints(reason: Reason, about: &HintContext<'_>) -> Vec<ConfigHint> {
     match reason {
         Reason::UnknownCookie => against_cookies(about.unknown_cookies),
         Reason::UnknownToken => against_sessions_of_the_app(),
@@ -127,8 +134,8 @@ pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
         Reason::Fragment => {
             let list = list(about.fragments.iter());
             let text = format!(
-                "key_headers = [{list}] keeps fragments beside whole pages; they must hold nothing \
-                 personal, either"
+                "key_headers = [{list}] stores fragments apart from whole pages; fragments, too, \
+                 must be free of personal data"
             );
             vec![hint("[[route]] key_headers", &text)]
         }
@@ -139,87 +146,95 @@ pub(super) fn hints(reason: Reason, about: &Circumstances<'_>) -> Vec<Hint> {
 /// The single setting that helps against a reason, whatever the request is.
 fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
     Some(match reason {
-        Reason::Route => ("[[route]] share", "share = \"anonymous\" where it may be shared"),
+        Reason::Route => {
+            ("[[route]] share", "write share = \"anonymous\" if the page may be shared")
+        }
         Reason::RequestDirective => (
             "[cache] client_directives",
-            "client_directives = \"ignore\" where visitors may not have the app asked anew",
+            "client_directives = \"ignore\" stops visitors from forcing a new fetch",
         ),
-        Reason::Rank => ("[[route]] only_top", "a larger number lets more items in"),
-        Reason::Twin => (
+        Reason::Rank => ("[[route]] only_top", "a larger number covers more items"),
+        Reason::AwaitingSecondUser => (
             "[[route]] segment",
-            "name all that the page differs by; what differs for each user is for share = \"user\"",
+            "list everything that the page differs by; use share = \"user\" for a page that \
+             differs for each user",
         ),
         Reason::Login | Reason::Authorization | Reason::ClientCertificate => (
             "[[route]] share",
-            "share = \"everyone\" where the page is the same for all and holds nothing personal",
+            "share = \"everyone\" if the page is the same for everyone and free of personal data",
         ),
         Reason::Unverified => (
             "[session.verify] path",
-            "the app's answer has to bear nobody, or be 200 to 299 and hold user, within timeout; it is \
-             counted by anteroom_verify_unclear_total where it does neither",
+            "within timeout, the app's response must match nobody, or have a 2xx status and contain user; other \
+             responses count in anteroom_verify_unclear_total",
         ),
         Reason::BadSessionCookie => (
             "[session] token_from",
-            "token_from = \"sha256\" where the cookie is longer than 256 bytes, shorter than 8, or holds \
-             more than visible ASCII; of two of one name that came, none is believed",
+            "token_from = \"sha256\" if the value is shorter than 8 bytes, longer than 256, or more than visible \
+             ASCII; a cookie that is sent twice is always rejected",
         ),
-        Reason::StoreAway => ("[store] url", "the store is away, or slower than [store] timeout"),
+        Reason::StoreAway => {
+            ("[store] url", "the store is unavailable, or slower than [store] timeout")
+        }
         Reason::Status => (
             "[[route]] ttl",
-            "ttl = \"300s\" where it is a 404 or 410, which are kept for 10 s then; else max-age \
-             from the app",
+            "ttl = \"300s\" if it is a 404 or 410, which are then kept for 10 s; otherwise let the app send \
+             max-age",
         ),
         Reason::ContentType | Reason::NoValidator | Reason::Accept | Reason::NoLifetime => {
             ("[[route]] ttl", "ttl = \"300s\" on a route for this path")
         }
         Reason::LeakUser | Reason::LeakAttribute | Reason::LeakToken => (
             "[[route]] leak_guard",
-            "share = \"none\" if it is personal; leak_guard = \"marks\" if that is a word of every page",
+            "share = \"none\" if the page is personal; leak_guard = \"marks\" if the finding is a \
+             word of every page",
         ),
-        Reason::TooLarge => ("[cache] max_object", "a larger size"),
-        Reason::Variants => ("[limits] variants", "a larger number; or the app varies by less"),
-        Reason::Crowded => ("[limits] in_flight", "a larger size, or larger waiters"),
+        Reason::TooLarge => ("[cache] max_object", "set a larger size"),
+        Reason::Variants => {
+            ("[limits] variants", "set a larger number, or let the app vary on less")
+        }
+        Reason::Crowded => ("[limits] in_flight", "set a larger size, or larger waiters"),
         _ => return None,
     })
 }
 
 /// Hints against tokens whose user is unknown to the proxy.
-fn against_sessions_of_the_app() -> Vec<Hint> {
+fn against_sessions_of_the_app() -> Vec<ConfigHint> {
     vec![
         hint(
             "[session.verify] path",
-            "with user and nobody, where a page of the app says who is logged in: so for PHP, Java and \
-             whatever gives strangers a session",
+            "with user and nobody, if a page of the app names the logged-in user; for PHP, Java and other apps \
+             that give anonymous visitors a session",
         ),
         hint(
             "[session] app",
-            "app = \"wordpress\", \"mediawiki\", \"django\", \"tomcat\" or \"php\" where it is one of \
-             these; [session.login] watches the log-in of another",
+            "app = \"wordpress\", \"mediawiki\", \"django\", \"tomcat\" or \"php\" if the app is one of these; for \
+             others, describe the login in [session.login]",
         ),
         hint(
             "[session] mint",
-            "mint = true where only Anteroom makes that cookie; else the app has to keep login:",
+            "mint = true if only Anteroom sets this cookie; otherwise the app must maintain login: \
+             in Redis",
         ),
     ]
 }
 
-fn against_cookies(names: &[String]) -> Vec<Hint> {
+fn against_cookies(names: &[String]) -> Vec<ConfigHint> {
     let list = list(names.iter());
     vec![
-        hint(
-            "[cache] ignore_cookies",
-            &format!("add {list} where no page of the app depends on it"),
-        ),
+        hint("[cache] ignore_cookies", &format!("add {list} if no page of the app depends on it")),
         hint(
             "[[route]] key_cookies",
-            &format!("key_cookies = [{list}] where pages depend on it: a page for each value"),
+            &format!(
+                "key_cookies = [{list}] if pages depend on it; stores one page for each value"
+            ),
         ),
-        hint("[session] cookie", &format!("add {list} where it means that somebody is logged in")),
+        hint("[session] cookie", &format!("add {list} if it marks a logged-in user")),
     ]
 }
 
 /// Hints against fields that a fill leaves out or changes. Fields with credentials are never suggested.
-fn against_vary(about: &Circumstances<'_>) -> Vec<Hint> {
+fn against_vary(about: &HintContext<'_>) -> Vec<ConfigHint> {
     const NEVER: [&str; 3] = ["cookie", "authorization", "accept-encoding"];
     let mut hints = Vec::new();
     if about.unsent.iter().any(|name| name == "cookie") && !about.unknown_cookies.is_empty() {
@@ -227,46 +242,47 @@ fn against_vary(about: &Circumstances<'_>) -> Vec<Hint> {
     }
     let names = list(about.unsent.iter().filter(|name| !NEVER.contains(&name.as_str())));
     if !names.is_empty() {
-        let text = format!("send_headers = [{names}] has a fill send what this page depends on");
+        let text = format!("send_headers = [{names}] makes fills send what this page depends on");
         hints.push(hint("[[route]] send_headers", &text));
     }
     hints
 }
 
-fn against_the_app(reason: Reason) -> Vec<Hint> {
+fn against_the_app(reason: Reason) -> Vec<ConfigHint> {
     const OVERRIDE: &str = "[[route]] override_ttl";
     match reason {
         Reason::SetCookie => vec![
             hint(
                 "[[route]] strip_set_cookie",
-                "strip_set_cookie = [\"…\"] with the names of the cookies that the page sets, where \
-                 a visitor without a login does not need them",
+                "strip_set_cookie = [\"…\"] with the names of the cookies that the page sets, if anonymous \
+                 visitors can do without them",
             ),
             hint(
                 "[[route]] set_cookie",
-                "set_cookie = \"strip_for_anonymous\", where the app sets cookies on every page",
+                "set_cookie = \"strip_for_anonymous\" if the app sets cookies on every page",
             ),
         ],
         Reason::Private => vec![
             hint(
                 OVERRIDE,
-                "override_ttl = \"60s\" on a named route for this path, with the next one",
+                "override_ttl = \"60s\" on a named route for this path, with override_private",
             ),
             hint(
                 "[[route]] override_private",
-                "override_private = true, where the app says private of what it gives to anybody; \
-                 with share = \"anonymous\" and [session] cookie only",
+                "override_private = true if the app sends private with pages that are for everyone; requires \
+                 share = \"anonymous\" and [session] cookie",
             ),
         ],
         Reason::ResponseField => {
             vec![hint(
                 OVERRIDE,
-                "override_ttl = \"60s\" on a route for this path, against Pragma only",
+                "override_ttl = \"60s\" on a route for this path overrides Pragma, but none of the \
+                 other fields",
             )]
         }
         _ => vec![hint(
             OVERRIDE,
-            "override_ttl = \"60s\" on a route for this path, where the app says so of every page",
+            "override_ttl = \"60s\" on a route for this path, if the app sends this with every page",
         )],
     }
 }
@@ -276,27 +292,27 @@ fn list<'n>(names: impl Iterator<Item = &'n String>) -> String {
     names.map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) fn hint(key: &str, text: &str) -> Hint {
-    Hint { key: key.to_owned(), text: text.to_owned() }
+pub(super) fn hint(key: &str, text: &str) -> ConfigHint {
+    ConfigHint { key: key.to_owned(), text: text.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NOTHING: Circumstances<'_> =
-        Circumstances { unknown_cookies: &[], fragments: &[], unsent: &[] };
+    const NOTHING: HintContext<'_> =
+        HintContext { unknown_cookies: &[], fragments: &[], unsent: &[] };
 
     #[test]
     fn every_reason_has_a_sentence() {
         for reason in Reason::ALL {
             let sentence = why(reason);
-            assert!(sentence.contains(' '), "{reason:?} is told as {sentence:?}");
+            assert!(sentence.contains(' '), "{reason:?}: {sentence:?}");
         }
     }
 
     #[test]
-    fn hints_name_keys_that_there_are() {
+    fn hints_name_existing_keys() {
         let known = include_str!("../../../proxy.toml");
         for reason in Reason::ALL {
             for hint in hints(reason, &NOTHING) {
@@ -308,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_recognised_is_told_how_he_would_be() {
+    fn unrecognised_sessions_get_hints_about_sessions() {
         let keys = |reason| -> Vec<String> {
             hints(reason, &NOTHING).into_iter().map(|hint| hint.key).collect()
         };
@@ -323,11 +339,11 @@ mod tests {
     #[test]
     fn a_field_that_no_fill_may_send_is_not_hinted_at() {
         let unsent = ["cookie", "x-form", "authorization"].map(str::to_owned);
-        let told = hints(Reason::Vary, &Circumstances { unsent: &unsent, ..NOTHING });
-        assert_eq!(told.len(), 1);
-        assert!(told[0].text.starts_with("send_headers = [\"x-form\"] "), "{told:?}");
+        let found = hints(Reason::Vary, &HintContext { unsent: &unsent, ..NOTHING });
+        assert_eq!(found.len(), 1);
+        assert!(found[0].text.starts_with("send_headers = [\"x-form\"] "), "{found:?}");
         let cookies = ["a\"b".to_owned()];
-        let about = Circumstances { unsent: &unsent[..1], unknown_cookies: &cookies, ..NOTHING };
+        let about = HintContext { unsent: &unsent[..1], unknown_cookies: &cookies, ..NOTHING };
         assert!(hints(Reason::Vary, &about)[0].text.contains(r#""a\"b""#));
     }
 }

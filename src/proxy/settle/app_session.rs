@@ -6,17 +6,18 @@
 use ::http::header::{LOCATION, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::change::{AppLogIn, AppLogOut, Change, SessionEffect};
-use super::visitor_token::Around;
+use super::change::{AppLogIn, AppLogOut, SessionChange, SessionEffect};
+use super::visitor_token::TokenContext;
 use super::{session_cookies, session_end};
 use crate::http::cookie::cookies;
-use crate::http::extract::{Finder, Seen};
+use crate::http::extract::{Extractor, ResponseParts};
 use crate::http::pattern::Pattern;
 use crate::http::{apply_set_cookie, set_cookie};
-use crate::ident::{Bond, StoredToken, User};
+use crate::ident::{LogInScope, StoredToken, User};
+use crate::policy::login::{LoginRule, LoginUser, LogoutRule, Success};
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
-use crate::proxy::login_rules::{LoginBody, LoginRule, LoginUser, LogoutRule, Success};
+use crate::proxy::login_body::LoginBody;
 use crate::session::Ending;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::Count;
@@ -60,8 +61,8 @@ impl LoginBody {
             LoginUser::Form(field) => form_value(&body, field)?,
             LoginUser::Json(pointer) => {
                 let headers = HeaderMap::new();
-                let seen = Seen { status: StatusCode::OK, headers: &headers, body: &body };
-                Finder::Json(pointer.clone()).find(seen)?
+                let seen = ResponseParts { status: StatusCode::OK, headers: &headers, body: &body };
+                Extractor::Json(pointer.clone()).find(seen)?
             }
         };
         Some(User::new(name.trim_ascii())?.unconfirmed())
@@ -98,69 +99,73 @@ pub(super) fn read(
     if let (Some(rule), Some(token)) = (watched.login.as_ref().filter(logs_in), next) {
         let user = named(cx, rule, (status, headers));
         return user.map_or(SessionEffect::None, |user| {
-            let user = user.bound_to(bond(cx, headers, &token));
+            let user = user.bound_to(log_in_scope(cx, headers, &token));
             SessionEffect::AppLogIn(AppLogIn { user, token })
         });
     }
     let logs_out =
         |rule: &LogoutRule| cx.matches(&rule.matching) && rule.success.holds(cx, status, headers);
-    let is_told = watched.logout.as_ref().is_some_and(logs_out);
+    let is_by_rule = watched.logout.as_ref().is_some_and(logs_out);
     let came = cookies(&cx.head.headers).filter(|(name, _)| rules.is_session(name));
     let came: Vec<_> = came.collect();
     // One of several cookies may be deleted as stale while the session continues.
     let is_cleared =
         rules.leading(&came).is_some_and(|name| !after.iter().any(|(left, _)| *left == name));
-    if !is_cleared && !is_told {
+    if !is_cleared && !is_by_rule {
         return SessionEffect::None;
     }
     let left = after.iter().filter_map(|(_, value)| rules.token.token(value));
     let left = left.map(|token| worker.sessions.stored(&token)).collect();
-    SessionEffect::AppLogOut(AppLogOut { left, is_told })
+    SessionEffect::AppLogOut(AppLogOut { left, is_by_rule })
 }
 
 /// Ends the session that the app has ended.
 pub(super) async fn log_out(
     cx: &RequestContext<'_>,
-    AppLogOut { left, is_told }: AppLogOut,
-) -> Result<Change, Error> {
-    let was_somebody = end(cx, &left, is_told).await?;
+    AppLogOut { left, is_by_rule }: AppLogOut,
+) -> Result<SessionChange, Error> {
+    let was_somebody = end(cx, &left, is_by_rule).await?;
     // Apps also delete stale cookies of logged-out visitors. That is not a log-out.
-    if is_told || was_somebody {
-        cx.visitor_token.end(&Around::of(cx)).await;
+    if is_by_rule || was_somebody {
+        cx.visitor_token.end(&TokenContext::of(cx)).await;
     }
-    Ok(Change::Watched { user: None })
+    Ok(SessionChange::Watched { user: None })
 }
 
 /// Ends the visitor's session. `left` holds the session cookies that remain in the browser. A token that
 /// is no longer among them is revoked if the app could still accept it.
 ///
-/// Returns whether the visitor may have been logged in. A log-out by a rule (`is_told`) always counts as
+/// Returns whether the visitor may have been logged in. A log-out by a rule (`is_by_rule`) always counts as
 /// such, because a log-in that another proxy saw while the store was away is known to that proxy only.
-async fn end(cx: &RequestContext<'_>, left: &[StoredToken], is_told: bool) -> Result<bool, Error> {
+async fn end(
+    cx: &RequestContext<'_>,
+    left: &[StoredToken],
+    is_by_rule: bool,
+) -> Result<bool, Error> {
     let (worker, visitor) = (cx.worker, &cx.visitor);
     // The answer remembered here may be older than a log-in at another proxy a second ago.
-    let is_nobody = visitor.class == VisitorClass::Anonymous
-        && !is_told
-        && match &visitor.carried {
-            Some(carried) => worker.verified.is_nobody(&worker.store, carried).await,
+    let is_anonymous = visitor.class == VisitorClass::Anonymous
+        && !is_by_rule
+        && match &visitor.cookie_hash {
+            Some(cookies) => worker.verified.is_anonymous(&worker.store, cookies).await,
             None => true,
         };
-    if let (Some(verify), Some(carried)) = (&worker.settings.verify, visitor.carried) {
+    if let (Some(verify), Some(carried)) = (&worker.settings.verify, visitor.cookie_hash) {
         worker.verified.void(&worker.store, &[carried], verify.mark_time(), cx.now).await;
     }
-    if is_nobody {
+    if is_anonymous {
         return Ok(false);
     }
     let asks = worker.settings.verify.is_some();
     let ended = visitor.token.iter().map(|token| match asks && !left.contains(token) {
-        true => (token, Ending::Barred),
+        true => (token, Ending::Revoked),
         false => (token, Ending::Removed),
     });
-    let how = if asks { Ending::Barred } else { Ending::Removed };
-    let rivals = visitor.rivals.iter().map(|token| (token, how));
+    let how = if asks { Ending::Revoked } else { Ending::Removed };
+    let rivals = visitor.duplicates.iter().map(|token| (token, how));
     session_end::end(cx, ended.chain(rivals)).await?;
     if visitor.class == VisitorClass::Known {
-        worker.sheet.count(Count::LogOuts);
+        worker.thread_metrics.count(Count::LogOuts);
     }
     Ok(true)
 }
@@ -174,10 +179,10 @@ fn named(
     let user = match &rule.user {
         None => return None,
         Some(LoginUser::Answer(finder)) => {
-            let found = finder.find(Seen { status, headers, body: &[] });
+            let found = finder.find(ResponseParts { status, headers, body: &[] });
             found.and_then(|name| User::new(&name))
         }
-        Some(said) => cx.heard.user(said),
+        Some(said) => cx.login_body.user(said),
     };
     if user.is_none() {
         tracing::warn!(
@@ -189,7 +194,7 @@ fn named(
 
 /// Begins a session under the token that the visitor has from now on. The app has logged the user in
 /// already. If the store is away, the log-in is not recorded and the visitor stays unknown here.
-pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> Change {
+pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> SessionChange {
     let (worker, AppLogIn { user, token: next }) = (cx.worker, began);
     let old = cx.visitor.token.clone().filter(|old| *old != next);
     if let Some(old) = &old {
@@ -198,20 +203,20 @@ pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> Change {
     let before = cx.visitor_token.before(worker, old);
     match worker.sessions.take_over(&worker.store, before, &next, &user, cx.now).await {
         Ok(()) => {
-            cx.visitor_token.joined(&Around::of(cx), &next, &user);
-            worker.sheet.count(Count::LogIns);
+            cx.visitor_token.joined(&TokenContext::of(cx), &next, &user);
+            worker.thread_metrics.count(Count::LogIns);
         }
         Err(error) => tracing::debug!(%error, "storing a log-in to the app failed"),
     }
-    Change::Watched { user: Some(user) }
+    SessionChange::Watched { user: Some(user) }
 }
 
 /// The scope of a log-in: the visitor's cookies after the response if the app is asked about them,
 /// otherwise the domain of the app's cookie, or the host.
-fn bond(cx: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> Bond {
+fn log_in_scope(cx: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> LogInScope {
     let has = session_cookies::session_cookies_after(cx, headers);
     if cx.worker.settings.verify.is_some() {
-        return Bond::of_cookies(&session_cookies::hash_of(cx, &has));
+        return LogInScope::of_cookies(&session_cookies::hash_of(cx, &has));
     }
     let (rules, sessions) = (&cx.worker.settings.cookies, &cx.worker.sessions);
     let host = &cx.admitted.site;
@@ -225,7 +230,7 @@ fn bond(cx: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken) -> Bon
         .map(|(_, _, domain)| domain);
     // Each domain is a suffix of the host's name, so the shortest one covers the others.
     let widest = domains.min_by_key(String::len);
-    widest.map_or_else(|| Bond::of_host(host), |domain| Bond::of_domain(&domain))
+    widest.map_or_else(|| LogInScope::of_host(host), |domain| LogInScope::of_domain(&domain))
 }
 
 #[cfg(test)]

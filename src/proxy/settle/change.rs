@@ -33,11 +33,11 @@ pub(in crate::proxy) struct AppLogOut {
     /// The tokens that remain in the visitor's browser.
     pub(super) left: Vec<StoredToken>,
     /// Whether a rule detected the log-out. Otherwise only a deleted cookie indicates it.
-    pub(super) is_told: bool,
+    pub(super) is_by_rule: bool,
 }
 
 /// What was changed in the visitor's session.
-pub(super) enum Change {
+pub(super) enum SessionChange {
     Nothing,
     /// The session's new token and user, and the cookie that carries the token.
     LoggedIn {
@@ -55,7 +55,7 @@ pub(super) enum Change {
     },
 }
 
-impl Change {
+impl SessionChange {
     pub(super) fn cookie(self) -> Option<HeaderValue> {
         match self {
             Self::Nothing | Self::Watched { .. } => None,

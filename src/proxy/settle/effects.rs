@@ -3,7 +3,7 @@
 use ::http::{HeaderMap, StatusCode};
 
 use super::change::SessionEffect;
-use super::invalidate::Changed;
+use super::invalidate::Invalidation;
 use super::{app_session, item_and_cart, session, session_cookies, user_purge};
 use crate::ident::{CookieHash, Item};
 use crate::proxy::context::{RequestContext, RequestKind};
@@ -22,7 +22,7 @@ pub(in crate::proxy) struct Effects {
     /// Whether the visitor's own pages are purged although the session continues.
     pub(super) ends_own_pages: bool,
     /// The pages and rows that the request has changed.
-    pub(super) changed: Option<Changed>,
+    pub(super) changed: Option<Invalidation>,
 }
 
 impl Effects {
@@ -48,7 +48,7 @@ impl Effects {
             item: item_and_cart::item(cx, headers),
             voided: session_cookies::voided(cx, headers),
             ends_own_pages,
-            changed: Changed::read(cx, status, headers),
+            changed: Invalidation::read(cx, status, headers),
         }
     }
 }

@@ -5,7 +5,7 @@ use ::http::{HeaderMap, Method, StatusCode};
 
 use super::forget::forget;
 use super::user_purge;
-use crate::cache::purge::scope::{Aim, Scope};
+use crate::cache::purge::scope::{PurgeTarget, Scope};
 use crate::cache::rules::key::ShareClass;
 use crate::clock::unix_now;
 use crate::http::{path, query};
@@ -15,14 +15,14 @@ use crate::proxy::context::RequestContext;
 
 /// What an unsafe request has changed, according to its response.
 #[derive(Debug)]
-pub(in crate::proxy) struct Changed {
+pub(in crate::proxy) struct Invalidation {
     /// The targets on this site: the request's own, and those that the response names.
     pub(in crate::proxy) targets: Vec<String>,
     /// Whether rows have changed.
     pub(in crate::proxy) changes_rows: bool,
 }
 
-impl Changed {
+impl Invalidation {
     /// Reads from the response what the request has changed. `None`: nothing.
     pub(super) fn read(
         cx: &RequestContext<'_>,
@@ -43,11 +43,11 @@ impl Changed {
 }
 
 /// The purge for an unsafe request for `target` that was never answered.
-pub(super) fn aims_of_unanswered(cx: &RequestContext<'_>, target: &str) -> Vec<Aim> {
+pub(super) fn targets_of_unanswered(cx: &RequestContext<'_>, target: &str) -> Vec<PurgeTarget> {
     let (route, _) = route_of(cx, &cx.head.method, target);
-    let mut aims = named(cx, route);
-    aims.push(aim(cx, target, false));
-    aims
+    let mut purge_targets = named(cx, route);
+    purge_targets.push(purge_target(cx, target, false));
+    purge_targets
 }
 
 /// RFC 9111 §4.4: removes what an unsafe request changed, rows included, before its response goes out.
@@ -58,16 +58,20 @@ pub(super) fn aims_of_unanswered(cx: &RequestContext<'_>, target: &str) -> Vec<A
 ///
 /// A row is shared by all visitors. It is therefore removed only if the response shows that the change
 /// was made. A redirect to a log-in page does not show that.
-pub(super) async fn invalidate(cx: &RequestContext<'_>, changed: &Changed, owned: Vec<Aim>) {
-    let Changed { targets, changes_rows } = changed;
+pub(super) async fn invalidate(
+    cx: &RequestContext<'_>,
+    changed: &Invalidation,
+    owned: Vec<PurgeTarget>,
+) {
+    let Invalidation { targets, changes_rows } = changed;
     let changes_rows = *changes_rows;
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
     // A route for this method alone may name a row, too.
     let (own, item) = route_of(cx, &cx.head.method, &targets[0]);
     rows.extend(cx.worker.row_named(own, item.as_ref()).into_iter().filter(|_| changes_rows));
-    let mut aims = aims(cx, targets, own);
-    aims.extend(owned.into_iter().chain(user_purge::aims(cx)));
-    aims.dedup();
+    let mut purge_targets = purge_targets(cx, targets, own);
+    purge_targets.extend(owned.into_iter().chain(user_purge::purge_targets(cx)));
+    purge_targets.dedup();
     for target in targets {
         let (route, item) = route_of(cx, &Method::GET, target);
         let named = cx.worker.row_named(route, item.as_ref());
@@ -77,7 +81,7 @@ pub(super) async fn invalidate(cx: &RequestContext<'_>, changed: &Changed, owned
             gone.extend(cx.worker.pages.invalidate(&key, now));
         }
     }
-    forget(cx.worker, &gone, &aims, &rows).await;
+    forget(cx.worker, &gone, &purge_targets, &rows).await;
 }
 
 /// Whether an unsafe request with this status has changed rows.
@@ -94,7 +98,7 @@ fn route_of<'c>(
 ) -> (&'c Route, Option<Item>) {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let decoded = path::decoded(path);
-    let asked = route::Asked {
+    let asked = route::RouteInput {
         method,
         host: &cx.admitted.site,
         path: decoded.as_deref().unwrap_or(path),
@@ -106,25 +110,25 @@ fn route_of<'c>(
 
 /// The purge of what an unsafe request changed: its targets are removed, and what its route names
 /// becomes stale.
-fn aims(cx: &RequestContext<'_>, targets: &[String], route: &Route) -> Vec<Aim> {
-    let changed = targets.iter().map(|target| aim(cx, target, true));
+fn purge_targets(cx: &RequestContext<'_>, targets: &[String], route: &Route) -> Vec<PurgeTarget> {
+    let changed = targets.iter().map(|target| purge_target(cx, target, true));
     changed.chain(named(cx, route)).collect()
 }
 
 /// The purge of the paths that a route names.
-fn named(cx: &RequestContext<'_>, route: &Route) -> Vec<Aim> {
+fn named(cx: &RequestContext<'_>, route: &Route) -> Vec<PurgeTarget> {
     let site = &cx.admitted.site;
     let named = route.purges.iter().map(|branch| match branch.is_whole {
-        true => Scope::Prefix { site, path: &branch.path }.aim(false),
-        false => Scope::Url { site, path: &branch.path, query: "" }.aim(false),
+        true => Scope::Prefix { site, path: &branch.path }.purge_target(false),
+        false => Scope::Url { site, path: &branch.path, query: "" }.purge_target(false),
     });
     named.collect()
 }
 
 /// The purge of all forms of the page at a target on this request's site.
-fn aim(cx: &RequestContext<'_>, target: &str, is_hard: bool) -> Aim {
+fn purge_target(cx: &RequestContext<'_>, target: &str, is_hard: bool) -> PurgeTarget {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
     let query = query::without(query, &cx.worker.settings.ignore_query);
-    Scope::Url { site: &cx.admitted.site, path: &path, query: &query }.aim(is_hard)
+    Scope::Url { site: &cx.admitted.site, path: &path, query: &query }.purge_target(is_hard)
 }

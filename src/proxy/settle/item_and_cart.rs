@@ -4,8 +4,8 @@
 use ::http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode;
 
-use super::change::Change;
-use super::visitor_token::{Around, Unchanged};
+use super::change::SessionChange;
+use super::visitor_token::{TokenContext, Unchanged};
 use crate::http::list;
 use crate::ident::Item;
 use crate::proxy::context::RequestContext;
@@ -35,31 +35,28 @@ pub(super) fn cart(cx: &RequestContext<'_>, headers: &HeaderMap) -> Vec<(Item, i
 pub(super) async fn fill_cart(
     cx: &RequestContext<'_>,
     counts: Vec<(Item, i64)>,
-    change: &Change,
+    change: &SessionChange,
 ) -> Result<bool, StoreError> {
     let worker = cx.worker;
-    if counts.is_empty() {
-        return Ok(false);
-    }
-    let whose = match change {
-        Change::LoggedIn { token, user, .. } => {
+    let owner = match change {
+        SessionChange::LoggedIn { token, user, .. } => {
             let (token, user, now) = (token.clone(), Some(user.clone()), cx.now);
             Some(CartOwner { token, user, now, terms: worker.sessions.terms(now) })
         }
-        Change::LoggedOut { .. } => None,
-        Change::Nothing | Change::Watched { .. } => {
+        SessionChange::LoggedOut { .. } => None,
+        SessionChange::Nothing | SessionChange::Watched { .. } => {
             cx.visitor.cart_owner(worker.sessions.terms(cx.now))
         }
     };
-    let Some(whose) = whose else {
-        if matches!(change, Change::Nothing) && cx.route.visitor_token {
+    let Some(owner) = owner else {
+        if matches!(change, SessionChange::Nothing) && cx.route.visitor_token {
             return fill_without_login(cx, counts).await;
         }
         tracing::debug!("the origin's Anteroom-Cart is ignored: the visitor is not logged in");
         return Ok(false);
     };
-    let is_guess = whose.user.is_none() && !worker.settings.cookies.minted;
-    let answer = match worker.sessions.add_to_cart(&worker.store, &whose, counts).await {
+    let is_guess = owner.user.is_none() && !worker.settings.cookies.minted;
+    let answer = match worker.sessions.add_to_cart(&worker.store, &owner, counts).await {
         // The cookie may not belong to a log-in, and the app has processed the request. Its response
         // goes out.
         Err(StoreError::Away) if is_guess => {
@@ -91,7 +88,7 @@ async fn fill_without_login(
     counts: Vec<(Item, i64)>,
 ) -> Result<bool, StoreError> {
     let change = setting(counts);
-    let why = match cx.visitor_token.change_cart(&Around::of(cx), cx.visitor, &change).await {
+    let why = match cx.visitor_token.change_cart(&TokenContext::of(cx), cx.visitor, &change).await {
         Ok(CartAnswer::Changed(_)) => return Ok(true),
         Ok(CartAnswer::NotLoggedIn) => "the visitor is unknown",
         Ok(CartAnswer::Full) => "the cart is full",
@@ -154,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_out() {
+    fn unreadable_cart_lines_are_left_out() {
         let bad = "mug, ;count=1, mug;count=, mug;count=x, mug;count=1.5, mug;size=1, %00;count=1, \
                    %ff;count=1, mug;count=1000001, mug;count=1;count=2, tea;count=3";
         assert_eq!(read(&[bad]), [("tea".to_owned(), 3)]);

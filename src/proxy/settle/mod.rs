@@ -19,7 +19,7 @@ pub(in crate::proxy) mod user_purge;
 pub(in crate::proxy) mod visit;
 pub(in crate::proxy) mod visitor_token;
 
-use self::change::{Change, SessionEffect};
+use self::change::{SessionChange, SessionEffect};
 use self::effects::Effects;
 use super::context::RequestContext;
 use super::deliver::own::Settled;
@@ -34,17 +34,17 @@ pub(in crate::proxy) async fn settle(
     let Effects { session, cart, item, voided, ends_own_pages, changed } = effects;
     let done = session_and_cart(cx, session, cart).await;
     session_cookies::void(cx, &voided).await;
-    let mut aims = match &done {
-        Ok((change, _)) => user_purge::aims_of(cx, change, ends_own_pages),
+    let mut targets = match &done {
+        Ok((change, _)) => user_purge::targets_of(cx, change, ends_own_pages),
         Err(_) => Vec::new(),
     };
     if matches!(done, Ok((_, true))) {
-        aims.extend(user_purge::aims(cx));
+        targets.extend(user_purge::purge_targets(cx));
     }
     // The origin has changed its pages, whether or not the session could be written.
     match &changed {
-        Some(changed) => invalidate::invalidate(cx, changed, aims).await,
-        None if !aims.is_empty() => forget::forget(cx.worker, &[], &aims, &[]).await,
+        Some(changed) => invalidate::invalidate(cx, changed, targets).await,
+        None if !targets.is_empty() => forget::forget(cx.worker, &[], &targets, &[]).await,
         None => {}
     }
     let (change, has_filled_cart) = done?;
@@ -57,9 +57,12 @@ async fn session_and_cart(
     cx: &RequestContext<'_>,
     session: SessionEffect,
     cart: Vec<(Item, i64)>,
-) -> Result<(Change, bool), Error> {
+) -> Result<(SessionChange, bool), Error> {
     let change = session::carry_out(cx, session).await?;
-    match item_and_cart::fill_cart(cx, cart, &change).await {
+    if cart.is_empty() {
+        return Ok((change, false));
+    }
+    match Box::pin(item_and_cart::fill_cart(cx, cart, &change)).await {
         Ok(has_filled_cart) => Ok((change, has_filled_cart)),
         Err(error) => Err(Error::Cart { source: error.into(), cookie: change.cookie() }),
     }

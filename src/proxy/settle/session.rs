@@ -4,12 +4,12 @@
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::app_session;
-use super::change::{Change, SessionEffect};
+use super::change::{SessionChange, SessionEffect};
 use super::session_end::end;
-use super::visitor_token::Around;
+use super::visitor_token::TokenContext;
 use crate::http::host::Scheme;
-use crate::http::login_field::{self, Unread};
-use crate::ident::{Bond, StoredToken, User};
+use crate::http::login_field::{self, InvalidLogin};
+use crate::ident::{LogInScope, StoredToken, User};
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
 use crate::proxy::settings::Minted;
@@ -26,7 +26,7 @@ pub(super) fn read(cx: &RequestContext<'_>, minted: &Minted, headers: &HeaderMap
     }
     let Some(user) = headers.get(&LOGIN).and_then(named) else { return SessionEffect::None };
     SessionEffect::LogIn(match minted.per_host {
-        true => user.bound_to(Bond::of_host(&cx.admitted.site)),
+        true => user.bound_to(LogInScope::of_host(&cx.admitted.site)),
         false => user,
     })
 }
@@ -35,25 +35,26 @@ pub(super) fn read(cx: &RequestContext<'_>, minted: &Minted, headers: &HeaderMap
 pub(super) async fn carry_out(
     cx: &RequestContext<'_>,
     effect: SessionEffect,
-) -> Result<Change, Error> {
+) -> Result<SessionChange, Error> {
+    // PERF: boxed, so that the state of a request that changes no session stays small.
     match effect {
-        SessionEffect::None => Ok(Change::Nothing),
-        SessionEffect::LogIn(user) => log_in(cx, user).await,
-        SessionEffect::LogOut => log_out(cx).await,
-        SessionEffect::AppLogIn(began) => Ok(app_session::begin(cx, began).await),
-        SessionEffect::AppLogOut(ended) => app_session::log_out(cx, ended).await,
+        SessionEffect::None => Ok(SessionChange::Nothing),
+        SessionEffect::LogIn(user) => Box::pin(log_in(cx, user)).await,
+        SessionEffect::LogOut => Box::pin(log_out(cx)).await,
+        SessionEffect::AppLogIn(began) => Ok(Box::pin(app_session::begin(cx, began)).await),
+        SessionEffect::AppLogOut(ended) => Box::pin(app_session::log_out(cx, ended)).await,
     }
 }
 
-async fn log_out(cx: &RequestContext<'_>) -> Result<Change, Error> {
-    end(cx, removed(cx.visitor.token.iter().chain(&cx.visitor.rivals))).await?;
-    cx.visitor_token.end(&Around::of(cx)).await;
-    cx.worker.sheet.count(Count::LogOuts);
+async fn log_out(cx: &RequestContext<'_>) -> Result<SessionChange, Error> {
+    end(cx, removed(cx.visitor.token.iter().chain(&cx.visitor.duplicates))).await?;
+    cx.visitor_token.end(&TokenContext::of(cx)).await;
+    cx.worker.thread_metrics.count(Count::LogOuts);
     let cookie = cookie(cx).and_then(|cookie| cookie.clear(is_https(cx)));
-    Ok(Change::LoggedOut { cookie })
+    Ok(SessionChange::LoggedOut { cookie })
 }
 
-async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<Change, Error> {
+async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<SessionChange, Error> {
     let worker = cx.worker;
     let old = cx.visitor.token.as_ref();
     let token = worker
@@ -61,16 +62,16 @@ async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<Change, Error> {
         .log_in(&worker.store, cx.visitor_token.before(worker, old.cloned()), user.clone(), cx.now)
         .await
         .map_err(|error| Error::Session(error.into()))?;
-    worker.sheet.count(Count::LogIns);
+    worker.thread_metrics.count(Count::LogIns);
     let stored = worker.sessions.stored(&token);
     if let Some(old) = old {
         worker.visits.rename(old, &stored, &user);
     }
     // These sessions were not logged out: the log-in replaces them.
-    end(cx, cx.visitor.rivals.iter().map(|rival| (rival, Ending::Dismissed))).await?;
-    cx.visitor_token.joined(&Around::of(cx), &stored, &user);
+    end(cx, cx.visitor.duplicates.iter().map(|rival| (rival, Ending::Dismissed))).await?;
+    cx.visitor_token.joined(&TokenContext::of(cx), &stored, &user);
     let cookie = cookie(cx).and_then(|cookie| cookie.set(&token, is_https(cx)));
-    Ok(Change::LoggedIn { token: stored, user, cookie })
+    Ok(SessionChange::LoggedIn { token: stored, user, cookie })
 }
 
 fn cookie<'c>(cx: &'c RequestContext<'_>) -> Option<&'c SessionCookie> {
@@ -86,14 +87,14 @@ fn named(value: &HeaderValue) -> Option<User> {
     match login_field::read(value.as_bytes()) {
         Ok(user) => Some(user),
         // A name with a raw semicolon would be cut there and could match another user's name.
-        Err(Unread::Attributes) => {
+        Err(InvalidLogin::Attributes) => {
             tracing::warn!(
                 "the origin's Anteroom-Login is ignored: the text after the user name is not name=value, too \
                  much or too long; percent-encode a semicolon in a user name as %3B"
             );
             None
         }
-        Err(Unread::Name) => {
+        Err(InvalidLogin::Name) => {
             tracing::warn!("the origin's Anteroom-Login is ignored: it is empty or over 256 bytes");
             None
         }

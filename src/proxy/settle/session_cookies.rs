@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use ::http::HeaderMap;
 
-use crate::http::apply_set_cookie::{self, Changed};
+use crate::http::apply_set_cookie::{self, CookieChange};
 use crate::http::set_cookie;
 use crate::ident::CookieHash;
 use crate::proxy::context::RequestContext;
@@ -21,7 +21,7 @@ pub(super) fn voided(cx: &RequestContext<'_>, headers: &HeaderMap) -> Vec<Cookie
     if cx.head.method.is_safe() && !changes && !set_cookie::clears_logins(headers) {
         return Vec::new();
     }
-    let mut voided: Vec<CookieHash> = cx.visitor.carried.into_iter().collect();
+    let mut voided: Vec<CookieHash> = cx.visitor.cookie_hash.into_iter().collect();
     if changes {
         let has = session_cookies_after(cx, headers);
         voided.extend((!has.is_empty()).then(|| hash_of(cx, &has)));
@@ -33,20 +33,22 @@ pub(super) fn voided(cx: &RequestContext<'_>, headers: &HeaderMap) -> Vec<Cookie
 pub(super) async fn void(cx: &RequestContext<'_>, voided: &[CookieHash]) {
     let worker = cx.worker;
     if let (Some(verify), false) = (&worker.settings.verify, voided.is_empty()) {
-        worker.verified.void(&worker.store, voided, verify.mark_time(), cx.now).await;
+        let voiding = worker.verified.void(&worker.store, voided, verify.mark_time(), cx.now);
+        Box::pin(voiding).await;
     }
 }
 
 /// The key of the app's remembered answer about a visitor with these session cookies.
 pub(in crate::proxy) fn hash_of(cx: &RequestContext<'_>, cookies: &[(&[u8], &[u8])]) -> CookieHash {
     let token = &cx.worker.settings.cookies.token;
-    token.hash((&cx.route.site, &cx.admitted.site), cookies)
+    token.hash((cx.route.site(), &cx.admitted.site), cookies)
 }
 
 /// Removes the remembered answer later, after a change that may or may not have been made.
 pub(in crate::proxy) fn void_later(cx: &RequestContext<'_>) {
     let worker = Rc::clone(cx.worker);
-    let (Some(verify), Some(carried)) = (worker.settings.verify.clone(), cx.visitor.carried) else {
+    let (Some(verify), Some(carried)) = (worker.settings.verify.clone(), cx.visitor.cookie_hash)
+    else {
         return;
     };
     let now = cx.now;
@@ -59,7 +61,7 @@ pub(in crate::proxy) fn void_later(cx: &RequestContext<'_>) {
 pub(in crate::proxy) fn changes<'c>(
     cx: &'c RequestContext<'_>,
     headers: &'c HeaderMap,
-) -> Vec<Changed<'c>> {
+) -> Vec<CookieChange<'c>> {
     let is_session = |name: &[u8]| cx.worker.settings.cookies.is_session(name);
     let (came, path) = (&cx.head.headers, cx.head.uri.path());
     apply_set_cookie::changes((came, headers), path, is_session, cx.now as u64)

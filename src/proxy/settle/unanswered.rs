@@ -19,7 +19,7 @@ impl<'c> Unanswered<'c> {
 
     /// Marks the request as settled: the response's effects are carried out, or the request did not
     /// reach the origin.
-    pub(in crate::proxy) fn over(mut self) {
+    pub(in crate::proxy) fn mark_settled(mut self) {
         self.is_over = true;
     }
 }
@@ -29,9 +29,9 @@ impl Drop for Unanswered<'_> {
         if !self.is_over && self.cx.may_have_reached() {
             session_cookies::void_later(self.cx);
             let target = self.cx.head.uri.path_and_query().map_or("/", |target| target.as_str());
-            let mut aims = invalidate::aims_of_unanswered(self.cx, target);
-            aims.extend(user_purge::aims(self.cx));
-            self.cx.worker.pages.purged.purge_later(&aims);
+            let mut targets = invalidate::targets_of_unanswered(self.cx, target);
+            targets.extend(user_purge::purge_targets(self.cx));
+            self.cx.worker.pages.purged.purge_later(&targets);
         }
     }
 }

@@ -5,7 +5,7 @@ use ::http::{Method, Response};
 use crate::ident::Item;
 use crate::proxy::context::{NOWHERE, RequestContext};
 use crate::proxy::deliver::body::Body;
-use crate::proxy::stage::upgrade;
+use crate::proxy::stage::detect_upgrade;
 use crate::telemetry::metrics::Count;
 
 /// Records the visit, and what was viewed, for the session or for the token of a visitor without a
@@ -27,7 +27,7 @@ fn viewed(cx: &RequestContext<'_>, item: Option<Item>, response: &Response<Body>
     let seen = cx.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
         && !prefetch
-        && !upgrade::is_extended(cx.head)
+        && !detect_upgrade::is_extended(cx.head)
         && cx.route.rows.is_none();
     // What the app states about its page outweighs the item in the URL.
     response.extensions().get::<Item>().cloned().or(item).filter(|_| seen)
@@ -48,5 +48,5 @@ fn note_visit(cx: &RequestContext<'_>, item: Option<Item>) {
         visits.count_view(item.clone());
     }
     visits.note(token.clone(), user.clone(), item, cx.now);
-    cx.worker.sheet.count(Count::Visits);
+    cx.worker.thread_metrics.count(Count::Visits);
 }

@@ -15,22 +15,23 @@ use tokio::time::timeout;
 use super::user_purge;
 use crate::http::host::Scheme;
 use crate::ident::{Item, StoredToken, Token, User, VisitorToken};
-use crate::policy::rate_limit::Who;
+use crate::policy::rate_limit::RateKey;
 use crate::proxy::context::{NOWHERE, RequestContext, WorkerContext};
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::{VisitorTokenState, VisitorTokens};
-use crate::session::Before;
+use crate::session::PreviousIdentity;
 use crate::store::{
-    Begins, Cart, CartAnswer, CartChange, CartOwner, Merged, StoreError, VisitorStore as _,
+    Cart, CartAnswer, CartChange, CartOwner, MergeResult, StoreError, TokenCreation,
+    VisitorStore as _,
 };
 use crate::telemetry::metrics::Count;
 
 /// How long a response waits for the store to hand over or delete the data of a token.
-const PATIENCE: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What is needed to make or end a token.
 #[derive(Clone, Copy)]
-pub(in crate::proxy) struct Around<'a> {
+pub(in crate::proxy) struct TokenContext<'a> {
     pub(in crate::proxy) worker: &'a WorkerContext,
     pub(in crate::proxy) scheme: Scheme,
     /// The client's address.
@@ -39,7 +40,7 @@ pub(in crate::proxy) struct Around<'a> {
     pub(in crate::proxy) now: f64,
 }
 
-impl<'a> Around<'a> {
+impl<'a> TokenContext<'a> {
     pub(in crate::proxy) fn of(cx: &'a RequestContext<'_>) -> Self {
         let (scheme, address) = (cx.admitted.scheme, cx.admitted.address);
         Self { worker: cx.worker, scheme, address, now: cx.now }
@@ -50,16 +51,19 @@ impl<'a> Around<'a> {
     }
 
     /// Makes a new token and its cookie.
-    fn mint(&self) -> Result<New, Unchanged> {
+    fn mint(&self) -> Result<NewToken, Unchanged> {
         let tokens = self.tokens().ok_or(Unchanged::NotGiven)?;
         let limit = tokens.limit.as_ref().ok_or(Unchanged::NotGiven)?;
-        if let Err(retry) = limit.take(Who::at(self.address.unwrap_or(NOWHERE))) {
-            self.worker.sheet.count(Count::VisitorTokensRefused);
+        if let Err(retry) = limit.take(RateKey::at(self.address.unwrap_or(NOWHERE))) {
+            self.worker.thread_metrics.count(Count::VisitorTokensRefused);
             return Err(Unchanged::TooMany(retry));
         }
         let minted = Token::mint().map_err(|_| Unchanged::NotGiven)?;
         let cookie = tokens.cookie.set(&minted, self.scheme == Scheme::Https);
-        Ok(New { token: VisitorToken::of(&minted), cookie: cookie.ok_or(Unchanged::NotGiven)? })
+        Ok(NewToken {
+            token: VisitorToken::of(&minted),
+            cookie: cookie.ok_or(Unchanged::NotGiven)?,
+        })
     }
 
     /// The `Set-Cookie` value that deletes the cookie.
@@ -69,7 +73,7 @@ impl<'a> Around<'a> {
 }
 
 /// A token that has not been given out yet.
-struct New {
+struct NewToken {
     token: VisitorToken,
     cookie: HeaderValue,
 }
@@ -110,7 +114,7 @@ impl VisitorTokenState {
             (None, Some(item))
                 if self.may_begin(cx.worker.settings.visitor_tokens.as_ref(), cx.visitor) =>
             {
-                let around = Around::of(cx);
+                let around = TokenContext::of(cx);
                 if around.tokens().is_some_and(|tokens| !tokens.rests()) {
                     self.begin(&around, &item).await;
                 }
@@ -119,11 +123,11 @@ impl VisitorTokenState {
         }
     }
 
-    async fn begin(&self, around: &Around<'_>, item: &Item) {
+    async fn begin(&self, around: &TokenContext<'_>, item: &Item) {
         let begun = async {
             let new = around.mint()?;
             around.worker.store.begin_visitor(&new.token, item, around.now).await?;
-            Ok::<New, Unchanged>(new)
+            Ok::<NewToken, Unchanged>(new)
         };
         match begun.await {
             Ok(new) => self.give(around, new),
@@ -136,8 +140,8 @@ impl VisitorTokenState {
         }
     }
 
-    fn give(&self, around: &Around<'_>, New { token, cookie }: New) {
-        around.worker.sheet.count(Count::VisitorTokens);
+    fn give(&self, around: &TokenContext<'_>, NewToken { token, cookie }: NewToken) {
+        around.worker.thread_metrics.count(Count::VisitorTokens);
         let mut state = self.0.borrow_mut();
         (state.token, state.cookie) = (Some(token), Some(cookie));
     }
@@ -147,13 +151,14 @@ impl VisitorTokenState {
     /// the visitor may not have one.
     pub(in crate::proxy) async fn change_cart(
         &self,
-        around: &Around<'_>,
+        around: &TokenContext<'_>,
         visitor: &Visitor,
         change: &CartChange,
     ) -> Result<CartAnswer, Unchanged> {
         let (store, now) = (&around.worker.store, around.now);
         if let Some(token) = self.token(visitor) {
-            let answer = store.change_visitor_cart(&token, Begins::Before, change, now).await?;
+            let answer =
+                store.change_visitor_cart(&token, TokenCreation::Before, change, now).await?;
             if answer != CartAnswer::NotLoggedIn {
                 return Ok(answer);
             }
@@ -165,7 +170,7 @@ impl VisitorTokenState {
             return Ok(CartAnswer::Changed(Cart::new()));
         }
         let new = around.mint()?;
-        let answer = store.change_visitor_cart(&new.token, Begins::Now, change, now).await?;
+        let answer = store.change_visitor_cart(&new.token, TokenCreation::Now, change, now).await?;
         if matches!(answer, CartAnswer::Changed(_)) {
             self.give(around, new);
         }
@@ -177,38 +182,43 @@ impl VisitorTokenState {
         &self,
         worker: &WorkerContext,
         session: Option<StoredToken>,
-    ) -> Before {
-        Before { session, visitor: self.to_merge(worker) }
+    ) -> PreviousIdentity {
+        PreviousIdentity { session, visitor: self.to_merge(worker) }
     }
 
     /// Ends the token after a log-in, which has moved the token's data to a session.
-    pub(in crate::proxy) fn joined(&self, around: &Around<'_>, session: &StoredToken, user: &User) {
+    pub(in crate::proxy) fn joined(
+        &self,
+        around: &TokenContext<'_>,
+        session: &StoredToken,
+        user: &User,
+    ) {
         self.clear_all(around);
         let Some(token) = self.to_merge(around.worker) else { return };
         for (item, seen) in around.worker.visitor_visits.take(&token) {
             around.worker.visits.note(session.clone(), user.clone(), Some(item), seen);
         }
         around.worker.visitor_visits.note_gone(&token);
-        around.worker.sheet.count(Count::VisitorTokensMerged);
+        around.worker.thread_metrics.count(Count::VisitorTokensMerged);
         self.clear(around);
     }
 
     /// Moves the token's data to the session of a known visitor, for a log-in that the proxy did not
     /// see. If the store cannot do it now, a later request does it.
-    pub(in crate::proxy) async fn settle(&self, around: &Around<'_>, visitor: &Visitor) {
+    pub(in crate::proxy) async fn settle(&self, around: &TokenContext<'_>, visitor: &Visitor) {
         let token = self.to_merge(around.worker);
         let Some((token, (session, user))) = token.zip(visitor.known()) else { return };
         let merging = around.worker.store.merge_visitor(&token, session, user);
-        match timeout(PATIENCE, merging).await {
+        match timeout(TIMEOUT, merging).await {
             // `Nothing` may mean that it was merged a moment ago and the store's answer came too late.
-            Ok(Ok(Merged::Done | Merged::Nothing)) => {
+            Ok(Ok(MergeResult::Done | MergeResult::Nothing)) => {
                 self.joined(around, session, user);
                 let terms = around.worker.sessions.terms(around.now);
                 let (token, user) = (session.clone(), Some(user.clone()));
-                let whose = CartOwner { token, user, now: around.now, terms };
-                user_purge::has_changed_cart(around.worker, &whose).await;
+                let owner = CartOwner { token, user, now: around.now, terms };
+                user_purge::has_changed_cart(around.worker, &owner).await;
             }
-            Ok(Ok(Merged::NoSession)) => {}
+            Ok(Ok(MergeResult::NoSession)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a visitor's token is not merged yet"),
             Err(_) => tracing::debug!("the store is slow: a visitor's token is not merged yet"),
         }
@@ -216,29 +226,27 @@ impl VisitorTokenState {
 
     /// Ends the token at a log-out, so that the next user of the browser starts without data. If the
     /// store cannot be reached, the token is out of use all the same, and expires there.
-    pub(in crate::proxy) async fn end(&self, around: &Around<'_>) {
+    pub(in crate::proxy) async fn end(&self, around: &TokenContext<'_>) {
         self.clear_all(around);
         let Some(token) = self.any() else { return };
         self.clear(around);
         around.worker.visitor_visits.take(&token);
         around.worker.visitor_visits.note_gone(&token);
-        if !matches!(
-            timeout(PATIENCE, around.worker.store.forget_visitor(&token)).await,
-            Ok(Ok(()))
-        ) {
+        if !matches!(timeout(TIMEOUT, around.worker.store.forget_visitor(&token)).await, Ok(Ok(())))
+        {
             tracing::debug!("deleting a visitor's token from the store failed");
         }
     }
 
-    /// Deletes the cookie if it came twice. None of several cookies counts, but a single one that
+    /// Deletes the cookie if the request carries it twice. Neither of the two counts, but a single one that
     /// remains would count later.
-    fn clear_all(&self, around: &Around<'_>) {
+    fn clear_all(&self, around: &TokenContext<'_>) {
         if self.0.borrow().is_twice {
             self.clear(around);
         }
     }
 
-    fn clear(&self, around: &Around<'_>) {
+    fn clear(&self, around: &TokenContext<'_>) {
         let mut state = self.0.borrow_mut();
         (state.token, state.cookie) = (None, around.clear());
     }

@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use crate::cache::fill;
 use crate::http::{cookie, set_cookie};
 use crate::ident::StoredToken;
-use crate::origin::{Keep, OriginError, end_of_nothing};
+use crate::origin::{ConnectionReuse, OriginError, expect_empty_body};
 use crate::proxy::answer::Answer;
 use crate::proxy::connection::interim;
 use crate::proxy::context::{RequestContext, logs_connection_in};
@@ -14,7 +14,7 @@ use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::error::Error;
 use crate::proxy::origin_request;
 use crate::proxy::record::RequestRecord;
-use crate::telemetry::metrics::{Crumb, Outcome};
+use crate::telemetry::metrics::{CookieEvent, Outcome};
 use crate::telemetry::reason::Reason;
 
 /// Forwards a request as it came. `reason` says why.
@@ -25,26 +25,31 @@ pub(in crate::proxy) async fn forward(
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
     if let Some(body) = &mut body {
-        let ended = end_of_nothing(body, cx.worker.settings.stall).await;
+        let ended = expect_empty_body(body, cx.worker.settings.stall).await;
         ended.map_err(OriginError::ClientBody)?;
     }
     let keep = which_connection(cx);
     let mut request = origin_request::forwarded(cx, body);
     cx.set_reached(true);
-    let sheet = &cx.worker.sheet;
-    let early = interim::pass_on(&mut request, &cx.client.pulse, cx.head.version, sheet);
+    let thread_metrics = &cx.worker.thread_metrics;
+    let early = interim::pass_on(&mut request, &cx.client.state, cx.head.version, thread_metrics);
     let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
-    let sent = cx.upstream().send(request, keep, session).await;
+    // PERF: boxed, so that the state of a hit stays small.
+    let sent = Box::pin(cx.upstream().send(request, keep, session)).await;
     drop(early);
-    let came = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
+    let received = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
     record.origin_answered();
     record.outcome(Outcome::Bypass, Some(reason));
-    fill::count_page(&cx.worker.sheet, came.response.status(), came.response.headers());
-    count_blocking(cx, came.response.headers(), reason);
-    if came.bound {
+    fill::count_page(
+        &cx.worker.thread_metrics,
+        received.response.status(),
+        received.response.headers(),
+    );
+    count_blocking(cx, received.response.headers(), reason);
+    if received.pinned {
         cx.client.bind();
     }
-    Ok(Answer::Own(came, reason))
+    Ok(Answer::Uncached(received, reason))
 }
 
 /// Counts the cookies that kept a request from the cache: cookies of the request, or cookies that the
@@ -54,12 +59,15 @@ pub(in crate::proxy) fn count_blocking(
     headers: &HeaderMap,
     reason: Reason,
 ) {
-    let (sheet, rules) = (&cx.worker.sheet, &cx.worker.settings.cookies);
+    let (thread_metrics, rules) = (&cx.worker.thread_metrics, &cx.worker.settings.cookies);
     let class = |name: &&[u8]| rules.class(name, cx.route);
-    let came = cookie::named(&cx.head.headers);
+    let received = cookie::named(&cx.head.headers);
     match reason {
         Reason::UnknownCookie => {
-            sheet.cookies(Crumb::Blocked, came.filter(|name| class(name) == CookieClass::Unknown));
+            thread_metrics.cookies(
+                CookieEvent::Blocked,
+                received.filter(|name| class(name) == CookieClass::Unknown),
+            );
         }
         Reason::Login
         | Reason::UnknownToken
@@ -67,9 +75,11 @@ pub(in crate::proxy) fn count_blocking(
         | Reason::StoreAway
         | Reason::BadSessionCookie => {
             let is_session = |name: &&[u8]| matches!(class(name), CookieClass::Session(_));
-            sheet.cookies(Crumb::Blocked, came.filter(is_session));
+            thread_metrics.cookies(CookieEvent::Blocked, received.filter(is_session));
         }
-        Reason::SetCookie => sheet.cookies(Crumb::Blocked, set_cookie::named(headers)),
+        Reason::SetCookie => {
+            thread_metrics.cookies(CookieEvent::Blocked, set_cookie::named(headers))
+        }
         _ => {}
     }
 }
@@ -77,17 +87,17 @@ pub(in crate::proxy) fn count_blocking(
 /// Selects the origin connection for a request. A connection that a log-in is bound to is pinned to the
 /// client's connection. If the client's connection belongs to a trusted proxy, which carries many
 /// visitors, or carries several requests at a time, the origin connection serves this request alone.
-fn which_connection(cx: &RequestContext<'_>) -> Keep {
+fn which_connection(cx: &RequestContext<'_>) -> ConnectionReuse {
     let logs_in = logs_connection_in(&cx.head.headers);
-    let slot = cx.client.bound.clone();
-    let carries_many = cx.admitted.by_proxy || cx.client.is_multiplexed();
-    match (carries_many, cx.client.is_bound() || logs_in) {
-        (true, true) => Keep::Alone,
-        (true, false) => Keep::Pool(None),
-        (false, false) => Keep::Pool(Some(slot)),
+    let slot = cx.client.pinned.clone();
+    let may_carry_many_clients = cx.admitted.by_proxy || cx.client.is_multiplexed();
+    match (may_carry_many_clients, cx.client.is_pinned() || logs_in) {
+        (true, true) => ConnectionReuse::Alone,
+        (true, false) => ConnectionReuse::Pool(None),
+        (false, false) => ConnectionReuse::Pool(Some(slot)),
         (false, true) => {
             cx.client.bind();
-            Keep::Bound(slot)
+            ConnectionReuse::Pinned(slot)
         }
     }
 }

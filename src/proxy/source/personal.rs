@@ -9,9 +9,9 @@ use ::http::header::AUTHORIZATION;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::cache::fill::Person;
+use crate::cache::fill::SessionOwner;
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::personal_data::Traces;
+use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::segment_proof::Witness;
 use crate::http::cookie::cookies;
 use crate::policy::route::LeakGuard;
@@ -21,49 +21,49 @@ use crate::proxy::origin_request;
 
 /// The personal data to look for in a page that this request fetches for `class`. There is none if the
 /// route's leak guard is less than `full`, or if the page is the visitor's alone.
-pub(in crate::proxy) fn traces(cx: &RequestContext<'_>, class: ShareClass) -> Traces {
-    let mut traces = Traces::default();
+pub(in crate::proxy) fn personal_data(cx: &RequestContext<'_>, class: ShareClass) -> PersonalData {
+    let mut personal_data = PersonalData::default();
     if cx.route.leak_guard != LeakGuard::Full || class == ShareClass::User {
-        return traces;
+        return personal_data;
     }
     // Secrets come first, because the number of texts is limited.
     let rules = &cx.worker.settings.cookies;
     let is_session = |name| matches!(rules.class(name, cx.route), CookieClass::Session(_));
     let sessions = cookies(&cx.head.headers).filter(|(name, _)| is_session(name));
-    sessions.for_each(|(_, value)| traces.token(value));
-    credentials(&cx.head.headers, &mut traces);
+    sessions.for_each(|(_, value)| personal_data.token(value));
+    credentials(&cx.head.headers, &mut personal_data);
     if let Some(user) = cx.visitor.user() {
-        traces.user(user.as_bytes());
+        personal_data.user(user.as_bytes());
         // An attribute that selects the segment is shared by the segment, so it is not personal.
         let keyed = &cx.route.segment.attributes;
         let is_keyed = |name: &str| class == ShareClass::Segment && keyed.iter().any(|n| n == name);
         let own = user.attributes().filter(|(name, _)| !is_keyed(name));
-        own.for_each(|(_, value)| traces.attribute(value.as_bytes()));
+        own.for_each(|(_, value)| personal_data.attribute(value.as_bytes()));
     }
-    traces
+    personal_data
 }
 
 /// The user that a fill names to the origin.
-pub(in crate::proxy) fn person(cx: &RequestContext<'_>) -> Option<Person> {
+pub(in crate::proxy) fn person(cx: &RequestContext<'_>) -> Option<SessionOwner> {
     let (session, user) = cx.visitor.known()?;
     let identity = origin_request::identity(cx).clone();
     let witness = Witness::new(user, cx.admitted.address);
-    Some(Person { witness, identity, session: session.clone() })
+    Some(SessionOwner { witness, identity, session: session.clone() })
 }
 
 /// Adds the content of `Authorization`: a user and a password (RFC 7617), or a token.
-fn credentials(headers: &HeaderMap, traces: &mut Traces) {
+fn credentials(headers: &HeaderMap, personal_data: &mut PersonalData) {
     for line in headers.get_all(AUTHORIZATION) {
         let mut words = line.as_bytes().splitn(2, |byte| *byte == b' ').map(<[u8]>::trim_ascii);
         let scheme = words.next().unwrap_or_default();
         let Some(secret) = words.next() else { continue };
-        traces.token(secret);
+        personal_data.token(secret);
         if scheme.eq_ignore_ascii_case(b"basic")
             && let Ok(pair) = STANDARD.decode(secret)
         {
             let mut parts = pair.splitn(2, |byte| *byte == b':');
-            traces.user(parts.next().unwrap_or_default());
-            traces.token(parts.next().unwrap_or_default());
+            personal_data.user(parts.next().unwrap_or_default());
+            personal_data.token(parts.next().unwrap_or_default());
         }
     }
 }
@@ -86,9 +86,9 @@ mod tests {
         ] {
             let value = HeaderValue::from_static(line);
             let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
-            let mut traces = Traces::default();
-            credentials(&headers, &mut traces);
-            assert_eq!(!traces.is_empty(), is_known, "{line:?}");
+            let mut personal_data = PersonalData::default();
+            credentials(&headers, &mut personal_data);
+            assert_eq!(!personal_data.is_empty(), is_known, "{line:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use ::http::header::{
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 
-use crate::cache::Look;
+use crate::cache::LookupMode;
 use crate::http::cache_status::CacheStatus;
 use crate::http::list;
 use crate::ident::Item;
@@ -16,7 +16,7 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::headers;
 use crate::proxy::record::RequestRecord;
-use crate::proxy::stage::upgrade;
+use crate::proxy::stage::detect_upgrade;
 use crate::row::KeptRow;
 use crate::telemetry::metrics::{Count, Outcome};
 
@@ -31,7 +31,9 @@ pub(in crate::proxy) async fn answer(
     has_body: bool,
     record: &mut RequestRecord,
 ) -> Option<Response<Body>> {
-    let kept = find(cx, item, has_body, Look::Use).await?;
+    cx.route.rows.as_ref()?;
+    // PERF: boxed, so that the state of a request without rows stays small.
+    let kept = Box::pin(find(cx, item, has_body, LookupMode::Use)).await?;
     record.outcome(Outcome::HitStore, None);
     Some(respond(cx, &kept))
 }
@@ -41,14 +43,14 @@ pub(in crate::proxy) async fn find(
     cx: &RequestContext<'_>,
     item: Option<&Item>,
     has_body: bool,
-    look: Look,
+    look: LookupMode,
 ) -> Option<Arc<KeptRow>> {
     let worker = cx.worker;
     let row = worker.row_named(cx.route, item)?;
     if has_body || !matches!(cx.head.method, Method::GET | Method::HEAD) {
         return None;
     }
-    if upgrade::asked(cx.head, has_body).is_some() {
+    if detect_upgrade::requested_protocol(cx.head, has_body).is_some() {
         return None;
     }
     // Rare for rows, and the app can answer them.
@@ -56,12 +58,12 @@ pub(in crate::proxy) async fn find(
         return None;
     }
     let found = match look {
-        Look::Use => worker.rows.row(&worker.store, &row).await,
-        Look::Peek => worker.rows.peek(&worker.store, &row).await,
+        LookupMode::Use => worker.rows.row(&worker.store, &row).await,
+        LookupMode::Peek => worker.rows.peek(&worker.store, &row).await,
     };
     found.unwrap_or_else(|error| {
         tracing::debug!(%error, "looking up a row failed");
-        worker.sheet.count(Count::StoreReadErrors);
+        worker.thread_metrics.count(Count::StoreReadErrors);
         None
     })
 }

@@ -16,12 +16,12 @@ use hyper::body::Incoming;
 use super::forward;
 use crate::http::peer::Peer;
 use crate::http::tags::strip_tags;
-use crate::http::upgrade::Protocol;
+use crate::http::upgrade::UpgradeProtocol;
 use crate::http::{forwarded, hop};
 use crate::ident::StoredToken;
-use crate::origin::{Answer as Upgraded, OriginError};
+use crate::origin::{OriginError, UpgradeAnswer as Upgraded};
 use crate::proxy::answer::Answer;
-use crate::proxy::connection::counter::Place;
+use crate::proxy::connection::counter::ReservedSlot;
 use crate::proxy::connection::tunnel::Opened;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
@@ -29,13 +29,13 @@ use crate::proxy::deliver::headers;
 use crate::proxy::error::Error;
 use crate::proxy::origin_request;
 use crate::proxy::record::RequestRecord;
-use crate::proxy::stage::upgrade::{Extended, asked};
+use crate::proxy::stage::detect_upgrade::{Extended, requested_protocol};
 use crate::telemetry::metrics::{Count, Outcome};
 use crate::telemetry::reason::Reason;
 
 /// Reserves a place for one more tunnel, in total and for the client's address. A client without an
 /// address is not counted by address, and neither is a trusted proxy that does not name its client.
-fn place(cx: &RequestContext<'_>) -> Option<Place> {
+fn tunnel_slot_for(cx: &RequestContext<'_>) -> Option<ReservedSlot> {
     let settings = &cx.worker.settings;
     let mut place = cx.worker.tunnels.enter(settings.tunnels)?;
     let peer = cx.admitted.address.map(Peer::at);
@@ -51,11 +51,11 @@ pub(in crate::proxy) async fn answer(
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
     let worker = cx.worker;
-    let Some(protocol) = asked(cx.head, false) else {
+    let Some(protocol) = requested_protocol(cx.head, false) else {
         return forward::forward(cx, Some(body), Reason::Upgrade, record).await;
     };
-    let Some(place) = place(cx) else {
-        worker.sheet.count(Count::TunnelsRefused);
+    let Some(place) = tunnel_slot_for(cx) else {
+        worker.thread_metrics.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };
     let mut request = origin_request::forwarded(cx, Some(body));
@@ -65,7 +65,7 @@ pub(in crate::proxy) async fn answer(
     protocol.put(request.headers_mut());
     cx.set_reached(true);
     let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
-    let sent = cx.upstream().upgrade(request, &protocol, session).await;
+    let sent = Box::pin(cx.upstream().upgrade(request, &protocol, session)).await;
     let answer = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
     record.origin_answered();
     record.outcome(Outcome::Bypass, Some(Reason::Upgrade));
@@ -78,7 +78,7 @@ pub(in crate::proxy) async fn answer(
             let what = "it answers a handshake with a page";
             Err(Error::Origin(OriginError::Malformed(what)))
         }
-        Upgraded::Http(came) => Ok(Answer::Own(came, Reason::Upgrade)),
+        Upgraded::Http(came) => Ok(Answer::Uncached(came, Reason::Upgrade)),
         Upgraded::Switched(mut origin) => {
             let mut fields = std::mem::take(&mut origin.fields);
             headers::remove_sessions(cx, &mut fields);
@@ -88,14 +88,17 @@ pub(in crate::proxy) async fn answer(
                 Some(_) => extended(fields),
                 None => agreed(fields, &protocol),
             };
-            Ok(Answer::Switched(response, Box::new(Opened { origin, is_websocket, place, stream })))
+            Ok(Answer::Switched(
+                response,
+                Box::new(Opened { origin, is_websocket, slot: place, stream }),
+            ))
         }
     }
 }
 
 /// The 101 response as the client gets it. It changes no session: fields about sessions are removed.
-fn agreed(fields: HeaderMap, protocol: &Protocol) -> Response<Body> {
-    let mut response = told(fields);
+fn agreed(fields: HeaderMap, protocol: &UpgradeProtocol) -> Response<Body> {
+    let mut response = switching_response(fields);
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     protocol.put(response.headers_mut());
     response
@@ -103,12 +106,12 @@ fn agreed(fields: HeaderMap, protocol: &Protocol) -> Response<Body> {
 
 /// The same over HTTP/2 (RFC 8441 §5). The key was made by the proxy, so the client gets no proof of it.
 fn extended(fields: HeaderMap) -> Response<Body> {
-    let mut response = told(fields);
+    let mut response = switching_response(fields);
     response.headers_mut().remove(SEC_WEBSOCKET_ACCEPT);
     response
 }
 
-fn told(mut fields: HeaderMap) -> Response<Body> {
+fn switching_response(mut fields: HeaderMap) -> Response<Body> {
     hop::strip_hop_by_hop(&mut fields);
     fields.remove(CONTENT_LENGTH);
     forwarded::remove_own(&mut fields);

@@ -13,7 +13,7 @@ use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
-use crate::proxy::settings::Settings;
+use crate::proxy::settings::ProxySettings;
 
 /// A request that has passed the checks of its head and of its client's address.
 pub(in crate::proxy) struct AdmittedRequest {
@@ -26,15 +26,15 @@ pub(in crate::proxy) struct AdmittedRequest {
 
 /// Admits a request, or returns the error that refuses it.
 pub(in crate::proxy) fn admit(
-    settings: &Settings,
+    settings: &ProxySettings,
     client: &Client,
     received: Received,
     mode: Mode,
     record: &mut RequestRecord,
 ) -> Result<AdmittedRequest, Error> {
     let Received { head, length, has_body, address, now } = received;
-    record.came_from(address);
-    if mode.knows_address() && !settings.guests.may_come(address) {
+    record.set_client_address(address);
+    if mode.knows_address() && !settings.allowed_addresses.may_come(address) {
         return Err(Error::Denied);
     }
     let admitted = check(settings, client, &head, (address, length))?;
@@ -45,7 +45,7 @@ pub(in crate::proxy) fn admit(
 /// Checks a request's head. `address` is the client's address and `length` the body's length, where they
 /// are known.
 fn check(
-    settings: &Settings,
+    settings: &ProxySettings,
     client: &Client,
     head: &Parts,
     (address, length): (Option<IpAddr>, Option<u64>),

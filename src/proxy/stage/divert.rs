@@ -4,8 +4,9 @@
 use super::limit::CountedRequest;
 use crate::http::host::Scheme;
 use crate::http::{lenient, path};
-use crate::proxy::connection::client::{Client, Redirect};
-use crate::proxy::settings::{PurgeMethod, Settings};
+use crate::policy::listener::Redirect;
+use crate::proxy::connection::client::Client;
+use crate::proxy::settings::{ProxySettings, PurgeMethod};
 
 /// The first segment of the paths that belong to the proxy.
 pub(in crate::proxy) const PREFIX: &str = "_anteroom";
@@ -24,7 +25,7 @@ pub(in crate::proxy) enum Diverted<'w> {
 
 /// Finds out whether the proxy answers a request itself.
 pub(super) fn divert<'w>(
-    settings: &'w Settings,
+    settings: &'w ProxySettings,
     client: &'w Client,
     request: CountedRequest,
 ) -> Diverted<'w> {
@@ -34,14 +35,14 @@ pub(super) fn divert<'w>(
     if let Some(redirect) = redirect(client, &request) {
         return Diverted::Redirect(redirect, request);
     }
-    if is_own(request.head.uri.path()) {
+    if is_endpoint_path(request.head.uri.path()) {
         return Diverted::Endpoint(request);
     }
     Diverted::No(request)
 }
 
 /// Whether a path lies under the proxy's own prefix, or could for a lenient origin.
-pub(in crate::proxy) fn is_own(path: &str) -> bool {
+pub(in crate::proxy) fn is_endpoint_path(path: &str) -> bool {
     lenient::may_begin_with(path, PREFIX)
 }
 

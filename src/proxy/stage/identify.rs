@@ -7,15 +7,15 @@ use ::http::request::Parts;
 
 use super::admit::AdmittedRequest;
 use super::limit::RateCheck;
-use super::revoked::Suspects;
+use super::revoked::SuspectTokens;
 use super::route::RoutedRequest;
 use super::verify::{self, Asking, Verdict};
-use crate::cache::Look;
-use crate::cache::rules::verdict::Who;
+use crate::cache::LookupMode;
+use crate::cache::rules::verdict::Sharing;
 use crate::http::cookie::cookies;
 use crate::http::query::session_id_in;
 use crate::ident::{CookieHash, Item, StoredToken, Token, User};
-use crate::policy::route::Route;
+use crate::policy::route::{CompiledRoute, Route};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Mode, RequestContext, RequestKind, WorkerContext};
 use crate::proxy::cookie_rules::{CookieClass, CookieRules, TokenFrom};
@@ -31,7 +31,7 @@ use crate::telemetry::reason::Reason;
 /// A request with its visitor, charged to the visitor's session.
 pub(in crate::proxy) struct IdentifiedRequest<'w> {
     request: AdmittedRequest,
-    route: &'w Arc<Route>,
+    route: &'w Arc<CompiledRoute>,
     item: Option<Item>,
     visitor: Visitor,
 }
@@ -71,7 +71,7 @@ pub(in crate::proxy) async fn visitor(
         Mode::Peek { .. } => Asking::No,
     };
     let visitor = recognise(worker, (head, &admitted.site), route, *now, asking).await;
-    visitor.over(admitted.certificate(client))
+    visitor.with_certificate(admitted.certificate(client))
 }
 
 impl<'w> IdentifiedRequest<'w> {
@@ -91,7 +91,7 @@ impl<'w> IdentifiedRequest<'w> {
     }
 
     /// The route that serves the request.
-    pub(in crate::proxy) fn route(&self) -> &'w Arc<Route> {
+    pub(in crate::proxy) fn route(&self) -> &'w Arc<CompiledRoute> {
         self.route
     }
 
@@ -115,16 +115,16 @@ impl<'w> IdentifiedRequest<'w> {
 }
 
 /// The most session cookies of one name that a log-out ends. Each one costs a call to the store.
-const RIVALS_MAX: usize = 32;
+const DUPLICATES_MAX: usize = 32;
 
 /// What the cookies alone say.
-enum Carried {
+enum CookieToken {
     Nothing,
     Token(Token, Option<CookieHash>),
-    /// A session cookie whose value is not a token.
+    /// A session cookie with a value that is not a token.
     Malformed,
     /// Several session cookies of one name. These of their values are tokens.
-    Rivals(Vec<Token>),
+    Duplicates(Vec<Token>),
 }
 
 /// Identifies the visitor of a request. `host` is `Admitted::site`.
@@ -137,43 +137,51 @@ pub(in crate::proxy) async fn recognise(
 ) -> Visitor {
     let rules = &worker.settings.cookies;
     let verify = worker.settings.verify.as_ref();
-    let Sorted { carried, has_unknown, is_odd } =
+    let SortedCookies { carried, has_unknown, is_odd } =
         sort(rules, (head, host), route, verify.is_some());
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
-    if is_odd && verify.is_some() && brings_barred(worker, head, now).await {
-        let nobody = nobody(None, in_url.or(unknown_cookie));
-        return Visitor { is_barred: true, ..nobody };
+    if is_odd && verify.is_some() && brings_revoked(worker, head, now).await {
+        let nobody = anonymous(None, in_url.or(unknown_cookie));
+        return Visitor { is_revoked: true, ..nobody };
     }
     match carried {
-        Carried::Malformed => Visitor::unknown(in_url.unwrap_or(Reason::BadSessionCookie), None),
-        Carried::Rivals(tokens) => {
-            let rivals = tokens.iter().map(|token| worker.sessions.stored(token)).collect();
-            let reason = in_url.unwrap_or(Reason::BadSessionCookie);
-            Visitor { rivals, ..Visitor::unknown(reason, None) }
+        CookieToken::Malformed => {
+            Visitor::unknown(in_url.unwrap_or(Reason::BadSessionCookie), None)
         }
-        Carried::Nothing => nobody(None, in_url.or(unknown_cookie)),
-        Carried::Token(token, carried) => {
+        CookieToken::Duplicates(tokens) => {
+            let duplicates = tokens.iter().map(|token| worker.sessions.stored(token)).collect();
+            let reason = in_url.unwrap_or(Reason::BadSessionCookie);
+            Visitor { duplicates, ..Visitor::unknown(reason, None) }
+        }
+        CookieToken::Nothing => anonymous(None, in_url.or(unknown_cookie)),
+        CookieToken::Token(token, carried) => {
             let token = worker.sessions.stored(&token);
             let asked = verify.zip(carried);
             let found = match (asked, asking.look()) {
                 (Some((verify, carried)), _) => {
-                    let whose = verify::Whose { head, token: &token, carried, now };
-                    match verify::verify(worker, verify, whose, asking).await {
+                    let unverified =
+                        verify::UnverifiedToken { head, token: &token, cookie_hash: carried, now };
+                    // PERF: boxed, so that the state of a request without a question stays small.
+                    match Box::pin(verify::verify(worker, verify, unverified, asking)).await {
                         Ok(Verdict::Known(user)) => Ok(Some(user)),
-                        Ok(Verdict::Nobody) => {
-                            let nobody = nobody(Some(token), in_url.or(unknown_cookie));
-                            return Visitor { carried: Some(carried), ..nobody };
+                        Ok(Verdict::Anonymous) => {
+                            let nobody = anonymous(Some(token), in_url.or(unknown_cookie));
+                            return Visitor { cookie_hash: Some(carried), ..nobody };
                         }
-                        Ok(Verdict::Barred) => {
-                            let nobody = nobody(None, in_url.or(unknown_cookie));
-                            return Visitor { carried: Some(carried), is_barred: true, ..nobody };
+                        Ok(Verdict::Revoked) => {
+                            let nobody = anonymous(None, in_url.or(unknown_cookie));
+                            return Visitor {
+                                cookie_hash: Some(carried),
+                                is_revoked: true,
+                                ..nobody
+                            };
                         }
                         Ok(Verdict::Unknown) => {
                             let reason = in_url.unwrap_or(Reason::Unverified);
                             let unknown = Visitor::unknown(reason, Some(token));
-                            return Visitor { carried: Some(carried), ..unknown };
+                            return Visitor { cookie_hash: Some(carried), ..unknown };
                         }
                         Err(error) => Err(error),
                     }
@@ -183,24 +191,31 @@ pub(in crate::proxy) async fn recognise(
             match found {
                 Ok(Some(user)) => Visitor {
                     class: VisitorClass::Known,
-                    sharing: in_url.map_or_else(|| with_whom(&user, has_unknown), Who::Unknown),
+                    sharing: in_url.map_or_else(|| with_whom(&user, has_unknown), Sharing::Unknown),
                     token: Some(token),
-                    carried,
+                    cookie_hash: carried,
                     user: Some(user),
                     ..Visitor::default()
                 },
-                Ok(None) if rules.minted => nobody(Some(token), in_url.or(unknown_cookie)),
+                Ok(None) if rules.minted => anonymous(Some(token), in_url.or(unknown_cookie)),
                 Ok(None) => Visitor::unknown(in_url.unwrap_or(Reason::UnknownToken), Some(token)),
-                Err(error) => {
-                    tracing::debug!(%error, "looking up a token failed");
-                    worker.sheet.count(Count::StoreReadErrors);
-                    let reason = in_url.unwrap_or(Reason::StoreAway);
-                    let unknown = Visitor::unknown(reason, Some(token));
-                    Visitor { unsure: true, carried, ..unknown }
-                }
+                Err(error) => unsure(worker, &error, (token, carried), in_url),
             }
         }
     }
+}
+
+/// The visitor with a token that could not be looked up.
+fn unsure(
+    worker: &WorkerContext,
+    error: &StoreError,
+    (token, cookie_hash): (StoredToken, Option<CookieHash>),
+    in_url: Option<Reason>,
+) -> Visitor {
+    tracing::debug!(%error, "looking up a token failed");
+    worker.thread_metrics.count(Count::StoreReadErrors);
+    let unknown = Visitor::unknown(in_url.unwrap_or(Reason::StoreAway), Some(token));
+    Visitor { unsure: true, cookie_hash, ..unknown }
 }
 
 /// Looks up the user of a token at a host.
@@ -208,11 +223,11 @@ async fn user_at(
     worker: &WorkerContext,
     (token, host): (&StoredToken, &str),
     now: f64,
-    look: Look,
+    look: LookupMode,
 ) -> Result<Option<User>, StoreError> {
     let found = match look {
-        Look::Use => worker.sessions.check_token(&worker.store, token, now).await?,
-        Look::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
+        LookupMode::Use => worker.sessions.check_token(&worker.store, token, now).await?,
+        LookupMode::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
     };
     // SECURITY: an app's users may choose its tokens. What an app says about a token therefore holds at
     // its host only.
@@ -221,18 +236,18 @@ async fn user_at(
 
 /// Whether a known visitor shares pages with others. An unconfirmed user may be the same as another
 /// user, and the app may recognise a visitor by a cookie that is missing from the configuration.
-fn with_whom(user: &User, has_unknown: bool) -> Who {
+fn with_whom(user: &User, has_unknown: bool) -> Sharing {
     if !user.is_confirmed() {
-        Who::Apart(Reason::Unconfirmed)
+        Sharing::Apart(Reason::Unconfirmed)
     } else if has_unknown {
-        Who::Apart(Reason::UnknownCookie)
+        Sharing::Apart(Reason::UnknownCookie)
     } else {
-        Who::Known
+        Sharing::Known
     }
 }
 
 /// A visitor without a login, or an unknown visitor if there is a reason for that.
-fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
+fn anonymous(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
     match unknown {
         Some(reason) => Visitor::unknown(reason, token),
         None => Visitor { token, ..Visitor::default() },
@@ -241,18 +256,18 @@ fn nobody(token: Option<StoredToken>, unknown: Option<Reason>) -> Visitor {
 
 /// Whether the request carries a revoked token that an app could find where the proxy does not look. The
 /// result is `false` while the store is away.
-async fn brings_barred(worker: &WorkerContext, head: &Parts, now: f64) -> bool {
-    let barred = Suspects::of(worker, &head.headers).are_barred(worker, now).await;
-    barred.unwrap_or_else(|error| {
+async fn brings_revoked(worker: &WorkerContext, head: &Parts, now: f64) -> bool {
+    let revoked = SuspectTokens::of(worker, &head.headers).are_revoked(worker, now).await;
+    revoked.unwrap_or_else(|error| {
         tracing::debug!(%error, "looking up whether a token is revoked failed");
         false
     })
 }
 
 /// The result of sorting the cookies.
-struct Sorted {
+struct SortedCookies {
     /// What the session cookies say.
-    carried: Carried,
+    carried: CookieToken,
     /// Whether a cookie is missing from the configuration.
     has_unknown: bool,
     /// Whether an app may find its session in another cookie than the proxy does.
@@ -266,7 +281,7 @@ fn sort(
     (head, host): (&Parts, &str),
     route: &Route,
     verifies: bool,
-) -> Sorted {
+) -> SortedCookies {
     let mut best: Option<(usize, &[u8])> = None;
     let mut came: Vec<(&[u8], &[u8])> = Vec::new();
     let (mut has_unknown, mut may_be_session) = (false, false);
@@ -289,23 +304,24 @@ fn sort(
     came.sort_unstable();
     let twice = came.windows(2).any(|pair| pair[0].0 == pair[1].0);
     let carried = match best {
-        None => Carried::Nothing,
+        None => CookieToken::Nothing,
         Some(_) if twice => {
-            Carried::Rivals(tokens(&rules.token, came.iter().map(|(_, value)| *value)))
+            CookieToken::Duplicates(tokens(&rules.token, came.iter().map(|(_, value)| *value)))
         }
         Some((_, value)) => match rules.token.token(value) {
-            Some(token) => Carried::Token(
+            Some(token) => CookieToken::Token(
                 token,
-                verifies.then(|| rules.token.hash((&route.site, host), &came)),
+                verifies.then(|| rules.token.hash((route.site(), host), &came)),
             ),
-            None => Carried::Malformed,
+            None => CookieToken::Malformed,
         },
     };
-    let is_odd = may_be_session || matches!(carried, Carried::Malformed | Carried::Rivals(_));
-    Sorted { carried, has_unknown, is_odd }
+    let is_odd =
+        may_be_session || matches!(carried, CookieToken::Malformed | CookieToken::Duplicates(_));
+    SortedCookies { carried, has_unknown, is_odd }
 }
 
-/// The values that are tokens, `RIVALS_MAX` at most.
+/// The values that are tokens, `DUPLICATES_MAX` at most.
 fn tokens<'h>(from: &TokenFrom, values: impl Iterator<Item = &'h [u8]>) -> Vec<Token> {
-    values.filter_map(|value| from.token(value)).take(RIVALS_MAX).collect()
+    values.filter_map(|value| from.token(value)).take(DUPLICATES_MAX).collect()
 }

@@ -7,9 +7,9 @@ use std::net::IpAddr;
 
 use super::admit::AdmittedRequest;
 use crate::http::peer::{Peer, is_in};
-use crate::policy::rate_limit::{Limit, Limits, Who};
+use crate::policy::rate_limit::{Limit, RateKey, RequestLimits};
 use crate::proxy::connection::client::Client;
-use crate::proxy::context::{Mode, WorkerContext, asked};
+use crate::proxy::context::{Mode, WorkerContext, route_input};
 use crate::proxy::error::Error;
 use crate::proxy::visitor::Visitor;
 
@@ -63,7 +63,7 @@ pub(super) fn count(
 /// Whether the request's route serves its address.
 pub(in crate::proxy) fn serves(worker: &WorkerContext, request: &AdmittedRequest) -> bool {
     let AdmittedRequest { head, admitted, .. } = request;
-    let asked = asked(head, admitted);
+    let asked = route_input(head, admitted);
     worker.settings.routes.may_come(&asked, head.uri.path(), admitted.address)
 }
 
@@ -88,19 +88,19 @@ impl<'a> RateCheck<'a> {
 
 impl RateCheck<'_> {
     /// Counts the request for its address.
-    pub(in crate::proxy) fn count(&self, limits: &Limits) -> Result<(), Error> {
+    pub(in crate::proxy) fn count(&self, limits: &RequestLimits) -> Result<(), Error> {
         let Some(limit) = &limits.address else { return Ok(()) };
         let Some(address) = self.address.filter(|address| self.counts(*address)) else {
             return Ok(());
         };
-        self.take(limit, Who::at(address))
+        self.take(limit, RateKey::at(address))
     }
 
     /// Counts the request for its session if that is known, otherwise for its address. Made-up tokens
     /// therefore gain nothing.
     pub(in crate::proxy) fn count_visitor(
         &self,
-        limits: &Limits,
+        limits: &RequestLimits,
         visitor: &Visitor,
     ) -> Result<(), Error> {
         let Some(limit) = &limits.session else { return Ok(()) };
@@ -110,7 +110,9 @@ impl RateCheck<'_> {
         let counters = self.worker.settings.rates.counters.as_ref();
         let session = counters.zip(visitor.known());
         let session = session.map(|(counters, (token, _))| counters.session(token));
-        session.or_else(|| self.address.map(Who::at)).map_or(Ok(()), |who| self.take(limit, who))
+        session
+            .or_else(|| self.address.map(RateKey::at))
+            .map_or(Ok(()), |who| self.take(limit, who))
     }
 
     /// Whether an address is counted. Exempt addresses are not, nor is a trusted proxy that does not
@@ -121,10 +123,10 @@ impl RateCheck<'_> {
         !is_exempt && !Peer::at(address).is_among(&settings.trusted_proxies)
     }
 
-    fn take(&self, limit: &Limit, who: Who) -> Result<(), Error> {
+    fn take(&self, limit: &Limit, who: RateKey) -> Result<(), Error> {
         let Err(retry) = limit.take(who) else { return Ok(()) };
-        self.worker.sheet.limited(&limit.name);
-        if limit.is_to_be_told() {
+        self.worker.thread_metrics.limited(&limit.name);
+        if limit.may_log() {
             let (route, client) = (&*limit.name, self.address.map(tracing::field::display));
             tracing::warn!(route, client, "a rate limit is reached; logged at most once a minute");
         }

@@ -8,13 +8,14 @@
 pub(in crate::proxy) mod admit;
 pub(in crate::proxy) mod cache_lookup;
 pub(in crate::proxy) mod decide;
+pub(in crate::proxy) mod detect_upgrade;
 pub(in crate::proxy) mod divert;
 pub(in crate::proxy) mod identify;
 pub(in crate::proxy) mod limit;
+mod only_top;
 pub(in crate::proxy) mod receive;
 mod revoked;
 pub(in crate::proxy) mod route;
-pub(in crate::proxy) mod upgrade;
 pub(in crate::proxy) mod verify;
 
 use std::rc::Rc;

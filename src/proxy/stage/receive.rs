@@ -6,13 +6,13 @@ use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, Method, Uri, Version};
 
-use super::upgrade;
+use super::detect_upgrade;
 use crate::clock::unix_now;
 use crate::http::forwarded;
-use crate::http::http2::{self, Misshapen};
+use crate::http::http2::{self, MalformedRequest};
 use crate::proxy::connection::client::Client;
 use crate::proxy::error::Error;
-use crate::proxy::settings::Settings;
+use crate::proxy::settings::ProxySettings;
 use crate::proxy::visitor_token::VisitorTokenState;
 
 /// A request whose head has been read and not checked yet.
@@ -30,21 +30,21 @@ pub(in crate::proxy) struct Received {
 
 /// Receives a request. The visitor token's cookie is removed, so that later stages cannot see it.
 pub(in crate::proxy) fn receive<B: http_body::Body>(
-    settings: &Settings,
+    settings: &ProxySettings,
     client: &Client,
-    mut head: Parts,
+    mut head: Box<Parts>,
     body: &B,
     token: &VisitorTokenState,
 ) -> Result<Received, Error> {
     let now = unix_now();
-    if client.pulse.is_over() {
+    if client.state.is_over() {
         return Err(Error::BadRequest("a request stands behind trailers"));
     }
     if client.has_lapsed() {
         return Err(Error::Lapsed);
     }
-    upgrade::even_out(&mut head);
-    even_out(settings, client, &mut head)?;
+    detect_upgrade::normalise(&mut head);
+    normalise(settings, client, &mut head)?;
     let has_body = !body.is_end_stream();
     Ok(Received::of(settings, client, head, (body.size_hint().exact(), has_body), (token, now)))
 }
@@ -52,21 +52,21 @@ pub(in crate::proxy) fn receive<B: http_body::Body>(
 impl Received {
     /// Builds a received request from a head and, if there is a body, the body's length.
     pub(in crate::proxy) fn of(
-        settings: &Settings,
+        settings: &ProxySettings,
         client: &Client,
-        mut head: Parts,
+        mut head: Box<Parts>,
         (length, has_body): (Option<u64>, bool),
         (token, now): (&VisitorTokenState, f64),
     ) -> Self {
         token.take(settings.visitor_tokens.as_ref(), &mut head.headers);
         let address = address(settings, client, &head.headers);
-        Self { head: Box::new(head), length, has_body, address, now }
+        Self { head, length, has_body, address, now }
     }
 }
 
 /// Gives every target a path, and an HTTP/2 request the form of HTTP/1.1. The scheme is checked only for
 /// direct clients: a client behind a proxy or load balancer may have used another scheme there.
-fn even_out(settings: &Settings, client: &Client, head: &mut Parts) -> Result<(), Error> {
+fn normalise(settings: &ProxySettings, client: &Client, head: &mut Parts) -> Result<(), Error> {
     give_path(head)?;
     if head.version != Version::HTTP_2 {
         return Ok(());
@@ -77,10 +77,10 @@ fn even_out(settings: &Settings, client: &Client, head: &mut Parts) -> Result<()
     }
     let is_own = !client.is_balanced() && !client.peer.is_among(&settings.trusted_proxies);
     let own = is_own.then(|| client.scheme());
-    http2::even_out(head, own).map_err(|misshapen| match misshapen {
-        Misshapen::Scheme => Error::Misdirected,
-        Misshapen::Padded => Error::BadRequest("a field begins or ends with a space"),
-        Misshapen::Authority => Error::BadRequest("exactly one valid Host is needed"),
+    http2::normalise(head, own).map_err(|misshapen| match misshapen {
+        MalformedRequest::Scheme => Error::Misdirected,
+        MalformedRequest::Padded => Error::BadRequest("a field begins or ends with a space"),
+        MalformedRequest::Authority => Error::BadRequest("exactly one valid Host is needed"),
     })
 }
 
@@ -116,6 +116,6 @@ fn give_path(head: &mut Parts) -> Result<(), Error> {
 }
 
 /// The client's address: that of the connection, or the one that a trusted proxy states.
-fn address(settings: &Settings, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
+fn address(settings: &ProxySettings, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
     forwarded::client_address(client.peer, headers, &settings.trusted_proxies)
 }

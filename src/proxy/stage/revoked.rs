@@ -12,7 +12,7 @@ use crate::http::cookie::cookies;
 use crate::ident::{StoredToken, Token};
 use crate::proxy::context::WorkerContext;
 use crate::proxy::cookie_rules::CookieRules;
-use crate::store::{BarStore as _, StoreError};
+use crate::store::{RevocationStore as _, StoreError};
 
 /// The most tokens that are looked up for one request. Browsers never send more. A request with more is
 /// treated as if one of them were revoked.
@@ -20,14 +20,14 @@ const SUSPECTS_MAX: usize = 128;
 
 /// The tokens that an app may find in a request.
 #[derive(Debug)]
-pub(in crate::proxy) enum Suspects {
+pub(in crate::proxy) enum SuspectTokens {
     /// All of them.
     Few(Vec<StoredToken>),
     /// More than are looked up.
     Many,
 }
 
-impl Suspects {
+impl SuspectTokens {
     pub(in crate::proxy) fn of(worker: &WorkerContext, headers: &HeaderMap) -> Self {
         let rules = &worker.settings.cookies;
         let mut tokens: Vec<Token> = Vec::new();
@@ -44,13 +44,13 @@ impl Suspects {
     }
 
     /// Whether one of the tokens is revoked. `now` is Unix time in seconds.
-    pub(in crate::proxy) async fn are_barred(
+    pub(in crate::proxy) async fn are_revoked(
         &self,
         worker: &WorkerContext,
         now: f64,
     ) -> Result<bool, StoreError> {
         let Self::Few(tokens) = self else { return Ok(true) };
-        let asked = tokens.iter().map(|token| worker.store.is_barred(token, now));
+        let asked = tokens.iter().map(|token| worker.store.is_revoked(token, now));
         Ok(try_join_all(asked).await?.contains(&true))
     }
 }

@@ -6,19 +6,19 @@ use super::admit::AdmittedRequest;
 use super::limit::{CountedRequest, RateCheck};
 use crate::http::cookie;
 use crate::ident::Item;
-use crate::policy::rate_limit::Limits;
-use crate::policy::route::Route;
-use crate::proxy::context::{Mode, WorkerContext, asked, route_of};
+use crate::policy::rate_limit::RequestLimits;
+use crate::policy::route::CompiledRoute;
+use crate::proxy::context::{Mode, WorkerContext, route_input, route_of};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
-use crate::telemetry::metrics::Crumb;
+use crate::telemetry::metrics::CookieEvent;
 
 /// A request on its route, charged to its address there.
 pub(in crate::proxy) struct RoutedRequest<'w> {
     pub(super) request: AdmittedRequest,
     pub(super) counts_in_all: bool,
-    pub(super) route: &'w Arc<Route>,
-    pub(super) limits: Vec<&'w Limits>,
+    pub(super) route: &'w Arc<CompiledRoute>,
+    pub(super) limits: Vec<&'w RequestLimits>,
     /// The item that the request names on its route.
     pub(super) item: Option<Item>,
 }
@@ -33,10 +33,11 @@ pub(in crate::proxy) fn route<'w>(
     let (route, item) = route_of(worker, &counted.head, &counted.admitted);
     record.route(&route.name);
     if mode.counts() && counted.counts_in_all {
-        worker.sheet.cookies(Crumb::Came, cookie::named(&counted.head.headers));
+        worker.thread_metrics.cookies(CookieEvent::Came, cookie::named(&counted.head.headers));
     }
     let path = counted.head.uri.path();
-    let limits = worker.settings.routes.limits(&asked(&counted.head, &counted.admitted), path);
+    let limits =
+        worker.settings.routes.limits(&route_input(&counted.head, &counted.admitted), path);
     if mode.counts() {
         let check = RateCheck::of(worker, &counted);
         limits.iter().try_for_each(|limits| check.count(limits))?;
@@ -47,12 +48,12 @@ pub(in crate::proxy) fn route<'w>(
 
 impl<'w> RoutedRequest<'w> {
     /// The route that serves the request.
-    pub(in crate::proxy) fn route(&self) -> &'w Arc<Route> {
+    pub(in crate::proxy) fn route(&self) -> &'w Arc<CompiledRoute> {
         self.route
     }
 
     /// The same request on a route with other sharing, as for a fragment.
-    pub(in crate::proxy) fn on<'r>(self, route: &'r Arc<Route>) -> RoutedRequest<'r>
+    pub(in crate::proxy) fn on<'r>(self, route: &'r Arc<CompiledRoute>) -> RoutedRequest<'r>
     where
         'w: 'r,
     {

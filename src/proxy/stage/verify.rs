@@ -12,24 +12,26 @@ use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tokio::sync::watch;
 
-use super::revoked::Suspects;
-use crate::cache::{Look, recoded};
+use super::revoked::SuspectTokens;
+use crate::cache::{LookupMode, recoded};
 use crate::clock::unix_now;
-use crate::http::apply_set_cookie::{self, Changed};
+use crate::http::apply_set_cookie::{self, CookieChange};
 use crate::http::coding::Coding;
-use crate::http::extract::{Finder, Seen, Sign};
+use crate::http::extract::{Extractor, ResponseMatcher, ResponseParts};
 use crate::http::set_cookie;
-use crate::ident::{Bond, CookieHash, StoredToken, User, is_attribute};
-use crate::origin::{Keep, OriginBody, Outgoing, Upstream};
+use crate::ident::{CookieHash, LogInScope, StoredToken, User, is_attribute};
+use crate::origin::{ConnectionReuse, OriginBody, UploadBody, Upstream};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, RequestContext, RequestKind, WorkerContext, route_of};
 use crate::proxy::cookie_rules::CookieRules;
 use crate::proxy::origin_request;
-use crate::proxy::settings::Verify;
+use crate::proxy::settings::Verifier;
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
-use crate::session::{Answer, Asks, Ending, Join, Lead, Remembered, Told};
-use crate::store::{BarStore, StoreError};
+use crate::session::{
+    Ending, Join, StoredAnswer, VerifyAnswer, VerifyLeader, VerifyReason, VerifyResult,
+};
+use crate::store::{RevocationStore, StoreError};
 use crate::telemetry::metrics::Count;
 
 /// The largest body that is read, in bytes before decoding.
@@ -44,7 +46,7 @@ const RENEWED_AFTER: f64 = 0.8;
 /// The fields that are copied from the visitor's request into a question: the cookies, and what apps
 /// check a session against. Any other field could change the question or the visitor that the app
 /// recognises.
-static ASKED: [HeaderName; 4] = [COOKIE, USER_AGENT, ACCEPT_LANGUAGE, ACCEPT_ENCODING];
+static FORWARDED_FIELDS: [HeaderName; 4] = [COOKIE, USER_AGENT, ACCEPT_LANGUAGE, ACCEPT_ENCODING];
 
 /// Whether the app may be asked, and on behalf of which client.
 #[derive(Clone, Copy)]
@@ -57,20 +59,20 @@ pub(in crate::proxy) enum Asking<'a> {
 
 impl Asking<'_> {
     /// How the store is read.
-    pub(in crate::proxy) fn look(self) -> Look {
+    pub(in crate::proxy) fn look(self) -> LookupMode {
         match self {
-            Self::Of(..) => Look::Use,
-            Self::No => Look::Peek,
+            Self::Of(..) => LookupMode::Use,
+            Self::No => LookupMode::Peek,
         }
     }
 }
 
 /// The visitor to identify.
 #[derive(Clone, Copy)]
-pub(in crate::proxy) struct Whose<'a> {
+pub(in crate::proxy) struct UnverifiedToken<'a> {
     pub(in crate::proxy) head: &'a Parts,
     pub(in crate::proxy) token: &'a StoredToken,
-    pub(in crate::proxy) carried: CookieHash,
+    pub(in crate::proxy) cookie_hash: CookieHash,
     /// Unix time in seconds.
     pub(in crate::proxy) now: f64,
 }
@@ -78,60 +80,71 @@ pub(in crate::proxy) struct Whose<'a> {
 /// What is known about a visitor.
 pub(in crate::proxy) enum Verdict {
     Known(User),
-    Nobody,
-    /// A logged-out visitor whose cookies belong to a revoked session. They must be withheld from the
+    Anonymous,
+    /// A logged-out visitor with the cookies of a revoked session. They must be withheld from the
     /// app.
-    Barred,
+    Revoked,
     Unknown,
 }
 
 /// Identifies a visitor by a remembered answer, or by asking the app.
 pub(in crate::proxy) async fn verify(
     worker: &Rc<WorkerContext>,
-    verify: &Arc<Verify>,
-    whose: Whose<'_>,
+    verify: &Arc<Verifier>,
+    unverified: UnverifiedToken<'_>,
     asking: Asking<'_>,
 ) -> Result<Verdict, StoreError> {
-    let verdict = find_out(worker, verify, whose, asking).await?;
+    let verdict = find_out(worker, verify, unverified, asking).await?;
     // SECURITY: an unknown visitor's cookies are forwarded, and the app may still accept a revoked token
     // among them. This can happen if the app was not asked, if its answer was unclear, or if another
     // proxy stored an earlier answer first.
     let is_unknown = matches!(verdict, Verdict::Unknown);
-    if is_unknown && Suspects::of(worker, &whose.head.headers).are_barred(worker, whose.now).await?
+    if is_unknown
+        && SuspectTokens::of(worker, &unverified.head.headers)
+            .are_revoked(worker, unverified.now)
+            .await?
     {
-        return Ok(Verdict::Barred);
+        return Ok(Verdict::Revoked);
     }
     Ok(verdict)
 }
 
 async fn find_out(
     worker: &Rc<WorkerContext>,
-    verify: &Arc<Verify>,
-    whose: Whose<'_>,
+    verify: &Arc<Verifier>,
+    unverified: UnverifiedToken<'_>,
     asking: Asking<'_>,
 ) -> Result<Verdict, StoreError> {
-    let remembered = worker.verified.recall(&worker.store, &whose.carried, whose.now).await?;
+    let remembered =
+        worker.verified.recall(&worker.store, &unverified.cookie_hash, unverified.now).await?;
     let is_renewal = remembered.is_some();
-    if let Some(Remembered { answer, asked }) = remembered {
-        let is_old = whose.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
-        let is_due = is_old && !worker.verified.was_unclear(&whose.carried, whose.now);
-        if let Some(verdict) = stands(worker, answer, whose, asking.look()).await? {
+    if let Some(StoredAnswer { answer, asked_at: asked }) = remembered {
+        let is_old = unverified.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
+        let is_due =
+            is_old && !worker.verified.was_unclear(&unverified.cookie_hash, unverified.now);
+        if let Some(verdict) = stands(worker, answer, unverified, asking.look()).await? {
             if let Asking::Of(client, admitted) = asking {
-                worker.verified.count_use(&whose.carried);
+                worker.verified.count_use(&unverified.cookie_hash);
                 if is_due {
                     // The renewal runs in the background.
-                    drop(ask(worker, verify, whose, (client, admitted), Asks::Renewal));
+                    drop(ask(
+                        worker,
+                        verify,
+                        unverified,
+                        (client, admitted),
+                        VerifyReason::Renewal,
+                    ));
                 }
             }
             return Ok(verdict);
         }
     }
     let Asking::Of(client, admitted) = asking else { return Ok(Verdict::Unknown) };
-    if worker.verified.was_unclear(&whose.carried, whose.now) {
+    if worker.verified.was_unclear(&unverified.cookie_hash, unverified.now) {
         return Ok(Verdict::Unknown);
     }
-    let asks = Asks::Visitor(admitted.address);
-    let Some(told) = ask(worker, verify, whose, (client, admitted), asks) else {
+    let asks = VerifyReason::Visitor(admitted.address);
+    let Some(receiver) = ask(worker, verify, unverified, (client, admitted), asks) else {
         return Ok(Verdict::Unknown);
     };
     if !is_renewal && let Some(asked) = worker.verified.count_question() {
@@ -142,10 +155,10 @@ async fn find_out(
              token_from = \"sha256\" and part"
         );
     }
-    Ok(match wait(told, verify.timeout).await {
-        Some(Answer::Known(user)) => Verdict::Known(user),
-        Some(Answer::Nobody) => Verdict::Nobody,
-        Some(Answer::Barred) => Verdict::Barred,
+    Ok(match wait(receiver, verify.timeout).await {
+        Some(VerifyAnswer::Known(user)) => Verdict::Known(user),
+        Some(VerifyAnswer::Anonymous) => Verdict::Anonymous,
+        Some(VerifyAnswer::Revoked) => Verdict::Revoked,
         None => Verdict::Unknown,
     })
 }
@@ -153,70 +166,73 @@ async fn find_out(
 /// Whether a remembered answer still holds: the proxy may have ended the user's session since.
 async fn stands(
     worker: &WorkerContext,
-    answer: Answer,
-    whose: Whose<'_>,
-    look: Look,
+    answer: VerifyAnswer,
+    unverified: UnverifiedToken<'_>,
+    look: LookupMode,
 ) -> Result<Option<Verdict>, StoreError> {
     let user = match answer {
-        Answer::Nobody => return Ok(Some(Verdict::Nobody)),
-        Answer::Barred => return Ok(Some(Verdict::Barred)),
-        Answer::Known(user) => user,
+        VerifyAnswer::Anonymous => return Ok(Some(Verdict::Anonymous)),
+        VerifyAnswer::Revoked => return Ok(Some(Verdict::Revoked)),
+        VerifyAnswer::Known(user) => user,
     };
-    let Whose { token, now, .. } = whose;
+    let UnverifiedToken { token, now, .. } = unverified;
     let found = match look {
-        Look::Use => worker.sessions.check_token(&worker.store, token, now).await?,
-        Look::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
+        LookupMode::Use => worker.sessions.check_token(&worker.store, token, now).await?,
+        LookupMode::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
     };
     // SECURITY: the store holds what was learnt last about a token, possibly at another host or from
     // other cookies.
     Ok(found.filter(|found| found.is_same(&user)).map(|_| Verdict::Known(user)))
 }
 
-async fn wait(mut told: watch::Receiver<Option<Told>>, patience: Duration) -> Told {
-    let telling = told.wait_for(Option::is_some);
-    let told = tokio::time::timeout(patience, telling).await.ok()?.ok()?;
-    told.as_ref().cloned().flatten()
+async fn wait(
+    mut receiver: watch::Receiver<Option<VerifyResult>>,
+    timeout: Duration,
+) -> VerifyResult {
+    let answered = receiver.wait_for(Option::is_some);
+    let result = tokio::time::timeout(timeout, answered).await.ok()?.ok()?;
+    result.as_ref().cloned().flatten()
 }
 
 /// Joins a question that is under way, or starts one. `None`: too many questions are under way.
 fn ask(
     worker: &Rc<WorkerContext>,
-    verify: &Arc<Verify>,
-    whose: Whose<'_>,
+    verify: &Arc<Verifier>,
+    unverified: UnverifiedToken<'_>,
     (client, admitted): (&Rc<Client>, &Admitted),
-    asks: Asks,
-) -> Option<watch::Receiver<Option<Told>>> {
-    match worker.verified.join(whose.carried) {
+    asks: VerifyReason,
+) -> Option<watch::Receiver<Option<VerifyResult>>> {
+    match worker.verified.join(unverified.cookie_hash) {
         Join::Full => None,
-        Join::Wait(told) => Some(told),
-        Join::Lead(lead, told) => {
-            let head = question_head(whose.head, verify);
-            let (upstream, request) = question(worker, client, admitted, &head, whose.now)?;
-            let question = Question {
+        Join::Wait(receiver) => Some(receiver),
+        Join::Lead(lead, receiver) => {
+            let head = question_head(unverified.head, verify);
+            let (upstream, request) = question(worker, client, admitted, &head, unverified.now)?;
+            let question = PendingQuestion {
                 worker: Rc::clone(worker),
                 verify: Arc::clone(verify),
                 upstream,
-                token: whose.token.clone(),
-                bond: Bond::of_cookies(&whose.carried),
-                suspects: Suspects::of(worker, &whose.head.headers),
+                token: unverified.token.clone(),
+                bond: LogInScope::of_cookies(&unverified.cookie_hash),
+                suspects: SuspectTokens::of(worker, &unverified.head.headers),
                 asks,
             };
             tokio::task::spawn_local(async move {
-                let told = question.carry_out(&lead, request).await;
-                lead.tell(told);
+                let result = question.carry_out(&lead, request).await;
+                lead.send(result);
             });
-            Some(told)
+            Some(receiver)
         }
     }
 }
 
 /// The head of a question, as the visitor would send it.
-fn question_head(of: &Parts, verify: &Verify) -> Parts {
+fn question_head(of: &Parts, verify: &Verifier) -> Parts {
     let (mut head, ()) = Request::new(()).into_parts();
     head.method = Method::GET;
     head.version = Version::HTTP_11;
     head.uri = Uri::from(verify.target.clone());
-    for (name, value) in of.headers.iter().filter(|(name, _)| ASKED.contains(name)) {
+    for (name, value) in of.headers.iter().filter(|(name, _)| FORWARDED_FIELDS.contains(name)) {
         head.headers.append(name, value.clone());
     }
     head.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
@@ -231,7 +247,7 @@ fn question(
     admitted: &Admitted,
     head: &Parts,
     now: f64,
-) -> Option<(Rc<Upstream>, Request<Outgoing>)> {
+) -> Option<(Rc<Upstream>, Request<UploadBody>)> {
     let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
     let (route, _) = route_of(worker, head, &admitted);
     let (visitor, visitor_token) = (Visitor::in_question(), VisitorTokenState::default());
@@ -251,51 +267,51 @@ fn question(
 }
 
 /// A question that is under way.
-struct Question {
+struct PendingQuestion {
     worker: Rc<WorkerContext>,
-    verify: Arc<Verify>,
+    verify: Arc<Verifier>,
     upstream: Rc<Upstream>,
     token: StoredToken,
     /// The session cookies in question. What is learnt about the token holds for these cookies.
-    bond: Bond,
+    bond: LogInScope,
     /// The token in all its forms, and the other tokens of the request.
-    suspects: Suspects,
-    asks: Asks,
+    suspects: SuspectTokens,
+    asks: VerifyReason,
 }
 
-impl Question {
+impl PendingQuestion {
     /// Asks the app and stores the answer. `None`: the answer is unclear.
-    async fn carry_out(&self, lead: &Lead, request: Request<Outgoing>) -> Told {
-        let (sheet, store) = (&self.worker.sheet, &self.worker.store);
+    async fn carry_out(&self, lead: &VerifyLeader, request: Request<UploadBody>) -> VerifyResult {
+        let (thread_metrics, store) = (&self.worker.thread_metrics, &self.worker.store);
         let before = lead.before(store).await.ok()?;
         let asked = unix_now();
-        if self.suspects.are_barred(&self.worker, asked).await.ok()? {
-            let barred = Remembered { answer: Answer::Barred, asked };
+        if self.suspects.are_revoked(&self.worker, asked).await.ok()? {
+            let revoked = StoredAnswer { answer: VerifyAnswer::Revoked, asked_at: asked };
             let ttl = self.verify.every;
-            let kept = lead.remember(store, before.as_ref(), barred, ttl).await;
-            if store.is_barred(&self.token, asked).await.ok()? {
+            let kept = lead.remember(store, before.as_ref(), revoked, ttl).await;
+            if store.is_revoked(&self.token, asked).await.ok()? {
                 self.end().await?;
             }
-            return kept.ok().filter(|kept| *kept).map(|_| Answer::Barred);
+            return kept.ok().filter(|kept| *kept).map(|_| VerifyAnswer::Revoked);
         }
-        sheet.count(Count::VerifyQuestions);
+        thread_metrics.count(Count::VerifyQuestions);
         let asking = async {
-            let turn = lead.turn(self.asks).await;
+            let permit = lead.permit(self.asks).await;
             let answer = self.ask(request).await;
-            drop(turn);
+            drop(permit);
             answer
         };
         let answer = tokio::time::timeout(self.verify.timeout, asking).await.ok().flatten();
         let Some(answer) = answer.filter(|_| !lead.is_void()) else {
             lead.is_unclear(unix_now());
-            sheet.count(Count::VerifyUnclear);
+            thread_metrics.count(Count::VerifyUnclear);
             return None;
         };
         let answer = match answer {
-            Answer::Known(user) => Answer::Known(user.bound_to(self.bond)),
+            VerifyAnswer::Known(user) => VerifyAnswer::Known(user.bound_to(self.bond)),
             nobody => nobody,
         };
-        let remembered = Remembered { answer: answer.clone(), asked };
+        let remembered = StoredAnswer { answer: answer.clone(), asked_at: asked };
         let ttl = self.verify.every;
         // Stored first, so that an answer that was voided meanwhile cannot restore a session.
         let kept = lead.remember(store, before.as_ref(), remembered, ttl).await;
@@ -309,9 +325,12 @@ impl Question {
         }
     }
 
-    async fn ask(&self, request: Request<Outgoing>) -> Told {
+    async fn ask(&self, request: Request<UploadBody>) -> VerifyResult {
         let carried = request.headers().clone();
-        let sent = self.upstream.send(request, Keep::Pool(None), Some(self.token.as_str())).await;
+        let sent = self
+            .upstream
+            .send(request, ConnectionReuse::Pool(None), Some(self.token.as_str()))
+            .await;
         let came = sent.inspect_err(|error| {
             tracing::debug!(%error, "the request of [session.verify] to the app failed");
         });
@@ -321,21 +340,24 @@ impl Question {
         }
         let reads = self.verify.reads_body();
         let body = if reads { read(body, &head.headers).await? } else { Vec::new() };
-        let told =
-            self.verify.judge(Seen { status: head.status, headers: &head.headers, body: &body });
+        let answer = self.verify.judge(ResponseParts {
+            status: head.status,
+            headers: &head.headers,
+            body: &body,
+        });
         let rules = &self.worker.settings.cookies;
         let path = self.verify.target.path();
-        told.filter(|told| fits(told, rules, (&carried, &head.headers), path))
+        answer.filter(|answer| fits(answer, rules, (&carried, &head.headers), path))
     }
 
     /// Applies the app's answer to the session. `None`: that failed.
-    async fn heed(&self, answer: &Answer, now: f64) -> Option<()> {
+    async fn heed(&self, answer: &VerifyAnswer, now: f64) -> Option<()> {
         let Self { worker, token, .. } = self;
-        let visitor_token = worker.sessions.peek_token(&worker.store, token, now).await.ok()?;
+        let stored_user = worker.sessions.peek_token(&worker.store, token, now).await.ok()?;
         match answer {
-            Answer::Known(_) if worker.sessions.is_denied(token) => None,
-            Answer::Known(user) if visitor_token.as_ref() == Some(user) => Some(()),
-            Answer::Known(user) => {
+            VerifyAnswer::Known(_) if worker.sessions.is_denied(token) => None,
+            VerifyAnswer::Known(user) if stored_user.as_ref() == Some(user) => Some(()),
+            VerifyAnswer::Known(user) => {
                 let adopted = worker.sessions.adopt(&worker.store, token, user, now).await;
                 adopted
                     .inspect_err(|error| {
@@ -346,13 +368,12 @@ impl Question {
             // To the app, a visitor that lost one of several cookies is another visitor, and at another
             // host the token may have no user. A log-in that was learnt from other cookies belongs to
             // those.
-            Answer::Nobody
-                if visitor_token
-                    .is_some_and(|visitor_token| visitor_token.is_bound_to(self.bond)) =>
+            VerifyAnswer::Anonymous
+                if stored_user.is_some_and(|stored_user| stored_user.is_bound_to(self.bond)) =>
             {
                 self.end().await
             }
-            Answer::Nobody | Answer::Barred => Some(()),
+            VerifyAnswer::Anonymous | VerifyAnswer::Revoked => Some(()),
         }
     }
 
@@ -365,13 +386,13 @@ impl Question {
             return Some(());
         }
         worker.visits.forget(token);
-        worker.sheet.count(Count::LogOuts);
+        worker.thread_metrics.count(Count::LogOuts);
         // The app has ended the session. This is not a log-out by the visitor.
         worker.sessions.put_out(&worker.store, token, Ending::Dismissed).await.ok()
     }
 }
 
-impl Verify {
+impl Verifier {
     /// How long the mark of a voided answer is kept: longer than any question about it takes.
     pub(in crate::proxy) fn mark_time(&self) -> Duration {
         self.every.max(self.timeout + QUESTION_OVER)
@@ -379,14 +400,15 @@ impl Verify {
 
     fn reads_body(&self) -> bool {
         let finders = self.attributes.iter().map(|(_, finder)| finder).chain([&self.user]);
-        !matches!(self.nobody, Sign::Status(_)) || finders.into_iter().any(Finder::reads_body)
+        !matches!(self.anonymous, ResponseMatcher::Status(_))
+            || finders.into_iter().any(Extractor::reads_body)
     }
 
     /// The visitor that a response describes. The sign for a logged-out visitor outweighs a name,
     /// because some apps name a logged-out visitor by the IP address.
-    fn judge(&self, seen: Seen<'_>) -> Told {
-        if self.nobody.is_borne(seen) {
-            return Some(Answer::Nobody);
+    fn judge(&self, seen: ResponseParts<'_>) -> VerifyResult {
+        if self.anonymous.is_borne(seen) {
+            return Some(VerifyAnswer::Anonymous);
         }
         if !seen.status.is_success() || seen.status == StatusCode::PARTIAL_CONTENT {
             return None;
@@ -396,8 +418,8 @@ impl Verify {
             Some((name.clone(), String::from_utf8(finder.find(seen)?).ok()?))
         });
         let said: Vec<_> = said.collect();
-        Some(Answer::Known(user.with_attributes(&said).unwrap_or_else(|| {
-            self.loss.call_once(|| tell_of_loss(&said));
+        Some(VerifyAnswer::Known(user.with_attributes(&said).unwrap_or_else(|| {
+            self.dropped_attributes_logged.call_once(|| log_dropped_attributes(&said));
             user
         })))
     }
@@ -405,7 +427,7 @@ impl Verify {
 
 /// Logs that a user's attributes were dropped. The user gets the segment pages of a user without
 /// attributes.
-fn tell_of_loss(said: &[(String, String)]) {
+fn log_dropped_attributes(said: &[(String, String)]) {
     let lost = said.iter().find(|(name, value)| !is_attribute(name, value));
     let attribute = lost.map_or("", |(name, _)| name);
     tracing::warn!(
@@ -418,18 +440,18 @@ fn tell_of_loss(said: &[(String, String)]) {
 /// Whether an answer may describe the session that was asked about. An answer that sets a new session
 /// cookie may describe another one. An answer that clears the cookie fits only a logged-out visitor.
 fn fits(
-    told: &Answer,
+    answer: &VerifyAnswer,
     rules: &CookieRules,
     (carried, headers): (&HeaderMap, &HeaderMap),
     path: &str,
 ) -> bool {
     let now = unix_now() as u64;
-    let is_nobody = *told == Answer::Nobody;
+    let is_anonymous = *answer == VerifyAnswer::Anonymous;
     let may_be = |name: &[u8]| rules.may_be_session(name);
     let changes = apply_set_cookie::changes((carried, headers), path, may_be, now);
     let is_cleared = set_cookie::clears_logins(headers);
-    changes.iter().all(|change| matches!(change, Changed::Gone(_)) && is_nobody)
-        && (is_nobody || !is_cleared)
+    changes.iter().all(|change| matches!(change, CookieChange::Gone(_)) && is_anonymous)
+        && (is_anonymous || !is_cleared)
 }
 
 /// Reads the body and decodes it. `None`: the body is too large or broken, or its coding is not

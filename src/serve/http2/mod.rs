@@ -1,14 +1,13 @@
-//! A connection of HTTP/2: hyper's http2 within bounds of ours, until either side ends it.
+//! HTTP/2 connections: served by hyper's http2, within limits set here, until either side closes.
 //!
-//! What one connection may hold of our memory, at worst: two MiB of bodies that nobody has read yet
-//! ([`CONNECTION_WINDOW`]); and for each of its hundred requests ([`STREAMS`]) a head of 16 KiB
-//! ([`HEADER_LIST`]), 48 KiB of its response that the client does not take ([`SEND_BUFFER`] and a frame),
-//! and what is left of the part that came from the origin last, 64 KiB. Together 15 MiB. It is more where
-//! parts of bodies are small that nobody reads: the library keeps each in the buffer into which it was
-//! read, with what came beside it. A page from memory is not copied. How many requests one address has, on
-//! all its connections, is counted ([`Caps`](super::caps::Caps)).
+//! The most memory that one connection may hold: two MiB of unread bodies ([`CONNECTION_WINDOW`]); and for
+//! each of its hundred requests ([`STREAMS`]) a head of 16 KiB ([`HEADER_LIST`]), 48 KiB of its response that
+//! the client does not take ([`SEND_BUFFER`] and a frame), and the rest of the part that arrived from the
+//! origin last, 64 KiB. Together 15 MiB. It is more if the unread parts of bodies are small: the library
+//! keeps each in the buffer into which it was read, along with its surroundings. A page from memory is not
+//! copied. The requests of one address, on all its connections, are counted ([`Caps`](super::caps::Caps)).
 
-mod meter;
+mod flood;
 mod pace;
 mod wire;
 
@@ -24,81 +23,83 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::meter::Meter;
-use self::pace::{BACKLOG, Paced, Streams};
-use self::wire::{FRAME, Flow, Wire};
-use super::door::Line;
+use self::flood::FloodBudget;
+use self::pace::{BACKLOG, FrameSizedBody, Streams};
+use self::wire::{FRAME, FrameCounts, MeteredSocket};
+use super::context::KnownConnection;
 use crate::proxy::connection::client::Client;
-use crate::proxy::pulse::{Phase, Pulse};
+use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
 use crate::proxy::respond;
-use crate::telemetry::metrics::{Count, Cut, Sheet};
+use crate::telemetry::metrics::{ConnectionCut, Count, ThreadMetrics};
 
-/// Requests that one connection may have open at a time.
+/// The most requests open on one connection.
 const STREAMS: u32 = 100;
 
 /// The largest list of a request's fields, in bytes (RFC 9113 §10.5.1).
 const HEADER_LIST: u32 = 16 * 1024;
 
-/// What a client may send of one body before we have read it.
+/// How much a client may send of one body before the server has read it.
 const STREAM_WINDOW: u32 = 128 * 1024;
 
-/// What it may send of all bodies. The library takes half of it for a bound on the overhead of small
-/// frames that nobody has read: so large that a stream of messages of 32 bytes fits, and no larger.
+/// The same for all bodies together. The library uses half of it to limit the overhead of small unread
+/// frames: it is just large enough for a stream of messages of 32 bytes.
 const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 
-/// What is held of one response that the client is slow to take.
+/// How much of one response is buffered for a slow client.
 const SEND_BUFFER: usize = 32 * 1024;
 
-/// Requests that may be taken back before we have looked at them (CVE-2023-44487).
+/// Requests that may be cancelled before the server has processed them (CVE-2023-44487).
 const UNSEEN_RESETS: usize = 20;
 
-/// The same of a proxy or a load balancer, which may pass on many such requests at once.
+/// The same for a proxy or a load balancer, which may pass on many such requests at once.
 const UNSEEN_RESETS_OF_MANY: usize = 200;
 
-/// Requests that a client may make us take back, by frames that make no sense (CVE-2025-8671).
+/// Requests that a client may make the server cancel, by invalid frames (CVE-2025-8671).
 const ERROR_RESETS: usize = 256;
 
-/// How often a client is asked whether it is there. The question waits behind all that the system holds for
-/// a client that takes a response slowly, and nothing but the answer counts: so it has as long as a response
-/// may take that is half taken. Who is not there any more is found by the deadline of writes, mostly.
+/// The interval of PINGs to a client. A PING queues behind all that the system holds for a slow client, and
+/// only its answer counts; so the client has as long for it as for a response that it has half taken. A
+/// client that is gone is mostly detected by the write deadline.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// How long an idle client may take to answer a farewell.
+/// How long an idle client may take to answer a GOAWAY.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Serves a connection until it ends; after `drain`, or when it was idle for too long, until the requests
-/// in work are answered.
-pub(super) async fn serve(line: Line<'_>) {
-    let Line { mut io, client, settings, door } = line;
+/// Serves a connection until it ends; after `drain`, or when it was idle for too long, until the requests in
+/// progress are answered.
+pub(super) async fn serve(line: KnownConnection<'_>) {
+    let KnownConnection { mut io, client, settings, context } = line;
     io.put_off_idle(FAREWELL);
-    let flow = Rc::<Flow>::default();
-    // It may be the connection of many, of whom each is free to leave.
-    let carries_many = door.inside.room().settings.carries_many(client.peer);
-    let (meter, unseen_resets) = match carries_many {
-        true => (Meter::of_many(), UNSEEN_RESETS_OF_MANY),
-        false => (Meter::default(), UNSEEN_RESETS),
+    let flow = Rc::<FrameCounts>::default();
+    // The connection may carry many visitors, and each of them may leave.
+    let may_carry_many_clients =
+        context.inside.worker().settings.may_carry_many_clients(client.peer);
+    let (meter, unseen_resets) = match may_carry_many_clients {
+        true => (FloodBudget::of_many(), UNSEEN_RESETS_OF_MANY),
+        false => (FloodBudget::default(), UNSEEN_RESETS),
     };
-    let io = Wire::new(io, meter, Rc::clone(&client.pulse), Rc::clone(&flow));
+    let io = MeteredSocket::new(io, meter, Rc::clone(&client.state), Rc::clone(&flow));
     let stall = settings.deadlines.stall;
-    let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&door.sheet));
-    let (asker, house, paces) = (Rc::clone(&client), Rc::clone(door), streams.clone());
+    let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&context.thread_metrics));
+    let (own_client, request_context, paces) =
+        (Rc::clone(&client), Rc::clone(context), streams.clone());
     let is_another = Rc::<Notify>::default();
     let another = Rc::clone(&is_another);
     let service = service_fn(move |request| {
-        let (room, client) = (house.inside.room(), Rc::clone(&asker));
-        if room.settings.carries_many(client.peer) != carries_many {
-            // The operator has changed his mind about the peer, and it is metered by the old one.
+        let (worker, client) = (request_context.inside.worker(), Rc::clone(&own_client));
+        if worker.settings.may_carry_many_clients(client.peer) != may_carry_many_clients {
+            // A reload has changed the settings of this peer, and its meter follows the old ones.
             another.notify_one();
         }
-        let pace = house.caps.enter_request(client.peer).map(|place| paces.pace(place));
+        let pace = request_context.inside.enter_request(client.peer).map(|place| paces.pace(place));
+        let answering = pace.map(|pace| (respond(Rc::clone(&worker), client, request), pace));
         async move {
-            let Some(pace) = pace else {
-                room.sheet.count(Count::StreamsRefused);
-                // It was not looked at, and may be sent again (RFC 9113 §8.7).
+            let Some((responding, pace)) = answering else {
+                worker.thread_metrics.count(Count::StreamsRefused);
+                // The request was not processed, and may be sent again (RFC 9113 §8.7).
                 return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
             };
-            let response = respond(room, client, request).await;
-            Ok(response.map(|body| Paced::new(body, pace)))
+            Ok(responding.await.map(|body| FrameSizedBody::new(body, pace)))
         }
     });
     let header_list = u32::try_from(settings.request_head).unwrap_or(HEADER_LIST).min(HEADER_LIST);
@@ -118,10 +119,10 @@ pub(super) async fn serve(line: Line<'_>) {
         .serve_connection(TokioIo::new(io), service);
     let ended = tokio::select! {
         result = &mut connection => Some(result),
-        () = door.drain.cancelled() => None,
+        () = context.drain.cancelled() => None,
         () = client.lapses() => None,
         () = is_another.notified() => None,
-        () = has_idled(&client.pulse, settings.deadlines.idle) => None,
+        () = has_idled(&client.state, settings.deadlines.idle) => None,
     };
     let result = match ended {
         Some(result) => result,
@@ -130,33 +131,38 @@ pub(super) async fn serve(line: Line<'_>) {
             (&mut connection).await
         }
     };
-    // Its requests learn from this that nobody waits for them.
+    // Its requests learn from this that they are no longer needed.
     drop(connection);
     if let Err(error) = result {
-        count_end(&error, &flow, &client, &door.sheet);
+        count_end(&error, &flow, &client, &context.thread_metrics);
     }
     streams.tasks.close();
     streams.tasks.wait().await;
 }
 
-/// Returns when the connection has been idle for so long. A client that has begun a request just then
-/// learns from the farewell that it was not taken, and may send it again elsewhere (RFC 9113 §6.8).
-async fn has_idled(pulse: &Pulse, idle: Duration) {
+/// Returns when the connection has been idle for so long. A client that has just begun a request learns from
+/// the GOAWAY that it was not processed, and may send it again elsewhere (RFC 9113 §6.8).
+async fn has_idled(connection_state: &ConnectionState, idle: Duration) {
     loop {
-        let (phase, since) = pulse.waits();
+        let (phase, since) = connection_state.waits();
         let end = since + idle;
         let now = Instant::now();
-        if phase == Phase::Idle && end <= now {
+        if phase == ConnectionPhase::Idle && end <= now {
             return;
         }
-        let next = if phase == Phase::Idle { end } else { now + idle };
+        let next = if phase == ConnectionPhase::Idle { end } else { now + idle };
         tokio::time::sleep_until(next).await;
     }
 }
 
-fn count_end(error: &hyper::Error, flow: &Flow, client: &Client, sheet: &Sheet) {
-    if client.pulse.timed_out() {
-        sheet.count(Count::ConnectionsTimedOut);
+fn count_end(
+    error: &hyper::Error,
+    flow: &FrameCounts,
+    client: &Client,
+    thread_metrics: &ThreadMetrics,
+) {
+    if client.state.timed_out() {
+        thread_metrics.count(Count::ConnectionsTimedOut);
         tracing::debug!(client = %client.peer, "a connection reached its deadline");
         return;
     }
@@ -164,20 +170,20 @@ fn count_end(error: &hyper::Error, flow: &Flow, client: &Client, sheet: &Sheet) 
         tracing::debug!(client = %client.peer, %error, "a connection broke");
         return;
     };
-    sheet.cut(cut);
+    thread_metrics.cut(cut);
     let cause = cut.as_str();
     tracing::info!(client = %client.peer, cause, "a connection of HTTP/2 was cut");
 }
 
-/// What the library has ended the connection for.
-fn refusal(error: &hyper::Error) -> Option<Cut> {
+/// The reason for which the library ended the connection.
+fn refusal(error: &hyper::Error) -> Option<ConnectionCut> {
     let error = error.source()?.downcast_ref::<h2::Error>()?;
     if !error.is_library() {
         return None;
     }
     match error.reason()? {
         h2::Reason::NO_ERROR => None,
-        h2::Reason::ENHANCE_YOUR_CALM => Some(Cut::Calm),
-        _ => Some(Cut::Protocol),
+        h2::Reason::ENHANCE_YOUR_CALM => Some(ConnectionCut::Calm),
+        _ => Some(ConnectionCut::Protocol),
     }
 }

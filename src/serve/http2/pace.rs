@@ -1,8 +1,8 @@
-//! The pace of one response: a client that does not take it is waited for only so long. Its connection
-//! goes on, and what else is on it.
+//! The pace of one response: the server waits only so long for a client to take it. The connection and its
+//! other streams continue.
 //!
-//! hyper asks a body for its next part only when the client has opened its window for the last one. So a
-//! part that was handed over and nothing asked for since means that the client holds it up.
+//! hyper polls a body for its next part only when the client has opened its window for the last one. So if a
+//! part was handed over and no other was requested since, the client is blocking the response.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -17,35 +17,35 @@ use hyper::rt::Executor;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::wire::{FRAME, Flow};
-use crate::proxy::connection::counter::Place;
+use super::wire::{FRAME, FrameCounts};
+use crate::proxy::connection::counter::ReservedSlot;
 use crate::proxy::{Body, BodyError};
 use crate::serve::io::LazyTimer;
-use crate::telemetry::metrics::{Count, Sheet};
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
-/// How much longer a client may take that has taken something, for it may have much else to take. What
-/// was handed over before is at most [`super::SEND_BUFFER`] and a part: three hundred bytes a second.
+/// How much longer a client may take if it has taken something, because it may have much else to take. At
+/// most [`super::SEND_BUFFER`] and a part were handed over before: three hundred bytes a second.
 pub(super) const BACKLOG: Duration = Duration::from_secs(160);
 
-/// How far a response has come.
+/// The progress of a response.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct ResponseProgress {
     /// Parts handed over.
     parts: Cell<u64>,
-    /// Whether nothing was asked for since.
+    /// Whether no part was requested since.
     is_held: Cell<bool>,
 }
 
 /// A response's body in parts no larger than a frame.
 #[derive(Debug)]
-pub(super) struct Paced {
+pub(super) struct FrameSizedBody {
     body: Body,
     rest: Bytes,
-    pace: Rc<Pace>,
+    pace: Rc<ResponseProgress>,
 }
 
-impl Paced {
-    pub(super) fn new(body: Body, pace: Rc<Pace>) -> Self {
+impl FrameSizedBody {
+    pub(super) fn new(body: Body, pace: Rc<ResponseProgress>) -> Self {
         Self { body, rest: Bytes::new(), pace }
     }
 
@@ -57,16 +57,16 @@ impl Paced {
     }
 }
 
-impl Drop for Paced {
+impl Drop for FrameSizedBody {
     fn drop(&mut self) {
-        // It came in one part, and counted as sent.
+        // It came as one part, and was counted as sent.
         if !self.rest.is_empty() {
             self.body.take_back(self.rest.len());
         }
     }
 }
 
-impl http_body::Body for Paced {
+impl http_body::Body for FrameSizedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -107,28 +107,32 @@ impl http_body::Body for Paced {
     }
 }
 
-/// A request that has just come: its pace, and the place that it has until its task ends.
-type Next = (Rc<Pace>, Place);
+/// A new request: its pace, and the slot that it holds until its task ends.
+type PacedRequest = (Rc<ResponseProgress>, ReservedSlot);
 
 /// Runs the requests of a connection on this thread, each in a task of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Streams {
     pub(super) tasks: TaskTracker,
     pub(super) stall: Duration,
-    pub(super) flow: Rc<Flow>,
-    pub(super) sheet: Arc<Sheet>,
-    /// The request that hyper is about to give a task: it calls the service, and then us.
-    next: Rc<RefCell<Option<Next>>>,
+    pub(super) flow: Rc<FrameCounts>,
+    pub(super) thread_metrics: Arc<ThreadMetrics>,
+    /// The request for which hyper is about to spawn a task: it calls the service, and then this executor.
+    next: Rc<RefCell<Option<PacedRequest>>>,
 }
 
 impl Streams {
-    pub(super) fn new(stall: Duration, flow: Rc<Flow>, sheet: Arc<Sheet>) -> Self {
-        Self { tasks: TaskTracker::new(), stall, flow, sheet, next: Rc::default() }
+    pub(super) fn new(
+        stall: Duration,
+        flow: Rc<FrameCounts>,
+        thread_metrics: Arc<ThreadMetrics>,
+    ) -> Self {
+        Self { tasks: TaskTracker::new(), stall, flow, thread_metrics, next: Rc::default() }
     }
 
-    /// The pace of a request that has just come, and has this place until its task ends.
-    pub(super) fn pace(&self, place: Place) -> Rc<Pace> {
-        let pace = Rc::<Pace>::default();
+    /// The pace of a new request, which holds this slot until its task ends.
+    pub(super) fn pace(&self, place: ReservedSlot) -> Rc<ResponseProgress> {
+        let pace = Rc::<ResponseProgress>::default();
         *self.next.borrow_mut() = Some((Rc::clone(&pace), place));
         pace
     }
@@ -136,7 +140,7 @@ impl Streams {
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
     fn execute(&self, work: F) {
-        let watch = self.next.borrow_mut().take().map(|(pace, place)| Watch {
+        let watch = self.next.borrow_mut().take().map(|(pace, place)| StallWatch {
             _place: place,
             pace,
             flow: Rc::clone(&self.flow),
@@ -144,7 +148,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
             timer: LazyTimer::default(),
             held: (0, Instant::now()),
         });
-        let sheet = Arc::clone(&self.sheet);
+        let thread_metrics = Arc::clone(&self.thread_metrics);
         self.tasks.spawn_local(async move {
             let Some(mut watch) = watch else { return work.await };
             let mut work = std::pin::pin!(work);
@@ -155,28 +159,28 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Streams {
                 watch.poll(cx).map(|()| false)
             });
             if !has_ended.await {
-                sheet.count(Count::StreamsStalled);
+                thread_metrics.count(Count::StreamsStalled);
                 tracing::debug!("a client did not take a response");
             }
-            // Dropped before its end, the work resets its stream.
+            // If the task is dropped before its end, its stream is reset.
         });
     }
 }
 
-/// Looks after a response whose client may not take it.
+/// Watches a response that its client may not be taking.
 #[derive(Debug)]
-struct Watch {
-    _place: Place,
-    pace: Rc<Pace>,
-    flow: Rc<Flow>,
+struct StallWatch {
+    _place: ReservedSlot,
+    pace: Rc<ResponseProgress>,
+    flow: Rc<FrameCounts>,
     stall: Duration,
     timer: LazyTimer,
-    /// The part that is held up, by its number, and since when.
+    /// The number of the blocked part, and since when.
     held: (u64, Instant),
 }
 
-impl Watch {
-    /// Ready when the client has held the response up for too long.
+impl StallWatch {
+    /// Ready when the client has blocked the response for too long.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.pace.is_held.get() {
             return Poll::Pending;
@@ -186,7 +190,7 @@ impl Watch {
             self.held = (parts, Instant::now());
         }
         let since = self.held.1;
-        // What moves on the connection may be what it has taken of this response.
+        // Progress on the connection may include parts of this response.
         let moved = self.flow.moved().map_or(since, |moved| moved.max(since));
         let latest = if parts > 1 { since + self.stall + BACKLOG } else { since + self.stall };
         self.timer.poll(latest.min(moved + self.stall), cx)

@@ -1,5 +1,5 @@
-//! The socket of a connection of HTTP/2, above its deadlines and above TLS: what goes through is metered,
-//! and the connection's state follows from it.
+//! The socket of an HTTP/2 connection, above its deadlines and above TLS: all bytes are metered, and the
+//! connection's state follows from them.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -10,58 +10,58 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::meter::{HEAD, Meter, Stand};
-use crate::proxy::pulse::Pulse;
-use crate::telemetry::metrics::Cut;
+use super::flood::{FloodBudget, FrameState, HEAD};
+use crate::proxy::connection_state::ConnectionState;
+use crate::telemetry::metrics::ConnectionCut;
 
-/// The largest frame that a client may send: the least that RFC 9113 §6.5.2 allows.
+/// The largest frame that a client may send: the minimum that RFC 9113 §6.5.2 allows.
 pub(super) const FRAME: u32 = 16 * 1024;
 
-/// Writes of fewer bytes are acknowledgements and pings: nothing that a client waits for moves by them.
+/// Smaller writes are acknowledgements and pings, and do not count as progress of a response.
 const MOVES: usize = 64;
 
-/// The number of the frame that ends a connection (RFC 9113 §6.8).
+/// The type of the frame that ends a connection (RFC 9113 §6.8).
 const GOAWAY: u8 = 7;
 
-/// So much is read before whoever reads the bodies has his turn: a client's burst of small messages shall
-/// not look as if nobody wanted them.
+/// This much is read before the code that reads the bodies runs: otherwise a client's burst of small messages
+/// would look unread.
 const TURN: usize = 32 * 1024;
 
-/// What is known of what went through.
+/// What is known of the bytes sent and received.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
+pub(super) struct FrameCounts {
     moved: Cell<Option<Instant>>,
-    flood: Cell<Option<Cut>>,
+    flood: Cell<Option<ConnectionCut>>,
 }
 
-impl Flow {
-    /// When something was sent that somebody waits for.
+impl FrameCounts {
+    /// When something other than acknowledgements was last sent.
     pub(super) fn moved(&self) -> Option<Instant> {
         self.moved.get()
     }
 
-    /// What the connection was cut for.
-    pub(super) fn flood(&self) -> Option<Cut> {
+    /// Why the connection was cut.
+    pub(super) fn flood(&self) -> Option<ConnectionCut> {
         self.flood.get()
     }
 }
 
-/// Where what is sent stands among frames.
+/// The position of the sent bytes among frames.
 #[derive(Debug, Default)]
-struct Outgoing {
-    /// So many bytes of a frame's head were sent.
+struct OutgoingFrames {
+    /// Bytes of a frame's header sent so far.
     head: usize,
-    /// So many bytes of its payload are to be sent, as far as the head says it.
+    /// Bytes of its payload still to be sent, as far as its header is known.
     payload: usize,
 }
 
-impl Outgoing {
-    /// These bytes were sent.
+impl OutgoingFrames {
+    /// Records that these bytes were sent.
     fn went(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let [first, behind @ ..] = rest {
             if self.head < HEAD {
-                // A head begins with the length, in three bytes.
+                // A frame's header begins with the length, in three bytes.
                 if self.head < 3 {
                     self.payload = (self.payload << 8) | usize::from(*first);
                 }
@@ -78,7 +78,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether no frame is half sent.
+    /// Whether no frame is partly sent.
     fn is_between(&self) -> bool {
         self.head == 0
     }
@@ -86,28 +86,33 @@ impl Outgoing {
 
 /// A metered socket.
 #[derive(Debug)]
-pub(super) struct Wire<S> {
+pub(super) struct MeteredSocket<S> {
     socket: S,
-    meter: Meter,
-    outgoing: Outgoing,
+    meter: FloodBudget,
+    outgoing: OutgoingFrames,
     /// Bytes read in this turn.
     turn: usize,
     begun: Instant,
-    pulse: Rc<Pulse>,
-    flow: Rc<Flow>,
+    connection_state: Rc<ConnectionState>,
+    flow: Rc<FrameCounts>,
 }
 
-impl<S> Wire<S> {
-    pub(super) fn new(socket: S, meter: Meter, pulse: Rc<Pulse>, flow: Rc<Flow>) -> Self {
-        let outgoing = Outgoing::default();
-        Self { socket, meter, outgoing, turn: 0, begun: Instant::now(), pulse, flow }
+impl<S> MeteredSocket<S> {
+    pub(super) fn new(
+        socket: S,
+        meter: FloodBudget,
+        connection_state: Rc<ConnectionState>,
+        flow: Rc<FrameCounts>,
+    ) -> Self {
+        let outgoing = OutgoingFrames::default();
+        Self { socket, meter, outgoing, turn: 0, begun: Instant::now(), connection_state, flow }
     }
 
-    fn came(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self.meter.came(bytes, self.begun.elapsed()) {
-            Ok(Stand::Between) => self.pulse.head_ends(),
-            Ok(Stand::Within) => self.pulse.head_goes_on(),
-            Ok(Stand::WithinAnother) => self.pulse.head_begins(),
+    fn bytes_read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.meter.count_frames(bytes, self.begun.elapsed()) {
+            Ok(FrameState::Between) => self.connection_state.head_ends(),
+            Ok(FrameState::Within) => self.connection_state.head_goes_on(),
+            Ok(FrameState::WithinAnother) => self.connection_state.head_begins(),
             Err(flood) => {
                 self.flow.flood.set(Some(flood));
                 return Err(io::ErrorKind::ConnectionAborted.into());
@@ -133,26 +138,26 @@ impl<S> Wire<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Wire<S> {
-    /// Says why the connection ends, and which requests may be sent again, where that can be said at once:
-    /// the library says nothing behind an error of the socket.
+impl<S: AsyncWrite + Unpin> MeteredSocket<S> {
+    /// Sends the reason for the end of the connection, and the last processed stream, if that is possible at
+    /// once: the library sends nothing after an error of the socket.
     fn say_farewell(&mut self, cx: &mut Context<'_>) {
-        // Who never began to speak HTTP/2 would not understand it.
-        if self.flow.flood() == Some(Cut::Protocol) || !self.outgoing.is_between() {
+        // A client that never began to speak HTTP/2 could not parse it.
+        if self.flow.flood() == Some(ConnectionCut::Protocol) || !self.outgoing.is_between() {
             return;
         }
         let mut frame = [0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         frame[HEAD..HEAD + 4].copy_from_slice(&self.meter.last_stream().to_be_bytes());
         frame[HEAD + 4..].copy_from_slice(&u32::from(h2::Reason::ENHANCE_YOUR_CALM).to_be_bytes());
         let socket = Pin::new(&mut self.socket);
-        // Of a part of it nothing could be made; whoever does not read gets none.
+        // A partial frame would be useless; a client that does not read gets none.
         let said = socket.poll_write(cx, &frame);
         let flushed = Pin::new(&mut self.socket).poll_flush(cx);
-        tracing::debug!(?said, ?flushed, "a client of HTTP/2 was told why");
+        tracing::debug!(?said, ?flushed, "sent GOAWAY to a client of HTTP/2");
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for MeteredSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -171,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
         };
         result?;
         this.turn += buf.filled().len() - before;
-        let result = this.came(&buf.filled()[before..]);
+        let result = this.bytes_read(&buf.filled()[before..]);
         if result.is_err() {
             buf.set_filled(before);
             this.say_farewell(cx);
@@ -180,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -217,12 +222,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_followed_however_it_is_cut() {
+    fn outgoing_frames_are_tracked_across_any_split() {
         let frames = [&[0, 0, 0, 4, 1, 0, 0, 0, 0][..], &[0, 1, 2, 0, 0, 0, 0, 0, 1], &[7; 258]];
         let bytes = [frames.concat(), frames.concat()].concat();
         let whole = [0, 9, 276, 285, 552];
         for size in 1..bytes.len() {
-            let mut outgoing = Outgoing::default();
+            let mut outgoing = OutgoingFrames::default();
             let mut sent = 0;
             for part in bytes.chunks(size) {
                 outgoing.went(part);

@@ -1,4 +1,4 @@
-//! The handshake on a connection that was accepted, within the time that a request's head has.
+//! The handshake on an accepted connection, within the time limit for a request's head.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::Tls;
+use super::ClientTls;
 use super::protocol::Protocol;
 use crate::certificate;
 use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
 use crate::proxy::connection::client::Secured;
 
-/// What every record of a handshake begins with (RFC 8446 §5.1).
+/// The first byte of every handshake record (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
-/// The most that is read of a client that speaks no TLS, so that it reads our answer.
+/// The most that is read from a client that speaks no TLS, so that it reads the response.
 const PLAIN_MAX: u64 = 64 * 1024;
 
-/// What a client that speaks http to a port of https is told.
+/// The response to a client that speaks http to an https port.
 const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 57\r\n\
@@ -33,83 +33,89 @@ const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Connection: close\r\n\r\n\
     400 Bad Request: http came to a port for https; use https";
 
-/// A connection behind its handshake.
+/// A connection after its handshake.
 #[derive(Debug)]
-pub(in crate::serve) struct Entered<S> {
-    pub(in crate::serve) stream: TlsStream<Ahead<S>>,
+pub(in crate::serve) struct TlsConnection<S> {
+    pub(in crate::serve) stream: TlsStream<PrefixedSocket<S>>,
     pub(in crate::serve) protocol: Protocol,
     pub(in crate::serve) secured: Secured,
-    /// Cancelled when clients are asked for other certificates, where they are asked for any.
+    /// Cancelled when clients are asked for other certificates; `None` if they are asked for none.
     pub(in crate::serve) outdated: Option<CancellationToken>,
 }
 
-/// Why there is none.
+/// Why the handshake failed.
 #[derive(Debug)]
-pub(in crate::serve) enum Refusal {
-    /// The client left before it said a word.
-    DetachedTasks,
-    /// It did not say enough in time.
+pub(in crate::serve) enum HandshakeError {
+    /// The client closed before it sent anything.
+    ClosedEarly,
+    /// It did not send enough in time.
     TimedOut,
-    /// It spoke http, and was told so.
+    /// It spoke http, and got a response that says so.
     Plain,
-    /// It does not speak TLS as we do, has no certificate, or broke off.
+    /// It does not support the offered TLS, has no certificate, or broke off.
     Failed(io::Error),
 }
 
-/// Carries out the handshake on `socket`, of which `ahead` was read already; all of it by `deadline`.
+/// Performs the handshake on `socket`, from which `ahead` was already read; all of it by `deadline`.
 pub(in crate::serve) async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
-    tls: &Tls,
+    tls: &ClientTls,
     socket: S,
     ahead: Bytes,
     deadline: Instant,
-) -> Result<Entered<S>, Refusal> {
-    match timeout_at(deadline, enter_patiently(tls, Ahead { socket, ahead })).await {
+) -> Result<TlsConnection<S>, HandshakeError> {
+    match timeout_at(deadline, enter_patiently(tls, PrefixedSocket { socket, ahead })).await {
         Ok(entered) => entered,
-        Err(_) => Err(Refusal::TimedOut),
+        Err(_) => Err(HandshakeError::TimedOut),
     }
 }
 
 async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
-    tls: &Tls,
-    mut socket: Ahead<S>,
-) -> Result<Entered<S>, Refusal> {
-    if socket.first_byte().await.map_err(Refusal::Failed)?.ok_or(Refusal::DetachedTasks)?
+    tls: &ClientTls,
+    mut socket: PrefixedSocket<S>,
+) -> Result<TlsConnection<S>, HandshakeError> {
+    if socket
+        .first_byte()
+        .await
+        .map_err(HandshakeError::Failed)?
+        .ok_or(HandshakeError::ClosedEarly)?
         != HANDSHAKE
     {
-        // An alert is what TLS has for whoever speaks neither; nobody who sends garbage reads it.
+        // An alert would be the answer to garbage, but a client that sends garbage does not read it.
         if socket.ahead[0].is_ascii_uppercase() {
-            say_plainly(&mut socket).await.map_err(Refusal::Failed)?;
-            return Err(Refusal::Plain);
+            say_plainly(&mut socket).await.map_err(HandshakeError::Failed)?;
+            return Err(HandshakeError::Plain);
         }
-        return Err(Refusal::Failed(ErrorKind::InvalidData.into()));
+        return Err(HandshakeError::Failed(ErrorKind::InvalidData.into()));
     }
-    let way = tls.way.load_full();
+    let way = tls.acceptors.load_full();
     let acceptor = TlsAcceptor::from(Arc::clone(&way.config));
-    let stream = acceptor.accept(socket).await.map_err(Refusal::Failed)?;
+    let stream = acceptor.accept(socket).await.map_err(HandshakeError::Failed)?;
     let (_, session) = stream.get_ref();
     let protocol = Protocol::chosen(session.alpn_protocol());
     let shown = session.peer_certificates().and_then(|chain| chain.first());
-    // Who comes again by a ticket is not looked at anew, and gets another ticket.
+    // A client that resumes with a ticket is not verified again, and gets another ticket.
     let is_resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
     if let Some(shown) = shown.filter(|_| is_resumed)
         && !certificate::is_in_time(shown, unix_now() as i64)
     {
         let expired = io::Error::other("the client's certificate is out of its time");
-        return Err(Refusal::Failed(expired));
+        return Err(HandshakeError::Failed(expired));
     }
     let secured = Secured {
         server_name: session.server_name().map(Into::into),
         certificate: shown.map(|der| ClientCertificate::new(der)),
-        // One whose time nobody can read was let in by nobody.
+        // A certificate whose expiry cannot be parsed was never accepted.
         expires: shown.map(|der| certificate::times(der).map_or(0, |valid| *valid.end())),
-        asks_clients: tls.asks_clients(),
+        requests_client_certs: tls.requests_client_certs(),
     };
-    let outdated = tls.asks_clients().then(|| way.outdated.clone());
-    Ok(Entered { stream, protocol, secured, outdated })
+    let outdated = tls.requests_client_certs().then(|| way.outdated.clone());
+    Ok(TlsConnection { stream, protocol, secured, outdated })
 }
 
-/// Answers as http, and lets the client read it: closed with bytes unread, the connection would be reset.
-async fn say_plainly<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Ahead<S>) -> io::Result<()> {
+/// Answers in http, and lets the client read it: a close with unread bytes would reset the connection.
+async fn say_plainly<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut PrefixedSocket<S>,
+) -> io::Result<()> {
     socket.write_all(PLAIN_ANSWER).await?;
     socket.shutdown().await?;
     let mut rest = [0; 1_024];
@@ -118,22 +124,22 @@ async fn say_plainly<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut Ahead<S>) -
     Ok(())
 }
 
-/// A socket of which something was read already.
+/// A socket from which some bytes were already read.
 #[derive(Debug)]
-pub(in crate::serve) struct Ahead<S> {
+pub(in crate::serve) struct PrefixedSocket<S> {
     socket: S,
     ahead: Bytes,
 }
 
-impl<S> Ahead<S> {
+impl<S> PrefixedSocket<S> {
     /// The socket itself.
     pub(in crate::serve) fn socket(&self) -> &S {
         &self.socket
     }
 }
 
-impl<S: AsyncRead + Unpin> Ahead<S> {
-    /// The next byte, which is left to be read; `None` at the end.
+impl<S: AsyncRead + Unpin> PrefixedSocket<S> {
+    /// Peeks at the next byte; `None` at the end.
     async fn first_byte(&mut self) -> io::Result<Option<u8>> {
         if self.ahead.is_empty() {
             let mut bytes = BytesMut::with_capacity(1_024);
@@ -144,7 +150,7 @@ impl<S: AsyncRead + Unpin> Ahead<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Ahead<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefixedSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -156,14 +162,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Ahead<S> {
         let length = self.ahead.len().min(buf.remaining());
         buf.put_slice(&self.ahead.split_to(length));
         if self.ahead.is_empty() {
-            // The connection lives on for long, what it held does not.
+            // The connection may live long; the buffer is freed now.
             self.ahead = Bytes::new();
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Ahead<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefixedSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

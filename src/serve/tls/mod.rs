@@ -1,9 +1,9 @@
 //! TLS towards clients: the certificates of a listener, renewed while it runs, and the handshake.
 //!
-//! All threads share one [`Tls`] of a listener. Its certificates are chosen anew by each handshake; what
-//! else there is to it stands in a configuration of rustls, which is replaced when the authorities of
-//! clients change: with it go the tickets that were given out, for whoever shows one is not asked again,
-//! and the connections on which clients were asked.
+//! All threads share one [`ClientTls`] per listener. Each handshake selects its certificate. Everything else
+//! is in a rustls configuration, which is replaced when the client authorities change. The issued tickets
+//! end with it, because a client with a ticket is not asked again, and so do the connections whose clients
+//! were asked.
 
 mod handshake;
 mod protocol;
@@ -23,73 +23,74 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, version};
 use tokio_util::sync::CancellationToken;
 
-use crate::certificate::{Certificate, Fault, Table};
+use crate::certificate::{Certificate, CertificateTable, Fault};
 use crate::clock::unix_now;
-use watch::State;
+use watch::WatchedFiles;
 
-pub(super) use handshake::{Ahead, Refusal, enter};
+pub(super) use handshake::{HandshakeError, PrefixedSocket, enter};
 pub use protocol::Protocol;
-pub use settings::{Clients, Settings};
+pub use settings::{Clients, TlsSettings};
 
-/// The protocols that are offered (ALPN), the most liked first.
+/// The offered protocols (ALPN), in order of preference.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Http2, Protocol::Http1];
 
-/// Sessions that are remembered here, for clients that take no tickets.
+/// Sessions stored here, for clients without ticket support.
 const SESSIONS_MAX: usize = 4_096;
 
 /// Why a listener has no TLS.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// Something is wrong with its files.
-    #[error("{}", told(.0))]
+pub enum ClientTlsError {
+    /// Its files have problems.
+    #[error("{}", sentence(.0))]
     Files(Vec<Fault>),
     /// What they hold does not do.
     #[error("{0}")]
     Unusable(String),
 }
 
-fn told(faults: &[Fault]) -> String {
+fn sentence(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The TLS of a listener.
-pub struct Tls {
-    settings: Settings,
-    way: ArcSwap<Way>,
-    /// Cancelled when another takes its place.
+pub struct ClientTls {
+    settings: TlsSettings,
+    acceptors: ArcSwap<TlsAcceptors>,
+    /// Cancelled when another one replaces it.
     replaced: CancellationToken,
-    shown: Arc<Shown>,
-    /// What was read last. Held while files are read, never by a handshake.
-    state: Mutex<State>,
-    /// Unix time at which the first of the certificates that are shown expires.
+    certificates: Arc<CertificateResolver>,
+    /// The content that was read last. The lock is held while files are read, never by a handshake.
+    state: Mutex<WatchedFiles>,
+    /// The Unix time of the first expiry among the certificates in use.
     expires: AtomicI64,
     faults: AtomicU64,
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-impl Tls {
+impl ClientTls {
     /// Reads the files of a listener.
     ///
     /// # Errors
-    /// When one of them cannot be used. Their time is not looked at: an expired certificate is better than
+    /// If a file cannot be used. The validity period is not checked: an expired certificate is better than
     /// none.
-    pub fn open(settings: Settings) -> Result<Arc<Self>, TlsError> {
-        let (state, faults) = State::read(&settings, None);
+    pub fn open(settings: TlsSettings) -> Result<Arc<Self>, ClientTlsError> {
+        let (state, faults) = WatchedFiles::read(&settings, None);
         if !faults.is_empty() {
-            return Err(TlsError::Files(faults));
+            return Err(ClientTlsError::Files(faults));
         }
-        let shown = Arc::new(Shown { table: ArcSwap::from_pointee(state.table(&settings)) });
+        let shown =
+            Arc::new(CertificateResolver { table: ArcSwap::from_pointee(state.table(&settings)) });
         let config = config(&settings, state.authorities.as_ref(), &shown)?;
         let replaced = CancellationToken::new();
         Ok(Arc::new(Self {
-            way: ArcSwap::from_pointee(Way::new(config, &replaced)),
+            acceptors: ArcSwap::from_pointee(TlsAcceptors::new(config, &replaced)),
             replaced,
-            shown,
+            certificates: shown,
             expires: AtomicI64::new(state.expires()),
             state: Mutex::new(state),
             settings,
@@ -97,62 +98,61 @@ impl Tls {
         }))
     }
 
-    /// What it is made of.
+    /// The settings that it was made from.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &TlsSettings {
         &self.settings
     }
 
-    /// Unix time at which the first of the certificates expires.
+    /// The Unix time of the first expiry among the certificates.
     #[must_use]
     pub fn expires(&self) -> i64 {
         self.expires.load(Ordering::Relaxed)
     }
 
-    /// How often something was wrong with a file.
+    /// The number of problems with files.
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.faults.load(Ordering::Relaxed)
     }
 
-    /// Another takes its place: what clients showed here counts no more.
+    /// Ends it, because another one replaces it: earlier client authentication is void.
     pub fn give_way(&self) {
         self.replaced.cancel();
     }
 
     /// Whether clients are asked for certificates.
-    pub(super) fn asks_clients(&self) -> bool {
+    pub(super) fn requests_client_certs(&self) -> bool {
         self.settings.clients.authorities().is_some()
     }
 
-    /// Reads the files anew where they have changed, and lie still since the last look: whoever renews
-    /// them writes several. Blocks.
+    /// Reads the files again if they have changed and been stable since the last check, because a renewal
+    /// writes several. Blocks.
     pub fn look(&self) {
         let mut state = self.lock();
         let stamps = watch::stamps(&self.settings);
         let is_still = state.seen == stamps;
-        // What went wrong may come right without a trace on the files.
-        if is_still && (state.stamps != stamps || !state.told.is_empty()) {
+        // A problem may disappear without a change of the files.
+        if is_still && (state.stamps != stamps || !state.reported.is_empty()) {
             self.renew(&mut state);
         }
         state.seen = stamps;
     }
 
-    /// Reads the files anew. What is wrong with one is logged, and the last good one stays in its place.
-    /// Blocks.
+    /// Reads the files again. A problem is logged, and the last good content is kept. Blocks.
     pub fn reload(&self) {
         self.renew(&mut self.lock());
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, WatchedFiles> {
         // The state is replaced as a whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn renew(&self, state: &mut State) {
-        let (next, faults) = State::read(&self.settings, Some(state));
-        // It is read again and again until it is right, and told of once.
-        if next.told == state.told && next.stamps == state.stamps {
+    fn renew(&self, state: &mut WatchedFiles) {
+        let (next, faults) = WatchedFiles::read(&self.settings, Some(state));
+        // A broken file is read again until it is valid, and reported once.
+        if next.reported == state.reported && next.stamps == state.stamps {
             return;
         }
         for fault in &faults {
@@ -161,13 +161,13 @@ impl Tls {
         self.faults.fetch_add(faults.len() as u64, Ordering::Relaxed);
         let now = unix_now() as i64;
         for fault in next.certificates.iter().filter_map(|one| one.out_of_time(now)) {
-            tracing::warn!(%fault, "a certificate is shown out of its time");
+            tracing::warn!(%fault, "a certificate outside its validity period is in use");
         }
-        if !next.asks_as(state) {
-            match config(&self.settings, next.authorities.as_ref(), &self.shown) {
+        if !next.requests_same_authorities(state) {
+            match config(&self.settings, next.authorities.as_ref(), &self.certificates) {
                 Ok(config) => {
-                    let next = Arc::new(Way::new(config, &self.replaced));
-                    self.way.swap(next).outdated.cancel();
+                    let next = Arc::new(TlsAcceptors::new(config, &self.replaced));
+                    self.acceptors.swap(next).outdated.cancel();
                 }
                 Err(error) => {
                     tracing::error!(%error, "the last good authorities stay in use");
@@ -177,39 +177,39 @@ impl Tls {
                 }
             }
         }
-        self.shown.table.store(Arc::new(next.table(&self.settings)));
+        self.certificates.table.store(Arc::new(next.table(&self.settings)));
         self.expires.store(next.expires(), Ordering::Relaxed);
-        tracing::info!(certificates = next.certificates.len(), "certificates were read anew");
+        tracing::info!(certificates = next.certificates.len(), "certificates were reloaded");
         let seen = std::mem::take(&mut state.seen);
-        *state = State { seen, ..next };
+        *state = WatchedFiles { seen, ..next };
     }
 }
 
-/// How handshakes are carried out, until clients are asked for other certificates.
-struct Way {
+/// The handshake settings, until clients are asked for other certificates.
+struct TlsAcceptors {
     config: Arc<ServerConfig>,
-    /// Cancelled then.
+    /// Cancelled at that time.
     outdated: CancellationToken,
 }
 
-impl Way {
+impl TlsAcceptors {
     fn new(config: ServerConfig, replaced: &CancellationToken) -> Self {
         Self { config: Arc::new(config), outdated: replaced.child_token() }
     }
 }
 
-/// What new handshakes show.
-struct Shown {
-    table: ArcSwap<Table>,
+/// Selects the certificate of new handshakes.
+struct CertificateResolver {
+    table: ArcSwap<CertificateTable>,
 }
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for CertificateResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shown").finish_non_exhaustive()
+        f.debug_struct("CertificateResolver").finish_non_exhaustive()
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let schemes = hello.signature_schemes();
         let readable = |one: &Certificate| one.keyed.key.choose_scheme(schemes).is_some();
@@ -219,14 +219,13 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// A configuration with tickets of its own: one that was given out by another, where other authorities
-/// were asked for, opens nothing here.
+/// A configuration with its own tickets, so that tickets issued for other authorities are invalid here.
 fn config(
-    settings: &Settings,
+    settings: &TlsSettings,
     authorities: Option<&Arc<RootCertStore>>,
-    shown: &Arc<Shown>,
-) -> Result<ServerConfig, TlsError> {
-    let unusable = |error: &dyn fmt::Display| TlsError::Unusable(error.to_string());
+    shown: &Arc<CertificateResolver>,
+) -> Result<ServerConfig, ClientTlsError> {
+    let unusable = |error: &dyn fmt::Display| ClientTlsError::Unusable(error.to_string());
     let provider = Arc::new(ring::default_provider());
     let versions: &[_] =
         if settings.only_1_3 { &[&version::TLS13] } else { &[&version::TLS13, &version::TLS12] };
@@ -237,7 +236,7 @@ fn config(
             let all = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
             let all = match settings.clients {
                 Clients::Optional(_) => all.allow_unauthenticated(),
-                Clients::Unasked | Clients::Required(_) => all,
+                Clients::NotRequested | Clients::Required(_) => all,
             };
             all.build().map_err(|error| unusable(&error))?
         }
@@ -247,13 +246,13 @@ fn config(
         .map_err(|error| unusable(&error))?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::clone(shown) as Arc<dyn ResolvesServerCert>);
-    // Each that we offer is strong; the order is that of the strongest, and what scanners ask for.
+    // All offered suites are strong; the order prefers the strongest, as scanners expect.
     config.ignore_client_order = true;
     let offered = PROTOCOLS.iter().filter(|one| settings.h2 || **one != Protocol::Http2);
     config.alpn_protocols = offered.map(|protocol| protocol.name().to_vec()).collect();
     config.ticketer = ring::Ticketer::new().map_err(|error| unusable(&error))?;
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
-    // What came early may come again: it would be asked of the app twice.
+    // Early data can be replayed, and the app would then receive the request twice.
     config.max_early_data_size = 0;
     Ok(config)
 }

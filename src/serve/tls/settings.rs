@@ -1,17 +1,17 @@
-//! What a listener's TLS is made of.
+//! The settings of a listener's TLS.
 
 use std::path::PathBuf;
 
-use crate::certificate::Sources;
+use crate::certificate::CertificateSources;
 
-/// What a listener's TLS is made of.
+/// The settings of a listener's TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Where its certificates lie.
-    pub sources: Sources,
-    /// Whose certificate those are shown who ask for nobody's; `None`: the first.
+pub struct TlsSettings {
+    /// The locations of its certificates.
+    pub sources: CertificateSources,
+    /// The name of the certificate for clients that request no name; `None`: the first.
     pub default: Option<String>,
-    /// Whether clients show certificates.
+    /// Whether clients present certificates.
     pub clients: Clients,
     /// Whether versions before 1.3 are refused.
     pub only_1_3: bool,
@@ -19,21 +19,21 @@ pub struct Settings {
     pub h2: bool,
 }
 
-/// Whether clients show certificates, and the file of the authorities that these are from.
+/// Whether clients present certificates, and the file of the authorities that issue them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// They are not asked.
-    Unasked,
-    /// They may.
+    /// They are not requested.
+    NotRequested,
+    /// They are requested.
     Optional(PathBuf),
-    /// They must.
+    /// They are required.
     Required(PathBuf),
 }
 
 impl Clients {
     pub(super) fn authorities(&self) -> Option<&PathBuf> {
         match self {
-            Self::Unasked => None,
+            Self::NotRequested => None,
             Self::Optional(path) | Self::Required(path) => Some(path),
         }
     }

@@ -1,4 +1,4 @@
-//! What was read of a listener's files, and what is read of them anew.
+//! The content of a listener's files, and its renewal.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -7,33 +7,33 @@ use std::sync::Arc;
 
 use rustls::RootCertStore;
 
-use super::settings::Settings;
-use crate::certificate::{self, Certificate, Fault, Stamp, Table, Wrong};
+use super::settings::TlsSettings;
+use crate::certificate::{self, Certificate, CertificateTable, Fault, FaultKind, FileStamp};
 
-/// What was read.
+/// The content of the files.
 #[derive(Debug)]
-pub(super) struct State {
-    /// The files as they were just before they were read.
-    pub(super) stamps: Vec<Stamp>,
-    /// The files as they were at the last look.
-    pub(super) seen: Vec<Stamp>,
+pub(super) struct WatchedFiles {
+    /// The stamps of the files just before they were read.
+    pub(super) stamps: Vec<FileStamp>,
+    /// The stamps of the files at the last check.
+    pub(super) seen: Vec<FileStamp>,
     pub(super) certificates: Vec<Arc<Certificate>>,
     pub(super) authorities: Option<Arc<RootCertStore>>,
-    /// What was wrong with them, in words.
-    pub(super) told: Vec<String>,
+    /// The reported problems of the files.
+    pub(super) reported: Vec<String>,
 }
 
 /// The stamps of all files of a listener.
-pub(super) fn stamps(settings: &Settings) -> Vec<Stamp> {
+pub(super) fn stamps(settings: &TlsSettings) -> Vec<FileStamp> {
     let mut stamps = certificate::stamps(&settings.sources);
-    stamps.extend(settings.clients.authorities().map(|path| Stamp::of(path)));
+    stamps.extend(settings.clients.authorities().map(|path| FileStamp::of(path)));
     stamps
 }
 
-impl State {
-    /// Reads all files. What cannot be read is told, and stays as it is in `last`.
-    pub(super) fn read(settings: &Settings, last: Option<&Self>) -> (Self, Vec<Fault>) {
-        // Before reading: a change meanwhile is seen at the next look.
+impl WatchedFiles {
+    /// Reads all files. An unreadable one is reported, and its content in `last` is kept.
+    pub(super) fn read(settings: &TlsSettings, last: Option<&Self>) -> (Self, Vec<Fault>) {
+        // Taken before reading, so that the next check sees a change made meanwhile.
         let stamps = stamps(settings);
         let (files, mut faults) = certificate::find(&settings.sources);
         let mut certificates = Vec::new();
@@ -51,11 +51,11 @@ impl State {
             keep_hidden(&mut certificates, &last.certificates, &faults);
         }
         if certificates.is_empty() {
-            // All files are gone: somebody is at work on them.
+            // All files are gone: they are probably being replaced.
             certificates = last.map(|last| last.certificates.clone()).unwrap_or_default();
             if faults.is_empty() {
                 let path = settings.sources.certificates.concat().into();
-                faults.push(Fault { path, wrong: Wrong::NoFile });
+                faults.push(Fault { path, wrong: FaultKind::NoFile });
             }
         }
         let authorities = settings.clients.authorities().and_then(|path| {
@@ -68,12 +68,12 @@ impl State {
             )
         });
         let told = faults.iter().map(ToString::to_string).collect();
-        (Self { seen: stamps.clone(), stamps, certificates, authorities, told }, faults)
+        (Self { seen: stamps.clone(), stamps, certificates, authorities, reported: told }, faults)
     }
 
-    /// The table of what was read.
-    pub(super) fn table(&self, settings: &Settings) -> Table {
-        Table::new(&self.certificates, settings.default.as_deref())
+    /// The table of the certificates.
+    pub(super) fn table(&self, settings: &TlsSettings) -> CertificateTable {
+        CertificateTable::new(&self.certificates, settings.default.as_deref())
     }
 
     /// Unix time at which the first certificate expires.
@@ -81,15 +81,15 @@ impl State {
         self.certificates.iter().map(|one| one.not_after).min().unwrap_or_default()
     }
 
-    /// Whether the same authorities are asked for as in `other`.
-    pub(super) fn asks_as(&self, other: &Self) -> bool {
+    /// Whether the same authorities are requested as in `other`.
+    pub(super) fn requests_same_authorities(&self, other: &Self) -> bool {
         let roots = |state: &Self| state.authorities.as_ref().map(|all| all.roots.clone());
         roots(self) == roots(other)
     }
 }
 
-/// Keeps those of `last` that were not found, where that does not mean that they are gone: their pattern
-/// found nothing at all, or they cannot be looked at.
+/// Keeps the certificates of `last` that were not found but may still exist: their pattern matches nothing
+/// at all, or they cannot be accessed.
 fn keep_hidden(
     certificates: &mut Vec<Arc<Certificate>>,
     last: &[Arc<Certificate>],
@@ -97,7 +97,7 @@ fn keep_hidden(
 ) {
     let found: HashSet<PathBuf> = certificates.iter().map(|one| one.path.clone()).collect();
     let is_hidden = |one: &Certificate| {
-        let mut silent = faults.iter().filter(|fault| matches!(fault.wrong, Wrong::NoFile));
+        let mut silent = faults.iter().filter(|fault| matches!(fault.wrong, FaultKind::NoFile));
         silent.any(|fault| certificate::means(&fault.path.to_string_lossy(), &one.path))
             || std::fs::metadata(&one.path).is_err_and(|error| error.kind() != ErrorKind::NotFound)
     };
@@ -105,7 +105,7 @@ fn keep_hidden(
     let before = certificates.len();
     certificates.extend(hidden.cloned());
     if certificates.len() > before {
-        // The first of all is shown to who asks for nobody's.
+        // The first of all is the one for clients that request no name.
         let places: HashMap<_, _> =
             last.iter().enumerate().map(|(place, one)| (one.path.clone(), place)).collect();
         certificates.sort_by_key(|one| places.get(&one.path).copied().unwrap_or(usize::MAX));
@@ -117,11 +117,11 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::certificate::Sources;
+    use crate::certificate::CertificateSources;
     use crate::serve::tls::Clients;
 
     #[test]
-    fn what_an_error_hides_is_kept_and_what_is_gone_is_not() {
+    fn unreadable_certificates_are_kept_and_removed_ones_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
@@ -133,20 +133,20 @@ mod tests {
         fs::write(at("z").join("b.pem"), &pem).unwrap();
         fs::write(at("c.crt"), &pem).unwrap();
         let patterns = ["y/*.pem", "?/*.pem", "*.crt"];
-        let settings = Settings {
-            sources: Sources {
+        let settings = TlsSettings {
+            sources: CertificateSources {
                 certificates: patterns.map(|one| at(one).display().to_string()).to_vec(),
                 key: None,
             },
             default: None,
-            clients: Clients::Unasked,
+            clients: Clients::NotRequested,
             only_1_3: false,
             h2: true,
         };
-        let paths = |state: &State| {
+        let paths = |state: &WatchedFiles| {
             state.certificates.iter().map(|one| one.path.clone()).collect::<Vec<_>>()
         };
-        let (first, faults) = State::read(&settings, None);
+        let (first, faults) = WatchedFiles::read(&settings, None);
         assert!(faults.is_empty(), "{faults:?}");
         let all = ["y/a.pem", "x/a.pem", "z/a.pem", "z/b.pem", "c.crt"].map(at);
         assert_eq!(paths(&first), all);
@@ -155,7 +155,7 @@ mod tests {
         fs::remove_file(at("c.crt")).unwrap();
         fs::remove_dir_all(at("y")).unwrap();
         std::os::unix::fs::symlink("y", at("y")).unwrap();
-        let (next, faults) = State::read(&settings, Some(&first));
+        let (next, faults) = WatchedFiles::read(&settings, Some(&first));
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert_eq!(paths(&next), ["y/a.pem", "x/a.pem", "z/a.pem", "c.crt"].map(at));
     }

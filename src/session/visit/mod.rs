@@ -1,13 +1,13 @@
-//! Visits and views on their way to the store, and what the views say: which items are popular.
+//! Visits and views on their way to the store, and the popularity of items.
 //!
-//! What the store does with them is its own business.
+//! The store decides how they are recorded.
 
-mod once;
+mod popularity_ranks;
 mod queue;
-mod rank;
+mod recent_views;
 pub mod rescale;
 mod visitors;
 
-pub use self::queue::{Progress, VisitQueue};
-pub use self::rank::Ranks;
+pub use self::popularity_ranks::PopularityRanks;
+pub use self::queue::{VisitQueue, WriteProgress};
 pub use self::visitors::VisitorVisits;

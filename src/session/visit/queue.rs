@@ -1,9 +1,9 @@
 //! The bounded queue of visits: noted on the hot path by any thread, flushed by a task.
 //!
 //! The first touch of a session after a pause is due at once; later ones of the same session are
-//! gathered for 100 ms, or for up to 700 ms while thousands of sessions are busy; views of items for
-//! 1 s. What the store refuses is put back and merged with what came meanwhile. Which visits are worth
-//! noting is decided elsewhere.
+//! gathered for 100 ms, or for up to 700 ms while thousands of sessions are busy; views of items
+//! for 1 s. Visits that the store refuses are put back and merged with newer ones. Which visits to
+//! note is decided elsewhere.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -15,16 +15,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ahash::RandomState;
-use tokio::sync::{Mutex as Turn, Notify};
+use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 
-use super::once::Once;
+use super::recent_views::RecentViews;
 use crate::ident::{Item, StoredToken, User};
-use crate::store::{StoreError, Touched, Visit, VisitStore};
+use crate::store::{StoreError, Visit, VisitResult, VisitStore};
 
 /// How long later touches of a session are gathered, while few sessions are busy.
 const REST: Duration = Duration::from_millis(100);
-/// The same when many are. With the store's own quarter of a second a visit is nearly one behind then.
+/// The same while many are. With the store's own quarter of a second a visit is then nearly one
+/// behind.
 const REST_MAX: Duration = Duration::from_millis(700);
 /// What one busy session adds to the time: so that about 10,000 touches a second reach the store,
 /// however many visitors click at once, until the longest time is reached.
@@ -33,8 +34,8 @@ const REST_EACH: Duration = Duration::from_micros(100);
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// Sessions in one flush step. The embedded store carries them out in one transaction.
 const TOUCH_BATCH: usize = 250;
-/// The least time between two flush steps that take all there is: a call to the store costs more
-/// than a visit in it.
+/// The least time between two flush steps that take everything: a call to the store costs more than
+/// a visit in it.
 const GATHER: Duration = Duration::from_millis(10);
 /// Items in one flush step.
 const COUNT_BATCH: usize = 500;
@@ -45,16 +46,16 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::fro
 
 /// What one flush step did.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct WriteProgress {
     /// Visits handed to the store.
     pub visits: usize,
-    /// What the store said of each of them.
-    pub touched: Vec<Touched>,
+    /// The store's answer about each of them.
+    pub touched: Vec<VisitResult>,
     /// Items whose views were handed to the store.
     pub items: usize,
-    /// Why the store did not take the rest; it was put back, and is due again after a pause.
+    /// The store's error for the rest, which was put back and is due again after a pause.
     pub failure: Option<StoreError>,
-    /// More was due already when the step ended.
+    /// More was due when the step ended.
     pub more: bool,
 }
 
@@ -75,19 +76,18 @@ pub struct VisitQueue {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     capacity: usize,
-    /// Items kept for one session: more would be cut by the store.
+    /// The most items kept for one session: the store would cut further ones.
     items: usize,
     /// Sessions, their items, and items to count, those in flight included.
-    held: AtomicUsize,
+    queued: AtomicUsize,
     dropped: AtomicU64,
-    /// Wakes the flushing task when something has become due sooner than it knew.
+    /// Wakes the flushing task when something becomes due earlier than expected.
     news: Notify,
     refusals: Mutex<Refusals>,
-    /// Held by whoever flushes: what is with the store is known to be there, or back here, when it
-    /// is let go.
-    flushing: Turn<()>,
-    /// What visitors without a login viewed lately.
-    once: Once,
+    /// Held during a flush: once it is released, what was in flight is in the store, or back here.
+    flushing: tokio::sync::Mutex<()>,
+    /// Recent views by visitors without a login.
+    once: RecentViews,
 }
 
 /// One lock's share of the queue.
@@ -105,7 +105,7 @@ struct Shard {
     counts_due: Option<Instant>,
 }
 
-/// What is known of one session here.
+/// The state of one session.
 #[derive(Debug)]
 struct Session {
     phase: Phase,
@@ -116,13 +116,13 @@ struct Session {
 enum Phase {
     /// In the `ready` queue: to be flushed by the next step.
     Ready,
-    /// With the store right now.
+    /// In flight to the store.
     Flying,
-    /// Flushed less than [`REST`] ago: what comes is gathered.
+    /// Flushed less than [`REST`] ago: new touches are gathered.
     Resting,
 }
 
-/// What is to be flushed of one session.
+/// What is to be flushed for one session.
 #[derive(Debug)]
 struct Pending {
     user: User,
@@ -130,7 +130,7 @@ struct Pending {
     items: Vec<(Item, f64)>,
 }
 
-/// Since when, and for how long, the store is left alone.
+/// Since when, and for how long, no flush is tried.
 #[derive(Debug, Default)]
 struct Refusals {
     in_a_row: u32,
@@ -138,8 +138,8 @@ struct Refusals {
 }
 
 impl VisitQueue {
-    /// A queue that holds at most `capacity` sessions and items together, and of one session at most
-    /// `items`.
+    /// A queue that holds at most `capacity` sessions and items together, and at most `items` of
+    /// one session.
     #[must_use]
     pub fn new(capacity: usize, items: usize) -> Self {
         Self {
@@ -147,17 +147,17 @@ impl VisitQueue {
             hasher: RandomState::new(),
             capacity,
             items,
-            held: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
             news: Notify::new(),
             refusals: Mutex::default(),
-            flushing: Turn::default(),
-            once: Once::default(),
+            flushing: tokio::sync::Mutex::default(),
+            once: RecentViews::default(),
         }
     }
 
     /// Notes that a session was seen at `seen` (Unix time in seconds), viewing `item`. Cheap: one
-    /// short lock, no wait. At the bound the visit, or its item, is dropped and counted.
+    /// short lock, no wait. At the limit the visit, or its item, is dropped and counted.
     pub fn note(&self, token: StoredToken, user: User, item: Option<Item>, seen: f64) {
         let mut shard = self.shard_of(&token);
         let shard = &mut *shard;
@@ -177,7 +177,7 @@ impl VisitQueue {
             Pending { user: user.clone(), seen, items: Vec::new() }
         });
         if pending.user != user {
-            // Somebody else's by now: the store would refuse the old user's visit.
+            // Another user's by now: the store would refuse the old user's visit.
             self.release(pending.items.len());
             *pending = Pending { user, seen, items: Vec::new() };
         }
@@ -187,7 +187,7 @@ impl VisitQueue {
         }
     }
 
-    /// Counts one view of an item, by whomever. Cheap like [`Self::note`].
+    /// Counts one view of an item, by any visitor. Cheap like [`Self::note`].
     pub fn count_view(&self, item: Item) {
         let mut shard = self.shard_of(&item);
         match shard.counts.entry(item) {
@@ -201,15 +201,15 @@ impl VisitQueue {
         }
     }
 
-    /// Counts a view by a visitor without a login, who came from `address`, unless he viewed the
-    /// item in the ten seconds before `now` (Unix time in seconds).
+    /// Counts a view by a visitor without a login, from `address`, unless the same address viewed
+    /// the item in the ten seconds before `now` (Unix time in seconds).
     pub fn count_anonymous_view(&self, item: Item, address: IpAddr, now: f64) {
         if self.once.counts(address, &item, now) {
             self.count_view(item);
         }
     }
 
-    /// Forgets what is pending of a session that was logged out here.
+    /// Drops what is pending for a session that was logged out here.
     pub fn forget(&self, token: &StoredToken) {
         let mut shard = self.shard_of(token);
         let Some(session) = shard.sessions.get_mut(token) else { return };
@@ -219,7 +219,7 @@ impl VisitQueue {
         }
     }
 
-    /// A session goes on under another token: what waits of it does so, too.
+    /// A session continues under another token: its pending visit moves to it.
     pub fn rename(&self, old: &StoredToken, new: &StoredToken, user: &User) {
         let pending = {
             let mut shard = self.shard_of(old);
@@ -238,14 +238,13 @@ impl VisitQueue {
         }
     }
 
-    /// How many sessions and items wait, those with the store right now not included.
+    /// How many sessions and items wait, without those in flight.
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.shards().map(|shard| shard.pending + shard.counts.len()).sum()
     }
 
-    /// How many visits and views were lost to the bound, or to a store that did not say whether
-    /// it had counted them.
+    /// How many visits and views were lost to the limit, or to a store that did not confirm them.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -258,12 +257,12 @@ impl VisitQueue {
             let now = Instant::now();
             match self.next_due(now) {
                 Some(at) if at <= now => return,
-                // A store that refuses, or that was flushed to just now, is left alone whatever comes.
+                // After a refusal or a recent flush the store is left alone, whatever comes.
                 Some(at) if self.pause_ends().is_some_and(|end| end >= at) => {
                     sleep_until(at.into()).await;
                 }
                 Some(at) => {
-                    // Elapsed or told of something sooner: look again either way.
+                    // Elapsed or woken: check again either way.
                     let _ = timeout_at(at.into(), news).await;
                 }
                 None => news.await,
@@ -274,36 +273,36 @@ impl VisitQueue {
     /// One flush step of bounded size: sessions that are due, then items that are due. What the
     /// store refuses is put back, and so is everything when the future is dropped half way.
     ///
-    /// Touches may reach the store twice, which changes nothing. Views may not: when the store
-    /// does not answer nobody knows whether it counted them, and they are dropped. Of several calls
-    /// one flushes, and the others wait.
-    pub async fn drain<S: VisitStore>(&self, store: &S) -> Progress {
+    /// Touches may reach the store twice, which changes nothing. Views may not: when the store does
+    /// not answer, it is unknown whether it counted them, and they are dropped. Of several
+    /// concurrent calls one flushes, and the others wait.
+    pub async fn drain<S: VisitStore>(&self, store: &S) -> WriteProgress {
         let _turn = self.flushing.lock().await;
         self.drain_at(store, Instant::now(), false).await
     }
 
-    /// Like [`Self::drain`], but does not wait for what gathers: for the way out.
-    pub async fn drain_all<S: VisitStore>(&self, store: &S) -> Progress {
+    /// Like [`Self::drain`], but without waiting for the gathering times: for the shutdown.
+    pub async fn drain_all<S: VisitStore>(&self, store: &S) -> WriteProgress {
         let _turn = self.flushing.lock().await;
         self.drain_at(store, Instant::now(), true).await
     }
 
-    /// Returns when nothing is with the store that was there before: it is written, or waits again.
-    pub async fn landed(&self) {
+    /// Returns when everything that was in flight at the call is written, or waits again.
+    pub async fn written(&self) {
         drop(self.flushing.lock().await);
     }
 
-    async fn drain_at<S: VisitStore>(&self, store: &S, now: Instant, all: bool) -> Progress {
-        let mut progress = Progress::default();
+    async fn drain_at<S: VisitStore>(&self, store: &S, now: Instant, all: bool) -> WriteProgress {
+        let mut progress = WriteProgress::default();
         let touched = self.flush_touches(store, now, all, &mut progress).await;
-        // A store that refuses the one may take the other.
+        // A store that refuses visits may accept views.
         let goes_on = touched.as_ref().err().is_none_or(StoreError::is_refusal);
         let counted = match goes_on {
             true => self.flush_counts(store, now, all, &mut progress).await,
             false => Ok(()),
         };
         let all_taken = progress.visits < TOUCH_BATCH && progress.items < COUNT_BATCH;
-        // Views that are refused wait by themselves, and hold up no visit.
+        // Refused views wait by themselves, and delay no visit.
         let away = counted.as_ref().is_err_and(|error| !error.is_refusal());
         self.note_result(touched.is_ok() && !away, now, all_taken);
         progress.failure = touched.err().or_else(|| counted.err());
@@ -321,7 +320,7 @@ impl VisitQueue {
         store: &S,
         now: Instant,
         all: bool,
-        progress: &mut Progress,
+        progress: &mut WriteProgress,
     ) -> Result<(), StoreError> {
         let mut flight = TouchFlight { queue: self, visits: self.take_visits(now, all) };
         if !flight.visits.is_empty() {
@@ -337,7 +336,7 @@ impl VisitQueue {
         store: &S,
         now: Instant,
         all: bool,
-        progress: &mut Progress,
+        progress: &mut WriteProgress,
     ) -> Result<(), StoreError> {
         let (counts, rest) = (self.take_counts(now, all), Duration::ZERO);
         let mut flight = CountFlight { queue: self, counts, rest };
@@ -362,7 +361,7 @@ impl VisitQueue {
     /// Takes sessions that are due, and moves those whose rest is over.
     fn take_visits(&self, now: Instant, all: bool) -> Vec<Visit> {
         let mut visits = Vec::new();
-        // Not always the same first, else the last would starve under load.
+        // A random start, else the last shard would starve under load.
         let first = fastrand::usize(..SHARDS);
         for shard in self.shards.iter().cycle().skip(first).take(SHARDS) {
             let mut shard = lock(shard);
@@ -378,7 +377,7 @@ impl VisitQueue {
     fn take_visit(&self, shard: &mut Shard, token: StoredToken) -> Option<Visit> {
         let session = shard.sessions.get_mut(&token)?;
         let Some(pending) = session.pending.take() else {
-            // Forgotten meanwhile.
+            // Dropped meanwhile.
             shard.sessions.remove(&token);
             self.release(1);
             return None;
@@ -389,7 +388,7 @@ impl VisitQueue {
         Some(Visit { token, user, seen, items })
     }
 
-    /// Sessions whose rest is over are ready if anything came, else done with.
+    /// Sessions whose rest is over become ready if they have touches, else they are removed.
     fn end_rests(&self, shard: &mut Shard, now: Instant, all: bool) {
         while let Some((_, token)) = shard.resting.pop_front_if(|(end, _)| all || *end <= now) {
             let Some(session) = shard.sessions.get_mut(&token) else { continue };
@@ -424,7 +423,7 @@ impl VisitQueue {
         counts
     }
 
-    /// When the next flush step has something to do, not before the store's pause is over.
+    /// When the next flush step has something to do, not before the end of the store's pause.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let soonest = self.shards().filter_map(|shard| shard.next_due(now)).min()?;
         Some(self.pause_ends().map_or(soonest, |end| end.max(soonest)))
@@ -445,7 +444,7 @@ impl VisitQueue {
         }
     }
 
-    /// Puts back what the store did not take, under what came meanwhile.
+    /// Puts back a visit that the store refused, merged under newer touches.
     fn put_back(&self, visit: Visit) {
         let Visit { token, user, seen, items } = visit;
         let mut shard = self.shard_of(&token);
@@ -469,7 +468,7 @@ impl VisitQueue {
         }
     }
 
-    /// Lets a session rest whose visit the store has taken.
+    /// Starts the rest of a session whose visit the store has taken.
     fn land(&self, visit: &Visit, now: Instant) {
         self.release(visit.items.len());
         let mut shard = self.shard_of(&visit.token);
@@ -482,7 +481,7 @@ impl VisitQueue {
     }
 
     fn rest(&self) -> Duration {
-        let held = u32::try_from(self.held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let held = u32::try_from(self.queued.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         REST_EACH.saturating_mul(held).clamp(REST, REST_MAX)
     }
 
@@ -504,7 +503,7 @@ impl VisitQueue {
         }
     }
 
-    /// Puts back a count that the store did not take. It still has its room.
+    /// Puts back a count that the store refused. Its room is still reserved.
     fn put_back_count(&self, item: Item, count: u64, rest: Duration) {
         let mut shard = self.shard_of(&item);
         match shard.counts.entry(item) {
@@ -519,8 +518,8 @@ impl VisitQueue {
         }
     }
 
-    /// Sees to it that the shard's counts are flushed, `after` this time at the latest unless
-    /// they wait for something already.
+    /// Makes sure that the shard's counts are flushed, `after` this time at the latest, unless a
+    /// time is set already.
     fn counts_wait(&self, shard: &mut Shard, after: Duration) {
         if shard.counts_due.is_none() {
             shard.counts_due = Some(Instant::now() + after);
@@ -528,9 +527,9 @@ impl VisitQueue {
         }
     }
 
-    /// Takes room for one session or item, or counts it as dropped.
+    /// Reserves room for one session or item, or counts it as dropped.
     fn reserve(&self) -> bool {
-        let taken = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+        let taken = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
             (held < self.capacity).then(|| held + 1)
         });
         if taken.is_err() {
@@ -540,12 +539,12 @@ impl VisitQueue {
     }
 
     fn release(&self, count: usize) {
-        self.held.fetch_sub(count, Ordering::Relaxed);
+        self.queued.fetch_sub(count, Ordering::Relaxed);
     }
 
     fn shard_of(&self, key: &impl Hash) -> MutexGuard<'_, Shard> {
         let hash = self.hasher.hash_one(key);
-        // The top bits: the maps within use the others of their own hashes.
+        // The top bits: the maps inside use the other bits of their own hashes.
         lock(&self.shards[(hash >> 60) as usize & (SHARDS - 1)])
     }
 
@@ -564,24 +563,24 @@ impl Shard {
     }
 }
 
-/// A poisoned lock is used on: every change under it is complete before anything could panic.
+/// A poisoned lock remains usable: every change under it is complete before anything could panic.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Visits that are with the store; put back on drop unless they have landed.
+/// Visits in flight to the store; put back on drop unless they have landed.
 struct TouchFlight<'q> {
     queue: &'q VisitQueue,
     visits: Vec<Visit>,
 }
 
 impl TouchFlight<'_> {
-    fn land(&mut self, now: Instant, held: &[bool]) -> Vec<Touched> {
+    fn land(&mut self, now: Instant, held: &[bool]) -> Vec<VisitResult> {
         let mut held = held.iter();
         let land = |visit: Visit| {
             self.queue.land(&visit, now);
             let Visit { token, user, .. } = visit;
-            Touched { token, user, held: held.next() == Some(&true) }
+            VisitResult { token, user, held: held.next() == Some(&true) }
         };
         mem::take(&mut self.visits).into_iter().map(land).collect()
     }
@@ -595,11 +594,11 @@ impl Drop for TouchFlight<'_> {
     }
 }
 
-/// Counts that are with the store; put back on drop unless they have landed.
+/// Counts in flight to the store; put back on drop unless they have landed.
 struct CountFlight<'q> {
     queue: &'q VisitQueue,
     counts: Vec<(Item, u64)>,
-    /// How long they wait when they are put back.
+    /// How long they wait after they are put back.
     rest: Duration,
 }
 
@@ -629,19 +628,19 @@ mod tests {
     use super::*;
     use crate::ident::{Token, TokenStorage};
 
-    /// A store that writes down what it is told, or refuses it.
+    /// A store that records its calls, or refuses them.
     #[derive(Default)]
     struct Book {
         refuses: Cell<bool>,
-        /// It answers touches when it is told to.
+        /// Whether touches are answered only on demand.
         waits: Cell<bool>,
-        told: Notify,
-        /// What touches, and views, fail with.
+        reported: Notify,
+        /// The error of touches, and of views.
         fails: Cell<Option<fn() -> StoreError>>,
         loses: Cell<Option<fn() -> StoreError>>,
         seen: RefCell<BTreeMap<String, f64>>,
         counts: RefCell<BTreeMap<String, u64>>,
-        /// Tokens that are nobody's.
+        /// Tokens without a session.
         strangers: RefCell<BTreeSet<String>>,
         largest: Cell<usize>,
     }
@@ -656,7 +655,7 @@ mod tests {
         async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
             self.answer(())?;
             if self.waits.get() {
-                self.told.notified().await;
+                self.reported.notified().await;
             }
             if let Some(error) = self.fails.get() {
                 return Err(error());
@@ -710,11 +709,11 @@ mod tests {
         assert_eq!(book.seen.borrow()["token-0001"], 3.0);
 
         assert_eq!(queue.drain_at(&book, start + REST * 3, false).await.visits, 0);
-        assert_eq!(queue.held.load(Ordering::Relaxed), 0, "a session at rest is let go");
+        assert_eq!(queue.queued.load(Ordering::Relaxed), 0, "a session at rest is let go");
     }
 
     #[tokio::test]
-    async fn what_the_store_said_of_each_visit_is_handed_on() {
+    async fn the_store_result_of_each_visit_is_handed_on() {
         let (queue, book) = (VisitQueue::new(100, 25), Book::default());
         book.strangers.borrow_mut().insert(token(2).as_str().to_owned());
         for number in 0..4 {
@@ -722,15 +721,15 @@ mod tests {
         }
         let mut touched = queue.drain(&book).await.touched;
         touched.sort_by(|a, b| a.token.cmp(&b.token));
-        let told: Vec<_> = touched.iter().map(|it| (it.token.as_str(), it.held)).collect();
+        let reported: Vec<_> = touched.iter().map(|it| (it.token.as_str(), it.held)).collect();
         let expected = ["token-0000", "token-0001", "token-0002", "token-0003"]
             .map(|token| (token, token != "token-0002"));
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         assert!(touched.iter().all(|it| it.user == user()));
 
         book.refuses.set(true);
         queue.note(token(5), user(), None, 1.0);
-        assert!(queue.drain(&book).await.touched.is_empty(), "nobody knows");
+        assert!(queue.drain(&book).await.touched.is_empty(), "the outcome is unknown");
     }
 
     #[tokio::test]
@@ -790,7 +789,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_goes_on_under_the_new_token() {
+    async fn queued_visits_move_to_the_new_token() {
         let (queue, book) = (VisitQueue::new(100, 25), Book::default());
         let bob = User::new(b"bob").unwrap();
         queue.note(token(1), user(), Some(item(1)), 5.0);
@@ -798,12 +797,12 @@ mod tests {
         queue.rename(&token(1), &token(3), &user());
         queue.rename(&token(2), &token(4), &user());
         let visits = queue.take_visits(Instant::now(), false);
-        assert_eq!(visits.len(), 1, "nobody else's visits are taken over: {visits:?}");
+        assert_eq!(visits.len(), 1, "no other user's visits are taken over: {visits:?}");
         assert_eq!((&visits[0].token, &visits[0].items), (&token(3), &vec![(item(1), 5.0)]));
         drop(TouchFlight { queue: &queue, visits });
         assert_eq!(queue.drain_all(&book).await.visits, 1);
         queue.drain_all(&book).await;
-        assert_eq!(queue.held.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.queued.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
@@ -813,7 +812,7 @@ mod tests {
         queue.forget(&token(1));
         assert_eq!(queue.backlog(), 0);
         assert_eq!(queue.drain(&book).await.visits, 0);
-        assert_eq!(queue.held.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.queued.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
@@ -860,7 +859,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn views_of_which_nobody_knows_are_dropped_and_counted_as_views() {
+    async fn views_with_an_unknown_result_are_dropped_and_counted() {
         let unanswered = || StoreError::Unanswered("it broke".into());
         for (error, dropped) in
             [(refused as fn() -> _, 0), (unanswered, 5), (|| StoreError::TimedOut, 5)]
@@ -877,19 +876,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_visits_under_way_finds_them_written() {
+    async fn waiting_for_visits_under_way_finds_them_written() {
         let (queue, book) = (VisitQueue::new(100, 25), Book::default());
         book.waits.set(true);
         queue.note(token(1), user(), None, 1.0);
         let written = || book.seen.borrow().len();
         let landed = async {
-            queue.landed().await;
+            queue.written().await;
             written()
         };
         let answer = async {
             tokio::task::yield_now().await;
             assert_eq!((written(), queue.backlog()), (0, 0));
-            book.told.notify_one();
+            book.reported.notify_one();
         };
         let (_, landed, ()) = tokio::join!(queue.drain(&book), landed, answer);
         assert_eq!(landed, 1);
@@ -915,7 +914,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn whatever_fails_in_between_every_view_counts_once_and_the_newest_touch_wins(
+        fn every_view_counts_once_and_the_newest_touch_wins_despite_failures(
             acts in prop::collection::vec((0_u8..5, 0_usize..80, 0_u32..1000), 1..400),
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -944,7 +943,7 @@ mod tests {
             book.refuses.set(false);
             while runtime.block_on(queue.drain_all(&book)).more {}
             runtime.block_on(queue.drain_all(&book));
-            prop_assert_eq!(queue.held.load(Ordering::Relaxed), 0);
+            prop_assert_eq!(queue.queued.load(Ordering::Relaxed), 0);
             prop_assert_eq!(queue.dropped(), 0);
             prop_assert!(book.largest.get() <= TOUCH_BATCH);
             for (number, time) in seen {

@@ -2,8 +2,8 @@
 
 use crate::store::{Rescaled, Rescaling, StoreError, ViewStore};
 
-/// Keeps the most viewed items and makes all scores smaller, unless somebody did within the period;
-/// the very first look only begins one. To be called again while it says [`Rescaled::Begun`].
+/// Keeps the most viewed items and scales all scores down, unless that was done within the period;
+/// the very first call only begins one. Call it again while it returns [`Rescaled::Begun`].
 ///
 /// # Errors
 /// When the store fails.

@@ -1,9 +1,9 @@
-//! Visits of those who hold a visitor's token, on their way to the store: noted on the hot path by any thread,
+//! Visits with a visitor token, on their way to the store: noted on the hot path by any thread,
 //! flushed by a task.
 //!
-//! They have a queue of their own, so that whoever makes tokens up takes no room from sessions. What comes
-//! within a tenth of a second is one visit; what the store refuses is put back. The flush finds out which
-//! tokens are gone.
+//! They have a queue of their own, so that invented tokens take no room from sessions. Touches
+//! within a tenth of a second are one visit; visits that the store refuses are put back. The flush
+//! finds out which tokens are gone.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ahash::RandomState;
 use quick_cache::sync::Cache;
-use tokio::sync::{Mutex as Turn, Notify};
+use tokio::sync::Notify;
 
 use crate::ident::{Item, VisitorToken};
 use crate::store::{StoreError, VisitorStore, VisitorVisit};
@@ -23,7 +23,7 @@ use crate::store::{StoreError, VisitorStore, VisitorVisit};
 const GATHER: Duration = Duration::from_millis(100);
 /// Tokens in one flush step.
 const BATCH: usize = 250;
-/// Tokens that are known to be gone, at most; the least used are forgotten first, and found out anew.
+/// The most tokens known to be gone; the least used are evicted first, and found out again.
 const GONE_MAX: usize = 50_000;
 
 /// Visits that wait for the store.
@@ -32,26 +32,26 @@ pub struct VisitorVisits {
     /// A short lock that is never held across an await.
     waiting: Mutex<Waiting>,
     capacity: usize,
-    /// Items kept for one token: more would be cut by the store.
+    /// The most items kept for one token: the store would cut further ones.
     items: usize,
     gone: Cache<VisitorToken, ()>,
     dropped: AtomicU64,
     /// Wakes the flushing task.
     news: Notify,
-    /// Held by whoever flushes: what is with the store is known to be there, or back here, when it is let go.
-    flushing: Turn<()>,
+    /// Held during a flush: once it is released, what was in flight is in the store, or back here.
+    flushing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     visits: HashMap<VisitorToken, Pending, RandomState>,
-    /// Tokens and items in there.
-    held: usize,
-    /// The items that are with the store right now: a batch at most.
+    /// Tokens and items in the queue.
+    queued: usize,
+    /// The items in flight to the store: a batch at most.
     flying: HashMap<VisitorToken, Vec<(Item, f64)>, RandomState>,
 }
 
-/// What is to be flushed of one token.
+/// What is to be flushed for one token.
 #[derive(Debug)]
 struct Pending {
     seen: f64,
@@ -59,7 +59,8 @@ struct Pending {
 }
 
 impl VisitorVisits {
-    /// A queue that holds at most `capacity` tokens and items together, and of one token at most `items`.
+    /// A queue that holds at most `capacity` tokens and items together, and at most `items` of one
+    /// token.
     #[must_use]
     pub fn new(capacity: usize, items: usize) -> Self {
         Self {
@@ -69,12 +70,12 @@ impl VisitorVisits {
             gone: Cache::new(GONE_MAX),
             dropped: AtomicU64::new(0),
             news: Notify::new(),
-            flushing: Turn::default(),
+            flushing: tokio::sync::Mutex::default(),
         }
     }
 
-    /// Notes that the visitor of a token was seen at `seen` (Unix time in seconds), viewing `item`. At the
-    /// bound the visit, or its item, is dropped and counted.
+    /// Notes that a token was seen at `seen` (Unix time in seconds), viewing `item`. At the limit
+    /// the visit, or its item, is dropped and counted.
     pub fn note(&self, token: VisitorToken, item: Option<Item>, seen: f64) {
         let items = item.map(|item| (item, seen)).into_iter().collect();
         self.add(VisitorVisit { token, seen, items });
@@ -84,7 +85,7 @@ impl VisitorVisits {
     fn add(&self, visit: VisitorVisit) {
         let VisitorVisit { token, seen, items } = visit;
         let mut waiting = self.lock();
-        let Waiting { visits, held, .. } = &mut *waiting;
+        let Waiting { visits, queued: held, .. } = &mut *waiting;
         let mut reserve = || {
             let has_room = *held < self.capacity;
             *held += usize::from(has_room);
@@ -114,13 +115,14 @@ impl VisitorVisits {
         }
     }
 
-    /// Takes what waits of a token, for somebody else to record: the items, each with the time of its view.
-    /// What is with the store is among them, for it may come too late there.
+    /// Takes the pending views of a token, to be recorded by the caller: the items, each with the
+    /// time of its view. Views in flight to the store are included, because they may arrive there
+    /// too late.
     pub fn take(&self, token: &VisitorToken) -> Vec<(Item, f64)> {
         let mut waiting = self.lock();
         let mut items = waiting.flying.get(token).cloned().unwrap_or_default();
         if let Some(pending) = waiting.visits.remove(token) {
-            waiting.held -= 1 + pending.items.len();
+            waiting.queued -= 1 + pending.items.len();
             items.extend(pending.items);
         }
         items
@@ -131,19 +133,19 @@ impl VisitorVisits {
         self.gone.insert(token.clone(), ());
     }
 
-    /// Whether the store has said that a token is not there.
+    /// Whether the store has reported that a token is gone.
     #[must_use]
     pub fn is_gone(&self, token: &VisitorToken) -> bool {
         self.gone.get(token).is_some()
     }
 
-    /// How many tokens have visits that wait.
+    /// How many tokens have pending visits.
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.lock().visits.len()
     }
 
-    /// How many visits and views were lost to the bound.
+    /// How many visits and views were lost to the limit.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -157,11 +159,11 @@ impl VisitorVisits {
         tokio::time::sleep(GATHER).await;
     }
 
-    /// One flush step of bounded size. Returns how many visits it handed to the store.
+    /// One flush step of bounded size. Returns how many visits it passed to the store.
     ///
     /// # Errors
-    /// When the store fails. What it did not take is put back, also when the future is dropped half way;
-    /// visits may reach the store twice, which changes nothing.
+    /// When the store fails. Visits that it did not take are put back, also when the future is
+    /// dropped half way; visits may reach the store twice, which changes nothing.
     pub async fn flush<S: VisitorStore>(&self, store: &S) -> Result<usize, StoreError> {
         let _turn = self.flushing.lock().await;
         let mut flight = Flight { queue: self, visits: self.some() };
@@ -182,7 +184,7 @@ impl VisitorVisits {
         let mut visits = Vec::with_capacity(tokens.len());
         for token in tokens {
             let Some(Pending { seen, items }) = waiting.visits.remove(&token) else { continue };
-            waiting.held -= 1 + items.len();
+            waiting.queued -= 1 + items.len();
             waiting.flying.insert(token.clone(), items.clone());
             visits.push(VisitorVisit { token, seen, items });
         }
@@ -195,7 +197,7 @@ impl VisitorVisits {
     }
 }
 
-/// Visits that are with the store; put back on drop unless they have landed.
+/// Visits in flight to the store; put back on drop unless they have landed.
 struct Flight<'q> {
     queue: &'q VisitorVisits,
     visits: Vec<VisitorVisit>,
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_together_is_one_visit_and_what_is_gone_is_known_to_be() {
+    fn visits_of_a_visitor_are_merged_and_gone_visitors_are_known() {
         with_store(async |store| {
             let (queue, here, gone) = (VisitorVisits::new(100, 25), token(), token());
             store.begin_visitor(&here, &item(0), 1.0).await.unwrap();
@@ -236,7 +238,7 @@ mod tests {
             let viewed = store.visitor_viewed(&here).await.unwrap();
             assert_eq!(viewed, [(item(1), 7.0), (item(2), 6.0), (item(0), 1.0)]);
             assert!(queue.is_gone(&gone) && !queue.is_gone(&here));
-            assert_eq!((queue.backlog(), queue.lock().held), (0, 0));
+            assert_eq!((queue.backlog(), queue.lock().queued), (0, 0));
         });
     }
 
@@ -252,12 +254,12 @@ mod tests {
         for _ in 0..20 {
             queue.note(token(), Some(item(1)), 1.0);
         }
-        assert_eq!((queue.backlog(), queue.lock().held), (5, 10));
+        assert_eq!((queue.backlog(), queue.lock().queued), (5, 10));
         assert_eq!(queue.dropped(), 15);
     }
 
     #[test]
-    fn what_is_with_the_store_is_taken_too() {
+    fn visits_being_stored_are_taken_too() {
         let (queue, one) = (VisitorVisits::new(10, 3), token());
         queue.note(one.clone(), Some(item(1)), 1.0);
         let mut flight = Flight { queue: &queue, visits: queue.some() };
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_does_not_take_waits_on() {
+    fn visits_the_store_does_not_take_keep_waiting() {
         let (queue, one) = (VisitorVisits::new(10, 3), token());
         queue.note(one.clone(), Some(item(1)), 1.0);
         let flight = Flight { queue: &queue, visits: queue.some() };
@@ -278,6 +280,6 @@ mod tests {
         let mut both = queue.take(&one);
         both.sort_unstable_by(|a, b| a.1.total_cmp(&b.1));
         assert_eq!(both, [(item(1), 1.0), (item(2), 2.0)]);
-        assert_eq!(queue.lock().held, 0);
+        assert_eq!(queue.lock().queued, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Answers about visitors on one machine: in memory, for they may be asked for anew.
+//! Answers about visitors on one machine: in memory, because the app can be asked again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use super::EmbeddedStore;
 use crate::ident::CookieHash;
 use crate::store::{AnswerStore, StoreError};
 
-/// How many bytes of answers are kept; the least used are forgotten first.
+/// The most bytes of answers; the least used are evicted first.
 const BYTES_MAX: u64 = 64 << 20;
-/// What an answer takes beside its bytes, about.
+/// The approximate overhead of an answer.
 const BESIDE: u64 = 160;
-/// How many there are room for at the first, where they are as short as most.
+/// The initial capacity, for answers of the usual short size.
 const ABOUT: usize = 150_000;
 
-/// An answer, and until when it counts.
+/// An answer, and when it expires.
 #[derive(Clone, Debug)]
 struct Kept {
     answer: Bytes,
@@ -34,7 +34,7 @@ impl Weighter<CookieHash, Kept> for ByBytes {
     }
 }
 
-/// The answers that count.
+/// The valid answers.
 #[derive(Debug)]
 pub(super) struct Answers(Mutex<Cache<CookieHash, Kept, ByBytes>>);
 

@@ -1,4 +1,4 @@
-//! Control of sessions: the terms that they end by, the index of users, and walks.
+//! Control of sessions: their time limits, the index of users, and walks.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -6,22 +6,28 @@ use std::sync::{Mutex, PoisonError};
 use redb::{ReadTransaction, ReadableTable as _};
 
 use super::EmbeddedStore;
+use super::keys::{Bytes, bytes_of};
 use super::record::{Record, time_of};
-use super::sessions::{RECENT, SESSION, TOKENS, Tables, bytes_of};
+use super::tables::{RECENT, SESSION, TOKENS, Tables};
 use crate::ident::{StoredToken, User};
 use crate::store::control::behind;
 use crate::store::{
-    Bookmark, LogIn, PER_USER_MAX, Session, SessionListing, StoreError, Terms, WALK_MAX, Walked,
+    Bookmark, LogIn, PER_USER_MAX, Session, SessionLifetimes, SessionListing, StoreError, WALK_MAX,
+    WalkStep,
 };
 
 /// Sorts behind every token.
 const AFTER_TOKENS: &[u8] = &[0xff];
-/// Steps of walks that can be gone on with, at most: the oldest are forgotten first.
+/// The most walks that can be continued: the oldest are dropped first.
 const PLACES_MAX: usize = 256;
 
 impl Tables<'_> {
-    /// Whose session it is, if it is not over.
-    pub(super) fn live(&self, token: &[u8], terms: &Terms) -> Result<Option<User>, redb::Error> {
+    /// The user of a session that is not over.
+    pub(super) fn live(
+        &self,
+        token: &[u8],
+        terms: &SessionLifetimes,
+    ) -> Result<Option<User>, redb::Error> {
         let stored = self.session.get(token)?;
         let known = stored.as_ref().and_then(|stored| Record::head_of(stored.value()));
         Ok(known
@@ -29,7 +35,7 @@ impl Tables<'_> {
             .and_then(|known| User::from_store(known.user)))
     }
 
-    /// The sessions of a user that are too many, those with the oldest log-in first, and never `newest`.
+    /// The sessions of a user beyond the limit, the oldest log-in first, never including `newest`.
     pub(super) fn too_many(
         &self,
         user: &User,
@@ -55,12 +61,12 @@ impl Tables<'_> {
     }
 }
 
-/// All places of a user in the index.
+/// The range of a user in the index.
 fn tokens_of(name: &[u8]) -> std::ops::Range<(&[u8], &[u8])> {
     (name, &[])..(name, AFTER_TOKENS)
 }
 
-fn is_over(known: &Record<'_>, terms: &Terms) -> bool {
+fn is_over(known: &Record<'_>, terms: &SessionLifetimes) -> bool {
     terms.are_over(since_of(known), Some(time_of(known.seen)))
 }
 
@@ -68,21 +74,21 @@ fn since_of(known: &Record<'_>) -> Option<f64> {
     (known.since > 0).then(|| time_of(known.since))
 }
 
-/// Whose session it is, if it is not over.
+/// The user of a session that is not over.
 pub(super) fn live(
     txn: &ReadTransaction,
     token: &StoredToken,
-    terms: &Terms,
+    terms: &SessionLifetimes,
 ) -> Result<Option<LogIn>, redb::Error> {
     let stored = txn.open_table(SESSION)?.get(bytes_of(token))?;
     let known = stored.as_ref().and_then(|stored| Record::head_of(stored.value()));
     let Some(known) = known.filter(|known| !is_over(known, terms)) else { return Ok(None) };
-    // The visit that it is asked for writes down when it began.
+    // The visit behind this look-up records when the session began.
     let ends = terms.ends(since_of(&known).unwrap_or(terms.now));
     Ok(User::from_store(known.user).map(|user| LogIn { user, ends }))
 }
 
-/// What is known of a session.
+/// A session's data.
 fn session(txn: &ReadTransaction, token: &[u8]) -> Result<Option<Session>, redb::Error> {
     let stored = txn.open_table(SESSION)?.get(token)?;
     let known = stored.as_ref().and_then(|stored| Record::head_of(stored.value()));
@@ -110,7 +116,7 @@ fn newest(
     txn: &ReadTransaction,
     from: Option<Bookmark>,
     most: usize,
-) -> Result<Walked<Session>, redb::Error> {
+) -> Result<WalkStep<Session>, redb::Error> {
     let (most, from_or) =
         (most.clamp(1, WALK_MAX), from.unwrap_or(Bookmark { at: u64::MAX, offset: 0 }));
     let (mut met, mut times) = (Vec::new(), Vec::new());
@@ -123,23 +129,24 @@ fn newest(
         met.extend(session(txn, token)?);
     }
     let next = behind(from, &times).filter(|_| times.len() == most);
-    Ok(Walked { met, next })
+    Ok(WalkStep { met, next })
 }
 
-/// The sessions behind `from`, in the order of their tokens.
+/// The sessions after `from`, ordered by token.
 fn walk(
     txn: &ReadTransaction,
     from: Option<&StoredToken>,
 ) -> Result<Vec<(StoredToken, User)>, redb::Error> {
     let mut first = from.map(bytes_of).unwrap_or_default().to_vec();
     if from.is_some() {
-        // The first place behind: no token sorts between.
+        // The next possible key: no token sorts between.
         first.push(0);
     }
     some(txn.open_table(SESSION)?.range(first.as_slice()..AFTER_TOKENS)?)
 }
 
-/// Those whose tokens begin with `prefix`: all in one step, up to a bound that no prefix of ours comes to.
+/// Those whose tokens begin with `prefix`: all in one step, up to a limit that no real prefix
+/// reaches.
 fn with_prefix(
     txn: &ReadTransaction,
     prefix: &[u8],
@@ -149,9 +156,7 @@ fn with_prefix(
 }
 
 /// The first of these records.
-fn some(
-    records: redb::Range<'_, super::sessions::Bytes, super::sessions::Bytes>,
-) -> Result<Vec<(StoredToken, User)>, redb::Error> {
+fn some(records: redb::Range<'_, Bytes, Bytes>) -> Result<Vec<(StoredToken, User)>, redb::Error> {
     let mut met = Vec::new();
     for entry in records.take(WALK_MAX) {
         let (token, stored) = entry?;
@@ -161,24 +166,24 @@ fn some(
     Ok(met)
 }
 
-/// Where walks go on: the last tokens at which a step ended, each under a number by chance, for a token
-/// must not leave the process.
+/// Where walks continue: the last tokens of earlier steps, each under a random number, because a
+/// token must not leave the process.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<VecDeque<(u64, StoredToken)>>);
+pub(super) struct WalkPositions(Mutex<VecDeque<(u64, StoredToken)>>);
 
-impl Places {
+impl WalkPositions {
     fn note(&self, token: StoredToken) -> Bookmark {
         let at = fastrand::u64(1..);
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        places.truncate(PLACES_MAX - 1);
-        places.push_front((at, token));
+        let mut walks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        walks.truncate(PLACES_MAX - 1);
+        walks.push_front((at, token));
         Bookmark { at, offset: 0 }
     }
 
     fn find(&self, bookmark: Bookmark) -> Result<StoredToken, StoreError> {
-        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = places.iter().find(|(at, _)| *at == bookmark.at);
-        let forgotten = || StoreError::Failed("the walk was too long ago: begin it anew".into());
+        let walks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = walks.iter().find(|(at, _)| *at == bookmark.at);
+        let forgotten = || StoreError::Failed("this listing has expired: start it again".into());
         found.map(|(_, token)| token.clone()).ok_or_else(forgotten)
     }
 }
@@ -196,7 +201,7 @@ impl SessionListing for EmbeddedStore {
         &self,
         from: Option<Bookmark>,
         most: usize,
-    ) -> Result<Walked<Session>, StoreError> {
+    ) -> Result<WalkStep<Session>, StoreError> {
         self.counting(self.0.sessions.read(|txn| newest(txn, from, most)))
     }
 
@@ -204,19 +209,19 @@ impl SessionListing for EmbeddedStore {
         &self,
         from: Option<Bookmark>,
         prefix: &str,
-    ) -> Result<Walked<(StoredToken, User)>, StoreError> {
+    ) -> Result<WalkStep<(StoredToken, User)>, StoreError> {
         if !prefix.is_empty() {
             let met = self.0.sessions.read(|txn| with_prefix(txn, prefix.as_bytes()));
-            return self.counting(met).map(|met| Walked { met, next: None });
+            return self.counting(met).map(|met| WalkStep { met, next: None });
         }
-        let from = from.map(|from| self.0.places.find(from)).transpose()?;
+        let from = from.map(|from| self.0.walks.find(from)).transpose()?;
         let met = self.counting(self.0.sessions.read(|txn| walk(txn, from.as_ref())))?;
         let last = met.last().filter(|_| met.len() == WALK_MAX);
-        let next = last.map(|(token, _)| self.0.places.note(token.clone()));
-        Ok(Walked { met, next })
+        let next = last.map(|(token, _)| self.0.walks.note(token.clone()));
+        Ok(WalkStep { met, next })
     }
 
-    /// The index has nobody else's entries here, and there is no stream.
+    /// The index contains only sessions that exist, and there is no stream.
     async fn forget_user(&self, user: &User) -> Result<usize, StoreError> {
         self.forget_events(user).await
     }

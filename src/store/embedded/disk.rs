@@ -1,8 +1,7 @@
-//! One redb file: opened, read, written, and opened again after it failed.
+//! One redb file: opened, read, written, and reopened after an error.
 //!
-//! After an I/O error redb refuses everything until the file is opened anew; that is done here,
-//! so that a disk which was full for a while costs no restart. What the tables hold is not known
-//! here.
+//! After an I/O error redb refuses everything until the file is reopened; that is done here, so
+//! that a disk that was full for a while needs no restart. The tables are defined elsewhere.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,8 +18,8 @@ use crate::store::StoreError;
 pub(super) struct Disk {
     path: PathBuf,
     cache_bytes: usize,
-    /// `None` while the file is closed, or could not be opened again. Readers hold the lock for
-    /// one read; the writer takes it alone only to close and open.
+    /// `None` while the file is closed, or could not be reopened. Readers hold the lock for one
+    /// read; the writer takes it exclusively only to close and open.
     database: RwLock<Option<Database>>,
 }
 
@@ -37,7 +36,8 @@ impl Disk {
         Ok(Self { path, cache_bytes, database: RwLock::new(Some(database)) })
     }
 
-    /// Reads within one transaction. Never waits: while the file is being reopened it is away.
+    /// Reads within one transaction. Never waits: while the file is being reopened the store is
+    /// away.
     pub(super) fn read<T>(
         &self,
         look: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>,
@@ -52,7 +52,7 @@ impl Disk {
         answer.map_err(|error| StoreError::Failed(Box::new(error)))
     }
 
-    /// Begins the one write transaction. For the writer thread only: it waits for another's end.
+    /// Begins the one write transaction. For the writer thread only: it waits until another ends.
     pub(super) fn begin(&self, durability: Durability) -> Result<WriteTransaction, redb::Error> {
         let guard = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let Some(database) = guard.as_ref() else {
@@ -63,7 +63,7 @@ impl Disk {
         Ok(txn)
     }
 
-    /// Closes the file and opens it again as it was at its last durable commit.
+    /// Closes the file and reopens it at its last durable commit.
     pub(super) fn reopen(&self) -> Result<(), redb::Error> {
         self.replace(|| Ok(()))
     }
@@ -75,7 +75,7 @@ impl Disk {
 
     fn replace(&self, between: impl FnOnce() -> io::Result<()>) -> Result<(), redb::Error> {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        // The old one first: it holds the lock on the file.
+        // Drop the old one first: it holds the lock on the file.
         drop(database.take());
         between()?;
         *database = Some(open(&self.path, self.cache_bytes)?);
@@ -94,7 +94,7 @@ impl Disk {
     }
 }
 
-/// Deletes a file; none is no error.
+/// Deletes a file; a missing file is no error.
 pub(super) fn delete(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

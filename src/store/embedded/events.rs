@@ -1,35 +1,30 @@
 //! Carts of idle sessions, and the events that wait for their receiver, as tables.
 
-use redb::{
-    AccessGuard, ReadTransaction, ReadableTable, ReadableTableMetadata as _, TableDefinition,
-};
+use redb::{AccessGuard, ReadTransaction, ReadableTable, ReadableTableMetadata as _};
 
 use super::EmbeddedStore;
-use super::expiring::{NO_STREAMS, Place};
+use super::expiring::{NO_STREAMS, RecentKey};
+use super::keys::Bytes;
 use super::record::{time_bits, time_of};
-use super::sessions::{Bytes, RECENT, Tables, cart_of};
+use super::sessions::cart_of;
+use super::tables::{EVENTS, IDLE_REPORTED, RECENT, Tables};
 use crate::ident::{StoredToken, User};
-use crate::store::events::TOLD_TO_COME;
+use crate::store::events::POSITION_AHEAD;
 use crate::store::{
-    EXPIRING_BATCH, EXPIRING_BYTES, EventStore, Farewell, Idle, IdleTold, Noted, StoreError,
-    WaitingEvent, Why,
+    EXPIRING_BATCH, EXPIRING_BYTES, EventStore, ExpiryAction, HandoverReason, Idle, IdleStep,
+    Noted, StoreError, WaitingEvent,
 };
 
-/// The order in which they came to events: `cartevents:`.
-pub(super) const EVENTS: TableDefinition<'static, u64, Bytes> = TableDefinition::new("cart_events");
-/// Under [`FROM`] the place in `recent:` from which on nobody has been told of as idle: `cartidle:`.
-pub(super) const IDLE_TOLD: TableDefinition<'static, &str, (u64, Bytes)> =
-    TableDefinition::new("cart_idle");
-/// The only key of [`IDLE_TOLD`].
+/// The only key of [`IDLE_REPORTED`].
 const FROM: &str = "from";
 
-/// The idle sessions that have not been told of, at most a batch.
+/// The idle sessions that have not been reported, at most a batch.
 fn idle_in(
     recent: &impl ReadableTable<(u64, Bytes), ()>,
-    told: &impl ReadableTable<&'static str, (u64, Bytes)>,
+    reported: &impl ReadableTable<&'static str, (u64, Bytes)>,
     idle: Idle,
-) -> Result<Vec<Place>, redb::Error> {
-    let from = told.get(FROM)?;
+) -> Result<Vec<RecentKey>, redb::Error> {
+    let from = reported.get(FROM)?;
     let (seen, token) = match from.as_ref().map(AccessGuard::value) {
         Some((seen, token)) if !is_to_come(seen, idle) => (seen, token),
         Some(_) => (time_bits(idle.until), [].as_slice()),
@@ -48,93 +43,96 @@ fn idle_in(
     Ok(found)
 }
 
-/// Whether all have been told of up to a time that is to come: a clock was ahead.
+/// Whether the recorded position lies in the future: a clock was ahead.
 fn is_to_come(seen: u64, idle: Idle) -> bool {
-    // Behind the last of one time is the place of the next.
+    // The position after the last session of one time is the start of the next time.
     seen > time_bits(idle.now).saturating_add(1)
 }
 
-/// Whether [`is_to_come`] what is noted.
+/// Whether the recorded position [`is_to_come`].
 fn is_set_back(
-    told: &impl ReadableTable<&'static str, (u64, Bytes)>,
+    reported: &impl ReadableTable<&'static str, (u64, Bytes)>,
     idle: Idle,
 ) -> Result<bool, redb::Error> {
-    Ok(told.get(FROM)?.is_some_and(|from| is_to_come(from.value().0, idle)))
+    Ok(reported.get(FROM)?.is_some_and(|from| is_to_come(from.value().0, idle)))
 }
 
-/// How many sessions one step looks at.
+/// How many sessions one step reads.
 fn most(idle: Idle) -> usize {
     idle.batch.clamp(1, EXPIRING_BATCH) as usize
 }
 
 impl Tables<'_> {
-    pub(super) fn tell_idle(
+    pub(super) fn report_idle_carts(
         &mut self,
         idle: Idle,
-        farewell: &Farewell,
-    ) -> Result<IdleTold, redb::Error> {
-        let mut told = IdleTold::default();
-        let Some(target) = self.target(farewell)? else {
-            if matches!(farewell, Farewell::Stream { .. }) {
-                told.refusal = Some(NO_STREAMS.to_owned());
+        expiry_action: &ExpiryAction,
+    ) -> Result<IdleStep, redb::Error> {
+        let mut step = IdleStep::default();
+        let Some(target) = self.target(expiry_action)? else {
+            if matches!(expiry_action, ExpiryAction::Stream { .. }) {
+                step.refusal = Some(NO_STREAMS.to_owned());
             }
-            return Ok(told);
+            return Ok(step);
         };
-        let found = idle_in(&self.recent, &self.idle_told, idle)?;
-        if is_set_back(&self.idle_told, idle)? {
-            tracing::warn!("{TOLD_TO_COME}");
-            self.idle_told.insert(FROM, (time_bits(idle.until), [].as_slice()))?;
+        let found = idle_in(&self.recent, &self.idle_reported, idle)?;
+        if is_set_back(&self.idle_reported, idle)? {
+            tracing::warn!("{POSITION_AHEAD}");
+            self.idle_reported.insert(FROM, (time_bits(idle.until), [].as_slice()))?;
         }
-        told.more = found.len() == most(idle);
+        step.more = found.len() == most(idle);
         let (mut bytes, mut up_to) = (0, None);
         for (seen, token) in found {
             if let Some(known) = StoredToken::from_store(&token) {
                 let has_cart = self.cart.range(cart_of(&token))?.next().is_some();
-                if has_cart && self.is_half_full(farewell)? {
-                    told.more = false;
+                if has_cart && self.is_half_full(expiry_action)? {
+                    step.more = false;
                     break;
                 }
-                let put = self.put_out(&known, time_of(seen), Why::Idle, target)?;
-                told.handed_on += usize::from(put.bytes > 0);
+                let put = self.put_out(&known, time_of(seen), HandoverReason::Idle, target)?;
+                step.handed_on += usize::from(put.bytes > 0);
                 bytes += put.bytes;
             }
             up_to = Some((seen, token));
             if bytes >= EXPIRING_BYTES {
-                told.more = true;
+                step.more = true;
                 break;
             }
         }
         if let Some((seen, token)) = up_to {
             self.go_on_behind(seen, token)?;
         }
-        Ok(told)
+        Ok(step)
     }
 
-    /// Notes up to which session idle ones have been told of. Nothing may mention a token when its session
-    /// is gone: it is noted only while others of the same time are left.
+    /// Records up to which session idle sessions have been reported. A token may not be stored
+    /// after its session is gone: it is recorded only while other sessions of the same time are
+    /// left.
     fn go_on_behind(&mut self, seen: u64, mut token: Vec<u8>) -> Result<(), redb::Error> {
-        // The first place behind: no token sorts between.
+        // The next possible key: no token sorts between.
         token.push(0);
         let next = self.recent.range((seen, token.as_slice())..)?.next().transpose()?;
         if next.is_none_or(|(next, _)| next.value().0 > seen) {
-            self.idle_told.insert(FROM, (seen.saturating_add(1), [].as_slice()))?;
+            self.idle_reported.insert(FROM, (seen.saturating_add(1), [].as_slice()))?;
         } else {
-            self.idle_told.insert(FROM, (seen, token.as_slice()))?;
+            self.idle_reported.insert(FROM, (seen, token.as_slice()))?;
         }
         Ok(())
     }
 
-    /// Whether so many events wait that idle sessions do, too.
-    fn is_half_full(&self, farewell: &Farewell) -> Result<bool, redb::Error> {
-        match farewell {
-            Farewell::Queue { keep, .. } => Ok(self.events.len()? >= keep / 2),
-            Farewell::Keep | Farewell::Stream { .. } | Farewell::Outbox { .. } => Ok(false),
+    /// Whether so many events wait that idle sessions must wait, too.
+    fn is_half_full(&self, expiry_action: &ExpiryAction) -> Result<bool, redb::Error> {
+        match expiry_action {
+            ExpiryAction::Queue { keep, .. } => Ok(self.events.len()? >= keep / 2),
+            ExpiryAction::Keep | ExpiryAction::Stream { .. } | ExpiryAction::Outbox { .. } => {
+                Ok(false)
+            }
         }
     }
 
     pub(super) fn remove_event(&mut self, event: &WaitingEvent) -> Result<(), redb::Error> {
         if self.is_there(event)? {
-            self.events.remove(event.place)?;
+            self.events.remove(event.position)?;
         }
         Ok(())
     }
@@ -148,13 +146,13 @@ impl Tables<'_> {
             return Ok(());
         }
         let behind = self.events.last()?.map_or(0, |(last, _)| last.value() + 1);
-        self.events.remove(event.place)?;
+        self.events.remove(event.position)?;
         self.events.insert(behind, &*event.with(noted))?;
         Ok(())
     }
 
     fn is_there(&self, event: &WaitingEvent) -> Result<bool, redb::Error> {
-        let there = self.events.get(event.place)?;
+        let there = self.events.get(event.position)?;
         Ok(there.is_some_and(|there| there.value() == event.record))
     }
 }
@@ -165,7 +163,8 @@ fn first(txn: &ReadTransaction) -> Result<Option<WaitingEvent>, redb::Error> {
     Ok(first.map(|(place, record)| WaitingEvent::new(record.value().to_vec(), place.value())))
 }
 
-/// The events of a user from this place on, of at most [`EXPIRING_BATCH`]; and the place behind these.
+/// A user's events from this position on, of at most [`EXPIRING_BATCH`]; and the position after
+/// them.
 fn events_of(
     txn: &ReadTransaction,
     user: &User,
@@ -176,8 +175,8 @@ fn events_of(
         let (place, record) = entry?;
         let event = WaitingEvent::new(record.value().to_vec(), place.value());
         behind = Some(place.value() + 1);
-        let whose = event.expired.as_ref().and_then(|expired| expired.user.as_ref());
-        if whose.is_some_and(|whose| whose.is_same(user)) {
+        let owner = event.expired.as_ref().and_then(|expired| expired.user.as_ref());
+        if owner.is_some_and(|owner| owner.is_same(user)) {
             his.push(event);
         }
     }
@@ -185,7 +184,7 @@ fn events_of(
 }
 
 impl EmbeddedStore {
-    /// Removes what waits of this user, and returns how much that was.
+    /// Removes the waiting events of this user, and returns their number.
     pub(super) async fn forget_events(&self, user: &User) -> Result<usize, StoreError> {
         let (mut removed, mut from) = (0, Some(0));
         while let Some(place) = from {
@@ -195,7 +194,7 @@ impl EmbeddedStore {
                 self.remove_event(event).await?;
             }
             (removed, from) = (removed + his.len(), behind);
-            // There may be very many, and others have to do with this thread.
+            // There may be very many, and this thread has other work.
             tokio::task::yield_now().await;
         }
         Ok(removed)
@@ -203,18 +202,22 @@ impl EmbeddedStore {
 }
 
 impl EventStore for EmbeddedStore {
-    async fn tell_idle(&self, idle: Idle, farewell: &Farewell) -> Result<IdleTold, StoreError> {
-        let farewell = *farewell;
-        // Where nobody is idle, nothing is written.
+    async fn report_idle_carts(
+        &self,
+        idle: Idle,
+        expiry_action: &ExpiryAction,
+    ) -> Result<IdleStep, StoreError> {
+        let expiry_action = *expiry_action;
+        // Without idle sessions nothing is written.
         let has_work = self.counting(self.0.sessions.read(|txn| {
-            let (one, told) = (Idle { batch: 1, ..idle }, txn.open_table(IDLE_TOLD)?);
-            let found = idle_in(&txn.open_table(RECENT)?, &told, one)?;
-            Ok(!found.is_empty() || is_set_back(&told, idle)?)
+            let (one, reported) = (Idle { batch: 1, ..idle }, txn.open_table(IDLE_REPORTED)?);
+            let found = idle_in(&txn.open_table(RECENT)?, &reported, one)?;
+            Ok(!found.is_empty() || is_set_back(&reported, idle)?)
         }))?;
         if !has_work {
-            return Ok(IdleTold::default());
+            return Ok(IdleStep::default());
         }
-        self.write_durably(move |tables| tables.tell_idle(idle, &farewell)).await
+        self.write_durably(move |tables| tables.report_idle_carts(idle, &expiry_action)).await
     }
 
     async fn events_waiting(&self) -> Result<u64, StoreError> {

@@ -1,41 +1,40 @@
-//! The outbox, and how sessions with carts are parted with.
+//! The outbox, and the end of sessions with carts.
 //!
-//! Like `sessions`: everything here happens inside one transaction that somebody else begins.
+//! Like `sessions`: everything here runs inside the caller's transaction.
 
-use redb::{ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, TableDefinition};
+use redb::{ReadTransaction, ReadableTable as _, ReadableTableMetadata as _};
 
+use super::keys::bytes_of;
 use super::record::{Record, time_bits, time_of};
-use super::sessions::{Bytes, Tables, bytes_of, cart_of, read_cart};
+use super::sessions::{cart_of, read_cart};
+use super::tables::{EXPIRING, Tables};
 use crate::ident::{StoredToken, TokenStorage};
 use crate::store::{
-    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, Expired, Farewell, NOT_NOW,
-    OUTBOX_FULL, OUTBOX_MAX, Outbox, Parted, Why,
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, EndedCarts, Evicted, Eviction, Expired, ExpiryAction,
+    HandoverReason, NOT_NOW, OUTBOX_FULL, OUTBOX_MAX, Outbox,
 };
 
-/// The order in which they came to records of carts that are handed on: `expiring:`.
-pub(super) const EXPIRING: TableDefinition<'static, u64, Bytes> = TableDefinition::new("expiring");
-
-/// Why no cart goes to a stream.
+/// Why a cart cannot go to a stream.
 pub(super) const NO_STREAMS: &str = "the embedded store has no streams";
 
-/// A session as it stands in `recent:`.
-pub(super) type Place = (u64, Vec<u8>);
+/// A session's key in `recent:`.
+pub(super) type RecentKey = (u64, Vec<u8>);
 
 /// Where carts go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(super) struct HandoverTarget {
     /// How tokens are stored.
     storage: TokenStorage,
-    /// The most events that wait, where they go to the queue; `None`: they go to the outbox.
+    /// The most events that wait, if carts go to the queue; `None`: they go to the outbox.
     queue: Option<u64>,
 }
 
-/// What handing a cart on did.
+/// The result of handing on a cart.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PutOut {
-    /// How many bytes it took; none where there is no cart.
+pub(super) struct HandoverResult {
+    /// The bytes of the cart; 0 without a cart.
     pub(super) bytes: usize,
-    /// Events that went for that.
+    /// Events dropped to make room.
     dropped: usize,
 }
 
@@ -44,12 +43,12 @@ impl Tables<'_> {
         &mut self,
         how: Eviction,
         from: Cursor,
-        farewell: &Farewell,
+        expiry_action: &ExpiryAction,
     ) -> Result<Evicted, redb::Error> {
         let (oldest, behind) = self.behind(&from, how)?;
-        let target = self.target(farewell)?;
+        let target = self.target(expiry_action)?;
         let mut evicted = Evicted { more: behind, cursor: from, ..Evicted::default() };
-        if matches!(farewell, Farewell::Stream { .. }) {
+        if matches!(expiry_action, ExpiryAction::Stream { .. }) {
             evicted.refusal = Some(NO_STREAMS.to_owned());
         }
         let mut bytes = 0;
@@ -62,7 +61,8 @@ impl Tables<'_> {
                     continue;
                 }
                 if let Some(target) = target {
-                    let put = self.put_out(&known, time_of(seen), Why::Expired, target)?;
+                    let put =
+                        self.put_out(&known, time_of(seen), HandoverReason::Expired, target)?;
                     bytes += put.bytes;
                     evicted.handed_on += usize::from(put.bytes > 0);
                     evicted.dropped += put.dropped;
@@ -80,9 +80,9 @@ impl Tables<'_> {
         Ok(evicted)
     }
 
-    /// The oldest sessions behind the cursor that are over the limit, at most a batch, and whether there
-    /// are more.
-    fn behind(&self, from: &Cursor, how: Eviction) -> Result<(Vec<Place>, bool), redb::Error> {
+    /// The oldest sessions after the cursor that are over the limit, at most a batch, and whether
+    /// there are more.
+    fn behind(&self, from: &Cursor, how: Eviction) -> Result<(Vec<RecentKey>, bool), redb::Error> {
         let over = self.recent.len()?.saturating_sub(how.keep).saturating_sub(from.left);
         let (batch, before) = (how.batch.clamp(1, EXPIRING_BATCH) as usize, time_bits(how.before));
         let (seen, mut token) =
@@ -90,7 +90,7 @@ impl Tables<'_> {
                 (time_bits(*seen), bytes_of(token).to_vec())
             });
         if from.last.is_some() {
-            // The first place behind: no token sorts between.
+            // The next possible key: no token sorts between.
             token.push(0);
         }
         let mut oldest = Vec::new();
@@ -107,17 +107,20 @@ impl Tables<'_> {
         Ok((oldest, false))
     }
 
-    /// Where carts go; `None` where they cannot be handed on now.
-    pub(super) fn target(&self, farewell: &Farewell) -> Result<Option<Target>, redb::Error> {
-        Ok(match farewell {
-            Farewell::Outbox { storage } if self.expiring.is_empty()? => {
-                Some(Target { storage: *storage, queue: None })
+    /// Where carts go; `None` while they cannot be handed on.
+    pub(super) fn target(
+        &self,
+        expiry_action: &ExpiryAction,
+    ) -> Result<Option<HandoverTarget>, redb::Error> {
+        Ok(match expiry_action {
+            ExpiryAction::Outbox { storage } if self.expiring.is_empty()? => {
+                Some(HandoverTarget { storage: *storage, queue: None })
             }
-            Farewell::Queue { storage, keep } => {
-                Some(Target { storage: *storage, queue: Some(*keep) })
+            ExpiryAction::Queue { storage, keep } => {
+                Some(HandoverTarget { storage: *storage, queue: Some(*keep) })
             }
-            // There is no stream here: who wants one is told so by the configuration.
-            Farewell::Outbox { .. } | Farewell::Stream { .. } | Farewell::Keep => None,
+            // The embedded store has no stream: the configuration check reports it.
+            ExpiryAction::Outbox { .. } | ExpiryAction::Stream { .. } | ExpiryAction::Keep => None,
         })
     }
 
@@ -126,12 +129,12 @@ impl Tables<'_> {
         &mut self,
         token: &StoredToken,
         seen: f64,
-        why: Why,
-        Target { storage, queue }: Target,
-    ) -> Result<PutOut, redb::Error> {
+        why: HandoverReason,
+        HandoverTarget { storage, queue }: HandoverTarget,
+    ) -> Result<HandoverResult, redb::Error> {
         let cart = read_cart(&self.cart, token)?;
         if cart.is_empty() {
-            return Ok(PutOut::default());
+            return Ok(HandoverResult::default());
         }
         let (user, viewed) = (self.owner(bytes_of(token))?, self.views(token)?);
         let id = token.public_id(storage);
@@ -144,19 +147,20 @@ impl Tables<'_> {
             table.pop_first()?;
             dropped += 1;
         }
-        Ok(PutOut { bytes, dropped })
+        Ok(HandoverResult { bytes, dropped })
     }
 
-    /// Ends a session that its visitor has not ended, and hands its cart on. Where that cannot be done it is
-    /// lost, for the session has to go; without a farewell it goes.
+    /// Ends a session that is not ended by its visitor, and hands its cart on. A cart that cannot
+    /// be handed on is lost, for the session must end; without an expiry action the cart is
+    /// removed.
     pub(super) fn dismiss(
         &mut self,
         token: &[u8],
-        farewell: Option<&Farewell>,
-        parted: &mut Parted,
+        expiry_action: Option<&ExpiryAction>,
+        ended_carts: &mut EndedCarts,
     ) -> Result<(), redb::Error> {
-        if let Some(farewell) = farewell {
-            self.hand_on_at_once(token, farewell, parted)?;
+        if let Some(expiry_action) = expiry_action {
+            self.hand_on_at_once(token, expiry_action, ended_carts)?;
         }
         self.revoke(token)
     }
@@ -164,49 +168,49 @@ impl Tables<'_> {
     fn hand_on_at_once(
         &mut self,
         token: &[u8],
-        farewell: &Farewell,
-        parted: &mut Parted,
+        expiry_action: &ExpiryAction,
+        ended_carts: &mut EndedCarts,
     ) -> Result<(), redb::Error> {
         let Some(known) = StoredToken::from_store(token) else { return Ok(()) };
         let Some(seen) = self.seen(token)? else { return Ok(()) };
         if self.cart.range(cart_of(token))?.next().is_none() {
             return Ok(());
         }
-        match self.target_at_once(farewell)? {
+        match self.target_at_once(expiry_action)? {
             Ok(target) => {
-                let put = self.put_out(&known, time_of(seen), Why::Expired, target)?;
-                parted.handed_on += usize::from(put.bytes > 0);
-                parted.dropped += put.dropped;
+                let put = self.put_out(&known, time_of(seen), HandoverReason::Expired, target)?;
+                ended_carts.handed_on += usize::from(put.bytes > 0);
+                ended_carts.dropped += put.dropped;
             }
             Err(refusal) => {
-                parted.lost += 1;
-                parted.refusal = Some(refusal.to_owned());
+                ended_carts.lost += 1;
+                ended_carts.refusal = Some(refusal.to_owned());
             }
         }
         Ok(())
     }
 
-    /// The bits of the time when a session was seen.
+    /// The bits of the time when a session was last seen.
     fn seen(&self, token: &[u8]) -> Result<Option<u64>, redb::Error> {
         let stored = self.session.get(token)?;
         Ok(stored.and_then(|stored| Some(Record::head_of(stored.value())?.seen)))
     }
 
-    /// Where the cart of a session goes that cannot wait; or why it cannot be handed on.
+    /// Where the cart of a session goes that must end now; or why it cannot be handed on.
     fn target_at_once(
         &self,
-        farewell: &Farewell,
-    ) -> Result<Result<Target, &'static str>, redb::Error> {
-        Ok(match farewell {
-            Farewell::Outbox { storage } if self.expiring.len()? < OUTBOX_MAX => {
-                Ok(Target { storage: *storage, queue: None })
+        expiry_action: &ExpiryAction,
+    ) -> Result<Result<HandoverTarget, &'static str>, redb::Error> {
+        Ok(match expiry_action {
+            ExpiryAction::Outbox { storage } if self.expiring.len()? < OUTBOX_MAX => {
+                Ok(HandoverTarget { storage: *storage, queue: None })
             }
-            Farewell::Outbox { .. } => Err(OUTBOX_FULL),
-            Farewell::Queue { storage, keep } => {
-                Ok(Target { storage: *storage, queue: Some(*keep) })
+            ExpiryAction::Outbox { .. } => Err(OUTBOX_FULL),
+            ExpiryAction::Queue { storage, keep } => {
+                Ok(HandoverTarget { storage: *storage, queue: Some(*keep) })
             }
-            Farewell::Stream { .. } => Err(NO_STREAMS),
-            Farewell::Keep => Err(NOT_NOW),
+            ExpiryAction::Stream { .. } => Err(NO_STREAMS),
+            ExpiryAction::Keep => Err(NOT_NOW),
         })
     }
 
@@ -222,7 +226,7 @@ impl Tables<'_> {
     }
 }
 
-/// What has waited longest in the outbox.
+/// The oldest batch in the outbox.
 pub(super) fn outbox(txn: &ReadTransaction) -> Result<Outbox, redb::Error> {
     let (mut records, mut bytes) = (Vec::new(), 0);
     let most = usize::try_from(EXPIRING_BATCH).unwrap_or(usize::MAX);

@@ -1,21 +1,25 @@
-//! The embedded store: two redb databases in a folder of our own, one for sessions, one for pages.
+//! The embedded store: two redb databases in a local folder, one for sessions, one for pages.
 //!
 //! Reads happen on the calling thread, where a read transaction takes about a microsecond. Each
-//! database has one writer thread (`writer`), for redb has one write transaction at a time. What
-//! a step does is in `sessions` and `pages`; the failing and reopening of a file is in `disk`.
+//! database has one writer thread (`writer`), for redb has one write transaction at a time. The
+//! steps are in `sessions` and `pages`; the failure and reopening of a file is in `disk`.
 
 mod answers;
-mod barred;
 mod control;
 mod disk;
 mod events;
 mod expiring;
+mod keys;
 mod pages;
 mod popularity;
 mod purges;
 mod record;
+mod revoked;
 mod rows;
 mod sessions;
+mod sessions_file;
+mod tables;
+mod visitor_tables;
 mod visitors;
 mod writer;
 
@@ -30,30 +34,33 @@ use redb::{DatabaseError, Durability, StorageError};
 
 use self::answers::Answers;
 use self::disk::Disk;
+use self::keys::bytes_of;
 use self::pages::{PageLedger, PageTables, QueueRoom};
-use self::popularity::Ranks;
-use self::purges::Purges;
-use self::sessions::{SessionLedger, Tables, bytes_of};
+use self::popularity::NewestRanking;
+use self::purges::PurgeLog;
+use self::sessions_file::SessionLedger;
+use self::tables::Tables;
 use self::writer::Writer;
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, CartStore, Counted, Counters, Cursor, Demand, Evicted,
-    Eviction, ExpiryStore, Farewell, Generation, Lease, LeaseStore, Limits, LogIn, LogInStore,
-    Moment, News, OpenError, Outbox, PageStore, Parted, PurgeStore, Rescaled, Rescaling, Rotated,
-    Rotation, StoreError, StoreState, TaskLease, Terms, TokenStore, ViewStore, Visit, VisitStore,
+    Cart, CartAnswer, CartChange, CartOwner, CartStore, Counted, Cursor, EndedCarts, Evicted,
+    Eviction, ExpiryAction, ExpiryStore, Generation, Lease, LeaseStore, LogIn, LogInStore,
+    OpenError, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency,
+    Rescaled, Rescaling, Rotated, Rotation, SessionLifetimes, StoreCounters, StoreError,
+    StoreLimits, StoreState, TaskLease, TokenStore, ViewStore, Visit, VisitStore,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
 
-/// The file of sessions, carts and views: survives everything.
+/// The file of sessions, carts and views: it persists.
 const SESSIONS_FILE: &str = "sessions.redb";
 /// The file of pages: deleted at each start.
 const PAGES_FILE: &str = "pages.redb";
-/// Memory for blocks of the session file, in bytes. What the system's own cache holds is read
-/// about as fast.
+/// Memory for blocks of the session file, in bytes. Blocks in the system's own cache are read about
+/// as fast.
 const SESSION_CACHE: usize = 48 << 20;
 /// Memory for blocks of the page file, in bytes: pages have a memory tier of their own.
 const PAGE_CACHE: usize = 16 << 20;
-/// Steps that may wait for the session writer; more wait to be let in, within their budget.
+/// Steps that may wait for the session writer; further steps wait for a slot, within their budget.
 const SESSION_QUEUE: usize = 1024;
 /// Steps that may wait for the page writer; beyond it pages are refused.
 const PAGE_QUEUE: usize = 64;
@@ -64,16 +71,16 @@ pub struct EmbeddedStore(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    limits: Limits,
-    counters: Arc<Counters>,
+    limits: StoreLimits,
+    counters: Arc<StoreCounters>,
     sessions: Arc<Disk>,
     session_writer: Writer<SessionLedger>,
     pages: Arc<Disk>,
     page_writer: Writer<PageLedger>,
     page_room: QueueRoom,
-    ranks: Arc<Ranks>,
-    places: control::Places,
-    purges: Mutex<Purges>,
+    ranks: Arc<NewestRanking>,
+    walks: control::WalkPositions,
+    purges: Mutex<PurgeLog>,
     answers: Answers,
 }
 
@@ -84,11 +91,11 @@ impl EmbeddedStore {
     /// As [`super::OpenStore::open`].
     pub(super) async fn open(
         folder: &Path,
-        limits: Limits,
-        counters: Arc<Counters>,
+        limits: StoreLimits,
+        counters: Arc<StoreCounters>,
     ) -> Result<Self, OpenError> {
         let owned = folder.to_owned();
-        // After a crash redb checks the whole file, which takes time: not on a runtime thread.
+        // After a crash redb checks the whole file, which is slow: not on a runtime thread.
         tokio::task::spawn_blocking(move || Self::open_blocking(&owned, limits, counters))
             .await
             .unwrap_or_else(|panicked| {
@@ -98,8 +105,8 @@ impl EmbeddedStore {
 
     fn open_blocking(
         folder: &Path,
-        limits: Limits,
-        counters: Arc<Counters>,
+        limits: StoreLimits,
+        counters: Arc<StoreCounters>,
     ) -> Result<Self, OpenError> {
         DirBuilder::new()
             .recursive(true)
@@ -108,7 +115,7 @@ impl EmbeddedStore {
             .map_err(|error| OpenError::io(folder, error))?;
         // The lock on this file is the lock on the folder: take it before deleting anything.
         let sessions = open_file(folder, SESSIONS_FILE, SESSION_CACHE)?;
-        sessions::prepare(&sessions, folder)?;
+        sessions_file::prepare(&sessions, folder)?;
         disk::delete(&folder.join(PAGES_FILE)).map_err(|error| OpenError::io(folder, error))?;
         let pages = open_file(folder, PAGES_FILE, PAGE_CACHE)?;
         pages::prepare(&pages).map_err(|error| unreadable(folder, error))?;
@@ -132,13 +139,13 @@ impl EmbeddedStore {
             pages,
             page_room: QueueRoom::default(),
             ranks: Arc::default(),
-            places: control::Places::default(),
-            purges: Mutex::new(Purges::new()),
+            walks: control::WalkPositions::default(),
+            purges: Mutex::new(PurgeLog::new()),
             answers: Answers::default(),
         })))
     }
 
-    /// Makes everything durable, ends the writers and lets the folder go.
+    /// Makes everything durable, ends the writers and releases the folder.
     pub(super) async fn close(&self) {
         self.0.session_writer.close().await;
         self.0.page_writer.close().await;
@@ -156,16 +163,16 @@ impl EmbeddedStore {
         self.0.counters.read()
     }
 
-    /// Every key and member that the session file holds, one a line, named as in Redis: for
-    /// administration and for tests that look for what should be gone.
+    /// Every key and member in the session file, one a line, named as in Redis: for administration
+    /// and for tests that check what should be gone.
     ///
     /// # Errors
     /// As any read.
     pub fn dump_keys(&self) -> Result<Vec<String>, StoreError> {
-        self.0.sessions.read(sessions::dump_keys)
+        self.0.sessions.read(sessions_file::dump_keys)
     }
 
-    fn purges(&self) -> std::sync::MutexGuard<'_, Purges> {
+    fn purges(&self) -> std::sync::MutexGuard<'_, PurgeLog> {
         // No code that can panic runs under this lock.
         self.0.purges.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,7 +202,7 @@ impl EmbeddedStore {
         self.counting(self.0.session_writer.ask(durability, budget, step).await)
     }
 
-    /// A step that a page waits for, and that may be left out.
+    /// A step that a page waits for, and that may be skipped.
     async fn write_in_passing<T: Send + 'static>(
         &self,
         step: impl FnOnce(&mut Tables<'_>) -> Result<T, redb::Error> + Send + 'static,
@@ -224,7 +231,7 @@ impl TokenStore for EmbeddedStore {
     async fn live_token(
         &self,
         token: &StoredToken,
-        terms: &Terms,
+        terms: &SessionLifetimes,
     ) -> Result<Option<LogIn>, StoreError> {
         self.read(|txn| control::live(txn, token, terms))
     }
@@ -255,13 +262,13 @@ impl LogInStore for EmbeddedStore {
     async fn dismiss_token(
         &self,
         token: &StoredToken,
-        farewell: &Farewell,
-    ) -> Result<Parted, StoreError> {
-        let (token, farewell) = (token.clone(), *farewell);
+        expiry_action: &ExpiryAction,
+    ) -> Result<EndedCarts, StoreError> {
+        let (token, expiry_action) = (token.clone(), *expiry_action);
         self.write_durably(move |tables| {
-            let mut parted = Parted::default();
-            tables.dismiss(bytes_of(&token), Some(&farewell), &mut parted)?;
-            Ok(parted)
+            let mut ended_carts = EndedCarts::default();
+            tables.dismiss(bytes_of(&token), Some(&expiry_action), &mut ended_carts)?;
+            Ok(ended_carts)
         })
         .await
     }
@@ -295,11 +302,11 @@ impl CartStore for EmbeddedStore {
 
     async fn change_cart(
         &self,
-        whose: &CartOwner,
+        owner: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
-        let (whose, change) = (whose.clone(), change.clone());
-        self.write_durably(move |tables| tables.change_cart(&whose, &change)).await
+        let (owner, change) = (owner.clone(), change.clone());
+        self.write_durably(move |tables| tables.change_cart(&owner, &change)).await
     }
 
     async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
@@ -337,17 +344,17 @@ impl ExpiryStore for EmbeddedStore {
         &self,
         how: Eviction,
         from: &Cursor,
-        farewell: &Farewell,
+        expiry_action: &ExpiryAction,
     ) -> Result<Evicted, StoreError> {
-        // Before a cart is handed on, its session must be gone for good.
-        let durability = match farewell {
-            Farewell::Keep => Durability::None,
-            Farewell::Stream { .. } | Farewell::Outbox { .. } | Farewell::Queue { .. } => {
-                Durability::Immediate
-            }
+        // Before a cart is handed on, its session must be gone durably.
+        let durability = match expiry_action {
+            ExpiryAction::Keep => Durability::None,
+            ExpiryAction::Stream { .. }
+            | ExpiryAction::Outbox { .. }
+            | ExpiryAction::Queue { .. } => Durability::Immediate,
         };
-        let (from, farewell) = (from.clone(), *farewell);
-        self.write(durability, move |tables| tables.evict_expiring(how, from, &farewell)).await
+        let (from, expiry_action) = (from.clone(), *expiry_action);
+        self.write(durability, move |tables| tables.evict_expiring(how, from, &expiry_action)).await
     }
 
     async fn outbox(&self) -> Result<Outbox, StoreError> {
@@ -368,20 +375,28 @@ impl LeaseStore for EmbeddedStore {
 }
 
 impl PurgeStore for EmbeddedStore {
-    async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
+    async fn purge(
+        &self,
+        known: PurgePosition,
+        marks: &[u32],
+    ) -> Result<Option<PurgePosition>, StoreError> {
         self.purges().add(known, marks)
     }
 
-    async fn purged_since(&self, _who: u64, known: Moment) -> Result<News, StoreError> {
+    async fn purged_since(
+        &self,
+        _who: u64,
+        known: PurgePosition,
+    ) -> Result<PurgesSince, StoreError> {
         Ok(self.purges().since(known))
     }
 
-    /// Nobody else has the folder.
+    /// No other process has the folder.
     async fn is_seen(&self, _purge: Generation) -> Result<bool, StoreError> {
         Ok(true)
     }
 
-    async fn ask_no_more(&self, _who: u64) -> Result<(), StoreError> {
+    async fn leave(&self, _who: u64) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -396,20 +411,20 @@ impl PageStore for EmbeddedStore {
         key: &PageKey,
         page: Bytes,
         ttl: Duration,
-        demand: Demand,
+        demand: RequestFrequency,
     ) -> Result<(), StoreError> {
         let size = page.len() as u64;
         if size > self.0.limits.max_page {
             return Err(StoreError::TooLarge);
         }
-        let room = self.0.page_room.take(size)?;
+        let reservation = self.0.page_room.take(size)?;
         let (key, expires) = (*key, unix_now() + ttl.as_secs_f64());
         let step = move |tables: &mut PageTables<'_>| {
-            let _room = room;
+            let _reservation = reservation;
             tables.replace(&key, &page, expires, demand)
         };
         let budget = self.0.limits.write_timeout;
-        let put = self.0.page_writer.ask_now(Durability::None, budget, step).await;
+        let put = self.0.page_writer.try_write(Durability::None, budget, step).await;
         self.counting(put.and_then(|put| put))
     }
 

@@ -1,6 +1,6 @@
-//! Pages as tables: each with its expiry, all together under a bound in bytes.
+//! Pages as tables: each with its expiry, all within a limit in bytes.
 //!
-//! The file is a cache: it is made anew at each start and after each error.
+//! The file is a cache: it is recreated at each start and after each error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,14 @@ use super::record::time_bits;
 use super::writer::Ledger;
 use crate::clock::unix_now;
 use crate::ident::PageKey;
-use crate::store::Counters;
+use crate::store::StoreCounters;
 use crate::store::page::nearly;
-use crate::store::{Demand, StoreError};
+use crate::store::{RequestFrequency, StoreError};
 
 type Key = &'static [u8; 32];
 /// Page key to 8 bytes of expiry and the page.
 const PAGES: TableDefinition<'static, Key, &'static [u8]> = TableDefinition::new("pages");
-/// Expiry and page key, soonest first, to what the page is charged with.
+/// Expiry and page key, soonest first, to the page's charge.
 const EXPIRY: TableDefinition<'static, (u64, Key), u64> = TableDefinition::new("expiry");
 
 /// The expiry before each page.
@@ -36,41 +36,41 @@ const QUEUE_BYTES: u64 = 16 << 20;
 #[derive(Debug, Default)]
 pub(super) struct QueueRoom(Arc<AtomicU64>);
 
-/// A page's share of the queue, given back when the writer is done with it.
+/// A page's share of the queue, released when the writer is done with it.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct QueueReservation {
     waiting: Arc<AtomicU64>,
     size: u64,
 }
 
 impl QueueRoom {
-    /// Takes room for a page, or refuses it. One page always fits.
-    pub(super) fn take(&self, size: u64) -> Result<Room, StoreError> {
+    /// Reserves room for a page, or refuses it. One page always fits.
+    pub(super) fn take(&self, size: u64) -> Result<QueueReservation, StoreError> {
         let before = self.0.fetch_add(size, Ordering::Relaxed);
-        let room = Room { waiting: Arc::clone(&self.0), size };
+        let reservation = QueueReservation { waiting: Arc::clone(&self.0), size };
         if before > 0 && before + size > QUEUE_BYTES {
             return Err(StoreError::Full);
         }
-        Ok(room)
+        Ok(reservation)
     }
 }
 
-impl Drop for Room {
+impl Drop for QueueReservation {
     fn drop(&mut self) {
         self.waiting.fetch_sub(self.size, Ordering::Relaxed);
     }
 }
 
-/// The tables of pages, and their bound.
+/// The tables of pages, and their limit.
 #[derive(Debug)]
 pub(super) struct PageLedger {
     limit: u64,
-    /// They know what all stored pages are charged with, as of the last commit or in the open transaction.
-    counters: Arc<Counters>,
+    /// They hold the charge of all stored pages, as of the last commit or in the open transaction.
+    counters: Arc<StoreCounters>,
 }
 
 impl PageLedger {
-    pub(super) fn new(limit: u64, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(limit: u64, counters: Arc<StoreCounters>) -> Self {
         Self { limit, counters }
     }
 }
@@ -98,29 +98,29 @@ pub(super) struct PageTables<'t> {
     pages: Table<'t, Key, &'static [u8]>,
     expiry: Table<'t, (u64, Key), u64>,
     limit: u64,
-    counters: Arc<Counters>,
+    counters: Arc<StoreCounters>,
 }
 
 impl<'t> PageTables<'t> {
     fn open(
         txn: &'t WriteTransaction,
         limit: u64,
-        counters: Arc<Counters>,
+        counters: Arc<StoreCounters>,
     ) -> Result<Self, redb::Error> {
         let (pages, expiry) = (txn.open_table(PAGES)?, txn.open_table(EXPIRY)?);
         Ok(Self { pages, expiry, limit, counters })
     }
 
-    /// Puts a page in the place of an older one, if there is room for it.
+    /// Replaces an older page, if there is room.
     pub(super) fn replace(
         &mut self,
         key: &PageKey,
         page: &[u8],
         expires: f64,
-        demand: Demand,
+        demand: RequestFrequency,
     ) -> Result<Result<(), StoreError>, redb::Error> {
         let was_there = self.remove(key)?;
-        let is_new = demand == Demand::Once && !was_there;
+        let is_new = demand == RequestFrequency::Once && !was_there;
         let bound = if is_new { nearly(self.limit) } else { self.limit };
         Ok(match self.put(key, page, expires, bound)? {
             true => Ok(()),
@@ -133,7 +133,7 @@ impl<'t> PageTables<'t> {
         keys.iter().try_for_each(|key| self.remove(key).map(drop))
     }
 
-    /// Puts a page where none is, and returns whether there was room for it.
+    /// Stores a page where there is none, and returns whether there was room.
     fn put(
         &mut self,
         key: &PageKey,
@@ -145,8 +145,8 @@ impl<'t> PageTables<'t> {
         if self.counters.page_bytes() + charge > limit {
             self.sweep(unix_now())?;
         }
-        let held = self.counters.page_bytes() + charge;
-        if held > limit {
+        let used = self.counters.page_bytes() + charge;
+        if used > limit {
             return Ok(false);
         }
         let mut place = self.pages.insert_reserve(&key.0, HEAD + page.len())?;
@@ -155,7 +155,7 @@ impl<'t> PageTables<'t> {
         body.copy_from_slice(page);
         drop(place);
         self.expiry.insert((expires, &key.0), charge)?;
-        self.counters.holds(held);
+        self.counters.holds(used);
         Ok(true)
     }
 
@@ -185,8 +185,8 @@ impl<'t> PageTables<'t> {
     }
 }
 
-/// What a page costs of the bound. redb keeps a large value in a run of 4 KiB blocks whose
-/// number is a power of two; small ones share a block.
+/// A page's charge against the limit. redb keeps a large value in a run of 4 KiB blocks whose
+/// number is a power of two; small values share a block.
 fn charge(size: usize) -> u64 {
     const BESIDE: usize = 160;
     let size = size + BESIDE;
@@ -198,7 +198,7 @@ fn split(stored: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_le_bytes(*head), page))
 }
 
-/// Makes the tables.
+/// Creates the tables.
 pub(super) fn prepare(disk: &Disk) -> Result<(), redb::Error> {
     let txn = disk.begin(Durability::Immediate)?;
     drop(PageTables::open(&txn, 0, Arc::default())?);

@@ -1,9 +1,8 @@
-//! Ranks: who is among the most viewed. A B-tree knows no ranks, so the table is read whole now and
-//! then and kept in order.
+//! Ranks: the most viewed items. A B-tree has no ranks, so the whole table is read now and then and
+//! sorted.
 //!
-//! Reading costs time that visitors would wait, so it is done on a thread of its own, and as often as
-//! it takes a twentieth of the time at most: with few items nearly at each look, with a hundred
-//! thousand every few seconds.
+//! Reading takes time, so it runs on a thread of its own, and takes a twentieth of the time at
+//! most: with few items at nearly each look-up, with a hundred thousand every few seconds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,18 +13,18 @@ use redb::{ReadTransaction, ReadableTable as _};
 use tokio::sync::Mutex;
 
 use super::disk::Disk;
-use super::sessions::POPULARITY;
+use super::tables::POPULARITY;
 use crate::ident::Item;
 use crate::store::StoreError;
 
-/// A ranking is kept for this many times as long as making it took.
+/// A ranking is kept for this many times as long as it took to make.
 const KEPT_FOR: u32 = 20;
 
 /// The newest ranking.
 #[derive(Debug, Default)]
-pub(super) struct Ranks {
+pub(super) struct NewestRanking {
     newest: RwLock<Option<Made>>,
-    /// Held while the next is made.
+    /// Held while the next one is made.
     making: Arc<Mutex<()>>,
 }
 
@@ -35,8 +34,8 @@ struct Made {
     good_until: Instant,
 }
 
-impl Ranks {
-    /// The newest ranking there is. Where that is too old, the next one is begun, and not waited for.
+impl NewestRanking {
+    /// The newest ranking. If it is too old, the next one is started in the background.
     pub(super) async fn recent(
         self: &Arc<Self>,
         disk: &Arc<Disk>,
@@ -48,8 +47,9 @@ impl Ranks {
             let (this, disk) = (Arc::clone(self), Arc::clone(disk));
             tokio::task::spawn_blocking(move || {
                 let _place = place;
-                // What failed is tried again by the next who asks.
-                this.make(&disk).inspect_err(|error| tracing::debug!(%error, "no new ranking"))
+                // After a failure the next call tries again.
+                this.make(&disk)
+                    .inspect_err(|error| tracing::debug!(%error, "the ranking cannot be updated"))
             });
         }
         Ok(made.ranking)
@@ -87,8 +87,8 @@ impl Ranks {
     }
 }
 
-/// All items in the order of their scores, as `viewed:` has them in Redis: the most viewed first,
-/// and where two were viewed as often, by their ids.
+/// All items ordered by score, as `viewed:` has them in Redis: the most viewed first, and items
+/// with equal views by id.
 #[derive(Debug)]
 pub(super) struct Ranking {
     items: Vec<(Item, f64)>,
@@ -109,7 +109,7 @@ impl Ranking {
         Ok(Self { items, ranks })
     }
 
-    /// Whether the item is among the `top` most viewed; while fewer are known, every one is.
+    /// Whether the item is among the `top` most viewed; while fewer are known, every item is.
     pub(super) fn ranks_under(&self, item: &Item, top: u64) -> bool {
         let top = usize::try_from(top).unwrap_or(usize::MAX);
         self.items.len() < top || self.ranks.get(item).is_some_and(|rank| *rank < top)

@@ -1,9 +1,10 @@
-//! The stored form of one session: user, log-in, when it was last seen, and the newest items it viewed.
+//! The stored form of one session: user, log-in, when it was last seen, and its newest views.
 //!
-//! One value, so that a visit costs one look-up and one write: at a million sessions each further
-//! table is another block read and written. A version byte, 8 bytes of time, 8 of the log-in's, 2 of
-//! length, the user; then for each item, oldest first: 8 bytes of time, one of length, the id. The order
-//! of items is Redis's: by time, then by the id's bytes. The first version did not know the log-in.
+//! It is one value, so that a visit costs one look-up and one write: at a million sessions each
+//! further table is another block read and written. A version byte, 8 bytes of time, 8 of the
+//! log-in's, 2 of length, the user; then for each item, oldest first: 8 bytes of time, one of
+//! length, the id. Items are ordered as in Redis: by time, then by the id's bytes. The first
+//! version has no log-in time.
 
 use crate::ident::Item;
 
@@ -15,33 +16,32 @@ const ITEM_HEAD: usize = 9;
 /// Version, times and length before the user.
 const HEAD: usize = 19;
 
-/// The bits of a time as they are stored and compared: for the times that we take they sort as
-/// the numbers do. Negative times and NaN count as 0.
+/// The bits of a time as they are stored and compared: for valid times they sort as the numbers do.
+/// Negative times and NaN count as 0.
 pub(super) fn time_bits(seconds: f64) -> u64 {
     if seconds > 0.0 { seconds.to_bits() } else { 0 }
 }
 
-/// The time that [`time_bits`] made bits of.
+/// The time of these [`time_bits`].
 pub(super) fn time_of(bits: u64) -> f64 {
     f64::from_bits(bits)
 }
 
-/// A session as it is stored, taken apart.
+/// A stored session, parsed.
 #[derive(Debug, Default)]
 pub(super) struct Record<'v> {
     /// The bits of the time when it was last seen.
     pub(super) seen: u64,
-    /// The bits of the time of its log-in; 0: not known.
+    /// The bits of the time of its log-in; 0: unknown.
     pub(super) since: u64,
-    /// Whose it is.
+    /// Its user.
     pub(super) user: &'v [u8],
-    /// What it viewed: the bits of the time and the id, oldest first.
+    /// Its views: the bits of the time and the id, oldest first.
     pub(super) items: Vec<(u64, &'v [u8])>,
 }
 
 impl<'v> Record<'v> {
-    /// Reads a stored value; `None` where it is none of ours. Items behind a damaged one are
-    /// dropped.
+    /// Reads a stored value; `None` if it is foreign. Items after a damaged one are dropped.
     pub(super) fn read(stored: &'v [u8]) -> Option<Self> {
         let Head { seen, since, user, items: mut rest } = split(stored)?;
         let mut items = Vec::new();
@@ -57,7 +57,7 @@ impl<'v> Record<'v> {
         split(stored).map(|head| head.user)
     }
 
-    /// All but what was viewed.
+    /// All but the views.
     pub(super) fn head_of(stored: &'v [u8]) -> Option<Self> {
         let Head { seen, since, user, .. } = split(stored)?;
         Some(Self { seen, since, user, items: Vec::new() })
@@ -96,7 +96,7 @@ impl<'v> Record<'v> {
     }
 }
 
-/// What stands before the items, and these as they are.
+/// The fields before the items, and the items as bytes.
 struct Head<'v> {
     seen: u64,
     since: u64,
@@ -135,7 +135,7 @@ mod tests {
         Item::new(&format!("i{number}")).unwrap()
     }
 
-    /// What is stored after these views.
+    /// The stored items after these views.
     fn after(stored: Option<&[u8]>, views: &[(Item, f64)], keep: usize) -> Vec<u8> {
         let mut record = stored.and_then(Record::read).unwrap_or_default();
         record.view(views, keep);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_without_a_log_in_is_read() {
+    fn a_record_without_a_log_in_time_is_read() {
         let mut stored = vec![UNDATED];
         stored.extend_from_slice(&time_bits(5.5).to_le_bytes());
         stored.extend_from_slice(&3_u16.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Rows as tables in the sessions file: the schedule survives what sessions survive.
+//! Rows as tables in the sessions file: the schedule persists as sessions do.
 
 use bytes::Bytes;
 use redb::{
@@ -10,14 +10,14 @@ use super::EmbeddedStore;
 use super::record::time_bits;
 use crate::ident::Row;
 use crate::store::{
-    Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,
+    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoreError, StoredRow,
 };
 
 type Key = &'static [u8];
 /// Row to its delay, when it is due, and when it was last fetched (0: never): the scores of
 /// `delay:`, `schedule:` and `refreshed:`.
 const ROW: TableDefinition<'static, Key, (f64, f64, f64)> = TableDefinition::new("row");
-/// The bits of the time when it is due and the row, oldest first: `schedule:` in its order.
+/// The bits of the due time and the row, oldest first: `schedule:` in its order.
 const DUE: TableDefinition<'static, (u64, Key), ()> = TableDefinition::new("row_due");
 /// Row to its content: `inv:<row>`.
 const CONTENT: TableDefinition<'static, Key, Key> = TableDefinition::new("row_content");
@@ -40,13 +40,13 @@ impl<'t> RowTables<'t> {
 
     fn put(
         &mut self,
-        claim: &Claim,
+        claim: &RowClaim,
         json: &[u8],
         due_next: f64,
         now: f64,
     ) -> Result<bool, redb::Error> {
         let row = bytes_of(&claim.row);
-        match self.held(claim)? {
+        match self.held_by(claim)? {
             Some((delay, _)) if delay > 0.0 => {
                 self.content.insert(row, json)?;
                 self.write(row, (delay, due_next, now))?;
@@ -56,8 +56,8 @@ impl<'t> RowTables<'t> {
         }
     }
 
-    fn postpone(&mut self, claim: &Claim, due_next: f64) -> Result<bool, redb::Error> {
-        let Some((delay, refreshed)) = self.held(claim)? else { return Ok(false) };
+    fn postpone(&mut self, claim: &RowClaim, due_next: f64) -> Result<bool, redb::Error> {
+        let Some((delay, refreshed)) = self.held_by(claim)? else { return Ok(false) };
         self.write(bytes_of(&claim.row), (delay, due_next, refreshed))?;
         Ok(true)
     }
@@ -66,9 +66,9 @@ impl<'t> RowTables<'t> {
         Ok(self.row.get(row)?.map(|scores| scores.value()))
     }
 
-    /// The delay of a claim's row and when it was last fetched, where the schedule still holds the
+    /// The delay of a claim's row and when it was last fetched, if the schedule still holds the
     /// claim's fence.
-    fn held(&self, claim: &Claim) -> Result<Option<(f64, f64)>, redb::Error> {
+    fn held_by(&self, claim: &RowClaim) -> Result<Option<(f64, f64)>, redb::Error> {
         let scores = self.scores(bytes_of(&claim.row))?;
         let held = scores.filter(|(_, due, _)| time_bits(*due) == time_bits(claim.fence));
         Ok(held.map(|(delay, _, refreshed)| (delay, refreshed)))
@@ -83,7 +83,7 @@ impl<'t> RowTables<'t> {
         Ok(())
     }
 
-    /// Whether there was room for it.
+    /// Schedules a row, and returns whether there was room.
     fn schedule(&mut self, row: &[u8], delay: f64, now: f64) -> Result<bool, redb::Error> {
         let known = self.scores(row)?;
         if known.is_none() && self.row.len()? >= ROWS_MAX as u64 {
@@ -103,20 +103,20 @@ impl<'t> RowTables<'t> {
         }
     }
 
-    fn claim(&mut self, now: f64, most: usize, lease: f64) -> Result<Claimed, redb::Error> {
+    fn claim(&mut self, now: f64, most: usize, lease: f64) -> Result<ClaimResult, redb::Error> {
         let mut due = Vec::new();
         for entry in self.due.range(..=(time_bits(now), [0xff].as_slice()))?.take(most) {
             let place = entry?.0;
             due.push((place.value().0, place.value().1.to_vec()));
         }
-        let mut claimed = Claimed::default();
+        let mut claimed = ClaimResult::default();
         for (bits, name) in &due {
             let row = std::str::from_utf8(name).ok().and_then(Row::new);
             match (self.scores(name)?, row) {
                 (Some((delay, due, refreshed)), Some(row)) if delay > 0.0 => {
                     let fence = now + lease;
                     self.write(name, (delay, fence, refreshed))?;
-                    claimed.rows.push(Claim { row, delay, due, fence });
+                    claimed.rows.push(RowClaim { row, delay, due, fence });
                 }
                 _ => {
                     self.due.remove((*bits, name.as_slice()))?;
@@ -135,23 +135,23 @@ fn bytes_of(row: &Row) -> &[u8] {
     row.as_str().as_bytes()
 }
 
-/// Every key and member, as `sessions::dump_keys` says them.
+/// Every key and member, as `sessions_file::dump_keys` lists them.
 pub(super) fn dump_keys(
     txn: &ReadTransaction,
-    say: &mut impl FnMut(&str, &[u8], &[u8]),
+    emit: &mut impl FnMut(&str, &[u8], &[u8]),
 ) -> Result<(), redb::Error> {
     for entry in txn.open_table(ROW)?.iter()? {
         let (row, scores) = entry?;
-        say("delay:", &[], row.value());
+        emit("delay:", &[], row.value());
         if scores.value().2 > 0.0 {
-            say("refreshed:", &[], row.value());
+            emit("refreshed:", &[], row.value());
         }
     }
     for entry in txn.open_table(DUE)?.iter()? {
-        say("schedule:", &[], entry?.0.value().1);
+        emit("schedule:", &[], entry?.0.value().1);
     }
     for entry in txn.open_table(CONTENT)?.iter()? {
-        say("inv:", entry?.0.value(), &[]);
+        emit("inv:", entry?.0.value(), &[]);
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ fn refreshed_at(time: f64) -> Option<f64> {
 }
 
 impl EmbeddedStore {
-    /// Whether a row is scheduled or kept.
+    /// Whether a row is scheduled or stored.
     fn has_row(&self, row: &Row) -> Result<bool, StoreError> {
         self.0.sessions.read(|txn| {
             let row = bytes_of(row);
@@ -187,18 +187,23 @@ impl RowStore for EmbeddedStore {
         if is_there { Ok(()) } else { Err(StoreError::RowsFull) }
     }
 
-    async fn claim_rows(&self, now: f64, most: usize, lease: f64) -> Result<Claimed, StoreError> {
-        // PERF: mostly nothing is due, and a look costs no write transaction.
+    async fn claim_rows(
+        &self,
+        now: f64,
+        most: usize,
+        lease: f64,
+    ) -> Result<ClaimResult, StoreError> {
+        // PERF: mostly nothing is due, and this check needs no write transaction.
         let next = self.next_due()?;
         if next.is_none_or(|next| next > now) {
-            return Ok(Claimed { next, ..Claimed::default() });
+            return Ok(ClaimResult { next, ..ClaimResult::default() });
         }
         self.write_soon(move |tables| tables.rows.claim(now, most, lease)).await
     }
 
     async fn put_row(
         &self,
-        claim: &Claim,
+        claim: &RowClaim,
         json: Bytes,
         due_next: f64,
         now: f64,
@@ -206,24 +211,24 @@ impl RowStore for EmbeddedStore {
         if json.len() > ROW_JSON_MAX {
             return Err(StoreError::Full);
         }
-        // A refresh that is lost is made again.
+        // A lost refresh is repeated.
         let claim = claim.clone();
         self.write_soon(move |tables| tables.rows.put(&claim, &json, due_next, now)).await
     }
 
-    async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
+    async fn postpone_row(&self, claim: &RowClaim, due_next: f64) -> Result<bool, StoreError> {
         let claim = claim.clone();
         self.write_soon(move |tables| tables.rows.postpone(&claim, due_next)).await
     }
 
     async fn outdate_row(&self, row: &Row, now: f64) -> Result<(), StoreError> {
-        // PERF: most changes are to rows that nobody schedules, and a look costs no commit. What the
-        // look cannot tell is left to the step.
+        // PERF: most changes are to rows that are not scheduled, and this check costs no commit. If
+        // it fails, the step decides.
         if !self.has_row(row).unwrap_or(true) {
             return Ok(());
         }
         let row = row.clone();
-        // What a change has removed must not come back.
+        // Content that a change has removed must not come back.
         self.write_durably(move |tables| tables.rows.outdate(bytes_of(&row), now)).await
     }
 
@@ -268,12 +273,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::Limits;
+    use crate::store::StoreLimits;
 
     #[tokio::test]
     async fn a_change_of_what_is_no_row_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
-        let limits = Limits {
+        let limits = StoreLimits {
             read_timeout: Duration::from_secs(5),
             // Nothing is written within that.
             write_timeout: Duration::ZERO,

@@ -1,115 +1,43 @@
-//! Visitors' tokens as tables, and what each step does to them.
+//! Visitor tokens as tables, and the steps on them.
 //!
-//! Like `sessions`: everything here happens inside one transaction that somebody else begins. Carts stand
-//! beside those of sessions, under names that no session has.
+//! Like `sessions`: everything here runs inside the caller's transaction. Their carts are in the
+//! same table as those of sessions, under names that no session has.
 
-use redb::{
-    ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, Table, TableDefinition,
-    WriteTransaction,
-};
+use redb::{ReadTransaction, ReadableTable as _, ReadableTableMetadata as _};
 
 use super::EmbeddedStore;
+use super::keys::bytes_of;
 use super::record::{Record, time_bits};
-use super::sessions::{self, Bytes, Tables, bytes_of, cart_of, read_cart, views_in};
+use super::sessions::{self, cart_of, read_cart, views_in};
+use super::tables::Tables;
+use super::visitor_tables::{VISITOR, VISITORS};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
-    Begins, CART_MAX, Cart, CartAnswer, CartChange, Merged, StoreError, VISITOR_CART_MAX,
-    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+    CART_MAX, Cart, CartAnswer, CartChange, MergeResult, StoreError, TokenCreation,
+    VISITOR_CART_MAX, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
-
-/// Token to its [`Record`], which has no user: `viewed:<token>`, and the scores of `visitors:`.
-const VISITOR: TableDefinition<'static, Bytes, Bytes> = TableDefinition::new("visitor");
-/// The bits of the time when it was last seen and the token, oldest first: `visitors:`.
-const VISITORS: TableDefinition<'static, (u64, Bytes), ()> = TableDefinition::new("visitors");
-
-/// The tables, open for one transaction.
-pub(super) struct VisitorTables<'t> {
-    record: Table<'t, Bytes, Bytes>,
-    seen: Table<'t, (u64, Bytes), ()>,
-}
-
-impl<'t> VisitorTables<'t> {
-    pub(super) fn open(txn: &'t WriteTransaction) -> Result<Self, redb::Error> {
-        Ok(Self { record: txn.open_table(VISITOR)?, seen: txn.open_table(VISITORS)? })
-    }
-
-    fn has(&self, token: &VisitorToken) -> Result<bool, redb::Error> {
-        Ok(self.record.get(bytes_of(token.as_stored()))?.is_some())
-    }
-
-    /// Writes that a token's visitor was seen, and what he viewed, with what he had before. It begins here
-    /// where it is not known. When it was seen never goes back in time.
-    fn renew(
-        &mut self,
-        token: &VisitorToken,
-        seen: f64,
-        views: &[(Item, f64)],
-        keep: usize,
-    ) -> Result<(), redb::Error> {
-        let token = bytes_of(token.as_stored());
-        let (before, seen, value) = {
-            let stored = self.record.get(token)?;
-            let known = stored.as_ref().and_then(|stored| Record::read(stored.value()));
-            let before = known.as_ref().map(|known| known.seen);
-            let mut record = known.unwrap_or_default();
-            record.seen = record.seen.max(time_bits(seen));
-            record.view(views, keep);
-            (before, record.seen, record.write())
-        };
-        self.record.insert(token, value.as_slice())?;
-        if before != Some(seen) {
-            if let Some(before) = before {
-                self.seen.remove((before, token))?;
-            }
-            self.seen.insert((seen, token), ())?;
-        }
-        Ok(())
-    }
-
-    /// Removes a token's record, and returns it.
-    fn remove(&mut self, token: &VisitorToken) -> Result<Option<Vec<u8>>, redb::Error> {
-        let token = bytes_of(token.as_stored());
-        let Some(stored) = self.record.remove(token)?.map(|stored| stored.value().to_vec()) else {
-            return Ok(None);
-        };
-        if let Some(known) = Record::head_of(&stored) {
-            self.seen.remove((known.seen, token))?;
-        }
-        Ok(Some(stored))
-    }
-
-    /// The token that was not seen for the longest, where it is over the limit.
-    fn oldest_over(&self, how: VisitorEviction) -> Result<Option<(u64, Vec<u8>)>, redb::Error> {
-        let is_over = self.seen.len()? > how.keep;
-        let oldest = self.seen.first()?.map(|(place, _)| {
-            let (seen, token) = place.value();
-            (seen, token.to_vec())
-        });
-        Ok(oldest.filter(|(seen, _)| is_over || *seen < time_bits(how.before)))
-    }
-}
 
 impl Tables<'_> {
     fn touch_visitors(&mut self, visits: &[VisitorVisit]) -> Result<Vec<bool>, redb::Error> {
-        let mut held = Vec::with_capacity(visits.len());
+        let mut recorded = Vec::with_capacity(visits.len());
         for VisitorVisit { token, seen, items } in visits {
             let is_there = self.visitors.has(token)?;
             if is_there {
                 self.visitors.renew(token, *seen, items, self.viewed_items)?;
             }
-            held.push(is_there);
+            recorded.push(is_there);
         }
-        Ok(held)
+        Ok(recorded)
     }
 
     fn change_visitor_cart(
         &mut self,
         token: &VisitorToken,
-        begins: Begins,
+        begins: TokenCreation,
         change: &CartChange,
         now: f64,
     ) -> Result<CartAnswer, redb::Error> {
-        if begins == Begins::Before && !self.visitors.has(token)? {
+        if begins == TokenCreation::Before && !self.visitors.has(token)? {
             return Ok(CartAnswer::NotLoggedIn);
         }
         let stored = token.as_stored();
@@ -125,21 +53,21 @@ impl Tables<'_> {
         token: &VisitorToken,
         session: &StoredToken,
         user: &User,
-    ) -> Result<Merged, redb::Error> {
+    ) -> Result<MergeResult, redb::Error> {
         let owner = self.owner(bytes_of(session))?;
         if !owner.is_some_and(|owner| owner.is_same(user)) {
-            return Ok(Merged::NoSession);
+            return Ok(MergeResult::NoSession);
         }
         self.join_visitor(token, session)
     }
 
-    /// Gives all that a token has to a session that is there, and removes the token.
+    /// Moves all data of a token to an existing session, and removes the token.
     pub(super) fn join_visitor(
         &mut self,
         token: &VisitorToken,
         session: &StoredToken,
-    ) -> Result<Merged, redb::Error> {
-        let Some(stored) = self.visitors.remove(token)? else { return Ok(Merged::Nothing) };
+    ) -> Result<MergeResult, redb::Error> {
+        let Some(stored) = self.visitors.remove(token)? else { return Ok(MergeResult::Nothing) };
         let cart = read_cart(&self.cart, token.as_stored())?;
         self.join_cart(session, cart)?;
         self.cart.retain_in(cart_of(bytes_of(token.as_stored())), |_, _| false)?;
@@ -156,11 +84,11 @@ impl Tables<'_> {
                 self.session.insert(bytes_of(session), joined.as_slice())?;
             }
         }
-        Ok(Merged::Done)
+        Ok(MergeResult::Done)
     }
 
-    /// Puts into a session's cart what another cart holds, as far as there is room: of an item that is in both
-    /// the larger count.
+    /// Merges another cart into a session's cart, as far as there is room: for an item that is in
+    /// both, the larger count.
     fn join_cart(&mut self, session: &StoredToken, cart: Cart) -> Result<(), redb::Error> {
         let mut size = self.cart.range(cart_of(bytes_of(session)))?.count();
         for (item, count) in cart {
@@ -193,7 +121,7 @@ impl Tables<'_> {
             if let Some(token) = VisitorToken::from_store(&member) {
                 self.forget_visitor(&token)?;
             }
-            // Also where its record says another time, or there is none.
+            // Also if its record has another time, or is missing.
             self.visitors.seen.remove((seen, member.as_slice()))?;
             evicted.removed += 1;
         }
@@ -207,18 +135,18 @@ fn viewed(txn: &ReadTransaction, token: &VisitorToken) -> Result<Vec<(Item, f64)
     Ok(stored.map(|stored| views_in(stored.value())).unwrap_or_default())
 }
 
-/// Every key and member, as they would stand in Redis, told to `say` by key, token and member.
+/// Passes every key and member, named as in Redis, to `say` by key, token and member.
 pub(super) fn dump_keys(
     txn: &ReadTransaction,
-    say: &mut impl FnMut(&str, &[u8], &[u8]),
+    emit: &mut impl FnMut(&str, &[u8], &[u8]),
 ) -> Result<(), redb::Error> {
     for entry in txn.open_table(VISITORS)?.iter()? {
-        say("visitors:", &[], entry?.0.value().1);
+        emit("visitors:", &[], entry?.0.value().1);
     }
     for entry in txn.open_table(VISITOR)?.iter()? {
         let (token, stored) = entry?;
         for (_, item) in Record::read(stored.value()).unwrap_or_default().items {
-            say("viewed:", token.value(), item);
+            emit("viewed:", token.value(), item);
         }
     }
     Ok(())
@@ -252,12 +180,12 @@ impl VisitorStore for EmbeddedStore {
     async fn change_visitor_cart(
         &self,
         token: &VisitorToken,
-        begins: Begins,
+        begins: TokenCreation,
         change: &CartChange,
         now: f64,
     ) -> Result<CartAnswer, StoreError> {
-        // Anybody can make up a token: for one that is not there nothing is written, and nothing synced.
-        if begins == Begins::Before && !self.has_visitor(token)? {
+        // A client can invent tokens: for an unknown token nothing is written, and nothing synced.
+        if begins == TokenCreation::Before && !self.has_visitor(token)? {
             return Ok(CartAnswer::NotLoggedIn);
         }
         let (token, change) = (token.clone(), change.clone());
@@ -278,9 +206,9 @@ impl VisitorStore for EmbeddedStore {
         token: &VisitorToken,
         session: &StoredToken,
         user: &User,
-    ) -> Result<Merged, StoreError> {
+    ) -> Result<MergeResult, StoreError> {
         if !self.has_visitor(token)? {
-            return Ok(Merged::Nothing);
+            return Ok(MergeResult::Nothing);
         }
         let (token, session, user) = (token.clone(), session.clone(), user.clone());
         self.write_durably(move |tables| tables.merge_visitor(&token, &session, &user)).await
@@ -292,7 +220,7 @@ impl VisitorStore for EmbeddedStore {
     }
 
     async fn evict_visitors(&self, how: VisitorEviction) -> Result<VisitorsEvicted, StoreError> {
-        // Where nothing is over the limit, nothing is written.
+        // Without tokens over the limit nothing is written.
         let kept = self.read(|txn| {
             let seen = txn.open_table(VISITORS)?;
             let oldest = seen.first()?.map(|(place, _)| place.value().0);

@@ -1,9 +1,9 @@
 //! The writer thread of one file: a bounded queue, group commit, and a sync at least four times a
 //! second.
 //!
-//! A step is a closure over the tables. All steps that wait together go into one transaction. If one of
-//! them must be durable before it is answered, so is the group; else the group is committed in memory and
-//! made durable by the next sync.
+//! A step is a closure over the tables. All waiting steps go into one transaction. If one of them
+//! must be durable before it is answered, so is the group; else the group is committed in memory
+//! and made durable by the next sync.
 
 use std::io;
 use std::mem;
@@ -19,15 +19,15 @@ use tokio::time::timeout;
 use super::disk::Disk;
 use crate::store::StoreError;
 
-/// The longest that a step stays undurable, in a running system.
+/// The longest time until a step is durable, in a running system.
 const SYNC_EVERY: Duration = Duration::from_millis(250);
-/// How long steps are refused after the file failed and was opened again: opening checks the
-/// whole file, during which nobody can read it, so that a full disk must not cause it at each step.
+/// How long steps are refused after the file failed and was reopened: opening checks the whole
+/// file, which blocks all readers, so a full disk must not cause it at each step.
 const REST: Duration = Duration::from_secs(1);
 /// At most this many steps in one transaction.
 const GROUP: usize = 256;
 
-/// The tables of one file, and the work on them that comes by itself.
+/// The tables of one file, and their maintenance.
 pub(super) trait Ledger: Send + 'static {
     /// All tables, open for one transaction.
     type Tables<'t>;
@@ -35,7 +35,7 @@ pub(super) trait Ledger: Send + 'static {
     /// Opens the tables.
     fn open<'t>(&self, txn: &'t WriteTransaction) -> Result<Self::Tables<'t>, redb::Error>;
 
-    /// Work of its own, a bounded piece at each sync. True when it changed anything.
+    /// Maintenance, a bounded piece at each sync. True when it changed anything.
     fn keep_house(&mut self, txn: &WriteTransaction) -> Result<bool, redb::Error>;
 
     /// Makes the file usable again after an error.
@@ -43,21 +43,21 @@ pub(super) trait Ledger: Send + 'static {
 }
 
 /// A step that waits for the writer.
-trait Step<L: Ledger>: Send {
-    /// Carries it out. An error undoes the whole group.
+trait WriteStep<L: Ledger>: Send {
+    /// Runs it. An error undoes the whole group.
     fn carry_out(&mut self, tables: &mut L::Tables<'_>) -> Result<(), redb::Error>;
 
-    /// Answers it, once its group is committed or has failed.
+    /// Answers the caller, once the group is committed or has failed.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
-struct Asked<F, T> {
+struct WaitingStep<F, T> {
     step: Option<F>,
     value: Option<T>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<L, F, T> Step<L> for Asked<F, T>
+impl<L, F, T> WriteStep<L> for WaitingStep<F, T>
 where
     L: Ledger,
     F: FnOnce(&mut L::Tables<'_>) -> Result<T, redb::Error> + Send,
@@ -72,19 +72,19 @@ where
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
         let Self { value, reply, .. } = *self;
-        // The asker may have used up its budget: the step is done all the same.
+        // The caller may have used up its budget: the step is done all the same.
         let _ = reply.send(committed.and_then(|()| value.ok_or(StoreError::Away)));
     }
 }
 
-/// Gives steps to a writer thread, which ends when the last handle is gone or at `close`.
+/// Sends steps to a writer thread, which ends with the last handle or at `close`.
 #[derive(Debug)]
 pub(super) struct Writer<L> {
     inbox: mpsc::Sender<Message<L>>,
 }
 
 enum Message<L> {
-    Step(Box<dyn Step<L>>, Durability),
+    Step(Box<dyn WriteStep<L>>, Durability),
     Close(oneshot::Sender<()>),
 }
 
@@ -95,12 +95,15 @@ impl<L: Ledger> Writer<L> {
         // The smallest runtime: it only waits for the queue with a deadline.
         let runtime = Builder::new_current_thread().enable_time().build()?;
         let synced = Instant::now();
-        let desk = Desk { disk, ledger, synced, dirty: false, broken: false, rests_until: None };
-        thread::Builder::new().name(name.to_owned()).spawn(move || desk.run(&runtime, outbox))?;
+        let thread_state =
+            WriterThread { disk, ledger, synced, dirty: false, broken: false, rests_until: None };
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || thread_state.run(&runtime, outbox))?;
         Ok(Self { inbox })
     }
 
-    /// Has a step done; waits for room in the queue and for the answer, both within `budget`.
+    /// Runs a step; waits for room in the queue and for the answer, both within `budget`.
     pub(super) async fn ask<T, F>(
         &self,
         durability: Durability,
@@ -120,7 +123,7 @@ impl<L: Ledger> Writer<L> {
     }
 
     /// Like [`Self::ask`], but refuses with `Full` at once when the queue is full.
-    pub(super) async fn ask_now<T, F>(
+    pub(super) async fn try_write<T, F>(
         &self,
         durability: Durability,
         budget: Duration,
@@ -146,18 +149,18 @@ impl<L: Ledger> Writer<L> {
     pub(super) async fn close(&self) {
         let (done, closed) = oneshot::channel();
         if self.inbox.send(Message::Close(done)).await.is_ok() {
-            // An error means that the thread has ended already, and with it the file's use.
+            // An error means that the thread, and with it the use of the file, has ended already.
             let _ = closed.await;
         }
     }
 
-    /// Whether the thread is there.
+    /// Whether the thread runs.
     pub(super) fn is_running(&self) -> bool {
         !self.inbox.is_closed()
     }
 }
 
-/// A step as it is sent to the thread, and where its answer comes.
+/// A step as it is sent to the thread, and the receiver of its answer.
 fn message<L, T, F>(
     durability: Durability,
     step: F,
@@ -168,31 +171,31 @@ where
     T: Send + 'static,
 {
     let (reply, answer) = oneshot::channel();
-    let asked = Asked { step: Some(step), value: None, reply };
+    let asked = WaitingStep { step: Some(step), value: None, reply };
     (Message::Step(Box::new(asked), durability), answer)
 }
 
 /// The thread's side.
-struct Desk<L> {
+struct WriterThread<L> {
     disk: Arc<Disk>,
     ledger: L,
     /// When everything was last durable.
     synced: Instant,
-    /// Something was committed since, in memory only.
+    /// Whether something was committed since, in memory only.
     dirty: bool,
-    /// The file failed and could not be opened again yet.
+    /// Whether the file failed and could not be reopened yet.
     broken: bool,
     /// Until when steps are refused.
     rests_until: Option<Instant>,
 }
 
-impl<L: Ledger> Desk<L> {
+impl<L: Ledger> WriterThread<L> {
     fn run(mut self, runtime: &Runtime, mut outbox: mpsc::Receiver<Message<L>>) {
         let mut group = Vec::with_capacity(GROUP);
         loop {
-            let patience = SYNC_EVERY.saturating_sub(self.synced.elapsed());
+            let limit = SYNC_EVERY.saturating_sub(self.synced.elapsed());
             let received = runtime
-                .block_on(async { timeout(patience, outbox.recv_many(&mut group, GROUP)).await });
+                .block_on(async { timeout(limit, outbox.recv_many(&mut group, GROUP)).await });
             let (mut closing, mut steps, mut group_durability) =
                 (None, Vec::new(), Durability::None);
             for message in group.drain(..) {
@@ -216,7 +219,7 @@ impl<L: Ledger> Desk<L> {
             if end {
                 self.disk.close();
                 if let Some(done) = closing {
-                    // Nobody may be waiting any more.
+                    // The caller may be gone.
                     let _ = done.send(());
                 }
                 return;
@@ -224,10 +227,10 @@ impl<L: Ledger> Desk<L> {
         }
     }
 
-    /// Carries out a group and answers each step.
-    fn answer(&mut self, mut steps: Vec<Box<dyn Step<L>>>, durability: Durability) {
+    /// Runs a group and answers each step.
+    fn answer(&mut self, mut steps: Vec<Box<dyn WriteStep<L>>>, durability: Durability) {
         if self.rests() {
-            // Nothing was done, which is what `Away` says.
+            // Nothing was done: `Away`.
             steps.into_iter().for_each(|step| step.answer(Err(StoreError::Away)));
             return;
         }
@@ -245,7 +248,7 @@ impl<L: Ledger> Desk<L> {
 
     fn commit(
         &mut self,
-        steps: &mut [Box<dyn Step<L>>],
+        steps: &mut [Box<dyn WriteStep<L>>],
         durability: Durability,
     ) -> Result<(), redb::Error> {
         let txn = self.disk.begin(durability)?;
@@ -266,9 +269,10 @@ impl<L: Ledger> Desk<L> {
         self.rests_until.is_some_and(|end| Instant::now() < end)
     }
 
-    /// Makes all durable, with a bounded piece of the ledger's own work.
+    /// Makes everything durable, with a bounded piece of the ledger's maintenance.
     fn sync(&mut self) {
-        // At rest nothing is dirty: what was not durable went when the file was opened again.
+        // During the rest nothing is dirty: what was not durable was lost when the file was
+        // reopened.
         if !self.rests() {
             if self.broken {
                 self.recover(&redb::Error::PreviousIo);
@@ -303,12 +307,12 @@ impl<L: Ledger> Desk<L> {
         match self.ledger.recover(&self.disk) {
             Ok(()) => {
                 self.broken = false;
-                tracing::warn!(disk = ?self.disk, %error, "the store failed and was opened again");
+                tracing::warn!(disk = ?self.disk, %error, "the store failed and was reopened");
             }
             Err(again) if !was_broken => {
-                tracing::error!(disk = ?self.disk, %error, %again, "the store failed and stays away");
+                tracing::error!(disk = ?self.disk, %error, %again, "the store failed and cannot be reopened; retrying");
             }
-            // Said once; tried again at each sync.
+            // Logged once; tried again at each sync.
             Err(_) => {}
         }
         self.rests_until = Some(Instant::now() + REST);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Call, RedisStore, milliseconds, pipe, script};
+use super::{RedisCall, RedisStore, milliseconds, pipe, script};
 use crate::ident::CookieHash;
 use crate::store::{ANSWER_MAX, AnswerStore, StoreError};
 
@@ -13,7 +13,7 @@ impl AnswerStore for RedisStore {
         // GETRANGE, not GET: another program's value of any size must not fill our memory.
         let mut command = redis::cmd("GETRANGE");
         command.arg(self.keys().answer(cookies)).arg(0).arg(ANSWER_MAX);
-        let answer: Vec<u8> = self.query(Call::Read, &command).await?;
+        let answer: Vec<u8> = self.query(RedisCall::Read, &command).await?;
         Ok((!answer.is_empty() && answer.len() <= ANSWER_MAX).then(|| answer.into()))
     }
 

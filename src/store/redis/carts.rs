@@ -2,39 +2,39 @@
 
 use super::script::Invocation;
 use super::tokens::add_terms;
-use super::{Call, Pairs, RedisStore, pipe, script};
+use super::{Pairs, RedisCall, RedisStore, pipe, script};
 use crate::ident::{Item, StoredToken, User};
 use crate::store::{CART_MAX, Cart, CartAnswer, CartChange, CartOwner, CartStore, StoreError};
 
-/// The cart that a HASH holds. What is no item or no count is left out.
-fn cart_of(held: Pairs) -> Cart {
+/// The cart in a HASH. Fields that are not items, or not counts, are skipped.
+fn cart_of(pairs: Pairs) -> Cart {
     let entry = |(item, count): (Vec<u8>, Vec<u8>)| {
         let count = std::str::from_utf8(&count).ok()?.parse().ok()?;
         Some((Item::new(std::str::from_utf8(&item).ok()?)?, count))
     };
-    let mut cart: Cart = held.into_iter().filter_map(entry).collect();
+    let mut cart: Cart = pairs.into_iter().filter_map(entry).collect();
     cart.sort_unstable();
     cart.truncate(CART_MAX);
     cart
 }
 
-/// What a script says of a change to a cart; `None`: it is changed, and to be read with care.
-fn changed_cart(told: redis::Value) -> Result<Option<CartAnswer>, StoreError> {
-    Ok(match told {
+/// A script's answer to a change of a cart; `None`: it is changed, and is to be read in parts.
+fn changed_cart(reply: redis::Value) -> Result<Option<CartAnswer>, StoreError> {
+    Ok(match reply {
         redis::Value::Int(0) => Some(CartAnswer::NotLoggedIn),
         redis::Value::Int(1) => Some(CartAnswer::Full),
         redis::Value::Int(_) => None,
-        held => {
-            let held =
-                redis::from_redis_value(held).map_err(|error| StoreError::Failed(error.into()))?;
-            Some(CartAnswer::Changed(cart_of(held)))
+        pairs => {
+            let pairs =
+                redis::from_redis_value(pairs).map_err(|error| StoreError::Failed(error.into()))?;
+            Some(CartAnswer::Changed(cart_of(pairs)))
         }
     })
 }
 
 impl RedisStore {
-    /// Changes a cart: `script` takes the items, with their counts, behind its named arguments. `None`: it is
-    /// changed, and has to be read in parts.
+    /// Changes a cart: the `script` takes the items with their counts after its named arguments.
+    /// `None`: it is changed, and is to be read in parts.
     pub(super) async fn run_change(
         &self,
         mut script: Invocation,
@@ -45,7 +45,7 @@ impl RedisStore {
                 script.another(item.as_str()).another(*count);
             }
         }
-        changed_cart(self.invoke(Call::Write, &script).await?)
+        changed_cart(self.invoke(RedisCall::Write, &script).await?)
     }
 }
 
@@ -68,10 +68,10 @@ impl CartStore for RedisStore {
 
     async fn change_cart(
         &self,
-        whose: &CartOwner,
+        owner: &CartOwner,
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
-        let CartOwner { token, user, now, terms } = whose;
+        let CartOwner { token, user, now, terms } = owner;
         let mut script = self.script(&script::CHANGE_CART);
         script.key("cart", self.keys().cart(token));
         script.arg("token", token.as_str());
@@ -88,7 +88,7 @@ impl CartStore for RedisStore {
         // HSCAN, not HGETALL: another program's cart of any size must not fill our memory.
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys().cart(token)).arg(0).arg("COUNT").arg(2 * CART_MAX);
-        let (_, held): (u64, Pairs) = self.query(Call::Read, &command).await?;
-        Ok(cart_of(held))
+        let (_, pairs): (u64, Pairs) = self.query(RedisCall::Read, &command).await?;
+        Ok(cart_of(pairs))
     }
 }

@@ -3,66 +3,67 @@
 use std::time::Duration;
 
 use super::script::Invocation;
-use super::{Call, EVICT_BATCH, Oldest, RedisStore, milliseconds, pipe, script};
+use super::{EVICT_BATCH, Oldest, RedisCall, RedisStore, milliseconds, pipe, script};
 use crate::ident::{StoredToken, TokenStorage};
 use crate::store::{
-    CART_MAX, Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, ExpiryStore, Farewell,
+    CART_MAX, Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, ExpiryAction, ExpiryStore,
     LeaseStore, Outbox, StoreError, TaskLease,
 };
 
-/// Gives a script the sessions that are meant: token, time when it was seen, and id of each.
+/// Passes sessions to a script: token, time when it was last seen, and id of each.
 pub(super) fn add_sessions(
     script: &mut Invocation,
     sessions: &Oldest,
     storage: Option<TokenStorage>,
 ) {
     for (token, seen) in sessions {
-        // Lua has no SHA-256: the ids are made here.
+        // Lua has no SHA-256: the ids are computed here.
         let id = StoredToken::from_store(token)
             .map(|token| storage.map_or_else(|| "-".to_owned(), |how| token.public_id(how)));
         script.another(token).another(*seen).another(id.unwrap_or_default());
     }
 }
 
-/// Why a script handed no more carts on; empty: it did.
+/// Why a script refused to hand on carts; empty: it did not refuse.
 pub(super) fn refusal_of(refusal: &[u8]) -> Option<String> {
     let refusal = String::from_utf8_lossy(refusal).into_owned();
     Some(refusal).filter(|refusal| !refusal.is_empty())
 }
 
 impl RedisStore {
-    /// How many sessions are over the limit, and the oldest of them behind the `left` first, each
-    /// with the time when it was seen.
+    /// How many sessions are over the limit, and the oldest of them after the first `left`, each
+    /// with the time when it was last seen.
     async fn oldest(&self, how: Eviction, left: u64) -> Result<(u64, Oldest), StoreError> {
         let recent = &self.keys().recent;
         let last = left + u64::from(how.batch.clamp(1, EXPIRING_BATCH)) - 1;
-        // No transaction: one is refused where memory is full, even if it only reads.
+        // No transaction: Redis refuses it when memory is full, even if it only reads.
         let mut look = pipe();
         look.cmd("ZCARD").arg(recent);
         look.cmd("ZCOUNT").arg(recent).arg("-inf").arg(format!("({}", how.before));
         look.cmd("ZRANGE").arg(recent).arg(left).arg(last).arg("WITHSCORES");
         let (all, idle, mut oldest): (u64, u64, Oldest) =
-            self.query_all(Call::Write, &look).await?;
-        // Scores of other programs may be anything: without a time nobody is idle.
+            self.query_all(RedisCall::Write, &look).await?;
+        // Scores written by other programs can be anything: without a time limit no session is
+        // idle.
         let over = all.saturating_sub(how.keep).max(if how.before > 0.0 { idle } else { 0 });
         oldest.truncate(usize::try_from(over.saturating_sub(left)).unwrap_or(usize::MAX));
         Ok((over, oldest))
     }
 
-    /// Parts with those of these sessions that are as they were, and over the limit still.
+    /// Removes those of these sessions that are unchanged and still over the limit.
     async fn part(
         &self,
         how: Eviction,
         oldest: &Oldest,
-        farewell: &Farewell,
+        expiry_action: &ExpiryAction,
     ) -> Result<Evicted, StoreError> {
         let mut script = self.script(&script::EVICT_EXPIRING);
-        let storage = self.add_fate(&mut script, Some(farewell));
+        let storage = self.add_fate(&mut script, Some(expiry_action));
         script.arg("keep", how.keep).arg("before", how.before).arg("bytes_max", EXPIRING_BYTES);
         add_sessions(&mut script, oldest, storage);
         type Reply = (usize, usize, usize, usize, u8, Vec<u8>);
         let (removed, handed_on, dropped, waiting, more, refusal): Reply =
-            self.invoke(Call::Write, &script).await?;
+            self.invoke(RedisCall::Write, &script).await?;
         Ok(Evicted {
             removed,
             handed_on,
@@ -74,23 +75,23 @@ impl RedisStore {
         })
     }
 
-    /// Gives a script what becomes of carts, and within which bounds. Returns how tokens are stored, where
-    /// their ids are needed.
+    /// Passes a script the expiry action and its limits. Returns how tokens are stored, if their
+    /// ids are needed.
     pub(super) fn add_fate(
         &self,
         script: &mut Invocation,
-        farewell: Option<&Farewell>,
+        expiry_action: Option<&ExpiryAction>,
     ) -> Option<TokenStorage> {
-        let (action, entries) = match farewell {
+        let (action, entries) = match expiry_action {
             None => ("none", 0),
-            Some(Farewell::Keep) => ("keep", 0),
-            Some(Farewell::Stream { keep, .. }) => ("stream", *keep),
-            Some(Farewell::Outbox { .. }) => ("outbox", 0),
-            Some(Farewell::Queue { keep, .. }) => ("queue", *keep),
+            Some(ExpiryAction::Keep) => ("keep", 0),
+            Some(ExpiryAction::Stream { keep, .. }) => ("stream", *keep),
+            Some(ExpiryAction::Outbox { .. }) => ("outbox", 0),
+            Some(ExpiryAction::Queue { keep, .. }) => ("queue", *keep),
         };
         script.arg("action", action).arg("entries", entries).arg("cart_max", CART_MAX);
         script.arg("views_max", self.limits().viewed_items);
-        farewell.and_then(Farewell::storage)
+        expiry_action.and_then(ExpiryAction::storage)
     }
 }
 
@@ -106,14 +107,14 @@ impl ExpiryStore for RedisStore {
         &self,
         how: Eviction,
         from: &Cursor,
-        farewell: &Farewell,
+        expiry_action: &ExpiryAction,
     ) -> Result<Evicted, StoreError> {
         let (over, oldest) = self.oldest(how, from.left).await?;
         if oldest.is_empty() {
             return Ok(Evicted { cursor: from.clone(), ..Evicted::default() });
         }
         let behind = over > from.left + oldest.len() as u64;
-        let mut evicted = self.part(how, &oldest, farewell).await?;
+        let mut evicted = self.part(how, &oldest, expiry_action).await?;
         evicted.more |= behind;
         evicted.cursor = Cursor { left: from.left + evicted.waiting as u64, last: None };
         Ok(evicted)
@@ -123,7 +124,7 @@ impl ExpiryStore for RedisStore {
         let mut script = self.script(&script::OUTBOX);
         script.arg("most", EXPIRING_BATCH).arg("bytes_max", EXPIRING_BYTES);
         // A read, but a large one that no request waits for.
-        let (records, all): (Vec<Vec<u8>>, u64) = self.invoke(Call::Write, &script).await?;
+        let (records, all): (Vec<Vec<u8>>, u64) = self.invoke(RedisCall::Write, &script).await?;
         Ok(Outbox::of(records, all))
     }
 

@@ -1,26 +1,34 @@
-//! What an error of redis-rs says of the server and of the connection.
+//! What a redis-rs error means for the server, the connection, and the call.
 
 use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
 
-use super::link::Call;
 use crate::store::StoreError;
 
-/// What went wrong with a call.
+/// The kind of a call: its budget, and the meaning of its failure.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RedisCall {
+    /// Changes nothing: on a broken connection it counts as not done.
+    Read,
+    /// Changes something: on a broken connection the result is unknown.
+    Write,
+}
+
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum RedisFault {
     /// No answer in time.
     TimedOut,
-    /// The server has become a replica, and has done nothing: the primary is found by connecting again.
+    /// The server has become a replica, and has done nothing: reconnecting finds the primary.
     Demoted,
-    /// The connection is of no more use.
+    /// The connection is unusable.
     Broken,
-    /// The server is there but does not serve yet: nothing was done.
+    /// The server is up but does not serve yet: nothing was done.
     NotReady,
     /// The server answered with an error.
     Refused,
 }
 
-impl Fault {
+impl RedisFault {
     pub(super) fn of(error: &RedisError) -> Self {
         if error.is_timeout() {
             Self::TimedOut
@@ -38,12 +46,14 @@ impl Fault {
         }
     }
 
-    /// What the caller is told.
-    pub(super) fn into_store_error(self, call: Call, error: RedisError) -> StoreError {
+    /// The error for the caller.
+    pub(super) fn into_store_error(self, call: RedisCall, error: RedisError) -> StoreError {
         match (self, call) {
             (Self::TimedOut, _) => StoreError::TimedOut,
-            (Self::Demoted | Self::NotReady, _) | (Self::Broken, Call::Read) => StoreError::Away,
-            (Self::Broken, Call::Write) => StoreError::Unanswered(Box::new(error)),
+            (Self::Demoted | Self::NotReady, _) | (Self::Broken, RedisCall::Read) => {
+                StoreError::Away
+            }
+            (Self::Broken, RedisCall::Write) => StoreError::Unanswered(Box::new(error)),
             (Self::Refused, _) => StoreError::Failed(Box::new(error)),
         }
     }
@@ -53,7 +63,8 @@ fn is_demoted(error: &RedisError) -> bool {
     if !matches!(error.kind(), ErrorKind::Server(_)) {
         return false;
     }
-    // A transaction has an error for each of its commands; scripts of older servers tell it in words.
+    // A transaction has an error for each of its commands; scripts of older servers report it as
+    // text.
     let is_read_only = |error: &ServerError| {
         error.code() == "READONLY"
             || error.details().is_some_and(|words| words.contains("-READONLY "))

@@ -1,4 +1,4 @@
-//! Every key name in Redis, once. They are the chapter's, behind the configured prefix.
+//! Every key name in Redis, once: the chapter's names, after the configured prefix.
 
 use crate::ident::{CookieHash, PageKey, Row, StoredToken, User};
 
@@ -10,40 +10,42 @@ pub(super) struct Keys {
     pub(super) login: String,
     /// ZSET, token by the time it was last seen.
     pub(super) recent: String,
-    /// ZSET, token by the time when it was first seen, of sessions that the app wrote: of ours `tokens:`
-    /// knows it.
+    /// ZSET, token by the time when it was first seen, for sessions that the app wrote; those of
+    /// Anteroom are in `tokens:`.
     pub(super) since: String,
-    /// ZSET, visitor's token by the time it was last seen. Not the chapter's.
+    /// ZSET, visitor token by the time it was last seen. Not the chapter's.
     pub(super) visitors: String,
     /// ZSET, item by minus its views.
     pub(super) popularity: String,
-    /// STREAM with a bound: carts of sessions that were cleaned.
+    /// STREAM with a bound: carts of cleaned sessions.
     pub(super) expired: String,
-    /// LIST of one batch at most: carts of sessions that were cleaned, until the file has them.
+    /// LIST of one batch at most: carts of cleaned sessions, until the file has them.
     pub(super) expiring: String,
     /// LIST with a bound: carts that wait for their receiver.
     pub(super) events: String,
-    /// STRING: up to which time idle sessions have been told of.
-    pub(super) idle_told: String,
-    /// STRING with a time to live: who cleans.
+    /// STRING: up to which time idle sessions have been reported.
+    pub(super) idle_reported: String,
+    /// STRING with a time to live: the process that cleans.
     pub(super) cleaner: String,
-    /// STRING with a time to live: who delivers.
+    /// STRING with a time to live: the process that delivers.
     pub(super) deliverer: String,
-    /// STRING with a time to live: when `viewed:` was rescaled last.
+    /// STRING with a time to live: when `viewed:` was last rescaled.
     pub(super) rescaled: String,
-    /// HASH of a few hundred fields at most: bytes of pages, by the time when they expire.
+    /// HASH of a few hundred fields at most: bytes of pages, by their time of expiry.
     pub(super) page_bytes: String,
-    /// HASH: how many purges there were, in which era, and the key of its marks.
+    /// HASH: the number of purges, their era, and the key of its marks.
     pub(super) purges: String,
-    /// LIST with a bound: what the last purges hit.
+    /// LIST with a bound: the marks of the latest purges.
     pub(super) purging: String,
-    /// STRING of at most 3.5 MiB: the first part of the table of purges, the last nonces, and the second part.
+    /// STRING of at most 3.5 MiB: the first part of the table of purges, the latest nonces, and the
+    /// second part.
     pub(super) purged: String,
-    /// HASH with a time to live: how many purges each process has seen, and since when all are in here.
+    /// HASH with a time to live: how many purges each process has seen, and since when the list is
+    /// complete.
     pub(super) seen: String,
     /// Channel: a purge's number.
     pub(super) purge_channel: String,
-    /// Channel: tokens that are nobody's any more, with a space between.
+    /// Channel: tokens that are gone, separated by spaces.
     pub(super) gone_channel: String,
     /// ZSET, row by the seconds between two refreshes.
     pub(super) delay: String,
@@ -51,15 +53,14 @@ pub(super) struct Keys {
     pub(super) schedule: String,
     /// ZSET, row by the time of its last good fetch. Not the chapter's.
     pub(super) refreshed: String,
-    /// What stands before a token in the name of its views. With nothing behind it, this is the name of the
-    /// popularity set: never complete it with what is no token.
+    /// The prefix of a token's views. On its own this is the name of the popularity set: append
+    /// only tokens.
     pub(super) viewed_prefix: String,
-    /// What stands before a token in the name of its cart.
+    /// The prefix of a token's cart.
     pub(super) cart_prefix: String,
-    /// What stands before a user's name in the name of the index of that user's sessions: ZSET, token by the
-    /// time of its log-in.
+    /// The prefix of the index of a user's sessions: ZSET, token by the time of its log-in.
     pub(super) tokens_prefix: String,
-    /// What stands before a row's id in the name of its content.
+    /// The prefix of a row's content.
     pub(super) row_prefix: String,
 }
 
@@ -75,7 +76,7 @@ impl Keys {
             expired: format!("{prefix}expired:"),
             expiring: format!("{prefix}expiring:"),
             events: format!("{prefix}cartevents:"),
-            idle_told: format!("{prefix}cartidle:"),
+            idle_reported: format!("{prefix}cartidle:"),
             cleaner: format!("{prefix}cleaner:"),
             deliverer: format!("{prefix}deliverer:"),
             rescaled: format!("{prefix}rescaled:"),
@@ -116,18 +117,18 @@ impl Keys {
         format!("{}{}", self.row_prefix, row.as_str())
     }
 
-    /// STRING with a time to live: who fetches a page.
+    /// STRING with a time to live: the process that fetches a page.
     pub(super) fn lease(&self, key: &PageKey) -> String {
         format!("{}lease:{}", self.prefix, key.hex())
     }
 
-    /// STRING with a time to live, under the SHA-256 of a token: it was logged out of an app that keeps its own
-    /// sessions.
-    pub(super) fn barred(&self, token: &StoredToken) -> String {
+    /// STRING with a time to live, under the SHA-256 of a token: it was logged out of an app that
+    /// keeps its own sessions.
+    pub(super) fn revoked(&self, token: &StoredToken) -> String {
         format!("{}barred:{}", self.prefix, token.digest())
     }
 
-    /// STRING with a time to live: what an app answered about a visitor.
+    /// STRING with a time to live: an app's answer about a visitor.
     pub(super) fn answer(&self, cookies: &CookieHash) -> String {
         format!("{}answer:{}", self.prefix, cookies.hex())
     }

@@ -1,47 +1,50 @@
-//! Lists of sessions in Redis: `tokens:<user>` is the index of a user's sessions, `since:` holds when those
-//! were first seen that the app wrote.
+//! Lists of sessions in Redis: `tokens:<user>` is the index of a user's sessions, `since:` holds
+//! when sessions that the app wrote were first seen.
 
 use redis::pipe;
 
-use super::{Call, Oldest, Pairs, RedisStore};
+use super::{Oldest, Pairs, RedisCall, RedisStore};
 use crate::ident::{StoredToken, User};
 use crate::store::control::behind;
-use crate::store::{Bookmark, Session, SessionListing, StoreError, WALK_MAX, Walked};
+use crate::store::{Bookmark, Session, SessionListing, StoreError, WALK_MAX, WalkStep};
 
-/// Where a session is known since, by the index and else by what was noted; and when it was seen.
+/// When a session began, by the index and by `since:`; and when it was last seen.
 type Times = (Option<f64>, Option<f64>, Option<f64>);
 
 impl RedisStore {
-    /// What is known of these sessions, of which `login:` has the user.
-    async fn described(&self, held: Vec<(StoredToken, User)>) -> Result<Vec<Session>, StoreError> {
-        if held.is_empty() {
+    /// The data of these sessions, with their users from `login:`.
+    async fn described(
+        &self,
+        found_users: Vec<(StoredToken, User)>,
+    ) -> Result<Vec<Session>, StoreError> {
+        if found_users.is_empty() {
             return Ok(Vec::new());
         }
         let keys = self.keys();
         let mut look = pipe();
-        for (token, user) in &held {
+        for (token, user) in &found_users {
             look.cmd("ZSCORE").arg(keys.tokens(user)).arg(token.as_str());
             look.cmd("ZSCORE").arg(&keys.since).arg(token.as_str());
             look.cmd("ZSCORE").arg(&keys.recent).arg(token.as_str());
         }
-        let times: Vec<Option<f64>> = self.query_all(Call::Write, &look).await?;
+        let times: Vec<Option<f64>> = self.query_all(RedisCall::Write, &look).await?;
         let times = times
             .as_chunks::<3>()
             .0
             .iter()
             .map(|[log_in, noted, seen]| -> Times { (*log_in, *noted, *seen) });
         let described =
-            held.into_iter().zip(times).map(|((token, user), (log_in, noted, seen))| Session {
-                token,
-                user,
-                since: log_in.or(noted),
-                seen,
+            found_users.into_iter().zip(times).map(|((token, user), (log_in, noted, seen))| {
+                Session { token, user, since: log_in.or(noted), seen }
             });
         Ok(described.collect())
     }
 
-    /// Those of these tokens that somebody has, with him.
-    async fn held(&self, tokens: Vec<StoredToken>) -> Result<Vec<(StoredToken, User)>, StoreError> {
+    /// Those of these tokens that have a user, with the user.
+    async fn with_users(
+        &self,
+        tokens: Vec<StoredToken>,
+    ) -> Result<Vec<(StoredToken, User)>, StoreError> {
         if tokens.is_empty() {
             return Ok(Vec::new());
         }
@@ -50,68 +53,70 @@ impl RedisStore {
         for token in &tokens {
             command.arg(token.as_str());
         }
-        let users: Vec<Option<Vec<u8>>> = self.query(Call::Write, &command).await?;
-        let held = tokens.into_iter().zip(users);
-        Ok(held.filter_map(|(token, user)| Some((token, User::from_store(&user?)?))).collect())
+        let users: Vec<Option<Vec<u8>>> = self.query(RedisCall::Write, &command).await?;
+        let found_users = tokens.into_iter().zip(users);
+        Ok(found_users
+            .filter_map(|(token, user)| Some((token, User::from_store(&user?)?)))
+            .collect())
     }
 }
 
-/// Reads, but none that a page waits for, and not small: they have the budget of a write.
+/// These reads are large, and no page waits for them: they have the budget of a write.
 impl SessionListing for RedisStore {
     async fn session(&self, token: &StoredToken) -> Result<Option<Session>, StoreError> {
-        let held = self.held(vec![token.clone()]).await?;
-        Ok(self.described(held).await?.pop())
+        let found_users = self.with_users(vec![token.clone()]).await?;
+        Ok(self.described(found_users).await?.pop())
     }
 
     async fn sessions_of(&self, user: &User) -> Result<Vec<Session>, StoreError> {
         let mut command = redis::cmd("ZRANGE");
         command.arg(self.keys().tokens(user)).arg(0).arg(WALK_MAX - 1);
-        let found: Vec<Vec<u8>> = self.query(Call::Write, &command).await?;
+        let found: Vec<Vec<u8>> = self.query(RedisCall::Write, &command).await?;
         let found = found.iter().filter_map(|token| StoredToken::from_store(token)).collect();
-        let mut held = self.held(found).await?;
-        // Another program may have given a token to somebody else.
-        held.retain(|(_, holder)| holder.is_same(user));
-        self.described(held).await
+        let mut found_users = self.with_users(found).await?;
+        // Another program may have given a token to another user.
+        found_users.retain(|(_, holder)| holder.is_same(user));
+        self.described(found_users).await
     }
 
     async fn newest(
         &self,
         from: Option<Bookmark>,
         most: usize,
-    ) -> Result<Walked<Session>, StoreError> {
+    ) -> Result<WalkStep<Session>, StoreError> {
         let most = most.clamp(1, WALK_MAX);
         let highest = from.map_or(f64::INFINITY, |from| f64::from_bits(from.at));
         let mut command = redis::cmd("ZRANGE");
         command.arg(&self.keys().recent).arg(highest).arg("-inf").arg("BYSCORE").arg("REV");
         let offset = from.map_or(0, |from| from.offset);
         command.arg("LIMIT").arg(offset.min(i64::MAX as u64)).arg(most).arg("WITHSCORES");
-        let found: Oldest = self.query(Call::Write, &command).await?;
+        let found: Oldest = self.query(RedisCall::Write, &command).await?;
         let times: Vec<u64> = found.iter().map(|(_, seen)| seen.to_bits()).collect();
         let tokens = found.iter().filter_map(|(token, _)| StoredToken::from_store(token));
-        let met = self.described(self.held(tokens.collect()).await?).await?;
+        let met = self.described(self.with_users(tokens.collect()).await?).await?;
         let next = behind(from, &times).filter(|_| found.len() == most);
-        Ok(Walked { met, next })
+        Ok(WalkStep { met, next })
     }
 
     async fn walk(
         &self,
         from: Option<Bookmark>,
         prefix: &str,
-    ) -> Result<Walked<(StoredToken, User)>, StoreError> {
+    ) -> Result<WalkStep<(StoredToken, User)>, StoreError> {
         let mut command = redis::cmd("HSCAN");
         command.arg(&self.keys().login).arg(from.map_or(0, |from| from.at));
         if !prefix.is_empty() {
-            // What a pattern could mean is escaped: a prefix is a prefix.
+            // Pattern characters are escaped: a prefix is a prefix.
             let escaped = prefix.chars().flat_map(|c| ['\\', c]);
             command.arg("MATCH").arg(escaped.chain(['*']).collect::<String>());
         }
         command.arg("COUNT").arg(WALK_MAX);
-        let (next, found): (u64, Pairs) = self.query(Call::Write, &command).await?;
+        let (next, found): (u64, Pairs) = self.query(RedisCall::Write, &command).await?;
         let met = found.into_iter().filter_map(|(token, user)| {
             Some((StoredToken::from_store(&token)?, User::from_store(&user)?))
         });
         let next = (next != 0).then_some(Bookmark { at: next, offset: 0 });
-        Ok(Walked { met: met.collect(), next })
+        Ok(WalkStep { met: met.collect(), next })
     }
 
     async fn forget_user(&self, user: &User) -> Result<usize, StoreError> {
@@ -121,14 +126,15 @@ impl SessionListing for RedisStore {
         loop {
             let mut command = redis::cmd("XRANGE");
             command.arg(&keys.expired).arg(&from).arg("+").arg("COUNT").arg(WALK_MAX);
-            let entries: Vec<(String, Pairs)> = self.query(Call::Write, &command).await?;
-            let is_his = |(_, fields): &&(String, Pairs)| {
+            let entries: Vec<(String, Pairs)> = self.query(RedisCall::Write, &command).await?;
+            let is_of_user = |(_, fields): &&(String, Pairs)| {
                 fields.iter().any(|(name, value)| name == b"user" && value == user.as_bytes())
             };
-            let his: Vec<&str> = entries.iter().filter(is_his).map(|(id, _)| id.as_str()).collect();
-            if !his.is_empty() {
-                self.write(pipe().cmd("XDEL").arg(&keys.expired).arg(&his)).await?;
-                removed += his.len();
+            let of_user: Vec<&str> =
+                entries.iter().filter(is_of_user).map(|(id, _)| id.as_str()).collect();
+            if !of_user.is_empty() {
+                self.write(pipe().cmd("XDEL").arg(&keys.expired).arg(&of_user)).await?;
+                removed += of_user.len();
             }
             match entries.last().filter(|_| entries.len() == WALK_MAX) {
                 Some((last, _)) => from = format!("({last}"),

@@ -1,16 +1,16 @@
-//! Log-ins and log-outs in Redis, and sessions that end before the cleaner comes to them: by another log-in,
-//! or by an operator. Their carts are handed on in the same step.
+//! Log-ins and log-outs in Redis, and sessions that end before the cleaner reaches them: by another
+//! log-in, or by an operator. Their carts are handed on in the same step.
 
 use super::expiry::refusal_of;
 use super::script::Invocation;
-use super::{Call, RedisStore, script};
+use super::{RedisCall, RedisStore, script};
 use crate::ident::{Item, StoredToken, TokenStorage, User, VisitorToken};
 use crate::store::{
-    Farewell, LogInStore, OUTBOX_MAX, PER_USER_MAX, Parted, Rotated, Rotation, StoreError,
+    EndedCarts, ExpiryAction, LogInStore, OUTBOX_MAX, PER_USER_MAX, Rotated, Rotation, StoreError,
 };
 
-/// How often a log-in looks anew who would have to go, while the same user logs in elsewhere. The last time it
-/// goes on whoever that is.
+/// How often a log-in looks up again which sessions must end, while the same user logs in
+/// elsewhere. The last attempt continues in any case.
 const LOOKS: usize = 4;
 
 /// A token with its public id.
@@ -54,45 +54,46 @@ impl LogInStore for RedisStore {
     async fn dismiss_token(
         &self,
         token: &StoredToken,
-        farewell: &Farewell,
-    ) -> Result<Parted, StoreError> {
+        expiry_action: &ExpiryAction,
+    ) -> Result<EndedCarts, StoreError> {
         let mut script = self.script(&script::DISMISS);
-        let storage = self.add_ending(&mut script, Some(farewell));
+        let storage = self.add_ending(&mut script, Some(expiry_action));
         script.arg("token", token.as_str()).arg("id", id_of(token, storage));
         let (handed_on, dropped, lost, refusal): (usize, usize, usize, Vec<u8>) =
-            self.invoke(Call::Write, &script).await?;
-        Ok(Parted { handed_on, dropped, lost, refusal: refusal_of(&refusal) })
+            self.invoke(RedisCall::Write, &script).await?;
+        Ok(EndedCarts { handed_on, dropped, lost, refusal: refusal_of(&refusal) })
     }
 }
 
 impl RedisStore {
-    /// Those who may have to go for this log-in. Lua knows no SHA-256: their ids go with the question.
+    /// The sessions that may have to end for this log-in. Lua has no SHA-256: their ids are passed
+    /// in.
     async fn may_go(&self, rotation: &Rotation) -> Result<Vec<Named>, StoreError> {
-        let Some(farewell) = rotation.farewell.filter(|_| rotation.most > 0) else {
+        let Some(expiry_action) = rotation.expiry_action.filter(|_| rotation.most > 0) else {
             return Ok(Vec::new());
         };
         let mut command = redis::cmd("ZRANGE");
         command.arg(self.keys().tokens(&rotation.user)).arg(0).arg(i64::from(PER_USER_MAX) - 1);
-        let oldest: Vec<Vec<u8>> = self.query(Call::Write, &command).await?;
+        let oldest: Vec<Vec<u8>> = self.query(RedisCall::Write, &command).await?;
         let named = oldest.into_iter().filter_map(|token| {
-            let id = id_of(&StoredToken::from_store(&token)?, farewell.storage());
+            let id = id_of(&StoredToken::from_store(&token)?, expiry_action.storage());
             Some((token, id))
         });
         Ok(named.collect())
     }
 
-    /// The log-in; `None` where somebody would have to go whose id is not `known`, and that is not `sure` to
-    /// be so.
+    /// The log-in; `None` if a session would have to end whose id is not `known`, unless the caller
+    /// is `sure`.
     async fn rotate_knowing(
         &self,
         rotation: &Rotation,
         known: &[Named],
         sure: bool,
     ) -> Result<Option<Rotated>, StoreError> {
-        let Rotation { old, new, user, now, most, farewell, visitor } = rotation;
+        let Rotation { old, new, user, now, most, expiry_action, visitor } = rotation;
         let keys = self.keys();
         let mut script = self.script(&script::ROTATE);
-        let storage = self.add_ending(&mut script, farewell.as_ref());
+        let storage = self.add_ending(&mut script, expiry_action.as_ref());
         let old = old.as_ref().filter(|old| *old != new);
         script.key("viewed", keys.viewed(new)).key("cart", keys.cart(new));
         // Without an old token these are not touched.
@@ -109,27 +110,27 @@ impl RedisStore {
             script.another(token).another(id);
         }
         type Reply = (Vec<Vec<u8>>, usize, usize, usize, Vec<u8>);
-        let reply: Option<Reply> = self.invoke(Call::Write, &script).await?;
+        let reply: Option<Reply> = self.invoke(RedisCall::Write, &script).await?;
         Ok(reply.map(|(gone, handed_on, dropped, lost, refusal)| Rotated {
             gone: gone.iter().filter_map(|token| StoredToken::from_store(token)).collect(),
-            parted: Parted { handed_on, dropped, lost, refusal: refusal_of(&refusal) },
+            ended_carts: EndedCarts { handed_on, dropped, lost, refusal: refusal_of(&refusal) },
         }))
     }
 
-    /// Gives a script what it needs to end sessions. Returns how tokens are stored, where their ids are
-    /// needed.
+    /// Passes a script what it needs to end sessions. Returns how tokens are stored, if their ids
+    /// are needed.
     fn add_ending(
         &self,
         script: &mut Invocation,
-        farewell: Option<&Farewell>,
+        expiry_action: Option<&ExpiryAction>,
     ) -> Option<TokenStorage> {
-        let storage = self.add_fate(script, farewell);
+        let storage = self.add_fate(script, expiry_action);
         script.arg("outbox_max", OUTBOX_MAX);
         storage
     }
 }
 
-/// What a session is called where it is handed on; nothing where it is not.
+/// A session's public id where it is handed on; empty otherwise.
 fn id_of(token: &StoredToken, storage: Option<TokenStorage>) -> String {
     storage.map(|storage| token.public_id(storage)).unwrap_or_default()
 }

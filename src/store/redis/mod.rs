@@ -1,14 +1,12 @@
-//! The Redis store: the chapter's keys, one multiplexed connection for each runtime thread, and a pool of
-//! connections for tasks and administration.
+//! The Redis store: the chapter's keys, one multiplexed connection for each runtime thread, and a
+//! pool of connections for tasks and administration.
 //!
-//! Here is how a call gets to Redis. The connections are in `link` and `pool`, what their errors mean in
-//! `fault`, names in `keys`, the steps that look before they write in `script`; what each trait does is in a
-//! file of its own.
+//! This file is how a call gets to Redis. The connections are in `link` and `pool`, the meaning of
+//! their errors in `fault`, names in `keys`, the steps that read before they write in `script`;
+//! each trait is in a file of its own.
 
 mod answers;
-mod barred;
 mod carts;
-mod ear;
 mod events;
 mod expiry;
 mod fault;
@@ -19,8 +17,10 @@ mod log_in;
 mod pages;
 mod pool;
 mod purges;
+mod revoked;
 mod rows;
 mod script;
+mod subscriber;
 mod tokens;
 mod views;
 mod visitors;
@@ -34,60 +34,61 @@ use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, pipe};
 use tokio::time::timeout;
 
+use self::fault::RedisCall;
 use self::keys::Keys;
-use self::link::{Call, Link};
+use self::link::Link;
 use self::pool::Pool;
 use self::script::{Invocation, Script};
-use super::{Counted, Counters, Limits, OpenError, StoreError, StoreState};
+use super::{Counted, OpenError, StoreCounters, StoreError, StoreLimits, StoreState};
 use crate::ident::StoredToken;
 
-/// Visits in one call of a script: longer ones would keep others waiting.
+/// Visits in one call of a script: longer calls would delay others.
 const TOUCH_BATCH: usize = 50;
-/// Members that one call evicts at most, whatever is asked: Lua passes that many arguments.
+/// The most members that one call evicts: Lua passes no more arguments.
 const EVICT_BATCH: u32 = 1000;
-/// Pages and rows over this size, in bytes, go over a connection of their own, so that a look-up of a token
-/// does not wait behind them.
+/// Pages and rows over this size, in bytes, use a connection of their own, so that the look-up of a
+/// token does not wait behind them.
 const BULK_SIZE: usize = 256 << 10;
-/// The longest time to live that is passed on.
+/// The longest time to live that is sent.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Where Redis is, and what every lane to it shares.
+/// The address of Redis, and what all handles to it share.
 #[derive(Debug)]
 pub(super) struct RedisAddress {
     client: redis::Client,
     pool: Pool,
     keys: Keys,
-    limits: Limits,
-    counters: Arc<Counters>,
-    full: pages::Refused,
+    limits: StoreLimits,
+    counters: Arc<StoreCounters>,
+    full: pages::PageRefused,
 }
 
 impl RedisAddress {
-    /// Reads the address; connects nowhere. In a tokio runtime only.
+    /// Reads the address; does not connect. In a tokio runtime only.
     pub(super) fn parse(
         url: &str,
         prefix: &str,
-        limits: Limits,
-        counters: &Arc<Counters>,
+        limits: StoreLimits,
+        counters: &Arc<StoreCounters>,
     ) -> Result<Self, OpenError> {
         if url.starts_with("rediss:") || url.starts_with("valkeys:") {
-            // An error says that a provider is installed already: as good.
+            // An error means that a provider is installed already, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let client = redis::Client::open(url).map_err(|error| OpenError::BadUrl(error.into()))?;
         let counters = Arc::clone(counters);
         let pool = Pool::new(&client, limits, Arc::clone(&counters))
             .map_err(|error| OpenError::BadUrl(error.into()))?;
-        let (keys, full) = (Keys::new(prefix), pages::Refused::default());
+        let (keys, full) = (Keys::new(prefix), pages::PageRefused::default());
         Ok(Self { client, pool, keys, limits, counters, full })
     }
 
-    /// What Redis does when its memory is full; `None` where it does not tell.
+    /// What Redis does when its memory is full; `None` if unknown.
     pub(super) async fn eviction_policy(&self) -> Result<Option<String>, StoreError> {
         let mut command = redis::cmd("CONFIG");
         command.arg("GET").arg("maxmemory-policy");
         let step = |mut on| async move { command.query_async(&mut on).await };
-        let policy: Vec<String> = self.pool.call(Call::Read, step).await?;
+        let policy: Vec<String> = self.pool.call(RedisCall::Read, step).await?;
         Ok(policy.into_iter().nth(1))
     }
 
@@ -102,141 +103,143 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Members of `recent:` with their scores, the lowest first.
 type Oldest = Vec<(Vec<u8>, f64)>;
 
-/// A time to live for Redis, which refuses nothing as one.
+/// A time to live in the range that Redis accepts.
 fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.min(TTL_MAX).as_millis().max(1)).unwrap_or(u64::MAX)
 }
 
-/// One thread's lane to Redis. Clones are the same lane.
+/// One thread's handle to Redis. Clones are the same handle.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
-    lane: Arc<Lane>,
+    handle: Arc<ThreadHandle>,
     path: Path,
 }
 
 /// Which connections carry the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
-    /// The lane's own: nothing slow goes over them.
+    /// The handle's own: nothing slow uses them.
     Requests,
-    /// Those of the pool.
+    /// The pool's.
     Background,
 }
 
 #[derive(Debug)]
-struct Lane {
+struct ThreadHandle {
     address: Arc<RedisAddress>,
     link: Link,
     /// Connected when the first large page or row is written or read.
     bulk: OnceLock<Link>,
-    large: rows::Large,
+    large: rows::LargeRows,
     /// Subscribed when it is first waited for.
-    ear: OnceLock<ear::Ear>,
-    /// The lane to the Redis that has the pages, if that is another one.
+    subscriber: OnceLock<subscriber::Subscriber>,
+    /// The handle to the Redis that has the pages, if another one.
     pages: OnceLock<RedisStore>,
 }
 
 impl RedisStore {
     /// Begins to connect.
     pub(super) fn start(address: &Arc<RedisAddress>) -> Self {
-        let lane = Arc::new(Lane {
+        let handle = Arc::new(ThreadHandle {
             address: Arc::clone(address),
             link: address.link(),
             bulk: OnceLock::new(),
-            large: rows::Large::default(),
-            ear: OnceLock::new(),
+            large: rows::LargeRows::default(),
+            subscriber: OnceLock::new(),
             pages: OnceLock::new(),
         });
-        Self { lane, path: Path::Requests }
+        Self { handle, path: Path::Requests }
     }
 
     /// The same, with pages in another Redis.
     pub(super) fn with_pages_in(self, pages: Self) -> Self {
-        self.lane.pages.get_or_init(|| pages);
+        self.handle.pages.get_or_init(|| pages);
         self
     }
 
-    /// The lane to the Redis that has the pages.
+    /// The handle to the Redis that has the pages.
     pub(super) fn of_pages(&self) -> &Self {
-        self.lane.pages.get().unwrap_or(self)
+        self.handle.pages.get().unwrap_or(self)
     }
 
-    /// The same lane for calls that no request waits for. They go over the pool.
+    /// The same handle for calls that no request waits for. They use the pool.
     pub(super) fn background(&self) -> Self {
         Self { path: Path::Background, ..self.clone() }
     }
 
-    /// The same lane for calls that must not wait for others.
+    /// The same handle for calls that must not wait for others.
     fn foreground(&self) -> Self {
         Self { path: Path::Requests, ..self.clone() }
     }
 
     pub(super) fn state(&self) -> StoreState {
-        self.lane.link.state()
+        self.handle.link.state()
     }
 
     pub(super) fn counted(&self) -> Counted {
-        self.lane.address.counters.read()
+        self.handle.address.counters.read()
     }
 
     pub(super) async fn connected(&self) {
-        self.lane.link.connected().await;
+        self.handle.link.connected().await;
     }
 
-    /// Returns when a purge is told, or may have been missed.
-    pub(super) async fn purge_told(&self) {
-        self.ear().told().await;
+    /// Returns when a purge is reported, or may have been missed.
+    pub(super) async fn purge_announced(&self) {
+        self.subscriber().purge_reported().await;
     }
 
-    /// Tokens that others have made nobody's.
-    pub(super) async fn gone_told(&self) -> Vec<StoredToken> {
-        self.ear().gone().await
+    /// Tokens that other processes have revoked.
+    pub(super) async fn ended_sessions(&self) -> Vec<StoredToken> {
+        self.subscriber().gone().await
     }
 
-    fn ear(&self) -> &ear::Ear {
-        let (client, keys) = (&self.lane.address.client, self.keys());
+    fn subscriber(&self) -> &subscriber::Subscriber {
+        let (client, keys) = (&self.handle.address.client, self.keys());
         let channels = [keys.purge_channel.as_str(), keys.gone_channel.as_str()];
-        self.lane.ear.get_or_init(|| ear::Ear::start(client.clone(), channels))
+        self.handle
+            .subscriber
+            .get_or_init(|| subscriber::Subscriber::start(client.clone(), channels))
     }
 
     fn keys(&self) -> &Keys {
-        &self.lane.address.keys
+        &self.handle.address.keys
     }
 
-    fn limits(&self) -> &Limits {
-        &self.lane.address.limits
+    fn limits(&self) -> &StoreLimits {
+        &self.handle.address.limits
     }
 
-    /// One step within its budget, over the connections of this path. Where the lane's own connection finds
-    /// Redis away, the pool is not asked.
+    /// One step within its budget, over the connections of this path. If the handle's own
+    /// connection finds Redis away, the pool is not used.
     async fn call<T, F>(
         &self,
-        call: Call,
+        call: RedisCall,
         step: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, StoreError>
     where
         F: Future<Output = RedisResult<T>>,
     {
         match self.path {
-            Path::Requests => self.lane.link.call(call, step).await,
+            Path::Requests => self.handle.link.call(call, step).await,
             Path::Background if self.state() == StoreState::Away => Err(StoreError::Away),
             Path::Background => {
-                let lane = &self.lane;
-                // On the heap, so that a request's call is not larger for it.
-                let answer = Box::pin(lane.address.pool.call(call, step)).await;
-                answer.inspect_err(|error| lane.address.counters.count(error))
+                let handle = &self.handle;
+                // On the heap, so that a request's future does not grow.
+                let answer = Box::pin(handle.address.pool.call(call, step)).await;
+                answer.inspect_err(|error| handle.address.counters.count(error))
             }
         }
     }
 
-    /// A call of a script, to be given what is its own.
+    /// A call of a script, without its own arguments.
     fn script(&self, script: &'static Script) -> Invocation {
         script.on(self.keys())
     }
 
     async fn invoke<T: FromRedisValue>(
         &self,
-        call: Call,
+        call: RedisCall,
         script: &Invocation,
     ) -> Result<T, StoreError> {
         let script = script.complete();
@@ -244,28 +247,29 @@ impl RedisStore {
         self.call(call, step).await
     }
 
-    /// A script that writes so many bytes. A request's go over a connection of their own where they are many.
+    /// A script that writes this many bytes. For a request, a large write uses a connection of its
+    /// own.
     async fn invoke_with<T: FromRedisValue>(
         &self,
         bytes: usize,
         script: &Invocation,
     ) -> Result<T, StoreError> {
         if bytes <= BULK_SIZE || self.path == Path::Background {
-            return self.invoke(Call::Write, script).await;
+            return self.invoke(RedisCall::Write, script).await;
         }
         let script = script.complete();
         let step = |mut on| async move { script.invoke_async(&mut on).await };
-        self.bulk().await?.call(Call::Write, step).await
+        self.bulk().await?.call(RedisCall::Write, step).await
     }
 
     /// A script that writes, and returns a number or nothing.
     async fn run(&self, script: &Invocation) -> Result<usize, StoreError> {
-        Ok(self.invoke::<Option<usize>>(Call::Write, script).await?.unwrap_or_default())
+        Ok(self.invoke::<Option<usize>>(RedisCall::Write, script).await?.unwrap_or_default())
     }
 
     async fn query<T: FromRedisValue>(
         &self,
-        call: Call,
+        call: RedisCall,
         command: &redis::Cmd,
     ) -> Result<T, StoreError> {
         let step = |mut on| async move { command.query_async(&mut on).await };
@@ -274,7 +278,7 @@ impl RedisStore {
 
     async fn query_all<T: FromRedisValue>(
         &self,
-        call: Call,
+        call: RedisCall,
         commands: &redis::Pipeline,
     ) -> Result<T, StoreError> {
         let step = |mut on| async move { commands.query_async(&mut on).await };
@@ -284,15 +288,15 @@ impl RedisStore {
     /// Sends commands whose replies are not needed.
     async fn write(&self, commands: &redis::Pipeline) -> Result<(), StoreError> {
         let step = |mut on| async move { commands.exec_async(&mut on).await };
-        self.call(Call::Write, step).await
+        self.call(RedisCall::Write, step).await
     }
 
-    /// The connection for what is large. A call over it fails while it is not there yet.
+    /// The connection for large values. A call over it fails until it is connected.
     fn begin_bulk(&self) -> &Link {
-        self.lane.bulk.get_or_init(|| self.lane.address.link())
+        self.handle.bulk.get_or_init(|| self.handle.address.link())
     }
 
-    /// The connection for large pages, once it is there.
+    /// The connection for large pages, once it is connected.
     async fn bulk(&self) -> Result<&Link, StoreError> {
         if self.state() == StoreState::Away {
             return Err(StoreError::Away);

@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{BULK_SIZE, Call, RedisStore, milliseconds, script};
+use super::{BULK_SIZE, RedisCall, RedisStore, milliseconds, script};
 use crate::clock::unix_now;
 use crate::ident::PageKey;
 use crate::store::page::nearly;
-use crate::store::{Demand, Lease, PAGE_HEAD, PageStore, StoreError};
+use crate::store::{Lease, PAGE_HEAD, PageStore, RequestFrequency, StoreError};
 
-/// The part of the bound, one in so many, that is for new versions of pages that are there.
+/// The part of the limit, one in this many, that is for new versions of stored pages.
 const RENEWED: u64 = 20;
 
-/// In which second Redis had no memory for any page, and the bound no room for one that is asked for
-/// once: within it no others are sent there for nothing.
+/// The second in which Redis had no memory for any page, and in which the limit had no room for a
+/// page requested once: no others are sent there within it.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(super) struct PageRefused {
     any: AtomicU64,
     once: AtomicU64,
 }
 
-impl Refused {
-    fn look(&self, demand: Demand, now: u64) -> Result<(), StoreError> {
+impl PageRefused {
+    fn look(&self, demand: RequestFrequency, now: u64) -> Result<(), StoreError> {
         if self.any.load(Ordering::Relaxed) == now {
             return Err(StoreError::Full);
         }
-        if demand == Demand::Once && self.once.load(Ordering::Relaxed) == now {
+        if demand == RequestFrequency::Once && self.once.load(Ordering::Relaxed) == now {
             return Err(StoreError::NearlyFull);
         }
         Ok(())
@@ -42,7 +42,7 @@ impl PageStore for RedisStore {
         let max = pages.limits().max_page;
         let mut command = redis::cmd("GETRANGE");
         command.arg(pages.keys().page(key)).arg(0).arg(max);
-        let page: Vec<u8> = pages.query(Call::Read, &command).await?;
+        let page: Vec<u8> = pages.query(RedisCall::Read, &command).await?;
         Ok((!page.is_empty() && page.len() as u64 <= max).then(|| page.into()))
     }
 
@@ -51,31 +51,31 @@ impl PageStore for RedisStore {
         key: &PageKey,
         page: Bytes,
         ttl: Duration,
-        demand: Demand,
+        demand: RequestFrequency,
     ) -> Result<(), StoreError> {
         let pages = self.of_pages();
         if page.len() as u64 > pages.limits().max_page {
             return Err(StoreError::TooLarge);
         }
-        let (refused, now) = (&pages.lane.address.full, unix_now() as u64);
+        let (refused, now) = (&pages.handle.address.full, unix_now() as u64);
         refused.look(demand, now)?;
         let bound = pages.limits().pages;
-        // What is renewed finds room that nobody new has taken.
+        // A renewed page finds room that new pages may not take.
         let bound_of_new = match demand {
-            Demand::Once => nearly(bound),
-            Demand::Again => bound - bound / RENEWED,
+            RequestFrequency::Once => nearly(bound),
+            RequestFrequency::Again => bound - bound / RENEWED,
         };
         let mut script = pages.script(&script::PUT_PAGE);
         script.key("page", pages.keys().page(key)).arg("head", &PAGE_HEAD);
         script.arg("body", page.as_ref()).arg("ttl_ms", milliseconds(ttl));
         script.arg("bound", bound).arg("bound_of_new", bound_of_new);
-        let (told, held): (u8, u64) = pages.invoke_with(page.len(), &script).await?;
-        pages.lane.address.counters.holds(held);
-        match told {
+        let (outcome, used): (u8, u64) = pages.invoke_with(page.len(), &script).await?;
+        pages.handle.address.counters.holds(used);
+        match outcome {
             0 => Ok(()),
-            1 if demand == Demand::Once => {
-                // A page that is large says nothing of others.
-                if held + BULK_SIZE as u64 > bound_of_new {
+            1 if demand == RequestFrequency::Once => {
+                // A refused large page says nothing about smaller ones.
+                if used + BULK_SIZE as u64 > bound_of_new {
                     refused.once.store(now, Ordering::Relaxed);
                 }
                 Err(StoreError::NearlyFull)
@@ -98,7 +98,7 @@ impl PageStore for RedisStore {
         for key in keys {
             script.another_key(pages.keys().page(key));
         }
-        pages.lane.address.counters.holds(pages.invoke(Call::Write, &script).await?);
+        pages.handle.address.counters.holds(pages.invoke(RedisCall::Write, &script).await?);
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl PageStore for RedisStore {
         let mut script = pages.script(&script::LEASE);
         script.key("lease", pages.keys().lease(key));
         script.arg("who", who).arg("ms", milliseconds(time));
-        Ok(match pages.invoke::<u8>(Call::Read, &script).await? {
+        Ok(match pages.invoke::<u8>(RedisCall::Read, &script).await? {
             0 => Lease::Theirs,
             1 => Lease::Ours,
             _ => Lease::Unshareable,

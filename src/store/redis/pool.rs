@@ -1,8 +1,10 @@
-//! Connections for tasks and administration: a few, each for one call at a time, made when they are wanted
-//! and closed when they rest. What is slow here, a large export for one, keeps no request waiting, for
-//! requests have connections of their own. A check-out costs several times a multiplexed call.
+//! Connections for tasks and administration: a few, each for one call at a time, opened on demand
+//! and closed when idle. A slow call here, such as a large export, delays no request, because
+//! requests have connections of their own. A check-out costs several times as much as a multiplexed
+//! call.
 //!
-//! Every call has the budget of a write. What does not get a connection within it has changed nothing.
+//! Every call has the budget of a write. A call that gets no connection within it has changed
+//! nothing.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,16 +17,16 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::Fault;
-use super::link::{BEAT, Call, TIMEOUTS_TO_OPEN};
-use crate::store::Counters;
-use crate::store::{Limits, StoreError};
+use super::fault::{RedisCall, RedisFault};
+use super::link::{BEAT, TIMEOUTS_TO_OPEN};
+use crate::store::StoreCounters;
+use crate::store::{StoreError, StoreLimits};
 
 /// Connections at a time.
 const SIZE: u32 = 4;
-/// How long one may rest until it is closed.
+/// How long one may be idle before it is closed.
 const REST: Duration = Duration::from_secs(30);
-/// A connection that has rested for this long is tried before it is used.
+/// A connection that has been idle for this long is tested before use.
 const TRUSTED: Duration = Duration::from_secs(1);
 
 /// The pool.
@@ -36,11 +38,11 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Connects nowhere yet. In a tokio runtime only.
+    /// Does not connect yet. In a tokio runtime only.
     pub(super) fn new(
         client: &redis::Client,
-        limits: Limits,
-        counters: Arc<Counters>,
+        limits: StoreLimits,
+        counters: Arc<StoreCounters>,
     ) -> Result<Self, RedisError> {
         let budget = limits.write_timeout;
         let inner = RedisConnectionManager::new(client.get_connection_info().clone())?;
@@ -48,16 +50,16 @@ impl Pool {
             .max_size(SIZE)
             .connection_timeout(budget)
             .idle_timeout(Some(REST))
-            // The one that was used last is the one that need not be tried.
+            // The connection that was used last need not be tested.
             .queue_strategy(QueueStrategy::Lifo)
             .build_unchecked(Manager { inner, budget });
         Ok(Self { connections, breaker: Breaker::new(counters), budget })
     }
 
-    /// One step within the budget. What its errors mean is as for [`super::link::Link::call`].
+    /// One step within the budget. Its errors are those of [`super::link::Link::call`].
     pub(super) async fn call<T, F>(
         &self,
-        call: Call,
+        call: RedisCall,
         step: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, StoreError>
     where
@@ -67,34 +69,34 @@ impl Pool {
             return Err(StoreError::Away);
         }
         let deadline = Instant::now() + self.budget;
-        let Ok(Ok(mut seat)) = timeout_at(deadline, self.connections.get()).await else {
+        let Ok(Ok(mut pooled)) = timeout_at(deadline, self.connections.get()).await else {
             self.breaker.timed_out();
             return Err(StoreError::Away);
         };
-        seat.is_sound = false;
-        let Ok(answer) = timeout_at(deadline, step(seat.connection.clone())).await else {
+        pooled.is_sound = false;
+        let Ok(answer) = timeout_at(deadline, step(pooled.connection.clone())).await else {
             self.breaker.timed_out();
             return Err(StoreError::TimedOut);
         };
-        let fault = answer.as_ref().err().map(Fault::of);
+        let fault = answer.as_ref().err().map(RedisFault::of);
         match fault {
-            Some(Fault::TimedOut) => self.breaker.timed_out(),
-            Some(Fault::Broken | Fault::Demoted) => {}
-            Some(Fault::NotReady | Fault::Refused) | None => {
-                seat.is_sound = true;
-                seat.used = Instant::now();
+            Some(RedisFault::TimedOut) => self.breaker.timed_out(),
+            Some(RedisFault::Broken | RedisFault::Demoted) => {}
+            Some(RedisFault::NotReady | RedisFault::Refused) | None => {
+                pooled.is_sound = true;
+                pooled.used = Instant::now();
                 self.breaker.answered();
             }
         }
-        answer.map_err(|error| fault.unwrap_or(Fault::Refused).into_store_error(call, error))
+        answer.map_err(|error| fault.unwrap_or(RedisFault::Refused).into_store_error(call, error))
     }
 }
 
 /// A connection of the pool.
 #[derive(Debug)]
-struct Seat {
+struct PoolConnection {
     connection: MultiplexedConnection,
-    /// Whether it owes no answer: one whose call was given up is closed.
+    /// Whether no answer is outstanding: the connection of an abandoned call is closed.
     is_sound: bool,
     used: Instant,
 }
@@ -106,41 +108,41 @@ struct Manager {
 }
 
 impl ManageConnection for Manager {
-    type Connection = Seat;
+    type Connection = PoolConnection;
     type Error = RedisError;
 
-    async fn connect(&self) -> Result<Seat, RedisError> {
+    async fn connect(&self) -> Result<PoolConnection, RedisError> {
         let mut connection = self.inner.connect().await?;
         // Calls end within their budget; redis-rs would end them after half a second.
         connection.set_response_timeout(self.budget * 2);
-        Ok(Seat { connection, is_sound: true, used: Instant::now() })
+        Ok(PoolConnection { connection, is_sound: true, used: Instant::now() })
     }
 
-    async fn is_valid(&self, seat: &mut Seat) -> Result<(), RedisError> {
-        if seat.used.elapsed() < TRUSTED {
+    async fn is_valid(&self, pooled: &mut PoolConnection) -> Result<(), RedisError> {
+        if pooled.used.elapsed() < TRUSTED {
             return Ok(());
         }
-        seat.is_sound = false;
-        self.inner.is_valid(&mut seat.connection).await?;
-        seat.is_sound = true;
+        pooled.is_sound = false;
+        self.inner.is_valid(&mut pooled.connection).await?;
+        pooled.is_sound = true;
         Ok(())
     }
 
-    fn has_broken(&self, seat: &mut Seat) -> bool {
-        !seat.is_sound
+    fn has_broken(&self, pooled: &mut PoolConnection) -> bool {
+        !pooled.is_sound
     }
 }
 
-/// Opens for a moment after calls in a row without an answer. After it one call tries.
+/// Opens for a moment after calls in a row without an answer. After that one call tries.
 #[derive(Debug)]
 struct Breaker {
     timeouts: AtomicU32,
     open_until: Mutex<Option<Instant>>,
-    counters: Arc<Counters>,
+    counters: Arc<StoreCounters>,
 }
 
 impl Breaker {
-    fn new(counters: Arc<Counters>) -> Self {
+    fn new(counters: Arc<StoreCounters>) -> Self {
         Self { timeouts: AtomicU32::new(0), open_until: Mutex::default(), counters }
     }
 
@@ -164,7 +166,7 @@ impl Breaker {
         *self.open_until() = Some(Instant::now() + BEAT);
         if timeouts == TIMEOUTS_TO_OPEN {
             self.counters.opened();
-            tracing::warn!("Redis does not answer tasks in time: they wait");
+            tracing::warn!("Redis does not answer background tasks in time: they are paused");
         }
     }
 }
@@ -175,7 +177,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_breaker_opens_for_a_moment_and_again_until_a_call_is_answered() {
-        let counters = Arc::<Counters>::default();
+        let counters = Arc::<StoreCounters>::default();
         let breaker = Breaker::new(Arc::clone(&counters));
         for _ in 1..TIMEOUTS_TO_OPEN {
             breaker.timed_out();

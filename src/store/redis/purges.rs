@@ -1,71 +1,83 @@
-//! Purges in Redis: `purges:` counts them, `purging:` lists the last, `purged:` is the table, `seen:`
-//! tells who has seen how many.
+//! Purges in Redis: `purges:` counts them, `purging:` lists the latest, `purged:` is the table,
+//! `seen:` records how many each process has seen.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::script::Invocation;
-use super::{Call, RedisStore, script};
+use super::{RedisCall, RedisStore, script};
 use crate::store::purge::{
-    CUT_OFF_AFTER, Generation, LATER_MARKS, LIVES, MARKS, MarkKey, Moment, NEWS_MAX, News,
-    PURGE_MARKS_MAX, PURGES_KEPT, PURGES_KEPT_BYTES, is_mark,
+    CUT_OFF_AFTER, Generation, LATER_MARKS, LIVES, MARKS, MarkKey, NEWS_MAX, PURGE_MARKS_MAX,
+    PURGES_KEPT, PURGES_KEPT_BYTES, PurgePosition, PurgesSince, is_mark,
 };
 use crate::store::{PurgeStore, StoreError};
 
 /// The bytes of a mark's number in the table.
 const NUMBER: usize = 8;
-/// The marks of the table that are read in one piece: longer ones would keep others waiting.
+/// The marks of the table that are read in one piece: longer reads would delay others.
 const PIECE: usize = 8_192;
-/// The last purges of which the nonces are kept, in a ring behind the first part of the table. Whoever comes back after more
-/// of them cannot be told that he knows this history.
+/// The latest purges whose nonces are kept, in a ring after the first part of the table. For a
+/// process that is further behind, the store cannot confirm that it knows this history.
 const NONCES: usize = 65_536;
 
-// The second part of the table stands behind the ring.
+// The second part of the table follows the ring.
 const _: () = assert!(LATER_MARKS.start as usize == MARKS as usize + NONCES);
 
-/// How much longer than [`CUT_OFF_AFTER`] it may take until a process knows that it is cut off: its clock
-/// has whole milliseconds, as that of Redis.
+/// How much later than [`CUT_OFF_AFTER`] a process may notice that it is cut off: its clock, as
+/// that of Redis, has whole milliseconds.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// Era, number, whether the table has to be read, the purges, the last one's nonce, and the key.
-type Told = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
+/// Era, number, whether the table must be read, the purges, the last one's nonce, and the key.
+type PurgeReply = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
 
-/// Purges never go over the pool: no page of before may be shown because an export is slow.
+/// Purges never use the pool: a slow export must not let an outdated page be served.
 impl PurgeStore for RedisStore {
-    async fn purge(&self, known: Moment, marks: &[u32]) -> Result<Option<Moment>, StoreError> {
+    async fn purge(
+        &self,
+        known: PurgePosition,
+        marks: &[u32],
+    ) -> Result<Option<PurgePosition>, StoreError> {
         if marks.len() > PURGE_MARKS_MAX || !marks.iter().all(|mark| is_mark(*mark)) {
             return Err(StoreError::Failed("a purge has bad marks".into()));
         }
         let mut script = self.script(&script::PURGE);
-        ask_as(known, &mut script);
+        add_position(known, &mut script);
         let nonce = fastrand::u64(1..);
         script.arg("kept", PURGES_KEPT).arg("kept_bytes", PURGES_KEPT_BYTES);
         script.arg("nonce", &nonce.to_be_bytes()[..]).another(marks);
-        let number: u64 = self.foreground().invoke(Call::Write, &script).await?;
+        let number: u64 = self.foreground().invoke(RedisCall::Write, &script).await?;
         let at = Generation { number, ..known.at };
-        Ok((number > 0).then_some(Moment { at, nonce }))
+        Ok((number > 0).then_some(PurgePosition { at, nonce }))
     }
 
-    async fn purged_since(&self, who: u64, known: Moment) -> Result<News, StoreError> {
+    async fn purged_since(
+        &self,
+        who: u64,
+        known: PurgePosition,
+    ) -> Result<PurgesSince, StoreError> {
         let mut script = self.script(&script::PURGED_SINCE);
-        ask_as(known, &mut script);
+        add_position(known, &mut script);
         script.arg("who", field_of(who)).arg("news_max", NEWS_MAX);
         script.arg("lives_ms", LIVES.as_millis() as u64);
-        let (era, number, is_behind, purges, nonce, key): Told =
-            self.foreground().invoke(Call::Read, &script).await?;
+        let (era, number, is_behind, purges, nonce, key): PurgeReply =
+            self.foreground().invoke(RedisCall::Read, &script).await?;
         let (now, nonce) = (Generation { era, number }, nonce_of(&nonce)?);
         if is_behind > 0 {
             let key = key_of(&key)?;
-            return Ok(News::All {
-                upto: Moment { at: now, nonce },
+            return Ok(PurgesSince::All {
+                upto: PurgePosition { at: now, nonce },
                 key,
                 marks: self.table().await?,
             });
         }
         let purges: Vec<_> = purges.iter().map(|purge| marks_of(purge)).collect();
         let came = Generation { number: known.at.number + purges.len() as u64, ..now };
-        Ok(News::Since { purges, upto: Moment { at: came, nonce }, more: came != now })
+        Ok(PurgesSince::Since {
+            purges,
+            upto: PurgePosition { at: came, nonce },
+            more: came != now,
+        })
     }
 
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
@@ -73,18 +85,18 @@ impl PurgeStore for RedisStore {
         script.arg("era", purge.era).arg("number", purge.number);
         script.arg("lives_ms", LIVES.as_millis() as u64);
         script.arg("cut_off_ms", (CUT_OFF_AFTER + MARGIN).as_millis() as u64);
-        self.foreground().invoke(Call::Read, &script).await
+        self.foreground().invoke(RedisCall::Read, &script).await
     }
 
-    async fn ask_no_more(&self, who: u64) -> Result<(), StoreError> {
+    async fn leave(&self, who: u64) -> Result<(), StoreError> {
         let mut command = redis::cmd("HDEL");
         command.arg(&self.keys().seen).arg(field_of(who));
-        self.foreground().query(Call::Write, &command).await
+        self.foreground().query(RedisCall::Write, &command).await
     }
 }
 
-/// What both scripts of purges are given first.
-fn ask_as(known: Moment, script: &mut Invocation) {
+/// The first arguments of both purge scripts.
+fn add_position(known: PurgePosition, script: &mut Invocation) {
     script.arg("marks_before", MARKS).arg("nonces_kept", NONCES);
     script.arg("asked_era", known.at.era).arg("asked_number", known.at.number);
     script.arg("asked_nonce", &known.nonce.to_be_bytes()[..]);
@@ -92,14 +104,14 @@ fn ask_as(known: Moment, script: &mut Invocation) {
     script.arg("next_key", &MarkKey::random().bytes()[..]);
 }
 
-/// The field of `seen:` that is a process's.
+/// The field of a process in `seen:`.
 fn field_of(who: u64) -> String {
     format!("{who:016x}")
 }
 
 impl RedisStore {
-    /// Each mark with its last purge, read piece by piece: numbers only grow, so that a purge meanwhile
-    /// does no harm.
+    /// Each mark with its last purge, read in pieces: numbers only grow, so that a concurrent purge
+    /// is harmless.
     async fn table(&self) -> Result<Vec<(u32, u64)>, StoreError> {
         let mut marks = Vec::new();
         let parts = [0..MARKS, LATER_MARKS].map(|part| part.start as usize..part.end as usize);
@@ -109,7 +121,7 @@ impl RedisStore {
         for (first, end) in pieces {
             let mut command = redis::cmd("GETRANGE");
             command.arg(&self.keys().purged).arg(first * NUMBER).arg(end * NUMBER - 1);
-            let piece: Bytes = self.foreground().query(Call::Read, &command).await?;
+            let piece: Bytes = self.foreground().query(RedisCall::Read, &command).await?;
             let (numbers, _) = piece.as_chunks::<NUMBER>();
             let numbers = numbers.iter().map(|number| u64::from_be_bytes(*number));
             let numbered = (first as u32..).zip(numbers);
@@ -119,8 +131,8 @@ impl RedisStore {
     }
 }
 
-/// An era to begin: no other store's, and later than any that whoever begins it has known, so that it is
-/// seen when an earlier one comes back. A number of Lua holds 53 bits.
+/// A new era: unlike any other store's, and later than any that the caller has known, so that the
+/// return of an earlier one is noticed. A number in Lua holds 53 bits.
 fn later_than(era: u64) -> u64 {
     match era {
         0 => fastrand::u64(1..1 << 40),
@@ -145,7 +157,7 @@ fn foreign(what: &str) -> StoreError {
     StoreError::Failed(format!("purges: holds no {what} of ours").into())
 }
 
-/// What is no mark is left out.
+/// Values that are not marks are skipped.
 fn marks_of(purge: &str) -> Vec<u32> {
     let marks = purge.split(' ').filter_map(|mark| mark.parse().ok());
     marks.filter(|mark| is_mark(*mark)).take(PURGE_MARKS_MAX).collect()

@@ -1,4 +1,5 @@
-//! Rows in Redis: `delay:`, `schedule:` and `inv:<row>` as in the chapter, `refreshed:` our own.
+//! Rows in Redis: `delay:`, `schedule:` and `inv:<row>` as in the chapter, and `refreshed:`, which
+//! is our own.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,16 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use redis::pipe;
 
-use super::link::Call;
+use super::fault::RedisCall;
 use super::{BULK_SIZE, RedisStore, script};
 use crate::ident::Row;
 use crate::store::{
-    Claim, Claimed, ROW_JSON_MAX, ROWS_MAX, RowStore, ScheduledRow, StoreError, StoredRow,
+    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoreError, StoredRow,
 };
 
-/// Rows remembered as large, at most.
+/// The most rows remembered as large.
 const LARGE_MAX: usize = 4_096;
-/// Rows in one call of a script: longer ones would keep others waiting.
+/// Rows in one call of a script: longer calls would delay others.
 const BATCH: usize = 1_000;
 
 impl RowStore for RedisStore {
@@ -28,23 +29,28 @@ impl RowStore for RedisStore {
         }
     }
 
-    async fn claim_rows(&self, now: f64, most: usize, lease: f64) -> Result<Claimed, StoreError> {
+    async fn claim_rows(
+        &self,
+        now: f64,
+        most: usize,
+        lease: f64,
+    ) -> Result<ClaimResult, StoreError> {
         let mut script = self.script(&script::CLAIM_ROWS);
         script.arg("now", now).arg("most", most.min(BATCH)).arg("lease", lease);
         let (removed, next, taken): (usize, Vec<u8>, Vec<Vec<u8>>) =
-            self.invoke(Call::Write, &script).await?;
+            self.invoke(RedisCall::Write, &script).await?;
         let rows = taken.chunks_exact(4).filter_map(|claim| {
-            // What is no row by our bounds is put off, too, and holds up nobody.
+            // A member that is not a row by our limits is postponed, too, and delays no other.
             let row = row_of(&claim[0])?;
             let (delay, due) = (score(&claim[1])?, score(&claim[2])?);
-            Some(Claim { row, delay, due, fence: score(&claim[3])? })
+            Some(RowClaim { row, delay, due, fence: score(&claim[3])? })
         });
-        Ok(Claimed { rows: rows.collect(), removed, next: score(&next) })
+        Ok(ClaimResult { rows: rows.collect(), removed, next: score(&next) })
     }
 
     async fn put_row(
         &self,
-        claim: &Claim,
+        claim: &RowClaim,
         json: Bytes,
         due_next: f64,
         now: f64,
@@ -59,7 +65,7 @@ impl RowStore for RedisStore {
         self.invoke_with(json.len(), &script).await
     }
 
-    async fn postpone_row(&self, claim: &Claim, due_next: f64) -> Result<bool, StoreError> {
+    async fn postpone_row(&self, claim: &RowClaim, due_next: f64) -> Result<bool, StoreError> {
         let mut script = self.script(&script::POSTPONE_ROW);
         script.arg("row", claim.row.as_str()).arg("fence", claim.fence).arg("due_next", due_next);
         Ok(self.run(&script).await? > 0)
@@ -79,14 +85,14 @@ impl RowStore for RedisStore {
         read.cmd("ZSCORE").arg(&keys.refreshed).arg(row.as_str());
         type Reply = (Vec<u8>, Option<f64>);
         let step = |mut on| async move { read.query_async::<Reply>(&mut on).await };
-        let link = if self.lane.large.has(row) { self.begin_bulk() } else { &self.lane.link };
-        let (json, refreshed) = link.call(Call::Read, step).await?;
+        let link = if self.handle.large.has(row) { self.begin_bulk() } else { &self.handle.link };
+        let (json, refreshed) = link.call(RedisCall::Read, step).await?;
         let is_large = json.len() > BULK_SIZE;
         if is_large {
-            // For the next time.
+            // For the next call.
             self.begin_bulk();
         }
-        self.lane.large.note(row, is_large);
+        self.handle.large.note(row, is_large);
         let whole = !json.is_empty() && json.len() <= ROW_JSON_MAX;
         Ok(whole.then(|| StoredRow { json: json.into(), refreshed }))
     }
@@ -97,7 +103,7 @@ impl RowStore for RedisStore {
             let last = (first + BATCH).min(most) - 1;
             let mut script = self.script(&script::LIST_ROWS);
             script.arg("first", first).arg("last", last);
-            let found: Vec<Vec<u8>> = self.invoke(Call::Write, &script).await?;
+            let found: Vec<Vec<u8>> = self.invoke(RedisCall::Write, &script).await?;
             listed.extend(found.chunks_exact(4).filter_map(|entry| {
                 Some(ScheduledRow {
                     row: row_of(&entry[0])?,
@@ -114,12 +120,12 @@ impl RowStore for RedisStore {
     }
 }
 
-/// Rows that turned out large when they were read, and are read over a connection of their own: what
-/// else is read shall not wait behind them.
+/// Rows that turned out large when they were read, and are read over a connection of their own:
+/// other reads do not wait behind them.
 #[derive(Debug, Default)]
-pub(super) struct Large(Mutex<HashSet<Row>>);
+pub(super) struct LargeRows(Mutex<HashSet<Row>>);
 
-impl Large {
+impl LargeRows {
     fn rows(&self) -> MutexGuard<'_, HashSet<Row>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,7 +165,7 @@ mod tests {
     #[test]
     fn large_rows_are_remembered_to_a_bound_until_they_are_small() {
         let (large, row) =
-            (Large::default(), |number: usize| Row::new(&number.to_string()).unwrap());
+            (LargeRows::default(), |number: usize| Row::new(&number.to_string()).unwrap());
         for number in 0..=LARGE_MAX {
             large.note(&row(number), true);
         }

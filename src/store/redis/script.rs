@@ -1,10 +1,10 @@
-//! The scripts: steps that look before they write, each atomic on the server.
+//! The scripts: steps that read before they write, each atomic on the server.
 //!
-//! A script is a file of Lua in `lua/`, which says what it does and returns. Here is the list of them: what
-//! each is given, by name, and what it shares with others. The names become locals in front of the script,
-//! and whoever calls it says them, too. A plain pipeline costs Redis less (a script 1.3 to 1.5 times as
-//! much), so a step that need not look is none. Scripts are sent by hash; redis-rs loads one that the server
-//! does not know.
+//! A script is a Lua file in `lua/`, which documents its work and its result. This is the list of
+//! them: the named parameters of each, and the libraries that it uses. The names become locals at
+//! the start of the script, and the caller gives them, too. A plain pipeline costs Redis less (a
+//! script 1.3 to 1.5 times as much), so a step that need not read is a pipeline. Scripts are sent
+//! by hash; redis-rs loads one that the server does not know.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -13,20 +13,20 @@ use redis::ToRedisArgs;
 
 use super::keys::Keys;
 
-/// A script, and the names of what it is given.
+/// A script, and the names of its parameters.
 pub(super) struct Script {
     /// Keys that are the same for all calls.
     keys: &'static [Named],
-    /// Keys that a call gives. More may follow.
+    /// Keys of one call. More may follow.
     own_keys: &'static [&'static str],
-    /// Names and beginnings of names that are the same for all calls: the first arguments.
+    /// Names and prefixes that are the same for all calls: the first arguments.
     names: &'static [Named],
-    /// Arguments that a call gives. More may follow.
+    /// Arguments of one call. More may follow.
     args: &'static [&'static str],
     compiled: LazyLock<redis::Script>,
 }
 
-/// A name in Lua, and what of the keys it stands for.
+/// A name in Lua, and its value from the keys.
 type Named = (&'static str, fn(&Keys) -> &str);
 
 /// Functions that scripts share, each a file in `lua/lib/`. They use the names of the script's keys and
@@ -126,10 +126,10 @@ scripts! {
 
     // Events.
     IDLE = "idle" (IS_BEHIND)
-        keys (recent idle_told;)
+        keys (recent idle_reported;)
         args (; batch now newest);
-    TELL_IDLE = "tell_idle" (NAME_OF IN_JSON HAND_ON IS_BEHIND)
-        keys (login recent expired expiring events idle_told;)
+    REPORT_IDLE_CARTS = "report_idle_carts" (NAME_OF IN_JSON HAND_ON IS_BEHIND)
+        keys (login recent expired expiring events idle_reported;)
         args (viewed_prefix cart_prefix;
             action entries cart_max views_max known_mark bytes_max full);
     REMOVE_EVENT = "remove_event" ()
@@ -212,7 +212,7 @@ scripts! {
 }
 
 impl Script {
-    /// A call of it, with what all calls are given.
+    /// A call of it, with the parameters that all calls share.
     pub(super) fn on(&'static self, keys: &Keys) -> Invocation {
         let mut inner = self.compiled.prepare_invoke();
         for (_, key) in self.keys {
@@ -224,8 +224,8 @@ impl Script {
         Invocation { script: self, inner, own_keys: 0, args: 0 }
     }
 
-    /// The whole script: locals for what it is given, and its parts. `first_key` and `first_arg` are the
-    /// places of what follows the named keys and arguments.
+    /// The whole script: locals for its parameters, and its parts. `first_key` and `first_arg` are
+    /// the indexes after the named keys and arguments.
     fn source(&self, parts: &[&str]) -> String {
         let keys: Vec<&str> =
             self.keys.iter().map(|(name, _)| *name).chain(self.own_keys.iter().copied()).collect();
@@ -246,7 +246,7 @@ impl Script {
     }
 }
 
-/// A call of a script. What it is given is named in the order of the list.
+/// A call of a script. Its parameters are given in the order of the list.
 pub(super) struct Invocation {
     script: &'static Script,
     inner: redis::ScriptInvocation<'static>,
@@ -271,21 +271,21 @@ impl Invocation {
         self
     }
 
-    /// A key behind those with names.
+    /// A key after the named ones.
     pub(super) fn another_key(&mut self, key: impl ToRedisArgs) -> &mut Self {
         debug_assert_eq!(self.own_keys, self.script.own_keys.len());
         self.inner.key(key);
         self
     }
 
-    /// An argument behind those with names.
+    /// An argument after the named ones.
     pub(super) fn another(&mut self, value: impl ToRedisArgs) -> &mut Self {
         debug_assert_eq!(self.args, self.script.args.len());
         self.inner.arg(value);
         self
     }
 
-    /// The call, once all has been given.
+    /// The call, once all parameters are given.
     pub(super) fn complete(&self) -> &redis::ScriptInvocation<'static> {
         debug_assert_eq!(self.own_keys, self.script.own_keys.len());
         debug_assert_eq!(self.args, self.script.args.len());
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_script_is_given_has_names_in_it() {
+    fn script_arguments_have_names_in_the_source() {
         let source = REVOKE.source(&["return 1\n"]);
         assert_eq!(
             source,
@@ -324,13 +324,13 @@ mod tests {
         assert_eq!(files, listed);
     }
 
-    /// What Redis and Lua 5.1 give a script.
+    /// What Redis and Lua 5.1 provide to a script.
     const GLOBALS: [&str; 13] = [
         "ARGV", "KEYS", "cjson", "ipairs", "math", "pairs", "pcall", "redis", "string", "table",
         "tonumber", "type", "unpack",
     ];
 
-    /// Where there is a compiler of Lua 5.1, it finds what is not Lua, and names that nothing defines.
+    /// If a Lua 5.1 compiler is installed, it finds syntax errors, and undefined names.
     #[test]
     fn scripts_compile_and_use_no_name_that_is_not_there() {
         for (file, source) in SOURCES {

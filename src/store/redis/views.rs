@@ -1,10 +1,10 @@
-//! What was viewed, in Redis: `viewed:<token>` of a session, `viewed:` of all.
+//! Views in Redis: `viewed:<token>` of a session, `viewed:` of all.
 
-use super::{Call, RedisStore, milliseconds, pipe, script};
+use super::{RedisCall, RedisStore, milliseconds, pipe, script};
 use crate::ident::{Item, StoredToken};
 use crate::store::{Rescaled, Rescaling, StoreError, ViewStore};
 
-/// Items that one step removes from the popularity set, at most: others wait meanwhile.
+/// The most items that one step removes from the popularity set: other calls wait during it.
 pub(super) const TRIM: u64 = 5_000;
 
 /// Members of a ZSET that are items, in their order.
@@ -22,7 +22,7 @@ impl ViewStore for RedisStore {
             .arg(0)
             .arg(i64::from(self.limits().viewed_items) - 1);
         command.arg("REV").arg("WITHSCORES");
-        Ok(items_of(self.query(Call::Read, &command).await?))
+        Ok(items_of(self.query(RedisCall::Read, &command).await?))
     }
 
     async fn ranks_under(&self, item: &Item, top: u64) -> Result<bool, StoreError> {
@@ -30,14 +30,14 @@ impl ViewStore for RedisStore {
         let mut look = pipe();
         look.cmd("ZRANK").arg(popularity).arg(item.as_str());
         look.cmd("ZCARD").arg(popularity);
-        let (rank, known): (Option<u64>, u64) = self.query_all(Call::Read, &look).await?;
+        let (rank, known): (Option<u64>, u64) = self.query_all(RedisCall::Read, &look).await?;
         Ok(known < top || rank.is_some_and(|rank| rank < top))
     }
 
     async fn top(&self, most: u32) -> Result<Vec<(Item, f64)>, StoreError> {
         let mut command = redis::cmd("ZRANGE");
         command.arg(&self.keys().popularity).arg(0).arg(i64::from(most) - 1).arg("WITHSCORES");
-        let found = items_of(self.query(Call::Read, &command).await?);
+        let found = items_of(self.query(RedisCall::Read, &command).await?);
         Ok(found.into_iter().map(|(item, score)| (item, -score)).collect())
     }
 

@@ -1,11 +1,11 @@
-//! Visitors' tokens in Redis: `visitors:` says which there are, `cart:` and `viewed:` what they have.
+//! Visitor tokens in Redis: `visitors:` lists them, `cart:` and `viewed:` hold their data.
 
 use redis::pipe;
 
-use super::{Call, EVICT_BATCH, RedisStore, TOUCH_BATCH, script};
+use super::{EVICT_BATCH, RedisCall, RedisStore, TOUCH_BATCH, script};
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
-    Begins, CART_MAX, Cart, CartAnswer, CartChange, CartStore as _, Merged, StoreError,
+    CART_MAX, Cart, CartAnswer, CartChange, CartStore as _, MergeResult, StoreError, TokenCreation,
     VISITOR_CART_MAX, ViewStore as _, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
@@ -20,7 +20,7 @@ impl RedisStore {
                 script.another(*seen).another(item.as_str());
             }
         }
-        self.invoke(Call::Write, &script).await
+        self.invoke(RedisCall::Write, &script).await
     }
 }
 
@@ -36,29 +36,30 @@ impl VisitorStore for RedisStore {
         begin.atomic();
         begin.cmd("ZADD").arg(&keys.visitors).arg(now).arg(token.as_str());
         begin.cmd("ZADD").arg(keys.viewed(token.as_stored())).arg(now).arg(item.as_str());
-        // A write, but with a read's time: a page waits for it. Where it is lost nobody has the token.
-        self.query_all(Call::Read, &begin).await
+        // A write, but with a read's time: a page waits for it. If it is lost, no client has the
+        // token.
+        self.query_all(RedisCall::Read, &begin).await
     }
 
     async fn touch_visitors(&self, visits: &[VisitorVisit]) -> Result<Vec<bool>, StoreError> {
-        let mut held = Vec::with_capacity(visits.len());
+        let mut recorded = Vec::with_capacity(visits.len());
         for batch in visits.chunks(TOUCH_BATCH) {
-            let told = self.touch_some(batch).await?;
-            held.extend((0..batch.len()).map(|at| told.get(at) == Some(&b'1')));
+            let reply = self.touch_some(batch).await?;
+            recorded.extend((0..batch.len()).map(|at| reply.get(at) == Some(&b'1')));
         }
-        Ok(held)
+        Ok(recorded)
     }
 
     async fn change_visitor_cart(
         &self,
         token: &VisitorToken,
-        begins: Begins,
+        begins: TokenCreation,
         change: &CartChange,
         now: f64,
     ) -> Result<CartAnswer, StoreError> {
         let mut script = self.script(&script::CHANGE_VISITOR_CART);
         script.key("cart", self.keys().cart(token.as_stored())).arg("token", token.as_str());
-        script.arg("begins", u8::from(begins == Begins::Now)).arg("now", now);
+        script.arg("begins", u8::from(begins == TokenCreation::Now)).arg("now", now);
         script.arg("is_emptied", u8::from(*change == CartChange::Empty));
         script.arg("cart_max", VISITOR_CART_MAX);
         match self.run_change(script, change).await? {
@@ -80,15 +81,15 @@ impl VisitorStore for RedisStore {
         token: &VisitorToken,
         session: &StoredToken,
         user: &User,
-    ) -> Result<Merged, StoreError> {
+    ) -> Result<MergeResult, StoreError> {
         let mut script = self.script(&script::MERGE_VISITOR);
         script.arg("token", session.as_str()).arg("user", user.as_stored());
         script.arg("visitor", token.as_str());
         script.arg("views_max", self.limits().viewed_items).arg("cart_max", CART_MAX);
         Ok(match self.run(&script).await? {
-            0 => Merged::NoSession,
-            1 => Merged::Nothing,
-            _ => Merged::Done,
+            0 => MergeResult::NoSession,
+            1 => MergeResult::Nothing,
+            _ => MergeResult::Done,
         })
     }
 
@@ -105,7 +106,7 @@ impl VisitorStore for RedisStore {
         let mut script = self.script(&script::EVICT_VISITORS);
         script.arg("keep", how.keep).arg("before", how.before);
         script.arg("batch", how.batch.min(EVICT_BATCH));
-        let (removed, kept) = self.invoke(Call::Write, &script).await?;
+        let (removed, kept) = self.invoke(RedisCall::Write, &script).await?;
         Ok(VisitorsEvicted { removed, kept })
     }
 }

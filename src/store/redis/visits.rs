@@ -1,7 +1,7 @@
 //! Visits in Redis: `recent:` and `viewed:<token>`, and `viewed:` of all.
 
 use super::views::TRIM;
-use super::{Call, RedisStore, TOUCH_BATCH, pipe, script};
+use super::{RedisCall, RedisStore, TOUCH_BATCH, pipe, script};
 use crate::ident::Item;
 use crate::store::{POPULARITY_MAX, StoreError, Visit, VisitStore};
 
@@ -17,18 +17,18 @@ impl RedisStore {
                 script.another(*seen).another(item.as_str());
             }
         }
-        self.invoke(Call::Write, &script).await
+        self.invoke(RedisCall::Write, &script).await
     }
 }
 
 impl VisitStore for RedisStore {
     async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
-        let mut held = Vec::with_capacity(visits.len());
+        let mut recorded = Vec::with_capacity(visits.len());
         for batch in visits.chunks(TOUCH_BATCH) {
-            let told = self.touch_batch(batch).await?;
-            held.extend((0..batch.len()).map(|at| told.get(at) == Some(&b'1')));
+            let reply = self.touch_batch(batch).await?;
+            recorded.extend((0..batch.len()).map(|at| reply.get(at) == Some(&b'1')));
         }
-        Ok(held)
+        Ok(recorded)
     }
 
     async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
@@ -41,7 +41,8 @@ impl VisitStore for RedisStore {
             let score = format!("-{count}");
             step.cmd("ZINCRBY").arg(&self.keys().popularity).arg(score).arg(item.as_str());
         }
-        // At the bound the least viewed go: more than one flush brings, few enough for one step.
+        // At the limit the least viewed are dropped: more than one flush adds, few enough for one
+        // step.
         let last = POPULARITY_MAX + TRIM - 1;
         step.cmd("ZREMRANGEBYRANK").arg(&self.keys().popularity).arg(POPULARITY_MAX).arg(last);
         self.write(&step).await

@@ -1,36 +1,28 @@
 //! The two forms of a line: JSON, and the Combined Log Format with the cache result behind it.
 
+use std::borrow::Cow;
 use std::io::Write;
 
-use ::http::HeaderValue;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Record;
+use super::{LogRecord, LogTexts};
 use crate::http::path::PathPattern;
 use crate::http::query::path_without_session_id;
-
-/// The form of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// One JSON object.
-    Json,
-    /// Combined Log Format, then cache result, reason, and milliseconds.
-    Combined,
-}
+use crate::policy::access_log::AccessLogFormat;
 
 /// How a line is written.
 #[derive(Debug)]
 pub struct Style {
     /// Its form.
-    pub format: Format,
+    pub format: AccessLogFormat,
     /// Paths whose wildcards are hidden.
     pub redact: Vec<PathPattern>,
 }
 
 /// The JSON form. Field names are stable.
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonLine<'a> {
     time: String,
     client: Option<std::net::IpAddr>,
     method: &'a str,
@@ -49,7 +41,7 @@ struct Line<'a> {
     route: Option<&'a str>,
     visitor: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<String>,
+    user: Option<Cow<'a, str>>,
     ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     origin_ms: Option<f64>,
@@ -63,21 +55,21 @@ struct Line<'a> {
 
 impl Style {
     /// Appends the line for one request.
-    pub fn line(&self, record: &Record, out: &mut Vec<u8>) {
+    pub fn line(&self, record: &LogRecord, texts: &LogTexts<'_>, out: &mut Vec<u8>) {
         match self.format {
-            Format::Json => self.json(record, out),
-            Format::Combined => self.combined(record, out),
+            AccessLogFormat::Json => self.json(record, texts, out),
+            AccessLogFormat::Combined => self.combined(record, texts, out),
         }
         out.push(b'\n');
     }
 
-    fn json(&self, record: &Record, out: &mut Vec<u8>) {
-        let path = self.path(record);
-        let line = Line {
+    fn json(&self, record: &LogRecord, texts: &LogTexts<'_>, out: &mut Vec<u8>) {
+        let path = self.path(texts.path);
+        let line = JsonLine {
             time: timestamp(record.at).to_string(),
             client: record.client,
             method: record.method.as_str(),
-            host: record.host.as_deref(),
+            host: texts.host.and_then(text),
             path: &path,
             version: format!("{:?}", record.version),
             status: record.status,
@@ -85,23 +77,23 @@ impl Style {
             received: record.received,
             cache: record.outcome.as_str(),
             reason: record.reason.map(crate::telemetry::reason::Reason::as_str),
-            route: record.route.as_deref(),
+            route: texts.route.and_then(text),
             visitor: record.visitor.as_str(),
-            user: record.user.as_ref().map(|u| String::from_utf8_lossy(u.as_bytes()).into_owned()),
+            user: texts.user.map(String::from_utf8_lossy),
             ms: millis(record.took),
             origin_ms: record.origin.map(millis),
             aborted: record.aborted,
-            referer: record.referer.as_ref().and_then(referer_origin),
-            agent: record.agent.as_ref().and_then(|agent| agent.to_str().ok()),
+            referer: texts.referer.and_then(referer_origin),
+            agent: texts.agent.and_then(visible),
         };
         let written = serde_json::to_writer(&mut *out, &line);
         debug_assert!(written.is_ok(), "a vector takes every byte");
     }
 
-    fn combined(&self, record: &Record, out: &mut Vec<u8>) {
-        let user = record.user.as_ref().map_or_else(
+    fn combined(&self, record: &LogRecord, texts: &LogTexts<'_>, out: &mut Vec<u8>) {
+        let user = texts.user.map_or_else(
             || "-".to_owned(),
-            |user| String::from_utf8_lossy(user.as_bytes()).escape_default().to_string(),
+            |user| String::from_utf8_lossy(user).escape_default().to_string(),
         );
         let written = write!(
             out,
@@ -110,12 +102,12 @@ impl Style {
             user.replace(' ', "_"),
             timestamp(record.at).strftime("%d/%b/%Y:%H:%M:%S +0000"),
             record.method,
-            self.path(record).escape_default(),
+            self.path(texts.path).escape_default(),
             record.version,
             record.status,
             record.sent,
-            record.referer.as_ref().and_then(referer_origin).unwrap_or("-").escape_default(),
-            record.agent.as_ref().and_then(|a| a.to_str().ok()).unwrap_or("-").escape_default(),
+            texts.referer.and_then(referer_origin).unwrap_or("-").escape_default(),
+            texts.agent.and_then(visible).unwrap_or("-").escape_default(),
             record.outcome.as_str(),
             record.reason.map_or("-", crate::telemetry::reason::Reason::as_str),
             millis(record.took),
@@ -124,8 +116,9 @@ impl Style {
     }
 
     /// The path without query, session ids, and what `redact_paths` hides.
-    fn path(&self, record: &Record) -> String {
-        let path = record.uri.path();
+    fn path(&self, path: &[u8]) -> String {
+        // A target is text.
+        let path = text(path).unwrap_or_default();
         let decoded = crate::http::path::decoded(path);
         let hidden = self
             .redact
@@ -139,9 +132,19 @@ impl Style {
     }
 }
 
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+/// A field's value, if it is visible ASCII and tabs.
+fn visible(value: &[u8]) -> Option<&str> {
+    let is_visible = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t');
+    value.iter().all(is_visible).then(|| text(value)).flatten()
+}
+
 /// `scheme://host` of a Referer, or nothing where it has no such shape.
-fn referer_origin(referer: &HeaderValue) -> Option<&str> {
-    let text = referer.to_str().ok()?;
+fn referer_origin(referer: &[u8]) -> Option<&str> {
+    let text = visible(referer)?;
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"))?;
     let host_at = text.len() - rest.len();
     let host = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];

@@ -8,14 +8,16 @@ mod record;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use format::{Format, Style};
-pub use record::{Record, VisitorClass};
+pub use format::Style;
+pub use record::{LogRecord, LogTexts, VisitorClass};
+
+use self::record::Records;
+use crate::policy::access_log::AccessLogTarget;
 
 /// How often the writer looks for records.
 const TICK: Duration = Duration::from_millis(50);
@@ -25,54 +27,35 @@ const WAITING_MAX: usize = 16_384;
 /// Bytes of targets and fields in them, likewise.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// Where lines go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Standard output.
-    Stdout,
-    /// Appended to this file.
-    File(PathBuf),
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    records: Vec<Record>,
-    bytes: usize,
-}
-
 /// One thread's list of records.
 #[derive(Debug, Default)]
-pub struct Pen {
-    waiting: Mutex<Waiting>,
+pub struct LogBuffer {
+    waiting: Mutex<Records>,
     dropped: AtomicU64,
 }
 
-impl Pen {
-    /// Notes a request. At the bound the record is dropped and counted.
-    pub fn write(&self, record: Record) {
+impl LogBuffer {
+    /// Records a request. At the bound the record is dropped and counted.
+    pub fn write(&self, record: LogRecord, texts: LogTexts<'_>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = waiting.bytes + record.weight();
-        if waiting.records.len() < WAITING_MAX && bytes < WAITING_BYTES_MAX {
-            waiting.bytes = bytes;
-            waiting.records.push(record);
-        } else {
+        if !waiting.push(record, texts, (WAITING_MAX, WAITING_BYTES_MAX)) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn take(&self, into: &mut Vec<Record>) {
+    /// Takes what waits, in exchange for `spare`, which is empty.
+    fn take(&self, spare: Records) -> Records {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.bytes = 0;
-        into.append(&mut waiting.records);
+        std::mem::replace(&mut *waiting, spare)
     }
 }
 
 /// The log, shared by all threads.
 #[derive(Debug)]
 pub struct AccessLog {
-    pens: Mutex<Vec<Arc<Pen>>>,
+    log_buffers: Mutex<Vec<Arc<LogBuffer>>>,
     stop: AtomicBool,
-    /// Whether the file is to be opened anew.
+    /// Whether the file is to be reopened.
     moved: AtomicBool,
 }
 
@@ -82,10 +65,13 @@ impl AccessLog {
     ///
     /// # Errors
     /// When the file cannot be opened for appending, or no thread can be started.
-    pub fn start(target: &Target, style: Style) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
-        let out = Out::open(target)?;
+    pub fn start(
+        target: &AccessLogTarget,
+        style: Style,
+    ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let out = Output::open(target)?;
         let log = Arc::new(Self {
-            pens: Mutex::default(),
+            log_buffers: Mutex::default(),
             stop: AtomicBool::new(false),
             moved: AtomicBool::new(false),
         });
@@ -98,10 +84,13 @@ impl AccessLog {
 
     /// A list for one more server thread.
     #[must_use]
-    pub fn pen(&self) -> Arc<Pen> {
-        let pen = Arc::new(Pen::default());
-        self.pens.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pen));
-        pen
+    pub fn log_buffer(&self) -> Arc<LogBuffer> {
+        let log_buffer = Arc::new(LogBuffer::default());
+        self.log_buffers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(&log_buffer));
+        log_buffer
     }
 
     /// Ends the writing thread once it has written what waits.
@@ -109,8 +98,8 @@ impl AccessLog {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Opens the file anew, where it is one: somebody has moved it away. Until that works the old one
-    /// is written to.
+    /// Reopens the log if it is a file: the old one has been moved away. Until that succeeds, the old file is
+    /// written to.
     pub fn reopen(&self) {
         self.moved.store(true, Ordering::Release);
     }
@@ -118,27 +107,33 @@ impl AccessLog {
     /// Records dropped so far.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        let pens = self.pens.lock().unwrap_or_else(PoisonError::into_inner);
-        pens.iter().map(|pen| pen.dropped.load(Ordering::Relaxed)).sum()
+        let log_buffers = self.log_buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        log_buffers.iter().map(|log_buffer| log_buffer.dropped.load(Ordering::Relaxed)).sum()
     }
 
-    fn write_until_stopped(&self, mut out: Out, target: &Target, style: &Style) {
-        let mut records = Vec::new();
+    fn write_until_stopped(&self, mut out: Output, target: &AccessLogTarget, style: &Style) {
+        let (mut taken, mut spare) = (Vec::new(), Vec::<Records>::new());
         let mut text = Vec::new();
         let mut failing = false;
         loop {
             let last = self.stop.load(Ordering::Acquire);
             if self.moved.swap(false, Ordering::AcqRel) {
-                match Out::open(target) {
+                match Output::open(target) {
                     Ok(anew) => out = anew,
                     Err(error) => tracing::warn!(%error, "the access log cannot be opened anew"),
                 }
             }
-            let pens = self.pens.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            pens.iter().for_each(|pen| pen.take(&mut records));
+            let log_buffers =
+                self.log_buffers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let exchange =
+                |log_buffer: &Arc<LogBuffer>| log_buffer.take(spare.pop().unwrap_or_default());
+            taken.extend(log_buffers.iter().map(exchange));
+            let mut records: Vec<_> = taken.iter().flat_map(Records::iter).collect();
             // Each thread's records are in order; together they are not.
-            records.sort_by(|a, b| a.ended().total_cmp(&b.ended()));
-            records.drain(..).for_each(|record| style.line(&record, &mut text));
+            records.sort_by(|(a, _), (b, _)| a.ended().total_cmp(&b.ended()));
+            records.iter().for_each(|(record, texts)| style.line(record, texts, &mut text));
+            taken.iter_mut().for_each(Records::clear);
+            spare.append(&mut taken);
             let written = out.write_all(&text);
             if let (Err(error), false) = (&written, failing) {
                 tracing::warn!(%error, "the access log cannot be written; lines are lost");
@@ -154,16 +149,16 @@ impl AccessLog {
 }
 
 #[derive(Debug)]
-enum Out {
+enum Output {
     Stdout(io::Stdout),
     File(File),
 }
 
-impl Out {
-    fn open(target: &Target) -> io::Result<Self> {
+impl Output {
+    fn open(target: &AccessLogTarget) -> io::Result<Self> {
         match target {
-            Target::Stdout => Ok(Self::Stdout(io::stdout())),
-            Target::File(path) => {
+            AccessLogTarget::Stdout => Ok(Self::Stdout(io::stdout())),
+            AccessLogTarget::File(path) => {
                 OpenOptions::new().append(true).create(true).open(path).map(Self::File)
             }
         }

@@ -1,8 +1,8 @@
 //! Bodies: the parts that are cut from them, and the guard that reads them.
 
-use anteroom::cache::rules::leak::{Finding, Forms};
-use anteroom::cache::rules::leak_guard::{Watch, inspect};
-use anteroom::cache::rules::personal_data::Traces;
+use anteroom::cache::rules::leak_guard::{LeakChecks, inspect};
+use anteroom::cache::rules::leak_kind::{LeakKind, PersonalForms};
+use anteroom::cache::rules::personal_data::PersonalData;
 use anteroom::http::etag::ETag;
 use anteroom::http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};
 use bytes::Bytes;
@@ -75,9 +75,13 @@ pub(crate) fn guard(data: &[u8]) {
     let mut input = Input(data);
     let headers = fields(input.block());
     let body = Bytes::copy_from_slice(input.0);
-    let mut traces = Traces::default();
-    traces.user(b"alice");
-    let watch = Watch { forms: Forms::Posted, traces: &traces, max_decoded: DECODED_MAX };
+    let mut personal_data = PersonalData::default();
+    personal_data.user(b"alice");
+    let watch = LeakChecks {
+        forms: PersonalForms::Posted,
+        personal_data: &personal_data,
+        max_decoded: DECODED_MAX,
+    };
     // Which of several findings is the first depends on the pieces.
     let verdict = |pieces: &[Bytes]| inspect(&headers, pieces, &watch).is_ok();
     let whole = verdict(std::slice::from_ref(&body));
@@ -93,11 +97,11 @@ pub(crate) fn guard(data: &[u8]) {
     // for which they were not read without it.
     let body = &input.0[..input.0.len().min(DECODED_MAX / 2)];
     let [page, read] = ["", " srcdoc "].map(|word| Bytes::from([body, word.as_bytes()].concat()));
-    // A value that begins with a byte order mark is UTF-16 to who reads tags here, and to no browser.
+    // A value that begins with a byte order mark is UTF-16 to the tag reader here, and to no browser.
     let has_mark = body.windows(2).any(|pair| matches!(pair, b"\xfe\xff" | b"\xff\xfe"));
     if !has_mark && inspect(&html, &[page], &watch).is_ok() {
         let found = inspect(&html, &[read], &watch);
-        assert!(matches!(found, Ok(()) | Err(Finding::Undecodable)), "{found:?}");
+        assert!(matches!(found, Ok(()) | Err(LeakKind::Undecodable)), "{found:?}");
     }
 
     let form = b"<form><input type=hidden name=csrf_token value=3f9a></form>";

@@ -1,11 +1,12 @@
-//! Stored entries: what is written is read back, and what is read is trusted in nothing.
+//! StoredValue entries: what is written is read back, and what is read is trusted in nothing.
 
 use std::sync::Arc;
 
 use anteroom::cache::entry::{
-    Entry, LifetimeSource, Malformed, Stale, Stored, VARIANTS_MAX, VariantIndex,
+    Entry, LifetimeSource, Malformed, StaleLifetimes, StoredValue, VARIANTS_MAX, VariantIndex,
 };
-use anteroom::cache::purge::Marks;
+use anteroom::cache::purge::PurgeSnapshot;
+use anteroom::http::recodable::Recodable;
 use anteroom::ident::PageKey;
 use anteroom::store::Generation;
 use bytes::Bytes;
@@ -26,18 +27,18 @@ pub(crate) fn entries(data: &[u8]) {
     let mut input = Input(data);
     match input.byte() % 3 {
         0 => drop(assert_stable(Bytes::copy_from_slice(input.0))),
-        1 => assert_survives(&Stored::Page(entry(&mut input))),
-        _ => assert_survives(&Stored::Variants(index(&mut input))),
+        1 => assert_survives(&StoredValue::Page(entry(&mut input))),
+        _ => assert_survives(&StoredValue::Variants(index(&mut input))),
     }
 }
 
 /// What can be read is written so that it is read the same.
-fn assert_stable(bytes: Bytes) -> Result<Stored, Malformed> {
-    let stored = Stored::decode(bytes)?;
-    assert_eq!(Stored::decode(stored.encode()).as_ref(), Ok(&stored));
-    if let Stored::Page(entry) = &stored {
+fn assert_stable(bytes: Bytes) -> Result<StoredValue, Malformed> {
+    let stored = StoredValue::decode(bytes)?;
+    assert_eq!(StoredValue::decode(stored.encode()).as_ref(), Ok(&stored));
+    if let StoredValue::Page(entry) = &stored {
         let now = entry.stored_at.saturating_add(1_000);
-        // What is left is told as a signed number, which ends where nobody lives to see it.
+        // The remaining lifetime is written as a signed number, which ends far in the future.
         let is_told = i64::try_from(entry.lifetime.max(entry.age(now))).is_ok();
         assert!(!is_told || entry.is_fresh(now) == (entry.ttl(now) > 0));
         assert!(entry.worth(now) >= entry.lifetime.saturating_sub(entry.age(now)));
@@ -46,16 +47,16 @@ fn assert_stable(bytes: Bytes) -> Result<Stored, Malformed> {
     Ok(stored)
 }
 
-/// It is read back as it was; cut off it is nothing, and damaged it harms nobody.
-fn assert_survives(stored: &Stored) {
+/// An entry reads back unchanged; a truncated one is rejected, and a damaged one does no harm.
+fn assert_survives(stored: &StoredValue) {
     let bytes = stored.encode();
     assert_eq!(assert_stable(bytes.clone()).as_ref(), Ok(stored));
     for end in [0, 1, bytes.len() / 2, bytes.len() - 1] {
-        let cut = Stored::decode(bytes.slice(..end));
+        let cut = StoredValue::decode(bytes.slice(..end));
         assert!(cut.is_err() || end == 0, "cut at {end}");
     }
     let longer = Bytes::from([&bytes[..], b"x"].concat());
-    assert_eq!(Stored::decode(longer), Err(Malformed));
+    assert_eq!(StoredValue::decode(longer), Err(Malformed));
     // Another eighth of the bytes for each input.
     for at in (bytes.len() % 8..bytes.len()).step_by(8).take(16) {
         let mut damaged = bytes.to_vec();
@@ -70,22 +71,28 @@ fn generation(input: &mut Input<'_>) -> Generation {
 
 fn entry(input: &mut Input<'_>) -> Entry {
     let slots = (0..input.byte() % 8).map(|_| u32::from(input.byte()) << 8).collect();
-    let marks = Marks::stored(generation(input), slots).expect("few small slots");
-    Entry {
+    let marks = PurgeSnapshot::stored(generation(input), slots).expect("few small slots");
+    let mut entry = Entry {
         status: 200 + u16::from(input.byte()),
         source: SOURCES[usize::from(input.byte()) % SOURCES.len()],
         static_proof: input.byte().is_multiple_of(2),
-        own_tag: input.byte().is_multiple_of(2),
+        has_own_etag: input.byte().is_multiple_of(2),
         stored_at: input.number(u64::MAX),
         initial_age: input.number(u64::MAX),
         lifetime: input.number(u64::MAX),
-        stale: Stale { while_revalidate: input.number(u64::MAX), if_error: input.number(u64::MAX) },
+        stale: StaleLifetimes {
+            while_revalidate: input.number(u64::MAX),
+            if_error: input.number(u64::MAX),
+        },
         vary: names(input),
-        marks: Arc::new(marks),
+        purge_snapshot: Arc::new(marks),
         reason: Some(Bytes::copy_from_slice(input.line())).filter(|line| !line.is_empty()),
         headers: fields(input.block()),
+        recodable: Recodable::default(),
         body: Bytes::copy_from_slice(input.0),
-    }
+    };
+    entry.recodable = Recodable::of(&entry.headers);
+    entry
 }
 
 fn names(input: &mut Input<'_>) -> Vec<HeaderName> {

@@ -3,7 +3,7 @@
 use anteroom::cache::rules::key::{KeyParts, ShareClass, hash_request};
 use anteroom::http::host::{Host, Scheme};
 use anteroom::http::lenient::may_begin_with;
-use anteroom::http::path::{Branch, PathPattern, decoded, is_odd};
+use anteroom::http::path::{PathPattern, PurgePath, decoded, is_odd};
 use anteroom::http::pattern::Pattern;
 use anteroom::http::query::{self, session_id_in};
 use anteroom::http::reference::resolve;
@@ -43,7 +43,7 @@ fn paths(path: &str, pattern: &str) {
         let item = found.and_then(|found| found.item);
         assert!(item.is_none_or(|item| !item.is_empty() && path.contains(item)));
     }
-    if let Some(branch) = Branch::parse(path) {
+    if let Some(branch) = PurgePath::parse(path) {
         assert!(branch.path.starts_with('/'));
     }
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anteroom::cache::entry::{Entry, LifetimeSource, Stored, compact};
-use anteroom::cache::purge::Marks;
+use anteroom::cache::entry::{Entry, LifetimeSource, StoredValue, compact};
+use anteroom::cache::purge::PurgeSnapshot;
 use anteroom::cache::rules::key::ShareClass;
-use anteroom::cache::rules::request_directives::Wish;
+use anteroom::cache::rules::request_directives::RequestDirectives;
 use anteroom::cache::rules::verdict::{
-    Access, Answered, Asked, Policy, Storing, Who, can_cache, may_store,
+    Access, CacheSettings, RequestView, ResponseView, Sharing, Storing, can_cache, may_store,
 };
 use anteroom::http::conditional::{
     Condition, fits, judge, strip_for_not_modified, update, validators,
 };
 use anteroom::http::etag::{ETag, recoded};
 use anteroom::http::freshness::initial_age;
+use anteroom::http::recodable::Recodable;
 use anteroom::http::targeted::CDN_CACHE_CONTROL;
 use anteroom::policy::route::Route;
 use anteroom::telemetry::reason::Reason;
@@ -53,7 +54,7 @@ pub(crate) fn conditions(data: &[u8]) {
     updated(&stored, &from_304);
 }
 
-/// Who asks with what we hold is told that he has it.
+/// A request with the validators that we hold is answered with a 304.
 fn ask_ourselves(stored: &HeaderMap) {
     if let Some(tag) = validators(stored).if_none_match {
         let parsed = ETag::parse(tag.as_bytes()).expect("we ask with tags alone");
@@ -96,16 +97,16 @@ fn updated(stored: &HeaderMap, from_304: &HeaderMap) {
             assert_eq!(lines_of(&updated, name), lines_of(stored, name));
         }
     }
-    // Age and date are taken anew each time, and all else is there already.
+    // Age and date are set again each time, and all else is there already.
     assert_eq!(update(&updated, from_304), updated);
 }
 
-/// What is asked, by whom, of what site: from the first bytes.
+/// The request, its visitor and its site, from the first bytes.
 struct Setting {
     class: ShareClass,
     route: Route,
-    policy: Policy,
-    who: Who,
+    policy: CacheSettings,
+    who: Sharing,
     status: StatusCode,
 }
 
@@ -119,7 +120,7 @@ impl Setting {
         Self {
             class: class[usize::from(switches & 3)],
             route: Route { ttl: ttl(2, 60), override_ttl: ttl(3, 30), ..Route::rest(is_set(4)) },
-            policy: Policy {
+            policy: CacheSettings {
                 default_ttl: ttl(5, 300).unwrap_or_default(),
                 stale_while_revalidate: ttl(6, 10).unwrap_or_default(),
                 stale_if_error: ttl(6, 3_600).unwrap_or_default(),
@@ -127,14 +128,14 @@ impl Setting {
                 max_object: 1_000,
                 client_directives: is_set(7),
             },
-            who: [Who::Anonymous, Who::Known, Who::Unknown(Reason::UnknownCookie)]
+            who: [Sharing::Anonymous, Sharing::Known, Sharing::Unknown(Reason::UnknownCookie)]
                 [usize::from(input.byte()) % 3],
             status: StatusCode::from_u16(200 + u16::from(input.byte())).unwrap(),
         }
     }
 
-    fn asked<'a>(&self, headers: &'a HeaderMap) -> Asked<'a> {
-        Asked {
+    fn asked<'a>(&self, headers: &'a HeaderMap) -> RequestView<'a> {
+        RequestView {
             method: &Method::GET,
             path: "/a",
             query: "",
@@ -142,12 +143,12 @@ impl Setting {
             has_body: false,
             bound: false,
             who: self.who,
-            ranks: true,
+            is_ranked: true,
         }
     }
 
     fn judge(&self, request: &HeaderMap, response: &HeaderMap) -> Result<Storing, Reason> {
-        let answer = Answered {
+        let answer = ResponseView {
             status: self.status,
             headers: response,
             length: Some(5),
@@ -174,11 +175,11 @@ pub(crate) fn verdict(data: &[u8]) {
     assert!(!is_new_cookie || again.is_err());
 }
 
-/// Who is not surely nobody gets nothing but what is static, where the operator has not said more.
+/// A visitor who is not certainly anonymous gets only static pages, where the operator has not said more.
 fn asking(setting: &Setting, request: &HeaderMap) {
     let access = can_cache(&setting.asked(request), &setting.route, &setting.policy);
     match access {
-        Access::Shared(ShareClass::Anonymous) => assert_eq!(setting.who, Who::Anonymous),
+        Access::Shared(ShareClass::Anonymous) => assert_eq!(setting.who, Sharing::Anonymous),
         Access::Shared(_) => assert!(setting.route.trust_public),
         Access::StaticOnly(_) => assert!(setting.policy.static_for_all),
         Access::Bypass(_) => {}
@@ -269,10 +270,12 @@ fn largest_said(response: &HeaderMap) -> u64 {
 
 /// What is kept of it says the same when it is read again.
 fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) -> Entry {
+    let headers = compact(response);
     let entry = Entry {
         status: setting.status.as_u16(),
         reason: None,
-        headers: compact(response),
+        recodable: Recodable::of(&headers),
+        headers,
         body: Bytes::from_static(b"hello"),
         stored_at: NOW,
         initial_age: initial_age(response, NOW, NOW),
@@ -280,25 +283,29 @@ fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) -> Ent
         source: storing.source,
         stale: storing.stale,
         static_proof: storing.static_proof,
-        own_tag: false,
+        has_own_etag: false,
         vary: storing.vary.clone(),
-        marks: Arc::new(Marks::default()),
+        purge_snapshot: Arc::new(PurgeSnapshot::default()),
     };
     assert_eq!(entry.headers, *response);
     assert_eq!(entry.is_fresh(NOW), storing.is_fresh);
     assert!(!entry.is_fresh(NOW.saturating_add(storing.lifetime)));
-    let stored = Stored::Page(entry.clone());
-    assert_eq!(Stored::decode(stored.encode()), Ok(stored));
+    let stored = StoredValue::Page(entry.clone());
+    assert_eq!(StoredValue::decode(stored.encode()), Ok(stored));
     entry
 }
 
 /// A request is heard where it may wish, and only there.
 fn wishes(setting: &Setting, request: &HeaderMap, entry: &Entry) {
     let honours = setting.policy.client_directives;
-    let is_met = |request: &HeaderMap| Wish::of(request, honours).is_met_by(entry, NOW);
+    let is_met =
+        |request: &HeaderMap| RequestDirectives::of(request, honours).is_met_by(entry, NOW);
     assert!(honours || is_met(request));
     assert_eq!(is_met(&with(request, &CACHE_CONTROL, "no-cache")), !honours);
     let newest = is_met(&with(request, &CACHE_CONTROL, "max-age=0"));
     assert!(!newest || !honours || entry.age(NOW) == 0);
-    assert!(Wish::of(&with(request, &CACHE_CONTROL, "only-if-cached"), honours).only_if_cached);
+    assert!(
+        RequestDirectives::of(&with(request, &CACHE_CONTROL, "only-if-cached"), honours)
+            .only_if_cached
+    );
 }

@@ -1,6 +1,6 @@
 //! The first bytes of a load balancer's connection.
 
-use anteroom::serve::proxy_protocol::{HEADER_MAX, Header, Told, read};
+use anteroom::serve::proxy_protocol::{HEADER_MAX, Header, ProxiedClient, read};
 
 /// Headers: known is what they tell at their last byte and not before, nothing behind them changes that,
 /// and none is waited for beyond the bound.
@@ -18,7 +18,7 @@ pub(crate) fn proxy_protocol(data: &[u8]) {
         }
     }
     assert_eq!(known.unwrap_or(Header::Partial), found);
-    if let Header::Whole(Told::Client(address), _) = found {
+    if let Header::Whole(ProxiedClient::Client(address), _) = found {
         assert_eq!(address, address.to_canonical());
     }
 }

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use anteroom::config::{Place, Plan, Sources, print};
+use anteroom::config::{ConfigSources, Plan, SettingLocation, print};
 
 /// Whatever the file holds, each problem is told on a line of its own with its place in the file; and what
 /// is printed of a plan reads back as the same.
 pub(crate) fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // Nobody waits here for what secrets would be read from.
+    // The fuzzer does not wait for files that secrets would be read from.
     if text.contains("/dev/") || text.contains("/proc/") {
         return;
     }
@@ -25,10 +25,12 @@ pub(crate) fn config(data: &[u8]) {
         Err(problems) => {
             assert!(!problems.is_empty());
             for problem in problems {
-                match &problem.place {
+                match &problem.location {
                     // The end of the last line may begin one more.
-                    Place::Line(_, line) => assert!((1..=text.lines().count() + 1).contains(line)),
-                    Place::File(_) => {}
+                    SettingLocation::Line(_, line) => {
+                        assert!((1..=text.lines().count() + 1).contains(line))
+                    }
+                    SettingLocation::File(_) => {}
                     other => panic!("{other:?}: {problem}"),
                 }
                 assert!(!problem.to_string().contains('\n'), "{problem}");
@@ -39,5 +41,5 @@ pub(crate) fn config(data: &[u8]) {
 
 fn read(text: &str) -> Result<Plan, Vec<anteroom::config::Problem>> {
     let file = Some((PathBuf::from("proxy.toml"), text.to_owned()));
-    Plan::read(&Sources { file, ..Sources::default() }).map(|(plan, _)| plan)
+    Plan::read(&ConfigSources { file, ..ConfigSources::default() }).map(|(plan, _)| plan)
 }

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use anteroom::app::App;
-use anteroom::config::{Plan, Sources};
+use anteroom::app::Application;
+use anteroom::config::{ConfigSources, Plan};
 use anteroom::ident::{StoredToken, User};
 use anteroom::store::traits::*;
-use anteroom::store::{Limits, OpenStore, Settings, Url};
+use anteroom::store::{OpenStore, StoreLimits, StoreSettings, Url};
 
 /// How long a connection may take to end, far beyond all deadlines of the proxy here.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,10 +71,10 @@ impl Stage {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let file = Some((folder.join("proxy.toml"), text));
-            let sources = Sources { file, ..Sources::default() };
+            let sources = ConfigSources { file, ..ConfigSources::default() };
             let (plan, _) = Plan::read(&sources).expect("a plan");
-            let app = App::open(plan).expect("it opens");
-            tell.send(app.addresses()[0]).expect("somebody waits");
+            let app = Application::open(plan).expect("it opens");
+            tell.send(app.addresses()[0]).expect("the caller waits");
             run(app);
         });
         Self { address: told.recv().expect("the proxy starts"), answer }
@@ -112,7 +112,7 @@ impl Stage {
     }
 }
 
-fn run(app: App) {
+fn run(app: Application) {
     app.run(|| None).expect("it runs");
 }
 
@@ -165,18 +165,19 @@ pub(crate) fn find(whole: &[u8], part: &[u8]) -> Option<usize> {
 /// Gives each user a session.
 fn log_in(data: &std::path::Path, users: &[(&str, &str)]) {
     let patience = Duration::from_secs(10);
-    let limits = Limits {
+    let limits = StoreLimits {
         read_timeout: patience,
         write_timeout: patience,
         viewed_items: 25,
         pages: 1 << 20,
         max_page: 1 << 20,
     };
-    let settings = Settings { url: Url::Embedded(data.to_owned()), prefix: String::new(), limits };
+    let settings =
+        StoreSettings { url: Url::Embedded(data.to_owned()), prefix: String::new(), limits };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let open = OpenStore::open(&settings).await.expect("a store");
-        let store = open.lane();
+        let store = open.thread_handle();
         store.connected().await;
         for (token, user) in users {
             let token = StoredToken::from_store(token.as_bytes()).expect("a token");

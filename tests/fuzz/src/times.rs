@@ -2,7 +2,7 @@
 
 use anteroom::http::cache_control::{CacheControl, DELTA_MAX};
 use anteroom::http::date::{format, parse};
-use anteroom::http::freshness::{Source, date_of, heuristic, initial_age, lifetime};
+use anteroom::http::freshness::{FreshnessSource, date_of, heuristic, initial_age, lifetime};
 use http::StatusCode;
 use http::header::{AGE, CACHE_CONTROL, EXPIRES, LAST_MODIFIED};
 
@@ -43,15 +43,15 @@ pub(crate) fn freshness(data: &[u8]) {
 
     let found = lifetime(&control, &headers, now);
     let wanted = match (control.s_maxage, control.max_age, headers.contains_key(EXPIRES)) {
-        (Some(seconds), ..) => Some((Source::SMaxAge, seconds)),
-        (None, Some(seconds), _) => Some((Source::MaxAge, seconds)),
-        (None, None, true) => Some((Source::Expires, DELTA_MAX)),
+        (Some(seconds), ..) => Some((FreshnessSource::SMaxAge, seconds)),
+        (None, Some(seconds), _) => Some((FreshnessSource::MaxAge, seconds)),
+        (None, None, true) => Some((FreshnessSource::Expires, DELTA_MAX)),
         (None, None, false) => None,
     };
     assert_eq!(found.map(|found| found.source), wanted.map(|(source, _)| source));
     if let (Some(found), Some((_, most))) = (found, wanted) {
         assert!(found.seconds <= most);
-        assert!(found.source == Source::Expires || found.seconds == most);
+        assert!(found.source == FreshnessSource::Expires || found.seconds == most);
     }
 
     let asked = now.saturating_sub(took);

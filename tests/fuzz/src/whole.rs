@@ -44,7 +44,7 @@ pub(crate) fn request_head(data: &[u8]) {
     });
     let last = b"\r\n\r\nGET /last HTTP/1.1\r\nHost: last\r\nConnection: close\r\n\r\n";
     let sent = [data, last].concat();
-    // Who begins so speaks HTTP/2, and is answered in it.
+    // A client that begins like this speaks HTTP/2, and is answered in it.
     let is_http2 = sent.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     let came = stage.exchange(&sent);
     let is_answer = came.bytes.is_empty() || came.bytes.starts_with(b"HTTP/1.") || is_http2;
@@ -83,8 +83,9 @@ fn check_request(request: &[u8]) {
     assert!(hosts == 1 && framings <= 1, "{}", shown());
 }
 
-/// Two clients, one after the other, each with a secret in a cookie; and an origin that tells all that it
-/// is told. Neither sees the other's secret, and what the origin never finished is whole for nobody.
+/// Two clients, one after the other, each with a secret in a cookie; and an origin that echoes its requests.
+/// Neither client sees the other's secret, and a response that the origin never finished is complete for
+/// neither.
 pub(crate) fn exchange(data: &[u8]) {
     static STAGE: OnceLock<Stage> = OnceLock::new();
     let stage = STAGE.get_or_init(|| Stage::start(ROUTES, USERS));

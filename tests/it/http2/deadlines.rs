@@ -15,7 +15,7 @@ const POST: [(&str, &str); 4] =
     [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "shop.test")];
 
 #[test]
-fn who_stops_before_the_first_request_is_cut_off() {
+fn a_client_that_stops_before_its_first_request_is_cut_off() {
     let origin = hello();
     let proxy = Proxy::embedded(&origin, "limits.head_timeout = \"200ms\"");
     let settings = frame(kind::SETTINGS, 0, 0, &[]);
@@ -57,7 +57,7 @@ fn a_head_that_never_ends_is_cut_off_beside_an_open_request() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_whatever_it_says_beside_requests() {
+fn an_idle_connection_is_closed_despite_pings() {
     let origin = hello();
     let proxy = Proxy::embedded(&origin, "limits.idle_timeout = \"300ms\"");
     let mut quiet = Frames::open(proxy.address());
@@ -124,7 +124,7 @@ fn responses_that_are_not_taken_are_reset_and_the_connection_goes_on() {
 }
 
 #[test]
-fn what_a_client_did_not_take_is_not_said_to_be_sent() {
+fn bytes_the_client_did_not_take_are_not_logged_as_sent() {
     let page = Reply::html(&"x".repeat(1_000_000)).header("Cache-Control", "max-age=60");
     let origin = Origin::always(page);
     let proxy = Proxy::embedded(&origin, "limits.stall_timeout = \"300ms\"");

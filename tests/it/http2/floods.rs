@@ -70,7 +70,7 @@ fn pings() {
 }
 
 #[test]
-fn who_is_cut_off_is_told_why_and_what_was_not_looked_at() {
+fn a_cut_off_client_gets_goaway_with_the_reason_and_last_stream() {
     let origin = Origin::always(Reply::unstored("hello"));
     let proxy = Proxy::embedded(&origin, "threads = 1");
     let mut hostile = Frames::open(proxy.address());
@@ -241,7 +241,7 @@ fn a_busy_client_is_not_taken_for_a_flood() {
     assert_eq!(upload.next().map(|frame| frame.kind), Some(kind::SETTINGS));
     upload.send(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
     upload.send(&post(1, "/"));
-    // The library takes some 4,500 of them that nobody has read yet.
+    // The library takes some 4,500 of them unread.
     for _ in 0..2_000 {
         upload.send(&frame(kind::DATA, 0, 1, b"a message of some bytes"));
     }

@@ -96,7 +96,7 @@ fn a_body_may_end_behind_its_last_byte() {
 }
 
 #[test]
-fn who_never_ends_a_body_of_no_length_is_told_so() {
+fn an_unended_body_of_length_zero_is_answered_408() {
     let tap = tap();
     let proxy = before(&tap, "limits.stall_timeout = \"200ms\"");
     let mut client = Frames::open(proxy.address());

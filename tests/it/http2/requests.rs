@@ -149,7 +149,7 @@ fn targets_are_paths() {
 }
 
 #[test]
-fn what_frames_a_body_in_http_1_frames_none_here() {
+fn http_1_framing_fields_are_rejected() {
     let origin = echo();
     let proxy = Proxy::embedded(&origin, "");
     let refused = Outcome::Reset(1, code::PROTOCOL);
@@ -214,7 +214,7 @@ fn trailers_go_through_without_what_heads_may_not_say() {
 }
 
 #[test]
-fn pseudo_header_fields_in_trailers_reach_nobody() {
+fn pseudo_header_fields_in_trailers_are_dropped() {
     let origin = echo();
     let proxy = Proxy::embedded(&origin, "");
     let mut client = Frames::open(proxy.address());

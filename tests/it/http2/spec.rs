@@ -36,7 +36,7 @@ const FLOW: Outcome = PROTOCOL;
 const UNDECODED: Outcome = PROTOCOL;
 
 /// Where the RFC says that the stream ends (malformed, §8.1), the library leaves a pseudo-header field out of
-/// trailers, and one that it does not look for out of a response: nobody gets to see it.
+/// trailers, and one that it does not look for out of a response: neither is passed on.
 const LEFT_OUT: Outcome = Answered(1);
 
 fn post(stream: u32, more: &[(&str, &str)]) -> Vec<u8> {
@@ -99,7 +99,7 @@ fn hold(cases: Vec<Case>) {
             wrong.push(format!("{section} {what}: {outcome:?}, not {expected:?}"));
         }
         match outcome {
-            // RFC 9113 §5.4.1: who says so ends the connection.
+            // RFC 9113 §5.4.1: the endpoint that says so ends the connection.
             GoAway(_) => drop(client.end()),
             Closed => {}
             _ => assert!(client.is_served(99, "/"), "{section} {what}: the connection goes on"),

@@ -17,10 +17,10 @@ const SETTINGS: &str = "session.mint = true\nstore.timeout = \"5s\"\n[[route]]\n
                         purges = [\"/front\"]";
 
 on_both_stores!(
-    who_leaves_before_the_origin_answers_has_changed_all_that_it_says,
-    who_leaves_while_the_answer_s_body_comes_has_changed_all_that_it_says,
-    who_leaves_while_the_origin_says_nothing_and_fails_has_made_the_page_stale,
-    who_leaves_while_a_body_comes_has_changed_nothing,
+    a_client_leaving_before_the_answer_has_its_changes_applied,
+    a_client_leaving_during_the_answer_has_its_changes_applied,
+    a_client_leaving_before_a_failure_has_the_page_invalidated,
+    a_client_leaving_during_its_upload_changes_nothing,
 );
 
 /// Pages that are kept for a minute.
@@ -32,12 +32,14 @@ fn log_in_answer(user: &str) -> Reply {
     Reply::status("303 See Other").header("Location", "/else").header("Anteroom-Login", user)
 }
 
-/// Keeps the pages that a change is to reach.
-fn fill(proxy: &Proxy) {
+/// Logs alice in, and keeps the pages that a change is to reach. Returns the proxy and her cookie.
+fn opened(proxy: Proxy) -> (Proxy, String) {
+    let alice = log_in(&proxy, "alice");
     for target in ["/feed/1", "/front", "/apart"] {
         proxy.get(target).send();
         assert!(proxy.get(target).send().is_hit(), "{target}");
     }
+    (proxy, alice)
 }
 
 /// Waits until the page at the change's URL, and what its route names, are not served any more; no other is.
@@ -82,7 +84,7 @@ fn change(proxy: &Proxy, cookie: &str) -> Client {
     proxy.post("/feed/1").cookie(cookie).start()
 }
 
-fn who_leaves_before_the_origin_answers_has_changed_all_that_it_says(storage: &Storage) {
+fn a_client_leaving_before_the_answer_has_its_changes_applied(storage: &Storage) {
     let (gate, is_in) = (Gate::closed(), Gate::closed());
     let (held, came) = (Arc::clone(&gate), Arc::clone(&is_in));
     let origin = Origin::start(move |request| match (request.method.as_str(), request.path()) {
@@ -94,9 +96,7 @@ fn who_leaves_before_the_origin_answers_has_changed_all_that_it_says(storage: &S
         ("POST", _) => log_in_answer("alice").body(""),
         _ => page(request),
     });
-    let proxy = Proxy::start(&origin, storage, SETTINGS);
-    let alice = log_in(&proxy, "alice");
-    fill(&proxy);
+    let (proxy, alice) = opened(Proxy::start(&origin, storage, SETTINGS));
     let client = change(&proxy, &alice);
     is_in.pass();
     client.leave();
@@ -108,7 +108,7 @@ fn who_leaves_before_the_origin_answers_has_changed_all_that_it_says(storage: &S
     assert_eq!(logged(&proxy), "303 bypass method known - 0");
 }
 
-fn who_leaves_while_the_answer_s_body_comes_has_changed_all_that_it_says(storage: &Storage) {
+fn a_client_leaving_during_the_answer_has_its_changes_applied(storage: &Storage) {
     let gate = Gate::closed();
     let held = Arc::clone(&gate);
     let origin = Origin::start(move |request| match (request.method.as_str(), request.path()) {
@@ -121,9 +121,7 @@ fn who_leaves_while_the_answer_s_body_comes_has_changed_all_that_it_says(storage
         ("POST", _) => log_in_answer("alice").body(""),
         _ => page(request),
     });
-    let proxy = Proxy::start(&origin, storage, SETTINGS);
-    let alice = log_in(&proxy, "alice");
-    fill(&proxy);
+    let (proxy, alice) = opened(Proxy::start(&origin, storage, SETTINGS));
     let mut client = change(&proxy, &alice);
     client.until("hello");
     assert!(cart(&proxy, &alice).contains("{\"item\":\"mug\",\"count\":2}"), "before its answer");
@@ -134,7 +132,7 @@ fn who_leaves_while_the_answer_s_body_comes_has_changed_all_that_it_says(storage
     assert!(cart(&proxy, &alice).contains("mug"));
 }
 
-fn who_leaves_while_the_origin_says_nothing_and_fails_has_made_the_page_stale(storage: &Storage) {
+fn a_client_leaving_before_a_failure_has_the_page_invalidated(storage: &Storage) {
     let (gate, is_in) = (Gate::closed(), Gate::closed());
     let (held, came) = (Arc::clone(&gate), Arc::clone(&is_in));
     let origin = Origin::start(move |request| match (request.method.as_str(), request.path()) {
@@ -146,9 +144,7 @@ fn who_leaves_while_the_origin_says_nothing_and_fails_has_made_the_page_stale(st
         ("POST", _) => log_in_answer("alice").body(""),
         _ => page(request),
     });
-    let proxy = Proxy::start(&origin, storage, SETTINGS);
-    let alice = log_in(&proxy, "alice");
-    fill(&proxy);
+    let (proxy, alice) = opened(Proxy::start(&origin, storage, SETTINGS));
     let client = change(&proxy, &alice);
     is_in.pass();
     client.leave();
@@ -157,7 +153,7 @@ fn who_leaves_while_the_origin_says_nothing_and_fails_has_made_the_page_stale(st
     assert_eq!(logged(&proxy), "502 error origin known true 0");
 }
 
-fn who_leaves_while_a_body_comes_has_changed_nothing(storage: &Storage) {
+fn a_client_leaving_during_its_upload_changes_nothing(storage: &Storage) {
     let origin = Tap::start(|seen| {
         let page = |lines: &str| {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{lines}");
@@ -168,9 +164,7 @@ fn who_leaves_while_a_body_comes_has_changed_nothing(storage: &Storage) {
             _ => page("Cache-Control: max-age=60\r\n"),
         }
     });
-    let proxy = Proxy::before(origin.address(), storage, SETTINGS);
-    let alice = log_in(&proxy, "alice");
-    fill(&proxy);
+    let (proxy, alice) = opened(Proxy::before(origin.address(), storage, SETTINGS));
     let count = origin.count();
     let mut client = proxy.connect();
     let head = format!("POST /feed/1 HTTP/1.1\r\nHost: shop.test\r\nCookie: {alice}\r\n");
@@ -187,7 +181,7 @@ fn who_leaves_while_a_body_comes_has_changed_nothing(storage: &Storage) {
 }
 
 #[test]
-fn who_leaves_while_the_store_is_slow_has_changed_all_that_the_answer_says() {
+fn a_client_leaving_while_the_store_is_slow_has_its_changes_applied() {
     let storage = Storage::redis();
     let Storage::Redis(server) = &storage else { unreachable!() };
     let relay = Relay::start(server.port());
@@ -199,9 +193,7 @@ fn who_leaves_while_the_store_is_slow_has_changed_all_that_the_answer_says() {
         _ => page(request),
     });
     let store = format!("store.url = \"redis://127.0.0.1:{}\"\n", relay.port());
-    let proxy = Proxy::with_settings(&origin, &format!("{store}{SETTINGS}"));
-    let alice = log_in(&proxy, "alice");
-    fill(&proxy);
+    let (proxy, alice) = opened(Proxy::with_settings(&origin, &format!("{store}{SETTINGS}")));
     let count = origin.count();
     // Known already: the store is not asked on the way to the origin.
     assert_eq!(proxy.get("/_anteroom/me").cookie(&alice).send().status, 200);

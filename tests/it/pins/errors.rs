@@ -20,13 +20,13 @@ name = "shop"
 visitor_token = true"#;
 
 on_both_stores!(
-    a_cart_whose_answer_breaks_off_gives_its_token,
-    a_log_in_whose_answer_breaks_off_takes_the_token_that_it_has_joined,
-    a_log_out_whose_answer_breaks_off_takes_the_token,
-    who_turns_out_to_be_known_is_rid_of_his_token_whatever_the_app_answers,
-    who_turns_out_to_be_known_is_rid_of_his_token_by_endpoints_that_fail,
+    a_cart_with_a_broken_answer_gives_its_token,
+    a_log_in_with_a_broken_answer_clears_the_merged_token,
+    a_log_out_with_a_broken_answer_clears_the_token,
+    a_known_user_loses_the_visitor_token_with_any_answer,
+    a_known_user_loses_the_visitor_token_at_failing_endpoints,
     a_view_that_fails_gives_no_token,
-    what_is_refused_says_nothing_of_the_token,
+    a_refusal_leaves_the_token_alone,
 );
 
 /// A shop where `/buy?mug;count=2` puts something into the cart; answers under `/broken/` break off.
@@ -71,7 +71,7 @@ fn visitor(proxy: &Proxy) -> String {
     format!("{NAME}={}", answer.cookie(NAME).expect("a cart is begun"))
 }
 
-fn a_cart_whose_answer_breaks_off_gives_its_token(storage: &Storage) {
+fn a_cart_with_a_broken_answer_gives_its_token(storage: &Storage) {
     let origin = pages();
     let proxy = start(&origin, storage);
     let answer = proxy.post("/broken/buy?mug;count=2").send();
@@ -81,7 +81,7 @@ fn a_cart_whose_answer_breaks_off_gives_its_token(storage: &Storage) {
     assert!(proxy.get("/_anteroom/cart").cookie(&mine).send().text().contains("mug"));
 }
 
-fn a_log_in_whose_answer_breaks_off_takes_the_token_that_it_has_joined(storage: &Storage) {
+fn a_log_in_with_a_broken_answer_clears_the_merged_token(storage: &Storage) {
     let origin = pages();
     let proxy = start(&origin, storage);
     let answer = proxy.post("/broken/login?alice").cookie(&visitor(&proxy)).send();
@@ -90,14 +90,14 @@ fn a_log_in_whose_answer_breaks_off_takes_the_token_that_it_has_joined(storage: 
     assert!(proxy.get("/_anteroom/cart").cookie(&alice).send().text().contains("mug"));
 }
 
-fn a_log_out_whose_answer_breaks_off_takes_the_token(storage: &Storage) {
+fn a_log_out_with_a_broken_answer_clears_the_token(storage: &Storage) {
     let origin = pages();
     let proxy = start(&origin, storage);
     let answer = proxy.post("/broken/logout").cookie(&visitor(&proxy)).send();
     assert_eq!(told(&answer), (502, "taken"));
 }
 
-fn who_turns_out_to_be_known_is_rid_of_his_token_whatever_the_app_answers(storage: &Storage) {
+fn a_known_user_loses_the_visitor_token_with_any_answer(storage: &Storage) {
     let origin = pages();
     let proxy = start(&origin, storage);
     let alice = log_in(&proxy, "alice");
@@ -107,10 +107,10 @@ fn who_turns_out_to_be_known_is_rid_of_his_token_whatever_the_app_answers(storag
     let only = proxy.get("/").cookie(&cookies()).header("Cache-Control", "only-if-cached").send();
     assert_eq!(told(&only), (504, "taken"));
     let large = proxy.post("/").cookie(&cookies()).body(&[b'x'; 2_000]).send();
-    assert_eq!(told(&large), (413, ""), "before anybody asks who it is");
+    assert_eq!(told(&large), (413, ""), "before the visitor is identified");
 }
 
-fn who_turns_out_to_be_known_is_rid_of_his_token_by_endpoints_that_fail(storage: &Storage) {
+fn a_known_user_loses_the_visitor_token_at_failing_endpoints(storage: &Storage) {
     let origin = pages();
     let proxy = start(&origin, storage);
     let alice = log_in(&proxy, "alice");
@@ -134,7 +134,7 @@ fn a_view_that_fails_gives_no_token(storage: &Storage) {
     assert_eq!(told(&only), (504, ""));
 }
 
-fn what_is_refused_says_nothing_of_the_token(storage: &Storage) {
+fn a_refusal_leaves_the_token_alone(storage: &Storage) {
     let origin = pages();
     let proxy = start(&origin, storage);
     let mine = visitor(&proxy);

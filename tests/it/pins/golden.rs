@@ -8,14 +8,14 @@ use std::path::PathBuf;
 /// The file of one group on one store.
 pub(super) struct Golden {
     path: PathBuf,
-    /// What was recorded, by its headline. `None`: it is written anew.
+    /// What was recorded, by its headline. `None`: it is being rewritten.
     recorded: Option<BTreeMap<String, Vec<String>>>,
     seen: Vec<(String, Vec<String>)>,
     faults: String,
 }
 
 impl Golden {
-    /// With `ANTEROOM_PINS=record` the file is written anew.
+    /// With `ANTEROOM_PINS=record` the file is rewritten.
     pub(super) fn open(group: &str, store: &str) -> Self {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/pins/recorded");
         let path = PathBuf::from(folder).join(format!("{group}.{store}.txt"));
@@ -28,7 +28,7 @@ impl Golden {
         Self { path, recorded, seen: Vec::new(), faults: String::new() }
     }
 
-    /// Whether it is written anew.
+    /// Whether it is being rewritten.
     pub(super) fn records(&self) -> bool {
         self.recorded.is_none()
     }

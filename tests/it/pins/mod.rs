@@ -2,8 +2,8 @@
 //! what the access log and the counters say.
 //!
 //! `cases/<group>.txt` has the requests, and `recorded/<group>.<store>.txt` what was seen of each. Where
-//! something is meant to become another, `ANTEROOM_PINS=record cargo nextest run pins::recorded` writes the
-//! files anew, and their difference tells what has changed.
+//! something is meant to become another, `ANTEROOM_PINS=record cargo nextest run pins::recorded` rewrites the
+//! files, and their difference tells what has changed.
 
 mod cancelled;
 mod errors;

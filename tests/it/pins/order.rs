@@ -1,11 +1,14 @@
 //! The order in which a request is refused, or answered by us: of two reasons, which one counts, and what
 //! the request has used up by then.
 
+use std::process::Command;
+
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, log_in, shop};
+use crate::support::proxy::{ANTEROOM, Proxy, log_in, shop};
 
-/// Requests come from here, and say for whom. Some are denied, some paths are for some, and one site is served.
+/// Requests come from here, and name their client. Some are denied, some paths are for some, and one site is
+/// served.
 const SETTINGS: &str = r#"client.trusted_proxies = "127.0.0.1"
 client.deny = "192.0.2.66"
 origin.hosts = "shop.test"
@@ -23,8 +26,20 @@ struct Site {
 impl Site {
     /// One with more settings.
     fn with(settings: &str) -> Self {
-        let origin = shop(|request| Reply::unstored(&request.target));
-        // Whoever may purge has a token.
+        Self::before(shop(|request| Reply::unstored(&request.target)), settings)
+    }
+
+    /// One whose pages are kept, and the front page is.
+    fn with_kept_pages(settings: &str) -> Self {
+        let page = |target: &str| Reply::html(target).header("Cache-Control", "max-age=60");
+        let site = Self::before(shop(move |request| page(&request.target)), settings);
+        assert_eq!(site.status("GET /", A), 200);
+        assert!(site.ask("GET /", A).is_hit());
+        site
+    }
+
+    fn before(origin: Origin, settings: &str) -> Self {
+        // A client that may purge has a token.
         let token = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(token.path(), "secret-token").unwrap();
         let token = format!("admin.token = {{ file = \"{}\" }}\n", token.path().display());
@@ -85,7 +100,7 @@ fn admission_stands_before_the_networks_of_a_route() {
 }
 
 #[test]
-fn what_is_refused_before_the_limits_uses_nothing_up() {
+fn a_refusal_before_the_limits_consumes_none() {
     let site = Site::with(&format!("limits.requests_per_address = \"1/h burst 1\"{ADMIN}"));
     assert_eq!(
         site.proxy.get("/").host("other.test").header("X-Forwarded-For", A).send().status,
@@ -99,7 +114,7 @@ fn what_is_refused_before_the_limits_uses_nothing_up() {
 }
 
 #[test]
-fn the_limit_of_all_requests_stands_before_purges_of_who_may_not() {
+fn the_request_limit_comes_before_forbidden_purges() {
     let site = Site::with(&format!("{PURGE}limits.requests_per_address = \"1/h burst 1\""));
     assert_eq!(site.said("PURGE /", A), is(403, "refused"));
     assert_eq!(site.said("PURGE /", A), is(429, "rate-limited"), "that purge was counted");
@@ -108,7 +123,7 @@ fn the_limit_of_all_requests_stands_before_purges_of_who_may_not() {
 }
 
 #[test]
-fn purges_of_who_may_are_not_counted_with_a_token_or_without() {
+fn permitted_purges_are_not_counted_with_or_without_a_token() {
     let purge = PURGE.replace("10.0.0.0/8", "127.0.0.1");
     let site = Site::with(&format!("{purge}limits.requests_per_address = \"1/h burst 1\""));
     assert_eq!(site.said("PURGE /", A), is(403, "refused"));
@@ -192,7 +207,7 @@ fn an_endpoint_counts_for_a_session_what_it_does_not_refuse() {
     let site = Site::with("limits.requests_per_session = \"1/h burst 1\"");
     assert_eq!(site.status("GET /_anteroom/none", A), 404);
     assert_eq!(site.status("POST /_anteroom/me", A), 405);
-    assert_eq!(site.status("DELETE /_anteroom/cart", A), 403, "nobody says from which page");
+    assert_eq!(site.status("DELETE /_anteroom/cart", A), 403, "no field names the page");
     assert_eq!(site.status("GET /_anteroom/me", A), 200);
     assert_eq!(site.said("GET /_anteroom/me", A), is(429, "rate-limited"));
     assert_eq!(site.status("POST /_anteroom/me", A), 405, "before the limit that is used up");
@@ -261,23 +276,91 @@ fn the_limit_of_a_route_by_session_uses_up_what_its_addresses_have() {
     assert_eq!(site.status("GET /form", B), 200);
 }
 
-#[test]
-fn a_request_over_a_limit_by_address_asks_neither_the_app_nor_who_it_is() {
-    let settings = r#"limits.requests_per_address = "1/h burst 1"
-session.verify.path = "/whoami"
+/// Pages of an app that is asked who a visitor is.
+fn app() -> Origin {
+    Origin::start(|request| match request.path() {
+        "/whoami" => Reply::typed("application/json", "{\"name\": \"ann\"}"),
+        _ => Reply::unstored("page"),
+    })
+}
+
+/// A proxy before such an app, with more settings.
+fn verifying(origin: &Origin, settings: &str) -> Proxy {
+    let verify = r#"session.verify.path = "/whoami"
 session.verify.user = { json = "/name" }
 session.verify.nobody = { status = [401] }
 "#;
-    let settings = format!("{SETTINGS}{settings}").replace("session.mint = true\n", "");
-    let origin = Origin::start(|request| match request.path() {
-        "/whoami" => Reply::typed("application/json", "{\"name\": \"ann\"}"),
-        _ => Reply::unstored("page"),
-    });
-    let proxy = Proxy::embedded(&origin, &settings);
+    let settings = format!("{SETTINGS}{verify}{settings}").replace("session.mint = true\n", "");
+    Proxy::embedded(origin, &settings)
+}
+
+/// Of two requests, the first is within a limit.
+fn assert_the_second_asks_nothing(limit: &str) {
+    let origin = app();
+    let proxy = verifying(&origin, limit);
+    let ask = |cookie| proxy.get("/").cookie(cookie).header("X-Forwarded-For", A).send().status;
+    assert_eq!((ask("login=a-token-of-ann"), origin.count()), (200, 2));
+    assert_eq!((ask("login=another-of-ann"), origin.count()), (429, 2));
+}
+
+#[test]
+fn a_request_over_the_address_limit_is_neither_forwarded_nor_verified() {
+    assert_the_second_asks_nothing("limits.requests_per_address = \"1/h burst 1\"\n");
+}
+
+#[test]
+fn a_request_over_the_route_limit_is_neither_forwarded_nor_verified() {
+    let route = "[[route]]\nmatch.path = \"/\"\nrequests_per_address = \"1/h burst 1\"\n";
+    assert_the_second_asks_nothing(route);
+}
+
+#[test]
+fn a_revoked_token_is_detected_before_the_app_is_asked() {
+    let origin = app();
+    let proxy = verifying(&origin, "");
+    let ask = |cookie| proxy.get("/").cookie(cookie).send().status;
+    assert_eq!((ask("login=a-token-of-ann"), origin.count()), (200, 2));
+    let mut revoke = Command::new(ANTEROOM);
+    revoke.args(["sessions", "revoke", "--user", "ann", "--config", "proxy.toml"]);
+    assert!(revoke.current_dir(proxy.folder()).output().unwrap().status.success());
+    let both = "login=another-of-ann; %6Cogin=a-token-of-ann";
+    assert_eq!((ask(both), origin.count()), (200, 3), "the page only");
+    assert_eq!(origin.last().header("cookie"), None);
+}
+
+#[test]
+fn purge_permission_is_checked_before_the_purge() {
+    let site = Site::with_kept_pages(PURGE);
+    assert_eq!(site.said("PURGE /", A), is(403, "refused"));
+    assert!(site.ask("GET /", A).is_hit(), "a purge that is refused leaves the page");
+}
+
+#[test]
+fn the_upgrade_stands_before_the_cache() {
+    let site = Site::with_kept_pages("");
+    let upgrade = site.proxy.get("/").header("Connection", "upgrade").header("Upgrade", "chat");
+    assert_eq!(told(&upgrade.send()), is(200, "upgrade"));
+    assert_eq!(site.origin.count(), 2);
+}
+
+#[test]
+fn only_if_cached_is_refused_before_the_upgrade() {
+    let site = Site::with("");
+    let ask = site.proxy.get("/").header("Connection", "upgrade").header("Upgrade", "chat");
+    let answer = ask.header("Cache-Control", "only-if-cached").send();
+    assert_eq!((answer.status, site.origin.count()), (504, 0));
+}
+
+#[test]
+fn the_limit_of_sessions_stands_before_the_visit_of_an_endpoint() {
+    let site = Site::with("limits.requests_per_session = \"1/h burst 1\"");
+    let alice = log_in(&site.proxy, "alice");
     let ask = || {
-        let ask = proxy.get("/").cookie("login=a-token-of-ann").header("X-Forwarded-For", A);
-        ask.send().status
+        let ask = site.proxy.get("/_anteroom/me").cookie(&alice);
+        ask.header("X-Forwarded-For", A).send().status
     };
-    assert_eq!((ask(), origin.count()), (200, 2));
-    assert_eq!((ask(), origin.count()), (429, 2));
+    assert_eq!(ask(), 200);
+    let visits = site.proxy.metric("anteroom_visits_total");
+    assert_eq!(ask(), 429);
+    assert_eq!(site.proxy.metric("anteroom_visits_total"), visits, "a refused call is no visit");
 }

@@ -19,13 +19,13 @@ use crate::support::multiplexed::{self, Multiplexed};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage};
 use crate::support::tap::{self, Seen, Tap};
 use crate::support::wire::{Body, Fields, Framing, Wire};
-use crate::support::{DEADLINE, wait_until, wait_within};
+use crate::support::{DEADLINE, holds_within, wait_until, wait_within};
 
 /// What each proxy of the pins has: one thread, so that requests stand in one order; no budget that a busy
 /// machine could miss; connections to the origin that are not used again, as whether one has died is a matter of
 /// time; and a page whose hole is what is asked for.
 const SETTINGS: &str = "threads = 1\nstore.timeout = \"5s\"\norigin.keep_idle = 0\n\
-                        limits.hole_timeout = \"10s\"\nsession.clean_every = \"1h\"\n";
+                        limits.fragment_timeout = \"10s\"\nsession.clean_every = \"1h\"\n";
 const HOLE_ROUTE: &str =
     "[[route]]\nname = \"hole\"\nmatch.path = \"/~hole\"\nshare = \"none\"\nesi = \"always\"\n";
 
@@ -74,16 +74,14 @@ pub(super) fn play(group: &str, storage: &Storage) {
 
 /// What the store has, once it is as recorded, or does not change any more.
 fn state(monitor: &Monitor, recorded: Option<&[String]>) -> Vec<String> {
-    let deadline = Instant::now() + Duration::from_secs(if recorded.is_some() { 4 } else { 2 });
-    loop {
-        let state = monitor.state();
-        let mut lines: Vec<_> = state.iter().map(|line| Words::blurred(line)).collect();
+    let limit = Duration::from_secs(if recorded.is_some() { 4 } else { 2 });
+    let mut lines = Vec::new();
+    holds_within(limit, || {
+        lines = monitor.state().iter().map(|line| Words::blurred(line)).collect();
         lines.sort();
-        if recorded.is_some_and(|recorded| recorded == lines) || Instant::now() > deadline {
-            return lines;
-        }
-        pause();
-    }
+        recorded.is_some_and(|recorded| recorded == lines)
+    });
+    lines
 }
 
 fn is_played(case: &Case, pass: Pass, storage: &Storage) -> bool {
@@ -144,6 +142,11 @@ impl Section {
             lines.iter().map(|line| format!("{}: {line}", PLACES[*place])).collect::<Vec<_>>()
         };
         self.0.iter().flat_map(line).collect()
+    }
+
+    /// Whether all that may come behind the answer is as recorded; `first`: what was seen over HTTP/1.1.
+    fn is_as(&self, recorded: &[String], first: Option<&Self>) -> bool {
+        BEHIND.iter().all(|place| Self::expected(recorded, *place, first) == self.of(*place))
     }
 
     fn leave_out_what_is_as(&mut self, first: Option<&Self>) {
@@ -331,7 +334,7 @@ impl Stage {
                 let how = if pass == Pass::Hole && !is_last { Pass::Http1 } else { pass };
                 self.monitor.iter().for_each(Monitor::end_leases);
                 let (mut section, words) = self.ask(ask, how, played.len(), &mut values);
-                let recorded = golden.expected(&pass.headline(&headline));
+                let recorded = golden.expected(&how.headline(&headline));
                 let first = first.get(&headline);
                 let seen = RefCell::new((usize::MAX, usize::MAX, Counters::new()));
                 let look = |section: &mut Section| {
@@ -349,10 +352,11 @@ impl Stage {
                     now
                 };
                 let now = match recorded {
-                    Some(recorded) => {
+                    Some(recorded) if how == pass => {
                         until_as_recorded(&mut section, look, (recorded, first), &mut patience)
                     }
-                    None => until_quiet(&mut section, look),
+                    // A request before the page of a hole is asked as over HTTP/1.1, and not compared.
+                    recorded => until_quiet(&mut section, look, recorded),
                 };
                 let store = self.monitor.as_ref().map_or(0, Monitor::count);
                 mark = Mark { origin: self.origin.count(), store, counters: now };
@@ -502,25 +506,23 @@ fn until_as_recorded(
     (recorded, first): (&[String], Option<&Section>),
     patience: &mut Duration,
 ) -> Counters {
-    let deadline = Instant::now() + *patience;
-    loop {
-        let now = look(section);
-        let is_there = BEHIND
-            .iter()
-            .all(|place| Section::expected(recorded, *place, first) == section.of(*place));
-        if is_there {
-            return now;
-        }
-        if Instant::now() > deadline {
-            *patience = Duration::from_millis(300);
-            return now;
-        }
-        pause();
+    let mut now = Counters::new();
+    let is_there = holds_within(*patience, || {
+        now = look(section);
+        section.is_as(recorded, first)
+    });
+    if !is_there {
+        *patience = Duration::from_millis(300);
     }
+    now
 }
 
-/// Looks until nothing has changed for a while.
-fn until_quiet(section: &mut Section, look: impl Fn(&mut Section) -> Counters) -> Counters {
+/// Looks until nothing has changed for a while, or all is as `expected`.
+fn until_quiet(
+    section: &mut Section,
+    look: impl Fn(&mut Section) -> Counters,
+    expected: Option<&[String]>,
+) -> Counters {
     let mut quiet_since = Instant::now();
     let mut now = look(section);
     let mut before = section.lines();
@@ -530,14 +532,10 @@ fn until_quiet(section: &mut Section, look: impl Fn(&mut Section) -> Counters) -
         if lines != before {
             (before, quiet_since) = (lines, Instant::now());
         }
-        quiet_since.elapsed() >= Duration::from_millis(350)
+        let is_there = expected.is_some_and(|expected| section.is_as(expected, None));
+        is_there || quiet_since.elapsed() >= Duration::from_millis(350)
     });
     now
-}
-
-#[expect(clippy::disallowed_methods, reason = "the pause between two looks at the condition")]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(5));
 }
 
 /// A long line by its beginning.

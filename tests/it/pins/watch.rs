@@ -37,7 +37,7 @@ impl Monitor {
         Self { heard, own: Mutex::new(BufReader::new(own)), name }
     }
 
-    /// What is kept, without what runs out, and without whose it is where that is random.
+    /// The stored data, without entries that expire, and without owners that are random.
     pub(super) fn state(&self) -> Vec<String> {
         let left_out = ["cache:", "lease:", "pagebytes:", "purg", "seen:", "cleaner:", "rescaled:"];
         let of = |words: &[&str]| {
@@ -132,12 +132,14 @@ impl Monitor {
                 continue;
             }
             let line = shown(&words);
-            // A lease on a page is taken anew where its fetch takes longer.
-            let renews = line.contains(" lease:") && told.iter().any(|(_, before)| *before == line);
+            // A lease on a page is renewed where its fetch takes longer, and a log-out that the store has not
+            // confirmed yet is carried out by a task, too.
+            let may_repeat = line.contains(" lease:") || line.contains(" gone: ");
+            let repeats = may_repeat && told.iter().any(|(_, before)| *before == line);
             is_left_out = place.ends_with(&self.name)
                 || is_background(&name, &words)
                 || (is_look_up(&name, &words) && !looks_up)
-                || renews;
+                || repeats;
             if !is_left_out {
                 told.push((place.to_owned(), line));
             }
@@ -153,7 +155,7 @@ fn is_bookkeeping(name: &str, words: &[String]) -> bool {
     looks.contains(&name) || words.iter().any(|word| books.contains(&word.as_str()))
 }
 
-/// Whether a command asks whose a token is, or for a row: what it finds is remembered for a while.
+/// Whether a command looks up the user of a token, or a row: the result is remembered for a while.
 fn is_look_up(name: &str, words: &[String]) -> bool {
     let key = words.get(1).map_or("", String::as_str);
     let looks =

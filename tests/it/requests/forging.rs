@@ -1,4 +1,4 @@
-//! Fields by which a client would pass for somebody else.
+//! Fields by which a client would pass for another.
 
 use super::{hold, passes};
 

@@ -64,7 +64,7 @@ fn passes(name: &'static str, why: &'static str, sent: impl AsRef<[u8]>, saw: &s
     Case { goes_on: true, saw: Some(vec![saw.to_owned()]), ..case }
 }
 
-/// The origin sees this as the request of all who may be given the page: with one list of codings.
+/// The origin sees this as the request of all visitors of the page: with one list of codings.
 fn fills(name: &'static str, why: &'static str, sent: impl AsRef<[u8]>, saw: &str) -> Case {
     passes(name, why, sent, &format!("{saw}\naccept-encoding: gzip, br, zstd"))
 }
@@ -188,7 +188,7 @@ fn hold(settings: &str, cases: &[Case]) {
     assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
-/// A page that nobody keeps; where the target says `keep`, one that all may.
+/// A page that is not kept; where the target says `keep`, one that every cache may keep.
 fn answer(seen: &Seen) -> Vec<Step> {
     let control = if seen.target().contains("keep") { "max-age=60" } else { "no-store" };
     let body = if seen.raw.starts_with(b"HEAD ") { "" } else { "ok" };

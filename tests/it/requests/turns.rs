@@ -106,7 +106,7 @@ fn a_request_in_many_pieces_is_one() {
 }
 
 #[test]
-fn who_leaves_before_his_answer_spoils_no_other_s() {
+fn a_client_leaving_before_its_answer_spoils_no_other_answer() {
     let tap = Tap::start(answer);
     let proxy = Proxy::before(tap.address(), &Storage::Embedded, "threads = 1");
     for _ in 0..20 {

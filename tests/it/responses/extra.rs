@@ -1,4 +1,4 @@
-//! Bytes behind a response, and bytes that nobody asked for: no other visitor's answer.
+//! Bytes after a response, and unsolicited bytes: no other visitor's answer.
 
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::tap::{Step, Tap};
@@ -31,7 +31,7 @@ fn spoils_nothing(name: &str, method: &str, talk: &str) {
 }
 
 #[test]
-fn bytes_behind_a_response_answer_nobody() {
+fn bytes_after_a_response_answer_no_request() {
     let head = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\n";
     for (name, method, talk) in [
         ("behind a length", "GET", format!("{head}Content-Length: 2\r\n\r\nok{STOLEN}")),
@@ -53,11 +53,11 @@ fn bytes_behind_a_response_answer_nobody() {
 }
 
 #[test]
-fn bytes_on_a_connection_that_rests_answer_nobody() {
+fn bytes_on_an_idle_connection_answer_no_request() {
     use std::sync::mpsc::channel;
     use std::sync::{Arc, Mutex};
 
-    // The origin answers, and says more when the case tells it that the visitor has his answer.
+    // The origin answers, and says more when the case tells it that the visitor has the answer.
     let (say, said) = channel::<()>();
     let said = Arc::new(Mutex::new(said));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,7 +1,7 @@
 //! Responses from a raw socket, and what the client got of each.
 //!
 //! A case is a row: its name, why it is so, what the origin sends, and what the client gets. Each is
-//! asked for by GET, twice: what is not to be stored is asked of the origin anew; and by POST, which
+//! asked for by GET, twice: what is not to be stored is fetched again; and by POST, which
 //! no cache touches.
 
 #![allow(clippy::too_many_lines, reason = "a table is as long as it has rows")]

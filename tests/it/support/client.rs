@@ -1,7 +1,7 @@
 //! A visitor's end: requests byte for byte, and answers as they came.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -73,10 +73,15 @@ pub(crate) struct Client(Wire);
 
 impl Client {
     pub(crate) fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect_timeout(&address, DEADLINE).unwrap();
+        Self::try_open(address).unwrap()
+    }
+
+    /// A connection, if something listens at the address.
+    pub(crate) fn try_open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, DEADLINE)?;
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
-        Self(Wire::new(stream))
+        Ok(Self(Wire::new(stream)))
     }
 
     /// A connection to a Unix socket.
@@ -224,7 +229,7 @@ impl Ask {
         self.header("Cookie", value)
     }
 
-    /// The same from an address of the user's own, where the proxy trusts who says so.
+    /// The same from an address of the user's own, where the proxy trusts the sender.
     pub(crate) fn cookie_at_home(self, value: &str) -> Self {
         let mut hash = DefaultHasher::new();
         value.hash(&mut hash);

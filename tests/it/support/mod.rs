@@ -32,20 +32,28 @@ pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
 }
 
 /// The same with another deadline.
+pub(crate) fn wait_within(limit: Duration, what: &str, holds: impl FnMut() -> bool) {
+    assert!(holds_within(limit, holds), "not within {limit:?}: {what}");
+}
+
+/// Waits until `holds`; false if it does not within the limit.
 #[expect(clippy::disallowed_methods, reason = "the pause between two looks at the condition")]
-pub(crate) fn wait_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn holds_within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     while !holds() {
-        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        if Instant::now() >= deadline {
+            return false;
+        }
         thread::sleep(Duration::from_millis(5));
     }
+    true
 }
 
 /// What "within a second" may take, and a moment in which a clock ticks.
 pub(crate) const A_SECOND: Duration = Duration::from_millis(1_100);
 
 /// How long behind the return of `order` a request was still sent that found what was `before`. Requests are
-/// sent all the while, so that whoever answers has had no reason to look again.
+/// sent all the while, so that the proxy has had no reason to look again.
 pub(crate) fn lasts_behind(order: impl FnOnce(), before: impl Fn() -> bool + Sync) -> Duration {
     let (is_on, begun) = (AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
@@ -68,9 +76,8 @@ pub(crate) fn lasts_behind(order: impl FnOnce(), before: impl Fn() -> bool + Syn
     })
 }
 
-/// A loopback port that nobody listens on, and that nobody here was given. It lies below the range
-/// from which the kernel takes ports for outgoing connections, so that a process that is restarted
-/// finds it free again.
+/// A loopback port without a listener, which no other test here was given. It lies below the range from which
+/// the kernel takes ports for outgoing connections, so that a process that is restarted finds it free again.
 pub(crate) fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     (0..1_000)

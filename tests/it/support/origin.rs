@@ -263,7 +263,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Answers one request after the other until somebody closes.
+/// Answers one request after the other until one side closes.
 fn converse(connection: usize, wire: &mut Wire, shared: &Shared) -> io::Result<()> {
     for nth in 1.. {
         let Some(head) = wire.head()? else { return Ok(()) };

@@ -190,7 +190,7 @@ impl Proxy {
         self.ask("POST", target).body(b"")
     }
 
-    /// Asks the admin listener, as somebody on this machine does.
+    /// Asks the admin listener, as a local operator does.
     pub(crate) fn admin(&self, target: &str) -> Ask {
         Ask::new(self.admin, "GET", target).host(&self.admin.to_string())
     }
@@ -283,9 +283,8 @@ impl Proxy {
                 }
                 panic!("the proxy ended with {status}: {}", self.complaints());
             }
-            let Ok(stream) = std::net::TcpStream::connect(self.admin) else { return false };
-            drop(stream);
-            let ready = self.admin("/readyz").try_send_on(&mut Client::open(self.admin));
+            let Ok(mut client) = Client::try_open(self.admin) else { return false };
+            let ready = self.admin("/readyz").try_send_on(&mut client);
             ready.is_some_and(|answer| answer.status == 200)
         });
         !port_is_taken

@@ -147,7 +147,7 @@ fn answers(port: u16, child: &mut Child, deadline: Instant) -> bool {
     false
 }
 
-/// The `process_id` line of whoever answers `INFO server` on the port and has loaded its data.
+/// The `process_id` line of the server that answers `INFO server` on the port and has loaded its data.
 fn process_line(port: u16) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let patience = Duration::from_secs(1);

@@ -58,7 +58,7 @@ impl Relay {
         self.address.port()
     }
 
-    /// Who connects from now on reaches another port. As where a name is given to another server.
+    /// New connections reach another port from now on, as where a name is given to another server.
     pub(crate) fn lead_to(&self, port: u16) {
         self.server.store(port, Ordering::SeqCst);
     }
@@ -125,7 +125,7 @@ fn ask(
     let _ = server.shutdown(Shutdown::Write);
 }
 
-/// Reads to the end, whoever is there to hear it: a server cut off in its answer would be another case.
+/// Reads to the end, even if the client is gone: a server cut off in its answer would be another case.
 fn answer(mut server: TcpStream, mut client: TcpStream, hold: &Hold, is_caught: &AtomicBool) {
     let mut buffer = [0; 64 << 10];
     while let Ok(length @ 1..) = server.read(&mut buffer) {

@@ -17,7 +17,7 @@ use super::DEADLINE;
 pub(crate) enum Step {
     /// These bytes.
     Send(Vec<u8>),
-    /// These bytes again and again, for as long as somebody takes them; a hundred million at most.
+    /// These bytes again and again, for as long as the peer takes them; a hundred million at most.
     Endless(Vec<u8>),
     /// Nothing more, and the connection stays.
     Hang,
@@ -126,7 +126,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Answers one request after the other until somebody closes.
+/// Answers one request after the other until one side closes.
 fn converse(wire: &mut BufReader<TcpStream>, shared: &Shared) -> io::Result<()> {
     loop {
         let mut first = Vec::new();

@@ -73,7 +73,7 @@ impl Authority {
         self.issue(&params)
     }
 
-    /// One that shows who a visitor is.
+    /// A certificate that names a visitor.
     pub(crate) fn person(&self, name: &str) -> Issued {
         self.issue(&Self::person_params(name))
     }
@@ -148,7 +148,7 @@ impl Browser {
         Self(config)
     }
 
-    /// One that shows who he is.
+    /// A browser with a client certificate.
     pub(crate) fn of(person: &Issued) -> Self {
         Self::speaking(&[&version::TLS13, &version::TLS12], Some(person))
     }
@@ -221,7 +221,7 @@ async fn carry(
     let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
     socket.write_all(before).await.unwrap();
     let Ok(mut stream) = connector.connect(name, socket).await else {
-        // Whoever asked may have lost patience.
+        // The caller may have given up.
         return drop(tell.send(None));
     };
     let (_, session) = stream.get_ref();

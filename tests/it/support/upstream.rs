@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// Who signs certificates.
+/// The signer of certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.
@@ -60,7 +60,7 @@ impl Authority {
         path
     }
 
-    /// TLS with `issued`, offering `protocols`. `asks`: who shows no certificate of ours is sent away.
+    /// TLS with `issued`, offering `protocols`. `asks`: clients without a certificate of ours are refused.
     pub(crate) fn server(
         &self,
         issued: &Issued,

@@ -191,7 +191,7 @@ fn check(files: &Files, keys: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_line() {
+fn certificate_errors_name_the_line_of_the_configuration() {
     let files = Files::new();
     let (one, other) = (files.add("a.pem", &["a.test"]), files.add("b.pem", &["b.test"]));
     fs::write(files.path("mixed.crt"), one.cert.clone() + &other.key).unwrap();
@@ -201,15 +201,15 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     for (keys, expected) in [
         ("tls.cert = \"mixed.crt\"", "does not belong to the first certificate in mixed.crt"),
         ("tls.cert = \"alone.crt\"", "alone.crt has no private key"),
-        ("tls.cert = \"*.der\"", "*.der finds no file"),
+        ("tls.cert = \"*.der\"", "*.der matches no certificate file"),
         ("tls.cert = \"missing.crt\"", "missing.crt cannot be read"),
-        ("tls.cert = \"old.crt\"", "old.crt has expired: 2001-02-03"),
-        ("tls = { cert = \"a.pem\", default = \"c.test\" }", "no certificate is for c.test"),
+        ("tls.cert = \"old.crt\"", "old.crt expired on 2001-02-03"),
+        ("tls = { cert = \"a.pem\", default = \"c.test\" }", "no certificate covers c.test"),
         ("tls = { cert = \"a.pem\", client_certs = \"required\" }", "needs client_ca"),
         ("tls = { cert = \"a.pem\", client_ca = \"b.pem\" }", "needs client_certs"),
         ("tls = { cert = \"a.pem\", hsts_subdomains = true }", "needs hsts"),
         ("tls = { client_certs = \"required\" }", "needs cert"),
-        ("tls = { cert = \"a.pem\" }\nredirect = \"https\"", "is for a listener without tls"),
+        ("tls = { cert = \"a.pem\" }\nredirect = \"https\"", "needs a listener without tls"),
     ] {
         let (code, said) = check(&files, keys);
         assert_eq!(code, Some(64), "{keys}: {said}");
@@ -220,7 +220,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     files.add("c.pem", &["a.test"]);
     let (code, said) = check(&files, "tls.cert = \"*.pem\"");
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("a.pem and c.pem are both for a.test"), "{said}");
+    assert!(said.contains("a.pem and c.pem both cover a.test"), "{said}");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_reload_brings_tls_and_takes_it_away() {
     assert_eq!(proxy.get("/").send().status, 400);
     assert_eq!(proxy.get("/").send_on(&mut plain).text(), "hello", "it came before");
 
-    // The files are read anew at once, and sessions go on.
+    // The files are read again at once, and sessions go on.
     let renewed = files.add("a.pem", &["shop.test"]);
     assert!(proxy.reload());
     assert!(shows(&proxy, SITE, &renewed));

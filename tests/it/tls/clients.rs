@@ -55,13 +55,13 @@ fn only_those_with_a_certificate_get_in_where_one_is_required() {
     assert_eq!(subject, Some(r"CN=Ada\, OU\=admin"));
     assert_eq!(last.header("x-anteroom-client-cert-fingerprint").unwrap().len(), 64);
     assert!(last.header("client-cert").unwrap().starts_with(":MII"));
-    // Who comes again is known still.
+    // A returning client is still known.
     assert_eq!(visit(&proxy, &ada, "/").unwrap().text(), "hello");
     assert_eq!(origin.last().header("x-anteroom-client-cert-subject"), subject);
 }
 
 #[test]
-fn nobody_can_say_that_he_has_shown_one() {
+fn no_client_can_forge_a_certificate_header() {
     let (people, origin) = (People::new(), hello());
     let proxy = Proxy::embedded(&origin, &people.listen("optional"));
     let names = [
@@ -96,7 +96,7 @@ fn personal() -> Origin {
 }
 
 #[test]
-fn what_one_is_shown_is_for_nobody_else() {
+fn a_page_for_one_certificate_is_not_shared() {
     let people = People::new();
     let origin = personal();
     let proxy = Proxy::embedded(&origin, &people.listen("optional"));
@@ -166,7 +166,7 @@ fn two_listeners(people: &People, port: u16, file: &str) -> String {
 }
 
 #[test]
-fn what_was_shown_at_one_listener_opens_no_other() {
+fn a_certificate_of_one_listener_opens_no_other() {
     let (people, origin) = (People::new(), hello());
     let file = people.files.path("others.crt");
     fs::write(&file, Authority::new("others").cert).unwrap();
@@ -185,7 +185,7 @@ fn what_was_shown_at_one_listener_opens_no_other() {
 }
 
 #[test]
-fn who_was_known_to_authorities_that_are_gone_is_a_stranger() {
+fn a_client_of_a_removed_authority_is_a_stranger() {
     let (people, origin) = (People::new(), hello());
     let proxy = Proxy::embedded(&origin, &people.listen("required"));
     let ada = Browser::of(&people.authority.person("Ada"));
@@ -198,7 +198,7 @@ fn who_was_known_to_authorities_that_are_gone_is_a_stranger() {
 }
 
 #[test]
-fn who_comes_again_is_a_stranger_when_his_certificate_has_expired() {
+fn a_resuming_client_with_an_expired_certificate_is_a_stranger() {
     let (people, origin) = (People::new(), hello());
     let proxy = Proxy::embedded(&origin, &people.listen("optional"));
     let end = unix_now() + Duration::from_secs(3);
@@ -243,7 +243,7 @@ fn are_over(proxy: &Proxy, (mut one, mut two): (Client, Multiplexed), origin: &O
 }
 
 #[test]
-fn connections_of_those_whose_authorities_are_gone_end() {
+fn connections_of_clients_of_removed_authorities_end() {
     let (people, origin) = (People::new(), hello());
     let proxy = Proxy::embedded(&origin, &people.listen("optional"));
     let ada = people.authority.person("Ada");
@@ -283,7 +283,7 @@ fn connections_from_before_certificates_were_required_end() {
     for before in [people.files.listen(""), people.listen("optional")] {
         let proxy = Proxy::embedded(&origin, &before);
         let held = kept(&proxy, Browser::new);
-        // What concerns nobody's certificate ends nothing.
+        // A change that concerns no certificate ends no connection.
         proxy.edit(|text| format!("{text}\n[[route]]\nmatch.path = \"/nowhere\"\nttl = \"9s\"\n"));
         assert!(proxy.reload(), "{}", proxy.complaints());
         let (mut one, mut two) = held;

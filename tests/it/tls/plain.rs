@@ -45,13 +45,13 @@ fn visitors_by_http_are_sent_to_https() {
         let last = proxy.access_log(1);
         assert_eq!(last[0]["status"], 308);
         let (before, ask) = (origin.count(), proxy.get("/").header("X-Forwarded-Proto", "https"));
-        assert_eq!(ask.send().status, 308, "nobody is believed who is not named");
+        assert_eq!(ask.send().status, 308, "a proxy that is not configured is not trusted");
         assert_eq!(origin.count(), before);
     }
 }
 
 #[test]
-fn who_came_by_https_to_a_trusted_proxy_is_not_sent_round() {
+fn https_at_a_trusted_proxy_is_not_redirected() {
     let origin = hello();
     let listen = "listen = [{ address = \"{listen}\", redirect = \"https\" }]";
     let trusted = "client.trusted_proxies = \"127.0.0.1\"";
@@ -120,7 +120,7 @@ fn a_handshake_has_the_time_of_a_head_and_no_more() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused_and_harms_nobody() {
+fn an_invalid_handshake_is_refused_and_harmless() {
     let (files, origin) = (Files::new(), hello());
     let proxy = Proxy::embedded(&origin, &files.listen(""));
     let garbage: Vec<u8> = (0..4_000).map(|_| fastrand::u8(..)).collect();
@@ -142,7 +142,7 @@ fn what_is_no_handshake_is_refused_and_harms_nobody() {
     }
     let failed = || proxy.metric("anteroom_tls_handshakes_failed_total");
     wait_until("all are counted", || failed() == 8.0);
-    // Who leaves before he says a word has tried nothing.
+    // A client that leaves before its first byte has tried no handshake.
     TcpStream::connect(proxy.address()).unwrap().flush().unwrap();
     wait_until("he is gone", || proxy.metric("anteroom_connections") == 0.0);
     assert_eq!(failed(), 8.0);
@@ -150,7 +150,7 @@ fn what_is_no_handshake_is_refused_and_harms_nobody() {
 }
 
 #[test]
-fn a_load_balancer_tells_who_the_client_is_before_the_handshake() {
+fn the_proxy_protocol_header_precedes_the_handshake() {
     let (files, origin) = (Files::new(), hello());
     let cert = files.path("*.pem");
     let listen = format!(

@@ -7,8 +7,8 @@ use crate::support::client::Answer;
 use crate::world::{Owner, USERS, WITHOUT_LOGIN};
 
 impl Play {
-    /// Somebody who has not logged in views something, puts something into his cart and looks at what is his;
-    /// another one looks at his own. He may log in with it.
+    /// A visitor without a log-in views something, puts something into the cart and looks at what is there;
+    /// another one looks at another cart. The visitor may log in with it.
     pub(super) fn cart(&mut self) {
         let Some(browser) = self.any_without_login() else { return self.log_in_or_out() };
         let views = self.asks(browser, Kind::None, 0);
@@ -33,7 +33,7 @@ impl Play {
         }
     }
 
-    /// Somebody who is known; mostly one who has brought a cart along, where there is one.
+    /// A known user; mostly one who has brought a cart along, where there is one.
     pub(super) fn any_at_home(&mut self) -> Option<usize> {
         let mut known = self.known();
         known.retain(|browser| self.browsers[*browser].in_cart.is_some());
@@ -43,7 +43,7 @@ impl Play {
         }
     }
 
-    /// Who has not logged in; every second time one who can.
+    /// A browser without a log-in; every second time one that can log in.
     fn any_without_login(&mut self) -> Option<usize> {
         let among = if self.rng.bool() { USERS * BROWSERS_EACH } else { THIEF };
         let without: Vec<_> = (0..among).filter(|browser| !self.is_in(*browser)).collect();
@@ -55,7 +55,7 @@ impl Play {
         self.does(browser, method, "/_anteroom/cart".to_owned(), does)
     }
 
-    /// Something that nobody else has.
+    /// Something that no other browser has.
     fn thing(&self, browser: usize) -> String {
         format!("cup{}", self.world.state().mark(Owner::Browser(browser)))
     }
@@ -125,7 +125,7 @@ impl Play {
         }
     }
 
-    /// Somebody comes with a token that went with a log-in.
+    /// A browser comes with a token that went with a log-in.
     pub(super) fn steal_token(&mut self) {
         if self.joined.is_empty() {
             return;

@@ -10,7 +10,7 @@ use crate::world::{Ended, Health, LogOut, USERS};
 
 /// How long proxies may take until the store is there for them again: other tests may have the machine.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(40);
-/// Who logs out while the store is away.
+/// How many users log out while the store is away.
 const LOG_OUTS: usize = 3;
 
 /// What may fail.
@@ -96,7 +96,7 @@ impl Play {
         goes: impl FnOnce(&mut RedisServer),
         comes: impl FnOnce(&mut RedisServer),
     ) {
-        // Somebody is to log out meanwhile.
+        // A user is to log out meanwhile.
         self.wait_for_somebody();
         self.has_store = false;
         let mut pending = self.send_burst();

@@ -10,7 +10,7 @@ use lol_html::{
     streaming,
 };
 
-use super::Cut;
+use super::PagePart;
 use crate::http::selector::Selector;
 
 /// The largest content of an element that is cut out, in bytes: it is held until the element ends. A larger
@@ -24,14 +24,14 @@ type Sink = Box<dyn FnMut(&[u8])>;
 pub struct Elements {
     /// `None`: the page has ended.
     reader: Option<HtmlRewriter<'static, Sink>>,
-    bench: Arc<Mutex<Bench>>,
+    bench: Arc<Mutex<CutState>>,
 }
 
 /// The state of cutting. The reader's callbacks follow the order of the page: text, the start of an element,
 /// its content, its end. The lock is never contended; the library requires callbacks that can move between
 /// threads.
 #[derive(Debug, Default)]
-struct Bench {
+struct CutState {
     text: BytesMut,
     /// The open element, if it is cut: its number, its place, and its content so far. Elements within it are
     /// part of its content.
@@ -40,10 +40,10 @@ struct Bench {
     begun: usize,
     /// How many more elements may be cut out.
     left: usize,
-    cuts: Vec<Cut>,
+    cuts: Vec<PagePart>,
 }
 
-impl Bench {
+impl CutState {
     fn read(&mut self, bytes: &[u8]) {
         match &mut self.open {
             Some((_, _, own)) => own.extend_from_slice(bytes),
@@ -64,7 +64,7 @@ impl Bench {
     fn end(&mut self, number: usize) {
         if let Some((_, place, own)) = self.open.take_if(|(open, _, _)| *open == number) {
             self.keep_text();
-            self.cuts.push(Cut::Element { place, own: own.freeze() });
+            self.cuts.push(PagePart::Element { place, own: own.freeze() });
         }
     }
 
@@ -78,20 +78,20 @@ impl Bench {
     fn keep_text(&mut self) {
         if !self.text.is_empty() {
             let text = self.text.split().freeze();
-            self.cuts.push(Cut::Text(text));
+            self.cuts.push(PagePart::Text(text));
         }
     }
 }
 
 impl Elements {
-    /// See [`super::Knife::elements`].
+    /// See [`super::FragmentCutter::elements`].
     pub(super) fn new<'s>(
         selectors: impl Iterator<Item = &'s Selector>,
         most: usize,
         encoding: AsciiCompatibleEncoding,
         room: usize,
     ) -> Self {
-        let bench = Arc::new(Mutex::new(Bench { left: most, ..Bench::default() }));
+        let bench = Arc::new(Mutex::new(CutState { left: most, ..CutState::default() }));
         // If several selectors match an element, the first in the list begins it, because each handler puts
         // its start before those of the others.
         let mut handlers: Vec<_> = selectors
@@ -120,7 +120,7 @@ impl Elements {
         Self { reader: Some(HtmlRewriter::new(settings, sink)), bench }
     }
 
-    pub(super) fn cut(&mut self, part: &[u8], cuts: &mut VecDeque<Cut>) {
+    pub(super) fn cut(&mut self, part: &[u8], cuts: &mut VecDeque<PagePart>) {
         match &mut self.reader {
             Some(reader) => {
                 if let Err(error) = reader.write(part) {
@@ -134,7 +134,7 @@ impl Elements {
         self.deliver(cuts);
     }
 
-    pub(super) fn end(&mut self, cuts: &mut VecDeque<Cut>) {
+    pub(super) fn end(&mut self, cuts: &mut VecDeque<PagePart>) {
         if let Some(reader) = self.reader.take()
             && let Err(error) = reader.end()
         {
@@ -144,7 +144,7 @@ impl Elements {
         self.deliver(cuts);
     }
 
-    fn deliver(&mut self, cuts: &mut VecDeque<Cut>) {
+    fn deliver(&mut self, cuts: &mut VecDeque<PagePart>) {
         let mut bench = lock(&self.bench);
         // The text before an open element goes out while its end is awaited.
         bench.keep_text();
@@ -158,7 +158,7 @@ impl std::fmt::Debug for Elements {
     }
 }
 
-fn lock(bench: &Mutex<Bench>) -> MutexGuard<'_, Bench> {
+fn lock(bench: &Mutex<CutState>) -> MutexGuard<'_, CutState> {
     bench.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -166,7 +166,7 @@ fn lock(bench: &Mutex<Bench>) -> MutexGuard<'_, Bench> {
 fn watch(
     element: &mut Element<'_, '_>,
     place: usize,
-    bench: &Arc<Mutex<Bench>>,
+    bench: &Arc<Mutex<CutState>>,
 ) -> lol_html::HandlerResult {
     if !element.can_have_content() {
         return Ok(());
@@ -196,29 +196,29 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::cache::rules::fragments::Knife;
+    use crate::cache::rules::fragments::FragmentCutter;
 
-    fn knife(selectors: &[&str]) -> Knife {
+    fn cutter(selectors: &[&str]) -> FragmentCutter {
         let selectors: Vec<_> =
             selectors.iter().map(|text| Selector::parse(text).unwrap()).collect();
         let utf8 = AsciiCompatibleEncoding::new(UTF_8).unwrap();
-        Knife::elements(selectors.iter(), 32, utf8, 64 * 1_024)
+        FragmentCutter::elements(selectors.iter(), 32, utf8, 64 * 1_024)
     }
 
     /// The page with each fragment as `[place:own]`, read in pieces of `size` bytes.
     fn cut_in(page: &[u8], selectors: &[&str], size: usize) -> String {
-        let (mut knife, mut cuts) = (knife(selectors), VecDeque::new());
+        let (mut cutter, mut cuts) = (cutter(selectors), VecDeque::new());
         for piece in page.chunks(size.max(1)) {
-            knife.cut(&Bytes::copy_from_slice(piece), &mut cuts);
+            cutter.cut(&Bytes::copy_from_slice(piece), &mut cuts);
         }
-        knife.end(&mut cuts);
+        cutter.end(&mut cuts);
         cuts.into_iter()
             .map(|cut| match cut {
-                Cut::Text(text) => String::from_utf8_lossy(&text).into_owned(),
-                Cut::Element { place, own } => {
+                PagePart::Text(text) => String::from_utf8_lossy(&text).into_owned(),
+                PagePart::Element { place, own } => {
                     format!("[{place}:{}]", String::from_utf8_lossy(&own))
                 }
-                Cut::Include(include) => panic!("{include:?}"),
+                PagePart::Include(include) => panic!("{include:?}"),
             })
             .collect()
     }
@@ -269,24 +269,24 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_an_open_element_goes_out() {
-        let (mut knife, mut cuts) = (knife(&["#a"]), VecDeque::new());
-        knife.cut(&Bytes::from_static(b"before<p id=a>in"), &mut cuts);
-        assert_eq!(cuts, [Cut::Text(Bytes::from_static(b"before<p id=a>"))]);
+    fn text_before_an_open_element_is_sent() {
+        let (mut cutter, mut cuts) = (cutter(&["#a"]), VecDeque::new());
+        cutter.cut(&Bytes::from_static(b"before<p id=a>in"), &mut cuts);
+        assert_eq!(cuts, [PagePart::Text(Bytes::from_static(b"before<p id=a>"))]);
     }
 
     proptest! {
         #[test]
         fn nothing_of_a_page_is_lost(page in "[a<>/ p='\"!-]{0,60}(<p id=a>|</p>|<b>|é|\u{0}){0,8}[a<>/p]{0,20}", size in 1_usize..9) {
-            let (mut knife, mut cuts) = (knife(&["#a", "b"]), VecDeque::new());
+            let (mut cutter, mut cuts) = (cutter(&["#a", "b"]), VecDeque::new());
             for piece in page.as_bytes().chunks(size) {
-                knife.cut(&Bytes::copy_from_slice(piece), &mut cuts);
+                cutter.cut(&Bytes::copy_from_slice(piece), &mut cuts);
             }
-            knife.end(&mut cuts);
+            cutter.end(&mut cuts);
             let whole: Vec<u8> = cuts.into_iter().flat_map(|cut| match cut {
-                Cut::Text(text) => text,
-                Cut::Element { own, .. } => own,
-                Cut::Include(include) => panic!("{include:?}"),
+                PagePart::Text(text) => text,
+                PagePart::Element { own, .. } => own,
+                PagePart::Include(include) => panic!("{include:?}"),
             }).collect();
             prop_assert_eq!(String::from_utf8_lossy(&whole), page);
         }

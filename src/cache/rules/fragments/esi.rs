@@ -10,12 +10,12 @@ use ::http::{HeaderMap, HeaderName};
 use bytes::{Buf as _, Bytes, BytesMut};
 use memchr::{memchr, memmem};
 
-use super::Cut;
+use super::PagePart;
 use crate::http::list::{divide, members, split, trim};
 
-/// `surrogate-control`: with this field an app asks for ESI processing (Edge Architecture Specification §2).
+/// `surrogate-control`: in this field an app requests ESI processing (Edge Architecture Specification §2).
 pub static SURROGATE_CONTROL: HeaderName = HeaderName::from_static("surrogate-control");
-/// `surrogate-capability`: with this field the app is told that ESI is supported.
+/// `surrogate-capability`: in this field the proxy announces to the app that it supports ESI.
 pub static SURROGATE_CAPABILITY: HeaderName = HeaderName::from_static("surrogate-capability");
 
 /// The longest tag, in bytes. Longer ones are text.
@@ -72,7 +72,7 @@ pub struct Tags {
 }
 
 /// What begins at a position.
-enum Mark {
+enum TagStart {
     /// Plain text.
     Text,
     /// Possibly a tag: more text is needed.
@@ -90,7 +90,7 @@ enum Meaning {
 }
 
 /// Where something ends.
-enum End {
+enum ElementEnd {
     /// At this position.
     At(usize),
     /// Unknown: more text is needed.
@@ -110,7 +110,7 @@ const NAMES: [&[u8]; 6] = [
 ];
 
 impl Tags {
-    pub(super) fn cut(&mut self, part: &Bytes, cuts: &mut VecDeque<Cut>) {
+    pub(super) fn cut(&mut self, part: &Bytes, cuts: &mut VecDeque<PagePart>) {
         if self.held.is_empty() {
             let left = self.cut_whole(part, false, |range| part.slice(range), cuts);
             self.held.extend_from_slice(&part[part.len() - left..]);
@@ -120,11 +120,11 @@ impl Tags {
         }
     }
 
-    pub(super) fn end(&mut self, cuts: &mut VecDeque<Cut>) {
+    pub(super) fn end(&mut self, cuts: &mut VecDeque<PagePart>) {
         self.cut_held(true, cuts);
     }
 
-    fn cut_held(&mut self, is_over: bool, cuts: &mut VecDeque<Cut>) {
+    fn cut_held(&mut self, is_over: bool, cuts: &mut VecDeque<PagePart>) {
         let mut held = std::mem::take(&mut self.held);
         // PERF: copied, so that the held bytes need not move each time more text comes.
         let copied = |range| Bytes::copy_from_slice(&held[range]);
@@ -142,11 +142,11 @@ impl Tags {
         text: &[u8],
         is_over: bool,
         slice: impl Fn(Range<usize>) -> Bytes,
-        cuts: &mut VecDeque<Cut>,
+        cuts: &mut VecDeque<PagePart>,
     ) -> usize {
-        let push = |cuts: &mut VecDeque<Cut>, range: Range<usize>| {
+        let push = |cuts: &mut VecDeque<PagePart>, range: Range<usize>| {
             if !range.is_empty() {
-                cuts.push_back(Cut::Text(slice(range)));
+                cuts.push_back(PagePart::Text(slice(range)));
             }
         };
         let (mut start, mut at) = (0, 0);
@@ -154,33 +154,33 @@ impl Tags {
             let Some(found) = self.next(&text[at..]) else { break text.len() };
             at += found;
             match self.mark(&text[at..]) {
-                Mark::Open if !is_over => break at,
-                Mark::Open | Mark::Text => {
+                TagStart::Open if !is_over => break at,
+                TagStart::Open | TagStart::Text => {
                     self.reach = Reach::default();
                     at += 1;
                 }
-                Mark::Tag(length, Meaning::Remove) => {
+                TagStart::Tag(length, Meaning::Remove) => {
                     match self.end_of_removal(text, at + length, is_over) {
-                        End::At(end) => {
+                        ElementEnd::At(end) => {
                             push(cuts, start..at);
                             (start, at) = (end, end);
                         }
-                        End::Open => {
+                        ElementEnd::Open => {
                             self.removal = Some(length);
                             break at;
                         }
-                        End::Never => {
+                        ElementEnd::Never => {
                             tracing::debug!("<esi:remove> has no end, or a late one: it is text");
                             at += length;
                         }
                     }
                 }
-                Mark::Tag(length, meaning) => {
+                TagStart::Tag(length, meaning) => {
                     push(cuts, start..at);
                     at += length;
                     start = at;
                     if let Some(include) = self.heed(meaning) {
-                        cuts.push_back(Cut::Include(include));
+                        cuts.push_back(PagePart::Include(include));
                     }
                 }
             }
@@ -198,28 +198,32 @@ impl Tags {
         }
     }
 
-    fn mark(&mut self, text: &[u8]) -> Mark {
+    fn mark(&mut self, text: &[u8]) -> TagStart {
         if let Some(length) = self.removal.take() {
-            return Mark::Tag(length, Meaning::Remove);
+            return TagStart::Tag(length, Meaning::Remove);
         }
         if text[0] == b'-' {
             return match text {
-                [b'-', b'-', b'>', ..] => Mark::Tag(3, Meaning::EndComment),
-                [b'-'] | [b'-', b'-'] => Mark::Open,
-                _ => Mark::Text,
+                [b'-', b'-', b'>', ..] => TagStart::Tag(3, Meaning::EndComment),
+                [b'-'] | [b'-', b'-'] => TagStart::Open,
+                _ => TagStart::Text,
             };
         }
         let Some(name) = NAMES.iter().find(|name| text.starts_with(name)) else {
             let is_open = NAMES.iter().any(|name| name.starts_with(text));
-            return if is_open { Mark::Open } else { Mark::Text };
+            return if is_open { TagStart::Open } else { TagStart::Text };
         };
-        let Some(next) = text.get(name.len()) else { return Mark::Open };
+        let Some(next) = text.get(name.len()) else { return TagStart::Open };
         if *name == b"<!--esi" {
             let is_one = next.is_ascii_whitespace() || *next == b'<';
-            return if is_one { Mark::Tag(name.len(), Meaning::Comment) } else { Mark::Text };
+            return if is_one {
+                TagStart::Tag(name.len(), Meaning::Comment)
+            } else {
+                TagStart::Text
+            };
         }
         if !(next.is_ascii_whitespace() || matches!(next, b'/' | b'>')) {
-            return Mark::Text;
+            return TagStart::Text;
         }
         #[cfg(test)]
         let before = self.reach.at;
@@ -229,9 +233,9 @@ impl Tags {
             self.looked += self.reach.at.saturating_sub(before);
         }
         let length = match end {
-            End::At(length) => length,
-            End::Open => return Mark::Open,
-            End::Never => return Mark::Text,
+            ElementEnd::At(length) => length,
+            ElementEnd::Open => return TagStart::Open,
+            ElementEnd::Never => return TagStart::Text,
         };
         self.reach = Reach::default();
         let inside = &text[name.len()..length - 1];
@@ -241,12 +245,12 @@ impl Tags {
             b"<esi:remove" if !is_closed => Meaning::Remove,
             _ => Meaning::Nothing,
         };
-        Mark::Tag(length, meaning)
+        TagStart::Tag(length, meaning)
     }
 
     /// The end of the removal whose content begins at `inside`. The result also serves removals that begin
     /// later.
-    fn end_of_removal(&mut self, text: &[u8], inside: usize, is_over: bool) -> End {
+    fn end_of_removal(&mut self, text: &[u8], inside: usize, is_over: bool) -> ElementEnd {
         let last = inside + REMOVED_MAX;
         let mut at = self.no_end_before.max(inside);
         #[cfg(test)]
@@ -254,16 +258,16 @@ impl Tags {
         let end = loop {
             let Some(found) = text.get(at..).and_then(|rest| memchr(b'<', rest)) else {
                 at = text.len().max(at);
-                break if is_over || at > last { End::Never } else { End::Open };
+                break if is_over || at > last { ElementEnd::Never } else { ElementEnd::Open };
             };
             at += found;
             if at > last {
-                break End::Never;
+                break ElementEnd::Never;
             }
             match end_tag(&text[at..]) {
-                End::At(length) => break End::At(at + length),
-                End::Open if !is_over => break End::Open,
-                End::Open | End::Never => at += 1,
+                ElementEnd::At(length) => break ElementEnd::At(at + length),
+                ElementEnd::Open if !is_over => break ElementEnd::Open,
+                ElementEnd::Open | ElementEnd::Never => at += 1,
             }
         };
         self.no_end_before = at;
@@ -271,7 +275,7 @@ impl Tags {
         {
             self.looked += at - before;
         }
-        if let End::At(_) = end {
+        if let ElementEnd::At(_) = end {
             // A comment that ends inside the removal has ended.
             self.in_comment &= memmem::find(&text[inside..at], b"-->").is_none();
         }
@@ -304,35 +308,35 @@ struct Reach {
 
 impl Reach {
     /// Reads on. `text` begins with the tag; `name` is the length of its name.
-    fn read(&mut self, text: &[u8], name: usize) -> End {
+    fn read(&mut self, text: &[u8], name: usize) -> ElementEnd {
         self.at = self.at.max(name);
         let length = text.len().min(TAG_MAX);
         while self.at < length {
             let byte = text[self.at];
             match (self.quote, byte) {
-                (None, b'<') => return End::Never,
-                (None, b'>') => return End::At(self.at + 1),
+                (None, b'<') => return ElementEnd::Never,
+                (None, b'>') => return ElementEnd::At(self.at + 1),
                 (None, b'"' | b'\'') => self.quote = Some(byte),
                 (Some(open), byte) if byte == open => self.quote = None,
                 _ => {}
             }
             self.at += 1;
         }
-        if length == TAG_MAX { End::Never } else { End::Open }
+        if length == TAG_MAX { ElementEnd::Never } else { ElementEnd::Open }
     }
 }
 
 /// The length of the `</esi:remove>` at the start of `text`.
-fn end_tag(text: &[u8]) -> End {
+fn end_tag(text: &[u8]) -> ElementEnd {
     const NAME: &[u8] = b"</esi:remove";
     let Some(behind) = text.strip_prefix(NAME) else {
-        return if NAME.starts_with(text) { End::Open } else { End::Never };
+        return if NAME.starts_with(text) { ElementEnd::Open } else { ElementEnd::Never };
     };
     let space = behind.iter().take(SPACE_MAX).take_while(|byte| byte.is_ascii_whitespace()).count();
     match behind.get(space) {
-        Some(b'>') => End::At(NAME.len() + space + 1),
-        Some(_) => End::Never,
-        None => End::Open,
+        Some(b'>') => ElementEnd::At(NAME.len() + space + 1),
+        Some(_) => ElementEnd::Never,
+        None => ElementEnd::Open,
     }
 }
 
@@ -382,10 +386,12 @@ mod tests {
         let shown: Vec<u8> = cuts
             .into_iter()
             .flat_map(|cut| match cut {
-                Cut::Text(text) => text.to_vec(),
-                Cut::Include(Include { src, alt: None }) => format!("[{src}]").into(),
-                Cut::Include(Include { src, alt: Some(alt) }) => format!("[{src}|{alt}]").into(),
-                Cut::Element { .. } => panic!("no element is cut"),
+                PagePart::Text(text) => text.to_vec(),
+                PagePart::Include(Include { src, alt: None }) => format!("[{src}]").into(),
+                PagePart::Include(Include { src, alt: Some(alt) }) => {
+                    format!("[{src}|{alt}]").into()
+                }
+                PagePart::Element { .. } => panic!("no element is cut"),
             })
             .collect();
         String::from_utf8_lossy(&shown).into_owned()

@@ -22,7 +22,7 @@ use crate::http::selector::Selector;
 
 /// A part of a page that has been cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum PagePart {
     /// Bytes of the shared page.
     Text(Bytes),
     /// The content of an element.
@@ -38,15 +38,15 @@ pub enum Cut {
 
 /// Cuts a page, part by part.
 #[derive(Debug)]
-pub enum Knife {
+pub enum FragmentCutter {
     /// At elements that match selectors.
     Elements(Box<Elements>),
     /// At ESI tags.
     Tags(Tags),
 }
 
-impl Knife {
-    /// A knife for the elements that match `selectors`, at most `most` of them, in a page in `encoding`.
+impl FragmentCutter {
+    /// A cutter for the elements that match `selectors`, at most `most` of them, in a page in `encoding`.
     /// `room` limits how much of an unparsable page is kept, in bytes.
     #[must_use]
     pub fn elements<'s>(
@@ -58,14 +58,14 @@ impl Knife {
         Self::Elements(Box::new(Elements::new(selectors, most, encoding, room)))
     }
 
-    /// A knife for ESI tags.
+    /// A cutter for ESI tags.
     #[must_use]
     pub fn tags() -> Self {
         Self::Tags(Tags::default())
     }
 
     /// Cuts the next part of the page.
-    pub fn cut(&mut self, part: &Bytes, cuts: &mut VecDeque<Cut>) {
+    pub fn cut(&mut self, part: &Bytes, cuts: &mut VecDeque<PagePart>) {
         match self {
             Self::Elements(elements) => elements.cut(part, cuts),
             Self::Tags(tags) => tags.cut(part, cuts),
@@ -73,7 +73,7 @@ impl Knife {
     }
 
     /// Ends the page.
-    pub fn end(&mut self, cuts: &mut VecDeque<Cut>) {
+    pub fn end(&mut self, cuts: &mut VecDeque<PagePart>) {
         match self {
             Self::Elements(elements) => elements.end(cuts),
             Self::Tags(tags) => tags.end(cuts),
@@ -91,21 +91,21 @@ pub fn emptied<'s>(
 ) -> Option<Entry> {
     let body = recoded::plain(&page.headers, &page.body, max)?;
     let ascii = AsciiCompatibleEncoding::new(encoding(&page.headers)?)?;
-    let (mut knife, mut cuts) =
-        (Knife::elements(selectors, usize::MAX, ascii, max), VecDeque::new());
-    knife.cut(&body, &mut cuts);
-    knife.end(&mut cuts);
+    let (mut cutter, mut cuts) =
+        (FragmentCutter::elements(selectors, usize::MAX, ascii, max), VecDeque::new());
+    cutter.cut(&body, &mut cuts);
+    cutter.end(&mut cuts);
     let mut left = BytesMut::new();
     for cut in cuts {
-        if let Cut::Text(text) = cut {
+        if let PagePart::Text(text) = cut {
             left.extend_from_slice(&text);
         }
     }
     Some(recoded::with_body(page, Coding::Identity, left.freeze()))
 }
 
-/// The charset of a response, if tags can be told from text in it. A response without a charset is read as
-/// UTF-8.
+/// The charset of a response, if it lets tags be distinguished from text. A response without a charset is
+/// read as UTF-8.
 #[must_use]
 pub fn encoding(headers: &::http::HeaderMap) -> Option<&'static Encoding> {
     let label = media::charset(headers).filter(|label| !label.is_empty());

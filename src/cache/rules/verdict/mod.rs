@@ -1,6 +1,7 @@
-//! `can_cache` and its other half, `may_store`: who may share which page, and for how long.
+//! `can_cache` decides which requests the page cache may serve, and `may_store` which responses it may store
+//! and share, and for how long.
 //!
-//! Pure: header fields in, a verdict with its reason out. No clock, no store, no socket.
+//! Pure functions: header fields in, a verdict with its reason out. They use no clock, store or socket.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use ::http::header::{
 use ::http::{HeaderMap, HeaderName, Method, StatusCode};
 
 use super::key::ShareClass;
-use crate::cache::entry::{LifetimeSource, Stale};
+use crate::cache::entry::{LifetimeSource, StaleLifetimes};
 use crate::http::cache_control::CacheControl;
 use crate::http::forwarded::{TRACEPARENT, X_FORWARDED_FOR};
-use crate::http::freshness::{self, Source};
-use crate::http::media::{self, Kind};
+use crate::http::freshness::{self, FreshnessSource};
+use crate::http::media::{self, MediaKind};
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::signature::SIGNATURE;
 use crate::http::tags::holds_tags;
@@ -26,17 +27,17 @@ use crate::http::{forwarded, path, query, set_cookie};
 use crate::policy::route::{LeakGuard, Route, SetCookie, Share};
 use crate::telemetry::reason::Reason;
 
-/// How long a 404 or 410 is kept at most on a route with a `ttl`.
+/// The longest lifetime of a 404 or 410 on a route with a `ttl`.
 const GONE_TTL: Duration = Duration::from_secs(10);
 
-/// The longest lifetime that is guessed from `Last-Modified`, in seconds: a page that is a year old is
-/// no more likely to stay than one of an hour.
+/// The longest lifetime that is estimated from `Last-Modified`, in seconds. A page that has not changed for a
+/// year is no more likely to stay unchanged than one that has not changed for an hour.
 const GUESSED_MAX: u64 = 300;
 
-/// The most bytes of fields that are stored with a page.
+/// The most bytes of header fields that are stored with a page.
 pub const FIELDS_BYTES_MAX: usize = 16 << 10;
 
-/// Fields with which scripts ask for a fragment of a page instead of the page.
+/// Request fields with which scripts ask for a fragment instead of the whole page.
 static FRAGMENT: [HeaderName; 6] = [
     HeaderName::from_static("x-requested-with"),
     HeaderName::from_static("x-pjax"),
@@ -46,99 +47,99 @@ static FRAGMENT: [HeaderName; 6] = [
     HeaderName::from_static("rsc"),
 ];
 
-/// Response fields in which frameworks tell scripts a CSRF token.
+/// Response fields in which frameworks pass a CSRF token to scripts.
 const CSRF_FIELDS: [&str; 5] =
     ["csrf-token", "x-csrf-token", "x-xsrf-token", "x-csrftoken", "x-wp-nonce"];
 
-/// Who asks, as far as sharing goes.
+/// The visitor of a request, for the purpose of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Sharing {
     /// Logged in.
     Known,
-    /// Logged in, and for this reason like nobody else of his segment.
+    /// Logged in, but for this reason excluded from the pages of the segment.
     Apart(Reason),
-    /// Surely nobody.
+    /// Certainly anonymous.
     Anonymous,
-    /// It cannot be told, and why.
+    /// Neither is certain, for this reason.
     Unknown(Reason),
 }
 
-/// A request, as far as the page cache looks at it.
+/// A request as the page cache sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestView<'a> {
     /// Method.
     pub method: &'a Method,
-    /// Path as it came.
+    /// The raw path.
     pub path: &'a str,
-    /// Query as it came.
+    /// The raw query.
     pub query: &'a str,
-    /// Fields as they came.
+    /// The fields as received.
     pub headers: &'a HeaderMap,
-    /// Whether it has a body.
+    /// Whether the request has a body.
     pub has_body: bool,
     /// Whether its connection is bound to a log-in.
     pub bound: bool,
-    /// Who asks.
-    pub who: Who,
-    /// Whether its item is among the most viewed that `only_top` of its route lets in; true where
-    /// the route does not ask.
-    pub ranks: bool,
+    /// The visitor of the request.
+    pub who: Sharing,
+    /// Whether the request's item is among the most viewed items that the route's `only_top` admits. True if
+    /// the route has no `only_top`.
+    pub is_ranked: bool,
 }
 
-/// The settings of the whole cache.
+/// The settings of the cache as a whole.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy {
-    /// What a page gets when the origin says nothing; zero: the origin's word only.
+pub struct CacheSettings {
+    /// The lifetime of a page if the origin states none. Zero means no default.
     pub default_ttl: Duration,
-    /// How long a stale page may be served while it is fetched anew, where the origin does not say.
+    /// How long a stale page may be served while it is fetched again, if the origin does not state it.
     pub stale_while_revalidate: Duration,
-    /// How long it may be served while the origin fails, where that does not say.
+    /// How long a stale page may be served while the origin fails, if the origin does not state it.
     pub stale_if_error: Duration,
-    /// Whether visitors with a login may be given what is static by proof.
+    /// Whether visitors with a login may get pages that are static by proof.
     pub static_for_all: bool,
     /// The largest body that is stored, in bytes.
     pub max_object: u64,
-    /// Whether a request's directives make the origin be asked for a page that is fresh.
+    /// Whether a request's directives make the proxy ask the origin for a page that is still fresh.
     pub client_directives: bool,
 }
 
 /// How far the cache may serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Answered from the class's pages, and filling them.
+    /// Served from the pages of this class, and may fill them.
     Shared(ShareClass),
-    /// Answered from anonymous pages that are static by proof; else forwarded for this reason.
+    /// Served from anonymous pages that are static by proof. Any other request is forwarded, for this reason.
     StaticOnly(Reason),
-    /// Forwarded.
+    /// Forwarded, for this reason.
     Bypass(Reason),
 }
 
-/// May this request be answered from the page cache, or fill it?
+/// Decides whether the page cache may serve this request, and whether the response may fill the cache.
 #[must_use]
-pub fn can_cache(asked: &Asked<'_>, route: &Route, policy: &Policy) -> Access {
-    if let Some(reason) = obstacles(asked, route).next() {
+pub fn can_cache(request: &RequestView<'_>, route: &Route, policy: &CacheSettings) -> Access {
+    if let Some(reason) = obstacles(request, route).next() {
         return Access::Bypass(reason);
     }
-    if !asked.ranks {
+    if !request.is_ranked {
         return Access::Bypass(Reason::Rank);
     }
     let class = match route.share {
         Share::None => return Access::Bypass(Reason::Route),
         Share::Everyone => return Access::Shared(ShareClass::Everyone),
-        Share::User => return of_user(asked).map_or_else(Access::Bypass, Access::Shared),
+        Share::User => return of_user(request).map_or_else(Access::Bypass, Access::Shared),
         Share::Segment => ShareClass::Segment,
         Share::Anonymous if route.trust_public => ShareClass::Public,
         Share::Anonymous => ShareClass::Anonymous,
     };
-    let has_authorization = asked.headers.contains_key(AUTHORIZATION);
-    let reason = match (asked.who, class) {
-        (Who::Anonymous, _) if has_authorization => Reason::Authorization,
-        (Who::Anonymous, _) => return Access::Shared(ShareClass::Anonymous),
-        (Who::Known, ShareClass::Segment) if has_authorization => Reason::Authorization,
-        (Who::Known, ShareClass::Segment) => return Access::Shared(ShareClass::Segment),
-        (Who::Apart(reason), ShareClass::Segment) => reason,
-        (Who::Known | Who::Apart(_), _) => Reason::Login,
-        (Who::Unknown(reason), _) => reason,
+    let has_authorization = request.headers.contains_key(AUTHORIZATION);
+    let reason = match (request.who, class) {
+        (Sharing::Anonymous, _) if has_authorization => Reason::Authorization,
+        (Sharing::Anonymous, _) => return Access::Shared(ShareClass::Anonymous),
+        (Sharing::Known, ShareClass::Segment) if has_authorization => Reason::Authorization,
+        (Sharing::Known, ShareClass::Segment) => return Access::Shared(ShareClass::Segment),
+        (Sharing::Apart(reason), ShareClass::Segment) => reason,
+        (Sharing::Known | Sharing::Apart(_), _) => Reason::Login,
+        (Sharing::Unknown(reason), _) => reason,
     };
     match class {
         ShareClass::Public => Access::Shared(ShareClass::Public),
@@ -147,125 +148,130 @@ pub fn can_cache(asked: &Asked<'_>, route: &Route, policy: &Policy) -> Access {
     }
 }
 
-/// Whose pages of his own a request is answered from. A cookie that nobody has named stands in their key
-/// like all the others.
-fn of_user(asked: &Asked<'_>) -> Result<ShareClass, Reason> {
-    match asked.who {
-        Who::Known | Who::Apart(_) if asked.headers.contains_key(AUTHORIZATION) => {
+/// The share class of the user's own pages, if they may serve the request. Cookies that are missing from the
+/// configuration are part of the key like all others.
+fn of_user(request: &RequestView<'_>) -> Result<ShareClass, Reason> {
+    match request.who {
+        Sharing::Known | Sharing::Apart(_) if request.headers.contains_key(AUTHORIZATION) => {
             Err(Reason::Authorization)
         }
-        Who::Apart(reason @ Reason::ClientCertificate) => Err(reason),
-        Who::Known | Who::Apart(_) => Ok(ShareClass::User),
-        Who::Anonymous => Err(Reason::NotLoggedIn),
-        Who::Unknown(reason) => Err(reason),
+        Sharing::Apart(reason @ Reason::ClientCertificate) => Err(reason),
+        Sharing::Known | Sharing::Apart(_) => Ok(ShareClass::User),
+        Sharing::Anonymous => Err(Reason::NotLoggedIn),
+        Sharing::Unknown(reason) => Err(reason),
     }
 }
 
-/// The fields by which a request asks for a fragment, and that its route does not key.
+/// The fields with which the request asks for a fragment and that are missing from the route's key.
 pub fn fragment_fields<'h>(
     headers: &'h HeaderMap,
     route: &'h Route,
 ) -> impl Iterator<Item = &'static HeaderName> + 'h {
+    // PERF: a request has few fields, and comparing their names is cheaper than hashing these.
+    let is_present = |name: &HeaderName| headers.keys().any(|present| present == name);
     let is_fragment =
-        move |name: &&HeaderName| headers.contains_key(*name) && !route.key_headers.contains(name);
+        move |name: &&HeaderName| is_present(name) && !route.key_headers.contains(name);
     FRAGMENT.iter().filter(is_fragment)
 }
 
-/// A test of a request, and the reason for which it keeps the request from the cache.
-type Obstacle = (fn(&Asked<'_>, &Route) -> bool, Reason);
+/// A check of a request, and the reason to bypass the cache if it applies.
+type Obstacle = (fn(&RequestView<'_>, &Route) -> bool, Reason);
 
-/// What keeps a request from the cache on every route, the first to be named in front.
+/// The checks that apply on every route, in the order in which their reasons are reported.
 static OBSTACLES: [Obstacle; 8] = [
-    (|asked, _| !matches!(*asked.method, Method::GET | Method::HEAD), Reason::Method),
-    (|asked, _| asked.has_body, Reason::RequestBody),
-    (|asked, _| asked.bound, Reason::BoundConnection),
-    (|asked, _| path::is_odd(asked.path), Reason::OddPath),
-    (|asked, _| asked.who == Who::Unknown(Reason::SessionInUrl), Reason::SessionInUrl),
-    // RFC 9111 §4.3.2: only the origin can judge them.
+    (|request, _| !matches!(*request.method, Method::GET | Method::HEAD), Reason::Method),
+    (|request, _| request.has_body, Reason::RequestBody),
+    (|request, _| request.bound, Reason::BoundConnection),
+    (|request, _| path::is_odd(request.path), Reason::OddPath),
+    (|request, _| request.who == Sharing::Unknown(Reason::SessionInUrl), Reason::SessionInUrl),
+    // RFC 9111 §4.3.2: only the origin can evaluate these conditions.
     (
-        |asked, _| {
-            [IF_MATCH, IF_UNMODIFIED_SINCE].iter().any(|name| asked.headers.contains_key(name))
+        |request, _| {
+            [IF_MATCH, IF_UNMODIFIED_SINCE].iter().any(|name| request.headers.contains_key(name))
         },
         Reason::Condition,
     ),
-    // RFC 9111 §5.2.1.5: nothing of this exchange may be stored.
+    // RFC 9111 §5.2.1.5: neither this request nor its response may be stored.
     (
-        |asked, _| CacheControl::parse(asked.headers, &CACHE_CONTROL).no_store,
+        |request, _| CacheControl::parse(request.headers, &CACHE_CONTROL).no_store,
         Reason::RequestNoStore,
     ),
-    (|asked, route| fragment_fields(asked.headers, route).next().is_some(), Reason::Fragment),
+    (|request, route| fragment_fields(request.headers, route).next().is_some(), Reason::Fragment),
 ];
 
-/// All that keeps a request from the cache on every route, in order. A request acts on the first; what
-/// follows is not evaluated then.
-pub fn obstacles<'a>(asked: &'a Asked<'_>, route: &'a Route) -> impl Iterator<Item = Reason> + 'a {
-    OBSTACLES.iter().filter(|(applies, _)| applies(asked, route)).map(|(_, reason)| *reason)
+/// All reasons to bypass the cache on every route, in order. A request acts on the first one; later checks
+/// are then not evaluated.
+pub fn obstacles<'a>(
+    request: &'a RequestView<'_>,
+    route: &'a Route,
+) -> impl Iterator<Item = Reason> + 'a {
+    OBSTACLES.iter().filter(|(applies, _)| applies(request, route)).map(|(_, reason)| *reason)
 }
 
 /// The head of a response to a fill.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered<'a> {
+pub struct ResponseView<'a> {
     /// Status.
     pub status: StatusCode,
-    /// Fields as they came.
+    /// The fields as received.
     pub headers: &'a HeaderMap,
-    /// Length of the body, where it was announced.
+    /// The length of the body, if it is known from the head.
     pub length: Option<u64>,
-    /// Whether the body ends only with the connection.
+    /// Whether only the end of the connection ends the body.
     pub unframed: bool,
-    /// How old it is, in seconds (RFC 9111 §4.2.3).
+    /// The age of the response, in seconds (RFC 9111 §4.2.3).
     pub age: u64,
     /// Unix time in seconds.
     pub now: u64,
 }
 
-/// The cookies that a page sets and loses when it is stored.
+/// The `Set-Cookie` fields that are removed from a page when it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// It sets none.
+pub enum LostCookies {
+    /// The page sets no cookie.
     Nothing,
-    /// Those that its route names.
+    /// The cookies that the route names.
     Named,
-    /// All, whatever they are.
+    /// All cookies.
     All,
 }
 
 /// How a response is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storing {
-    /// Seconds for which it is fresh, counted from its origination.
+    /// The freshness lifetime in seconds, counted from the time at which the origin generated the response.
     pub lifetime: u64,
-    /// Whether it is fresh now: else it is kept to be validated, and nobody but the visitor whose
-    /// request it answers is given it.
+    /// Whether the page is fresh now. A stale page is kept for validation, and only the visitor of this
+    /// request gets it.
     pub is_fresh: bool,
-    /// Who said so.
+    /// The source of the lifetime.
     pub source: LifetimeSource,
-    /// For how long it may be served when it is stale.
-    pub stale: Stale,
-    /// Whether visitors with a login may be given it, too.
+    /// How long the page may be served stale.
+    pub stale: StaleLifetimes,
+    /// Whether visitors with a login may get the page, too.
     pub static_proof: bool,
-    /// The request fields that it depends on.
+    /// The request fields that select the page.
     pub vary: Vec<HeaderName>,
-    /// Whether the leak guard must read the whole body before anybody shares it.
+    /// Whether the leak guard must read the whole body before the page is shared.
     pub guarded: bool,
-    /// Which cookies it loses. Where there are any it is not the right answer to the visitor whose request
-    /// it answers until the guard has let it pass.
-    pub lost: Lost,
+    /// The cookies that the page loses. If it loses any, even the visitor of this request gets it only after
+    /// the leak guard has passed it.
+    pub lost_cookies: LostCookies,
 }
 
-/// May the response to a fill be stored and shared?
+/// Decides whether the response to a fill may be stored and shared.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it may not.
 pub fn may_store(
-    asked: &Asked<'_>,
+    request: &RequestView<'_>,
     class: ShareClass,
-    answer: &Answered<'_>,
+    answer: &ResponseView<'_>,
     route: &Route,
-    policy: &Policy,
+    policy: &CacheSettings,
 ) -> Result<Storing, Reason> {
     let lost = refuse_personal(class, answer, route)?;
-    // What came of a call is said in trailers, which are not stored.
+    // A gRPC call reports its result in trailers, which are not stored.
     if media::is_grpc(answer.headers) {
         return Err(Reason::ContentType);
     }
@@ -279,33 +285,34 @@ pub fn may_store(
         return Err(Reason::Fields);
     }
     let vary = vary_of(answer.headers)?;
-    // By his cookies the app knows one user, and only that others are given the same says that it has not
-    // looked who he is.
+    // The cookies identify one user to the app. Only equal responses to other users prove that the app
+    // ignored the user.
     if class == ShareClass::Segment && route.segment.is_promised && vary.contains(&COOKIE) {
         return Err(Reason::Vary);
     }
     let kind = media::kind(answer.headers);
-    let Said { control, .. } = said(answer.headers);
-    // RFC 9111 §5.2.2.4: every use needs the origin's consent.
-    let always_asks = control.no_cache && route.override_ttl.is_none();
-    let mut why_not = if always_asks { Reason::NoCache } else { Reason::Stale };
-    let (lifetime, source) = match lifetime(asked, class, answer, kind, route, policy) {
-        Ok(_) | Err(_) if always_asks => (0, LifetimeSource::Explicit),
+    let CachingFields { control, .. } = said(answer.headers);
+    // RFC 9111 §5.2.2.4: each use requires validation by the origin.
+    let always_revalidates = control.no_cache && route.override_ttl.is_none();
+    let mut why_not = if always_revalidates { Reason::NoCache } else { Reason::Stale };
+    let (lifetime, source) = match lifetime(request, class, answer, kind, route, policy) {
+        Ok(_) | Err(_) if always_revalidates => (0, LifetimeSource::Explicit),
         Err(Reason::NoLifetime) => {
             why_not = Reason::NoLifetime;
             (0, LifetimeSource::Explicit)
         }
         found => found?,
     };
-    // Where neither the origin nor the operator named a lifetime, the operator named no time behind it.
+    // Without a lifetime from the origin or the configuration, the configured time for stale pages does not
+    // apply.
     let granted =
-        if why_not == Reason::NoLifetime { Stale::default() } else { ours(route, policy) };
-    let stale = stale(&control, source, always_asks, granted);
+        if why_not == Reason::NoLifetime { StaleLifetimes::default() } else { ours(route, policy) };
+    let stale = stale(&control, source, always_revalidates, granted);
     let is_fresh = lifetime > answer.age;
-    // A 304 to one user's session says nothing of the segment's page, and may set his cookie.
-    let can_be_asked =
+    // A 304 to one user's session does not apply to the segment's page, and may set that user's cookie.
+    let can_be_validated =
         answer.status == StatusCode::OK && has_validator(answer.headers) && !class.is_personal();
-    if !is_fresh && !can_be_asked && !outlives(&control, stale, lifetime, answer.age) {
+    if !is_fresh && !can_be_validated && !outlives(&control, stale, lifetime, answer.age) {
         return Err(why_not);
     }
     let static_proof = class == ShareClass::Anonymous
@@ -316,80 +323,98 @@ pub fn may_store(
     let guarded = class != ShareClass::User
         && media::may_be_page(answer.headers)
         && route.leak_guard != LeakGuard::Off;
-    Ok(Storing { lifetime, is_fresh, source, stale, static_proof, vary, guarded, lost })
+    Ok(Storing {
+        lifetime,
+        is_fresh,
+        source,
+        stale,
+        static_proof,
+        vary,
+        guarded,
+        lost_cookies: lost,
+    })
 }
 
-/// The bytes of the fields that are kept of a response: those of tags have a bound of their own, and
-/// cookies are for nobody else.
+/// The size of the response fields that are kept, in bytes. Tag fields have their own limit, and cookies go
+/// to this visitor only.
 fn kept_bytes(headers: &HeaderMap) -> usize {
     let kept = headers.iter().filter(|(name, _)| **name != SET_COOKIE && !holds_tags(name));
     kept.map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// For how long pages may be served stale by the operator's word.
-fn ours(route: &Route, policy: &Policy) -> Stale {
+/// How long pages may be served stale according to the configuration.
+fn ours(route: &Route, policy: &CacheSettings) -> StaleLifetimes {
     let while_revalidate = route.stale_while_revalidate.unwrap_or(policy.stale_while_revalidate);
     let if_error = route.stale_if_error.unwrap_or(policy.stale_if_error);
-    Stale { while_revalidate: while_revalidate.as_secs(), if_error: if_error.as_secs() }
+    StaleLifetimes { while_revalidate: while_revalidate.as_secs(), if_error: if_error.as_secs() }
 }
 
-/// Whether the origin itself says that a page may be served stale, and for longer than it is by now.
-fn outlives(control: &CacheControl, stale: Stale, lifetime: u64, age: u64) -> bool {
+/// Whether the origin itself allows serving the page stale, for longer than the page's current age.
+fn outlives(control: &CacheControl, stale: StaleLifetimes, lifetime: u64, age: u64) -> bool {
     let said = control.stale_while_revalidate.is_some() || control.stale_if_error.is_some();
     said && lifetime.saturating_add(stale.while_revalidate.max(stale.if_error)) > age
 }
 
-/// For how long a page may be served stale: by the origin's word (RFC 5861), else by the operator's,
-/// and never where the origin forbids it (RFC 9111 §4.2.4). `s-maxage` forbids it (§5.2.2.10), unless
-/// the same field says more.
-fn stale(control: &CacheControl, source: LifetimeSource, always_asks: bool, ours: Stale) -> Stale {
+/// How long a page may be served stale. The origin's value (RFC 5861) outweighs the configured one. Nothing
+/// is allowed where the origin forbids it (RFC 9111 §4.2.4). `s-maxage` forbids it (§5.2.2.10), unless the
+/// same field allows it explicitly.
+fn stale(
+    control: &CacheControl,
+    source: LifetimeSource,
+    always_revalidates: bool,
+    ours: StaleLifetimes,
+) -> StaleLifetimes {
     if source == LifetimeSource::Override {
         return ours;
     }
-    if always_asks || control.must_revalidate || control.proxy_revalidate {
-        return Stale::default();
+    if always_revalidates || control.must_revalidate || control.proxy_revalidate {
+        return StaleLifetimes::default();
     }
-    let silent = if control.s_maxage.is_some() { Stale::default() } else { ours };
-    Stale {
+    let silent = if control.s_maxage.is_some() { StaleLifetimes::default() } else { ours };
+    StaleLifetimes {
         while_revalidate: control.stale_while_revalidate.unwrap_or(silent.while_revalidate),
         if_error: control.stale_if_error.unwrap_or(silent.if_error),
     }
 }
 
-/// What the response itself says against sharing it.
+/// Refuses a response that may not be shared according to its status and fields. Returns the cookies that it
+/// loses otherwise.
 fn refuse_personal(
     class: ShareClass,
-    answer: &Answered<'_>,
+    answer: &ResponseView<'_>,
     route: &Route,
-) -> Result<Lost, Reason> {
-    // First, for it decides whether anybody is given the response at all.
-    if answer.headers.keys().any(|name| forwarded::is_own(name.as_str())) {
+) -> Result<LostCookies, Reason> {
+    // First, because it decides whether any client gets the response.
+    if answer.headers.keys().any(|name| forwarded::is_set_by_the_proxy(name.as_str())) {
         return Err(Reason::Anteroom);
     }
-    // RFC 9111 §3: a response to our request, which has no Range and no condition.
+    // RFC 9111 §3: the proxy's request has no `Range` and no condition, so these statuses are no valid
+    // response to it.
     let partial = matches!(answer.status, StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED);
     if partial || answer.status.is_informational() {
         return Err(Reason::Status);
     }
     let lost = lost(class, answer, route)?;
-    let Said { control, .. } = said(answer.headers);
-    // The fill carried nothing of the visitor, so an operator may know `private` to be a habit.
+    let CachingFields { control, .. } = said(answer.headers);
+    // The fill carried no data of the visitor, so the operator may know that the app sends `private` by
+    // default.
     let private_is_habit = route.override_private && class == ShareClass::Anonymous;
-    // It is known whose it is.
-    let is_his = class == ShareClass::User;
-    if control.private && !private_is_habit && !is_his {
+    // The page has a known owner.
+    let is_personal = class == ShareClass::User;
+    if control.private && !private_is_habit && !is_personal {
         return Err(Reason::Private);
     }
-    // RFC 9111 §5.2.2.3: it outweighs `no-store` where the status is understood.
+    // RFC 9111 §5.2.2.3: if the status is understood, `must-understand` outweighs `no-store`.
     let understood = control.must_understand && is_understood(answer.status);
-    // RFC 9111 §3: a final status that the cache understands.
+    // RFC 9111 §3: the cache must understand the final status.
     if control.must_understand && !understood {
         return Err(Reason::Status);
     }
-    if control.no_store && !understood && (route.override_ttl.is_none() || is_his) {
+    if control.no_store && !understood && (route.override_ttl.is_none() || is_personal) {
         return Err(Reason::NoStore);
     }
-    // RFC 9111 §3.5: what a shared cache may keep of a response to a request with a login.
+    // RFC 9111 §3.5: the directives that let a shared cache store the response to a request with
+    // `Authorization`.
     let public = control.public || control.s_maxage.is_some() || control.must_revalidate;
     if class == ShareClass::Public && !public {
         return Err(Reason::Login);
@@ -397,29 +422,35 @@ fn refuse_personal(
     Ok(lost)
 }
 
-/// The cookies that a response would lose, where it may.
-fn lost(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<Lost, Reason> {
+/// The cookies that the response loses. It is refused if it must keep them.
+fn lost(
+    class: ShareClass,
+    answer: &ResponseView<'_>,
+    route: &Route,
+) -> Result<LostCookies, Reason> {
     if !answer.headers.contains_key(SET_COOKIE) {
-        return Ok(Lost::Nothing);
+        return Ok(LostCookies::Nothing);
     }
     if may_lose_cookies(class, answer, route) {
-        return Ok(Lost::Named);
+        return Ok(LostCookies::Named);
     }
     strip_all(class, answer, route)?;
-    Ok(Lost::All)
+    Ok(LostCookies::All)
 }
 
-/// Whether a response may lose whatever cookies it sets: a habit of the app's, as long as the page is
-/// one that everybody gets. What is about the cookie itself is not: a redirection that looks whether it is
-/// sent back, data for a script, a picture to be typed off, or a token in a field of the response.
-fn strip_all(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<(), Reason> {
+/// Whether a response may lose all cookies that it sets. Many apps set a cookie on every page, and these
+/// pages are otherwise the same for every visitor. Responses that need the cookie keep it: a redirect that
+/// tests for cookie support, JSON, a captcha image, a CSRF token in a field.
+fn strip_all(class: ShareClass, answer: &ResponseView<'_>, route: &Route) -> Result<(), Reason> {
     let is_wanted =
         route.set_cookie == SetCookie::StripForAnonymous && class == ShareClass::Anonymous;
     let is_page = matches!(answer.status.as_u16(), 200 | 203) || is_gone(answer.status);
     let is_plain = match media::kind(answer.headers) {
-        Kind::Html | Kind::Css | Kind::JavaScript => true,
-        Kind::Image | Kind::Font | Kind::Audio | Kind::Video => has_validator(answer.headers),
-        Kind::Json | Kind::Xml | Kind::Other => false,
+        MediaKind::Html | MediaKind::Css | MediaKind::JavaScript => true,
+        MediaKind::Image | MediaKind::Font | MediaKind::Audio | MediaKind::Video => {
+            has_validator(answer.headers)
+        }
+        MediaKind::Json | MediaKind::Xml | MediaKind::Other => false,
     };
     if !is_wanted || !is_page || !is_plain {
         return Err(Reason::SetCookie);
@@ -430,19 +461,20 @@ fn strip_all(class: ShareClass, answer: &Answered<'_>, route: &Route) -> Result<
     Ok(())
 }
 
-/// Whether a route lets a response lose all that it says of cookies: those it names, and with them what only
-/// takes cookies away, as some apps do on every page. The request bore none but those in the key. A log-in
-/// gives one, and so is not lost where its cookie is not named.
-fn may_lose_cookies(class: ShareClass, answer: &Answered<'_>, route: &Route) -> bool {
+/// Whether a route lets a response lose all of its cookies. These are the cookies that the route names and,
+/// if it names any, cookies that are only cleared. Some apps clear cookies on every page, although the
+/// request carried no cookies except those in the key. A log-in sets a cookie, so its response is kept out of
+/// the cache unless the route names that cookie.
+fn may_lose_cookies(class: ShareClass, answer: &ResponseView<'_>, route: &Route) -> bool {
     let named = |name: &[u8]| route.strip_set_cookie.iter().any(|cut| cut.as_bytes() == name);
-    // Who has a login may have it taken away.
+    // For a visitor with a login, the cleared cookie may end the session.
     let strips = !route.strip_set_cookie.is_empty() && class == ShareClass::Anonymous;
     set_cookie::lines(answer.headers).all(|(name, line)| {
         named(name) || strips && !route.keys_cookie(name) && set_cookie::clears(line, answer.now)
     })
 }
 
-/// Statuses whose caching rules this cache carries out (RFC 9110 §15, RFC 9111 §3).
+/// The statuses whose caching rules this cache implements (RFC 9110 §15, RFC 9111 §3).
 fn is_understood(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
@@ -450,13 +482,13 @@ fn is_understood(status: StatusCode) -> bool {
     )
 }
 
-/// Whether we say something else in a field to the origin with each request, or each visitor's, that no
-/// key holds: what is chosen by it is the answer to no other request.
+/// Whether the proxy sends a different value of this field with each request or for each visitor, outside the
+/// key. A response that varies by it can never be reused.
 fn is_never_twice(name: &HeaderName) -> bool {
     [&X_FORWARDED_FOR, &TRACEPARENT, &SIGNATURE, &FORWARDED].contains(&name)
 }
 
-/// The request fields that choose this response, also where the origin forgets to say so.
+/// The request fields that select this response, including those that the origin may have left out of `Vary`.
 fn vary_of(headers: &HeaderMap) -> Result<Vec<HeaderName>, Reason> {
     let mut fields = match Vary::parse(headers) {
         Vary::None => Vec::new(),
@@ -482,25 +514,25 @@ fn vary_of(headers: &HeaderMap) -> Result<Vec<HeaderName>, Reason> {
     Ok(fields)
 }
 
-/// How long the response is fresh: `override_ttl`, then the origin's word, then the route's `ttl`,
-/// then the default.
+/// The freshness lifetime. The first of these counts: `override_ttl`, the origin's directives, the route's
+/// `ttl`, the default.
 fn lifetime(
-    asked: &Asked<'_>,
+    request: &RequestView<'_>,
     class: ShareClass,
-    answer: &Answered<'_>,
-    kind: Kind,
+    answer: &ResponseView<'_>,
+    kind: MediaKind,
     route: &Route,
-    policy: &Policy,
+    policy: &CacheSettings,
 ) -> Result<(u64, LifetimeSource), Reason> {
     if let Some(ttl) = route.override_ttl {
-        default_applies(asked, answer, kind)?;
+        default_applies(request, answer, kind)?;
         return Ok((granted_ttl(answer, ttl), LifetimeSource::Override));
     }
     let said = said(answer.headers);
     if let Some(seconds) = said.lifetime(answer) {
         return Ok((seconds, LifetimeSource::Explicit));
     }
-    // What was meant is not known, and may have been "no".
+    // The directive is unreadable, and it may have forbidden caching.
     if said.is_garbled {
         return Err(Reason::ResponseField);
     }
@@ -510,39 +542,39 @@ fn lifetime(
         return Err(Reason::ResponseField);
     }
     if let Some(ttl) = route.ttl {
-        default_applies(asked, answer, kind)?;
+        default_applies(request, answer, kind)?;
         return Ok((granted_ttl(answer, ttl), LifetimeSource::Route));
     }
-    // What is one user's changes as he does something, of which the app alone can know how often.
+    // A user's own page changes with the user's actions. Only the app knows its lifetime.
     if class == ShareClass::User {
         return Err(Reason::NoLifetime);
     }
     if policy.default_ttl.is_zero() {
-        return guess(asked, class, answer, kind, &said.control);
+        return guess(request, class, answer, kind, &said.control);
     }
-    default_applies(asked, answer, kind)?;
+    default_applies(request, answer, kind)?;
     if is_gone(answer.status) {
         return Err(Reason::Status);
     }
     has_default_type(answer, kind)?;
-    if !media::accept_names_pages(asked.headers) {
+    if !media::accept_names_pages(request.headers) {
         return Err(Reason::Accept);
     }
     Ok((granted_ttl(answer, policy.default_ttl), LifetimeSource::Default))
 }
 
-/// RFC 9111 §4.2.2, for responses to requests without a login, and not for long.
+/// RFC 9111 §4.2.2: a heuristic lifetime, with a short limit. Only for responses to requests without a login.
 fn guess(
-    asked: &Asked<'_>,
+    request: &RequestView<'_>,
     class: ShareClass,
-    answer: &Answered<'_>,
-    kind: Kind,
+    answer: &ResponseView<'_>,
+    kind: MediaKind,
     control: &CacheControl,
 ) -> Result<(u64, LifetimeSource), Reason> {
-    if query::has_uncacheable_parameter(asked.query) {
+    if query::has_uncacheable_parameter(request.query) {
         return Err(Reason::QueryParameter);
     }
-    if media::contradicts(asked.path, kind) {
+    if media::contradicts(request.path, kind) {
         return Err(Reason::Deception);
     }
     let guessed = freshness::heuristic(answer.status, control, answer.headers, answer.now);
@@ -551,25 +583,26 @@ fn guess(
     Ok((seconds.min(GUESSED_MAX), LifetimeSource::Heuristic))
 }
 
-/// What the origin says of caching: to caches like us alone (RFC 9213), else to all.
-struct Said {
+/// The origin's cache directives: those for CDN caches if there are any (RFC 9213), otherwise those for all
+/// caches.
+struct CachingFields {
     control: CacheControl,
-    /// Whether that was for caches like us: then `Expires` does not count, either.
+    /// Whether they are the directives for CDN caches. `Expires` is then ignored.
     is_targeted: bool,
-    /// Whether there was a field for us that cannot be read.
+    /// Whether there is a field for CDN caches that cannot be parsed.
     is_garbled: bool,
 }
 
-fn said(headers: &HeaderMap) -> Said {
+fn said(headers: &HeaderMap) -> CachingFields {
     let targeted = cdn_cache_control(headers);
     let is_targeted = targeted.is_some();
     let control = targeted.unwrap_or_else(|| CacheControl::parse(headers, &CACHE_CONTROL));
     let is_garbled = !is_targeted && headers.contains_key(&CDN_CACHE_CONTROL);
-    Said { control, is_targeted, is_garbled }
+    CachingFields { control, is_targeted, is_garbled }
 }
 
-impl Said {
-    fn lifetime(&self, answer: &Answered<'_>) -> Option<u64> {
+impl CachingFields {
+    fn lifetime(&self, answer: &ResponseView<'_>) -> Option<u64> {
         if self.is_targeted {
             return self.control.s_maxage.or(self.control.max_age);
         }
@@ -578,43 +611,48 @@ impl Said {
     }
 }
 
-/// What named a lifetime that is the origin's word.
+/// What stated the lifetime that the origin gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamedBy {
-    /// Whether it stood in `CDN-Cache-Control`.
+pub struct LifetimeNamedBy {
+    /// Whether the directives were in `CDN-Cache-Control`.
     pub is_targeted: bool,
-    /// The directive; `None`: nothing named one.
-    pub what: Option<Named>,
+    /// The directive; `None` if there was none.
+    pub what: Option<FreshnessDirective>,
 }
 
-/// A word of the origin's on freshness.
+/// A statement by the origin about freshness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum FreshnessDirective {
     /// A lifetime.
-    By(Source),
-    /// `no-cache`: none, whatever else is said.
+    By(FreshnessSource),
+    /// `no-cache`: no lifetime, whatever the other directives state.
     NoCache,
 }
 
-/// What the origin's word on a page's lifetime was, by the fields that are stored; `now` as when it came.
+/// What stated the page's lifetime, according to its stored fields. `now` is the time at which the page
+/// arrived.
 #[must_use]
-pub fn named_by(headers: &HeaderMap, now: u64) -> NamedBy {
-    let Said { control, is_targeted, .. } = said(headers);
+pub fn named_by(headers: &HeaderMap, now: u64) -> LifetimeNamedBy {
+    let CachingFields { control, is_targeted, .. } = said(headers);
     let what = if control.no_cache {
-        Some(Named::NoCache)
+        Some(FreshnessDirective::NoCache)
     } else if is_targeted {
-        let seconds = [(control.s_maxage, Source::SMaxAge), (control.max_age, Source::MaxAge)];
+        let seconds = [
+            (control.s_maxage, FreshnessSource::SMaxAge),
+            (control.max_age, FreshnessSource::MaxAge),
+        ];
         let named = seconds.into_iter().find(|(seconds, _)| seconds.is_some());
-        named.map(|(_, source)| Named::By(source))
+        named.map(|(_, source)| FreshnessDirective::By(source))
     } else {
-        freshness::lifetime(&control, headers, now).map(|lifetime| Named::By(lifetime.source))
+        freshness::lifetime(&control, headers, now)
+            .map(|lifetime| FreshnessDirective::By(lifetime.source))
     };
-    NamedBy { is_targeted, what }
+    LifetimeNamedBy { is_targeted, what }
 }
 
-/// A lifetime that we grant begins when the response arrives, less the time for which it says that it lay in
-/// caches before us. By its `Date` it may be older: made ahead, or by a clock that is late.
-fn granted_ttl(answer: &Answered<'_>, ttl: Duration) -> u64 {
+/// A granted lifetime starts on arrival, minus the response's `Age`. `Date` is ignored, because the origin's
+/// clock may be wrong.
+fn granted_ttl(answer: &ResponseView<'_>, ttl: Duration) -> u64 {
     let ttl = if is_gone(answer.status) { ttl.min(GONE_TTL) } else { ttl };
     let unsaid = answer.age.saturating_sub(freshness::said_age(answer.headers));
     ttl.as_secs().saturating_add(unsaid)
@@ -624,8 +662,12 @@ fn is_gone(status: StatusCode) -> bool {
     matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
-/// Whether a lifetime may be granted at all where the origin is silent (or overridden).
-fn default_applies(asked: &Asked<'_>, answer: &Answered<'_>, kind: Kind) -> Result<(), Reason> {
+/// Whether a configured lifetime may apply to the response.
+fn default_applies(
+    request: &RequestView<'_>,
+    answer: &ResponseView<'_>,
+    kind: MediaKind,
+) -> Result<(), Reason> {
     let fits = matches!(answer.status.as_u16(), 200 | 203 | 301 | 308) || is_gone(answer.status);
     if !fits {
         return Err(Reason::Status);
@@ -634,34 +676,38 @@ fn default_applies(asked: &Asked<'_>, answer: &Answered<'_>, kind: Kind) -> Resu
         let text = value.as_bytes().trim_ascii_start();
         text.len() >= 10 && text[..10].eq_ignore_ascii_case(b"attachment")
     });
-    // What has one browser forget would have all of them forget.
+    // A shared `Clear-Site-Data` would clear the data of every browser.
     let spoken = [REFRESH, WWW_AUTHENTICATE, CLEAR_SITE_DATA];
     let spoken = spoken.iter().any(|name| answer.headers.contains_key(name));
     if attachment || spoken {
         return Err(Reason::ResponseField);
     }
-    if query::has_uncacheable_parameter(asked.query) {
+    if query::has_uncacheable_parameter(request.query) {
         return Err(Reason::QueryParameter);
     }
-    if media::contradicts(asked.path, kind) {
+    if media::contradicts(request.path, kind) {
         return Err(Reason::Deception);
     }
     Ok(())
 }
 
-/// The types that the default lifetime is for. A redirect's body is of no interest.
-fn has_default_type(answer: &Answered<'_>, kind: Kind) -> Result<(), Reason> {
+/// Whether the default lifetime applies to this media type. The body of a redirect does not matter.
+fn has_default_type(answer: &ResponseView<'_>, kind: MediaKind) -> Result<(), Reason> {
     if !matches!(answer.status.as_u16(), 200 | 203) {
         return Ok(());
     }
     match kind {
-        Kind::Html | Kind::Css | Kind::JavaScript => Ok(()),
-        // Without a validator it may be a captcha.
-        Kind::Image | Kind::Font | Kind::Audio | Kind::Video if has_validator(answer.headers) => {
+        MediaKind::Html | MediaKind::Css | MediaKind::JavaScript => Ok(()),
+        // An image without a validator may be a captcha.
+        MediaKind::Image | MediaKind::Font | MediaKind::Audio | MediaKind::Video
+            if has_validator(answer.headers) =>
+        {
             Ok(())
         }
-        Kind::Image | Kind::Font | Kind::Audio | Kind::Video => Err(Reason::NoValidator),
-        Kind::Json | Kind::Xml | Kind::Other => Err(Reason::ContentType),
+        MediaKind::Image | MediaKind::Font | MediaKind::Audio | MediaKind::Video => {
+            Err(Reason::NoValidator)
+        }
+        MediaKind::Json | MediaKind::Xml | MediaKind::Other => Err(Reason::ContentType),
     }
 }
 

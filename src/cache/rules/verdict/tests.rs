@@ -1,17 +1,17 @@
-//! Tables of cases for `can_cache` and `may_store`. Each row names only what differs from a plain
-//! GET of `/` by a stranger, answered with an html page of which the origin says nothing.
+//! Tables of cases for `can_cache` and `may_store`. Each row states only what differs from an anonymous
+//! visitor's plain GET of `/`, answered with an HTML page without cache directives.
 
 use ::http::HeaderValue;
 
 use super::*;
 
 const NOW: u64 = 784_111_777;
-/// [`NOW`] as a date, and the hours around it.
+/// [`NOW`] as a date, and one hour before and after it.
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const NEXT_HOUR: &str = "Sun, 06 Nov 1994 09:49:37 GMT";
 const LAST_HOUR: &str = "Sun, 06 Nov 1994 07:49:37 GMT";
 
-const POLICY: Policy = Policy {
+const POLICY: CacheSettings = CacheSettings {
     default_ttl: Duration::from_secs(300),
     stale_while_revalidate: Duration::ZERO,
     stale_if_error: Duration::from_secs(3600),
@@ -41,22 +41,22 @@ fn seconds(seconds: u64) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// A request: a stranger's plain GET of `target`.
-fn get<'a>(target: &'a str, headers: &'a HeaderMap) -> Asked<'a> {
+/// A request: an anonymous visitor's plain GET of `target`.
+fn get<'a>(target: &'a str, headers: &'a HeaderMap) -> RequestView<'a> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    Asked {
+    RequestView {
         method: &Method::GET,
         path,
         query,
         headers,
         has_body: false,
         bound: false,
-        who: Who::Anonymous,
-        ranks: true,
+        who: Sharing::Anonymous,
+        is_ranked: true,
     }
 }
 
-/// A response, and the fill that it answers.
+/// A response, and the fill that it belongs to.
 #[derive(Clone)]
 struct Case {
     target: &'static str,
@@ -68,7 +68,7 @@ struct Case {
     unframed: bool,
     age: u64,
     route: Route,
-    policy: Policy,
+    policy: CacheSettings,
 }
 
 impl Case {
@@ -88,7 +88,7 @@ impl Case {
         }
     }
 
-    /// An html page with these fields, too.
+    /// An HTML page with these additional fields.
     fn html(lines: Lines<'_>) -> Self {
         Self::typed("text/html; charset=utf-8", lines)
     }
@@ -98,7 +98,7 @@ impl Case {
     }
 
     fn verdict(&self) -> Result<Storing, Reason> {
-        let answer = Answered {
+        let answer = ResponseView {
             status: StatusCode::from_u16(self.status).unwrap(),
             headers: &self.headers,
             length: self.length,
@@ -106,11 +106,11 @@ impl Case {
             age: self.age,
             now: NOW,
         };
-        let asked = get(self.target, &self.sent);
-        may_store(&asked, self.class, &answer, &self.route, &self.policy)
+        let request = get(self.target, &self.sent);
+        may_store(&request, self.class, &answer, &self.route, &self.policy)
     }
 
-    /// The lifetime and who said so.
+    /// The lifetime and its source.
     fn lifetime(&self) -> Result<(u64, LifetimeSource), Reason> {
         self.verdict().map(|storing| (storing.lifetime, storing.source))
     }
@@ -129,7 +129,7 @@ impl Case {
 mod asking {
     use super::*;
 
-    /// What a stranger's GET of `target` with these fields may get on a plain route.
+    /// The access of an anonymous visitor's GET of `target` with these fields on a plain route.
     fn access(target: &str, lines: Lines<'_>) -> Access {
         can_cache(&get(target, &fields(lines)), &rest(), &POLICY)
     }
@@ -137,43 +137,43 @@ mod asking {
     const ANONYMOUS: Access = Access::Shared(ShareClass::Anonymous);
     const LOGIN: &[(&str, &str)] = &[("authorization", "Basic YWxpY2U6")];
 
-    /// Why a visitor may be unknown, each with a reason of its own to tell.
-    const UNKNOWN: [Who; 4] = [
-        Who::Unknown(Reason::UnknownToken),
-        Who::Unknown(Reason::StoreAway),
-        Who::Unknown(Reason::BadSessionCookie),
-        Who::Unknown(Reason::UnknownCookie),
+    /// The reasons why a visitor may be unknown.
+    const UNKNOWN: [Sharing; 4] = [
+        Sharing::Unknown(Reason::UnknownToken),
+        Sharing::Unknown(Reason::StoreAway),
+        Sharing::Unknown(Reason::BadSessionCookie),
+        Sharing::Unknown(Reason::UnknownCookie),
     ];
 
-    /// Why a known visitor may be of no segment.
-    const APART: [Who; 3] = [
-        Who::Apart(Reason::Unconfirmed),
-        Who::Apart(Reason::UnknownCookie),
-        Who::Apart(Reason::ClientCertificate),
+    /// The reasons why a known visitor may be excluded from the segment.
+    const APART: [Sharing; 3] = [
+        Sharing::Apart(Reason::Unconfirmed),
+        Sharing::Apart(Reason::UnknownCookie),
+        Sharing::Apart(Reason::ClientCertificate),
     ];
 
-    fn everybody() -> impl Iterator<Item = Who> {
-        [Who::Anonymous, Who::Known].into_iter().chain(APART).chain(UNKNOWN)
+    fn everybody() -> impl Iterator<Item = Sharing> {
+        [Sharing::Anonymous, Sharing::Known].into_iter().chain(APART).chain(UNKNOWN)
     }
 
     /// The verdict for each kind of visitor, with and without Authorization.
-    fn for_each(route: &Route, policy: &Policy, expected: impl Fn(Who, bool) -> Access) {
+    fn for_each(route: &Route, policy: &CacheSettings, expected: impl Fn(Sharing, bool) -> Access) {
         for who in everybody() {
             for authorized in [false, true] {
                 let headers = fields(if authorized { LOGIN } else { &[] });
-                let asked = Asked { who, ..get("/", &headers) };
-                let found = can_cache(&asked, route, policy);
+                let request = RequestView { who, ..get("/", &headers) };
+                let found = can_cache(&request, route, policy);
                 assert_eq!(found, expected(who, authorized), "{who:?}, {authorized}, {route:?}");
             }
         }
     }
 
-    /// Why a visitor is not simply a stranger.
-    fn not_a_stranger(who: Who, authorized: bool) -> Option<Reason> {
+    /// The reason why a visitor does not count as anonymous, if there is one.
+    fn not_a_stranger(who: Sharing, authorized: bool) -> Option<Reason> {
         match who {
-            Who::Anonymous => authorized.then_some(Reason::Authorization),
-            Who::Known | Who::Apart(_) => Some(Reason::Login),
-            Who::Unknown(reason) => Some(reason),
+            Sharing::Anonymous => authorized.then_some(Reason::Authorization),
+            Sharing::Known | Sharing::Apart(_) => Some(Reason::Login),
+            Sharing::Unknown(reason) => Some(reason),
         }
     }
 
@@ -186,7 +186,7 @@ mod asking {
 
     #[test]
     fn without_static_for_all_only_strangers_are_served() {
-        let policy = Policy { static_for_all: false, ..POLICY };
+        let policy = CacheSettings { static_for_all: false, ..POLICY };
         for_each(&rest(), &policy, |who, authorized| {
             not_a_stranger(who, authorized).map_or(ANONYMOUS, Access::Bypass)
         });
@@ -195,7 +195,7 @@ mod asking {
     #[test]
     fn where_public_is_believed_others_have_a_class_of_their_own() {
         for static_for_all in [false, true] {
-            let policy = Policy { static_for_all, ..POLICY };
+            let policy = CacheSettings { static_for_all, ..POLICY };
             for_each(&Route::rest(true), &policy, |who, authorized| {
                 let public = Access::Shared(ShareClass::Public);
                 not_a_stranger(who, authorized).map_or(ANONYMOUS, |_| public)
@@ -212,41 +212,43 @@ mod asking {
     }
 
     #[test]
-    fn pages_of_segments_go_to_who_is_of_one_and_to_strangers_their_own() {
+    fn segment_pages_are_shared_by_segment_and_among_strangers() {
         for trust_public in [false, true] {
             let route = Route { share: Share::Segment, ..Route::rest(trust_public) };
             for_each(&route, &POLICY, |who, authorized| match who {
-                Who::Known if authorized => Access::StaticOnly(Reason::Authorization),
-                Who::Known => Access::Shared(ShareClass::Segment),
-                Who::Apart(reason) => Access::StaticOnly(reason),
+                Sharing::Known if authorized => Access::StaticOnly(Reason::Authorization),
+                Sharing::Known => Access::Shared(ShareClass::Segment),
+                Sharing::Apart(reason) => Access::StaticOnly(reason),
                 _ => not_a_stranger(who, authorized).map_or(ANONYMOUS, Access::StaticOnly),
             });
         }
     }
 
     #[test]
-    fn pages_of_users_go_to_who_is_known() {
+    fn user_pages_go_to_known_users_only() {
         for trust_public in [false, true] {
             let route = Route { share: Share::User, ..Route::rest(trust_public) };
             for_each(&route, &POLICY, |who, authorized| match who {
-                Who::Known | Who::Apart(_) if authorized => Access::Bypass(Reason::Authorization),
-                Who::Apart(reason @ Reason::ClientCertificate) => Access::Bypass(reason),
-                Who::Known | Who::Apart(_) => Access::Shared(ShareClass::User),
-                Who::Anonymous => Access::Bypass(Reason::NotLoggedIn),
-                Who::Unknown(reason) => Access::Bypass(reason),
+                Sharing::Known | Sharing::Apart(_) if authorized => {
+                    Access::Bypass(Reason::Authorization)
+                }
+                Sharing::Apart(reason @ Reason::ClientCertificate) => Access::Bypass(reason),
+                Sharing::Known | Sharing::Apart(_) => Access::Shared(ShareClass::User),
+                Sharing::Anonymous => Access::Bypass(Reason::NotLoggedIn),
+                Sharing::Unknown(reason) => Access::Bypass(reason),
             });
         }
     }
 
     #[test]
-    fn pages_for_nobody_go_to_nobody() {
+    fn routes_without_sharing_bypass_the_cache() {
         for trust_public in [false, true] {
             let route = Route { share: Share::None, ..Route::rest(trust_public) };
             for_each(&route, &POLICY, |_, _| Access::Bypass(Reason::Route));
         }
     }
 
-    /// Every route that could allow more than the default.
+    /// Routes of all kinds, including those that allow more than the default.
     fn generous_routes() -> [Route; 4] {
         let ttl = seconds(60);
         [
@@ -258,10 +260,10 @@ mod asking {
     }
 
     #[track_caller]
-    fn no_route_allows(asked: &Asked<'_>, reason: Reason) {
+    fn no_route_allows(request: &RequestView<'_>, reason: Reason) {
         for route in generous_routes() {
-            let found = can_cache(asked, &route, &POLICY);
-            assert_eq!(found, Access::Bypass(reason), "{asked:?}, {route:?}");
+            let found = can_cache(request, &route, &POLICY);
+            assert_eq!(found, Access::Bypass(reason), "{request:?}, {route:?}");
         }
     }
 
@@ -270,17 +272,17 @@ mod asking {
         let none = HeaderMap::new();
         for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PURGE", "get"] {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            no_route_allows(&Asked { method: &method, ..get("/", &none) }, Reason::Method);
+            no_route_allows(&RequestView { method: &method, ..get("/", &none) }, Reason::Method);
         }
-        let head = Asked { method: &Method::HEAD, ..get("/", &none) };
+        let head = RequestView { method: &Method::HEAD, ..get("/", &none) };
         assert_eq!(can_cache(&head, &rest(), &POLICY), ANONYMOUS);
     }
 
     #[test]
     fn a_body_or_a_bound_connection_is_never_for_the_cache() {
         let none = HeaderMap::new();
-        no_route_allows(&Asked { has_body: true, ..get("/", &none) }, Reason::RequestBody);
-        no_route_allows(&Asked { bound: true, ..get("/", &none) }, Reason::BoundConnection);
+        no_route_allows(&RequestView { has_body: true, ..get("/", &none) }, Reason::RequestBody);
+        no_route_allows(&RequestView { bound: true, ..get("/", &none) }, Reason::BoundConnection);
     }
 
     #[test]
@@ -294,8 +296,8 @@ mod asking {
     #[test]
     fn a_session_id_in_the_url_is_never_for_the_cache() {
         let none = HeaderMap::new();
-        let who = Who::Unknown(Reason::SessionInUrl);
-        no_route_allows(&Asked { who, ..get("/cart", &none) }, Reason::SessionInUrl);
+        let who = Sharing::Unknown(Reason::SessionInUrl);
+        no_route_allows(&RequestView { who, ..get("/cart", &none) }, Reason::SessionInUrl);
     }
 
     #[test]
@@ -348,7 +350,7 @@ mod asking {
 
     #[test]
     fn queries_that_get_no_lifetime_of_ours_are_still_looked_up() {
-        // The origin may give such a page a lifetime; only ours is withheld.
+        // The origin may give such a page a lifetime. Only a configured lifetime is withheld.
         assert_eq!(access("/?token=9f3", &[]), ANONYMOUS);
     }
 }
@@ -356,13 +358,13 @@ mod asking {
 mod personal {
     use super::*;
 
-    /// Those in which nothing is one visitor's.
+    /// The classes whose pages contain no data of a single visitor.
     const ALL_CLASSES: [ShareClass; 3] =
         [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone];
 
-    /// Says that no class and no route stores this.
+    /// Asserts that no class and no route stores this response.
     #[track_caller]
-    fn is_for_nobody(case: &Case, reason: Reason) {
+    fn is_not_shareable(case: &Case, reason: Reason) {
         for class in ALL_CLASSES {
             for route in [
                 rest(),
@@ -379,15 +381,15 @@ mod personal {
     fn parts_and_interim_responses_are_never_stored() {
         for status in [100, 103, 206, 304] {
             let case = Case::html(&[("cache-control", "public, max-age=60")]);
-            is_for_nobody(&Case { status, ..case }, Reason::Status);
+            is_not_shareable(&Case { status, ..case }, Reason::Status);
         }
     }
 
     #[test]
-    fn what_speaks_to_us_is_never_stored() {
+    fn responses_with_fields_for_the_proxy_are_never_stored() {
         for name in ["anteroom-login", "anteroom-logout", "anteroom-item", "x-anteroom-user"] {
             let case = Case::html(&[("cache-control", "public, max-age=60"), (name, "1")]);
-            is_for_nobody(&case, Reason::Anteroom);
+            is_not_shareable(&case, Reason::Anteroom);
         }
     }
 
@@ -395,7 +397,7 @@ mod personal {
     fn a_page_that_sets_a_cookie_is_never_stored() {
         for line in ["a=1", "a=; Max-Age=0", "=1", "a", ""] {
             let case = Case::html(&[("cache-control", "public, max-age=60"), ("set-cookie", line)]);
-            is_for_nobody(&case, Reason::SetCookie);
+            is_not_shareable(&case, Reason::SetCookie);
         }
     }
 
@@ -411,7 +413,7 @@ mod personal {
             (&["JSESSIONIDX=1"], false),
             (&["JSESSIONID=1", "login=2"], false),
             (&["login=JSESSIONID"], false),
-            // What is taken away of a request that bore nothing says nothing.
+            // The fill did not carry this cookie, so clearing it tells nothing about the visitor.
             (&["JSESSIONID=1", "login=deleted; Max-Age=0"], true),
             (&["login=; Expires=Thu, 01 Jan 1970 00:00:01 GMT"], true),
             (&["login=deleted", "login=2"], false),
@@ -435,10 +437,10 @@ mod personal {
         let strips = Route { set_cookie: SetCookie::StripForAnonymous, ..rest() };
         let html = ("content-type", "text/html");
         for (status, lines, expected) in [
-            (200, &[html][..], Ok(Lost::All)),
-            (200, &[("content-type", "text/css")], Ok(Lost::All)),
-            (404, &[html, ("cache-control", "max-age=60")], Ok(Lost::All)),
-            (200, &[("content-type", "image/png"), ("etag", "\"1\"")], Ok(Lost::All)),
+            (200, &[html][..], Ok(LostCookies::All)),
+            (200, &[("content-type", "text/css")], Ok(LostCookies::All)),
+            (404, &[html, ("cache-control", "max-age=60")], Ok(LostCookies::All)),
+            (200, &[("content-type", "image/png"), ("etag", "\"1\"")], Ok(LostCookies::All)),
             (200, &[("content-type", "image/png")], Err(Reason::SetCookie)),
             (200, &[("content-type", "application/json")], Err(Reason::SetCookie)),
             (200, &[], Err(Reason::SetCookie)),
@@ -450,7 +452,11 @@ mod personal {
         ] {
             let mut case = Case { status, route: strips.clone(), ..Case::with(lines) };
             case.headers.append("set-cookie", HeaderValue::from_static("PHPSESSID=1"));
-            assert_eq!(case.verdict().map(|storing| storing.lost), expected, "{status} {lines:?}");
+            assert_eq!(
+                case.verdict().map(|storing| storing.lost_cookies),
+                expected,
+                "{status} {lines:?}"
+            );
             for class in ALL_CLASSES.into_iter().filter(|class| *class != ShareClass::Anonymous) {
                 let case = Case { class, ..case.clone() };
                 assert!(case.verdict().is_err(), "{class:?} {lines:?}");
@@ -471,7 +477,7 @@ mod personal {
                 case.is_refused(Reason::Private);
                 Case { route: only_ttl.clone(), ..case.clone() }.is_refused(Reason::Private);
                 let case = Case { route: habit.clone(), ..case };
-                // A fill for another class is no stranger's request.
+                // Only the anonymous class is filled without any data of the visitor.
                 if class == ShareClass::Anonymous {
                     case.is_stored(60, LifetimeSource::Override);
                 } else {
@@ -506,7 +512,7 @@ mod personal {
             ("must-understand, max-age=60", false),
             ("max-age=60, public", true),
             ("s-maxage=60", true),
-            // RFC 9111 §3.5 names it beside the two.
+            // RFC 9111 §3.5 lists `must-revalidate` together with the other two.
             ("max-age=60, must-revalidate", true),
             ("max-age=60, proxy-revalidate", false),
         ] {
@@ -540,19 +546,19 @@ mod personal {
             case(value).is_refused(Reason::NoStore);
             overridden(value).is_refused(Reason::NoStore);
         }
-        // No 304 is asked for with his session, and so nothing is kept for one.
+        // A user's page is never validated with the user's session, so it is not kept for validation.
         case("private, no-cache").is_refused(Reason::NoCache);
         let mut silent = case("private");
         silent.is_refused(Reason::NoLifetime);
         silent.route.ttl = seconds(60);
         silent.is_stored(60, LifetimeSource::Route);
-        assert!(!silent.verdict().unwrap().guarded, "it is his own");
+        assert!(!silent.verdict().unwrap().guarded, "it is the user's own");
         silent.headers.append("set-cookie", HeaderValue::from_static("a=1"));
         silent.is_refused(Reason::SetCookie);
     }
 
     #[test]
-    fn a_segments_page_that_depends_on_cookies_needs_two_users_who_are_given_the_same() {
+    fn a_segment_page_that_varies_by_cookie_needs_two_equal_answers() {
         let mut case = Case {
             class: ShareClass::Segment,
             route: Route { share: Share::Segment, ..rest() },
@@ -577,10 +583,10 @@ mod personal {
     }
 
     #[test]
-    fn what_cannot_be_told_from_a_cut_or_is_too_large_is_never_stored() {
+    fn unframed_or_too_large_responses_are_never_stored() {
         let case = Case::html(&[("cache-control", "public, max-age=60")]);
-        is_for_nobody(&Case { unframed: true, ..case.clone() }, Reason::Unframed);
-        is_for_nobody(&Case { length: Some(1_001), ..case.clone() }, Reason::TooLarge);
+        is_not_shareable(&Case { unframed: true, ..case.clone() }, Reason::Unframed);
+        is_not_shareable(&Case { length: Some(1_001), ..case.clone() }, Reason::TooLarge);
         for length in [None, Some(0), Some(1_000)] {
             Case { length, ..case.clone() }.is_stored(60, LifetimeSource::Explicit);
         }
@@ -597,8 +603,8 @@ mod personal {
         kept(&[], FIELDS_BYTES_MAX).is_stored(60, LifetimeSource::Explicit);
         let tags = "tag ".repeat(1_000);
         kept(&[("surrogate-key", &tags)], FIELDS_BYTES_MAX).is_stored(60, LifetimeSource::Explicit);
-        is_for_nobody(&kept(&[], FIELDS_BYTES_MAX + 1), Reason::Fields);
-        is_for_nobody(&kept(&[("x", "y")], FIELDS_BYTES_MAX), Reason::Fields);
+        is_not_shareable(&kept(&[], FIELDS_BYTES_MAX + 1), Reason::Fields);
+        is_not_shareable(&kept(&[("x", "y")], FIELDS_BYTES_MAX), Reason::Fields);
     }
 
     #[test]
@@ -612,15 +618,15 @@ mod personal {
         let coded = [("content-encoding", "gzip")];
         case(16, &[]).is_stored(60, LifetimeSource::Explicit);
         case(15, &coded).is_stored(60, LifetimeSource::Explicit);
-        is_for_nobody(&case(17, &[]), Reason::VaryAny);
-        is_for_nobody(&case(16, &coded), Reason::VaryAny);
+        is_not_shareable(&case(17, &[]), Reason::VaryAny);
+        is_not_shareable(&case(16, &coded), Reason::VaryAny);
     }
 
     #[test]
-    fn what_varies_by_everything_is_never_stored() {
+    fn responses_with_vary_star_are_never_stored() {
         for value in ["*", "accept, *", "a b"] {
             let case = Case::html(&[("cache-control", "public, max-age=60"), ("vary", value)]);
-            is_for_nobody(&case, Reason::VaryAny);
+            is_not_shareable(&case, Reason::VaryAny);
         }
     }
 }
@@ -684,7 +690,7 @@ mod explicit {
     }
 
     #[test]
-    fn what_withholds_our_lifetime_does_not_withhold_the_origin_s() {
+    fn fields_that_withhold_our_lifetime_leave_the_origin_lifetime() {
         let control = ("cache-control", "max-age=60");
         for field in [
             ("content-disposition", "attachment"),
@@ -704,13 +710,13 @@ mod explicit {
 
     #[test]
     fn without_a_default_ttl_the_origin_s_word_is_the_only_one() {
-        let policy = Policy { default_ttl: Duration::ZERO, ..POLICY };
+        let policy = CacheSettings { default_ttl: Duration::ZERO, ..POLICY };
         Case { policy, ..Case::html(&[]) }.is_refused(Reason::NoLifetime);
-        // A tenth of the hour, but five minutes at most.
+        // A tenth of the hour would be six minutes; the limit is five.
         let last_modified = Case::html(&[("date", DATE), ("last-modified", LAST_HOUR)]);
         Case { policy, ..last_modified.clone() }.is_stored(300, LifetimeSource::Heuristic);
         Case { policy, class: ShareClass::Public, ..last_modified }.is_refused(Reason::Login);
-        // Kept to be validated.
+        // Kept for validation.
         let tagged = Case::html(&[("etag", "\"a\"")]);
         Case { policy, ..tagged }.is_stored(0, LifetimeSource::Explicit);
         let spoken = Case::html(&[("cache-control", "max-age=60")]);
@@ -742,7 +748,7 @@ mod default_ttl {
     }
 
     #[test]
-    fn a_redirect_has_it_whatever_its_type() {
+    fn a_redirect_of_any_type_has_it() {
         for status in [301, 308] {
             for case in [Case::with(&[]), Case::typed("application/json", &[])] {
                 let case = Case { status, ..case };
@@ -801,7 +807,7 @@ mod default_ttl {
         twice.is_refused(Reason::ContentType);
     }
 
-    /// The default, a route's `ttl` and `override_ttl`: what each of them withholds alike.
+    /// The default lifetime, a route's `ttl`, and `override_ttl`. All three are withheld in the same cases.
     fn all_of_ours() -> [Route; 3] {
         [
             rest(),
@@ -826,7 +832,7 @@ mod default_ttl {
     }
 
     #[test]
-    fn what_the_response_says_of_a_moment_or_a_person_withholds_it() {
+    fn fields_that_mark_a_response_as_momentary_or_personal_withhold_it() {
         for (name, value) in [
             ("refresh", "5; url=/next"),
             ("refresh", ""),
@@ -900,9 +906,9 @@ mod default_ttl {
             let json = Case { target, ..Case::typed("application/json", &[]) };
             ours_is_withheld(&json, Reason::Deception);
         }
-        let sheet = Case::typed("text/css", &[]);
+        let style_sheet = Case::typed("text/css", &[]);
         for target in ["/x.css", "/style.php", "/style"] {
-            ours_is_granted(&Case { target, ..sheet.clone() });
+            ours_is_granted(&Case { target, ..style_sheet.clone() });
         }
         for target in ["/index.html", "/index.php", "/v1.2", "/x.css/", "/?a=x.css"] {
             ours_is_granted(&Case { target, ..Case::html(&[]) });
@@ -962,7 +968,7 @@ mod route_ttl {
     }
 
     #[test]
-    fn what_is_not_there_is_kept_for_ten_seconds_at_most() {
+    fn not_found_responses_are_kept_for_ten_seconds_at_most() {
         for status in [404, 410] {
             for (ttl, kept) in [(5, 5), (10, 10), (60, 10)] {
                 for age in [0, 100] {
@@ -1017,7 +1023,7 @@ mod route_ttl {
 mod storing {
     use super::*;
 
-    /// The fields that choose the page, by name.
+    /// The names of the fields that select the page.
     #[track_caller]
     fn vary(lines: Lines<'_>) -> Vec<String> {
         let storing = Case::html(lines).verdict().unwrap();
@@ -1033,7 +1039,7 @@ mod storing {
     }
 
     #[test]
-    fn a_coded_page_depends_on_accept_encoding_though_nobody_says_so() {
+    fn a_coded_page_varies_by_accept_encoding_even_without_vary() {
         let coded = ("content-encoding", "gzip");
         assert_eq!(vary(&[coded]), ["accept-encoding"]);
         assert_eq!(vary(&[coded, ("vary", "Accept-Encoding")]), ["accept-encoding"]);
@@ -1057,7 +1063,7 @@ mod storing {
     }
 
     #[test]
-    fn what_strangers_got_is_proof_for_static_types_with_a_validator() {
+    fn anonymous_responses_prove_static_types_with_a_validator() {
         let etag = ("etag", "\"1\"");
         for kind in [
             "text/css",
@@ -1082,16 +1088,16 @@ mod storing {
     #[test]
     fn there_is_no_proof_in_other_statuses_classes_or_by_cookie() {
         let lines = [("etag", "\"1\""), ("cache-control", "public, max-age=60")];
-        let sheet = Case::typed("text/css", &lines);
-        assert!(static_proof(&sheet));
+        let style_sheet = Case::typed("text/css", &lines);
+        assert!(static_proof(&style_sheet));
         for status in [203, 301, 404, 500] {
-            assert!(!static_proof(&Case { status, ..sheet.clone() }), "{status}");
+            assert!(!static_proof(&Case { status, ..style_sheet.clone() }), "{status}");
         }
         for class in [ShareClass::Public, ShareClass::Everyone] {
-            assert!(!static_proof(&Case { class, ..sheet.clone() }), "{class:?}");
+            assert!(!static_proof(&Case { class, ..style_sheet.clone() }), "{class:?}");
         }
         for (vary, proof) in [("Cookie", false), ("Accept, cookie", false), ("Accept", true)] {
-            let mut case = sheet.clone();
+            let mut case = style_sheet.clone();
             case.headers.append("vary", HeaderValue::from_static(vary));
             assert_eq!(static_proof(&case), proof, "{vary}");
         }
@@ -1132,10 +1138,10 @@ mod storing {
     }
 }
 
-/// Takes one fault away.
+/// Fixes one fault of a case.
 type Mend = fn(&mut Case);
 
-/// Where several things are wrong, the one that is told is the one to mend first.
+/// A response with several faults reports the one that should be fixed first.
 #[test]
 fn reasons_have_an_order() {
     let mut case = Case::with(&[]);

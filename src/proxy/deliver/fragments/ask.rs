@@ -17,24 +17,24 @@ use ::http::{HeaderName, Method, Response, StatusCode, Uri, Version};
 use bytes::{Bytes, BytesMut};
 use encoding_rs::{Encoding, UTF_8};
 
-use super::content::{Charge, Coming, Content, Unfilled};
-use super::own;
-use super::stream::{Filling, Includes, Place, Places, Slot};
+use super::content::{BufferCharge, FragmentContent, PendingContent, Unfilled};
+use super::cut_method::CutMethod;
+use super::gzip_writer::GzipWriter;
+use super::stream::{ContentAt, ContentState, Contents, Filling, Includes};
 use super::subrequest::{OF_A_PART, Subrequest, Subrequests, Subresponse, target};
-use super::way::Way;
-use super::zip::Zip;
+use super::visitor_data;
 use crate::cache::recoded;
 use crate::cache::rules::fragments::esi::Include;
-use crate::cache::rules::fragments::{self, Knife};
+use crate::cache::rules::fragments::{self, FragmentCutter};
 use crate::clock::unix_now;
-use crate::http::apply_set_cookie::Aftermath;
+use crate::http::apply_set_cookie::SetCookieEffect;
 use crate::http::coding::Coding;
 use crate::http::cookie::cookies;
-use crate::http::media::{self, Kind};
+use crate::http::media::{self, MediaKind};
 use crate::http::template::escape_html;
 use crate::http::{forwarded, path};
 use crate::ident::VisitorToken;
-use crate::policy::route::{Fill, Fragment, Route, Share};
+use crate::policy::route::{CompiledRoute, Fill, Fragment, Share};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
@@ -48,7 +48,7 @@ use crate::telemetry::metrics::Count;
 const DEPTH_MAX: usize = 3;
 
 /// Requests the contents of a page's fragments.
-pub(super) struct Asker {
+pub(super) struct FragmentRequester {
     requests: Rc<dyn Subrequests>,
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
@@ -59,9 +59,9 @@ pub(super) struct Asker {
     base: String,
     admitted: Admitted,
     /// The page's route.
-    route: Arc<Route>,
+    route: Arc<CompiledRoute>,
     /// What the page's response does to the visitor's cookies.
-    aftermath: Rc<Aftermath>,
+    set_cookie_effect: Rc<SetCookieEffect>,
     /// The visitor's token without a login, after that response.
     token: Option<VisitorToken>,
     /// The page's charset. Contents are converted to it.
@@ -73,18 +73,18 @@ pub(super) struct Asker {
 
 /// The types that may fill a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+enum AcceptedTypes {
     /// HTML, and plain text, which is escaped.
     Html,
     /// Any text, unescaped.
     Text,
 }
 
-impl Asker {
+impl FragmentRequester {
     pub(super) fn new(
         cx: &RequestContext<'_>,
         requests: Rc<dyn Subrequests>,
-        (encoding, aftermath): (&'static Encoding, Aftermath),
+        (encoding, set_cookie_effect): (&'static Encoding, SetCookieEffect),
     ) -> Rc<Self> {
         let limits = &cx.worker.settings.fragments;
         Rc::new(Self {
@@ -95,7 +95,7 @@ impl Asker {
             base: target(cx),
             admitted: cx.admitted.clone(),
             route: Arc::clone(cx.route),
-            aftermath: Rc::new(aftermath),
+            set_cookie_effect: Rc::new(set_cookie_effect),
             token: cx.visitor_token.token(cx.visitor),
             encoding,
             depth: 0,
@@ -103,7 +103,7 @@ impl Asker {
         })
     }
 
-    /// An asker for fragments within the content at `base`.
+    /// A requester of fragments within the content at `base`.
     pub(super) fn within(&self, base: String, encoding: &'static Encoding) -> Rc<Self> {
         Rc::new(Self {
             requests: Rc::clone(&self.requests),
@@ -113,7 +113,7 @@ impl Asker {
             base,
             admitted: self.admitted.clone(),
             route: Arc::clone(&self.route),
-            aftermath: Rc::clone(&self.aftermath),
+            set_cookie_effect: Rc::clone(&self.set_cookie_effect),
             token: self.token.clone(),
             encoding,
             depth: self.depth + 1,
@@ -122,9 +122,9 @@ impl Asker {
     }
 
     /// The visitor, after the page's response.
-    pub(super) async fn visitor(&self, route: &Arc<Route>, now: f64) -> Visitor {
+    pub(super) async fn visitor(&self, route: &Arc<CompiledRoute>, now: f64) -> Visitor {
         let mut head = self.head.clone();
-        self.aftermath.apply(&mut head.headers, head.uri.path());
+        self.set_cookie_effect.apply(&mut head.headers, head.uri.path());
         let admitted = self.admitted.clone();
         let (head, admitted) = (Box::new(head), Box::new(admitted));
         let request = AdmittedRequest { head, has_body: false, now, admitted };
@@ -135,7 +135,7 @@ impl Asker {
     /// Whether the visitor has a session cookie after the page's response.
     pub(super) fn has_session(&self) -> bool {
         let mut headers = self.head.headers.clone();
-        self.aftermath.apply(&mut headers, self.head.uri.path());
+        self.set_cookie_effect.apply(&mut headers, self.head.uri.path());
         let rules = &self.worker.settings.cookies;
         cookies(&headers).any(|(name, _)| rules.is_session(name))
     }
@@ -146,29 +146,33 @@ impl Asker {
     }
 
     /// Starts to request the contents of all fragments of a page, concurrently.
-    pub(super) fn places(self: &Rc<Self>, fragments: &[Fragment], visitor: &Rc<Visitor>) -> Places {
+    pub(super) fn places(
+        self: &Rc<Self>,
+        fragments: &[Fragment],
+        visitor: &Rc<Visitor>,
+    ) -> Contents {
         // The login does not decide here: a guest without a login may have a cart in the app's session.
         let is_without = fragments.iter().any(|one| one.only_sessions) && !self.has_session();
         let place = |fragment: &Fragment| {
             let slot = match fragment.only_sessions && is_without {
-                true => Slot::None,
-                false => Slot::of(self.fragment(fragment, visitor)),
+                true => ContentState::None,
+                false => ContentState::of(self.fragment(fragment, visitor)),
             };
             let fallback = fragment.fallback.as_deref().map(|text| self.encoded(text));
-            Place { slot, fallback }
+            ContentAt { slot, fallback }
         };
-        Places(fragments.iter().map(place).collect())
+        Contents(fragments.iter().map(place).collect())
     }
 
     /// Wraps a page, or nested content, so that its fragments are filled while it is sent.
     pub(super) fn filling(
         self: &Rc<Self>,
         page: Body,
-        (knife, places): (Knife, Places),
-        zip: Option<Zip>,
+        (cutter, places): (FragmentCutter, Contents),
+        zip: Option<GzipWriter>,
     ) -> Body {
         let includes = Box::new(Including(Rc::clone(self)));
-        Body::filled(Filling::new(page, knife, places, includes, zip))
+        Body::filled(Filling::new(page, cutter, places, includes, zip))
     }
 
     /// Starts to request the content of a fragment.
@@ -176,48 +180,48 @@ impl Asker {
         self: &Rc<Self>,
         fragment: &Fragment,
         visitor: &Rc<Visitor>,
-    ) -> Option<Coming> {
+    ) -> Option<PendingContent> {
         let (this, share) = (Rc::clone(self), fragment.share);
         match &fragment.fill {
             Fill::From(target) => {
                 let target = target.to_string();
-                self.begin(async move { this.content(&target, share, Takes::Html).await })
+                self.begin(async move { this.content(&target, share, AcceptedTypes::Html).await })
             }
             own @ (Fill::User | Fill::CartCount | Fill::Recent(_)) => {
                 let (own, visitor) = (own.clone(), Rc::clone(visitor));
                 self.begin(async move {
-                    let whose = (&*visitor, this.token.as_ref());
-                    let text = own::html(&own, whose, &this.worker).await?;
+                    let owner = (&*visitor, this.token.as_ref());
+                    let text = visitor_data::html(&own, owner, &this.worker).await?;
                     this.charged(this.encoded(&text))
                 })
             }
         }
     }
 
-    async fn included(&self, source: &str) -> Result<Content, Unfilled> {
+    async fn included(&self, source: &str) -> Result<FragmentContent, Unfilled> {
         let target = self.admitted.same_site(&self.base, source);
-        self.content(&target.ok_or(Unfilled::Elsewhere)?, None, Takes::Text).await
+        self.content(&target.ok_or(Unfilled::Elsewhere)?, None, AcceptedTypes::Text).await
     }
 
     /// `None`: the limit is reached.
     fn begin(
         self: &Rc<Self>,
-        work: impl Future<Output = Result<Content, Unfilled>> + 'static,
-    ) -> Option<Coming> {
-        let sheet = Arc::clone(&self.worker.sheet);
+        work: impl Future<Output = Result<FragmentContent, Unfilled>> + 'static,
+    ) -> Option<PendingContent> {
+        let thread_metrics = Arc::clone(&self.worker.thread_metrics);
         let left = self.left.get();
         if left == 0 || self.depth >= DEPTH_MAX {
             let error = Unfilled::TooMany;
             tracing::debug!(%error, "a fragment is not filled");
-            sheet.count(Count::HolesUnfilled);
+            thread_metrics.count(Count::FragmentsUnfilled);
             return None;
         }
         self.left.set(left - 1);
         let limit = self.worker.settings.fragments.timeout;
-        Some(Coming(tokio::task::spawn_local(async move {
+        Some(PendingContent(tokio::task::spawn_local(async move {
             match tokio::time::timeout(limit, work).await {
                 Ok(Ok(content)) => {
-                    sheet.count(Count::HolesFilled);
+                    thread_metrics.count(Count::FragmentsFilled);
                     return Some(content);
                 }
                 // A logged-out visitor has no user name to show, so this is not a failure.
@@ -225,7 +229,7 @@ impl Asker {
                 Ok(Err(error)) => tracing::debug!(%error, "a fragment is not filled"),
                 Err(_) => tracing::debug!("a fragment is not filled: its content took too long"),
             }
-            sheet.count(Count::HolesUnfilled);
+            thread_metrics.count(Count::FragmentsUnfilled);
             None
         })))
     }
@@ -235,14 +239,14 @@ impl Asker {
         &self,
         target: &str,
         share: Option<Share>,
-        takes: Takes,
-    ) -> Result<Content, Unfilled> {
+        takes: AcceptedTypes,
+    ) -> Result<FragmentContent, Unfilled> {
         let response = self.answer(target, share).await?;
         let (head, body) = response.into_parts();
         let is_plain = match (head.status, media::kind(&head.headers)) {
             (StatusCode::NO_CONTENT, _) => return self.charged(Bytes::new()),
-            (StatusCode::OK, Kind::Html) => false,
-            (StatusCode::OK, _) if takes == Takes::Text => {
+            (StatusCode::OK, MediaKind::Html) => false,
+            (StatusCode::OK, _) if takes == AcceptedTypes::Text => {
                 media::is_compressible(&head.headers).then_some(false).ok_or(Unfilled::Type)?
             }
             (StatusCode::OK, _) => {
@@ -250,14 +254,14 @@ impl Asker {
             }
             (status, _) => return Err(Unfilled::Status(status)),
         };
-        let (bytes, worker) = self.read(body).await?;
+        let (bytes, charge) = self.read(body).await?;
         let most = self.worker.settings.fragments.size;
         let bytes = recoded::plain(&head.headers, &bytes, most).ok_or(Unfilled::Unreadable)?;
         let from = fragments::encoding(&head.headers).ok_or(Unfilled::Unreadable)?;
         let bytes = self.converted(bytes, from, is_plain);
         // Conversion may enlarge the content. The larger size is charged, too.
-        let worker = if bytes.len() > worker.bytes { self.charge(bytes.len())? } else { worker };
-        Ok(Content { bytes, _room: worker })
+        let charge = if bytes.len() > charge.bytes { self.charge(bytes.len())? } else { charge };
+        Ok(FragmentContent { bytes, _charge: charge })
     }
 
     /// Converts content to the form in which it can stand in the page.
@@ -276,9 +280,9 @@ impl Asker {
         self.encoded(&html)
     }
 
-    async fn read(&self, mut body: Body) -> Result<(Bytes, Charge), Unfilled> {
+    async fn read(&self, mut body: Body) -> Result<(Bytes, BufferCharge), Unfilled> {
         let limits = &self.worker.settings.fragments;
-        let mut charge = Charge::new(&self.worker.waiting_fragments);
+        let mut charge = BufferCharge::new(&self.worker.waiting_fragments);
         let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
         if http_body::Body::size_hint(&body).lower() > limits.size as u64 {
             return Err(Unfilled::TooLarge);
@@ -302,15 +306,15 @@ impl Asker {
         Ok((if rest.is_empty() { first } else { rest.freeze() }, charge))
     }
 
-    fn charge(&self, bytes: usize) -> Result<Charge, Unfilled> {
-        let mut charge = Charge::new(&self.worker.waiting_fragments);
+    fn charge(&self, bytes: usize) -> Result<BufferCharge, Unfilled> {
+        let mut charge = BufferCharge::new(&self.worker.waiting_fragments);
         let has_room = charge.grow(bytes, self.worker.settings.fragments.memory);
         has_room.then_some(charge).ok_or(Unfilled::TooLarge)
     }
 
-    fn charged(&self, bytes: Bytes) -> Result<Content, Unfilled> {
-        let worker = self.charge(bytes.len())?;
-        Ok(Content { bytes, _room: worker })
+    fn charged(&self, bytes: Bytes) -> Result<FragmentContent, Unfilled> {
+        let charge = self.charge(bytes.len())?;
+        Ok(FragmentContent { bytes, _charge: charge })
     }
 
     /// The response to the visitor's request for `target`. The checks that the page's request passed
@@ -323,8 +327,8 @@ impl Asker {
         let mut head = self.head.clone();
         head.uri = Uri::from(target.ok_or(Unfilled::Elsewhere)?);
         let path = head.uri.path();
-        self.aftermath.apply(&mut head.headers, path);
-        if divert::is_own(path) || !path.starts_with('/') {
+        self.set_cookie_effect.apply(&mut head.headers, path);
+        if divert::is_endpoint_path(path) || !path.starts_with('/') {
             return Err(Unfilled::Elsewhere);
         }
         let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
@@ -346,10 +350,10 @@ impl Asker {
 }
 
 /// Fills the includes of a page, or of nested content.
-struct Including(Rc<Asker>);
+struct Including(Rc<FragmentRequester>);
 
 impl Includes for Including {
-    fn include(&self, include: Include) -> Option<Coming> {
+    fn include(&self, include: Include) -> Option<PendingContent> {
         let this = Rc::clone(&self.0);
         self.0.begin(async move {
             let first = this.included(&include.src).await;
@@ -366,15 +370,15 @@ impl Includes for Including {
 
 /// Fills the fragments within a content, if its route uses ESI. Fragments below the maximum depth are
 /// not requested.
-fn fill_within(answered: Subresponse, asker: &Asker) -> Response<Body> {
+fn fill_within(answered: Subresponse, asker: &FragmentRequester) -> Response<Body> {
     let Subresponse { response, route, target } = answered;
-    let has_tags = Way::of(&route, &response) == Some(Way::Tags)
+    let has_tags = CutMethod::of(&route, &response) == Some(CutMethod::Tags)
         && Coding::of(response.headers()) == Some(Coding::Identity);
     let Some(encoding) = fragments::encoding(response.headers()).filter(|_| has_tags) else {
         return response;
     };
     let asker = asker.within(target, encoding);
-    response.map(|body| asker.filling(body, (Knife::tags(), Places::default()), None))
+    response.map(|body| asker.filling(body, (FragmentCutter::tags(), Contents::default()), None))
 }
 
 /// The head of the visitor's requests for contents: that of the page's request, changed to a GET of a

@@ -12,17 +12,17 @@ use crate::proxy::context::WaitingFragments;
 use crate::proxy::error::Error;
 
 /// The content of a fragment.
-pub(super) struct Content {
+pub(super) struct FragmentContent {
     pub(super) bytes: Bytes,
-    pub(super) _room: Charge,
+    pub(super) _charge: BufferCharge,
 }
 
 /// A pending content. Dropping it cancels the request.
-pub(super) struct Coming(pub(super) JoinHandle<Option<Content>>);
+pub(super) struct PendingContent(pub(super) JoinHandle<Option<FragmentContent>>);
 
-impl Coming {
+impl PendingContent {
     /// Polls the content; `None`: it failed.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Content>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<FragmentContent>> {
         Pin::new(&mut self.0).poll(cx).map(|done| {
             done.unwrap_or_else(|error| {
                 tracing::error!(%error, "the task that fills a fragment failed");
@@ -32,7 +32,7 @@ impl Coming {
     }
 }
 
-impl Drop for Coming {
+impl Drop for PendingContent {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -64,12 +64,12 @@ pub(super) enum Unfilled {
 }
 
 /// The memory charged for a content that waits for its page.
-pub(super) struct Charge {
+pub(super) struct BufferCharge {
     waiting: Rc<WaitingFragments>,
     pub(super) bytes: usize,
 }
 
-impl Charge {
+impl BufferCharge {
     pub(super) fn new(waiting: &Rc<WaitingFragments>) -> Self {
         Self { waiting: Rc::clone(waiting), bytes: 0 }
     }
@@ -86,7 +86,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for BufferCharge {
     fn drop(&mut self) {
         self.waiting.0.update(|all| all.saturating_sub(self.bytes));
     }
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn contents_have_a_bound_together() {
         let waiting = Rc::new(WaitingFragments::default());
-        let (mut one, mut other) = (Charge::new(&waiting), Charge::new(&waiting));
+        let (mut one, mut other) = (BufferCharge::new(&waiting), BufferCharge::new(&waiting));
         assert!(one.grow(6, 10) && other.grow(4, 10) && !other.grow(1, 10));
         drop(one);
         assert!(other.grow(6, 10) && !other.grow(1, 10));

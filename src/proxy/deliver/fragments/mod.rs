@@ -7,11 +7,11 @@
 
 mod ask;
 mod content;
-mod own;
+pub(in crate::proxy) mod cut_method;
+mod gzip_writer;
 mod stream;
 pub(in crate::proxy) mod subrequest;
-pub(in crate::proxy) mod way;
-mod zip;
+mod visitor_data;
 
 use std::rc::Rc;
 
@@ -22,13 +22,13 @@ use ::http::header::{
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 
-use self::ask::Asker;
-use self::stream::Places;
+use self::ask::FragmentRequester;
+use self::cut_method::CutMethod;
+use self::stream::Contents;
 use self::subrequest::{OF_A_PART, Subrequests};
-use self::way::Way;
 use crate::cache::recoded;
-use crate::cache::rules::fragments::{self, Knife};
-use crate::http::apply_set_cookie::Aftermath;
+use crate::cache::rules::fragments::{self, FragmentCutter};
+use crate::http::apply_set_cookie::SetCookieEffect;
 use crate::http::cache_control::CacheControl;
 use crate::http::coding::{Accepted, Coding};
 use crate::http::media;
@@ -38,7 +38,7 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::headers;
 use crate::proxy::origin_request;
-use crate::proxy::stage::upgrade;
+use crate::proxy::stage::detect_upgrade;
 
 /// What the client accepts of a page with fragments.
 pub(in crate::proxy) struct Wanted {
@@ -50,9 +50,13 @@ pub(in crate::proxy) struct Wanted {
 
 /// Adapts a request on a route with fragments so that the response can be cut: it asks for the whole
 /// page, without conditions, ranges and content codings. `None`: the response has no fragments.
-pub(in crate::proxy) fn wanted(route: &Route, head: &mut Parts, has_body: bool) -> Option<Wanted> {
-    if !route.has_holes()
-        || upgrade::asked(head, has_body).is_some()
+pub(in crate::proxy) fn wanted_fragments(
+    route: &Route,
+    head: &mut Parts,
+    has_body: bool,
+) -> Option<Wanted> {
+    if !route.has_fragments()
+        || detect_upgrade::requested_protocol(head, has_body).is_some()
         || media::is_grpc(&head.headers)
     {
         return None;
@@ -91,8 +95,8 @@ pub(in crate::proxy) async fn fill(
     requests: Rc<dyn Subrequests>,
     response: Response<Body>,
 ) -> Response<Body> {
-    let Some(way) = Way::of(cx.route, &response) else { return response };
-    let coder = &cx.worker.recompressor;
+    let Some(way) = CutMethod::of(cx.route, &response) else { return response };
+    let recompressor = &cx.worker.recompressor;
     let (mut head, body) = response.into_parts();
     describe(&mut head.headers);
     let encoding = fragments::encoding(&head.headers)
@@ -105,42 +109,42 @@ pub(in crate::proxy) async fn fill(
     let is_own = body.is_ones_own();
     let is_personal = matches!(cx.route.share, Share::User | Share::Segment);
     let is_shared = !is_own && !is_personal;
-    let is_zipped = is_shared && accepted.takes(Coding::Gzip) && coder.makes(Coding::Gzip);
+    let is_zipped = is_shared && accepted.takes(Coding::Gzip) && recompressor.makes(Coding::Gzip);
     if is_zipped {
         let name = HeaderValue::from_static(Coding::Gzip.as_str());
         head.headers.insert(CONTENT_ENCODING, name);
     }
-    if coder.is_on() {
-        recoded::tell_choice(&mut head.headers);
+    if recompressor.is_on() {
+        recoded::vary_by_coding(&mut head.headers);
     }
     if cx.head.method == Method::HEAD {
         return Response::from_parts(head, body);
     }
     // If this response logs the visitor in or out, the fragments are filled for the visitor after it.
-    let aftermath = match is_own {
-        true => Aftermath::of(&head.headers, cx.head.uri.path(), cx.now as u64),
-        false => Aftermath::default(),
+    let set_cookie_effect = match is_own {
+        true => SetCookieEffect::of(&head.headers, cx.head.uri.path(), cx.now as u64),
+        false => SetCookieEffect::default(),
     };
-    let asker = Asker::new(cx, requests, (encoding, aftermath));
-    let (knife, places) = match way {
-        Way::Tags => (Knife::tags(), Places::default()),
-        Way::Elements => {
+    let asker = FragmentRequester::new(cx, requests, (encoding, set_cookie_effect));
+    let (cutter, places) = match way {
+        CutMethod::Tags => (FragmentCutter::tags(), Contents::default()),
+        CutMethod::Elements => {
             let route = cx.route;
             let selectors = route.fragments.iter().map(|fragment| &fragment.selector);
             let most = cx.worker.settings.fragments.count;
             let Some(ascii) = lol_html::AsciiCompatibleEncoding::new(encoding) else {
                 return Response::from_parts(head, body);
             };
-            let knife = Knife::elements(selectors, most, ascii, READ_MAX);
+            let cutter = FragmentCutter::elements(selectors, most, ascii, READ_MAX);
             let visitor = match is_own {
                 true => asker.visitor(route, cx.now).await,
                 false => cx.visitor.clone(),
             };
-            (knife, asker.places(&route.fragments, &Rc::new(visitor)))
+            (cutter, asker.places(&route.fragments, &Rc::new(visitor)))
         }
     };
-    let zip = is_zipped.then(zip::Zip::new);
-    Response::from_parts(head, asker.filling(body, (knife, places), zip))
+    let zip = is_zipped.then(gzip_writer::GzipWriter::new);
+    Response::from_parts(head, asker.filling(body, (cutter, places), zip))
 }
 
 /// The limit on buffered markup that has no end yet, in bytes.

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::Frame;
 
-use super::content::{Coming, Content};
-use super::zip::Zip;
+use super::content::{FragmentContent, PendingContent};
+use super::gzip_writer::GzipWriter;
 use crate::cache::rules::fragments::esi::Include;
-use crate::cache::rules::fragments::{Cut, Knife};
+use crate::cache::rules::fragments::{FragmentCutter, PagePart};
 use crate::proxy::deliver::body::{Body, BodyError, Filled};
 
 /// How much of a page is cut at a time, in bytes.
@@ -23,25 +23,25 @@ const LINE_MAX: usize = 1_024;
 
 /// The contents of fragments that are found by selector, by index.
 #[derive(Default)]
-pub(super) struct Places(pub(super) Vec<Place>);
+pub(super) struct Contents(pub(super) Vec<ContentAt>);
 
-pub(super) struct Place {
-    pub(super) slot: Slot,
+pub(super) struct ContentAt {
+    pub(super) slot: ContentState,
     pub(super) fallback: Option<Bytes>,
 }
 
 /// The state of a content.
-pub(super) enum Slot {
-    Coming(Coming),
-    Come(Rc<Content>),
+pub(super) enum ContentState {
+    Coming(PendingContent),
+    Come(Rc<FragmentContent>),
     /// The request for it failed.
     Failed,
     /// There is none for this visitor.
     None,
 }
 
-impl Slot {
-    pub(super) fn of(coming: Option<Coming>) -> Self {
+impl ContentState {
+    pub(super) fn of(coming: Option<PendingContent>) -> Self {
         coming.map_or(Self::Failed, Self::Coming)
     }
 
@@ -59,13 +59,13 @@ impl Slot {
 enum Piece {
     Text(Bytes),
     Element { place: usize, own: Bytes },
-    Include(Slot),
+    Include(ContentState),
 }
 
 /// Fills the includes of a page.
 pub(super) trait Includes {
     /// Starts to request what an include names. `None`: the limit is reached.
-    fn include(&self, include: Include) -> Option<Coming>;
+    fn include(&self, include: Include) -> Option<PendingContent>;
 }
 
 /// A page that is filled while it is sent.
@@ -74,32 +74,32 @@ pub(super) struct Filling {
     /// Data of the page that has arrived and is not cut yet.
     rest: Bytes,
     is_read: bool,
-    knife: Knife,
-    cuts: VecDeque<Cut>,
-    line: VecDeque<Piece>,
+    cutter: FragmentCutter,
+    cuts: VecDeque<PagePart>,
+    pieces: VecDeque<Piece>,
     /// Bytes of the page in the queue.
     in_line: usize,
-    places: Places,
+    places: Contents,
     includes: Box<dyn Includes>,
-    zip: Option<Zip>,
+    zip: Option<GzipWriter>,
     is_over: bool,
 }
 
 impl Filling {
     pub(super) fn new(
         page: Body,
-        knife: Knife,
-        places: Places,
+        cutter: FragmentCutter,
+        places: Contents,
         includes: Box<dyn Includes>,
-        zip: Option<Zip>,
+        zip: Option<GzipWriter>,
     ) -> Self {
         Self {
             page,
             rest: Bytes::new(),
             is_read: false,
-            knife,
+            cutter,
             cuts: VecDeque::new(),
-            line: VecDeque::new(),
+            pieces: VecDeque::new(),
             in_line: 0,
             places,
             includes,
@@ -111,11 +111,11 @@ impl Filling {
     /// Reads the page while there is nothing to send, or while a fragment is pending. Tags are searched
     /// for ahead, so that their contents are requested concurrently.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
-        let by_tags = matches!(self.knife, Knife::Tags(_));
+        let by_tags = matches!(self.cutter, FragmentCutter::Tags(_));
         while !self.is_read
             && self.in_line < AHEAD
-            && self.line.len() < LINE_MAX
-            && (by_tags || !matches!(self.line.front(), Some(Piece::Text(_))))
+            && self.pieces.len() < LINE_MAX
+            && (by_tags || !matches!(self.pieces.front(), Some(Piece::Text(_))))
         {
             if self.rest.is_empty() {
                 match http_body::Body::poll_frame(Pin::new(&mut self.page), cx) {
@@ -126,30 +126,30 @@ impl Filling {
                     }
                     Poll::Ready(None) => {
                         self.is_read = true;
-                        self.knife.end(&mut self.cuts);
+                        self.cutter.end(&mut self.cuts);
                     }
                 }
             }
             let part = self.rest.split_to(self.rest.len().min(STRIDE));
             if !part.is_empty() {
-                self.knife.cut(&part, &mut self.cuts);
+                self.cutter.cut(&part, &mut self.cuts);
             }
             while let Some(cut) = self.cuts.pop_front() {
                 let piece = match cut {
-                    Cut::Text(text) => {
+                    PagePart::Text(text) => {
                         self.in_line += text.len();
                         Piece::Text(text)
                     }
-                    Cut::Element { place, own } => {
+                    PagePart::Element { place, own } => {
                         self.in_line += own.len();
                         Piece::Element { place, own }
                     }
-                    Cut::Include(include) => match self.includes.include(include) {
-                        Some(coming) => Piece::Include(Slot::Coming(coming)),
+                    PagePart::Include(include) => match self.includes.include(include) {
+                        Some(coming) => Piece::Include(ContentState::Coming(coming)),
                         None => continue,
                     },
                 };
-                self.line.push_back(piece);
+                self.pieces.push_back(piece);
             }
         }
         Ok(())
@@ -157,7 +157,7 @@ impl Filling {
 
     /// The output for the next piece; empty if the compressor keeps it.
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
-        match self.line.front_mut() {
+        match self.pieces.front_mut() {
             Some(Piece::Text(_)) => {}
             Some(Piece::Element { place, .. }) => {
                 if let Some(place) = self.places.0.get_mut(*place) {
@@ -171,10 +171,12 @@ impl Filling {
             }
             None => return Poll::Pending,
         }
-        Poll::Ready(match self.line.pop_front() {
+        Poll::Ready(match self.pieces.pop_front() {
             Some(Piece::Text(text)) => self.text(text),
             Some(Piece::Element { place, own }) => self.element(place, own),
-            Some(Piece::Include(Slot::Come(content))) => self.apart(&content.bytes),
+            Some(Piece::Include(ContentState::Come(content))) => {
+                self.insert_content(&content.bytes)
+            }
             Some(Piece::Include(_)) | None => Ok(Bytes::new()),
         })
     }
@@ -182,17 +184,19 @@ impl Filling {
     fn element(&mut self, place: usize, own: Bytes) -> Result<Bytes, BodyError> {
         let Some(place) = self.places.0.get(place) else { return self.text(own) };
         match (&place.slot, &place.fallback) {
-            (Slot::Come(content), _) => {
+            (ContentState::Come(content), _) => {
                 self.in_line -= own.len();
                 let content = content.bytes.clone();
-                self.apart(&content)
+                self.insert_content(&content)
             }
-            (Slot::Failed, Some(fallback)) => {
+            (ContentState::Failed, Some(fallback)) => {
                 self.in_line -= own.len();
                 let fallback = fallback.clone();
-                self.apart(&fallback)
+                self.insert_content(&fallback)
             }
-            (Slot::Failed | Slot::None | Slot::Coming(_), _) => self.text(own),
+            (ContentState::Failed | ContentState::None | ContentState::Coming(_), _) => {
+                self.text(own)
+            }
         }
     }
 
@@ -206,16 +210,16 @@ impl Filling {
     }
 
     /// Sends a content of the visitor's.
-    fn apart(&mut self, content: &Bytes) -> Result<Bytes, BodyError> {
+    fn insert_content(&mut self, content: &Bytes) -> Result<Bytes, BodyError> {
         if self.zip.is_none() {
             return Ok(content.clone());
         }
-        self.coded(|zip, out| zip.apart(content, out))
+        self.coded(|zip, out| zip.insert_content(content, out))
     }
 
     fn coded(
         &mut self,
-        work: impl FnOnce(&mut Zip, &mut Vec<u8>) -> std::io::Result<()>,
+        work: impl FnOnce(&mut GzipWriter, &mut Vec<u8>) -> std::io::Result<()>,
     ) -> Result<Bytes, BodyError> {
         let Some(zip) = &mut self.zip else { return Ok(Bytes::new()) };
         let mut out = Vec::new();

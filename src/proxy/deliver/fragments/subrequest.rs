@@ -8,7 +8,7 @@ use ::http::uri::PathAndQuery;
 use ::http::{HeaderName, Response};
 use futures_util::future::LocalBoxFuture;
 
-use crate::policy::route::{Route, Share};
+use crate::policy::route::{CompiledRoute, Share};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
@@ -24,13 +24,13 @@ pub(in crate::proxy) struct Subrequest {
     /// The visitors with whom the content is shared, if the fragment states that.
     pub(in crate::proxy) share: Option<Share>,
     /// The page's route.
-    pub(in crate::proxy) page: Arc<Route>,
+    pub(in crate::proxy) page: Arc<CompiledRoute>,
 }
 
 /// The response to a [`Subrequest`].
 pub(in crate::proxy) struct Subresponse {
     pub(in crate::proxy) response: Response<Body>,
-    pub(in crate::proxy) route: Arc<Route>,
+    pub(in crate::proxy) route: Arc<CompiledRoute>,
     /// The target that was requested. Sources in the response are resolved against it.
     pub(in crate::proxy) target: String,
 }
@@ -46,7 +46,7 @@ pub(in crate::proxy) trait Subrequests {
         worker: Rc<WorkerContext>,
         client: Rc<Client>,
         request: AdmittedRequest,
-        route: Arc<Route>,
+        route: Arc<CompiledRoute>,
     ) -> LocalBoxFuture<'static, Visitor>;
 }
 

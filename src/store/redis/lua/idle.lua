@@ -7,7 +7,7 @@
 -- Returns what `cartidle:` holds, the sessions, by how much our clock is behind that of Redis, which is
 -- right where they differ by more than some seconds, and 1 where `cartidle:` held a time to come and was set
 -- back.
-local mark, from = redis.call('GET', idle_told) or '', 0
+local mark, from = redis.call('GET', idle_reported) or '', 0
 local seen, token = string.match(mark, '^(%S+) (.*)$')
 local time = redis.call('TIME')
 local behind, set_back = time[1] + time[2] / 1e6 - now, 0
@@ -16,8 +16,8 @@ local done = tonumber(seen or mark)
 if done and done > now + behind then
   mark, seen, set_back = string.format('%.6f', newest + behind), nil, 1
   -- First what takes no memory: Redis lets the rest through then, although it is full.
-  redis.call('DEL', idle_told)
-  redis.call('SET', idle_told, mark)
+  redis.call('DEL', idle_reported)
+  redis.call('SET', idle_reported, mark)
 end
 if seen then
   local to = redis.call('ZCOUNT', recent, '-inf', seen)

@@ -1,5 +1,5 @@
--- A log-in, or a visit as the book has it. `item` is empty where no item was viewed; `last_dropped` is the
--- rank of the newest view that is not kept.
+-- A log-in, or a visit as in the chapter's layout (Redis in Action, chapter 2). `item` is empty if no item
+-- was viewed; `last_dropped` is the rank of the newest view that is not kept.
 local before = redis.call('HGET', login, token)
 redis.call('HSET', login, token, user)
 redis.call('ZADD', recent, 'GT', now, token)

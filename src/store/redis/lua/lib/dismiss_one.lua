@@ -4,11 +4,11 @@
 -- script go on after such a write although it is full.
 local handed_on, lost, refusal = 0, 0, ''
 local function hand_on_now(id, user, seen, cart, views)
-  if action == 'keep' then return { err = 'carts are not handed on now' } end
+  if action == 'keep' then return { err = 'carts cannot be handed on now' } end
   if action ~= 'outbox' then return hand_on('expired', id, user, seen, cart, views) end
   local length = redis.pcall('LLEN', expiring)
   if type(length) == 'number' and length >= tonumber(outbox_max) then
-    return { err = 'too many carts wait for the file' }
+    return { err = 'too many carts already wait for the file' }
   end
   return redis.pcall('RPUSH', expiring, record_of('expired', id, user, seen, cart, views))
 end

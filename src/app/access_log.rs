@@ -1,0 +1,26 @@
+//! Converts a plan's `[log]` into the access log and its thread.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::start_error::StartError;
+use crate::config;
+use crate::policy::access_log::AccessLogTarget;
+use crate::telemetry::access_log::{AccessLog, Style};
+
+/// The access log and its thread.
+pub(super) type RunningAccessLog = Option<(Arc<AccessLog>, JoinHandle<()>)>;
+
+/// Opens it, and starts its thread.
+pub(super) fn start(plan: &config::LogConfig) -> Result<RunningAccessLog, StartError> {
+    let Some(format) = plan.access else { return Ok(None) };
+    let style = Style { format, redact: plan.redact_paths.clone() };
+    AccessLog::start(&plan.to, style).map(Some).map_err(|source| {
+        let path = match &plan.to {
+            AccessLogTarget::Stdout => PathBuf::new(),
+            AccessLogTarget::File(path) => path.clone(),
+        };
+        StartError::Log { path, source }
+    })
+}

@@ -1,0 +1,105 @@
+//! Converts a plan's `[admin]` into the listener for operators, the socket of the data commands, and their
+//! implementation.
+
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::live_config::LiveConfig;
+use super::parts::cookie_kinds;
+use super::rows;
+use super::shared_state::SharedState;
+use super::start_error::StartError;
+use super::worker::dry_worker;
+use crate::admin::{self, AdminHandle, AdminState, Commands};
+use crate::config::{Admin, Plan};
+use crate::serve::listen;
+use crate::serve::socket::Socket;
+use crate::store::AnyStore;
+
+/// Opens the listener for operators. The default address is a convenience: if it is in use, the proxy
+/// serves visitors without it.
+pub(super) fn open_listener(
+    address: Option<SocketAddr>,
+) -> Result<Option<TcpListener>, StartError> {
+    let Some(address) = address else { return Ok(None) };
+    match listen_at(address) {
+        Ok(mut listeners) => Ok(listeners.pop()),
+        Err(error) if Admin::default().address == Some(address) => {
+            tracing::warn!(%error, "cannot open the listener for health and metrics");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn listen_at(address: SocketAddr) -> Result<Vec<TcpListener>, StartError> {
+    listen::open(address, 1).map_err(|source| StartError::Listen {
+        address: address.to_string(),
+        what: "administration",
+        flag: "--admin",
+        source,
+    })
+}
+
+/// Opens the socket of the data commands. The proxy also serves visitors without it.
+pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
+    let path = plan.admin.socket.as_deref()?;
+    match Socket::open_private(path) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot open the socket for data commands");
+            None
+        }
+    }
+}
+
+/// Serves health, metrics and commands on this thread's runtime, if there is a listener for them.
+pub(super) fn serve_operators(
+    listener: Option<TcpListener>,
+    state: AdminState,
+    stop: &CancellationToken,
+) -> Result<(), StartError> {
+    let Some(listener) = listener else { return Ok(()) };
+    let listener = tokio::net::TcpListener::from_std(listener)
+        .map_err(|source| StartError::System { what: "a listener", source })?;
+    tokio::task::spawn_local(admin::serve(listener, Rc::new(state), stop.clone()));
+    Ok(())
+}
+
+/// Serves the data commands on this thread's runtime.
+pub(super) fn serve_socket(
+    socket: Option<Socket>,
+    admin_handle: &Rc<AdminHandle>,
+    stop: &CancellationToken,
+) -> Option<JoinHandle<()>> {
+    socket.map(|socket| {
+        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(admin_handle), stop.clone()))
+    })
+}
+
+/// The implementation of the data commands.
+pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore) -> Rc<Commands> {
+    let plan = &live.plan;
+    Rc::new(Commands {
+        store: store.background(),
+        sessions: Arc::clone(&live.sessions),
+        names: rows::names(plan),
+        memo: Arc::clone(&shared.rows),
+        every: plan.rows.iter().map(|rows| rows.every).collect(),
+        purger: Arc::clone(&live.purger),
+        worker: dry_worker(live, shared, store),
+        kinds: cookie_kinds(plan),
+        metrics: Arc::clone(&shared.metrics),
+        token: token(plan),
+    })
+}
+
+/// The token that commands over the listener need.
+fn token(plan: &Plan) -> Option<admin::AdminToken> {
+    let token = plan.admin.token.as_ref()?.expose().as_bytes().to_vec();
+    Some(admin::AdminToken(token))
+}

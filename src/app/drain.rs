@@ -1,0 +1,77 @@
+//! The shutdown: waiting visits, logouts and purges are written to the store.
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::jobs::Jobs;
+use super::shared_state::SharedState;
+use crate::session::Sessions;
+use crate::store::{AnyStore, PurgeStore as _, StoreError};
+
+/// How often to check for visits that are being written.
+const LOOK_FLYING: Duration = Duration::from_millis(10);
+
+/// Waits for the tasks, and writes what they and the workers leave behind.
+pub(super) async fn end(
+    (jobs, data_commands): (Jobs, Option<JoinHandle<()>>),
+    (shared, sessions): (&SharedState, &Sessions),
+    store: &AnyStore,
+) {
+    // First, because an impatient supervisor may end the process during the slower steps.
+    let flushed = flush((shared, sessions), store).await;
+    if let Err(error) = shared.pages.purged.flush(store).await {
+        tracing::warn!(%error, "purges did not reach the store: other proxies keep the pages until they expire");
+    }
+    jobs.ended().await;
+    if let Some(Err(error)) = async { Some(data_commands?.await) }.await {
+        tracing::error!(%error, "the data commands did not shut down cleanly");
+    }
+    finish((shared, sessions), store, flushed).await;
+    if let Err(error) = store.leave(shared.pages.purged.who).await {
+        tracing::debug!(%error, "other proxies wait briefly for this process to confirm their purges");
+    }
+}
+
+/// Writes everything that is waiting. Fails if the store refuses a part; the rest keeps waiting.
+async fn flush(
+    (shared, sessions): (&SharedState, &Sessions),
+    store: &AnyStore,
+) -> Result<(), StoreError> {
+    let log_outs = sessions.flush_log_outs(store).await;
+    loop {
+        let progress = shared.visits.drain_all(store).await;
+        if let Some(error) = progress.failure {
+            return Err(error);
+        }
+        if !progress.more {
+            break;
+        }
+        if progress.visits + progress.items == 0 {
+            // The task of visits is still writing earlier entries.
+            tokio::time::sleep(LOOK_FLYING).await;
+        }
+    }
+    while shared.visitor_visits.flush(store).await? > 0 {}
+    if log_outs { Ok(()) } else { Err(StoreError::Away) }
+}
+
+/// Writes what the tasks returned and what the store refused before; logs what is lost.
+async fn finish(
+    (shared, sessions): (&SharedState, &Sessions),
+    store: &AnyStore,
+    flushed: Result<(), StoreError>,
+) {
+    let visits = || shared.visits.backlog() + shared.visitor_visits.backlog();
+    if flushed.is_ok() && visits() + sessions.log_outs_waiting() == 0 {
+        return;
+    }
+    if let Err(error) = flush((shared, sessions), store).await {
+        tracing::warn!(
+            %error,
+            visits = visits(),
+            log_outs = sessions.log_outs_waiting(),
+            "visits and log-outs did not reach the store"
+        );
+    }
+}

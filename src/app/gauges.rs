@@ -1,0 +1,163 @@
+//! The metrics that are read at each scrape.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use arc_swap::ArcSwap;
+
+use super::live_config::LiveConfig;
+use super::shared_state::SharedState;
+use crate::origin::ServerList;
+use crate::store::OpenStore;
+use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::metrics::{Metrics, Reading};
+
+/// Registers all metrics except those of TLS and the store's state.
+pub(super) fn register(
+    shared: &SharedState,
+    live: &Arc<ArcSwap<LiveConfig>>,
+    store: &OpenStore,
+    log: Option<&Arc<AccessLog>>,
+) {
+    let metrics = &*shared.metrics;
+    origins(live, metrics);
+    connections(shared, metrics);
+    pages(shared, metrics);
+    purges(shared, metrics);
+    reloads(shared, metrics);
+    visits(shared, metrics);
+    visitors(shared, metrics);
+    sessions(shared, live, metrics);
+    self::store(store, metrics);
+    if let Some(log) = log {
+        let log = Arc::clone(log);
+        metrics.counter("anteroom_log_dropped", "Access-log lines dropped", move || log.dropped());
+    }
+}
+
+/// Registers the reachability of the store.
+pub(super) fn register_store_state(connected: &Arc<AtomicBool>, metrics: &Metrics) {
+    let connected = Arc::clone(connected);
+    let help = "Whether the store can be reached";
+    metrics.gauge("anteroom_store_connected", help, move || u64::from(connected.load(Relaxed)));
+}
+
+fn origins(live: &Arc<ArcSwap<LiveConfig>>, metrics: &Metrics) {
+    let present = Arc::clone(live);
+    let help = "Whether a server of an origin is asked";
+    metrics.gauges("anteroom_origin_server_up", help, move || {
+        let mut readings = Vec::new();
+        for server_list in present.load().origins.server_lists() {
+            let standings = server_list.standings().into_iter();
+            readings.extend(standings.map(|(server, is_up)| Reading {
+                labels: vec![
+                    ("origin", server_list.name().to_owned()),
+                    ("server", server.to_owned()),
+                ],
+                value: u64::from(is_up),
+            }));
+        }
+        readings
+    });
+    let present = Arc::clone(live);
+    metrics.gauges("anteroom_origin_waiting", "Requests that wait for a server", move || {
+        let live = present.load();
+        let reading = |server_list: &Arc<ServerList>| Reading {
+            labels: vec![("origin", server_list.name().to_owned())],
+            value: server_list.waiting() as u64,
+        };
+        live.origins.server_lists().map(reading).collect()
+    });
+}
+
+fn connections(shared: &SharedState, metrics: &Metrics) {
+    let open = Arc::clone(&shared.connections);
+    metrics.gauge("anteroom_connections", "Client connections open", move || open.open() as u64);
+    let tunnels = Arc::clone(&shared.tunnels);
+    metrics.gauge("anteroom_tunnels", "Tunnels open", move || tunnels.open() as u64);
+}
+
+fn pages(shared: &SharedState, metrics: &Metrics) {
+    let pages = Arc::clone(&shared.pages);
+    metrics.gauge("anteroom_memory_pages_bytes", "Bytes of pages in memory", move || {
+        pages.memory().bytes()
+    });
+    let pages = Arc::clone(&shared.pages);
+    metrics.gauge("anteroom_memory_pages", "Pages in memory", move || pages.memory().len() as u64);
+    let flights = Arc::clone(&shared.pages.flights);
+    metrics.gauge("anteroom_in_flight_bytes", "Bytes of bodies in flight", move || flights.bytes());
+    let flights = Arc::clone(&shared.pages.flights);
+    metrics
+        .gauge("anteroom_waiting", "Requests on others' fetches", move || flights.waiting() as u64);
+}
+
+fn purges(shared: &SharedState, metrics: &Metrics) {
+    let purged = Arc::clone(&shared.pages.purged);
+    metrics.gauge("anteroom_cut_off", "Whether purges by others may be missing", move || {
+        u64::from(purged.is_cut_off())
+    });
+    let purged = Arc::clone(&shared.pages.purged);
+    metrics.gauge("anteroom_purges_waiting", "Purges that the store lacks", move || {
+        purged.waiting().0 as u64
+    });
+    let purged = Arc::clone(&shared.pages.purged);
+    metrics.counter("anteroom_purges_late", "Purges that the store did not take at once", {
+        move || purged.waiting().1
+    });
+}
+
+fn reloads(shared: &SharedState, metrics: &Metrics) {
+    let reloads = Arc::clone(&shared.reloads);
+    metrics.counter("anteroom_reloads", "Configurations put into force by a reload", move || {
+        reloads.done.load(Relaxed)
+    });
+    let reloads = Arc::clone(&shared.reloads);
+    metrics.counter("anteroom_reloads_refused", "Reloads that changed nothing", move || {
+        reloads.refused.load(Relaxed)
+    });
+}
+
+fn visits(shared: &SharedState, metrics: &Metrics) {
+    let visits = Arc::clone(&shared.visits);
+    metrics.gauge("anteroom_visits_waiting", "Visits that wait for the store", move || {
+        visits.backlog() as u64
+    });
+    let visits = Arc::clone(&shared.visits);
+    metrics
+        .counter("anteroom_visits_dropped", "Visits and views dropped", move || visits.dropped());
+}
+
+/// The metrics of anonymous visitors.
+fn visitors(shared: &SharedState, metrics: &Metrics) {
+    let visits = Arc::clone(&shared.visitor_visits);
+    let help = "Visits of those with a visitor's token dropped";
+    metrics.counter("anteroom_visitor_visits_dropped", help, move || visits.dropped());
+    let kept = Arc::clone(&shared.visitor_tokens);
+    let help = "Tokens of visitors without a login in the store, as the cleaner last saw";
+    metrics.gauge("anteroom_visitor_tokens_kept", help, move || kept.load(Relaxed));
+}
+
+fn sessions(shared: &SharedState, live: &Arc<ArcSwap<LiveConfig>>, metrics: &Metrics) {
+    let present = Arc::clone(live);
+    metrics.gauge("anteroom_log_outs_waiting", "Log-outs that wait for the store", move || {
+        present.load().sessions.log_outs_waiting() as u64
+    });
+    let waiting = Arc::clone(&shared.events_waiting);
+    let help = "Abandoned carts that wait for the webhook";
+    metrics.gauge("anteroom_cart_events_waiting", help, move || waiting.load(Relaxed));
+}
+
+fn store(store: &OpenStore, metrics: &Metrics) {
+    let counters = store.counters();
+    let bytes = Arc::clone(&counters);
+    let help = "Bytes of pages in the store, as it said when it last took or lost one";
+    metrics.gauge("anteroom_store_pages_bytes", help, move || bytes.page_bytes());
+    let timeouts = Arc::clone(&counters);
+    metrics.counter("anteroom_store_timeouts", "Store calls over their budget", move || {
+        timeouts.read().timeouts
+    });
+    metrics.counter("anteroom_store_breaker_openings", "Times the breaker opened", move || {
+        counters.read().breaker_openings
+    });
+}

@@ -1,0 +1,95 @@
+//! The configuration in force, as one value. A reload makes the next one and swaps the two.
+
+use std::sync::Arc;
+
+use super::origins::Origins;
+use super::shared_state::SharedState;
+use super::start_error::StartError;
+use super::{parts, sessions, webhook};
+use crate::cache::purger::Purger;
+use crate::cache::rules::verdict::CacheSettings;
+use crate::config::{Cache, LimitsConfig, Plan};
+use crate::origin;
+use crate::proxy::{ProxySettings, Recompressor};
+use crate::serve::io::Deadlines;
+use crate::serve::{self, Caps, Most};
+use crate::session::Sessions;
+
+/// Everything that a reload may change, made from one plan. It is immutable; longer-lived state is in
+/// [`SharedState`].
+#[derive(Debug)]
+pub(super) struct LiveConfig {
+    pub(super) plan: Plan,
+    pub(super) settings: Arc<ProxySettings>,
+    pub(super) recompressor: Arc<Recompressor>,
+    pub(super) purger: Arc<Purger>,
+    pub(super) origins: Origins,
+    /// How to reach the webhook of abandoned carts, if there is one.
+    pub(super) webhook: Option<origin::ServerSettings>,
+    pub(super) policy: CacheSettings,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) connection: serve::ConnectionSettings,
+    pub(super) caps: Arc<Caps>,
+}
+
+impl LiveConfig {
+    /// Builds the configuration of `plan`, and reads the certificates that it names. The health of servers
+    /// that are also in the `old` origins is kept.
+    pub(super) fn new(
+        plan: Plan,
+        shared: &SharedState,
+        old: &Origins,
+    ) -> Result<Arc<Self>, StartError> {
+        let purger = Arc::new(Purger {
+            pages: Arc::clone(&shared.pages),
+            hosts: plan.origin.hosts.clone(),
+            ignore_query: plan.cache.ignore_query.clone(),
+        });
+        let (storage, rules) = (plan.session.token_storage, sessions::rules(&plan.session));
+        let (connections, requests) = (&shared.connections, &shared.requests);
+        Ok(Arc::new(Self {
+            settings: Arc::new(parts::settings(&plan, &purger)),
+            recompressor: Recompressor::new(plan.cache.compress.clone(), plan.cache.max_object),
+            purger,
+            origins: Origins::new(&plan, old)?,
+            webhook: webhook::settings(&plan)?,
+            policy: policy(&plan.cache),
+            sessions: Arc::new(Sessions::new(storage, rules, Arc::clone(&shared.sessions))),
+            connection: connection(&plan.limits),
+            caps: Arc::new(Caps::new(most(&plan), Arc::clone(connections), Arc::clone(requests))),
+            plan,
+        }))
+    }
+}
+
+fn connection(limits: &LimitsConfig) -> serve::ConnectionSettings {
+    serve::ConnectionSettings {
+        deadlines: Deadlines {
+            head: limits.head_timeout,
+            idle: limits.idle_timeout,
+            stall: limits.stall_timeout,
+        },
+        request_head: limits.request_head,
+    }
+}
+
+/// The limits on open connections.
+fn most(plan: &Plan) -> Most {
+    Most {
+        all: plan.limits.connections,
+        per_address: plan.limits.connections_per_address,
+        requests_per_address: plan.limits.requests_at_once_per_address,
+        trusted: plan.client.trusted_proxies.clone(),
+    }
+}
+
+fn policy(cache: &Cache) -> CacheSettings {
+    CacheSettings {
+        default_ttl: cache.default_ttl,
+        stale_while_revalidate: cache.stale_while_revalidate,
+        stale_if_error: cache.stale_if_error,
+        static_for_all: cache.static_for_all,
+        max_object: cache.max_object,
+        client_directives: cache.client_directives,
+    }
+}

@@ -1,0 +1,32 @@
+//! Converts a plan's `[session]` into the rules of sessions and of abandoned carts.
+
+use crate::config;
+use crate::session::Rules;
+use crate::session::expire::{CartSink, ExpiredFile};
+use crate::task::Expiring;
+
+/// The lifetimes of sessions, and the most per user.
+pub(super) fn rules(plan: &config::SessionConfig) -> Rules {
+    Rules {
+        idle: plan.idle_timeout,
+        absolute: plan.absolute_timeout,
+        most: plan.max_per_user,
+        marks_revoked: plan.verify.path.is_some(),
+        expiry_action: on_expire(plan).map(|on_expire| on_expire.expiry_action(plan.token_storage)),
+    }
+}
+
+/// How the cleaner passes carts on, if it does.
+pub(super) fn expiring(session: &config::SessionConfig) -> Option<Expiring> {
+    let on_expire = on_expire(session)?;
+    Some(Expiring::new(on_expire, session.cart_idle, session.token_storage))
+}
+
+fn on_expire(session: &config::SessionConfig) -> Option<CartSink> {
+    Some(match &session.on_expire {
+        config::OnExpire::None => return None,
+        config::OnExpire::Stream => CartSink::Stream,
+        config::OnExpire::File(path) => CartSink::File(ExpiredFile::new(path.clone())),
+        config::OnExpire::Webhook(_) => CartSink::Queue,
+    })
+}

@@ -1,0 +1,73 @@
+//! The state that all threads share, independent of the configuration.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::hints::HintedCookies;
+use crate::cache::Pages;
+use crate::cache::flight::Flights;
+use crate::cache::purge::PurgeTable;
+use crate::config::{Plan, StoreUrl};
+use crate::proxy::connection::counter::ConnectionCounter;
+use crate::row::RowMemory;
+use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
+use crate::session::{SessionMemory, Verified};
+use crate::telemetry::metrics::Metrics;
+
+/// The state that all threads share, from start to end. A reload changes no setting in it.
+#[derive(Debug)]
+pub(super) struct SharedState {
+    pub(super) pages: Arc<Pages>,
+    pub(super) sessions: Arc<SessionMemory>,
+    pub(super) verified: Arc<Verified>,
+    pub(super) visits: Arc<VisitQueue>,
+    pub(super) visitor_visits: Arc<VisitorVisits>,
+    /// Tokens of visitors in the store.
+    pub(super) visitor_tokens: Arc<AtomicU64>,
+    pub(super) ranks: Arc<PopularityRanks>,
+    pub(super) rows: Arc<RowMemory>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) connections: Arc<ConnectionCounter>,
+    /// Requests of HTTP/2.
+    pub(super) requests: Arc<ConnectionCounter>,
+    pub(super) tunnels: Arc<ConnectionCounter>,
+    pub(super) reloads: Arc<ReloadCounts>,
+    pub(super) hinted_cookies: Arc<HintedCookies>,
+    /// Carts that wait for their webhook.
+    pub(super) events_waiting: Arc<AtomicU64>,
+}
+
+/// How reloads went.
+#[derive(Debug, Default)]
+pub(super) struct ReloadCounts {
+    pub(super) done: AtomicU64,
+    pub(super) refused: AtomicU64,
+}
+
+impl SharedState {
+    /// Built with the sizes in `plan`, which are read only at start.
+    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>) -> Arc<Self> {
+        let limits = &plan.limits;
+        let flights = Flights::new(limits.in_flight, limits.waiters);
+        let has_others = matches!(plan.store.url, StoreUrl::Redis(_));
+        let purged = Arc::new(PurgeTable::new(has_others));
+        let viewed_items = plan.session.viewed_items as usize;
+        Arc::new(Self {
+            pages: Arc::new(Pages::new(plan.cache.memory, flights, purged, limits.variants)),
+            sessions: Arc::default(),
+            verified: Arc::default(),
+            visits: Arc::new(VisitQueue::new(limits.visit_queue, viewed_items)),
+            visitor_visits: Arc::new(VisitorVisits::new(limits.visit_queue, viewed_items)),
+            visitor_tokens: Arc::default(),
+            ranks: Arc::default(),
+            rows: Arc::default(),
+            metrics,
+            connections: Arc::default(),
+            requests: Arc::default(),
+            tunnels: Arc::default(),
+            reloads: Arc::default(),
+            hinted_cookies: Arc::default(),
+            events_waiting: Arc::default(),
+        })
+    }
+}

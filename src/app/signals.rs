@@ -1,0 +1,43 @@
+//! The signals that the process handles: TERM, INT and HUP.
+
+use super::start_error::StartError;
+
+/// The handled signals.
+pub(super) struct Signals {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+    hup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    /// Handles the signals from now on.
+    pub(super) fn new() -> Result<Self, StartError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let listen = |kind| {
+            signal(kind).map_err(|source| StartError::System { what: "a signal handler", source })
+        };
+        Ok(Self {
+            term: listen(SignalKind::terminate())?,
+            int: listen(SignalKind::interrupt())?,
+            hup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next signal.
+    pub(super) async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.term.recv() => Signal::End,
+            _ = self.int.recv() => Signal::End,
+            _ = self.hup.recv() => Signal::Reload,
+        }
+    }
+}
+
+/// The meaning of a signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// TERM or INT.
+    End,
+    /// HUP.
+    Reload,
+}

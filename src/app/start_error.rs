@@ -1,0 +1,55 @@
+//! Reasons why the proxy did not start.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::serve::tls::ClientTlsError;
+use crate::store::OpenError;
+
+/// Why the proxy did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address to listen on.
+    #[error(
+        "cannot listen on {address} for {what}: {source}; stop the process that listens there, \
+         or choose another address with {flag}"
+    )]
+    Listen {
+        /// The address.
+        address: String,
+        /// Its purpose.
+        what: &'static str,
+        /// The option that sets it.
+        flag: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The certificates of a listener.
+    #[error(transparent)]
+    Tls(#[from] ClientTlsError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The access log.
+    #[error("cannot open the access log {path:?}: {source}")]
+    Log {
+        /// The file; empty: standard output.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// TLS to the origin.
+    #[error("cannot set up TLS to the origin: {0}")]
+    OriginTls(#[from] crate::origin::OriginTlsError),
+    /// TLS to the webhook of abandoned carts.
+    #[error("cannot set up TLS to the webhook in on_expire: {0}")]
+    WebhookTls(crate::origin::OriginTlsError),
+    /// A thread, a runtime or a signal handler.
+    #[error("the system refused {what}: {source}")]
+    System {
+        /// What was requested.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,147 @@
+//! The store, the cache, purges and the cookie of visitor tokens.
+
+use ipnet::IpNet;
+
+use super::ConfigCheck;
+use crate::config::plan::{PurgeAuthorization, StoreUrl};
+use crate::config::unit::show_size;
+use crate::http::pattern::Pattern;
+use crate::http::peer::Peers;
+use crate::http::set_cookie;
+use crate::policy::cookie::Secure;
+
+impl ConfigCheck<'_> {
+    /// Checks the stores. Pages may have a store of their own; purges are recorded with the sessions.
+    pub(super) fn store(&mut self) {
+        let store = &self.plan.store;
+        let is_redis = |url: &StoreUrl| matches!(url, StoreUrl::Redis(_));
+        match &store.pages_url {
+            Some(pages) if !is_redis(pages) => {
+                self.problem(
+                    "store.pages_url",
+                    "must be a Redis URL: the embedded store keeps its own pages",
+                );
+            }
+            Some(_) if !is_redis(&store.url) && !self.unread("store.url") => {
+                self.warning(
+                    "store.pages_url",
+                    "has no effect with the embedded store, which keeps its own pages",
+                );
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    pub(super) fn cache(&mut self) {
+        let (cache, limits) = (&self.plan.cache, &self.plan.limits);
+        for (name, bound) in
+            [("[cache] memory", cache.memory), ("[limits] in_flight", limits.in_flight)]
+        {
+            if cache.max_object > bound {
+                let (object, bound) = (show_size(cache.max_object), show_size(bound));
+                let text = format!(
+                    "{object} exceeds {name}, {bound}: pages of this size could not be stored"
+                );
+                self.problem("cache.max_object", text);
+            }
+        }
+        if limits.uri > limits.request_head {
+            self.problem("limits.uri", "exceeds request_head, which contains it");
+        }
+        for ignored in &cache.ignore_cookies {
+            let name = ignored.to_string();
+            if self.plan.session.cookies.iter().any(|cookie| overlap(cookie, ignored)) {
+                let text = format!("{name:?} matches a session cookie, which is never harmless");
+                self.problem("cache.ignore_cookies", text);
+            }
+        }
+    }
+
+    /// Checks the cookie of visitor tokens. It belongs to the proxy: it must not be a session cookie, and
+    /// no page may vary by it.
+    pub(super) fn visitor_cookie(&mut self) {
+        if !self.plan.gives_visitor_tokens() {
+            return;
+        }
+        let (name, session) = (&self.plan.visitor.cookie, &self.plan.session);
+        let is_meant = |pattern: &&Pattern| pattern.matches(name.as_bytes());
+        if let Some(cookie) = session.cookies.iter().find(is_meant) {
+            let text = format!("{name} is a session cookie, by [session] cookie = \"{cookie}\"");
+            self.problem("visitor.cookie", text);
+        }
+        if let Some(cookie) = self.plan.cache.ignore_cookies.iter().find(is_meant) {
+            let text = format!(
+                "{name} is also matched by [cache] ignore_cookies = \"{cookie}\"; remove it there, \
+                 because the app never receives it"
+            );
+            self.problem("visitor.cookie", text);
+        }
+        if session.secure == Secure::Never && set_cookie::needs_secure(name) {
+            self.problem(
+                "visitor.cookie",
+                "has a name that browsers accept only with Secure, and [session] secure is \"never\"",
+            );
+        }
+    }
+
+    /// Checks purges by method: a purge can send every visitor's request to the origin.
+    pub(super) fn purge(&mut self) {
+        let purge = &self.plan.purge;
+        if !purge.method {
+            return;
+        }
+        if purge.purge_from.is_empty() && !self.unread("purge.purge_from") {
+            self.problem("purge.method", "needs purge_from, the peers that may purge");
+        }
+        match purge.purge_token {
+            PurgeAuthorization::Admin
+                if self.plan.admin.token.is_none() && !self.unread("admin.token") =>
+            {
+                self.problem("purge.method", "needs [admin] token");
+            }
+            PurgeAuthorization::Admin => {}
+            PurgeAuthorization::None => {
+                if let Some(net) = purge.purge_from.iter().find(|net| !is_private(net)) {
+                    let text = format!(
+                        "\"none\" is allowed for loopback and private addresses only; found {net}"
+                    );
+                    self.problem("purge.purge_token", text);
+                }
+                // All visitors behind a trusted proxy have its address.
+                let trusted = &self.plan.client.trusted_proxies;
+                let trusted: Vec<_> = trusted.iter().filter_map(Peers::network).collect();
+                let overlaps = |net: &&IpNet| trusted.iter().any(|other| meet(net, other));
+                if let Some(net) = purge.purge_from.iter().find(overlaps) {
+                    let text = format!(
+                        "\"none\" is not allowed for {net}, which overlaps [client] trusted_proxies"
+                    );
+                    self.problem("purge.purge_token", text);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a network contains private and loopback addresses only.
+fn is_private(net: &IpNet) -> bool {
+    let within = |own: &str| own.parse::<IpNet>().is_ok_and(|own| own.contains(net));
+    let own =
+        ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"];
+    own.into_iter().any(within)
+}
+
+/// Whether both may match a common name, if one of them is a plain name. Two patterns are compared as
+/// text.
+fn overlap(a: &Pattern, b: &Pattern) -> bool {
+    match (a, b) {
+        (Pattern::Exact(name), other) | (other, Pattern::Exact(name)) => {
+            other.matches(name.as_bytes())
+        }
+        (a, b) => a == b,
+    }
+}
+
+/// Whether two networks overlap: then one contains the other.
+fn meet(one: &IpNet, other: &IpNet) -> bool {
+    one.contains(other) || other.contains(one)
+}

@@ -1,0 +1,114 @@
+//! `[cache]`, `[views]` and `[purge]`.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::http::coding::Coding;
+use crate::http::pattern::Pattern;
+use crate::policy::answer::StatusDetail;
+
+const MIB: u64 = 1 << 20;
+
+/// `[cache]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// `default_ttl`, 300 s; zero: only lifetimes set by the origin.
+    pub default_ttl: Duration,
+    /// `stale_while_revalidate`, 0: how long a stale page is served while it is revalidated, if the origin
+    /// does not set it.
+    pub stale_while_revalidate: Duration,
+    /// `stale_if_error`, 1 h: how long a stale page is served while the origin fails, if the origin does
+    /// not set it.
+    pub stale_if_error: Duration,
+    /// `client_directives`, `"ignore"` (false) or `"honour"`: whether a visitor's `no-cache`, `max-age`
+    /// and `min-fresh` cause a new fetch.
+    pub client_directives: bool,
+    /// `unknown_cookies`, `"bypass"` (true) or `"ignore"`.
+    pub unknown_cookies_bypass: bool,
+    /// `trust_public`, false.
+    pub trust_public: bool,
+    /// `static_for_all`, true.
+    pub static_for_all: bool,
+    /// `fill_client_address`, false: whether a fill carries the visitor's address.
+    pub fill_client_address: bool,
+    /// `ignore_cookies`, in addition to the built-in list.
+    pub ignore_cookies: Vec<Pattern>,
+    /// `ignore_query`: names, or patterns with one `*`, of query parameters that are removed.
+    pub ignore_query: Vec<Pattern>,
+    /// `memory`, 256 MiB of pages.
+    pub memory: u64,
+    /// `max_object`, 8 MiB.
+    pub max_object: u64,
+    /// `compress`, `["zstd", "br", "gzip"]`: the content codings that the proxy produces, in order of
+    /// preference. Empty: pages keep the coding that they came in.
+    pub compress: Vec<Coding>,
+    /// `status`, `"full"`.
+    pub status: StatusDetail,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        let exact = |name: &str| Pattern::Exact(name.to_owned());
+        Self {
+            default_ttl: Duration::from_secs(300),
+            stale_while_revalidate: Duration::ZERO,
+            stale_if_error: Duration::from_secs(3600),
+            client_directives: false,
+            unknown_cookies_bypass: true,
+            trust_public: false,
+            static_for_all: true,
+            fill_client_address: false,
+            ignore_cookies: Vec::new(),
+            ignore_query: vec![
+                Pattern::Affix { prefix: "utm_".to_owned(), suffix: String::new() },
+                exact("gclid"),
+                exact("fbclid"),
+                exact("msclkid"),
+                exact("mc_cid"),
+            ],
+            memory: 256 * MIB,
+            max_object: 8 * MIB,
+            compress: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
+            status: StatusDetail::Full,
+        }
+    }
+}
+
+/// `[views]`: how the popularity of items is tracked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewsConfig {
+    /// `rescale_every`, 300 s: how often scores are halved.
+    pub rescale_every: Duration,
+    /// `keep_top`, 20,000: the items that are kept then.
+    pub keep_top: u64,
+    /// `rescale_percent`, 50: the percentage of each score that remains then.
+    pub rescale_percent: u32,
+}
+
+impl Default for ViewsConfig {
+    fn default() -> Self {
+        Self { rescale_every: Duration::from_secs(300), keep_top: 20_000, rescale_percent: 50 }
+    }
+}
+
+/// `[purge]`: purges over the public listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Purge {
+    /// `method`, false: whether the method PURGE on the public listener purges a URL.
+    pub method: bool,
+    /// `purge_from`: the peers that may purge.
+    pub purge_from: Vec<IpNet>,
+    /// `purge_token`, `"admin"`.
+    pub purge_token: PurgeAuthorization,
+}
+
+/// The token that a PURGE needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PurgeAuthorization {
+    /// The token in `[admin]`.
+    #[default]
+    Admin,
+    /// None: only for peers in private networks.
+    None,
+}

@@ -1,0 +1,208 @@
+//! `[origin]`, `[origins.NAME]` and `[[rows]]`: the app behind the proxy.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::secret::Secret;
+use crate::http::host::Scheme;
+use crate::policy::origin::{Balance, Health, Http2};
+
+/// `[origin]`: the app behind the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginConfig {
+    /// `url`: `http://host[:port]` or `https://host[:port]`, without a path, or `unix:<path>`. Required
+    /// without `urls`; otherwise the first of them.
+    pub url: OriginUrl,
+    /// `host`: the Host that the origin receives; `None` (`"preserve"`): the client's.
+    pub host: Option<String>,
+    /// `hosts`: the hosts served, lower-case `host[:port]`; empty: any. Others get 421.
+    pub hosts: Vec<String>,
+    /// `connect_timeout`, 2 s.
+    pub connect_timeout: Duration,
+    /// `first_byte_timeout`, 60 s: from the last byte sent to the head of the response.
+    pub first_byte_timeout: Duration,
+    /// `between_bytes_timeout`, 60 s.
+    pub between_bytes_timeout: Duration,
+    /// `stream_timeout`, 1 h: the same for event streams, and for gRPC calls in either direction.
+    pub stream_timeout: Duration,
+    /// `http2`, `"auto"`: whether HTTP/2 is used.
+    pub http2: Http2,
+    /// `http2_ping`, 310 s: the interval between PINGs on a silent HTTP/2 connection. gRPC servers treat
+    /// more than one in five minutes as an attack.
+    pub http2_ping: Duration,
+    /// `tls`: how the origin is authenticated if its `url` begins with `https:`.
+    pub tls: OriginTls,
+    /// `keep_idle`, 64: idle connections kept by each thread.
+    pub keep_idle: usize,
+    /// `idle_timeout`, 4 s: how long an idle connection is kept (below the 5 s after which common app
+    /// servers close theirs).
+    pub idle_timeout: Duration,
+    /// `head_reuse`, false: whether a connection is reused after a HEAD.
+    pub head_reuse: bool,
+    /// `sessions`, true: whether the origin receives the visitor's name, and its `Anteroom-*` fields take
+    /// effect.
+    pub sessions: bool,
+    /// `secret`: the key of the HMAC over user, method, path and time.
+    pub secret: Option<Secret>,
+    /// How its servers are used.
+    pub servers: Servers,
+}
+
+impl OriginConfig {
+    /// An origin at `url`, otherwise with defaults.
+    #[must_use]
+    pub fn new(url: OriginUrl) -> Self {
+        Self {
+            url,
+            host: None,
+            hosts: Vec::new(),
+            connect_timeout: Duration::from_secs(2),
+            first_byte_timeout: Duration::from_secs(60),
+            between_bytes_timeout: Duration::from_secs(60),
+            stream_timeout: Duration::from_secs(3600),
+            http2: Http2::Auto,
+            http2_ping: Duration::from_secs(310),
+            tls: OriginTls::default(),
+            keep_idle: 64,
+            idle_timeout: Duration::from_secs(4),
+            head_reuse: false,
+            sessions: true,
+            secret: None,
+            servers: Servers::default(),
+        }
+    }
+
+    /// A further origin, without sessions.
+    #[must_use]
+    pub fn further(url: OriginUrl) -> Self {
+        Self { sessions: false, ..Self::new(url) }
+    }
+
+    /// Its servers: those of `urls`, or the one at `url`.
+    #[must_use]
+    pub fn urls(&self) -> &[OriginUrl] {
+        match self.servers.urls.as_slice() {
+            [] => std::slice::from_ref(&self.url),
+            urls => urls,
+        }
+    }
+}
+
+/// An origin's address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OriginUrl {
+    /// The scheme; `https` means TLS.
+    pub scheme: Scheme,
+    /// Host name or address literal, as in the URL (IPv6 in brackets); `localhost` for a Unix socket.
+    pub host: String,
+    /// Port; by default 80, or 443 for `https`.
+    pub port: u16,
+    /// The path of a Unix socket, if the origin listens on one.
+    pub socket: Option<PathBuf>,
+}
+
+impl OriginUrl {
+    /// `http://host:port`.
+    #[must_use]
+    pub fn http(host: impl Into<String>, port: u16) -> Self {
+        Self { scheme: Scheme::Http, host: host.into(), port, socket: None }
+    }
+}
+
+/// `[origin] tls`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginTls {
+    /// `ca`: the PEM file of the authorities that sign the origin's certificate; `None` (`"system"`):
+    /// those of the system.
+    pub ca: Option<PathBuf>,
+    /// `server_name`: the name that the certificate must have, also sent as SNI; `None` (`"host"`): the
+    /// host of the `url`.
+    pub server_name: Option<String>,
+    /// `cert`: the PEM file of the proxy's own certificate; `None` (`"none"`): there is none.
+    pub cert: Option<PathBuf>,
+    /// `key`: the PEM file of the key of `cert`.
+    pub key: Option<PathBuf>,
+    /// `verify`, true; false accepts any certificate.
+    pub verify: bool,
+}
+
+impl Default for OriginTls {
+    fn default() -> Self {
+        Self { ca: None, server_name: None, cert: None, key: None, verify: true }
+    }
+}
+
+/// How the servers of an origin are used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Servers {
+    /// `urls`: the servers, if there are several; empty: the one at `url`.
+    pub urls: Vec<OriginUrl>,
+    /// `weights`: the share of each of `urls`; empty: equal shares.
+    pub weights: Vec<u32>,
+    /// `balance`, `"round_robin"`.
+    pub balance: Balance,
+    /// `fails`, 3: consecutive failures after which a server rests.
+    pub fails: u32,
+    /// `fail_window`, 30 s: the window in which they count.
+    pub fail_window: Duration,
+    /// `rest`, 10 s: the first rest, doubled by each further failure.
+    pub rest: Duration,
+    /// `slow_start`, 10 s: how long the share of a returning server grows.
+    pub slow_start: Duration,
+    /// `retry_percent`, 10: the percentage of requests that may be sent again to another server.
+    pub retry_percent: u32,
+    /// `max_connections`, none: the most requests in progress at a server.
+    pub max_connections: Option<u32>,
+    /// `max_waiting`, 1,024: the most requests that wait for a server.
+    pub max_waiting: u32,
+    /// `wait_timeout`, 5 s: how long a request waits.
+    pub wait_timeout: Duration,
+    /// `health`
+    pub health: Health,
+}
+
+impl Default for Servers {
+    fn default() -> Self {
+        Self {
+            urls: Vec::new(),
+            weights: Vec::new(),
+            balance: Balance::RoundRobin,
+            fails: 3,
+            fail_window: Duration::from_secs(30),
+            rest: Duration::from_secs(10),
+            slow_start: Duration::from_secs(10),
+            retry_percent: 10,
+            max_connections: None,
+            max_waiting: 1_024,
+            wait_timeout: Duration::from_secs(5),
+            health: Health::default(),
+        }
+    }
+}
+
+/// A `[[rows]]`: the source of rows that are refreshed at an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// `name`: the name for routes and the command line. Required.
+    pub name: String,
+    /// `every`, 5 s: the time between two refreshes of a row.
+    pub every: Duration,
+    /// `path`: the target of a row at the origin, with `{row}` in it. Required.
+    pub path: String,
+    /// `scheme`, http: the scheme of the requests, which the origin receives in `X-Forwarded-Proto`.
+    pub scheme: Scheme,
+    /// `origin`: the `[origins.NAME]` that is asked; none: `[origin]`.
+    pub origin: Option<String>,
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            every: Duration::from_secs(5),
+            path: String::new(),
+            scheme: Scheme::Http,
+            origin: None,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The keys of `[admin]` and `[log]`.
+
+use std::path::PathBuf;
+
+use super::shared::{ADDRESS, paths};
+use crate::config::credential::BearerToken;
+use crate::config::form::{Either, Flag, List, Optional, Text, Words};
+use crate::config::plan::{Admin, LogConfig};
+use crate::config::walk::Walk;
+use crate::policy::access_log::{AccessLogFormat, AccessLogTarget};
+
+pub(super) fn admin(at: &mut impl Walk, admin: &mut Admin) {
+    at.key("address", &mut admin.address, &Either("off", ADDRESS));
+    at.key("token", &mut admin.token, &Optional(BearerToken));
+    socket(at, admin);
+}
+
+pub(super) fn socket(at: &mut impl Walk, admin: &mut Admin) {
+    let path = Text { parse: socket_path, show: |path| path.to_string_lossy().into_owned() };
+    at.key("socket", &mut admin.socket, &Either("off", path));
+}
+
+pub(super) fn log(at: &mut impl Walk, log: &mut LogConfig) {
+    let formats = [
+        ("json", Some(AccessLogFormat::Json)),
+        ("combined", Some(AccessLogFormat::Combined)),
+        ("off", None),
+    ];
+    at.key("access", &mut log.access, &Words(&formats));
+    at.key("to", &mut log.to, &Text { parse: log_target, show: show_log_target });
+    at.key("user", &mut log.user, &Flag);
+    at.key("redact_paths", &mut log.redact_paths, &List::of(paths()));
+}
+
+fn log_target(text: &str) -> Result<AccessLogTarget, String> {
+    match text {
+        "stdout" => Ok(AccessLogTarget::Stdout),
+        "" => Err("\"stdout\", or the path of a file".to_owned()),
+        path => Ok(AccessLogTarget::File(PathBuf::from(path))),
+    }
+}
+
+fn show_log_target(target: &AccessLogTarget) -> String {
+    match target {
+        AccessLogTarget::Stdout => "stdout".to_owned(),
+        AccessLogTarget::File(path) => path.to_string_lossy().into_owned(),
+    }
+}
+
+fn socket_path(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("the path of a socket".to_owned()),
+        path => Ok(PathBuf::from(path)),
+    }
+}

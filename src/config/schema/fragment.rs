@@ -1,0 +1,183 @@
+//! A route's fragments: the elements to fill, and their content.
+
+use std::sync::Arc;
+
+use crate::config::form::{self, Faults, Form, Words};
+use crate::config::node::{Node, TomlTable, Value};
+use crate::config::suggest::nearest;
+use crate::config::text;
+use crate::http::selector::Selector;
+use crate::http::template::Template;
+use crate::policy::route::{Esi, Fill, Fragment, Share};
+
+/// The longest selector, template or fallback, in bytes.
+const TEXT_MAX: usize = 4_096;
+
+/// The words for `share`.
+pub(in crate::config) const SHARES: [(&str, Share); 5] = [
+    ("anonymous", Share::Anonymous),
+    ("everyone", Share::Everyone),
+    ("segment", Share::Segment),
+    ("user", Share::User),
+    ("none", Share::None),
+];
+
+const ON: [(&str, bool); 2] = [("all", false), ("session", true)];
+
+const KEYS: [&str; 7] = ["selector", "from", "fill", "template", "share", "fallback", "on"];
+
+/// `{ selector = "#mini-cart", from = "/partials/cart" }`
+#[derive(Debug)]
+pub(in crate::config) struct FragmentForm;
+
+impl Form<Fragment> for FragmentForm {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Fragment> {
+        let Value::Table(table) = &node.value else {
+            let shown = r##"a table such as { selector = "#cart", from = "/partials/cart" }"##;
+            return faults.expected(node, shown);
+        };
+        let before = faults.found.len();
+        for (name, node) in table {
+            if !KEYS.contains(&name.as_str()) {
+                let hint = match nearest(name, &KEYS) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("valid here: {}", KEYS.join(", ")),
+                };
+                faults.add::<()>(node, format!("unknown key {}; {hint}", form::string(name)));
+            }
+        }
+        let fill = fill(node, table, faults);
+        if let (Some(share), true) = (table.get("share"), table.contains_key("fill")) {
+            faults.add::<()>(
+                share,
+                "share applies to from only; content from fill is always personal",
+            );
+        }
+        let share = table.get("share").and_then(|node| Words(&SHARES).read(node, faults));
+        let fallback = table.get("fallback").and_then(|node| bounded(node, faults));
+        let only_sessions = table.get("on").and_then(|node| Words(&ON).read(node, faults));
+        let selector = match table.get("selector") {
+            Some(node) => selector(node, faults),
+            None => faults.add(node, r##"selector is missing; write selector = "#mini-cart""##),
+        };
+        let fragment = Fragment {
+            selector: selector?,
+            fill: fill?,
+            share,
+            fallback: fallback.map(Arc::from),
+            only_sessions: only_sessions.unwrap_or_default(),
+        };
+        (faults.found.len() == before).then_some(fragment)
+    }
+
+    fn write(&self, fragment: &Fragment) -> Option<String> {
+        let mut pairs = vec![("selector", form::string(fragment.selector.as_str()))];
+        match &fragment.fill {
+            Fill::From(from) => pairs.push(("from", form::string(from))),
+            Fill::User => pairs.push(("fill", form::string("user"))),
+            Fill::CartCount => pairs.push(("fill", form::string("cart_count"))),
+            Fill::Recent(template) => {
+                pairs.push(("fill", form::string("recent")));
+                pairs.push(("template", form::string(&template.to_string())));
+            }
+        }
+        pairs.extend(
+            fragment.share.and_then(|share| Words(&SHARES).write(&share)).map(|w| ("share", w)),
+        );
+        pairs.extend(fragment.fallback.as_deref().map(|text| ("fallback", form::string(text))));
+        if fragment.only_sessions {
+            pairs.push(("on", form::string("session")));
+        }
+        let pairs: Vec<String> =
+            pairs.into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        Some(format!("{{ {} }}", pairs.join(", ")))
+    }
+}
+
+fn bounded(node: &Node, faults: &mut Faults<'_>) -> Option<String> {
+    match node.as_text() {
+        Some(text) if text.len() <= TEXT_MAX => Some(text.to_owned()),
+        _ => faults.expected(node, &format!("a text in quotes of at most {TEXT_MAX} bytes")),
+    }
+}
+
+fn selector(node: &Node, faults: &mut Faults<'_>) -> Option<Selector> {
+    let text = bounded(node, faults)?;
+    let why = match Selector::parse(&text) {
+        Ok(selector) => return Some(selector),
+        Err(why) => why,
+    };
+    let text = format!(
+        "found {}; expected a CSS selector that works on a streamed page: {why}",
+        node.shown()
+    );
+    faults.add(node, text)
+}
+
+fn fill(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Fill> {
+    let template = table.get("template");
+    let fill = match (table.get("from"), table.get("fill")) {
+        (Some(_), Some(fill)) => {
+            return faults.add(fill, "found from and fill; expected one of them");
+        }
+        (None, None) => {
+            return faults.add(
+                node,
+                r#"write from = "/partials/cart", or fill = "user", "cart_count" or "recent""#,
+            );
+        }
+        (Some(from), None) => {
+            let path = from.as_text().map(text::hole_path);
+            match path {
+                Some(Ok(path)) => Some(Fill::From(path.into())),
+                Some(Err(why)) => faults.expected(from, &why),
+                None => faults.expected(from, "a text in quotes"),
+            }
+        }
+        (None, Some(fill)) => match (fill.as_text(), template) {
+            (Some("user"), _) => Some(Fill::User),
+            (Some("cart_count"), _) => Some(Fill::CartCount),
+            (Some("recent"), Some(template)) => {
+                let text = bounded(template, faults)?;
+                match Template::parse(&text) {
+                    Ok(template) => return Some(Fill::Recent(template)),
+                    Err(why) => return faults.expected(template, &why),
+                }
+            }
+            (Some("recent"), None) => {
+                let hint =
+                    r#"fill = "recent" needs template = '<a href="/item/{item}">{item}</a>'"#;
+                return faults.add(fill, hint);
+            }
+            _ => faults.expected(fill, r#""user", "cart_count" or "recent""#),
+        },
+    };
+    if let Some(template) = template {
+        return faults.add(template, r#"template needs fill = "recent""#);
+    }
+    fill
+}
+
+/// `false`, `true` or `"always"`.
+#[derive(Debug)]
+pub(in crate::config) struct EsiForm;
+
+impl Form<Esi> for EsiForm {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Esi> {
+        match (&node.value, node.as_text()) {
+            (Value::Boolean(false), _) => Some(Esi::Off),
+            (Value::Boolean(true), _) => Some(Esi::Said),
+            (_, Some("always")) => Some(Esi::Always),
+            _ => faults.expected(node, r#"true, false or "always""#),
+        }
+    }
+
+    fn write(&self, esi: &Esi) -> Option<String> {
+        let word = match esi {
+            Esi::Off => "false",
+            Esi::Said => "true",
+            Esi::Always => "\"always\"",
+        };
+        Some(word.to_owned())
+    }
+}

@@ -1,0 +1,120 @@
+//! Bounds and forms that several subjects share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::Method;
+use ipnet::IpNet;
+
+use crate::config::form::{CountForm, Faults, Form, List, Size, Span, Text};
+use crate::config::node::{Node, Value};
+use crate::config::{form, rate, text};
+use crate::http::extract::Expression;
+use crate::http::path::PathPattern;
+use crate::http::peer::Peers;
+use crate::policy::rate_limit::Rate;
+use crate::policy::route::QueryValue;
+
+pub(in crate::config) const MS: Duration = Duration::from_millis(1);
+
+pub(in crate::config) const DAY: Duration = Duration::from_secs(86_400);
+
+pub(in crate::config) const KIB: u64 = 1 << 10;
+
+pub(in crate::config) const MIB: u64 = 1 << 20;
+
+pub(in crate::config) const TIB: u64 = 1 << 40;
+
+pub(in crate::config) const TIMEOUT: Span = Span { min: MS, max: DAY };
+
+pub(in crate::config) const TTL: Span = Span { min: Duration::ZERO, max: DAY.saturating_mul(365) };
+
+/// How long a session, or its cookie, lasts.
+pub(in crate::config) const LIFETIME: Span =
+    Span { min: Duration::from_secs(1), max: DAY.saturating_mul(365) };
+
+pub(in crate::config) const OBJECT: Size = Size { min: KIB, max: TIB };
+
+pub(in crate::config) const ADDRESS: Text<SocketAddr> =
+    Text { parse: text::address, show: ToString::to_string };
+
+pub(in crate::config) const RATE: Text<Rate> = Text { parse: rate::parse, show: rate::show };
+
+pub(in crate::config) const METHOD: Text<Method> =
+    Text { parse: text::method, show: ToString::to_string };
+
+pub(in crate::config) const CONDITION: Text<QueryValue> =
+    Text { parse: text::query_condition, show: text::show_query_condition };
+
+pub(in crate::config) fn networks() -> List<IpNet, Text<IpNet>> {
+    List::of(Text { parse: text::network, show: ToString::to_string })
+}
+
+pub(in crate::config) fn peers() -> List<Peers, Text<Peers>> {
+    List::of(Text { parse: text::peers, show: ToString::to_string })
+}
+
+pub(in crate::config) const fn count(min: u64, max: u64) -> CountForm {
+    CountForm { min, max }
+}
+
+pub(in crate::config) fn paths() -> Text<PathPattern> {
+    Text { parse: text::path_pattern, show: PathPattern::to_string }
+}
+
+/// A text that is its own value.
+pub(in crate::config) fn named(parse: fn(&str) -> Result<String, String>) -> Text<String> {
+    Text { parse, show: String::clone }
+}
+
+/// As [`named`], for a text that many parts hold.
+pub(in crate::config) fn shared(parse: fn(&str) -> Result<String, String>) -> Shared {
+    Shared(named(parse))
+}
+
+/// A text that many parts hold.
+pub(in crate::config) struct Shared(Text<String>);
+
+impl Form<Arc<str>> for Shared {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Arc<str>> {
+        self.0.read(node, faults).map(Arc::from)
+    }
+
+    fn write(&self, text: &Arc<str>) -> Option<String> {
+        Some(form::string(text))
+    }
+}
+
+/// Query parameters with the values that they must have: `{ id = "{item}" }`.
+pub(in crate::config) struct Parameters<T>(pub(in crate::config) Text<T>);
+
+impl<T> Form<Vec<(String, T)>> for Parameters<T> {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Vec<(String, T)>> {
+        let Value::Table(table) = &node.value else {
+            return faults.expected(node, r#"a table such as { id = "{item}" }"#);
+        };
+        let mut read = Vec::new();
+        for (name, node) in table {
+            if let Err(why) = text::query_name(name) {
+                faults.add::<()>(node, format!("found {}; expected {why}", form::string(name)));
+            }
+            read.push(self.0.read(node, faults).map(|value| (name.clone(), value)));
+        }
+        read.into_iter().collect()
+    }
+
+    fn write(&self, parameters: &Vec<(String, T)>) -> Option<String> {
+        let pair = |(name, value): &(String, T)| {
+            format!("{} = {}", form::string(name), form::string(&(self.0.show)(value)))
+        };
+        let pairs: Vec<String> = parameters.iter().map(pair).collect();
+        (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
+    }
+}
+
+pub(in crate::config) fn expression() -> Text<Expression> {
+    let parse =
+        |text: &str| Expression::new(text).map_err(|why| format!("a regular expression ({why})"));
+    Text { parse, show: |expression| expression.as_str().to_owned() }
+}

@@ -1,0 +1,273 @@
+//! Addresses, networks, hosts, URLs and files.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use ::http::uri::PathAndQuery;
+use ipnet::{IpNet, Ipv6Net};
+
+use super::NAME_MAX;
+use crate::config::plan::{Address, OriginUrl, WebhookUrl};
+use crate::http::host::Scheme;
+use crate::http::peer::Peers;
+
+/// The longest file path, in bytes; no system opens longer ones.
+const PATH_MAX: usize = 4_096;
+
+/// The port of https.
+const HTTPS: u16 = 443;
+
+/// An address and port to listen on.
+pub(in crate::config) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| r#"an address and port such as "127.0.0.1:8080" or "[::]:80""#.into())
+}
+
+/// A listener's address: address and port, `unix:` and a path, or sockets of systemd.
+pub(in crate::config) fn listen_address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(Address::Unix(PathBuf::from(path)));
+    }
+    if text == "systemd" {
+        return Ok(Address::Systemd(None));
+    }
+    if let Some(name) = text.strip_prefix("systemd:") {
+        let fits = |b: u8| b.is_ascii_graphic() && b != b':';
+        if (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(fits) {
+            return Ok(Address::Systemd(Some(name.to_owned())));
+        }
+        return Err(r#""systemd:" and the FileDescriptorName of a socket"#.into());
+    }
+    let or = |why| format!(r#"{why}, "unix:" and a path, or "systemd""#);
+    address(text).map(Address::Tcp).map_err(or)
+}
+
+/// A file mode, in octal.
+pub(in crate::config) fn mode(text: &str) -> Result<u32, String> {
+    let digits = matches!(text.len(), 3 | 4) && text.bytes().all(|b| matches!(b, b'0'..=b'7'));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
+    mode.ok_or_else(|| r#"a file mode such as "0660""#.into())
+}
+
+/// Where visitors by http are redirected: `https`, or with a port `https:8443`.
+pub(in crate::config) fn https(text: &str) -> Result<u16, String> {
+    match text.split_once(':') {
+        None if text == "https" => Some(HTTPS),
+        Some(("https", port)) => port_number(port),
+        _ => None,
+    }
+    .ok_or_else(|| r#""https", or with a port "https:8443""#.into())
+}
+
+/// The text that [`https`] reads back.
+pub(in crate::config) fn show_https(port: &u16) -> String {
+    if *port == HTTPS { "https".to_owned() } else { format!("https:{port}") }
+}
+
+/// The path of a file.
+pub(in crate::config) fn file(text: &str) -> Result<PathBuf, String> {
+    file_pattern(text).map(PathBuf::from).map_err(|_| "the path of a file".to_owned())
+}
+
+/// The path of a file, or a pattern of paths.
+pub(in crate::config) fn file_pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > PATH_MAX || text.chars().any(char::is_control) {
+        return Err(r#"the path of a file, or a pattern such as "/etc/anteroom/tls/*.pem""#.into());
+    }
+    Ok(text.to_owned())
+}
+
+/// Peers: a network, a single address, or `unix`.
+pub(in crate::config) fn peers(text: &str) -> Result<Peers, String> {
+    if text == "unix" {
+        return Ok(Peers::Unix);
+    }
+    network(text).map(Peers::Network).map_err(|why| format!("{why}, or \"unix\""))
+}
+
+/// A network, or a single address as a network.
+pub(in crate::config) fn network(text: &str) -> Result<IpNet, String> {
+    let one = || text.parse::<IpAddr>().map(IpNet::from);
+    let network = text
+        .parse()
+        .or_else(|_| one())
+        .map_err(|_| r#"an address or a network such as "10.0.0.0/8""#.to_owned())?;
+    // Peers are compared by their IPv4 address, so a network of mapped addresses would match nothing.
+    let is_mapped = |net: &Ipv6Net| net.addr().to_ipv4_mapped().is_some();
+    match network {
+        IpNet::V6(net) if net.prefix_len() >= 96 && is_mapped(&net) => {
+            Err("an IPv4 network in IPv4 notation, such as \"10.0.0.0/8\"".to_owned())
+        }
+        network => Ok(network),
+    }
+}
+
+/// `http://host[:port]` or `https://host[:port]` with at most a `/` after it; or `unix:` and a path.
+pub(in crate::config) fn origin_url(text: &str) -> Result<OriginUrl, String> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| is_rooted(path)) {
+        let socket = Some(PathBuf::from(path));
+        return Ok(OriginUrl { socket, ..OriginUrl::http("localhost", 80) });
+    }
+    let lower = text.to_ascii_lowercase();
+    let expected = || {
+        r#"a URL such as "http://127.0.0.1:3000", without path or user, or "unix:" and a path that begins with /"#
+            .to_owned()
+    };
+    let (scheme, rest, usual) = if let Some(rest) = lower.strip_prefix("https://") {
+        (Scheme::Https, rest, 443)
+    } else {
+        (Scheme::Http, lower.strip_prefix("http://").ok_or_else(expected)?, 80)
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    let (host, port) = host_and_port(authority).ok_or_else(expected)?;
+    let port = port.unwrap_or(usual);
+    Ok(OriginUrl { scheme, ..OriginUrl::http(host, port) })
+}
+
+/// The URL that [`origin_url`] reads back.
+pub(in crate::config) fn show_origin_url(url: &OriginUrl) -> String {
+    match &url.socket {
+        Some(path) => format!("unix:{}", path.display()),
+        None => format!("{}://{}:{}", url.scheme.as_str(), url.host, url.port),
+    }
+}
+
+/// The URL of a webhook: `http://` or `https://`, with an optional path and query.
+pub(in crate::config) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
+    let expected = || {
+        r#"a URL such as "https://crm.example.com/carts", without user and fragment, after "webhook:""#
+            .to_owned()
+    };
+    let authority = text.find("://").ok_or_else(expected)? + 3;
+    let end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |end| authority + end);
+    let (server, target) = text.split_at(end);
+    let server = origin_url(server).map_err(|_| expected())?;
+    let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+    let is_plain = target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    let is_target = is_plain && target.parse::<PathAndQuery>().is_ok();
+    is_target.then_some(WebhookUrl { server, target }).ok_or_else(expected)
+}
+
+/// The URL that [`webhook_url`] reads back.
+pub(in crate::config) fn show_webhook_url(url: &WebhookUrl) -> String {
+    format!("{}{}", show_origin_url(&url.server), url.target)
+}
+
+/// Whether the text is an absolute path, and not part of a URL.
+fn is_rooted(path: &str) -> bool {
+    path.starts_with('/') && !path.starts_with("//")
+}
+
+/// The name that a certificate must contain: a host name or an address.
+pub(in crate::config) fn server_name(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    match rustls_pki_types::ServerName::try_from(lower.as_str()) {
+        Ok(_) => Ok(lower),
+        Err(_) => Err(r#"a name such as "app.example.com""#.into()),
+    }
+}
+
+/// `host[:port]`, in lower case.
+pub(in crate::config) fn host(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    match host_and_port(&lower) {
+        Some(_) => Ok(lower),
+        None => Err(r#"a host such as "example.com" or "example.com:8080""#.into()),
+    }
+}
+
+/// The Host that the origin receives: `preserve` for the client's, or a host.
+pub(in crate::config) fn origin_host(text: &str) -> Result<Option<String>, String> {
+    if text == "preserve" {
+        return Ok(None);
+    }
+    host(text).map(Some).map_err(|why| format!("{why}, or \"preserve\""))
+}
+
+fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port_number(port)?)),
+        _ => (authority, None),
+    };
+    is_host(host).then_some((host, port))
+}
+
+fn port_number(text: &str) -> Option<u16> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|port| digits && *port > 0)
+}
+
+fn is_host(host: &str) -> bool {
+    if let Some(inner) = host.strip_prefix('[') {
+        return inner.strip_suffix(']').is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok());
+    }
+    let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+    (1..=253).contains(&host.len()) && host.bytes().all(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_webhook_is_a_server_and_a_target() {
+        for (text, shown) in [
+            ("https://Crm.Example", "https://crm.example:443/"),
+            ("http://127.0.0.1:8000/Carts?a=B", "http://127.0.0.1:8000/Carts?a=B"),
+            ("http://[::1]?q", "http://[::1]:80/?q"),
+        ] {
+            let url = webhook_url(text).unwrap();
+            assert_eq!(show_webhook_url(&url), shown);
+            assert_eq!(webhook_url(shown), Ok(url), "{text}");
+        }
+        for text in
+            ["", "crm", "unix:/run/a", "unix:///run/a", "https://", "https:///a", "http://a/\u{e9}"]
+        {
+            webhook_url(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn an_origin_is_a_host_and_a_port() {
+        for (text, host, port) in [
+            ("http://127.0.0.1:3000", "127.0.0.1", 3000),
+            ("http://app", "app", 80),
+            ("HTTP://App.Example/", "app.example", 80),
+            ("http://[::1]:8080", "[::1]", 8080),
+            ("http://[::1]", "[::1]", 80),
+        ] {
+            let url = OriginUrl::http(host, port);
+            assert_eq!(origin_url(text).as_ref(), Ok(&url), "{text}");
+            assert_eq!(origin_url(&show_origin_url(&url)), Ok(url), "{text}");
+        }
+        for (text, shown) in [
+            ("https://App", "https://app:443"),
+            ("https://[::1]:8443/", "https://[::1]:8443"),
+            ("unix:/run/App.sock", "unix:/run/App.sock"),
+        ] {
+            let url = origin_url(text).unwrap();
+            assert_eq!(show_origin_url(&url), shown);
+            assert_eq!(origin_url(shown), Ok(url), "{text}");
+        }
+        for text in [
+            "",
+            "127.0.0.1:3000",
+            "http://",
+            "http://a:0",
+            "http://a:65536",
+            "http://a:+1",
+            "http://a/path",
+            "http://a//",
+            "http://a?q",
+            "http://u:p@a",
+            "http://[::1",
+            "http://::1",
+            "http://[1]",
+            "https://a/path",
+            "unix:",
+            "unix:app.sock",
+            "unix://app.sock",
+        ] {
+            assert!(origin_url(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Texts with a meaning: addresses, hosts, names, patterns.
+//!
+//! Each function returns the value, or what was expected. Other settings are unknown here.
+
+mod address;
+mod field;
+mod name;
+mod path;
+
+pub(super) use address::{
+    address, file, file_pattern, host, https, listen_address, mode, network, origin_host,
+    origin_url, peers, server_name, show_https, show_origin_url, show_webhook_url, webhook_url,
+};
+pub(super) use field::{identity_header, key_header, send_header};
+pub(super) use name::{
+    any_cookie, cookie_name, cookie_pattern, form_field, key_prefix, method, origin_name,
+    pattern_of_values, query_condition, query_name, query_pattern, query_value, route_name,
+    rows_name, show_query_condition,
+};
+pub(super) use path::{branch, health_path, hole_path, path_pattern, rows_path};
+
+/// The longest pattern, name or host, in bytes.
+const TEXT_MAX: usize = 1_024;
+/// The longest route name, in bytes: each line of the access log contains it.
+pub(super) const NAME_MAX: usize = 128;

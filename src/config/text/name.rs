@@ -1,0 +1,167 @@
+//! Names and patterns: cookies, parameters, methods, routes.
+
+use ::http::Method;
+
+use super::{NAME_MAX, TEXT_MAX};
+use crate::http::pattern::Pattern;
+use crate::policy::route::QueryValue;
+
+/// The longest name of `[[rows]]`, in bytes.
+const ROWS_NAME_MAX: usize = 32;
+
+/// A cookie's name (RFC 6265 §4.1.1: a token).
+pub(in crate::config) fn cookie_name(text: &str) -> Result<String, String> {
+    if is_token(text) && !text.contains('*') {
+        return Ok(text.to_owned());
+    }
+    Err("the name of a cookie".into())
+}
+
+/// A cookie's name, or a pattern with one `*`.
+pub(in crate::config) fn cookie_pattern(text: &str) -> Result<Pattern, String> {
+    if !is_token(text) {
+        return Err(r#"the name of a cookie, or a pattern such as "*_session""#.into());
+    }
+    pattern(text)
+}
+
+/// As [`cookie_pattern`], or `*` for all cookies.
+pub(in crate::config) fn any_cookie(text: &str) -> Result<Pattern, String> {
+    match text {
+        "*" => Pattern::parse(text).map_err(|error| error.to_string()),
+        _ => cookie_pattern(text),
+    }
+}
+
+/// A text, or a pattern with one `*`.
+pub(in crate::config) fn pattern_of_values(text: &str) -> Result<Pattern, String> {
+    pattern(text)
+}
+
+/// The name of a form field.
+pub(in crate::config) fn form_field(text: &str) -> Result<String, String> {
+    if (1..=TEXT_MAX).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(text.to_owned());
+    }
+    Err("the name of a field in a form".into())
+}
+
+/// The name of a query parameter as in a URL, or a pattern with one `*`.
+pub(in crate::config) fn query_pattern(text: &str) -> Result<Pattern, String> {
+    if !is_query_name(text) {
+        return Err(r#"the name of a query parameter, or a pattern such as "utm_*""#.into());
+    }
+    pattern(text)
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    if text == "*" {
+        return Err("one * at most, with something beside it".into());
+    }
+    Pattern::parse(text).map_err(|why| why.to_string())
+}
+
+/// The name of a query parameter in a condition.
+pub(in crate::config) fn query_name(text: &str) -> Result<(), String> {
+    let fits = is_query_name(text) && !text.contains('*');
+    fits.then_some(()).ok_or_else(|| "the name of a query parameter".into())
+}
+
+/// The value of a query parameter in a condition: a literal, or `{item}`.
+pub(in crate::config) fn query_value(text: &str) -> Result<String, String> {
+    if text != "{item}" && text.contains(['{', '}']) {
+        return Err("a literal value, or \"{item}\"".into());
+    }
+    if text.len() > TEXT_MAX || text.chars().any(char::is_control) {
+        return Err(format!("a printable text of at most {TEXT_MAX} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The value of a query parameter in a route's condition.
+pub(in crate::config) fn query_condition(text: &str) -> Result<QueryValue, String> {
+    match text {
+        "{item}" => Ok(QueryValue::Item),
+        text => query_value(text).map(QueryValue::Exactly),
+    }
+}
+
+/// The text that [`query_condition`] reads back.
+pub(in crate::config) fn show_query_condition(value: &QueryValue) -> String {
+    match value {
+        QueryValue::Item => "{item}".to_owned(),
+        QueryValue::Exactly(text) => text.clone(),
+    }
+}
+
+fn is_query_name(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_graphic() && !matches!(b, b'&' | b'=' | b'#' | b'?');
+    (1..=TEXT_MAX).contains(&text.len()) && text.bytes().all(fits)
+}
+
+/// A method as in a request: a token (RFC 9110 §9.1), in upper case.
+pub(in crate::config) fn method(text: &str) -> Result<Method, String> {
+    let expected = || r#"a method such as "GET", and not CONNECT"#.to_owned();
+    if text == "CONNECT" || !is_token(text) {
+        return Err(expected());
+    }
+    let upper = text.to_ascii_uppercase();
+    if upper != text {
+        return Err(format!("{upper:?}: methods are case-sensitive"));
+    }
+    Method::from_bytes(text.as_bytes()).map_err(|_| expected())
+}
+
+/// The name of a route.
+pub(in crate::config) fn route_name(text: &str) -> Result<String, String> {
+    if !(1..=NAME_MAX).contains(&text.len()) || text.chars().any(char::is_control) {
+        return Err(format!("a printable name of 1 to {NAME_MAX} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The name of `[[rows]]`, which is part of keys in the store.
+pub(in crate::config) fn rows_name(text: &str) -> Result<String, String> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    if !(1..=ROWS_NAME_MAX).contains(&text.len()) || !text.bytes().all(fits) {
+        return Err(format!("a name of 1 to {ROWS_NAME_MAX} letters, digits, \"-\" or \"_\""));
+    }
+    Ok(text.to_owned())
+}
+
+/// The name of a further origin. The first one is called `origin`, like its table.
+pub(in crate::config) fn origin_name(text: &str) -> Result<String, String> {
+    match text {
+        "origin" => Err("another name: this is the one of [origin]".to_owned()),
+        text => rows_name(text),
+    }
+}
+
+/// The prefix of every key in the store.
+pub(in crate::config) fn key_prefix(text: &str) -> Result<String, String> {
+    if text.len() > NAME_MAX || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(format!("at most {NAME_MAX} bytes of visible ASCII"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Whether the text is a token (RFC 9110 §5.6.2), as methods and cookie names are.
+fn is_token(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    (1..=TEXT_MAX).contains(&text.len()) && text.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_pattern_has_one_star_with_something_beside_it() {
+        for good in ["login", "*_session", "a_*_a"] {
+            assert_eq!(cookie_pattern(good).unwrap().to_string(), good);
+        }
+        for bad in ["", "*", "**", "a*b*", "a b", "a=b", "a;b", "ä"] {
+            assert!(cookie_pattern(bad).is_err(), "{bad}");
+        }
+    }
+}

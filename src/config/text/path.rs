@@ -1,0 +1,72 @@
+//! Paths and their patterns.
+
+use ::http::uri::PathAndQuery;
+
+use super::TEXT_MAX;
+use crate::http::lenient;
+use crate::http::path::{PathPattern, PurgePath};
+
+/// The pattern of a path.
+pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, String> {
+    if !text.starts_with('/') || text.len() > TEXT_MAX {
+        return Err("a path that begins with /".into());
+    }
+    if !text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'?' | b'#')) {
+        return Err("a path as in a URL, without query".into());
+    }
+    PathPattern::parse(text).map_err(|why| why.to_string())
+}
+
+/// A path to purge, or with `/**` a path and everything below it.
+pub(in crate::config) fn branch(text: &str) -> Result<PurgePath, String> {
+    let branch = PurgePath::parse(text).filter(|_| text.len() <= TEXT_MAX);
+    branch.ok_or_else(|| r#"a path such as "/", or "/feed/**" for all paths below it"#.into())
+}
+
+/// The target of a row at the origin, with `{row}` in it once.
+pub(in crate::config) fn rows_path(text: &str) -> Result<String, String> {
+    let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+    let rest = text.replacen("{row}", "", 1);
+    let once = rest.len() < text.len() && !rest.contains(['{', '}']);
+    let rooted = text.starts_with('/') && !text.starts_with("//") && text.len() <= TEXT_MAX;
+    if printable && once && rooted {
+        return Ok(text.to_owned());
+    }
+    Err(r#"a path with {row} in it once, such as "/api/inventory/{row}""#.into())
+}
+
+/// The target of a fragment's content: a path of the site, with an optional query, outside `/_anteroom/`.
+pub(in crate::config) fn hole_path(text: &str) -> Result<String, String> {
+    let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+    let rooted = text.starts_with('/') && !text.starts_with("//") && text.len() <= TEXT_MAX;
+    let path = text.split('?').next().unwrap_or_default();
+    let is_ours = lenient::may_begin_with(path, "_anteroom");
+    if printable && rooted && !is_ours && text.parse::<PathAndQuery>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err(r#"a path such as "/partials/cart", and none under /_anteroom/"#.into())
+}
+
+/// The target of a health check.
+pub(in crate::config) fn health_path(text: &str) -> Result<String, String> {
+    let printable = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+    if printable && text.starts_with('/') && !text.starts_with("//") && text.len() <= TEXT_MAX {
+        return Ok(text.to_owned());
+    }
+    Err(r#"a path such as "/healthz""#.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_pattern_is_a_path_as_it_stands_in_a_url() {
+        for good in ["/", "/a/*/b", "/**", "/a/**", "/item/{item}", "/a/*.css", "/a%20b/"] {
+            assert_eq!(path_pattern(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "a", "/**/a/**", "/{id}", "/{item}/{item}", "/a?b", "/a#b", "/a b", "/ä"] {
+            assert!(path_pattern(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The labels by which requests, pages, tunnels and connections are counted.
+
+use crate::telemetry::words::words;
+
+words! {
+    /// How the cache answered a request.
+    pub enum Outcome {
+        /// From this process's memory.
+        HitMemory = "hit_memory",
+        /// From the store.
+        HitStore = "hit_store",
+        /// From a fetch that another request began.
+        HitFlight = "hit_flight",
+        /// A stale page, while it is fetched again or the origin fails.
+        HitStale = "hit_stale",
+        /// A page that the origin confirmed with a 304.
+        Revalidated = "revalidated",
+        /// From the origin, through a fetch for the cache.
+        Miss = "miss",
+        /// Forwarded.
+        Bypass = "bypass",
+        /// Answered by the proxy, as an endpoint under `/_anteroom/`.
+        Endpoint = "endpoint",
+        /// Answered by the proxy with an error.
+        Error = "error",
+    }
+}
+
+words! {
+    /// Why the store had no room for a page.
+    pub enum Unstored {
+        /// Over `[store] max_page`.
+        TooLarge = "too-large",
+        /// The store is nearly full, and the page was requested only once.
+        NearlyFull = "nearly-full",
+        /// The store is full.
+        Full = "full",
+    }
+}
+
+words! {
+    /// What ended a tunnel.
+    pub enum TunnelEnd {
+        /// The client closed first, or broke off.
+        Client = "client",
+        /// The origin closed first, or broke off.
+        Origin = "origin",
+        /// No bytes passed for `[limits] tunnel_idle`.
+        Idle = "idle",
+        /// The proxy stopped.
+        Cut = "cut",
+    }
+}
+
+words! {
+    /// Why an HTTP/2 connection was cut: its client caused work without purpose, or broke the protocol.
+    pub enum ConnectionCut {
+        /// Too many DATA frames without data.
+        Data = "data",
+        /// Too many PRIORITY frames.
+        Priority = "priority",
+        /// Too many cancelled requests.
+        Reset = "reset",
+        /// Too many SETTINGS frames.
+        Settings = "settings",
+        /// Too many PING frames.
+        Ping = "ping",
+        /// Too many WINDOW_UPDATE frames.
+        WindowUpdate = "window-update",
+        /// Header sections in too many frames.
+        Continuation = "continuation",
+        /// Too many frames without effect.
+        Other = "other",
+        /// A limit of the library: resets, stream errors, small frames, header sections.
+        Calm = "calm",
+        /// The client broke the protocol.
+        Protocol = "protocol",
+    }
+}
