@@ -134,7 +134,8 @@ impl Monitor {
             let line = shown(&words);
             // A lease on a page is renewed where its fetch takes longer, and a log-out that the store has not
             // confirmed yet is carried out by a task, too.
-            let may_repeat = line.contains(" lease:") || line.contains(" gone: ");
+            let may_repeat =
+                [" lease:", " gone: ", "SET barred:"].iter().any(|part| line.contains(part));
             let repeats = may_repeat && told.iter().any(|(_, before)| *before == line);
             is_left_out = place.ends_with(&self.name)
                 || is_background(&name, &words)
