@@ -329,6 +329,12 @@ impl Sessions {
         self.denied().contains_key(token)
     }
 
+    /// Whether a token was revoked here, and the store does not have it yet.
+    #[must_use]
+    pub fn is_being_revoked(&self, token: &StoredToken) -> bool {
+        self.denied().get(token) == Some(&Ending::Revoked)
+    }
+
     /// Logs a token out: here at once, in the store now or as soon as it is reachable.
     ///
     /// # Errors

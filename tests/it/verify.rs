@@ -57,6 +57,8 @@ impl App {
                 self.users.lock().unwrap().remove(sid(request).unwrap());
                 Reply::unstored("bye")
             }
+            // The app tells the browser to forget the session, and would still accept it.
+            ("/leave", _) => Reply::unstored("bye").header("Set-Cookie", "SID=gone; Max-Age=0"),
             _ => Reply::html(&format!("a page for {}", user.as_deref().unwrap_or("anybody"))),
         }
     }
@@ -299,6 +301,27 @@ fn a_revocation_holds_at_once_after_an_anonymous_answer() {
     assert!(revoked.text().contains("\"sessions\":1"), "{}", revoked.text());
     let answer = other.post("/page").cookie("SID=sid-of-ann-1").send();
     assert_eq!(answer.text(), "a page for anybody", "the app believes in the session still");
+}
+
+#[test]
+fn a_log_out_that_the_store_is_slow_to_confirm_revokes_the_session_at_once() {
+    let app = App::default();
+    let origin = app.start();
+    let storage = Storage::redis();
+    let proxy = Proxy::start(&origin, &storage, VERIFY);
+    app.log_in("sid-of-ann-1", "ann");
+    assert_eq!(page(&proxy, "sid-of-ann-1").text(), "a page for ann");
+    let Storage::Redis(server) = &storage else { return };
+
+    server.command::<()>(&["CLIENT", "PAUSE", "20000", "WRITE"]);
+    proxy.get("/leave").cookie("SID=sid-of-ann-1").send();
+    let after = page(&proxy, "sid-of-ann-1");
+    let changed = proxy.post("/page").cookie("SID=sid-of-ann-1").send();
+    server.command::<()>(&["CLIENT", "UNPAUSE"]);
+    assert_eq!(after.text(), "a page for anybody");
+    assert_eq!(changed.text(), "a page for anybody");
+    let last = origin.seen().into_iter().rfind(|request| request.path() == "/page").unwrap();
+    assert_eq!(last.header("cookie"), None, "the app accepts the session still");
 }
 
 #[test]

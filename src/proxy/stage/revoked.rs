@@ -43,6 +43,12 @@ impl SuspectTokens {
         Self::Few(tokens.iter().map(|token| worker.sessions.stored(token)).collect())
     }
 
+    /// Whether one of the tokens was revoked here, and the store has not confirmed it yet.
+    pub(in crate::proxy) fn are_being_revoked(&self, worker: &WorkerContext) -> bool {
+        let Self::Few(tokens) = self else { return true };
+        tokens.iter().any(|token| worker.sessions.is_being_revoked(token))
+    }
+
     /// Whether one of the tokens is revoked. `now` is Unix time in seconds.
     pub(in crate::proxy) async fn are_revoked(
         &self,
@@ -50,6 +56,9 @@ impl SuspectTokens {
         now: f64,
     ) -> Result<bool, StoreError> {
         let Self::Few(tokens) = self else { return Ok(true) };
+        if self.are_being_revoked(worker) {
+            return Ok(true);
+        }
         let asked = tokens.iter().map(|token| worker.store.is_revoked(token, now));
         Ok(try_join_all(asked).await?.contains(&true))
     }

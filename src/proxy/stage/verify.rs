@@ -94,6 +94,13 @@ pub(in crate::proxy) async fn verify(
     unverified: UnverifiedToken<'_>,
     asking: Asking<'_>,
 ) -> Result<Verdict, StoreError> {
+    // SECURITY: the response to a log-out may go out before the store confirms it, and the store may not answer
+    // now.
+    if worker.sessions.log_outs_waiting() > 0
+        && SuspectTokens::of(worker, &unverified.head.headers).are_being_revoked(worker)
+    {
+        return Ok(Verdict::Revoked);
+    }
     let verdict = find_out(worker, verify, unverified, asking).await?;
     // SECURITY: an unknown visitor's cookies are forwarded, and the app may still accept a revoked token
     // among them. This can happen if the app was not asked, if its answer was unclear, or if another
