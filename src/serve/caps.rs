@@ -20,7 +20,7 @@ pub struct Caps {
 pub struct Most {
     /// In total: connections, and HTTP/2 requests as well.
     pub all: usize,
-    /// Connections from one address.
+    /// Connections from one address, once more than half of `all` are open.
     pub per_address: usize,
     /// Requests of HTTP/2 from one address.
     pub requests_per_address: usize,
@@ -65,10 +65,17 @@ pub struct CappedConnection {
 
 impl CappedConnection {
     /// Counts the connection for `peer`, once that is known; false at the cap of the address.
+    ///
+    /// Many clients may share an address: an office, or all of them behind a load balancer that the configuration
+    /// does not name. So the cap holds only while connections are scarce, and never for this machine itself.
     #[must_use]
     pub fn count_for(&mut self, peer: Peer) -> bool {
         let most = &self.caps.most;
-        peer.is_among(&most.trusted) || self.slot.count_for(peer, most.per_address)
+        let is_local =
+            peer.own_address().is_some_and(|address| address.to_canonical().is_loopback());
+        let is_scarce = self.caps.connections.open() > most.all / 2;
+        let limit = if is_scarce { most.per_address } else { usize::MAX };
+        is_local || peer.is_among(&most.trusted) || self.slot.count_for(peer, limit)
     }
 }
 
@@ -107,6 +114,27 @@ mod tests {
     }
 
     #[test]
+    fn the_cap_of_an_address_holds_once_more_than_half_of_all_are_open() {
+        let caps = Arc::new(at_most(6, Vec::new()));
+        let (one, two) = (at("192.0.2.1"), at("192.0.2.2"));
+        let mut open: Vec<_> = (0..3).map(|_| enter(&caps, one).unwrap()).collect();
+        assert!(enter(&caps, one).is_none(), "it has three of six");
+        open.push(enter(&caps, two).unwrap());
+        assert!(enter(&caps, two).is_none());
+        open.truncate(2);
+        let _third = enter(&caps, one).unwrap();
+    }
+
+    #[test]
+    fn this_machine_is_counted_in_all_only() {
+        for address in ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"] {
+            let caps = Arc::new(at_most(3, Vec::new()));
+            let _all: Vec<_> = (0..3).map(|_| enter(&caps, at(address)).unwrap()).collect();
+            assert!(enter(&caps, at(address)).is_none(), "three in all");
+        }
+    }
+
+    #[test]
     fn requests_have_caps_of_their_own() {
         let caps = Arc::new(at_most(4, vec![Peers::Network("10.0.0.0/8".parse().unwrap())]));
         let one = at("192.0.2.1");
@@ -142,7 +170,7 @@ mod tests {
             ("2001:db8::1", "2001:db8::ffff:2", true),
             ("2001:db8::1", "2001:db8:0:1::1", false),
         ] {
-            let caps = Arc::new(at_most(9, Vec::new()));
+            let caps = Arc::new(at_most(3, Vec::new()));
             let _first = enter(&caps, at(address)).unwrap();
             assert_eq!(enter(&caps, at(other)).is_none(), is_one, "{other}");
             let _some: Vec<_> = (0..2).map(|_| caps.enter_request(at(address)).unwrap()).collect();

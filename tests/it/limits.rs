@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::client::Client;
 use crate::support::frames::{Frames, Outcome, code, get};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
@@ -92,30 +93,54 @@ fn slow_clients_do_not_keep_others_waiting() {
     drop(slow);
 }
 
+/// A listener behind a load balancer, which names the client of each connection.
+const BALANCED: &str =
+    r#"listen = [{ address = "{listen}", proxy_protocol.from = ["127.0.0.1"] }]"#;
+
+/// A connection that the load balancer opens for a client at `address`.
+fn from_address(proxy: &Proxy, address: &str) -> Client {
+    let mut client = proxy.connect();
+    client.send(format!("PROXY TCP4 {address} 198.51.100.1 1 2\r\n").as_bytes());
+    client
+}
+
 #[test]
-fn one_address_has_so_many_connections_and_no_more() {
+fn one_address_has_so_many_connections_once_half_of_all_are_open() {
     let origin = hello();
-    let proxy = Proxy::embedded(&origin, "limits.connections_per_address = 3");
-    let mut clients = [proxy.connect(), proxy.connect(), proxy.connect()];
+    let settings = "limits.connections = 6\nlimits.connections_per_address = 2";
+    let proxy = Proxy::embedded(&origin, &format!("{BALANCED}\n{settings}"));
+    let mut clients = [(); 3].map(|()| from_address(&proxy, "192.0.2.7"));
     for client in &mut clients {
         assert_eq!(proxy.get("/").send_on(client).status, 200);
     }
 
-    let fourth = proxy.get("/").try_send_on(&mut proxy.connect());
+    let fourth = proxy.get("/").try_send_on(&mut from_address(&proxy, "192.0.2.7"));
 
     assert!(fourth.is_none_or(|answer| answer.status == 503), "the fourth is turned away");
     assert_eq!(proxy.get("/").send_on(&mut clients[0]).status, 200);
+    let mut other = from_address(&proxy, "192.0.2.8");
+    assert_eq!(proxy.get("/").send_on(&mut other).status, 200, "it is not the other's fault");
     drop(clients);
-    wait_until("there is room again", || served(&proxy));
+    wait_until("there is room again", || {
+        let answer = proxy.get("/").try_send_on(&mut from_address(&proxy, "192.0.2.7"));
+        answer.is_some_and(|answer| answer.status == 200)
+    });
 }
 
 #[test]
-fn a_trusted_proxy_s_connections_are_not_counted() {
+fn connections_of_trusted_proxies_and_of_this_machine_are_counted_in_all_only() {
     let origin = hello();
-    let settings = "limits.connections_per_address = 2\nclient.trusted_proxies = [\"127.0.0.0/8\"]";
-    let proxy = Proxy::embedded(&origin, settings);
-    let mut clients: Vec<_> = (0..5).map(|_| proxy.connect()).collect();
-    assert!(clients.iter_mut().all(|client| proxy.get("/").send_on(client).status == 200));
+    let settings = "limits.connections = 5\nlimits.connections_per_address = 1\n\
+                    client.trusted_proxies = [\"192.0.2.0/24\"]";
+    for (listen, address) in [(BALANCED, "192.0.2.7"), ("", "")] {
+        let proxy = Proxy::embedded(&origin, &format!("{listen}\n{settings}"));
+        let come = || match address {
+            "" => proxy.connect(),
+            address => from_address(&proxy, address),
+        };
+        let mut clients: Vec<_> = (0..5).map(|_| come()).collect();
+        assert!(clients.iter_mut().all(|client| proxy.get("/").send_on(client).status == 200));
+    }
 }
 
 /// Requests that the origin does not answer yet, side by side on a connection of HTTP/2.

@@ -131,7 +131,8 @@ fn a_unix_socket_has_deadlines_and_caps() {
 
 #[test]
 fn clients_without_an_address_are_not_counted_per_address() {
-    let settings = "limits.connections_per_address = 1\nlimits.requests_at_once_per_address = 1\n\
+    let settings = "limits.connections = 5\nlimits.connections_per_address = 1\n\
+                    limits.requests_at_once_per_address = 1\n\
                     limits.tunnels_per_address = 1";
     for (listen, header) in [(UNIX, ""), (BALANCED, "PROXY UNKNOWN\r\n")] {
         let origin = hello();
@@ -296,7 +297,8 @@ fn others_are_served_without_and_believed_nothing() {
 #[test]
 fn connections_are_counted_for_the_client_that_is_told() {
     let origin = hello();
-    let settings = "limits.connections_per_address = 1\nclient.trusted_proxies = \"127.0.0.1\"";
+    let settings = "limits.connections = 4\nlimits.connections_per_address = 1\n\
+                    client.trusted_proxies = \"127.0.0.1\"";
     let proxy = Proxy::embedded(&origin, &format!("{BALANCED}\n{settings}"));
     let come = |address: &str| {
         let mut client = proxy.connect();

@@ -25,8 +25,8 @@ pub struct LimitsConfig {
     pub stall_timeout: Duration,
     /// `connections`, 20,000.
     pub connections: usize,
-    /// `connections_per_address`, 1,000 per address or /64 of IPv6, like every limit by address. Trusted
-    /// proxies and clients without an address are not counted.
+    /// `connections_per_address`, 1,000 per address or /64 of IPv6, like every limit by address, once half of
+    /// `connections` are open. Trusted proxies, loopback, and clients without an address are not counted.
     pub connections_per_address: usize,
     /// `requests_at_once_per_address`, 2,000: concurrent HTTP/2 requests; trusted proxies are not counted.
     pub requests_at_once_per_address: usize,
