@@ -1,6 +1,7 @@
 //! The configuration in force, as one value. A reload makes the next one and swaps the two.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::origins::Origins;
 use super::shared_state::SharedState;
@@ -19,6 +20,8 @@ use crate::session::Sessions;
 /// [`SharedState`].
 #[derive(Debug)]
 pub(super) struct LiveConfig {
+    /// Each has another.
+    pub(super) number: u64,
     pub(super) plan: Plan,
     pub(super) settings: Arc<ProxySettings>,
     pub(super) recompressor: Arc<Recompressor>,
@@ -48,6 +51,7 @@ impl LiveConfig {
         let (storage, rules) = (plan.session.token_storage, sessions::rules(&plan.session));
         let (connections, requests) = (&shared.connections, &shared.requests);
         Ok(Arc::new(Self {
+            number: shared.configs.fetch_add(1, Ordering::Relaxed),
             settings: Arc::new(parts::settings(&plan, &purger)),
             recompressor: Recompressor::new(plan.cache.compress.clone(), plan.cache.max_object),
             purger,

@@ -31,6 +31,8 @@ pub(super) struct SharedState {
     /// Requests of HTTP/2.
     pub(super) requests: Arc<ConnectionCounter>,
     pub(super) tunnels: Arc<ConnectionCounter>,
+    /// Configurations made so far.
+    pub(super) configs: AtomicU64,
     pub(super) reloads: Arc<ReloadCounts>,
     pub(super) hinted_cookies: Arc<HintedCookies>,
     /// Carts that wait for their webhook.
@@ -65,6 +67,7 @@ impl SharedState {
             connections: Arc::default(),
             requests: Arc::default(),
             tunnels: Arc::default(),
+            configs: AtomicU64::default(),
             reloads: Arc::default(),
             hinted_cookies: Arc::default(),
             events_waiting: Arc::default(),

@@ -223,6 +223,7 @@ fn filler(
         upstreams: Rc::clone(upstreams),
         store,
         policy: live.policy,
+        config: live.number,
         thread_metrics: Arc::clone(thread_metrics),
         deferred_writes: Cell::default(),
         leak_logged_at: Cell::default(),

@@ -100,10 +100,21 @@ impl Weighter<TableKey, CachedValue> for ByBytes {
     }
 }
 
+/// When a key is marked or looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkTime {
+    /// Unix time in seconds.
+    pub now: u64,
+    /// The number of the configuration in force. A mark holds for the one under which its page was requested:
+    /// under another, the page may be cacheable.
+    pub config: u64,
+}
+
 /// What is remembered of a key whose page was found uncacheable.
 #[derive(Clone, Debug)]
 struct UncacheableMark {
     until: u64,
+    config: u64,
     reason: Reason,
     /// For a response without variants: the state of purges before its fetch.
     of_all: Option<Arc<PurgeSnapshot>>,
@@ -264,29 +275,29 @@ impl Memory {
         }
     }
 
-    /// Remembers that the page under `key` was found uncacheable at `now`, and why. `of_all` is the state of
+    /// Remembers that the page under `key` was found uncacheable, and why. `of_all` is the state of
     /// purges before the fetch, if the response has no variants: the mark then holds for the whole key.
     pub fn mark_uncacheable(
         &self,
         key: PageKey,
         reason: Reason,
-        now: u64,
+        MarkTime { now, config }: MarkTime,
         of_all: Option<Arc<PurgeSnapshot>>,
     ) {
         let until = now.saturating_add(UNCACHEABLE_TTL);
-        self.uncacheable.insert(key, UncacheableMark { until, reason, of_all });
+        self.uncacheable.insert(key, UncacheableMark { until, config, reason, of_all });
     }
 
     /// The same for a second, because the cause may pass.
-    pub fn mark_briefly(&self, key: PageKey, reason: Reason, now: u64) {
+    pub fn mark_briefly(&self, key: PageKey, reason: Reason, MarkTime { now, config }: MarkTime) {
         let until = now.saturating_add(BRIEF_TTL);
-        self.uncacheable.insert(key, UncacheableMark { until, reason, of_all: None });
+        self.uncacheable.insert(key, UncacheableMark { until, config, reason, of_all: None });
     }
 
     /// Why the page under `key` was recently found uncacheable, if it was.
     #[must_use]
-    pub fn uncacheable(&self, key: &PageKey, now: u64, look: LookupMode) -> Option<Reason> {
-        self.mark(key, now, look).map(|mark| mark.reason)
+    pub fn uncacheable(&self, key: &PageKey, at: MarkTime, look: LookupMode) -> Option<Reason> {
+        self.mark(key, at, look).map(|mark| mark.reason)
     }
 
     /// The same if the store need not be asked for the page either: the response had no variants, and nothing
@@ -295,15 +306,15 @@ impl Memory {
     pub fn uncacheable_in_all(
         &self,
         key: &PageKey,
-        now: u64,
+        at: MarkTime,
         purged: &PurgeTable,
         look: LookupMode,
     ) -> Option<Reason> {
-        let mark = self.mark(key, now, look)?;
+        let mark = self.mark(key, at, look)?;
         mark.of_all.is_some_and(|before| purged.is_current(&before)).then_some(mark.reason)
     }
 
-    fn mark(&self, key: &PageKey, now: u64, look: LookupMode) -> Option<UncacheableMark> {
+    fn mark(&self, key: &PageKey, at: MarkTime, look: LookupMode) -> Option<UncacheableMark> {
         // PERF: the table is usually empty, and checking its count is cheaper than a look-up.
         if self.uncacheable.is_empty() {
             return None;
@@ -312,14 +323,14 @@ impl Memory {
             LookupMode::Use => self.uncacheable.get(key),
             LookupMode::Peek => self.uncacheable.peek(key),
         };
-        mark.filter(|mark| now < mark.until)
+        mark.filter(|mark| at.now < mark.until && at.config == mark.config)
     }
 
     /// The same of a peek, with the seconds for which it stays remembered.
     #[must_use]
-    pub fn peek_uncacheable(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
-        let mark = self.mark(key, now, LookupMode::Peek)?;
-        Some((mark.reason, mark.until - now))
+    pub fn peek_uncacheable(&self, key: &PageKey, at: MarkTime) -> Option<(Reason, u64)> {
+        let mark = self.mark(key, at, LookupMode::Peek)?;
+        Some((mark.reason, mark.until - at.now))
     }
 
     /// Remembers that the last page under `key` contained its visitor's personal data at `now`. This is
@@ -484,31 +495,51 @@ mod tests {
         assert!(matches!(memory.form(&fresh, Coding::Gzip), Some(RecodedPage::Made(_))));
     }
 
+    fn at(now: u64) -> MarkTime {
+        MarkTime { now, config: 1 }
+    }
+
+    #[test]
+    fn a_mark_ends_with_the_configuration() {
+        let memory = Memory::new(1 << 20);
+        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), None);
+        let other = MarkTime { config: 2, ..at(1_000) };
+        assert_eq!(memory.uncacheable(&key(1), other, LookupMode::Use), None);
+        assert_eq!(memory.peek_uncacheable(&key(1), other), None);
+        assert!(memory.peek_uncacheable(&key(1), at(1_000)).is_some());
+    }
+
     #[test]
     fn a_mark_for_all_variants_holds_until_the_page_is_purged() {
         let (memory, purged) = (Memory::new(1 << 20), PurgeTable::new(false));
         let tag = Scope::Tag(b"a");
         let before = Arc::new(purged.now(&[tag.digest()]));
-        memory.mark_uncacheable(key(1), Reason::SetCookie, 1_000, Some(before));
-        memory.mark_uncacheable(key(2), Reason::SetCookie, 1_000, None);
-        memory.mark_briefly(key(3), Reason::SetCookie, 1_000);
+        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), Some(before));
+        memory.mark_uncacheable(key(2), Reason::SetCookie, at(1_000), None);
+        memory.mark_briefly(key(3), Reason::SetCookie, at(1_000));
         let look = LookupMode::Use;
-        let in_all = |number, now| memory.uncacheable_in_all(&key(number), now, &purged, look);
+        let in_all = |number, now| memory.uncacheable_in_all(&key(number), at(now), &purged, look);
         assert_eq!(in_all(1, 1_119), Some(Reason::SetCookie));
         assert_eq!(in_all(1, 1_120), None, "it has lapsed");
         assert_eq!([in_all(2, 1_000), in_all(3, 1_000), in_all(4, 1_000)], [None; 3]);
         purged.purge_later(&[tag.purge_target(false)]);
         assert_eq!(in_all(1, 1_000), None, "the store may have a page from after the purge");
-        assert_eq!(memory.uncacheable(&key(1), 1_000, LookupMode::Use), Some(Reason::SetCookie));
+        assert_eq!(
+            memory.uncacheable(&key(1), at(1_000), LookupMode::Use),
+            Some(Reason::SetCookie)
+        );
     }
 
     #[test]
     fn uncacheable_is_remembered_for_two_minutes() {
         let memory = Memory::new(1 << 20);
-        assert_eq!(memory.uncacheable(&key(1), 1_000, LookupMode::Use), None);
-        memory.mark_uncacheable(key(1), Reason::SetCookie, 1_000, None);
-        assert_eq!(memory.uncacheable(&key(1), 1_119, LookupMode::Use), Some(Reason::SetCookie));
-        assert_eq!(memory.uncacheable(&key(1), 1_120, LookupMode::Use), None);
+        assert_eq!(memory.uncacheable(&key(1), at(1_000), LookupMode::Use), None);
+        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), None);
+        assert_eq!(
+            memory.uncacheable(&key(1), at(1_119), LookupMode::Use),
+            Some(Reason::SetCookie)
+        );
+        assert_eq!(memory.uncacheable(&key(1), at(1_120), LookupMode::Use), None);
     }
 
     /// The hit ratio of a hot set in the last half of 20 seconds. The hot set fills half the memory and gets

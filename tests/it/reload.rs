@@ -39,6 +39,21 @@ fn a_new_route_holds_from_the_next_request_on_and_pages_stay() {
 }
 
 #[test]
+fn a_page_that_was_uncacheable_is_judged_anew() {
+    let origin = Origin::start(|_| Reply::html("hello").header("Cache-Control", "no-store"));
+    let proxy = Proxy::embedded(&origin, "");
+    for _ in 0..3 {
+        assert!(!proxy.get("/news").send().is_hit());
+    }
+
+    proxy.edit(appended("[[route]]\nmatch.path = \"/news\"\noverride_ttl = \"60s\""));
+    assert!(proxy.reload());
+
+    proxy.get("/news").send();
+    assert!(proxy.get("/news").send().is_hit(), "the mark was set under the other configuration");
+}
+
+#[test]
 fn a_file_with_a_mistake_changes_nothing() {
     let origin = Origin::start(|_| Reply::html("hello"));
     let proxy = Proxy::embedded(&origin, "");

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::cache::memory::MarkTime;
 use crate::cache::rules::verdict::CacheSettings;
 use crate::cache::{PageSource, Pages};
 use crate::origin::Upstreams;
@@ -20,6 +21,8 @@ pub struct Filler {
     pub store: AnyStore,
     /// The cache's settings.
     pub policy: CacheSettings,
+    /// The number of the configuration in force, by which marks are told apart.
+    pub config: u64,
     /// The metrics of this thread.
     pub thread_metrics: Arc<ThreadMetrics>,
     /// The number of pages now being written to the store after their second request.
@@ -29,6 +32,12 @@ pub struct Filler {
 }
 
 impl Filler {
+    /// The time of a mark that is set or looked up at `now`, in Unix seconds.
+    #[must_use]
+    pub fn mark_time(&self, now: u64) -> MarkTime {
+        MarkTime { now, config: self.config }
+    }
+
     /// The store, for reading pages.
     #[must_use]
     pub fn page_source(&self) -> PageSource<'_, AnyStore> {

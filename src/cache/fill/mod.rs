@@ -80,7 +80,7 @@ impl Filler {
             }
             Leased::Unshareable => {
                 let (memory, now) = (self.pages.memory(), unix_now() as u64);
-                memory.mark_briefly(order.primary, Reason::Elsewhere, now);
+                memory.mark_briefly(order.primary, Reason::Elsewhere, self.mark_time(now));
                 flight.decide(FlightVerdict::Refused(Reason::Elsewhere));
                 send_answer(sender, LeaderAnswer::Again(Reason::Elsewhere));
             }

@@ -93,14 +93,15 @@ impl Filler {
         if reason == Reason::Accept || is_own_response {
             return;
         }
+        let at = self.mark_time(now);
         match scope {
             // There may be room for the page in a moment.
-            _ if reason == Reason::Crowded => memory.mark_briefly(fetch.primary, reason, now),
-            MarkScope::Brief => memory.mark_briefly(fetch.primary, reason, now),
-            MarkScope::OneVariant => memory.mark_uncacheable(fetch.primary, reason, now, None),
+            _ if reason == Reason::Crowded => memory.mark_briefly(fetch.primary, reason, at),
+            MarkScope::Brief => memory.mark_briefly(fetch.primary, reason, at),
+            MarkScope::OneVariant => memory.mark_uncacheable(fetch.primary, reason, at, None),
             MarkScope::AllVariants => {
                 let before = Arc::new(fetch.purge_snapshot.clone());
-                memory.mark_uncacheable(fetch.primary, reason, now, Some(before));
+                memory.mark_uncacheable(fetch.primary, reason, at, Some(before));
             }
         }
     }

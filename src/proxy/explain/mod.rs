@@ -389,7 +389,7 @@ impl Explanation {
         memory: &TierContent,
     ) {
         let (pages, now) = (&want.cx.worker.pages, want.now());
-        let remembered = pages.memory().peek_uncacheable(&want.key, now);
+        let remembered = pages.memory().peek_uncacheable(&want.key, want.mark_time());
         self.uncacheable = remembered.map(|(reason, seconds)| ExplainedUncacheable {
             reason: reason.as_str().to_owned(),
             why: why(reason).to_owned(),
@@ -450,7 +450,8 @@ fn reasons(want: &WantedPage<'_>, decided: &DecisionAndPage) -> Vec<Reason> {
     let mut reasons: Vec<Reason> = reason.into_iter().collect();
     let memory = want.cx.worker.pages.memory();
     let (key, now) = (&want.key, want.now());
-    let learnt = memory.peek_uncacheable(key, now).into_iter().chain(memory.leak(key, now));
+    let learnt =
+        memory.peek_uncacheable(key, want.mark_time()).into_iter().chain(memory.leak(key, now));
     reasons.extend(learnt.map(|(reason, _)| reason));
     if let Some(page) = &decided.page {
         reasons.extend(want.suits(page).err());

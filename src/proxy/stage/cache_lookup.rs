@@ -8,6 +8,7 @@ use ::http::{HeaderMap, HeaderName, Method};
 
 use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::fill::FillDifference;
+use crate::cache::memory::MarkTime;
 use crate::cache::rules::key::{ShareClass, variant_key};
 use crate::cache::rules::request_directives::RequestDirectives;
 use crate::cache::rules::verdict::Sharing;
@@ -76,6 +77,11 @@ impl<'c> WantedPage<'c> {
 
     pub(in crate::proxy) fn now(&self) -> u64 {
         self.cx.now as u64
+    }
+
+    /// The time at which marks are looked up.
+    pub(in crate::proxy) fn mark_time(&self) -> MarkTime {
+        self.cx.worker.filler.mark_time(self.now())
     }
 
     /// Whether a cookie is the session cookie of a visitor known to be logged out. Such a visitor gets
@@ -217,7 +223,7 @@ pub(in crate::proxy) async fn decide(
         return CacheStep::Head(candidate);
     }
     let memory = cx.worker.pages.memory();
-    if let Some(reason) = memory.uncacheable(&want.key, want.now(), look) {
+    if let Some(reason) = memory.uncacheable(&want.key, want.mark_time(), look) {
         return CacheStep::Forward(reason);
     }
     match candidate {
@@ -241,7 +247,8 @@ fn known_uncacheable(want: &WantedPage<'_>, look: LookupMode) -> Option<Reason> 
         && !want.directives.only_if_cached
         && !want.cx.route.trust_public;
     let pages = &want.cx.worker.pages;
-    let find = || pages.memory().uncacheable_in_all(&want.key, want.now(), &pages.purged, look);
+    let find =
+        || pages.memory().uncacheable_in_all(&want.key, want.mark_time(), &pages.purged, look);
     is_forwarded_alike.then(find).flatten()
 }
 
