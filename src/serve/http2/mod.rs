@@ -3,7 +3,7 @@
 //! The most memory that one connection may hold: two MiB of unread bodies ([`CONNECTION_WINDOW`]); and for
 //! each of its hundred requests ([`STREAMS`]) a head of 16 KiB ([`HEADER_LIST`]), 48 KiB of its response that
 //! the client does not take ([`SEND_BUFFER`] and a frame), and the rest of the part that arrived from the
-//! origin last, 64 KiB. Together 15 MiB. It is more if the unread parts of bodies are small: the library
+//! origin last, 64 KiB. With the 16 KiB that wait to be sent together ([`wire`]), 15 MiB. It is more if the unread parts of bodies are small: the library
 //! keeps each in the buffer into which it was read, along with its surroundings. A page from memory is not
 //! copied. The requests of one address, on all its connections, are counted ([`Caps`](super::caps::Caps)).
 
@@ -12,6 +12,7 @@ mod pace;
 mod wire;
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,12 +21,13 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::flood::FloodBudget;
 use self::pace::{BACKLOG, FrameSizedBody, Streams};
-use self::wire::{FRAME, FrameCounts, MeteredSocket};
+use self::wire::{CollectedWrites, FRAME, FrameCounts, MeteredSocket};
 use super::context::KnownConnection;
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
@@ -79,6 +81,7 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
         false => (FloodBudget::default(), UNSEEN_RESETS),
     };
     let io = MeteredSocket::new(io, meter, Rc::clone(&client.state), Rc::clone(&flow));
+    let collected = io.collected_writes();
     let stall = settings.deadlines.stall;
     let streams = Streams::new(stall, Rc::clone(&flow), Arc::clone(&context.thread_metrics));
     let (own_client, request_context, paces) =
@@ -118,7 +121,7 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
         .enable_connect_protocol()
         .serve_connection(TokioIo::new(io), service);
     let ended = tokio::select! {
-        result = &mut connection => Some(result),
+        result = turns(&mut connection, &collected) => Some(result),
         () = context.drain.cancelled() => None,
         () = client.lapses() => None,
         () = is_another.notified() => None,
@@ -128,16 +131,29 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
         Some(result) => result,
         None => {
             Pin::new(&mut connection).graceful_shutdown();
-            (&mut connection).await
+            turns(&mut connection, &collected).await
         }
     };
     // Its requests learn from this that they are no longer needed.
-    drop(connection);
+    drop((connection, collected));
     if let Err(error) = result {
         count_end(&error, &flow, &client, &context.thread_metrics);
     }
     streams.tasks.close();
     streams.tasks.wait().await;
+}
+
+/// Drives a connection to its end, and sends what each turn has written.
+async fn turns<T, S: AsyncWrite + Unpin>(
+    connection: &mut (impl Future<Output = T> + Unpin),
+    collected: &CollectedWrites<S>,
+) -> T {
+    poll_fn(|cx| {
+        let result = Pin::new(&mut *connection).poll(cx);
+        collected.send(cx);
+        result
+    })
+    .await
 }
 
 /// Returns when the connection has been idle for so long. A client that has just begun a request learns from

@@ -1,7 +1,7 @@
-//! The socket of an HTTP/2 connection, above its deadlines and above TLS: all bytes are metered, and the
-//! connection's state follows from them.
+//! The socket of an HTTP/2 connection, above its deadlines and above TLS: all bytes are metered, the connection's
+//! state follows from them, and what is written in one turn goes out together.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,8 +17,14 @@ use crate::telemetry::metrics::ConnectionCut;
 /// The largest frame that a client may send: the minimum that RFC 9113 §6.5.2 allows.
 pub(super) const FRAME: u32 = 16 * 1024;
 
-/// Smaller writes are acknowledgements and pings, and do not count as progress of a response.
+/// Smaller frames are acknowledgements and pings, and do not count as progress of a response.
 const MOVES: usize = 64;
+
+/// The most bytes that are collected. As much as a TLS record holds (RFC 8446 §5.1).
+const COLLECTED_MAX: usize = 16 * 1024;
+
+/// From this size on, what is written goes to the socket at once, and is not copied.
+const DIRECT: usize = 4 * 1024;
 
 /// The type of the frame that ends a connection (RFC 9113 §6.8).
 const GOAWAY: u8 = 7;
@@ -53,12 +59,14 @@ struct OutgoingFrames {
     head: usize,
     /// Bytes of its payload still to be sent, as far as its header is known.
     payload: usize,
+    /// Whether the frame is no acknowledgement or ping.
+    is_large: bool,
 }
 
 impl OutgoingFrames {
-    /// Records that these bytes were sent.
-    fn went(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
+    /// Records that these bytes were sent; whether a part of a large frame was among them.
+    fn went(&mut self, bytes: &[u8]) -> bool {
+        let (mut rest, mut moves) = (bytes, false);
         while let [first, behind @ ..] = rest {
             if self.head < HEAD {
                 // A frame's header begins with the length, in three bytes.
@@ -66,8 +74,10 @@ impl OutgoingFrames {
                     self.payload = (self.payload << 8) | usize::from(*first);
                 }
                 self.head += 1;
+                self.is_large = self.head == HEAD && HEAD + self.payload >= MOVES;
                 rest = behind;
             } else {
+                moves |= self.is_large;
                 let taken = rest.len().min(self.payload);
                 self.payload -= taken;
                 rest = &rest[taken..];
@@ -76,6 +86,7 @@ impl OutgoingFrames {
                 *self = Self::default();
             }
         }
+        moves
     }
 
     /// Whether no frame is partly sent.
@@ -85,9 +96,26 @@ impl OutgoingFrames {
 }
 
 /// A metered socket.
+///
+/// The library flushes after each DATA frame of 256 bytes or more. Frames are collected here instead, and
+/// [`CollectedWrites`] sends them after the turn in which they were written: in one system call and, as far as they
+/// fit, in one TLS record.
 #[derive(Debug)]
-pub(super) struct MeteredSocket<S> {
+pub(super) struct MeteredSocket<S>(Rc<RefCell<Wire<S>>>);
+
+/// What a [`MeteredSocket`] has collected.
+#[derive(Debug)]
+pub(super) struct CollectedWrites<S>(Rc<RefCell<Wire<S>>>);
+
+#[derive(Debug)]
+struct Wire<S> {
     socket: S,
+    /// Written by the library, and not sent yet: at most [`COLLECTED_MAX`].
+    collected: Vec<u8>,
+    /// Whether the socket may hold bytes of its own, as TLS does.
+    is_unflushed: bool,
+    /// Why collected bytes could not be sent. The library learns it from the next call.
+    failed: Option<io::Error>,
     meter: FloodBudget,
     outgoing: OutgoingFrames,
     /// Bytes read in this turn.
@@ -104,10 +132,42 @@ impl<S> MeteredSocket<S> {
         connection_state: Rc<ConnectionState>,
         flow: Rc<FrameCounts>,
     ) -> Self {
-        let outgoing = OutgoingFrames::default();
-        Self { socket, meter, outgoing, turn: 0, begun: Instant::now(), connection_state, flow }
+        Self(Rc::new(RefCell::new(Wire {
+            socket,
+            collected: Vec::new(),
+            is_unflushed: false,
+            failed: None,
+            meter,
+            outgoing: OutgoingFrames::default(),
+            turn: 0,
+            begun: Instant::now(),
+            connection_state,
+            flow,
+        })))
     }
 
+    /// What is collected here. Must be sent after each turn.
+    pub(super) fn collected_writes(&self) -> CollectedWrites<S> {
+        CollectedWrites(Rc::clone(&self.0))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> CollectedWrites<S> {
+    /// Sends what was collected, as far as the socket takes it. Wakes the task when the socket takes more, or has
+    /// failed.
+    pub(super) fn send(&self, cx: &mut Context<'_>) {
+        let mut wire = self.0.borrow_mut();
+        if wire.failed.is_some() {
+            return;
+        }
+        if let Poll::Ready(Err(error)) = wire.poll_send(cx) {
+            wire.failed = Some(error);
+            cx.waker().wake_by_ref();
+        }
+    }
+}
+
+impl<S> Wire<S> {
     fn bytes_read(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.meter.count_frames(bytes, self.begun.elapsed()) {
             Ok(FrameState::Between) => self.connection_state.head_ends(),
@@ -123,14 +183,14 @@ impl<S> MeteredSocket<S> {
 
     fn went(&mut self, bufs: &[IoSlice<'_>], result: io::Result<usize>) -> io::Result<usize> {
         if let Ok(bytes) = result {
-            let mut left = bytes;
+            let (mut left, mut moves) = (bytes, false);
             for buf in bufs {
                 let taken = buf.len().min(left);
-                self.outgoing.went(&buf[..taken]);
+                moves |= self.outgoing.went(&buf[..taken]);
                 left -= taken;
             }
             self.meter.sent(bytes);
-            if bytes >= MOVES {
+            if moves {
                 self.flow.moved.set(Some(Instant::now()));
             }
         }
@@ -138,7 +198,60 @@ impl<S> MeteredSocket<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> MeteredSocket<S> {
+impl<S: AsyncWrite + Unpin> Wire<S> {
+    /// Sends all that was written.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.collected.is_empty() {
+            let collected = std::mem::take(&mut self.collected);
+            let written = Pin::new(&mut self.socket).poll_write(cx, &collected);
+            let Poll::Ready(result) = written else {
+                self.collected = collected;
+                return Poll::Pending;
+            };
+            let count = self.went(&[IoSlice::new(&collected)], result)?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.is_unflushed = true;
+            // An idle connection keeps no buffer.
+            if count < collected.len() {
+                self.collected = collected;
+                self.collected.drain(..count);
+            }
+        }
+        if self.is_unflushed {
+            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+            self.is_unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Collects what was written, or sends it after what was collected before.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        let length = bufs.iter().map(|buf| buf.len()).sum::<usize>();
+        if length < DIRECT && self.collected.len() + length <= COLLECTED_MAX {
+            if self.collected.capacity() == 0 {
+                self.collected.reserve(DIRECT);
+            }
+            bufs.iter().for_each(|buf| self.collected.extend_from_slice(buf));
+            return Poll::Ready(Ok(length));
+        }
+        ready!(self.poll_send(cx))?;
+        if length < DIRECT {
+            return self.poll_write(cx, bufs);
+        }
+        let result = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, bufs));
+        self.is_unflushed = true;
+        Poll::Ready(self.went(bufs, result))
+    }
+
     /// Sends the reason for the end of the connection, and the last processed stream, if that is possible at
     /// once: the library sends nothing after an error of the socket.
     fn say_farewell(&mut self, cx: &mut Context<'_>) {
@@ -149,21 +262,24 @@ impl<S: AsyncWrite + Unpin> MeteredSocket<S> {
         let mut frame = [0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         frame[HEAD..HEAD + 4].copy_from_slice(&self.meter.last_stream().to_be_bytes());
         frame[HEAD + 4..].copy_from_slice(&u32::from(h2::Reason::ENHANCE_YOUR_CALM).to_be_bytes());
-        let socket = Pin::new(&mut self.socket);
-        // A partial frame would be useless; a client that does not read gets none.
-        let said = socket.poll_write(cx, &frame);
-        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
-        tracing::debug!(?said, ?flushed, "sent GOAWAY to a client of HTTP/2");
+        self.collected.extend_from_slice(&frame);
+        // A client that does not read gets none.
+        let sent = self.poll_send(cx);
+        tracing::debug!(?sent, "sent GOAWAY to a client of HTTP/2");
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for MeteredSocket<S> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
+        let mut wire = self.0.borrow_mut();
+        let this = &mut *wire;
+        if let Some(error) = this.failed.take() {
+            return Poll::Ready(Err(error));
+        }
         if this.turn >= TURN {
             this.turn = 0;
             cx.waker().wake_by_ref();
@@ -187,33 +303,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for MeteredSocket<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredSocket<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.socket).poll_write(cx, buf));
-        Poll::Ready(self.went(&[IoSlice::new(buf)], result))
+        self.0.borrow_mut().poll_write(cx, &[IoSlice::new(buf)])
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, bufs));
-        Poll::Ready(self.went(bufs, result))
+        self.0.borrow_mut().poll_write(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
+        self.0.borrow().socket.is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+    /// What was written is sent after the turn.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.0.borrow_mut().failed.take().map_or(Ok(()), Err))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut wire = self.0.borrow_mut();
+        if let Some(error) = wire.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        ready!(wire.poll_send(cx))?;
+        Pin::new(&mut wire.socket).poll_shutdown(cx)
     }
 }
 
