@@ -12,10 +12,8 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, Version};
 use super::host::{Host, Scheme};
 use super::list::{divide, members, split, trim};
 use super::peer::{Peer, Peers};
-use crate::ident::push_hex;
-
-/// The length of a `traceparent` of version 00, in bytes (W3C Trace Context §3.2.2).
-const TRACEPARENT_LENGTH: usize = 55;
+use super::remove::remove_fields;
+use crate::ident::put_hex;
 
 /// `x-forwarded-for`
 pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -208,6 +206,41 @@ pub fn forwarded(client: Option<IpAddr>, host: &Host, scheme: Scheme) -> HeaderV
     value(text)
 }
 
+/// The fields for the origin that name a client and the host that it asked for.
+#[derive(Clone, Debug)]
+pub struct ForwardingFields {
+    address: Option<IpAddr>,
+    scheme: Scheme,
+    /// `Host` and `X-Forwarded-Host`.
+    pub host: HeaderValue,
+    /// [`x_forwarded_for`], for a client with an address.
+    pub x_forwarded_for: Option<HeaderValue>,
+    /// [`forwarded`].
+    pub forwarded: HeaderValue,
+}
+
+impl ForwardingFields {
+    /// The fields of such a client.
+    #[must_use]
+    pub fn new(address: Option<IpAddr>, host: &Host, scheme: Scheme) -> Self {
+        Self {
+            address,
+            scheme,
+            host: self::host(host),
+            x_forwarded_for: address.map(x_forwarded_for),
+            forwarded: forwarded(address, host, scheme),
+        }
+    }
+
+    /// Whether they are those of this client and host.
+    #[must_use]
+    pub fn are_of(&self, address: Option<IpAddr>, host: &Host, scheme: Scheme) -> bool {
+        self.address == address
+            && self.scheme == scheme
+            && self.host.as_bytes() == host.as_str().as_bytes()
+    }
+}
+
 /// Adds this proxy to `Via` under the pseudonym `anteroom` (RFC 9110 §7.6.3), with the HTTP version in which
 /// the message was received.
 pub fn append_via(headers: &mut HeaderMap, received: Version) {
@@ -228,17 +261,17 @@ pub fn traceparent(incoming: Option<&HeaderValue>, trace: u128, parent: u64) -> 
     // An id of all zeros is invalid (§3.2.2.3, §3.2.2.4).
     let parent = parent.max(1);
     let incoming = incoming.and_then(|line| TraceContext::parse(line.as_bytes()));
-    let mut text = String::with_capacity(TRACEPARENT_LENGTH);
-    text.push_str("00-");
+    let mut line = *b"00-00000000000000000000000000000000-0000000000000000-00";
+    let (_, ids) = line.split_at_mut(3);
+    let (id, ids) = ids.split_at_mut(33);
+    let (parent_id, flags) = ids.split_at_mut(17);
     match &incoming {
-        Some(incoming) => text.push_str(incoming.id),
-        None => push_hex(&mut text, &trace.max(1).to_be_bytes()),
+        Some(incoming) => id[..32].copy_from_slice(incoming.id.as_bytes()),
+        None => put_hex(id, &trace.max(1).to_be_bytes()),
     }
-    text.push('-');
-    push_hex(&mut text, &parent.to_be_bytes());
-    text.push('-');
-    push_hex(&mut text, &[incoming.map_or(0, |incoming| incoming.flags)]);
-    value(text)
+    put_hex(parent_id, &parent.to_be_bytes());
+    put_hex(flags, &[incoming.map_or(0, |incoming| incoming.flags)]);
+    HeaderValue::from_bytes(&line).expect("digits and dashes are visible ASCII")
 }
 
 /// Sets [`traceparent`] in a request to the origin. If the incoming trace does not continue, its `tracestate`
@@ -422,11 +455,7 @@ const OVERRIDES: &[&str] = &[
 
 /// Removes from a response the fields that the origin addresses to this proxy.
 pub fn remove_own(headers: &mut HeaderMap) {
-    let own: Vec<HeaderName> =
-        headers.keys().filter(|name| is_set_by_the_proxy(name.as_str())).cloned().collect();
-    for name in own {
-        headers.remove(name);
-    }
+    remove_fields(headers, |name| is_set_by_the_proxy(name.as_str()));
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 //! The fields for the next hop are built elsewhere, after these are removed.
 
 use ::http::header::{
-    self, CONNECTION, CONTENT_LENGTH, HeaderName, MAX_FORWARDS, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    self, CONNECTION, CONTENT_LENGTH, HeaderName, MAX_FORWARDS, TE, TRANSFER_ENCODING,
 };
 use ::http::{HeaderMap, HeaderValue, Method};
 
 use super::list::{divide, members, trim};
+use super::remove::remove_fields;
 
 /// Removes the fields that hold for one connection only: `Connection`, the fields that it names, and those
 /// that RFC 9110 §7.6.1 lists. `Trailer` is removed too; code that forwards trailers saves it first.
@@ -23,9 +23,24 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
+    remove_fields(headers, is_hop_by_hop);
+}
+
+/// Whether a field holds for one connection only, whatever `Connection` names.
+#[must_use]
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+    // The list of RFC 9110 §7.6.1, and two fields without a current specification.
+    matches!(
+        name.as_str(),
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "http2-settings"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
 }
 
 /// Removes the fields that must not be stored with a response: those that [`strip_hop_by_hop`] removes, and
@@ -126,24 +141,13 @@ fn only_line<'h>(
     }
 }
 
-fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
+/// The fields that `Connection` names, and that hold for one connection only.
+pub fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
     members(headers, &CONNECTION)
         .filter_map(|member| HeaderName::from_bytes(member).ok())
         .filter(|name| !END_TO_END.contains(name))
         .collect()
 }
-
-/// The list of RFC 9110 §7.6.1, and two fields without a current specification.
-static HOP_BY_HOP: [HeaderName; 8] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("http2-settings"),
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
 
 static PROXY_LOGIN: [HeaderName; 3] = [
     header::PROXY_AUTHENTICATE,

@@ -120,20 +120,23 @@ pub fn is_plain(headers: &HeaderMap) -> bool {
 /// Whether a message belongs to a gRPC call, which reports its status in trailers.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
-    let prefix = b"application/grpc";
-    headers.get_all(CONTENT_TYPE).iter().any(|line| {
-        let essence = essence(line.as_bytes());
-        essence.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-            && matches!(essence.get(prefix.len()), None | Some(b'+' | b'-'))
-    })
+    headers.get_all(CONTENT_TYPE).iter().any(|line| names_grpc(essence(line.as_bytes())))
 }
 
 /// Whether the body is a stream (events or gRPC messages) that can pause for a long time.
 #[must_use]
 pub fn is_live(headers: &HeaderMap) -> bool {
-    let mut lines = headers.get_all(CONTENT_TYPE).iter();
-    lines.any(|line| essence(line.as_bytes()).eq_ignore_ascii_case(b"text/event-stream"))
-        || is_grpc(headers)
+    headers.get_all(CONTENT_TYPE).iter().any(|line| {
+        let essence = essence(line.as_bytes());
+        essence.eq_ignore_ascii_case(b"text/event-stream") || names_grpc(essence)
+    })
+}
+
+/// `application/grpc`, or with a suffix.
+fn names_grpc(essence: &[u8]) -> bool {
+    let prefix = b"application/grpc";
+    essence.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        && matches!(essence.get(prefix.len()), None | Some(b'+' | b'-'))
 }
 
 /// Whether the path has a static file's extension while the response is a page or JSON. This is the sign of

@@ -31,6 +31,7 @@ pub mod query;
 pub mod range;
 pub mod recodable;
 pub mod reference;
+pub(crate) mod remove;
 pub mod selector;
 pub mod set_cookie;
 pub mod signature;

@@ -4,6 +4,8 @@
 
 use ::http::{HeaderMap, HeaderName};
 
+use super::remove::remove_fields;
+
 /// The most tags that a page may have.
 pub const TAGS_MAX: usize = 64;
 /// The longest accepted tag, in bytes.
@@ -52,9 +54,7 @@ pub fn holds_tags(name: &HeaderName) -> bool {
 
 /// Removes the tag fields.
 pub fn strip_tags(headers: &mut HeaderMap) {
-    for (name, _) in &FIELDS {
-        headers.remove(name);
-    }
+    remove_fields(headers, holds_tags);
 }
 
 #[cfg(test)]

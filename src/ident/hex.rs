@@ -1,27 +1,19 @@
 //! Hexadecimal encoding.
 
-/// How many bytes are encoded at a time: a digest.
-const PIECE: usize = 32;
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Encodes `bytes` as lower-case hex digits.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    push_hex(&mut text, bytes);
-    text
+    let mut digits = vec![0; bytes.len() * 2];
+    put_hex(&mut digits, bytes);
+    String::from_utf8(digits).expect("digits are ASCII")
 }
 
-/// Appends `bytes` to a text, as lower-case hex digits.
-pub fn push_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    // PERF: appending in pieces is several times faster than digit by digit.
-    for piece in bytes.chunks(PIECE) {
-        let mut digits = [0; 2 * PIECE];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(piece) {
-            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-        let digits = &digits[..2 * piece.len()];
-        text.push_str(std::str::from_utf8(digits).expect("digits are ASCII"));
+/// Writes `bytes` to the start of `text`, as lower-case hex digits, as far as there is room.
+pub fn put_hex(text: &mut [u8], bytes: &[u8]) {
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }
 

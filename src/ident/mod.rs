@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use self::cookie_hash::CookieHash;
-pub use self::hex::{hex, push_hex};
+pub use self::hex::{hex, put_hex};
 pub use self::token::{StoredToken, TOKEN_MAX, TOKEN_MIN, Token, TokenStorage, is_token};
 pub use self::user::{ATTRIBUTES_MAX, LogInScope, USER_MAX, User, is_attribute, is_attribute_name};
 pub use self::visitor::VisitorToken;

@@ -11,19 +11,45 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use super::OriginError;
+use super::http1::BodyDecoder;
 use super::pool::PoolReturn;
 use super::servers::ServerSlot;
 use super::upload::{is_malformed, waited_too_long};
 
 /// The origin's body as it arrives. When it is read to its end, the connection is returned.
-pub struct OriginBody {
-    body: Incoming,
+///
+/// PERF: boxed, because each response has room for it, also one from the cache, and moves through several layers.
+pub struct OriginBody(Box<BodyState>);
+
+struct BodyState {
+    source: BodySource,
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     give_back: Option<PoolReturn>,
     /// The server counts as busy with the request until the body has ended.
     server_slot: Option<ServerSlot>,
     ending: BodyEnd,
+    /// Whether a part was returned, and the body has not been pending since.
+    has_passed_on: bool,
+    /// An error that followed such a part.
+    failed: Option<OriginError>,
+}
+
+/// Where the parts of a body come from.
+pub(super) enum BodySource {
+    /// hyper's client.
+    Hyper(Incoming),
+    /// The connection itself, which the [`PoolReturn`] holds.
+    Direct(BodyDecoder),
+}
+
+impl BodySource {
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Hyper(body) => body.is_end_stream(),
+            Self::Direct(decoder) => decoder.is_ended(),
+        }
+    }
 }
 
 /// What marks the end of a body. hyper takes a stream that was reset without an error for one that ended, but
@@ -46,30 +72,42 @@ impl std::fmt::Debug for OriginBody {
 
 impl OriginBody {
     pub(super) fn new(
-        body: Incoming,
+        source: BodySource,
         limit: Duration,
         ending: BodyEnd,
         give_back: PoolReturn,
     ) -> Self {
-        let mut this = Self {
-            body,
+        let mut state = BodyState {
+            source,
             limit,
             timer: None,
             give_back: Some(give_back),
             server_slot: None,
             ending,
+            has_passed_on: false,
+            failed: None,
         };
-        this.give_back_at_end();
-        this
+        state.give_back_at_end();
+        Self(Box::new(state))
     }
 
     /// Holds the place at the server until the body has ended.
     pub(super) fn hold(&mut self, place: ServerSlot) {
-        self.server_slot = Some(place).filter(|_| !self.body.is_end_stream());
+        self.0.server_slot = Some(place).filter(|_| !self.0.source.is_end_stream());
     }
 
+    /// The next part of the body; `None` at its end. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the origin breaks off or stalls.
+    pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, OriginError>> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await
+    }
+}
+
+impl BodyState {
     fn give_back_at_end(&mut self) {
-        if !self.body.is_end_stream() {
+        if !self.source.is_end_stream() {
             return;
         }
         if let Some(give_back) = self.give_back.take() {
@@ -77,6 +115,23 @@ impl OriginBody {
         }
         // After the connection is returned, so that the next request can use it.
         self.server_slot = None;
+    }
+
+    /// The next part from where it comes.
+    fn poll_source(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
+        match (&mut self.source, &mut self.give_back) {
+            (BodySource::Hyper(body), _) => {
+                Pin::new(body).poll_frame(cx).map_err(OriginError::broken)
+            }
+            (BodySource::Direct(decoder), Some(give_back)) => match give_back.direct() {
+                Some(direct) => direct.poll_body(decoder, cx).map_err(OriginError::broken),
+                None => Poll::Ready(None),
+            },
+            (BodySource::Direct(_), None) => Poll::Ready(None),
+        }
     }
 
     /// The origin broke off.
@@ -106,16 +161,8 @@ impl OriginBody {
     fn is_whole(&self) -> bool {
         match self.ending {
             BodyEnd::Delimited | BodyEnd::Bytes(0) => true,
-            BodyEnd::Bytes(_) | BodyEnd::Stream => self.body.is_end_stream(),
+            BodyEnd::Bytes(_) | BodyEnd::Stream => self.source.is_end_stream(),
         }
-    }
-
-    /// The next part of the body; `None` at its end. Cancel-safe.
-    ///
-    /// # Errors
-    /// If the origin breaks off or stalls.
-    pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, OriginError>> {
-        poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await
     }
 }
 
@@ -127,8 +174,12 @@ impl Body for OriginBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
-        let this = &mut *self;
-        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+        let this = &mut *self.0;
+        if let Some(error) = this.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let Poll::Ready(frame) = this.poll_source(cx) else {
+            this.has_passed_on = false;
             ready!(waited_too_long(&mut this.timer, this.limit, cx));
             if let Some(give_back) = this.give_back.take() {
                 give_back.timed_out();
@@ -146,12 +197,20 @@ impl Body for OriginBody {
                     }
                 }
                 this.note(&frame);
+                this.has_passed_on = true;
                 this.give_back_at_end();
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
                 this.break_off();
-                Poll::Ready(Some(Err(OriginError::Broken(error))))
+                if !this.has_passed_on {
+                    return Poll::Ready(Some(Err(error)));
+                }
+                // hyper's server drops what it has not written when a body fails. It writes while a body is
+                // pending.
+                this.failed = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
             None if !this.is_whole() => {
                 this.break_off();
@@ -165,10 +224,13 @@ impl Body for OriginBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.0.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.0.source {
+            BodySource::Hyper(body) => body.size_hint(),
+            BodySource::Direct(decoder) => decoder.size_hint(),
+        }
     }
 }

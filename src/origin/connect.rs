@@ -18,7 +18,7 @@ use super::meter::{Allowance, HeadLimitedIo};
 use super::pool::ServerConnections;
 use super::progress::Uploads;
 use super::protocol::OriginProtocol;
-use super::sender::{Http1, Sender};
+use super::sender::{Sender, TaskConnection};
 use super::settings::BUFFER;
 use crate::policy::origin::Http2;
 use crate::telemetry::metrics::Count;
@@ -39,27 +39,30 @@ impl ServerConnections {
             Http2::Always => OriginProtocol::Http2,
             Http2::Auto | Http2::Never => OriginProtocol::Http1,
         };
-        let (link, agreed) = self.dial(false).await?;
+        // PERF: boxed, so that the state of a request on a kept connection stays small.
+        let (link, agreed) = Box::pin(self.dial(false)).await?;
         let protocol = agreed.unwrap_or(usual);
         self.http2_pool.speaks(protocol);
         match protocol {
-            OriginProtocol::Http1 => self.http1(link).await.map(Sender::Http1),
+            OriginProtocol::Http1 => Ok(Sender::http1(link)),
             OriginProtocol::Http2 => {
                 let connection = Http2Connection::open(link, self.settings.http2_ping).await?;
-                Ok(Sender::Http2(self.http2_pool.add(connection)))
+                Ok(self.http2_pool.add(connection).into())
             }
         }
     }
 
     /// Opens an HTTP/1.1 connection, which can belong to one client.
     pub(super) async fn connect_alone(&self) -> Result<Sender, OriginError> {
-        let (link, _) = self.dial(true).await?;
-        self.http1(link).await.map(Sender::Http1)
+        let (link, _) = Box::pin(self.dial(true)).await?;
+        Ok(Sender::http1(link))
     }
 
     /// Opens an HTTP/1.1 connection that carries one request only. When the origin switches protocols, hyper
     /// hands the socket back; it arrives through the receiver.
-    pub(super) async fn connect_to_switch(&self) -> Result<(Http1, Switching), OriginError> {
+    pub(super) async fn connect_to_switch(
+        &self,
+    ) -> Result<(TaskConnection, Switching), OriginError> {
         let (link, _) = self.dial(true).await?;
         let allowance = Allowance::new();
         let socket = HeadLimitedIo::new(link, allowance.clone());
@@ -67,7 +70,7 @@ impl ServerConnections {
             .max_buf_size(BUFFER)
             .handshake(TokioIo::new(socket))
             .await
-            .map_err(OriginError::Broken)?;
+            .map_err(OriginError::broken)?;
         let (hand_over, switching) = oneshot::channel();
         tokio::task::spawn_local(async move {
             match connection.without_shutdown().await {
@@ -77,7 +80,7 @@ impl ServerConnections {
             }
         });
         let (resting, uploads) = (Rc::default(), Rc::default());
-        Ok((Http1 { requests, resting, allowance, uploads }, switching))
+        Ok((TaskConnection { requests, resting, allowance, uploads }, switching))
     }
 
     /// Opens socket and TLS within `connect_timeout`; returns the negotiated protocol.
@@ -115,14 +118,15 @@ impl ServerConnections {
         Ok((OriginLink::Tls(Box::new(socket)), agreed))
     }
 
-    async fn http1(&self, link: OriginLink) -> Result<Http1, OriginError> {
+    /// Has a task of hyper's client drive a connection.
+    pub(super) async fn begin_task(&self, link: OriginLink) -> Result<TaskConnection, OriginError> {
         let allowance = Allowance::new();
         let socket = HeadLimitedIo::new(link, allowance.clone());
         let (requests, connection) = http1::Builder::new()
             .max_buf_size(BUFFER)
             .handshake(TokioIo::new(socket))
             .await
-            .map_err(OriginError::Broken)?;
+            .map_err(OriginError::broken)?;
         let thread_metrics = Arc::clone(&self.thread_metrics);
         let resting = Rc::new(Cell::new(false));
         let rests = Rc::clone(&resting);
@@ -141,6 +145,6 @@ impl ServerConnections {
                 tracing::debug!(%error, "an origin connection ended");
             }
         });
-        Ok(Http1 { requests, resting, allowance, uploads })
+        Ok(TaskConnection { requests, resting, allowance, uploads })
     }
 }

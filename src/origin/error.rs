@@ -43,7 +43,7 @@ pub enum OriginError {
     BodyTimedOut,
     /// The connection broke before the response was complete.
     #[error("the origin closed the connection early")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The stream ended before the response was complete.
     #[error("the origin truncated its response")]
     CutOff,
@@ -62,6 +62,11 @@ pub enum OriginError {
 }
 
 impl OriginError {
+    /// The connection broke with `error`.
+    pub(super) fn broken(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Broken(Box::new(error))
+    }
+
     /// Whether the origin may have received the whole request and acted on it.
     #[must_use]
     pub fn may_have_reached(&self) -> bool {

@@ -137,7 +137,7 @@ impl Http2Connection {
             .keep_alive_timeout(ping.min(PING_TIMEOUT))
             .handshake(TokioIo::new(link))
             .await
-            .map_err(OriginError::Broken)?;
+            .map_err(OriginError::broken)?;
         let driven = Rc::new(RefCell::new(connection));
         let connection = Rc::downgrade(&driven);
         let over = Rc::new(Notify::new());

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most bytes of heads that are read for one response, including interim responses and the part of the
 /// body that hyper reads ahead.
-const HEADS_MAX: usize = 256 * 1024;
+pub(super) const HEADS_MAX: usize = 256 * 1024;
 
 /// How many bytes may still be read from an origin connection.
 #[derive(Clone, Debug)]

@@ -3,16 +3,16 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::http1::{DirectConnection, IdleState};
 use super::http2_pool::Http2Pool;
 use super::sender::{Http1, Sender};
 use super::{OriginError, ServerSettings};
 use crate::policy::origin::Http2;
-use crate::telemetry::metrics::ThreadMetrics;
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// A kept connection that was idle for longer than this carries only GET and HEAD: if the origin closed it at
 /// that moment, any other request could not be sent again.
@@ -23,7 +23,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// A connection that belongs to one client's connection (NTLM, Negotiate).
 #[derive(Debug)]
 pub struct PinnedConnection {
-    pub(super) sender: Http1,
+    pub(super) connection: Http1,
     /// Its server. Requests to other servers are never sent on it.
     server: Weak<ServerConnections>,
 }
@@ -71,25 +71,33 @@ impl ServerConnections {
 
     fn sweep(&self) {
         let limit = self.settings.idle_timeout;
-        self.idle
-            .borrow_mut()
-            .retain(|(sender, since)| !sender.requests.is_closed() && since.elapsed() < limit);
+        self.idle.borrow_mut().retain_mut(|(connection, since)| {
+            self.is_open(connection.idle_state()) && since.elapsed() < limit
+        });
         self.http2_pool.sweep(limit);
+    }
+
+    /// Whether an idle connection can carry a request. Counts one that broke.
+    pub(super) fn is_open(&self, state: IdleState) -> bool {
+        if state == IdleState::Faulty {
+            self.thread_metrics.count(Count::OriginIdleErrors);
+        }
+        state == IdleState::Open
     }
 
     /// Returns what carries a request, and whether it was open already.
     pub(super) async fn sender(&self, with_effects: bool) -> Result<(Sender, bool), OriginError> {
         if !self.may_share() {
-            return match self.kept(with_effects).await {
-                Some(kept) => Ok((Sender::Http1(kept), true)),
+            return match self.kept(with_effects) {
+                Some(kept) => Ok((kept.into(), true)),
                 None => Ok((self.connect().await?, false)),
             };
         }
         if let Some(stream) = self.http2_pool.free() {
-            return Ok((Sender::Http2(stream), true));
+            return Ok((stream.into(), true));
         }
-        if let Some(kept) = self.kept(with_effects).await {
-            return Ok((Sender::Http1(kept), true));
+        if let Some(kept) = self.kept(with_effects) {
+            return Ok((kept.into(), true));
         }
         self.open_or_share().await
     }
@@ -105,7 +113,7 @@ impl ServerConnections {
             .await
             .map_err(|_| OriginError::ConnectTimedOut)?;
         if let Some(stream) = self.http2_pool.free_once_announced().await {
-            return Ok((Sender::Http2(stream), true));
+            return Ok((stream.into(), true));
         }
         if self.http2_pool.speaks_http1() {
             drop(turn);
@@ -128,29 +136,29 @@ impl ServerConnections {
     }
 
     /// A kept connection that appears to be alive; the most recently used first.
-    pub(super) async fn kept(&self, with_effects: bool) -> Option<Http1> {
+    pub(super) fn kept(&self, with_effects: bool) -> Option<Http1> {
         let limit =
             self.settings.idle_timeout.min(if with_effects { UNSAFE_IDLE } else { Duration::MAX });
+        let mut idle = self.idle.borrow_mut();
         loop {
-            let (mut sender, since) = self.idle.borrow_mut().pop()?;
+            let (mut connection, since) = idle.pop()?;
             if since.elapsed() >= limit {
                 // The others are older still; the sweep closes those past the idle timeout.
-                self.idle.borrow_mut().push((sender, since));
+                idle.push((connection, since));
                 return None;
             }
-            let ready = std::future::poll_fn(|cx| Poll::Ready(sender.requests.poll_ready(cx)));
-            if matches!(ready.await, Poll::Ready(Ok(()))) {
-                sender.resting.set(false);
-                return Some(sender);
+            if self.is_open(connection.idle_state()) {
+                connection.rests(false);
+                return Some(connection);
             }
         }
     }
 
-    pub(super) fn keep(&self, sender: Http1) {
+    pub(super) fn keep(&self, connection: Http1) {
         let mut idle = self.idle.borrow_mut();
-        if idle.len() < self.settings.keep_idle && !sender.requests.is_closed() {
-            sender.resting.set(true);
-            idle.push((sender, Instant::now()));
+        if self.is_open(connection.after_response()) && idle.len() < self.settings.keep_idle {
+            connection.rests(true);
+            idle.push((connection, Instant::now()));
         }
     }
 }
@@ -180,13 +188,22 @@ impl PoolReturn {
 
     pub(super) fn now(self) {
         self.sender.over();
-        match (self.sender, self.to) {
-            (Sender::Http1(sender), Destination::Pool) => self.origin.keep(sender),
-            (Sender::Http1(sender), Destination::Slot(slot)) => {
+        let Some(connection) = self.sender.into_http1() else { return };
+        match self.to {
+            Destination::Pool => self.origin.keep(connection),
+            Destination::Slot(slot) => {
                 let server = Rc::downgrade(&self.origin);
-                slot.replace(Some(PinnedConnection { sender, server }));
+                slot.replace(Some(PinnedConnection { connection, server }));
             }
-            (Sender::Http1(_), Destination::Nowhere) | (Sender::Http2(_), _) => {}
+            Destination::Nowhere => {}
+        }
+    }
+
+    /// The connection that the request itself reads.
+    pub(super) fn direct(&mut self) -> Option<&mut DirectConnection> {
+        match &mut self.sender {
+            Sender::Direct(direct) => Some(direct),
+            Sender::Hyper(_) => None,
         }
     }
 

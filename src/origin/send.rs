@@ -9,10 +9,11 @@ use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, hea
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::body::BodyEnd;
+use super::body::{BodyEnd, BodySource};
+use super::http1::{BodyDecoder, DirectConnection};
 use super::pool::{Destination, PinnedConnection, PinnedSlot, PoolReturn, ServerConnections};
 use super::progress::UploadProgress;
-use super::sender::{Sender, to_http2};
+use super::sender::{HyperSender, Sender, to_http2};
 use super::settings::BUFFER;
 use super::{OriginBody, OriginError, UploadBody};
 use crate::http::{hop, media};
@@ -67,8 +68,8 @@ impl SendFailure {
     }
 
     /// There was no connection.
-    fn unsent(error: OriginError, request: Request<UploadBody>) -> Self {
-        Self { again: Some(Box::new(request)), ..Self::for_good(error) }
+    fn unsent(error: OriginError, request: Box<Request<UploadBody>>) -> Self {
+        Self { again: Some(request), ..Self::for_good(error) }
     }
 }
 
@@ -86,13 +87,13 @@ impl ServerConnections {
         request: Request<UploadBody>,
         keep: ConnectionReuse,
     ) -> Result<OriginResponse, OriginError> {
-        self.try_send(request, keep).await.map_err(|failed| failed.error)
+        self.try_send(Box::new(request), keep).await.map_err(|failed| failed.error)
     }
 
     /// The same; a failure includes the request if it can be sent to another server.
     pub(super) async fn try_send(
         self: &Rc<Self>,
-        request: Request<UploadBody>,
+        request: Box<Request<UploadBody>>,
         keep: ConnectionReuse,
     ) -> Result<OriginResponse, SendFailure> {
         self.thread_metrics.count(Count::OriginRequests);
@@ -105,7 +106,7 @@ impl ServerConnections {
 
     async fn send_once_or_twice(
         self: &Rc<Self>,
-        request: Request<UploadBody>,
+        request: Box<Request<UploadBody>>,
         keep: ConnectionReuse,
     ) -> Result<OriginResponse, SendFailure> {
         let (sender, was_kept) = match self.carrier(&request, &keep).await {
@@ -113,7 +114,7 @@ impl ServerConnections {
             Err(error) => return Err(SendFailure::unsent(error, request)),
         };
         let (request, shared) = match self.attempt(sender, request, &keep, was_kept).await {
-            Err(SendFailure { again: Some(request), here: true, shared, .. }) => (*request, shared),
+            Err(SendFailure { again: Some(request), here: true, shared, .. }) => (request, shared),
             ended => return ended,
         };
         self.thread_metrics.count(Count::OriginRetries);
@@ -146,16 +147,65 @@ impl ServerConnections {
             ConnectionReuse::Pinned(slot) => slot.take().filter(|pinned| pinned.is_of(self)),
             ConnectionReuse::Alone => None,
         };
-        match pinned {
-            Some(PinnedConnection { sender, .. }) => Ok((Sender::Http1(sender), true)),
-            None => Ok((self.connect_alone().await?, false)),
+        if let Some(PinnedConnection { mut connection, .. }) = pinned
+            && self.is_open(connection.idle_state())
+        {
+            return Ok((connection.into(), true));
         }
+        Ok((self.connect_alone().await?, false))
     }
 
     async fn attempt(
         self: &Rc<Self>,
-        mut sender: Sender,
-        mut request: Request<UploadBody>,
+        sender: Sender,
+        request: Box<Request<UploadBody>>,
+        keep: &ConnectionReuse,
+        was_kept: bool,
+    ) -> Result<OriginResponse, SendFailure> {
+        let sender = match sender {
+            Sender::Direct(direct) if matches!(request.body(), UploadBody::Empty) => {
+                return self.attempt_directly(direct, request, keep, was_kept).await;
+            }
+            Sender::Direct(direct) => match self.begin_task(direct.into_link()).await {
+                Ok(task) => HyperSender::Task(task),
+                Err(error) => return Err(SendFailure::unsent(error, request)),
+            },
+            Sender::Hyper(sender) => sender,
+        };
+        // PERF: boxed, so that the state of a request without a body stays small.
+        Box::pin(self.attempt_by_hyper(sender, request, keep, was_kept)).await
+    }
+
+    /// Sends a request without a body, and reads the response in the same task.
+    async fn attempt_directly(
+        self: &Rc<Self>,
+        mut direct: Box<DirectConnection>,
+        request: Box<Request<UploadBody>>,
+        keep: &ConnectionReuse,
+        was_kept: bool,
+    ) -> Result<OriginResponse, SendFailure> {
+        let limit = self.settings.first_byte_timeout;
+        let (here, error) = match tokio::time::timeout(limit, direct.exchange(&request)).await {
+            Ok(Ok(head)) => {
+                let is_head = request.method() == Method::HEAD;
+                let response = Response::from_parts(head, None);
+                return self
+                    .accept(response, Sender::Direct(direct), is_head, keep)
+                    .map_err(SendFailure::for_good);
+            }
+            Ok(Err(error)) => (was_kept, OriginError::broken(error)),
+            // A server that is silent on one connection is silent on the next.
+            Err(_) => (false, OriginError::FirstByteTimedOut),
+        };
+        let may_repeat = (was_kept || self.settings.has_peers) && is_repeatable(&request);
+        let again = may_repeat.then_some(request);
+        Err(SendFailure { again, here, ..SendFailure::for_good(error) })
+    }
+
+    async fn attempt_by_hyper(
+        self: &Rc<Self>,
+        mut sender: HyperSender,
+        mut request: Box<Request<UploadBody>>,
         keep: &ConnectionReuse,
         was_kept: bool,
     ) -> Result<OriginResponse, SendFailure> {
@@ -172,7 +222,7 @@ impl ServerConnections {
         let is_call = sender.is_shared() && request.extensions().get::<GrpcCall>().is_some();
         let limit =
             if is_call { self.settings.stream_timeout } else { self.settings.first_byte_timeout };
-        let sent = sender.send(request);
+        let sent = sender.send(*request);
         let Some(answer) = within_limit(sent, limit, &progress).await else {
             // A call may be silent legitimately: that says nothing about its connection or its server. But if
             // its body has not even begun, the connection has no place for it.
@@ -189,9 +239,9 @@ impl ServerConnections {
             });
         };
         match answer {
-            Ok(response) => {
-                self.accept(response, sender, is_head, keep).map_err(SendFailure::for_good)
-            }
+            Ok(response) => self
+                .accept(response.map(Some), Sender::Hyper(sender), is_head, keep)
+                .map_err(SendFailure::for_good),
             Err(mut failed) => {
                 sender.over();
                 let unsent = failed.take_message().filter(|_| !progress.begun.get());
@@ -222,18 +272,19 @@ impl ServerConnections {
                     Some(fault) => OriginError::ClientBody(fault),
                     // The origin reports that it has no room for the stream.
                     None if broken == FailedExchange::Refused => OriginError::Crowded,
-                    None => OriginError::Broken(error),
+                    None => OriginError::broken(error),
                 };
                 Err(SendFailure { again, here, shared, ..SendFailure::for_good(error) })
             }
         }
     }
 
-    /// Checks the framing of a response; its connection is returned when the body ends.
+    /// Checks the framing of a response; its connection is returned when the body ends. `response` has hyper's
+    /// body, or none where the connection itself is read.
     pub(super) fn accept(
         self: &Rc<Self>,
-        response: Response<Incoming>,
-        sender: Sender,
+        response: Response<Option<Incoming>>,
+        mut sender: Sender,
         is_head: bool,
         keep: &ConnectionReuse,
     ) -> Result<OriginResponse, OriginError> {
@@ -265,6 +316,16 @@ impl ServerConnections {
         };
         let pinned = matches!(to, Destination::Slot(_));
         let limit = self.limit_between_parts(&head.headers);
+        let source = match (body, &mut sender) {
+            (Some(body), _) => BodySource::Hyper(body),
+            (None, Sender::Direct(direct)) => {
+                if framing == Framing::Close {
+                    direct.close_afterwards();
+                }
+                BodySource::Direct(framing.decoder())
+            }
+            (None, Sender::Hyper(_)) => BodySource::Direct(BodyDecoder::of_length(0)),
+        };
         let give_back = PoolReturn::new(self, sender, to);
         let ending = match framing {
             _ if !is_shared => BodyEnd::Delimited,
@@ -272,7 +333,7 @@ impl ServerConnections {
             Framing::Length(length) => BodyEnd::Bytes(length),
             Framing::Chunked | Framing::Close => BodyEnd::Stream,
         };
-        let body = OriginBody::new(body, limit, ending, give_back);
+        let body = OriginBody::new(source, limit, ending, give_back);
         let response = Response::from_parts(head, body);
         Ok(OriginResponse {
             response,
@@ -333,7 +394,7 @@ struct RequestCopies {
 
 impl RequestCopies {
     /// PERF: a new HTTP/1.1 connection to the only server needs no copy (`may_be_lost`).
-    fn of(request: &Request<UploadBody>, sender: &Sender, may_be_lost: bool) -> Self {
+    fn of(request: &Request<UploadBody>, sender: &HyperSender, may_be_lost: bool) -> Self {
         let is_shared = sender.is_shared();
         let is_empty = matches!(request.body(), UploadBody::Empty);
         Self {
@@ -417,6 +478,17 @@ enum Framing {
     Length(u64),
     Chunked,
     Close,
+}
+
+impl Framing {
+    fn decoder(self) -> BodyDecoder {
+        match self {
+            Self::Empty => BodyDecoder::of_length(0),
+            Self::Length(length) => BodyDecoder::of_length(length),
+            Self::Chunked => BodyDecoder::chunked(),
+            Self::Close => BodyDecoder::Close,
+        }
+    }
 }
 
 /// RFC 9112 §6.3, and stricter where hyper is lenient: ambiguous framing is refused.

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connect::{OriginSocket, Switching};
 use super::pool::ServerConnections;
-use super::sender::Sender;
+use super::sender::{HyperSender, Sender};
 use super::servers::ServerSlot;
 use super::{ConnectionReuse, OriginError, OriginResponse, UploadBody};
 use crate::http::hop::{self, TransferEncoding};
@@ -78,10 +78,10 @@ impl ServerConnections {
         let response = tokio::time::timeout(limit, sending)
             .await
             .map_err(|_| OriginError::FirstByteTimedOut)?
-            .map_err(|failed| OriginError::Broken(failed.into_error()))?;
+            .map_err(|failed| OriginError::broken(failed.into_error()))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let came =
-                self.accept(response, Sender::Http1(sender), is_head, &ConnectionReuse::Alone)?;
+            let sender = Sender::Hyper(HyperSender::Task(sender));
+            let came = self.accept(response.map(Some), sender, is_head, &ConnectionReuse::Alone)?;
             return Ok(UpgradeAnswer::Http(came));
         }
         check(&response, &asked, protocol)?;

@@ -90,7 +90,7 @@ impl Upstream {
         };
         let slot = self.slot(&wanted).await?;
         let first = slot.server();
-        let failed = match self.try_at(slot, request, keep.clone()).await {
+        let failed = match self.try_at(slot, Box::new(request), keep.clone()).await {
             Ok(received) => return Ok(received),
             Err(failed) => failed,
         };
@@ -105,7 +105,7 @@ impl Upstream {
         let wanted = ServerWanted { not: Some(first), ..wanted };
         let Ok(slot) = self.server_list.slot(&wanted).await else { return Err(error) };
         self.thread_metrics.count(Count::OriginRetriesElsewhere);
-        self.try_at(slot, *request, keep).await.map_err(|failed| failed.error)
+        self.try_at(slot, request, keep).await.map_err(|failed| failed.error)
     }
 
     /// Sends a request for another protocol to one server only.
@@ -162,7 +162,7 @@ impl Upstream {
     async fn try_at(
         &self,
         mut slot: ServerSlot,
-        request: Request<UploadBody>,
+        request: Box<Request<UploadBody>>,
         keep: ConnectionReuse,
     ) -> Result<OriginResponse, SendFailure> {
         let mut sent = self.servers[slot.server()].try_send(request, keep).await;

@@ -21,6 +21,7 @@ use crate::cache::rules::fragments::esi::SURROGATE_CAPABILITY;
 use crate::cache::rules::key::ShareClass;
 use crate::http::coding::READABLE;
 use crate::http::cookie::{cookies, rebuild};
+use crate::http::forwarded::ForwardingFields;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
@@ -47,8 +48,6 @@ const IN_FIELD: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 static SENT: [HeaderName; 7] =
     [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT, REFERER, ORIGIN, SAVE_DATA, DPR];
 const SAVE_DATA: HeaderName = HeaderName::from_static("save-data");
-/// Sent together with `Upgrade: h2c` (RFC 7540 §3.2.1).
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const DPR: HeaderName = HeaderName::from_static("dpr");
 
 /// Client hints: user agent, user preferences, responsive images and networks
@@ -140,23 +139,29 @@ pub(in crate::proxy) fn question(cx: &RequestContext<'_>) -> Request<UploadBody>
 
 /// The fields of a forwarded request, except those that frame its body.
 fn forwarded_fields(cx: &RequestContext<'_>) -> HeaderMap {
-    let rules = cx.rules();
-    let mut headers = HeaderMap::with_capacity(cx.head.headers.len() + 8);
-    for (name, value) in &cx.head.headers {
-        if passes(name, rules) {
+    let (rules, came) = (cx.rules(), &cx.head.headers);
+    let options =
+        if came.contains_key(CONNECTION) { hop::connection_options(came) } else { Vec::new() };
+    let (mut has_te, mut has_trailer) = (false, false);
+    let mut headers = HeaderMap::with_capacity(came.len() + 8);
+    for (name, value) in came {
+        has_te |= *name == TE;
+        has_trailer |= *name == TRAILER;
+        let is_replaced = [EXPECT, CONTENT_LENGTH, HOST].contains(name);
+        if !is_replaced
+            && !hop::is_hop_by_hop(name)
+            && !options.contains(name)
+            && passes(name, rules)
+        {
             headers.append(name, value.clone());
         }
     }
-    let trailers_wanted = hop::te_trailers(&cx.head.headers);
-    let announced: Vec<HeaderValue> = headers.get_all(TRAILER).iter().cloned().collect();
-    hop::strip_hop_by_hop(&mut headers);
-    for name in [EXPECT, CONTENT_LENGTH, HOST, HTTP2_SETTINGS] {
-        headers.remove(name);
+    if has_trailer {
+        for value in came.get_all(TRAILER) {
+            headers.append(TRAILER, value.clone());
+        }
     }
-    for value in announced {
-        headers.append(TRAILER, value);
-    }
-    if trailers_wanted {
+    if has_te && hop::te_trailers(came) {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
@@ -248,15 +253,14 @@ fn introduce(
     address: Option<IpAddr>,
 ) {
     let scheme = cx.admitted.scheme;
-    let rules = cx.rules();
-    let host_field = fwd::host(host);
-    headers.insert(HOST, rules.host.clone().unwrap_or_else(|| host_field.clone()));
-    if let Some(address) = address {
-        headers.insert(&fwd::X_FORWARDED_FOR, fwd::x_forwarded_for(address));
+    let ForwardingFields { host, x_forwarded_for, forwarded, .. } =
+        cx.client.forwarding_fields(address, host, scheme);
+    headers.insert(HOST, cx.rules().host.clone().unwrap_or_else(|| host.clone()));
+    if let Some(x_forwarded_for) = x_forwarded_for {
+        headers.insert(&fwd::X_FORWARDED_FOR, x_forwarded_for);
     }
     headers.insert(&fwd::X_FORWARDED_PROTO, fwd::x_forwarded_proto(scheme));
-    headers.insert(&fwd::X_FORWARDED_HOST, host_field);
-    let forwarded = fwd::forwarded(address, host, scheme);
+    headers.insert(&fwd::X_FORWARDED_HOST, host);
     headers.insert(::http::header::FORWARDED, forwarded);
     fwd::append_via(headers, cx.head.version);
     if cx.route.esi != Esi::Off {

@@ -126,14 +126,15 @@ async fn converse(
         let has_body = !body.is_end_stream();
         own_client.state.takes_body(has_body, has_body && body.size_hint().exact().is_none());
         let (worker, client) = (request_context.inside.worker(), Rc::clone(&own_client));
-        let responding = respond(worker, Rc::clone(&client), request);
-        async move {
-            let mut response = responding.await;
+        // PERF: boxed. hyper moves the future into the connection, where it would be cold memory at each request;
+        // the allocator hands out what the thread has just used.
+        Box::pin(async move {
+            let mut response = respond(worker, Rc::clone(&client), request).await;
             if client.state.may_have_trailers() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, std::convert::Infallible>(response)
-        }
+        })
     });
     let mut connection = http1::Builder::new()
         .half_close(false)

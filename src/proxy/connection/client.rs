@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
+use crate::http::forwarded::ForwardingFields;
 use crate::http::host::{Host, Scheme};
 use crate::http::peer::Peer;
 use crate::origin::PinnedSlot;
@@ -44,6 +45,8 @@ pub struct Client {
     pub entry: Arc<ListenerRules>,
     /// The result of the TLS handshake; `None`: the connection is in clear text.
     secured: Option<Rc<Secured>>,
+    /// The forwarding fields of the last request.
+    forwarding: RefCell<Option<ForwardingFields>>,
     /// Cancelled when the certificates that clients are asked for at this entry change.
     outdated: CancellationToken,
 }
@@ -95,6 +98,7 @@ impl Client {
             is_balanced: Cell::new(false),
             entry,
             secured: secured.map(Rc::new),
+            forwarding: RefCell::default(),
             outdated,
         })
     }
@@ -114,6 +118,7 @@ impl Client {
             is_balanced: self.is_balanced.clone(),
             entry: Arc::clone(&self.entry),
             secured: self.secured.clone(),
+            forwarding: RefCell::default(),
             outdated: self.outdated.clone(),
         })
     }
@@ -123,6 +128,20 @@ impl Client {
         self.is_multiplexed.set(true);
         self.is_balanced.set(is_balanced);
         self.state.report_heads();
+    }
+
+    /// The forwarding fields of a request. PERF: most requests on a connection have the same.
+    pub(in crate::proxy) fn forwarding_fields(
+        &self,
+        address: Option<IpAddr>,
+        host: &Host,
+        scheme: Scheme,
+    ) -> ForwardingFields {
+        let mut last = self.forwarding.borrow_mut();
+        match &*last {
+            Some(fields) if fields.are_of(address, host, scheme) => fields.clone(),
+            _ => last.insert(ForwardingFields::new(address, host, scheme)).clone(),
+        }
     }
 
     /// Whether requests run concurrently on the connection.

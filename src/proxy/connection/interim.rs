@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use crate::http::set_cookie::CLEAR_SITE_DATA;
 use crate::http::tags::strip_tags;
 use crate::http::{forwarded, hop};
-use crate::origin::UploadBody;
+use crate::origin::{InterimListener, UploadBody};
 use crate::proxy::connection_state::ConnectionState;
 use crate::proxy::connection_state::interim_queue::InterimQueue;
 use crate::telemetry::metrics::{Count, ThreadMetrics};
@@ -46,16 +46,18 @@ pub(in crate::proxy) fn pass_on<'p>(
     }
     let thread_metrics = Arc::clone(thread_metrics);
     let passed = AtomicUsize::new(0);
-    hyper::ext::on_informational(request, move |response| {
-        let Some(phrase) = phrase(response.status()) else { return };
+    let listener = InterimListener::new(move |status, headers| {
+        let Some(phrase) = phrase(status) else { return };
         let is_within = passed.fetch_add(1, Ordering::Relaxed) < EACH_MAX;
-        let left = line.as_ref().filter(|_| is_within).is_some_and(|line| {
-            line.leave(&head(response.status(), phrase, response.headers().clone()))
-        });
+        let left = line
+            .as_ref()
+            .filter(|_| is_within)
+            .is_some_and(|line| line.leave(&head(status, phrase, headers.clone())));
         if !left {
             thread_metrics.count(Count::InterimDropped);
         }
     });
+    request.extensions_mut().insert(listener);
     Open(connection_state)
 }
 

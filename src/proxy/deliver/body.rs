@@ -17,7 +17,7 @@ use crate::http::{forwarded, hop};
 use crate::origin::{OriginBody, OriginError};
 use crate::proxy::record::RequestRecord;
 
-/// The body of a response.
+/// The body of a response. PERF: small, because each response moves with it through several layers.
 #[derive(Debug)]
 pub struct Body {
     from: BodySource,
@@ -32,7 +32,7 @@ enum BodySource {
     /// With the fields that are cut from its trailers.
     Origin(OriginBody, Option<Arc<[HeaderName]>>),
     Flight {
-        reader: FlightReader,
+        reader: Box<FlightReader>,
         left: Option<u64>,
     },
     Begun(Box<StartedBody>),
@@ -68,7 +68,7 @@ impl BodySource {
             Self::Parts(parts) => parts.pop_front().map(|part| Ok(Frame::data(part))),
             Self::Origin(body, cut) => ready!(http_body::Body::poll_frame(Pin::new(body), cx))
                 .map(|frame| Ok(without(frame?, cut.as_deref()))),
-            Self::Flight { reader, left } => match ready!(Pin::new(reader).poll_part(cx)) {
+            Self::Flight { reader, left } => match ready!(Pin::new(&mut **reader).poll_part(cx)) {
                 Some(Ok(part)) => {
                     if let Some(left) = left {
                         *left = left.saturating_sub(part.len() as u64);
@@ -163,7 +163,7 @@ impl Body {
 
     /// The body of a page in flight. `length` is its length, if known.
     pub(in crate::proxy) fn flight(reader: FlightReader, length: Option<u64>) -> Self {
-        Self::new(BodySource::Flight { reader, left: length })
+        Self::new(BodySource::Flight { reader: Box::new(reader), left: length })
     }
 
     /// A page whose fragments are filled while it is sent.

@@ -70,12 +70,14 @@ fn own(
     status: &CacheStatus<'_>,
 ) -> Response<Body> {
     let (mut head, body) = response.into_parts();
-    let trailers: Vec<HeaderValue> = head.headers.get_all(TRAILER).iter().cloned().collect();
+    let trailers: Vec<HeaderValue> = if hop::te_trailers(&cx.head.headers) {
+        head.headers.get_all(TRAILER).iter().cloned().collect()
+    } else {
+        Vec::new()
+    };
     hop::strip_hop_by_hop(&mut head.headers);
-    if hop::te_trailers(&cx.head.headers) {
-        for value in trailers {
-            head.headers.append(TRAILER, value);
-        }
+    for value in trailers {
+        head.headers.append(TRAILER, value);
     }
     cx.route.cut_fields(&mut head.headers);
     forwarded::remove_own(&mut head.headers);
