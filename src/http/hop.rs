@@ -141,13 +141,17 @@ fn only_line<'h>(
     }
 }
 
-/// The fields that `Connection` names, and that hold for one connection only.
+/// The fields that `Connection` names, and that hold for one connection only, but for [`is_hop_by_hop`].
 pub fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
     members(headers, &CONNECTION)
+        // The usual options, which are the names of no other fields.
+        .filter(|member| !USUAL_OPTIONS.iter().any(|usual| member.eq_ignore_ascii_case(usual)))
         .filter_map(|member| HeaderName::from_bytes(member).ok())
         .filter(|name| !END_TO_END.contains(name))
         .collect()
 }
+
+const USUAL_OPTIONS: [&[u8]; 3] = [b"close", b"keep-alive", b"upgrade"];
 
 static PROXY_LOGIN: [HeaderName; 3] = [
     header::PROXY_AUTHENTICATE,

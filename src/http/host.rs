@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 
 use ::http::header::HOST;
 use ::http::{HeaderMap, Uri};
@@ -58,7 +59,7 @@ impl Scheme {
 /// list fields in which the host is forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
-    text: Box<str>,
+    text: Arc<str>,
     /// The length of the part of `text` before the port's colon, in bytes.
     name_length: usize,
     port: Option<u16>,
@@ -111,6 +112,31 @@ impl Host {
             // Formatting the number drops leading zeros.
             Some(port) => Cow::Owned(format!("{}:{port}", self.name())),
         }
+    }
+}
+
+/// Remembers the last `Host` of a connection. PERF: nearly all requests on a connection have the same.
+#[derive(Debug, Default)]
+pub struct HostMemo(Option<(Box<[u8]>, Host)>);
+
+impl HostMemo {
+    /// The site that a request is for, as by [`site`].
+    ///
+    /// # Errors
+    /// Each case of [`BadHost`].
+    pub fn site(&mut self, uri: &Uri, headers: &HeaderMap) -> Result<Host, BadHost> {
+        let mut lines = headers.get_all(HOST).iter();
+        let (Some(line), None, None) = (lines.next(), lines.next(), uri.authority()) else {
+            return site(uri, headers);
+        };
+        if let Some((last, host)) = &self.0
+            && **last == *line.as_bytes()
+        {
+            return Ok(host.clone());
+        }
+        let host = Host::parse(line.as_bytes())?;
+        self.0 = Some((line.as_bytes().into(), host.clone()));
+        Ok(host)
     }
 }
 
@@ -190,6 +216,30 @@ mod tests {
 
     fn with_hosts(hosts: &[&str]) -> HeaderMap {
         hosts.iter().map(|host| (HOST, HeaderValue::from_str(host).unwrap())).collect()
+    }
+
+    #[test]
+    fn the_memo_answers_as_if_it_remembered_nothing() {
+        let mut memo = HostMemo::default();
+        let steps: [(&str, &[&str]); 9] = [
+            ("/", &["a.test"]),
+            ("/", &["a.test"]),
+            ("/", &["A.test"]),
+            ("/", &["b.test:80"]),
+            ("/", &[]),
+            ("/", &["b.test:80", "b.test:80"]),
+            ("http://a.test/", &["b.test:80"]),
+            ("http://b.test/", &["b.test:80"]),
+            ("/", &["b..test"]),
+        ];
+        for (uri, lines) in steps {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(HOST, line.parse().unwrap());
+            }
+            let uri = uri.parse().unwrap();
+            assert_eq!(memo.site(&uri, &headers), site(&uri, &headers), "{uri} {lines:?}");
+        }
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::request::Parts;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::unix_now;
 use crate::http::client_cert::ClientCertificate;
 use crate::http::forwarded::ForwardingFields;
-use crate::http::host::{Host, Scheme};
+use crate::http::host::{BadHost, Host, HostMemo, Scheme};
 use crate::http::peer::Peer;
 use crate::origin::PinnedSlot;
 use crate::policy::listener::ListenerRules;
@@ -45,6 +46,8 @@ pub struct Client {
     pub entry: Arc<ListenerRules>,
     /// The result of the TLS handshake; `None`: the connection is in clear text.
     secured: Option<Rc<Secured>>,
+    /// The host of the last request.
+    host: RefCell<HostMemo>,
     /// The forwarding fields of the last request.
     forwarding: RefCell<Option<ForwardingFields>>,
     /// Cancelled when the certificates that clients are asked for at this entry change.
@@ -98,6 +101,7 @@ impl Client {
             is_balanced: Cell::new(false),
             entry,
             secured: secured.map(Rc::new),
+            host: RefCell::default(),
             forwarding: RefCell::default(),
             outdated,
         })
@@ -118,6 +122,7 @@ impl Client {
             is_balanced: self.is_balanced.clone(),
             entry: Arc::clone(&self.entry),
             secured: self.secured.clone(),
+            host: RefCell::default(),
             forwarding: RefCell::default(),
             outdated: self.outdated.clone(),
         })
@@ -128,6 +133,14 @@ impl Client {
         self.is_multiplexed.set(true);
         self.is_balanced.set(is_balanced);
         self.state.report_heads();
+    }
+
+    /// The site that a request is for.
+    ///
+    /// # Errors
+    /// As [`host::site`](crate::http::host::site).
+    pub(in crate::proxy) fn site(&self, head: &Parts) -> Result<Host, BadHost> {
+        self.host.borrow_mut().site(&head.uri, &head.headers)
     }
 
     /// The forwarding fields of a request. PERF: most requests on a connection have the same.

@@ -8,7 +8,7 @@ use ::http::header::{CONTENT_LENGTH, EXPECT};
 use ::http::request::Parts;
 
 use super::receive::Received;
-use crate::http::{forwarded, hop, host, path};
+use crate::http::{forwarded, hop, path};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode};
 use crate::proxy::error::Error;
@@ -77,8 +77,8 @@ fn check(
     {
         return Err(Error::BodyTooLarge);
     }
-    let host = host::site(&head.uri, &head.headers)
-        .map_err(|_| Error::BadRequest("exactly one valid Host is needed"))?;
+    let host =
+        client.site(head).map_err(|_| Error::BadRequest("exactly one valid Host is needed"))?;
     let peer = client.peer;
     let trusted = &settings.trusted_proxies;
     let scheme = forwarded::client_scheme(peer, client.scheme(), &head.headers, trusted);
