@@ -473,7 +473,7 @@ fn is_pinned(keep: &ConnectionReuse) -> bool {
 
 /// What delimits a response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
+pub(super) enum Framing {
     Empty,
     Length(u64),
     Chunked,
@@ -481,7 +481,7 @@ enum Framing {
 }
 
 impl Framing {
-    fn decoder(self) -> BodyDecoder {
+    pub(super) fn decoder(self) -> BodyDecoder {
         match self {
             Self::Empty => BodyDecoder::of_length(0),
             Self::Length(length) => BodyDecoder::of_length(length),
@@ -492,7 +492,11 @@ impl Framing {
 }
 
 /// RFC 9112 §6.3, and stricter where hyper is lenient: ambiguous framing is refused.
-fn framing(status: StatusCode, headers: &HeaderMap, is_head: bool) -> Result<Framing, OriginError> {
+pub(super) fn framing(
+    status: StatusCode,
+    headers: &HeaderMap,
+    is_head: bool,
+) -> Result<Framing, OriginError> {
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(OriginError::Malformed("it switches protocols unasked"));
     }

@@ -3,7 +3,7 @@
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 /// The most bytes of the line with a chunk's size, and of all extensions and trailers of a body together.
 /// Extensions are not passed on.
@@ -169,7 +169,8 @@ fn line(read: &[u8]) -> Result<Option<&[u8]>, &'static str> {
 /// The size in the line of a chunk, and how many bytes of the line it takes.
 fn chunk_size(line: &[u8]) -> Result<(u64, usize), &'static str> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    let rest = line[digits..].trim_ascii_start();
+    let blanks = line[digits..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    let rest = &line[digits + blanks..];
     // SECURITY: a CR within an extension may be the end of the line to other parsers.
     if digits == 0 || !(rest.is_empty() || rest[0] == b';') || rest.contains(&b'\r') {
         return Err("chunk size");
@@ -197,6 +198,11 @@ fn trailers(read: &mut BytesMut, max: usize) -> Result<Decoded, &'static str> {
         Ok(httparse::Status::Partial) => return Err("too many trailers"),
         Err(_) => return Err("trailers"),
     };
+    // SECURITY: other parsers take a line feed alone for no end of a line.
+    let mut ends = memchr_iter(b'\n', &read[..length]);
+    if ends.any(|end| end == 0 || read[end - 1] != b'\r') {
+        return Err("a line feed without CR");
+    }
     read.advance(length);
     Ok(Decoded::Frame(Frame::trailers(trailers)))
 }
@@ -280,6 +286,8 @@ mod tests {
             "3\nabc\r\n0\r\n\r\n",
             "3;a\nabc\r\n0\r\n\r\n",
             "3;a\rb\r\nabc\r\n0\r\n\r\n",
+            "3\r;a\r\nabc\r\n0\r\n\r\n",
+            "3\x0c\r\nabc\r\n0\r\n\r\n",
             "3\rabc\r\n0\r\n\r\n",
             "3 4\r\nabc\r\n0\r\n\r\n",
             "+3\r\nabc\r\n0\r\n\r\n",
@@ -293,6 +301,8 @@ mod tests {
             "0\r\nno colon\r\n\r\n",
             "0\r\na : 1\r\n\r\n",
             "0\r\n folded\r\n\r\n",
+            "0\r\na: 1\n\r\n",
+            "0\r\na: 1\r\n\n",
             "0\r\n",
             "3\r\nabc\r\n",
         ] {

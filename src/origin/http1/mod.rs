@@ -171,3 +171,120 @@ fn is_persistent(version: Version, headers: &HeaderMap) -> bool {
     !hop::connection_names(headers, "close")
         && (version == Version::HTTP_11 || hop::connection_names(headers, "keep-alive"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+
+    use http_body_util::BodyExt as _;
+    use hyper::client::conn::http1::handshake;
+    use hyper_util::rt::TokioIo;
+    use proptest::prelude::*;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::origin::send::framing;
+
+    fn request() -> Request<UploadBody> {
+        Request::get("/").header("host", "shop.test").body(UploadBody::Empty).unwrap()
+    }
+
+    /// A connection whose origin answers the first request with these bytes, and closes.
+    fn answered_with(bytes: &[u8]) -> UnixStream {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let bytes = bytes.to_vec();
+        tokio::task::spawn_local(async move {
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                theirs.read_buf(&mut asked).await.unwrap();
+            }
+            // A client that has seen enough is gone.
+            let _ = theirs.write_all(&bytes).await;
+        });
+        ours
+    }
+
+    /// Status, data and trailers of a response that is whole.
+    type Whole = (StatusCode, Vec<u8>, Option<HeaderMap>);
+
+    async fn directly(bytes: &[u8]) -> Option<Whole> {
+        let mut connection = DirectConnection::new(OriginLink::Unix(answered_with(bytes)));
+        let head = connection.exchange(&request()).await.ok()?;
+        let mut decoder = framing(head.status, &head.headers, false).ok()?.decoder();
+        let (mut data, mut trailers) = (Vec::new(), None);
+        while let Some(frame) = poll_fn(|cx| connection.poll_body(&mut decoder, cx)).await {
+            match frame.ok()?.into_data() {
+                Ok(part) => data.extend_from_slice(&part),
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        Some((head.status, data, trailers))
+    }
+
+    async fn by_hyper(bytes: &[u8]) -> Option<Whole> {
+        let io = TokioIo::new(answered_with(bytes));
+        let (mut sender, connection) = handshake(io).await.ok()?;
+        tokio::task::spawn_local(connection);
+        let response = sender.send_request(request()).await.ok()?;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.ok()?;
+        let trailers = body.trailers().cloned();
+        Some((head.status, body.to_bytes().to_vec(), trailers))
+    }
+
+    fn on_one_thread<T>(work: impl Future<Output = T>) -> T {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default());
+        runtime.unwrap().block_on(work)
+    }
+
+    const RESPONSES: [&str; 6] = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nhel\r\n02\r\nlo\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: 1\r\nB: 2\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
+        "HTTP/1.0 200 OK\r\n\r\nhello until the end",
+        "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\nContent-Length: 5\r\n\r\n",
+    ];
+
+    #[test]
+    fn responses_are_read_as_by_hyper() {
+        for text in RESPONSES {
+            on_one_thread(async {
+                let whole = directly(text.as_bytes()).await;
+                assert!(whole.is_some(), "{text:?}");
+                assert_eq!(whole, by_hyper(text.as_bytes()).await, "{text:?}");
+            });
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// SECURITY: what two parsers read in two ways can be used to smuggle a response in.
+        #[test]
+        fn what_is_taken_for_whole_is_what_hyper_takes_for_it(
+            response in prop::sample::select(&RESPONSES[..]),
+            edits in prop::collection::vec(
+                (any::<prop::sample::Index>(), prop::sample::select(&b"\r\n019afF;:=, \t-x\"T\0"[..]), 0..3_u8),
+                1..4,
+            ),
+        ) {
+            let mut bytes = response.as_bytes().to_vec();
+            for (at, byte, kind) in edits {
+                let at = at.index(bytes.len());
+                match kind {
+                    0 => bytes.insert(at, byte),
+                    1 => bytes[at] = byte,
+                    _ => drop(bytes.remove(at)),
+                }
+            }
+            on_one_thread(async {
+                if let Some(whole) = directly(&bytes).await {
+                    let expected = by_hyper(&bytes).await;
+                    assert_eq!(Some(whole), expected, "{:?}", bytes.escape_ascii().to_string());
+                }
+            });
+        }
+    }
+}
