@@ -95,10 +95,10 @@ def show(tables, options):
             print(f"{work:12}" + ", ".join(f"{pair} {ratio:.2f}" for pair, ratio in each))
 
 
-def markdown(tables, options, versions):
+def markdown(tables, options, versions, refused):
     """The same as a page of documentation."""
     lines = [
-        f"## CPU time beside other proxies, {datetime.date.today()}",
+        f"# CPU time beside other proxies, {datetime.date.today()}",
         "",
         *textwrap.wrap(
             f"`benches/peers/run` on {lab.machine()}: {circumstances(options)}. {', '.join(versions)}.", 116
@@ -106,9 +106,11 @@ def markdown(tables, options, versions):
     ]
     if not options.unpinned:
         lines += ["", disturbance(tables).capitalize() + "."]
+    if refused:
+        lines += ["", *textwrap.wrap(f"Refused, and not to be relied on: {'; '.join(refused)}.", 116)]
     lines += ["", *(f"- `{name}`: {load.WORKLOADS[name].about}" for name in options.workloads)]
     for logs, table in tables.items():
-        lines += ["", f"### {title(logs)}", "", *matrix(table), "", *grid([HEADS, *rows(table)])]
+        lines += ["", f"## {title(logs)}", "", *matrix(table), "", *grid([HEADS, *rows(table)])]
     return "\n".join(lines) + "\n"
 
 

@@ -72,7 +72,9 @@ impl ServerConnections {
     fn sweep(&self) {
         let limit = self.settings.idle_timeout;
         self.idle.borrow_mut().retain_mut(|(connection, since)| {
-            self.is_open(connection.idle_state()) && since.elapsed() < limit
+            let state = connection.idle_state();
+            let stays = self.is_open(state) || state == IdleState::Busy;
+            stays && since.elapsed() < limit
         });
         self.http2_pool.sweep(limit);
     }

@@ -33,8 +33,9 @@ impl Http1 {
     pub(super) fn idle_state(&mut self) -> IdleState {
         match self {
             Self::Direct(direct) => direct.idle_state(),
+            Self::Task(task) if task.requests.is_closed() => IdleState::Closed,
             Self::Task(task) if task.requests.is_ready() => IdleState::Open,
-            Self::Task(_) => IdleState::Closed,
+            Self::Task(_) => IdleState::Busy,
         }
     }
 

@@ -47,6 +47,8 @@ pub(in crate::origin) struct DirectConnection {
 pub(in crate::origin) enum IdleState {
     /// It can carry a request.
     Open,
+    /// It still sends the body of the last request.
+    Busy,
     /// The origin has closed it.
     Closed,
     /// It broke, or the origin sent something unasked.
