@@ -22,6 +22,7 @@ use anteroom::cache::rules::key::ShareClass;
 use anteroom::cache::rules::verdict::{
     Access, CacheSettings, RequestView, ResponseView, Sharing, can_cache, may_store,
 };
+use anteroom::http::field_set::FieldSet;
 use anteroom::http::freshness::initial_age;
 use anteroom::policy::route::Route;
 use anteroom::telemetry::reason::Reason;
@@ -600,6 +601,7 @@ fn ours(case: &Case) -> Result<Fate, Reason> {
         path: "/",
         query: "",
         headers: &request,
+        fields: FieldSet::of(&request),
         has_body: false,
         bound: false,
         who: Sharing::Anonymous,

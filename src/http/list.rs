@@ -57,6 +57,12 @@ impl Quotes {
     }
 }
 
+/// Whether there is a line of `name`. PERF: where a message has few fields, and most likely not this one, comparing
+/// their names is cheaper than hashing it.
+pub(crate) fn has_line(headers: &HeaderMap, name: &HeaderName) -> bool {
+    headers.keys().any(|present| present == name)
+}
+
 /// `text` without the optional whitespace (OWS, RFC 9110 §5.6.3) around it.
 pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = text {

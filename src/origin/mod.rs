@@ -34,5 +34,7 @@ pub use servers::{FailureRules, ServerList, ServerRules};
 pub use settings::ServerSettings;
 pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules};
 pub use upgrade::{Switched, UpgradeAnswer};
-pub use upload::{BodyReadState, BodyTap, Upload, UploadBody, expect_empty_body};
+pub use upload::{
+    BodyReadState, BodyTap, RequestBody, Upload, UploadBody, expect_empty_body, unless_ended,
+};
 pub use upstream::{Upstream, Upstreams};

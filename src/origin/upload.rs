@@ -16,6 +16,15 @@ use tokio::time::{Instant, Sleep};
 use super::error::BodyFault;
 use super::progress::UploadProgress;
 
+/// A request's body as it arrives from the client; `None`: there is none.
+pub type RequestBody = Option<Incoming>;
+
+/// hyper's body, unless it has ended already.
+#[must_use]
+pub fn unless_ended(body: Incoming) -> RequestBody {
+    Some(body).filter(|body| !body.is_end_stream())
+}
+
 /// A body towards the origin.
 #[derive(Debug)]
 pub enum UploadBody {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
-use ::http::{HeaderMap, Method, Version};
+use ::http::{HeaderMap, HeaderName, Method, Version};
 
 use super::connection::client::Client;
 use crate::cache::Pages;
@@ -18,6 +18,7 @@ use crate::cache::rules::group;
 use crate::cache::rules::key::{KeyParts, ShareClass};
 use crate::http::client_cert::ClientCertificate;
 use crate::http::cookie::rebuild;
+use crate::http::field_set::FieldSet;
 use crate::http::host::{Host, Scheme};
 use crate::http::reference::resolve;
 use crate::http::{hop, media, query};
@@ -98,6 +99,8 @@ pub(in crate::proxy) struct Admitted {
     pub(in crate::proxy) address: Option<IpAddr>,
     /// The path, percent-decoded, for choosing a route.
     pub(in crate::proxy) path: String,
+    /// Which fields the head has, or had before some were removed.
+    pub(in crate::proxy) fields: FieldSet,
 }
 
 impl Admitted {
@@ -344,9 +347,13 @@ pub(in crate::proxy) fn route_input<'h>(
 #[derive(Debug, Default)]
 pub struct WaitingFragments(pub(in crate::proxy) Cell<usize>);
 
+/// The fields that carry credentials.
+const CREDENTIALS: [HeaderName; 2] = [AUTHORIZATION, PROXY_AUTHORIZATION];
+
 /// Whether a request carries credentials that authenticate its whole connection.
-pub(in crate::proxy) fn logs_connection_in(headers: &HeaderMap) -> bool {
-    [AUTHORIZATION, PROXY_AUTHORIZATION].iter().any(|name| {
+pub(in crate::proxy) fn logs_connection_in(fields: FieldSet, headers: &HeaderMap) -> bool {
+    let names = if fields.has(FieldSet::CREDENTIALS) { &CREDENTIALS[..] } else { &[] };
+    names.iter().any(|name| {
         headers.get_all(name).iter().any(|value| is_connection_scheme(value.as_bytes()))
     })
 }

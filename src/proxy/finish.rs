@@ -24,11 +24,11 @@ pub(super) struct Finish {
 }
 
 impl Finish {
-    pub(super) fn of<B: http_body::Body>(head: &Parts, body: &B) -> Self {
+    pub(super) fn of(head: &Parts, has_body: bool) -> Self {
         Self {
             is_head: head.method == Method::HEAD,
             knows_chunks: head.version > Version::HTTP_10,
-            asks_for_connection: detect_upgrade::asks_for_connection(head, body),
+            asks_for_connection: detect_upgrade::asks_for_connection(head, has_body),
         }
     }
 

@@ -30,8 +30,7 @@ mod visitor_token;
 use std::rc::Rc;
 
 use ::http::request::Parts;
-use ::http::{Method, Request, Response};
-use hyper::body::Incoming;
+use ::http::{Method, Response};
 
 use self::connection::client::Client;
 use self::connection::detached::{CancelOnDisconnect, Detached};
@@ -49,6 +48,7 @@ use self::stage::divert::Diverted;
 use self::stage::receive::receive;
 use self::subrequests::FragmentRequests;
 use self::visitor_token::VisitorTokenState;
+use crate::origin::RequestBody;
 
 pub use self::connection::detached::DetachedTasks;
 pub use self::connection::tunnel::{Tunnel, TunnelSlot};
@@ -62,17 +62,17 @@ pub use self::settings::{
     FragmentLimits, Minted, OriginRules, ProxySettings, PurgeMethod, PurgeToken, Rates, Verifier,
 };
 pub use self::visitor_token::VisitorTokens;
+pub use crate::origin::unless_ended;
 
 /// Answers a request. An error is a response, too, so this never fails. A request that may change
 /// something continues when this is dropped because its client has disconnected.
+///
+/// PERF: the head is boxed, because it is large and moves from stage to stage.
 pub fn respond(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
-    request: Request<Incoming>,
+    request: (Box<Parts>, RequestBody),
 ) -> impl Future<Output = Response<Body>> + 'static {
-    let (head, body) = request.into_parts();
-    // PERF: boxed here, because a head is large and moves from stage to stage.
-    let request = (Box::new(head), body);
     async move {
         let cancel = CancelOnDisconnect::default();
         let method = &request.0.method;
@@ -89,7 +89,7 @@ pub fn respond(
 async fn carry_out(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
-    (head, body): (Box<Parts>, Incoming),
+    (head, body): (Box<Parts>, RequestBody),
     cancel: &CancelOnDisconnect,
 ) -> Response<Body> {
     let mut record = RequestRecord::begin(
@@ -98,7 +98,7 @@ async fn carry_out(
         client.peer.address(),
         &head,
     );
-    let (finish, token) = (Finish::of(&head, &body), VisitorTokenState::default());
+    let (finish, token) = (Finish::of(&head, body.is_some()), VisitorTokenState::default());
     let request = (head, body);
     let answered = answer(&worker, &client, request, (cancel, &token), &mut record).await;
     let (mut response, opened) = match answered {
@@ -114,11 +114,11 @@ async fn carry_out(
 async fn answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
-    (head, body): (Box<Parts>, Incoming),
+    (head, body): (Box<Parts>, RequestBody),
     (cancel, token): (&CancelOnDisconnect, &VisitorTokenState),
     record: &mut RequestRecord,
 ) -> Result<(Response<Body>, Option<Box<Opened>>), Error> {
-    let received = receive(&worker.settings, client, head, &body, token)?;
+    let received = receive(&worker.settings, client, head, body.as_ref(), token)?;
     let mut identified = match stage::run(worker, client, received, Mode::Serve, record).await? {
         Reached::Identified(identified) => identified,
         Reached::Diverted(diverted) => {
@@ -137,7 +137,7 @@ async fn answer(
         cancel.bind();
     }
     let item = identified.item();
-    let (response, opened) = reply::reply(&cx, item, Some(body), record).await?;
+    let (response, opened) = reply::reply(&cx, item, body, record).await?;
     visit::record(&cx, item.cloned(), &response).await;
     let response = match wanted {
         Some(wanted) => {
@@ -152,7 +152,7 @@ async fn answer(
 async fn own_answer(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
-    (diverted, body): (Diverted<'_>, Incoming),
+    (diverted, body): (Diverted<'_>, RequestBody),
     visitor_token: &VisitorTokenState,
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {

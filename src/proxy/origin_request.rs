@@ -13,7 +13,6 @@ use ::http::header::{
 };
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use crate::cache::fill::FillDifference;
@@ -27,7 +26,7 @@ use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
 use crate::http::{forwarded as fwd, hop, language, query};
 use crate::ident::User;
-use crate::origin::{BodyTap, GrpcCall, Upload, UploadBody};
+use crate::origin::{BodyTap, GrpcCall, RequestBody, Upload, UploadBody, unless_ended};
 use crate::policy::login::LoginUser;
 use crate::policy::route::Esi;
 use crate::proxy::context::RequestContext;
@@ -110,7 +109,7 @@ static NEUTRAL: [HeaderName; 18] = [
 /// fields.
 pub(in crate::proxy) fn forwarded(
     cx: &RequestContext<'_>,
-    body: Option<Incoming>,
+    body: RequestBody,
 ) -> Request<UploadBody> {
     let mut headers = forwarded_fields(cx);
     let body = outgoing_body(cx, body);
@@ -184,8 +183,8 @@ fn says_length(cx: &RequestContext<'_>) -> bool {
         || cx.head.headers.contains_key(CONTENT_LENGTH)
 }
 
-fn outgoing_body(cx: &RequestContext<'_>, body: Option<Incoming>) -> UploadBody {
-    let Some(body) = body.filter(|body| !http_body::Body::is_end_stream(body)) else {
+fn outgoing_body(cx: &RequestContext<'_>, body: RequestBody) -> UploadBody {
+    let Some(body) = body.and_then(unless_ended) else {
         return UploadBody::Empty;
     };
     let settings = &cx.worker.settings;

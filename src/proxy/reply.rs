@@ -1,7 +1,6 @@
 //! Answers a request that has passed the stages: decide, ask a source, settle, deliver.
 
 use ::http::Response;
-use hyper::body::Incoming;
 
 use super::answer::Answer;
 use super::connection::tunnel::Opened;
@@ -16,18 +15,20 @@ use super::stage::decide;
 use super::{settle, source};
 use crate::cache::LookupMode;
 use crate::ident::Item;
+use crate::origin::{RequestBody, unless_ended};
 
 /// Answers a request, and carries out what the origin's response means before it goes out.
 pub(super) async fn reply(
     cx: &RequestContext<'_>,
     item: Option<&Item>,
-    body: Option<Incoming>,
+    body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<(Response<Body>, Option<Box<Opened>>), Error> {
-    let has_body = body.as_ref().is_some_and(|body| !http_body::Body::is_end_stream(body));
-    let access = decide::access(cx, item, has_body, LookupMode::Use).await;
+    // A stream that announced no length may have ended since.
+    let body = body.and_then(unless_ended);
+    let access = decide::access(cx, item, body.is_some(), LookupMode::Use).await;
     let unanswered = Unanswered::of(cx);
-    let (came, reason) = match source::answer(cx, (access, item), (body, has_body), record).await? {
+    let (came, reason) = match source::answer(cx, (access, item), body, record).await? {
         Answer::Uncached(came, reason) => (came, reason),
         Answer::Stored(response) => {
             unanswered.mark_settled();

@@ -30,6 +30,7 @@ use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::verdict::{RequestView, ResponseView, Sharing, Storing, may_store};
 use crate::cache::segment_proof::ResponseFingerprint;
 use crate::clock::unix_now;
+use crate::http::field_set::FieldSet;
 use crate::http::media::{self, MediaKind};
 use crate::http::set_cookie;
 use crate::http::tags::tags;
@@ -233,6 +234,7 @@ impl Filler {
             path: fetch.target.path(),
             query: fetch.target.query().unwrap_or_default(),
             headers: &flight.sent,
+            fields: FieldSet::of(&flight.sent),
             has_body: false,
             bound: false,
             who: Sharing::Anonymous,

@@ -8,9 +8,9 @@ use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use bytes::{Bytes, BytesMut};
 use hyper::ext::ReasonPhrase;
-use memchr::memchr;
 
 use super::ExchangeError;
+use crate::http::head_end::HeadScanner;
 use crate::origin::UploadBody;
 use crate::origin::settings::BUFFER;
 
@@ -39,8 +39,7 @@ pub(super) fn encode(request: &Request<UploadBody>) -> Vec<u8> {
 /// Reads heads from a buffer that fills in parts.
 #[derive(Debug, Default)]
 pub(super) struct HeadParser {
-    /// Up to here the buffer holds no end of a head.
-    scanned: usize,
+    scanner: HeadScanner,
 }
 
 impl HeadParser {
@@ -49,7 +48,7 @@ impl HeadParser {
     /// # Errors
     /// If it is not one of HTTP/1.0 or HTTP/1.1, or is too large.
     pub(super) fn parse(&mut self, read: &mut BytesMut) -> Result<Option<Parts>, ExchangeError> {
-        let Some(end) = self.find_end(read) else {
+        let Some(end) = self.scanner.find_end(read) else {
             let is_full = read.len() >= BUFFER;
             return if is_full {
                 Err(ExchangeError::Invalid("too large a head"))
@@ -57,27 +56,8 @@ impl HeadParser {
                 Ok(None)
             };
         };
-        self.scanned = 0;
+        self.scanner = HeadScanner::default();
         parse(&read.split_to(end).freeze()).map(Some)
-    }
-
-    /// Where the first empty line ends. RFC 9112 §2.2 allows a line to end with a line feed alone.
-    fn find_end(&mut self, read: &[u8]) -> Option<usize> {
-        while let Some(found) = memchr(b'\n', &read[self.scanned..]) {
-            let at = self.scanned + found;
-            match read[at + 1..] {
-                [b'\n', ..] => return Some(at + 2),
-                [b'\r', b'\n', ..] => return Some(at + 3),
-                // The next line may be empty.
-                [] | [b'\r'] => {
-                    self.scanned = at;
-                    return None;
-                }
-                _ => self.scanned = at + 1,
-            }
-        }
-        self.scanned = read.len();
-        None
     }
 }
 

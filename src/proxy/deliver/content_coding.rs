@@ -17,6 +17,7 @@ use crate::cache::recoded::{self, Delivery};
 use crate::cache::rules::key::ShareClass;
 use crate::http::coding::Coding;
 use crate::http::etag::ETag;
+use crate::http::field_set::FieldSet;
 use crate::proxy::context::RequestContext;
 use crate::proxy::recompress::{SMALL, takes_stored};
 use crate::telemetry::reason::Reason;
@@ -102,7 +103,8 @@ pub(in crate::proxy) async fn ready(
 fn wants_parts(cx: &RequestContext<'_>) -> bool {
     let request = &cx.head.headers;
     let is_tag = |value: &HeaderValue| ETag::parse(value.as_bytes()).is_some();
-    cx.head.method == Method::GET
+    cx.admitted.fields.has(FieldSet::RANGE)
+        && cx.head.method == Method::GET
         && request.contains_key(RANGE)
         && request.get_all(IF_RANGE).iter().all(is_tag)
 }

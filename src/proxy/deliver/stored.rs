@@ -13,6 +13,8 @@ use crate::cache::entry::Entry;
 use crate::cache::recoded;
 use crate::http::cache_status::CacheStatus;
 use crate::http::conditional::{self, Condition};
+use crate::http::field_set::FieldSet;
+use crate::http::list;
 use crate::http::range::{self, Multipart, Selection};
 use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::proxy::context::RequestContext;
@@ -50,7 +52,8 @@ pub(in crate::proxy) fn ready(
 /// origin.
 fn whole(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let body = || Body::full(entry.body.clone());
-    if !is_not_modified(cx, entry) && cx.head.method == Method::GET && entry.status == 200 {
+    let asks_for_parts = cx.admitted.fields.has(FieldSet::RANGE) && cx.head.method == Method::GET;
+    if asks_for_parts && !is_not_modified(cx, entry) && entry.status == 200 {
         let asked = &cx.head.headers;
         let length = entry.body.len();
         match range::select(asked, &entry.headers, length, cx.now as u64) {
@@ -124,6 +127,9 @@ fn describe_no_more(headers: &mut HeaderMap) {
 
 /// Whether the client has the page already (RFC 9111 §4.3.2).
 pub(in crate::proxy) fn is_not_modified(cx: &RequestContext<'_>, entry: &Entry) -> bool {
+    if !cx.admitted.fields.has(FieldSet::CONDITIONS) {
+        return false;
+    }
     let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
     let asked = &cx.head.headers;
     conditional::judge(asked, status, &entry.headers, cx.now as u64) == Condition::NotModified
@@ -159,7 +165,9 @@ fn head(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Res
     // PERF: a copy of the map is made without hashing the names again.
     let mut headers = entry.headers.clone();
     // RFC 9213 §2: the field was addressed to this cache, and is stored for the next 304.
-    headers.remove(&CDN_CACHE_CONTROL);
+    if list::has_line(&headers, &CDN_CACHE_CONTROL) {
+        headers.remove(&CDN_CACHE_CONTROL);
+    }
     let age = entry.age(cx.now as u64);
     headers.insert(AGE, HeaderValue::from(age));
     if cx.worker.recompressor.is_on() && entry.recodable.is_negotiated() {

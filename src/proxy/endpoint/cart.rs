@@ -5,14 +5,13 @@ use ::http::{HeaderMap, Method};
 use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Number, Value};
 
 use super::{EndpointAnswer, EndpointError, EndpointRequest, InCart};
 use crate::ident::Item;
-use crate::origin::{self, BodyFault};
+use crate::origin::{self, BodyFault, RequestBody};
 use crate::proxy::error::Error;
 use crate::proxy::settle::user_purge;
 use crate::proxy::settle::visitor_token::Unchanged;
@@ -27,13 +26,13 @@ const COMPLAINT_MAX: usize = 200;
 
 /// The body of a call, which is read at most once.
 pub(super) struct CartBody {
-    body: Option<Incoming>,
+    body: RequestBody,
     is_read: bool,
 }
 
 impl CartBody {
-    pub(super) fn new(body: Incoming) -> Self {
-        Self { is_read: body.is_end_stream(), body: Some(body) }
+    pub(super) fn new(body: RequestBody) -> Self {
+        Self { is_read: body.is_none(), body }
     }
 
     /// Whether the connection holds no unread part of the body.

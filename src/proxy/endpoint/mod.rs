@@ -19,11 +19,11 @@ use ::http::header::{
 };
 use ::http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use bytes::Bytes;
-use hyper::body::Incoming;
 use serde::Serialize;
 
 use crate::http::path::is_odd;
 use crate::ident::{Item, StoredToken, User, VisitorToken};
+use crate::origin::RequestBody;
 use crate::policy::answer::Endpoint;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode, WorkerContext, route_of};
@@ -207,7 +207,7 @@ impl EndpointError {
 /// Answers a request to an endpoint.
 pub(in crate::proxy) async fn answer(
     call: &EndpointRequest<'_>,
-    body: Incoming,
+    body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     let mut upload = cart::CartBody::new(body);

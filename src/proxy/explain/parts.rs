@@ -19,6 +19,7 @@ use crate::cache::rules::verdict::{
 };
 use crate::http::conditional::validators;
 use crate::http::cookie::cookies as cookies_of;
+use crate::http::field_set::FieldSet;
 use crate::http::freshness::FreshnessSource;
 use crate::http::host::Scheme;
 use crate::http::query;
@@ -283,6 +284,7 @@ pub(super) fn silent(want: &WantedPage<'_>) -> SilentPage {
         path: request.uri().path(),
         query: request.uri().query().unwrap_or_default(),
         headers: want.sent(),
+        fields: FieldSet::of(want.sent()),
         has_body: false,
         bound: false,
         who: Sharing::Anonymous,

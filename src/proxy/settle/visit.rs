@@ -23,14 +23,14 @@ pub(in crate::proxy) async fn record(
 /// The item that was viewed. It counts as viewed if a GET of it was answered with 200 or 304. A
 /// prefetch, a WebSocket, and a route where `{item}` names a row do not count.
 fn viewed(cx: &RequestContext<'_>, item: Option<Item>, response: &Response<Body>) -> Option<Item> {
-    let prefetch = cx.head.headers.contains_key("sec-purpose");
-    let seen = cx.head.method == Method::GET
+    // What the app states about its page outweighs the item in the URL.
+    let item = response.extensions().get::<Item>().cloned().or(item)?;
+    let is_viewed = cx.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
-        && !prefetch
+        && !cx.head.headers.contains_key("sec-purpose")
         && !detect_upgrade::is_extended(cx.head)
         && cx.route.rows.is_none();
-    // What the app states about its page outweighs the item in the URL.
-    response.extensions().get::<Item>().cloned().or(item).filter(|_| seen)
+    is_viewed.then_some(item)
 }
 
 /// Records the visit after the response: of a known visitor with the guarded form of `update_token`, of

@@ -1,12 +1,11 @@
 //! Forwards the visitor's own request to the origin, and returns the origin's response.
 
 use ::http::HeaderMap;
-use hyper::body::Incoming;
 
 use crate::cache::fill;
 use crate::http::{cookie, set_cookie};
 use crate::ident::StoredToken;
-use crate::origin::{ConnectionReuse, OriginError, expect_empty_body};
+use crate::origin::{ConnectionReuse, OriginError, RequestBody, expect_empty_body};
 use crate::proxy::answer::Answer;
 use crate::proxy::connection::interim;
 use crate::proxy::context::{RequestContext, logs_connection_in};
@@ -20,7 +19,7 @@ use crate::telemetry::reason::Reason;
 /// Forwards a request as it came. `reason` says why.
 pub(in crate::proxy) async fn forward(
     cx: &RequestContext<'_>,
-    mut body: Option<Incoming>,
+    mut body: RequestBody,
     reason: Reason,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
@@ -88,7 +87,7 @@ pub(in crate::proxy) fn count_blocking(
 /// client's connection. If the client's connection belongs to a trusted proxy, which carries many
 /// visitors, or carries several requests at a time, the origin connection serves this request alone.
 fn which_connection(cx: &RequestContext<'_>) -> ConnectionReuse {
-    let logs_in = logs_connection_in(&cx.head.headers);
+    let logs_in = logs_connection_in(cx.admitted.fields, &cx.head.headers);
     let slot = cx.client.pinned.clone();
     let may_carry_many_clients = cx.admitted.by_proxy || cx.client.is_multiplexed();
     match (may_carry_many_clients, cx.client.is_pinned() || logs_in) {

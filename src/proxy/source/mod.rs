@@ -7,8 +7,6 @@ mod personal;
 pub(in crate::proxy) mod rows;
 mod upgrade;
 
-use hyper::body::Incoming;
-
 use super::answer::Answer;
 use super::context::RequestContext;
 use super::error::Error;
@@ -16,25 +14,24 @@ use super::record::RequestRecord;
 use super::stage::decide;
 use crate::cache::rules::verdict::Access;
 use crate::ident::Item;
+use crate::origin::RequestBody;
 use crate::telemetry::reason::Reason;
 
 /// Answers a request from the source that was decided.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
     (access, item): (Access, Option<&Item>),
-    (body, has_body): (Option<Incoming>, bool),
+    body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
-    if let Some(response) = rows::answer(cx, item, has_body, record).await {
+    if let Some(response) = rows::answer(cx, item, body.is_some(), record).await {
         return Ok(Answer::Stored(response));
     }
-    match (access, body) {
+    match access {
         // RFC 9111 §5.2.1.7.
-        (Access::Bypass(_), _) if decide::takes_stored_only(cx.head) => Err(Error::NotStored),
-        (Access::Bypass(Reason::Upgrade), Some(body)) => upgrade::answer(cx, body, record).await,
-        (Access::Bypass(reason), body) => forward::forward(cx, body, reason, record).await,
-        (Access::Shared(_) | Access::StaticOnly(_), body) => {
-            cache::answer(cx, body, access, record).await
-        }
+        Access::Bypass(_) if decide::takes_stored_only(cx.head) => Err(Error::NotStored),
+        Access::Bypass(Reason::Upgrade) => upgrade::answer(cx, record).await,
+        Access::Bypass(reason) => forward::forward(cx, body, reason, record).await,
+        Access::Shared(_) | Access::StaticOnly(_) => cache::answer(cx, body, access, record).await,
     }
 }

@@ -11,7 +11,6 @@
 
 use ::http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TE, TRAILER};
 use ::http::{HeaderMap, Response, StatusCode};
-use hyper::body::Incoming;
 
 use super::forward;
 use crate::http::peer::Peer;
@@ -47,18 +46,17 @@ fn tunnel_slot_for(cx: &RequestContext<'_>) -> Option<ReservedSlot> {
 /// body.
 pub(in crate::proxy) async fn answer(
     cx: &RequestContext<'_>,
-    body: Incoming,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
     let worker = cx.worker;
     let Some(protocol) = requested_protocol(cx.head, false) else {
-        return forward::forward(cx, Some(body), Reason::Upgrade, record).await;
+        return forward::forward(cx, None, Reason::Upgrade, record).await;
     };
     let Some(place) = tunnel_slot_for(cx) else {
         worker.thread_metrics.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };
-    let mut request = origin_request::forwarded(cx, Some(body));
+    let mut request = origin_request::forwarded(cx, None);
     for name in [TE, TRAILER] {
         request.headers_mut().remove(name);
     }

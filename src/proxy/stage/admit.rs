@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use ::http::Method;
 use ::http::header::{CONTENT_LENGTH, EXPECT};
 use ::http::request::Parts;
+use ::http::{HeaderMap, Method};
 
 use super::receive::Received;
+use crate::http::field_set::FieldSet;
 use crate::http::{forwarded, hop, path};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode};
@@ -53,13 +54,9 @@ fn check(
     if head.method == Method::CONNECT {
         return Err(Error::BadRequest("CONNECT is not for this server"));
     }
-    hop::transfer_encoding(&head.headers)
-        .map_err(|_| Error::BadRequest("Transfer-Encoding must be chunked and nothing else"))?;
-    if head.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
-        return Err(Error::BadRequest("Content-Length came twice"));
-    }
-    if head.headers.get_all(EXPECT).iter().any(|line| !is_continue(line.as_bytes())) {
-        return Err(Error::Expectation);
+    let fields = FieldSet::of(&head.headers);
+    if fields.has(FieldSet::FRAMING) {
+        check_framing(&head.headers)?;
     }
     let target_length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     if target_length > settings.uri_max {
@@ -92,7 +89,20 @@ fn check(
     let path = path::decoded(head.uri.path())
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
         .into_owned();
-    Ok(Admitted { by_proxy, host, site, scheme, address, path })
+    Ok(Admitted { by_proxy, host, site, scheme, address, path, fields })
+}
+
+/// Checks the fields that frame a body.
+fn check_framing(headers: &HeaderMap) -> Result<(), Error> {
+    hop::transfer_encoding(headers)
+        .map_err(|_| Error::BadRequest("Transfer-Encoding must be chunked and nothing else"))?;
+    if headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        return Err(Error::BadRequest("Content-Length came twice"));
+    }
+    if headers.get_all(EXPECT).iter().any(|line| !is_continue(line.as_bytes())) {
+        return Err(Error::Expectation);
+    }
+    Ok(())
 }
 
 /// Whether `Expect` is empty or names `100-continue`, the only expectation defined (RFC 9110 §10.1.1).

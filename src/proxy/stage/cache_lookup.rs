@@ -14,6 +14,7 @@ use crate::cache::rules::request_directives::RequestDirectives;
 use crate::cache::rules::verdict::Sharing;
 use crate::cache::{CacheTier, Lookup, LookupMode};
 use crate::http::cache_status::CacheStatus;
+use crate::http::field_set::FieldSet;
 use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::media::{self, accept_names_pages};
 use crate::ident::PageKey;
@@ -41,7 +42,10 @@ impl<'c> WantedPage<'c> {
         let target = cx.head.uri.path_and_query().map_or("/", |target| target.as_str());
         let key = cx.page_key(target, cx.route, class);
         let honours = cx.worker.filler.policy.client_directives;
-        let directives = RequestDirectives::of(&cx.head.headers, honours);
+        let directives = match cx.admitted.fields.has(FieldSet::DIRECTIVES) {
+            true => RequestDirectives::of(&cx.head.headers, honours),
+            false => RequestDirectives::default(),
+        };
         Self { cx, class, key, directives, sent: OnceCell::new() }
     }
 

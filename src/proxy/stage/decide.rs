@@ -55,8 +55,9 @@ fn request_view<'c>(
         path: head.uri.path(),
         query: head.uri.query().unwrap_or_default(),
         headers: &head.headers,
+        fields: cx.admitted.fields,
         has_body,
-        bound: cx.client.is_pinned() || logs_connection_in(&head.headers),
+        bound: cx.client.is_pinned() || logs_connection_in(cx.admitted.fields, &head.headers),
         who: cx.visitor.sharing,
         is_ranked: ranks,
     }

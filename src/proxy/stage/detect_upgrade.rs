@@ -1,10 +1,11 @@
 //! Finds requests that ask for another protocol, such as WebSocket (RFC 9110 §7.8, RFC 8441).
 
-use ::http::header::SEC_WEBSOCKET_KEY;
+use ::http::header::{CONNECTION, SEC_WEBSOCKET_KEY};
 use ::http::request::Parts;
 use ::http::{HeaderMap, Method, Version};
 use hyper::upgrade::OnUpgrade;
 
+use crate::http::list;
 use crate::http::upgrade::{self, UpgradeProtocol};
 
 /// Marks a request that was an extended CONNECT for WebSocket, and holds the stream that it arrived on.
@@ -53,7 +54,7 @@ fn asked_over_http1(
     method: &Method,
     headers: &HeaderMap,
 ) -> Option<UpgradeProtocol> {
-    if version != Version::HTTP_11 {
+    if version != Version::HTTP_11 || !list::has_line(headers, &CONNECTION) {
         return None;
     }
     let protocol = UpgradeProtocol::from_request(headers)?;
@@ -61,7 +62,6 @@ fn asked_over_http1(
 }
 
 /// Whether a request asks to switch its own connection to another protocol, whatever the outcome.
-pub(in crate::proxy) fn asks_for_connection<B: http_body::Body>(head: &Parts, body: &B) -> bool {
-    let asked = asked_over_http1(head.version, &head.method, &head.headers);
-    asked.is_some() && body.is_end_stream()
+pub(in crate::proxy) fn asks_for_connection(head: &Parts, has_body: bool) -> bool {
+    !has_body && asked_over_http1(head.version, &head.method, &head.headers).is_some()
 }

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, Method, Uri, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
 
 use super::detect_upgrade;
 use crate::clock::unix_now;
@@ -29,11 +31,11 @@ pub(in crate::proxy) struct Received {
 }
 
 /// Receives a request. The visitor token's cookie is removed, so that later stages cannot see it.
-pub(in crate::proxy) fn receive<B: http_body::Body>(
+pub(in crate::proxy) fn receive(
     settings: &ProxySettings,
     client: &Client,
     mut head: Box<Parts>,
-    body: &B,
+    body: Option<&Incoming>,
     token: &VisitorTokenState,
 ) -> Result<Received, Error> {
     let now = unix_now();
@@ -45,8 +47,8 @@ pub(in crate::proxy) fn receive<B: http_body::Body>(
     }
     detect_upgrade::normalise(&mut head);
     normalise(settings, client, &mut head)?;
-    let has_body = !body.is_end_stream();
-    Ok(Received::of(settings, client, head, (body.size_hint().exact(), has_body), (token, now)))
+    let length = body.map_or(Some(0), |body| body.size_hint().exact());
+    Ok(Received::of(settings, client, head, (length, body.is_some()), (token, now)))
 }
 
 impl Received {

@@ -18,6 +18,7 @@ use crate::clock::unix_now;
 use crate::http::apply_set_cookie::{self, CookieChange};
 use crate::http::coding::Coding;
 use crate::http::extract::{Extractor, ResponseMatcher, ResponseParts};
+use crate::http::field_set::FieldSet;
 use crate::http::set_cookie;
 use crate::ident::{CookieHash, LogInScope, StoredToken, User, is_attribute};
 use crate::origin::{ConnectionReuse, OriginBody, UploadBody, Upstream};
@@ -255,7 +256,8 @@ fn question(
     head: &Parts,
     now: f64,
 ) -> Option<(Rc<Upstream>, Request<UploadBody>)> {
-    let admitted = Admitted { path: head.uri.path().to_owned(), ..admitted.clone() };
+    let (path, fields) = (head.uri.path().to_owned(), FieldSet::of(&head.headers));
+    let admitted = Admitted { path, fields, ..admitted.clone() };
     let (route, _) = route_of(worker, head, &admitted);
     let (visitor, visitor_token) = (Visitor::in_question(), VisitorTokenState::default());
     let parts = (head, &admitted, route, &visitor);

@@ -18,6 +18,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -31,7 +33,7 @@ use self::wire::{CollectedWrites, FRAME, FrameCounts, MeteredSocket};
 use super::context::KnownConnection;
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
-use crate::proxy::respond;
+use crate::proxy::{respond, unless_ended};
 use crate::telemetry::metrics::{ConnectionCut, Count, ThreadMetrics};
 
 /// The most requests open on one connection.
@@ -88,7 +90,9 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
         (Rc::clone(&client), Rc::clone(context), streams.clone());
     let is_another = Rc::<Notify>::default();
     let another = Rc::clone(&is_another);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (head, body) = request.into_parts();
+        let request = (Box::new(head), unless_ended(body));
         let (worker, client) = (request_context.inside.worker(), Rc::clone(&own_client));
         if worker.settings.may_carry_many_clients(client.peer) != may_carry_many_clients {
             // A reload has changed the settings of this peer, and its meter follows the old ones.

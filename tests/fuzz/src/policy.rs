@@ -14,6 +14,7 @@ use anteroom::http::conditional::{
     Condition, fits, judge, strip_for_not_modified, update, validators,
 };
 use anteroom::http::etag::{ETag, recoded};
+use anteroom::http::field_set::FieldSet;
 use anteroom::http::freshness::initial_age;
 use anteroom::http::recodable::Recodable;
 use anteroom::http::targeted::CDN_CACHE_CONTROL;
@@ -140,6 +141,7 @@ impl Setting {
             path: "/a",
             query: "",
             headers,
+            fields: FieldSet::of(headers),
             has_body: false,
             bound: false,
             who: self.who,

@@ -15,6 +15,7 @@ use ::http::{HeaderMap, HeaderName, Method, StatusCode};
 use super::key::ShareClass;
 use crate::cache::entry::{LifetimeSource, StaleLifetimes};
 use crate::http::cache_control::CacheControl;
+use crate::http::field_set::FieldSet;
 use crate::http::forwarded::{TRACEPARENT, X_FORWARDED_FOR};
 use crate::http::freshness::{self, FreshnessSource};
 use crate::http::media::{self, MediaKind};
@@ -23,7 +24,7 @@ use crate::http::signature::SIGNATURE;
 use crate::http::tags::holds_tags;
 use crate::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
 use crate::http::vary::{self, Vary};
-use crate::http::{forwarded, path, query, set_cookie};
+use crate::http::{forwarded, list, path, query, set_cookie};
 use crate::policy::route::{LeakGuard, Route, SetCookie, Share};
 use crate::telemetry::reason::Reason;
 
@@ -75,6 +76,8 @@ pub struct RequestView<'a> {
     pub query: &'a str,
     /// The fields as received.
     pub headers: &'a HeaderMap,
+    /// Which fields `headers` has, or had.
+    pub fields: FieldSet,
     /// Whether the request has a body.
     pub has_body: bool,
     /// Whether its connection is bound to a log-in.
@@ -84,6 +87,12 @@ pub struct RequestView<'a> {
     /// Whether the request's item is among the most viewed items that the route's `only_top` admits. True if
     /// the route has no `only_top`.
     pub is_ranked: bool,
+}
+
+impl RequestView<'_> {
+    fn has_authorization(&self) -> bool {
+        self.fields.has(FieldSet::AUTHORIZATION) && self.headers.contains_key(AUTHORIZATION)
+    }
 }
 
 /// The settings of the cache as a whole.
@@ -131,7 +140,7 @@ pub fn can_cache(request: &RequestView<'_>, route: &Route, policy: &CacheSetting
         Share::Anonymous if route.trust_public => ShareClass::Public,
         Share::Anonymous => ShareClass::Anonymous,
     };
-    let has_authorization = request.headers.contains_key(AUTHORIZATION);
+    let has_authorization = request.has_authorization();
     let reason = match (request.who, class) {
         (Sharing::Anonymous, _) if has_authorization => Reason::Authorization,
         (Sharing::Anonymous, _) => return Access::Shared(ShareClass::Anonymous),
@@ -152,7 +161,7 @@ pub fn can_cache(request: &RequestView<'_>, route: &Route, policy: &CacheSetting
 /// configuration are part of the key like all others.
 fn of_user(request: &RequestView<'_>) -> Result<ShareClass, Reason> {
     match request.who {
-        Sharing::Known | Sharing::Apart(_) if request.headers.contains_key(AUTHORIZATION) => {
+        Sharing::Known | Sharing::Apart(_) if request.has_authorization() => {
             Err(Reason::Authorization)
         }
         Sharing::Apart(reason @ Reason::ClientCertificate) => Err(reason),
@@ -167,10 +176,9 @@ pub fn fragment_fields<'h>(
     headers: &'h HeaderMap,
     route: &'h Route,
 ) -> impl Iterator<Item = &'static HeaderName> + 'h {
-    // PERF: a request has few fields, and comparing their names is cheaper than hashing these.
-    let is_present = |name: &HeaderName| headers.keys().any(|present| present == name);
-    let is_fragment =
-        move |name: &&HeaderName| is_present(name) && !route.key_headers.contains(name);
+    let is_fragment = move |name: &&HeaderName| {
+        list::has_line(headers, name) && !route.key_headers.contains(name)
+    };
     FRAGMENT.iter().filter(is_fragment)
 }
 
@@ -187,13 +195,19 @@ static OBSTACLES: [Obstacle; 8] = [
     // RFC 9111 §4.3.2: only the origin can evaluate these conditions.
     (
         |request, _| {
-            [IF_MATCH, IF_UNMODIFIED_SINCE].iter().any(|name| request.headers.contains_key(name))
+            request.fields.has(FieldSet::GUARDS)
+                && [IF_MATCH, IF_UNMODIFIED_SINCE]
+                    .iter()
+                    .any(|name| request.headers.contains_key(name))
         },
         Reason::Condition,
     ),
     // RFC 9111 §5.2.1.5: neither this request nor its response may be stored.
     (
-        |request, _| CacheControl::parse(request.headers, &CACHE_CONTROL).no_store,
+        |request, _| {
+            request.fields.has(FieldSet::CACHE_CONTROL)
+                && CacheControl::parse(request.headers, &CACHE_CONTROL).no_store
+        },
         Reason::RequestNoStore,
     ),
     (|request, route| fragment_fields(request.headers, route).next().is_some(), Reason::Fragment),

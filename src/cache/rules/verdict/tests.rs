@@ -4,6 +4,7 @@
 use ::http::HeaderValue;
 
 use super::*;
+use crate::http::field_set::FieldSet;
 
 const NOW: u64 = 784_111_777;
 /// [`NOW`] as a date, and one hour before and after it.
@@ -49,6 +50,7 @@ fn get<'a>(target: &'a str, headers: &'a HeaderMap) -> RequestView<'a> {
         path,
         query,
         headers,
+        fields: FieldSet::of(headers),
         has_body: false,
         bound: false,
         who: Sharing::Anonymous,

@@ -30,6 +30,7 @@ use crate::clock::unix_now;
 use crate::http::apply_set_cookie::SetCookieEffect;
 use crate::http::coding::Coding;
 use crate::http::cookie::cookies;
+use crate::http::field_set::FieldSet;
 use crate::http::media::{self, MediaKind};
 use crate::http::template::escape_html;
 use crate::http::{forwarded, path};
@@ -332,7 +333,8 @@ impl FragmentRequester {
             return Err(Unfilled::Elsewhere);
         }
         let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
-        let admitted = Admitted { path, ..self.admitted.clone() };
+        let admitted =
+            Admitted { path, fields: FieldSet::of(&head.headers), ..self.admitted.clone() };
         let subrequest = Subrequest {
             worker: Rc::clone(worker),
             client: Rc::clone(&self.client),

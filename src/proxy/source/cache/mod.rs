@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::Response;
-use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
 use self::stale::{FAILING_TTL, RESCUE_AFTER, is_gone, may_serve_on_error, renew, stale};
@@ -25,7 +24,7 @@ use crate::clock::unix_now;
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::coding::takes_as_it_is;
 use crate::ident::PageKey;
-use crate::origin::OriginResponse;
+use crate::origin::{OriginResponse, RequestBody};
 use crate::proxy::answer::Answer;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
@@ -59,7 +58,7 @@ const WAITS_FOR_ANOTHER: Duration = Duration::from_secs(2);
 /// Answers from the cache if possible, otherwise forwards the request.
 pub(in crate::proxy) async fn answer(
     cx: &RequestContext<'_>,
-    body: Option<Incoming>,
+    body: RequestBody,
     access: Access,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {

@@ -1,0 +1,192 @@
+//! What a connection is about to write: heads and small parts in one buffer, large parts as they are.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::AsyncWrite;
+
+/// Up to this size, copying a part is cheaper than another slice in the system call.
+const COPIED_MAX: usize = 4 * 1024;
+/// From here on, nothing more is queued before the queue is written.
+const FULL: usize = 64 * 1024;
+/// The most slices of one system call.
+const SLICES: usize = 16;
+/// The most capacity that the buffer keeps between two responses.
+const KEPT_CAPACITY: usize = 16 * 1024;
+
+/// Bytes that wait to be written.
+#[derive(Debug, Default)]
+pub(super) struct WriteQueue {
+    /// Heads, the framing of chunks, and copies of small parts.
+    buffer: Vec<u8>,
+    /// How much of the buffer is written.
+    written: usize,
+    /// Large parts, each with the position in the buffer where it belongs.
+    parts: VecDeque<(usize, Bytes)>,
+    /// How many bytes wait in `parts`.
+    parts_len: usize,
+}
+
+impl WriteQueue {
+    /// The buffer, to append a head or framing to it.
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Queues a part of a body.
+    pub(super) fn push(&mut self, part: Bytes) {
+        if part.len() <= COPIED_MAX {
+            self.buffer.extend_from_slice(&part);
+        } else {
+            self.parts_len += part.len();
+            self.parts.push_back((self.buffer.len(), part));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.written == self.buffer.len() && self.parts.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.buffer.len() - self.written + self.parts_len >= FULL
+    }
+
+    /// Writes everything.
+    pub(super) fn poll_write<W: AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut W,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while !self.is_empty() {
+            let written = if self.parts.is_empty() {
+                ready!(Pin::new(&mut *io).poll_write(cx, &self.buffer[self.written..]))?
+            } else {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let count = self.slices(&mut slices);
+                ready!(Pin::new(&mut *io).poll_write_vectored(cx, &slices[..count]))?
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(written);
+        }
+        self.written = 0;
+        self.buffer.clear();
+        self.buffer.shrink_to(KEPT_CAPACITY);
+        Poll::Ready(Ok(()))
+    }
+
+    /// The first bytes that wait, in order.
+    fn slices<'q>(&'q self, slices: &mut [IoSlice<'q>; SLICES]) -> usize {
+        let (mut from, mut count) = (self.written, 0);
+        // Each part takes a slice, and so may what stands before it.
+        for (at, part) in self.parts.iter().take(SLICES / 2) {
+            if from < *at {
+                slices[count] = IoSlice::new(&self.buffer[from..*at]);
+                (from, count) = (*at, count + 1);
+            }
+            slices[count] = IoSlice::new(part);
+            count += 1;
+        }
+        if count < SLICES && self.parts.len() <= SLICES / 2 && from < self.buffer.len() {
+            slices[count] = IoSlice::new(&self.buffer[from..]);
+            count += 1;
+        }
+        count
+    }
+
+    /// So many bytes were written.
+    fn advance(&mut self, mut count: usize) {
+        while let Some((at, part)) = self.parts.front_mut() {
+            let before = (*at - self.written).min(count);
+            self.written += before;
+            count -= before;
+            let of_part = part.len().min(count);
+            part.advance(of_part);
+            self.parts_len -= of_part;
+            count -= of_part;
+            if self.written < *at || !part.is_empty() {
+                return;
+            }
+            self.parts.pop_front();
+        }
+        self.written += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A socket that takes a few bytes at a time.
+    struct Narrow {
+        got: Vec<u8>,
+        most: usize,
+    }
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let count = buf.len().min(self.most);
+            self.got.extend_from_slice(&buf[..count]);
+            Poll::Ready(Ok(count))
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bufs: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+            let count = bytes.len().min(self.most);
+            self.got.extend_from_slice(&bytes[..count]);
+            Poll::Ready(Ok(count))
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_are_written_in_their_order(
+            parts in prop::collection::vec((any::<bool>(), 0..3 * COPIED_MAX), 0..30),
+            most in prop::sample::select(vec![1_000, COPIED_MAX, 10_000, 1 << 20]),
+        ) {
+            let (mut queue, mut expected) = (WriteQueue::default(), Vec::new());
+            for (number, (is_head, length)) in parts.into_iter().enumerate() {
+                let bytes: Vec<u8> = (0..length).map(|at| (at + number) as u8).collect();
+                expected.extend_from_slice(&bytes);
+                match is_head {
+                    true => queue.buffer().extend_from_slice(&bytes),
+                    false => queue.push(bytes.into()),
+                }
+            }
+            prop_assert_eq!(queue.is_full(), expected.len() >= FULL);
+            let mut socket = Narrow { got: Vec::new(), most };
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(poll_fn(|cx| queue.poll_write(&mut socket, cx))).unwrap();
+            prop_assert!(queue.is_empty() && !queue.is_full());
+            prop_assert!(socket.got == expected);
+        }
+    }
+}
