@@ -7,6 +7,10 @@
     benches/instructions.py BEFORE AFTER --most 1.02
                                                fails where AFTER takes more than that of BEFORE
     benches/instructions.py BEFORE AFTER --redis
+    benches/instructions.py BINARY --baseline benches/instructions.json
+                                               fails where a count is more than 5 % from the one that was recorded
+    benches/instructions.py BINARY --baseline benches/instructions.json --record
+                                               records the counts, for a change that is meant to move them
 
 The proxy runs with one worker under valgrind's callgrind, and is asked one request after the other over one
 connection. Each round zeroes the counters, asks so often, and takes the counts: starting does not count, nor does
@@ -20,6 +24,9 @@ token counts more than the processor would execute.
     harmless   the same with a cookie that says nothing of the visitor
     forward    a page of 1 KiB that is private, no-store
     miss       a page of 1 KiB at a URL that nobody has asked for, and which is stored
+    http2      a hit over HTTP/2
+
+The baseline is that of the debug build, which the tests have built anyway: it tells how much is done, not how fast.
 
 Needs valgrind and nginx-light, and redis-server for --redis.
 """
@@ -27,6 +34,7 @@ Needs valgrind and nginx-light, and redis-server for --redis.
 import argparse
 import collections
 import contextlib
+import json
 import pathlib
 import re
 import socket
@@ -39,6 +47,9 @@ import lab
 
 # Of one round: instructions per request, of the worker and of all other threads.
 Round = collections.namedtuple("Round", "worker others")
+# How far a count may be from its baseline: they repeat to 1 %, but for a miss, which writes in parts.
+TOLERANCE, OF_MISS = 0.05, 0.25
+HTTP2 = "http2"
 # What the binaries are called where there are two.
 NAMES = ["before", "after"]
 
@@ -103,6 +114,57 @@ class Client:
         return part
 
 
+class Http2Client(Client):
+    """The same over HTTP/2 in clear text (RFC 9113), with literal fields that need no Huffman code."""
+
+    def __init__(self, port, kind, cookie):
+        super().__init__(port, kind, cookie)
+        lines = {":method": "GET", ":scheme": "http", ":authority": "bench.test", ":path": kind.target}
+        literal = (
+            bytes([0, len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+            for name, value in lines.items()
+        )
+        self.block = b"".join(literal)
+        self.peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
+        self.files = self.peer.makefile("rb")
+
+    def ask(self, times):
+        for _ in range(times):
+            self.number += 1
+            stream = 2 * self.number - 1
+            self.peer.sendall(frame(HEADERS, END_STREAM | END_HEADERS, stream, self.block))
+            self.read_stream(stream)
+
+    def read_stream(self, stream):
+        length = 0
+        while True:
+            head = self.files.read(9)
+            if len(head) < 9:
+                sys.exit("a connection was closed that should have been kept")
+            kind, flags, of = head[3], head[4], int.from_bytes(head[5:]) & 0x7FFF_FFFF
+            payload = self.files.read(int.from_bytes(head[:3]))
+            if kind == SETTINGS and not flags & ACK:
+                self.peer.sendall(frame(SETTINGS, ACK, 0))
+            if kind == DATA:
+                length += len(payload)
+                # What was read may be sent again.
+                self.peer.sendall(frame(WINDOW_UPDATE, 0, 0, len(payload).to_bytes(4)))
+            if kind in (DATA, HEADERS) and of == stream and flags & END_STREAM:
+                break
+        if length != kinds.BODY_BYTES:
+            sys.exit(f"{length} bytes came over HTTP/2 where {kinds.BODY_BYTES} were expected")
+
+
+# Frame types and flags (RFC 9113 §6).
+DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
+END_STREAM = ACK = 1
+END_HEADERS = 4
+
+
+def frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
 def measure(binary, folder, origin, options, words):
     """The rounds of each kind."""
     folder.mkdir()
@@ -114,14 +176,15 @@ def measure(binary, folder, origin, options, words):
         session = kinds.log_in(proxy.port)
         rounds = {}
         for name in options.kinds:
-            kind = kinds.KINDS[name]
+            source, make = ("hit", Http2Client) if name == HTTP2 else (name, Client)
+            kind = kinds.KINDS[source]
             cookie = session if kind.cookie == kinds.SESSION else kind.cookie
-            kinds.check(proxy.port, name, cookie)
-            client = Client(proxy.port, kind, cookie)
+            kinds.check(proxy.port, source, cookie)
+            client = make(proxy.port, kind, cookie)
             client.ask(options.requests // 4)
             before = kinds.asked(origin)
             rounds[name] = [one_round(counter, client, options) for _ in range(options.rounds)]
-            check_asked(name, kinds.asked(origin) - before - 1, options)
+            check_asked(source, kinds.asked(origin) - before - 1, options)
             client.peer.close()
     return rounds
 
@@ -170,6 +233,25 @@ def report(figures, options):
     return within
 
 
+def against_baseline(counted, options):
+    """Holds the medians against those recorded, or records them; whether all are near enough."""
+    found = {kind: round(median(rounds)) for kind, rounds in counted.items()}
+    if options.record:
+        options.baseline.write_text(json.dumps(found, indent=4) + "\n")
+        return True
+    recorded = json.loads(options.baseline.read_text())
+    print()
+    far = False
+    for kind, count in found.items():
+        moved = count / recorded[kind] - 1
+        is_far = abs(moved) > (OF_MISS if kind == "miss" else TOLERANCE)
+        far |= is_far
+        print(f"{kind:10}{recorded[kind]:>12,} -> {count:>12,}  {moved:+8.1%}{'  too far' if is_far else ''}")
+    if far:
+        print(f"if this change is meant to do so: benches/instructions.py BINARY --baseline {options.baseline} --record")
+    return not far
+
+
 def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -178,12 +260,16 @@ def parse():
     parser.add_argument("--requests", type=int, default=1_000, metavar="N", help="of a round")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of each kind")
     parser.add_argument("--most", type=float, metavar="RATIO", help="fail where AFTER / BEFORE is more for any kind")
-    kinds.add_arguments(parser)
+    parser.add_argument("--baseline", type=pathlib.Path, metavar="FILE", help="counts to compare one binary with")
+    parser.add_argument("--record", action="store_true", help="write the counts to the baseline")
+    kinds.add_arguments(parser, (*kinds.KINDS, HTTP2))
     options = parser.parse_args()
     if len(options.binaries) > 2:
         parser.error("one binary or two")
     if len(options.binaries) < 2 and (options.most or options.before_words):
         parser.error("--most and --before-words are for two binaries")
+    if options.baseline and len(options.binaries) == 2 or options.record and not options.baseline:
+        parser.error("--baseline is for one binary, and --record for a baseline")
     return options
 
 
@@ -198,7 +284,10 @@ def main():
             measure(binary, folder / name, origin, options, of)
             for binary, name, of in zip(binaries, NAMES, words)
         ]
-    if not report(figures, options):
+    within = report(figures, options)
+    if options.baseline:
+        within &= against_baseline(figures[0], options)
+    if not within:
         sys.exit(1)
 
 

@@ -50,9 +50,9 @@ NOT_CACHED_BY_NGINX = """{
 FORWARDED_BY_NGINX = f"location = /own {NOT_CACHED_BY_NGINX}"
 
 
-def add_arguments(parser):
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND",
-                        help=f"of {', '.join(KINDS)}; default: all")
+def add_arguments(parser, names=tuple(KINDS)):
+    parser.add_argument("--kinds", nargs="+", choices=names, default=list(names), metavar="KIND",
+                        help=f"of {', '.join(names)}; default: all")
     parser.add_argument("--redis", action="store_true", help="on a Redis of its own, not on the embedded store")
     parser.add_argument("--before-words", nargs="+", default=[], metavar="NEW=OLD",
                         help="what the first of two binaries calls otherwise in its configuration")

@@ -21,6 +21,7 @@ use anteroom::cache::rules::leak_kind::PersonalForms;
 use anteroom::cache::rules::personal_data::PersonalData;
 use anteroom::cache::rules::verdict::{Access, CacheSettings, RequestView, Sharing, can_cache};
 use anteroom::clock::unix_now;
+use anteroom::http::field_set::FieldSet;
 use anteroom::http::recodable::Recodable;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::policy::route::Route;
@@ -63,6 +64,7 @@ fn decide(criterion: &mut Criterion) {
         path: "/item/lantern",
         query: "",
         headers: &headers,
+        fields: FieldSet::of(&headers),
         has_body: false,
         bound: false,
         who: Sharing::Anonymous,

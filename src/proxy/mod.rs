@@ -30,7 +30,8 @@ mod visitor_token;
 use std::rc::Rc;
 
 use ::http::request::Parts;
-use ::http::{Method, Response};
+use ::http::{Method, Request, Response};
+use hyper::body::Incoming;
 
 use self::connection::client::Client;
 use self::connection::detached::{CancelOnDisconnect, Detached};
@@ -48,7 +49,7 @@ use self::stage::divert::Diverted;
 use self::stage::receive::receive;
 use self::subrequests::FragmentRequests;
 use self::visitor_token::VisitorTokenState;
-use crate::origin::RequestBody;
+use crate::origin::{RequestBody, unless_ended};
 
 pub use self::connection::detached::DetachedTasks;
 pub use self::connection::tunnel::{Tunnel, TunnelSlot};
@@ -62,28 +63,31 @@ pub use self::settings::{
     FragmentLimits, Minted, OriginRules, ProxySettings, PurgeMethod, PurgeToken, Rates, Verifier,
 };
 pub use self::visitor_token::VisitorTokens;
-pub use crate::origin::unless_ended;
 
 /// Answers a request. An error is a response, too, so this never fails. A request that may change
 /// something continues when this is dropped because its client has disconnected.
 ///
 /// PERF: the head is boxed, because it is large and moves from stage to stage.
-pub fn respond(
+pub async fn respond(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
     request: (Box<Parts>, RequestBody),
-) -> impl Future<Output = Response<Body>> + 'static {
-    async move {
-        let cancel = CancelOnDisconnect::default();
-        let method = &request.0.method;
-        // An admitted CONNECT asks for a WebSocket, like GET over HTTP/1.1.
-        if method.is_safe() || *method == Method::CONNECT {
-            return carry_out(worker, client, request, &cancel).await;
-        }
-        let (detached, inner) = (Rc::clone(&worker.detached), cancel.clone());
-        let work = async move { carry_out(worker, client, request, &inner).await };
-        Detached::begin(&detached, cancel, work).await
+) -> Response<Body> {
+    let cancel = CancelOnDisconnect::default();
+    let method = &request.0.method;
+    // An admitted CONNECT asks for a WebSocket, like GET over HTTP/1.1.
+    if method.is_safe() || *method == Method::CONNECT {
+        return carry_out(worker, client, request, &cancel).await;
     }
+    let (detached, inner) = (Rc::clone(&worker.detached), cancel.clone());
+    let work = async move { carry_out(worker, client, request, &inner).await };
+    Detached::begin(&detached, cancel, work).await
+}
+
+/// The head of a request that hyper has read, and its body unless that has ended.
+pub fn from_hyper(request: Request<Incoming>) -> (Box<Parts>, RequestBody) {
+    let (head, body) = request.into_parts();
+    (Box::new(head), unless_ended(body))
 }
 
 async fn carry_out(

@@ -28,7 +28,10 @@ pub(super) async fn reply(
     let body = body.and_then(unless_ended);
     let access = decide::access(cx, item, body.is_some(), LookupMode::Use).await;
     let unanswered = Unanswered::of(cx);
-    let (came, reason) = match source::answer(cx, (access, item), body, record).await? {
+    settle::expect_log_in(cx);
+    let answered = source::answer(cx, (access, item), body, record).await;
+    settle::expect_log_in(cx);
+    let (came, reason) = match answered? {
         Answer::Uncached(came, reason) => (came, reason),
         Answer::Stored(response) => {
             unanswered.mark_settled();

@@ -1,8 +1,8 @@
 //! Sessions: the user of a token, and log-ins and log-outs.
 //!
 //! A token that was found is remembered for a second at most, counted from the last call to the
-//! store: a look-up, or a visit, which gives the same answer. So a busy session needs no look-up. A
-//! log-out takes effect in this process at once, whatever the store does.
+//! store: a look-up, or a visit, which gives the same answer. So a busy session needs no look-up. That a
+//! token has no user is remembered for 100 ms, for the parts of a page. A log-out takes effect in this process at once, whatever the store does.
 
 pub mod cart;
 pub mod clean;
@@ -11,6 +11,7 @@ mod cookie;
 pub mod expire;
 mod expired_file;
 mod rules;
+mod unknown;
 mod verified;
 mod verify_queue;
 pub mod visit;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use quick_cache::sync::Cache;
 
+use self::unknown::UnknownTokens;
 use crate::clock::unix_now;
 use crate::ident::{StoredToken, Token, TokenStorage, User, VisitorToken};
 use crate::store::{
@@ -55,6 +57,8 @@ pub struct Sessions {
 #[derive(Debug)]
 pub struct SessionMemory {
     memo: Cache<StoredToken, Arc<RememberedToken>>,
+    /// Tokens that had no user a moment ago.
+    unknown: UnknownTokens,
     /// Goes up with every log-in and log-out: the result of an earlier look-up is then not
     /// remembered.
     epoch: AtomicU64,
@@ -68,6 +72,7 @@ impl Default for SessionMemory {
     fn default() -> Self {
         Self {
             memo: Cache::new(MEMO_MAX),
+            unknown: UnknownTokens::default(),
             epoch: AtomicU64::new(0),
             denied: Mutex::default(),
             ended_carts: Mutex::default(),
@@ -179,15 +184,40 @@ impl Sessions {
         token: &StoredToken,
         now: f64,
     ) -> Result<Option<User>, StoreError> {
+        self.check_token_for(store, token, now, || false).await
+    }
+
+    /// The same for a request that may be for a part of a page: if `is_part`, the store is not asked about a token
+    /// that had no user in the last 100 ms.
+    ///
+    /// Another program, or a log-in at another proxy, may have written a user since. So a page is always looked
+    /// up, and what the look-up finds is known to its parts.
+    ///
+    /// # Errors
+    /// When the store has no answer.
+    pub async fn check_token_for<S: TokenStore>(
+        &self,
+        store: &S,
+        token: &StoredToken,
+        now: f64,
+        is_part: impl FnOnce() -> bool,
+    ) -> Result<Option<User>, StoreError> {
         if let Some(answer) = self.remembered(self.memory.memo.get(token), token, now) {
             return Ok(answer);
         }
+        if self.memory.unknown.has(token, now) && is_part() {
+            return Ok(None);
+        }
         let LookupTimes { at, epoch } = self.asking(now);
         let found = store.live_token(token, &self.terms(now)).await?;
-        let Some(found) = found else { return Ok(None) };
+        let Some(found) = found else {
+            self.note_unknown(token, LookupTimes { at, epoch });
+            return Ok(None);
+        };
         if self.denied().contains_key(token) {
             return Ok(None);
         }
+        self.memory.unknown.forget(token);
         let user = found.user.clone();
         if self.memory.epoch.load(Ordering::Acquire) == epoch {
             self.memory.memo.insert(token.clone(), Arc::new(RememberedToken::new(found, at)));
@@ -197,6 +227,22 @@ impl Sessions {
             }
         }
         Ok(Some(user))
+    }
+
+    fn note_unknown(&self, token: &StoredToken, asked: LookupTimes) {
+        if self.memory.epoch.load(Ordering::Acquire) != asked.epoch {
+            return;
+        }
+        self.memory.unknown.remember(token, asked.at);
+        // A log-in between the comparison and the insertion has forgotten the token too soon.
+        if self.memory.epoch.load(Ordering::Acquire) != asked.epoch {
+            self.memory.unknown.forget(token);
+        }
+    }
+
+    /// A request of this token may log its visitor in, or may have done so: look-ups of before are void.
+    pub fn may_log_in(&self, token: &StoredToken) {
+        self.forget(token);
     }
 
     /// The same, and the result is not remembered.
@@ -400,6 +446,7 @@ impl Sessions {
     fn forget(&self, token: &StoredToken) {
         self.memory.epoch.fetch_add(1, Ordering::AcqRel);
         self.memory.memo.remove(token);
+        self.memory.unknown.forget(token);
     }
 
     /// Log-outs that wait for the store.
@@ -516,6 +563,39 @@ mod tests {
             fixture.sessions.denied().insert(fixture.token.clone(), Ending::Removed);
             fixture.sessions.forget(&fixture.token);
             assert_eq!(peek(1_000.5).await, None);
+        });
+    }
+
+    #[test]
+    fn a_token_without_a_user_is_remembered_for_a_moment() {
+        with_store(async |store| {
+            let sessions = Sessions::new(TokenStorage::Sha256, Rules::default(), Arc::default());
+            let token = sessions.stored(&Token::mint().unwrap());
+            let check = async |now| sessions.check_token(&store, &token, now).await.unwrap();
+            let unknown = |now| sessions.memory.unknown.has(&token, now);
+            assert!(!unknown(1_000.0));
+            assert_eq!(check(1_000.0).await, None);
+            for (now, was_unknown) in
+                [(1_000.0, true), (1_000.09, true), (1_000.1, false), (999.9, false)]
+            {
+                assert_eq!(unknown(now), was_unknown, "{now}");
+            }
+            sessions.may_log_in(&token);
+            assert!(!unknown(1_000.0));
+            assert_eq!(check(1_000.0).await, None);
+            // As another proxy does it.
+            let other = Sessions::new(TokenStorage::Sha256, Rules::default(), Arc::default());
+            other.adopt(&store, &token, &alice(), 1_000.0).await.unwrap();
+            assert!(unknown(1_000.05), "which this one is not told of");
+            let of_part = sessions.check_token_for(&store, &token, 1_000.05, || true).await;
+            assert_eq!(of_part.unwrap(), None);
+            assert_eq!(check(1_000.05).await, Some(alice()), "a page is looked up");
+            let of_part = sessions.check_token_for(&store, &token, 1_000.05, || true).await;
+            assert_eq!(of_part.unwrap(), Some(alice()));
+            let asked = sessions.asking(1_000.0);
+            sessions.may_log_in(&token);
+            sessions.note_unknown(&token, asked);
+            assert!(!unknown(1_000.0), "the look-up had begun before");
         });
     }
 

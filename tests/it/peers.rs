@@ -161,6 +161,35 @@ fn two_proxies_clean_one_redis_and_do_no_work_twice() {
 }
 
 #[test]
+fn the_page_after_a_log_in_that_the_app_wrote_knows_the_user() {
+    let storage = Storage::redis();
+    let app_store = redis::Client::open(redis(&storage).url()).unwrap();
+    let origin = Origin::start(move |request| match (request.method.as_str(), request.path()) {
+        ("POST", _) => {
+            let token = request.header("cookie").unwrap().strip_prefix("login=").unwrap();
+            let mut connection = app_store.get_connection().unwrap();
+            redis::cmd("HSET").arg("login:").arg(token).arg("alice").exec(&mut connection).unwrap();
+            Reply::status("303 See Other").header("Location", "/").body("")
+        }
+        _ => Reply::unstored(request.header("x-anteroom-user").unwrap_or("stranger")),
+    });
+    let [one, other] = two(&origin, &storage, "");
+    for n in 0..20 {
+        let cookie = format!("login=token-of-visitor-{n}");
+        let shown = |proxy: &Proxy, target| proxy.get(target).cookie(&cookie).send().text();
+        for target in ["/", "/style.css", "/style.css"] {
+            assert_eq!(shown(&one, target), "stranger");
+            assert_eq!(shown(&other, target), "stranger");
+        }
+        assert_eq!(one.post("/login").cookie(&cookie).send().status, 303);
+        // The other proxy was told of nothing. At the one that carried the log-in, no look-up of before counts.
+        assert_eq!(shown(&other, "/"), "alice", "{n}");
+        assert_eq!(shown(&other, "/style.css"), "alice", "{n}");
+        assert_eq!(shown(&one, "/style.css"), "alice", "{n}");
+    }
+}
+
+#[test]
 fn of_a_fleet_one_asks_the_origin() {
     let storage = Storage::redis();
     let gates = [Gate::closed(), Gate::closed()];

@@ -26,6 +26,17 @@ use super::deliver::own::Settled;
 use super::error::Error;
 use crate::ident::Item;
 
+/// An unsafe request is about to be sent, or was: the app may log in a visitor that is not known, in the store
+/// itself. What was looked up before is void.
+pub(in crate::proxy) fn expect_log_in(cx: &RequestContext<'_>) {
+    if !cx.head.method.is_safe()
+        && cx.visitor.known().is_none()
+        && let Some(token) = &cx.visitor.token
+    {
+        cx.worker.sessions.may_log_in(token);
+    }
+}
+
 /// Carries out what a response means.
 pub(in crate::proxy) async fn settle(
     cx: &RequestContext<'_>,

@@ -13,6 +13,7 @@ use super::verify::{self, Asking, Verdict};
 use crate::cache::LookupMode;
 use crate::cache::rules::verdict::Sharing;
 use crate::http::cookie::cookies;
+use crate::http::media::asks_for_static;
 use crate::http::query::session_id_in;
 use crate::ident::{CookieHash, Item, StoredToken, Token, User};
 use crate::policy::route::{CompiledRoute, Route};
@@ -186,7 +187,7 @@ pub(in crate::proxy) async fn recognise(
                         Err(error) => Err(error),
                     }
                 }
-                (None, look) => user_at(worker, (&token, host), now, look).await,
+                (None, look) => user_at(worker, (head, host), &token, now, look).await,
             };
             match found {
                 Ok(Some(user)) => Visitor {
@@ -218,16 +219,25 @@ fn unsure(
     Visitor { unsure: true, cookie_hash, ..unknown }
 }
 
+/// Whether a request is for a part of a page that was asked for a moment ago.
+fn is_part(head: &Parts) -> bool {
+    head.method.is_safe() && asks_for_static(&head.headers, head.uri.path())
+}
+
 /// Looks up the user of a token at a host.
 async fn user_at(
     worker: &WorkerContext,
-    (token, host): (&StoredToken, &str),
+    (head, host): (&Parts, &str),
+    token: &StoredToken,
     now: f64,
     look: LookupMode,
 ) -> Result<Option<User>, StoreError> {
+    let sessions = &worker.sessions;
     let found = match look {
-        LookupMode::Use => worker.sessions.check_token(&worker.store, token, now).await?,
-        LookupMode::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
+        LookupMode::Use => {
+            sessions.check_token_for(&worker.store, token, now, || is_part(head)).await?
+        }
+        LookupMode::Peek => sessions.peek_token(&worker.store, token, now).await?,
     };
     // SECURITY: an app's users may choose its tokens. What an app says about a token therefore holds at
     // its host only.

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use super::break_off;
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
-use crate::proxy::{Tunnel, respond, unless_ended};
+use crate::proxy::{Tunnel, from_hyper, respond};
 use crate::serve::context::{ConnectionContext, ConnectionSettings};
 use crate::serve::io::TimedSocket;
 use crate::serve::stream::ClientStream;
@@ -43,8 +43,7 @@ pub(super) async fn converse(
     let is_responding = Rc::new(Cell::new(false));
     let responds = Rc::clone(&is_responding);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (head, body) = request.into_parts();
-        let body = unless_ended(body);
+        let (head, body) = from_hyper(request);
         let is_chunked = body.as_ref().is_some_and(|body| body.size_hint().exact().is_none());
         own_client.state.takes_body(body.is_some(), is_chunked);
         let (worker, client) = (request_context.inside.worker(), Rc::clone(&own_client));
@@ -53,8 +52,7 @@ pub(super) async fn converse(
         // PERF: boxed. hyper moves the future into the connection, where it would be cold memory at each request;
         // the allocator hands out what the thread has just used.
         Box::pin(async move {
-            let request = (Box::new(head), body);
-            let mut response = respond(worker, Rc::clone(&client), request).await;
+            let mut response = respond(worker, Rc::clone(&client), (head, body)).await;
             if client.state.may_have_trailers() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }

@@ -33,7 +33,7 @@ use self::wire::{CollectedWrites, FRAME, FrameCounts, MeteredSocket};
 use super::context::KnownConnection;
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
-use crate::proxy::{respond, unless_ended};
+use crate::proxy::{from_hyper, respond};
 use crate::telemetry::metrics::{ConnectionCut, Count, ThreadMetrics};
 
 /// The most requests open on one connection.
@@ -91,15 +91,14 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
     let is_another = Rc::<Notify>::default();
     let another = Rc::clone(&is_another);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (head, body) = request.into_parts();
-        let request = (Box::new(head), unless_ended(body));
         let (worker, client) = (request_context.inside.worker(), Rc::clone(&own_client));
         if worker.settings.may_carry_many_clients(client.peer) != may_carry_many_clients {
             // A reload has changed the settings of this peer, and its meter follows the old ones.
             another.notify_one();
         }
         let pace = request_context.inside.enter_request(client.peer).map(|place| paces.pace(place));
-        let answering = pace.map(|pace| (respond(Rc::clone(&worker), client, request), pace));
+        let answering =
+            pace.map(|pace| (respond(Rc::clone(&worker), client, from_hyper(request)), pace));
         async move {
             let Some((responding, pace)) = answering else {
                 worker.thread_metrics.count(Count::StreamsRefused);
