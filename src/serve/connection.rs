@@ -74,29 +74,31 @@ pub(super) async fn run(
     mut place: CappedConnection,
     context: &Rc<ConnectionContext>,
 ) {
+    // Boxed, so that a connection in use needs no room for it.
+    let Some((line, version)) = Box::pin(begin(arrival, &mut place, context)).await else { return };
+    match version {
+        Protocol::Http1 => http1::serve(line).await,
+        // Boxed, so that its size does not burden the other futures.
+        Protocol::Http2 => Box::pin(http2::serve(line)).await,
+    }
+}
+
+/// What precedes the first request: the header of a load balancer, and the handshake. `None`: the connection is
+/// over.
+async fn begin<'c>(
+    arrival: Arrival,
+    place: &mut CappedConnection,
+    context: &'c Rc<ConnectionContext>,
+) -> Option<(KnownConnection<'c>, Protocol)> {
     let is_balancer = arrival.is_from_balancer();
     let Arrival { socket, peer, terms } = arrival;
     let (settings, thread_metrics) = (context.inside.settings(), &context.thread_metrics);
-    let Ok(local) = socket.local() else { return };
+    let local = socket.local().ok()?;
     let connection_state = ConnectionState::new();
     let mut io = TimedSocket::new(socket, Rc::clone(&connection_state), settings.deadlines);
-    let peer = if is_balancer {
-        let source = tokio::select! {
-            source = read_proxy_header(&mut io, peer) => source,
-            () = context.drain.cancelled() => return,
-        };
-        match source {
-            Ok(peer) if !context.inside.worker().settings.may_connect(peer) => {
-                return thread_metrics.count(Count::ConnectionsDenied);
-            }
-            Ok(peer) if place.count_for(peer) => peer,
-            Ok(_) => return thread_metrics.count(Count::ConnectionsRefused),
-            Err(refusal) => {
-                return count_refusal(&refusal, &connection_state, peer, thread_metrics);
-            }
-        }
-    } else {
-        peer
+    let peer = match is_balancer {
+        true => named_client(&mut io, peer, &connection_state, (place, context)).await?,
+        false => peer,
     };
     let (io, secured, version, outdated) = match &terms.tls {
         Some(tls) => {
@@ -104,14 +106,17 @@ pub(super) async fn run(
             let handshake = Box::pin(secure(tls, io, &connection_state, settings.deadlines));
             let secured = tokio::select! {
                 secured = handshake => secured,
-                () = context.drain.cancelled() => return,
+                () = context.drain.cancelled() => return None,
             };
             match secured {
                 Ok(secured) => {
                     thread_metrics.count(Count::TlsHandshakes);
                     secured
                 }
-                Err(refusal) => return count_failed_handshake(&refusal, peer, thread_metrics),
+                Err(refusal) => {
+                    count_failed_handshake(&refusal, peer, thread_metrics);
+                    return None;
+                }
             }
         }
         None if terms.h2 => {
@@ -119,12 +124,13 @@ pub(super) async fn run(
             let version = tokio::select! {
                 biased;
                 version = version_by_first_bytes(&mut io) => version,
-                () = context.drain.cancelled() => return,
+                () = context.drain.cancelled() => return None,
             };
             match version {
                 Ok(version) => (io, None, version, None),
                 Err(error) => {
-                    return count_silence(&error, &connection_state, peer, thread_metrics);
+                    count_silence(&error, &connection_state, peer, thread_metrics);
+                    return None;
                 }
             }
         }
@@ -133,12 +139,37 @@ pub(super) async fn run(
     let outdated = outdated.unwrap_or_else(|| terms.outdated.clone());
     let entry = (Arc::clone(&terms.entry), outdated);
     let client = Client::entering(peer, local, connection_state, entry, secured);
-    match version {
-        Protocol::Http1 => http1::serve(KnownConnection { io, client, settings, context }).await,
-        Protocol::Http2 => {
-            client.multiplexes(is_balancer);
-            // Boxed, so that its size does not burden the other futures.
-            Box::pin(http2::serve(KnownConnection { io, client, settings, context })).await;
+    if let Protocol::Http2 = version {
+        client.multiplexes(is_balancer);
+    }
+    Some((KnownConnection { io, client, settings, context }, version))
+}
+
+/// The client that a load balancer names; `None`: it names none that may connect.
+async fn named_client(
+    io: &mut TimedSocket<ClientStream>,
+    balancer: Peer,
+    connection_state: &ConnectionState,
+    (place, context): (&mut CappedConnection, &ConnectionContext),
+) -> Option<Peer> {
+    let thread_metrics = &context.thread_metrics;
+    let source = tokio::select! {
+        source = read_proxy_header(io, balancer) => source,
+        () = context.drain.cancelled() => return None,
+    };
+    match source {
+        Ok(peer) if !context.inside.worker().settings.may_connect(peer) => {
+            thread_metrics.count(Count::ConnectionsDenied);
+            None
+        }
+        Ok(peer) if place.count_for(peer) => Some(peer),
+        Ok(_) => {
+            thread_metrics.count(Count::ConnectionsRefused);
+            None
+        }
+        Err(refusal) => {
+            count_refusal(&refusal, connection_state, balancer, thread_metrics);
+            None
         }
     }
 }

@@ -7,11 +7,12 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep};
 
 use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
@@ -31,15 +32,26 @@ pub struct Deadlines {
 ///
 /// PERF: deadlines mostly move later; a request then costs no work in the timer wheel.
 #[derive(Debug, Default)]
-pub(super) struct LazyTimer(Option<Pin<Box<Sleep>>>);
+pub(super) struct LazyTimer {
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// The task that the timer wakes.
+    task: Option<Waker>,
+}
 
 impl LazyTimer {
     /// Ready when `deadline` has passed.
     pub(super) fn poll(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        // PERF: a timer that will wake this task needs no poll.
+        let is_set = self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker()));
+        if is_set && sleep.deadline() <= deadline && !sleep.is_elapsed() {
+            return Poll::Pending;
+        }
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
+        // Without budget, the timer would wake the task now, and not later.
+        self.task = has_budget_remaining().then(|| cx.waker().clone());
         loop {
             ready!(sleep.as_mut().poll(cx));
             if sleep.deadline() >= deadline {

@@ -195,7 +195,8 @@ impl Client {
             // The certificate is valid through its last second.
             let left = (end as f64 + 1.0 - unix_now()).max(0.0);
             let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
-            tokio::time::sleep(left).await;
+            // Boxed, so that other connections need no room for it.
+            Box::pin(tokio::time::sleep(left)).await;
         };
         tokio::select! {
             () = self.outdated.cancelled() => {}

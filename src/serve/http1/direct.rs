@@ -25,9 +25,9 @@ use crate::serve::io::TimedSocket;
 use crate::serve::stream::ClientStream;
 
 /// The least room for a read. A browser's head is some 600 bytes.
-const ROOM_MIN: usize = 2 * 1024;
-/// How much the buffer grows by.
-const ROOM: usize = 8 * 1024;
+const ROOM_MIN: usize = 1024;
+/// How much the buffer grows by. Each connection in use has one.
+const ROOM: usize = 4 * 1024;
 
 /// A connection, with what was read and what is to be written.
 #[derive(Debug)]
