@@ -66,7 +66,11 @@ impl WriteQueue {
             } else {
                 let mut slices = [IoSlice::new(&[]); SLICES];
                 let count = self.slices(&mut slices);
-                ready!(Pin::new(&mut *io).poll_write_vectored(cx, &slices[..count]))?
+                match &slices[..count] {
+                    // PERF: of a single slice tokio knows whether the socket is full, and does not try again.
+                    [slice] => ready!(Pin::new(&mut *io).poll_write(cx, slice))?,
+                    slices => ready!(Pin::new(&mut *io).poll_write_vectored(cx, slices))?,
+                }
             };
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
