@@ -55,7 +55,14 @@ class Crowd:
         return browser
 
     async def gather_regulars(self):
-        """They open a page with a form at the app itself, before Anteroom was there."""
+        """They open a page with a form at the app itself, before Anteroom was there.
+
+        Before them each page is read once: what an app makes at the first request, and keeps, must not be made by
+        eight at a time."""
+        first = self.browser(self.origin.port)
+        for target in [*self.app.public_pages(), *map(self.app.own_page, PEOPLE)]:
+            await first.open(target)
+        await first.close()
         for _ in range(REGULARS):
             browser = self.browser(self.origin.port)
             await browser.get(self.app.FORMS[0])

@@ -90,14 +90,15 @@ def shares(alone, crowd, judged):
 
 
 def blanks(alone, crowd):
-    """Pages without their text. What the app answered so may be stored, and is read as long as it is: so answers
-    are counted, and not readers. A stored page must be one of the answers."""
+    """Pages without their text. The app keeps what it has lost, and so does the cache: so pages are counted, and
+    not readers. A stored page must be one of the app's answers."""
     made = {(blank.target, blank.body) for blank in crowd.blanks if not blank.is_hit}
     stored = {(blank.target, blank.body) for blank in crowd.blanks if blank.is_hit}
+    lost, lost_alone = (len({blank.target for blank in c.blanks if not blank.is_hit}) for c in (crowd, alone))
     if crowd.blanks:
-        print(f"    pages without their text: the app answered {len(made)}, and {len(crowd.blanks)} were read")
-    if len(made) > BLANKS * (len(alone.blanks) + 1):
-        yield f"{len(made)} pages without their text, and {len(alone.blanks)} alone"
+        print(f"    pages without their text: {lost} of the app, in {len(made)} answers; {len(crowd.blanks)} were read")
+    if lost > BLANKS * (lost_alone + 1):
+        yield f"{lost} pages without their text, and {lost_alone} alone"
     for target, _ in stored - made:
         yield f"{target} is stored without its text, and the app gave nobody such an answer"
 
