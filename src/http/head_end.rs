@@ -31,6 +31,14 @@ impl HeadScanner {
 }
 
 #[cfg(test)]
+impl HeadScanner {
+    /// How many bytes need not be looked at again.
+    pub(crate) fn scanned(&self) -> usize {
+        self.scanned
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

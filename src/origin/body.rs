@@ -130,7 +130,9 @@ impl BodyState {
                 Some(direct) => direct.poll_body(decoder, cx).map_err(OriginError::broken),
                 None => Poll::Ready(None),
             },
-            (BodySource::Direct(_), None) => Poll::Ready(None),
+            (BodySource::Direct(decoder), None) if decoder.is_ended() => Poll::Ready(None),
+            // It broke off before.
+            (BodySource::Direct(_), None) => Poll::Ready(Some(Err(OriginError::CutOff))),
         }
     }
 

@@ -194,8 +194,10 @@ impl PoolReturn {
         match self.to {
             Destination::Pool => self.origin.keep(connection),
             Destination::Slot(slot) => {
-                let server = Rc::downgrade(&self.origin);
-                slot.replace(Some(PinnedConnection { connection, server }));
+                if self.origin.is_open(connection.after_response()) {
+                    let server = Rc::downgrade(&self.origin);
+                    slot.replace(Some(PinnedConnection { connection, server }));
+                }
             }
             Destination::Nowhere => {}
         }

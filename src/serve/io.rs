@@ -113,6 +113,10 @@ impl<S> TimedSocket<S> {
 
     /// Returns bytes that were read too far: the next read gets them first.
     pub fn unread(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            // It may still hold the buffer that it was the end of.
+            return;
+        }
         self.ahead = match self.ahead.is_empty() {
             true => bytes,
             false => [bytes, std::mem::take(&mut self.ahead)].concat().into(),
@@ -250,6 +254,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedSocket<S> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -274,6 +279,16 @@ mod tests {
         let mut buf = [0; 8];
         while io.read(&mut buf).await.is_ok() {}
         begin.elapsed()
+    }
+
+    #[test]
+    fn nothing_read_too_far_keeps_no_buffer() {
+        let (_client, server) = tokio::io::duplex(64);
+        let mut io = TimedSocket::new(server, ConnectionState::new(), DEADLINES);
+        let mut buffer = BytesMut::zeroed(64 * 1024);
+        let read = buffer.split_to(64 * 1024).freeze();
+        io.unread(buffer.freeze());
+        assert!(read.is_unique(), "the buffer is kept");
     }
 
     #[test]

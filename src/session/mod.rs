@@ -2,7 +2,8 @@
 //!
 //! A token that was found is remembered for a second at most, counted from the last call to the
 //! store: a look-up, or a visit, which gives the same answer. So a busy session needs no look-up. That a
-//! token has no user is remembered for 100 ms, for the parts of a page. A log-out takes effect in this process at once, whatever the store does.
+//! token has no user is remembered for 100 ms, for the parts of a page. A log-out takes effect in this process at
+//! once, whatever the store does.
 
 pub mod cart;
 pub mod clean;

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use crate::support::client::Client;
+use crate::support::client::{Client, SITE};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::Proxy;
 use crate::support::wait_until;
@@ -59,6 +59,29 @@ fn a_connection_without_a_request_is_closed_at_once() {
     proxy.terminate();
 
     assert!(idle.is_closed());
+    assert_eq!(proxy.exit_code(), Some(0));
+}
+
+#[test]
+fn a_request_that_has_begun_to_arrive_is_answered() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let mut proxy = Proxy::embedded(&origin, "");
+    let _busy = open_request(&proxy, &origin);
+    let (mut first, mut second) = (proxy.connect(), proxy.connect());
+    gate.open();
+    assert_eq!(proxy.get("/").send_on(&mut second).status, 200);
+    for client in [&mut first, &mut second] {
+        assert!(client.send(b"GET / HTTP/1.1\r\nHo"));
+    }
+    proxy.terminate();
+    wait_until("new connections are refused", || refuses(&proxy));
+    for client in [&mut first, &mut second] {
+        assert!(client.send(format!("st: {SITE}\r\n\r\n").as_bytes()));
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+        assert!(client.is_closed());
+    }
     assert_eq!(proxy.exit_code(), Some(0));
 }
 

@@ -17,6 +17,7 @@ use ::http::{HeaderMap, Request, StatusCode, Version};
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::task::coop::unconstrained;
 
 pub(super) use self::body::BodyDecoder;
 use self::body::Decoded;
@@ -150,10 +151,16 @@ impl DirectConnection {
 
     /// The state of an idle connection. Anything that arrives on it is unasked.
     pub(in crate::origin) fn idle_state(&mut self) -> IdleState {
+        match self.after_response() {
+            IdleState::Open => {}
+            ended => return ended,
+        }
         let mut byte = [0];
         let mut buf = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());
-        match Pin::new(&mut self.link).poll_read(&mut cx, &mut buf) {
+        let reading = poll_fn(|cx| Pin::new(&mut self.link).poll_read(cx, &mut buf));
+        // A task without budget would be told that nothing has arrived.
+        match pin!(unconstrained(reading)).poll(&mut cx) {
             Poll::Pending => IdleState::Open,
             Poll::Ready(Ok(())) if buf.filled().is_empty() => IdleState::Closed,
             Poll::Ready(_) => IdleState::Faulty,
@@ -247,6 +254,39 @@ mod tests {
         "HTTP/1.0 200 OK\r\n\r\nhello until the end",
         "HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\nContent-Length: 5\r\n\r\n",
     ];
+
+    #[test]
+    fn an_idle_connection_is_looked_at_whatever_the_task_has_done_before() {
+        for expected in [IdleState::Open, IdleState::Faulty, IdleState::Closed] {
+            on_one_thread(async {
+                let (ours, mut theirs) = UnixStream::pair().unwrap();
+                let mut connection = DirectConnection::new(OriginLink::Unix(ours));
+                if expected == IdleState::Faulty {
+                    theirs.write_all(b"x").await.unwrap();
+                }
+                let _open = Some(theirs).filter(|_| expected != IdleState::Closed);
+                let OriginLink::Unix(socket) = &connection.link else { unreachable!() };
+                if expected != IdleState::Open {
+                    socket.readable().await.unwrap();
+                }
+                // As in a task that answers many requests at a stretch.
+                while tokio::task::coop::has_budget_remaining() {
+                    tokio::task::coop::consume_budget().await;
+                }
+                assert_eq!(connection.idle_state(), expected);
+            });
+        }
+    }
+
+    #[test]
+    fn a_connection_with_bytes_that_were_read_too_far_is_not_open() {
+        on_one_thread(async {
+            let answer = b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n";
+            let mut connection = DirectConnection::new(OriginLink::Unix(answered_with(answer)));
+            assert!(connection.exchange(&request()).await.is_ok());
+            assert_eq!(connection.idle_state(), IdleState::Faulty);
+        });
+    }
 
     #[test]
     fn responses_are_read_as_by_hyper() {

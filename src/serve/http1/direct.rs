@@ -19,6 +19,7 @@ use super::head::{Front, HeadParser, PlainRequest};
 use super::queue::WriteQueue;
 use super::response::{BodyLength, Framing, InvalidLength, encode_head};
 use crate::proxy::connection::client::Client;
+use crate::proxy::connection_state::ConnectionPhase;
 use crate::proxy::{Body, BodyError, respond};
 use crate::serve::context::ConnectionContext;
 use crate::serve::io::TimedSocket;
@@ -92,8 +93,13 @@ impl DirectConnection {
         (context, head_max): (&ConnectionContext, usize),
         is_stopping: &Cell<bool>,
     ) -> Result<ConversationEnd, ConnectionError> {
+        // A request that has begun to arrive is still answered, within the deadline for heads.
+        let may_end = |read: &[u8]| {
+            is_stopping.get()
+                && (read.is_empty() || client.state.waits().0 != ConnectionPhase::Head)
+        };
         loop {
-            let request = match poll_fn(|cx| self.poll_request(cx, head_max, is_stopping)).await? {
+            let request = match poll_fn(|cx| self.poll_request(cx, head_max, &may_end)).await? {
                 Some(Front::Request(request)) => request,
                 Some(_) => return Ok(ConversationEnd::ForHyper),
                 None => break,
@@ -124,7 +130,7 @@ impl DirectConnection {
         &mut self,
         cx: &mut Context<'_>,
         head_max: usize,
-        is_stopping: &Cell<bool>,
+        may_end: &impl Fn(&[u8]) -> bool,
     ) -> Poll<io::Result<Option<Front>>> {
         loop {
             match self.parser.parse(&mut self.read, head_max) {
@@ -135,7 +141,7 @@ impl DirectConnection {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(None)),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending if is_stopping.get() => return Poll::Ready(Ok(None)),
+                Poll::Pending if may_end(&self.read) => return Poll::Ready(Ok(None)),
                 Poll::Pending => return Poll::Pending,
             }
         }

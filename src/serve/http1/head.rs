@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::http::head_end::HeadScanner;
 use crate::http::hop;
@@ -45,6 +45,9 @@ impl HeadParser {
     /// SECURITY: what hyper would refuse, or read in another way, is never taken. Whatever frames a body or
     /// changes the connection is left to hyper, and so is every faulty head.
     pub(super) fn parse(&mut self, read: &mut BytesMut, max: usize) -> Front {
+        if self.scanner.is_none() {
+            drop_empty_lines(read);
+        }
         let is_whole = match &mut self.scanner {
             Some(scanner) => scanner.find_end(read).is_some(),
             None => !read.is_empty(),
@@ -52,11 +55,23 @@ impl HeadParser {
         let front = if is_whole { parse(read, max) } else { Front::Partial };
         self.scanner = match front {
             Front::Partial if read.len() >= max => return Front::Other,
-            Front::Partial if read.is_empty() => None,
+            // An empty line may still end here.
+            Front::Partial if matches!(read[..], [] | [b'\r']) => None,
             Front::Partial => Some(self.scanner.take().unwrap_or_default()),
             Front::Request(_) | Front::Other => None,
         };
         front
+    }
+}
+
+/// RFC 9112 §2.2: empty lines before a request are ignored.
+fn drop_empty_lines(read: &mut BytesMut) {
+    loop {
+        match read[..] {
+            [b'\n', ..] => read.advance(1),
+            [b'\r', b'\n', ..] => read.advance(2),
+            _ => return,
+        }
     }
 }
 
@@ -295,6 +310,26 @@ mod tests {
             }
             assert!(matches!(parser.parse(&mut buffer, MAX), Front::Partial));
         }
+    }
+
+    #[test]
+    fn empty_lines_before_a_head_are_dropped() {
+        let text = format!("\r\n\n\r\n{NEXT}");
+        let (mut parser, mut buffer) = (HeadParser::default(), BytesMut::new());
+        for byte in text.bytes() {
+            buffer.extend_from_slice(&[byte]);
+            let front = parser.parse(&mut buffer, MAX);
+            let looked_at = parser.scanner.as_ref().map_or(0, HeadScanner::scanned);
+            match front {
+                Front::Request(request) => assert_eq!(request.head.uri, "/next"),
+                // The parser waits for the end of the head, and does not begin again with each byte.
+                front => assert!(
+                    matches!(front, Front::Partial) && looked_at + 3 >= buffer.len(),
+                    "{front:?} {looked_at}"
+                ),
+            }
+        }
+        assert!(buffer.is_empty());
     }
 
     #[test]

@@ -146,7 +146,8 @@ impl IdleConnection {
     ) -> Self {
         let (_, since) = connection_state.waits();
         let (socket, ahead) = io.into_parts();
-        let ahead = if read.is_empty() { ahead } else { [read, ahead].concat().into() };
+        // Copied, because what was read holds the whole buffer.
+        let ahead = Bytes::from([read, ahead].concat());
         Self { socket, ahead, deadline: since + idle }
     }
 

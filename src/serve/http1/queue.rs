@@ -113,11 +113,26 @@ impl WriteQueue {
             self.parts_len -= of_part;
             count -= of_part;
             if self.written < *at || !part.is_empty() {
+                self.forget_written();
                 return;
             }
             self.parts.pop_front();
         }
         self.written += count;
+        self.forget_written();
+    }
+
+    /// Frees what is written of the buffer, though more waits: a client that never catches up would make it grow
+    /// by the whole response.
+    fn forget_written(&mut self) {
+        if self.written < KEPT_CAPACITY {
+            return;
+        }
+        self.buffer.drain(..self.written);
+        for (at, _) in &mut self.parts {
+            *at -= self.written;
+        }
+        self.written = 0;
     }
 }
 
@@ -167,6 +182,45 @@ mod tests {
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
+        }
+    }
+
+    /// A client that reads as fast as the origin sends, and never catches up.
+    #[test]
+    fn what_is_written_takes_no_memory_though_the_queue_is_never_empty() {
+        struct Paced(usize);
+
+        impl AsyncWrite for Paced {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                buf: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                match std::mem::take(&mut self.0).min(buf.len()) {
+                    0 => Poll::Pending,
+                    count => Poll::Ready(Ok(count)),
+                }
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+        }
+
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for part in [1_000, COPIED_MAX + 1] {
+            let mut queue = WriteQueue::default();
+            queue.push(vec![0; 30_000].into());
+            for _ in 0..10_000 {
+                queue.buffer().extend_from_slice(b"3E8\r\n");
+                queue.push(vec![0; part].into());
+                assert!(queue.poll_write(&mut Paced(part + 5), &mut cx).is_pending());
+            }
+            assert!(queue.buffer.capacity() < 4 * FULL, "{}", queue.buffer.capacity());
         }
     }
 

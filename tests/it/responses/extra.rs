@@ -52,6 +52,42 @@ fn bytes_after_a_response_answer_no_request() {
     }
 }
 
+/// A connection that a client logged in is the client's own, and still must not answer one request with the response
+/// to another.
+#[test]
+fn bytes_after_a_response_on_a_pinned_connection_answer_no_request() {
+    let challenge = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: NTLM\r\n";
+    for (name, method, talk) in [
+        ("behind a challenge", "GET", format!("{challenge}Content-Length: 0\r\n\r\n{STOLEN}")),
+        ("a body to HEAD", "HEAD", format!("{challenge}Content-Length: 5\r\n\r\n{STOLEN}")),
+        (
+            "behind a close",
+            "GET",
+            format!("{challenge}Connection: close\r\nContent-Length: 0\r\n\r\n{STOLEN}"),
+        ),
+    ] {
+        let steps = [Step::Send(talk.into_bytes())];
+        let tap = Tap::start(move |seen| match seen.target().as_str() {
+            "/talks" => steps.to_vec(),
+            _ => {
+                let own =
+                    "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 3\r\n\r\nown";
+                vec![Step::Send(own.as_bytes().to_vec())]
+            }
+        });
+        let proxy = Proxy::before(tap.address(), &Storage::Embedded, "threads = 1");
+        let log_in = |method: &str, path: &str| {
+            proxy.ask(method, path).header("Authorization", "NTLM TlRMTVNTUAAB")
+        };
+        let mut client = proxy.connect();
+        log_in(method, "/talks").try_send_on(&mut client);
+        for method in ["GET", "DELETE"] {
+            let answer = log_in(method, "/else").send_on(&mut client);
+            assert_eq!(answer.text(), "own", "{name}, {method}");
+        }
+    }
+}
+
 #[test]
 fn bytes_on_an_idle_connection_answer_no_request() {
     use std::sync::mpsc::channel;
