@@ -204,6 +204,7 @@ fn worker_context(
         store: handle,
         upstreams,
         key_memo: Rc::default(),
+        token_memo: Rc::default(),
         thread_metrics,
         log_buffer,
         waiting_fragments: Rc::default(),

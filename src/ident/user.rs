@@ -159,6 +159,10 @@ impl User {
     /// domain that contains the host (whatever the port: RFC 6265 §8.5), or it has no bond.
     #[must_use]
     pub fn is_known_at(&self, host: &str) -> bool {
+        // PERF: most log-ins have no bond, and need no digest of the host.
+        if !self.is_bound() {
+            return true;
+        }
         let name = host.split_once(':').map_or(host, |(name, _)| name);
         let below = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
         self.is_bound_to(LogInScope::of_host(host))

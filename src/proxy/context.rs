@@ -34,6 +34,7 @@ use crate::proxy::settings::{OriginRules, ProxySettings};
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
 use crate::row;
+use crate::session::token_memo::TokenMemo;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use crate::session::{Sessions, Verified};
 use crate::store::AnyStore;
@@ -72,6 +73,8 @@ pub struct WorkerContext {
     pub filler: Rc<Filler>,
     /// The keys of this thread's recent requests.
     pub key_memo: Rc<KeyMemo>,
+    /// The stored form of the tokens that this thread has met.
+    pub token_memo: Rc<TokenMemo>,
     /// This thread's counters.
     pub thread_metrics: Arc<ThreadMetrics>,
     /// This thread's buffer of the access log, if there is an access log.

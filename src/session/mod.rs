@@ -12,6 +12,7 @@ mod cookie;
 pub mod expire;
 mod expired_file;
 mod rules;
+pub mod token_memo;
 mod unknown;
 mod verified;
 mod verify_queue;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use quick_cache::sync::Cache;
 
+use self::token_memo::TokenMemo;
 use self::unknown::UnknownTokens;
 use crate::clock::unix_now;
 use crate::ident::{StoredToken, Token, TokenStorage, User, VisitorToken};
@@ -173,6 +175,12 @@ impl Sessions {
     #[must_use]
     pub fn stored(&self, token: &Token) -> StoredToken {
         token.stored(self.storage)
+    }
+
+    /// The same for the token of a request: this thread may have met it before.
+    #[must_use]
+    pub fn stored_by(&self, memo: &TokenMemo, token: &Token) -> StoredToken {
+        memo.stored(token, self.storage)
     }
 
     /// The user of a token, if it is logged in and not over; `now` is Unix time in seconds.

@@ -158,7 +158,7 @@ pub(in crate::proxy) async fn recognise(
         }
         CookieToken::Nothing => anonymous(None, in_url.or(unknown_cookie)),
         CookieToken::Token(token, carried) => {
-            let token = worker.sessions.stored(&token);
+            let token = worker.sessions.stored_by(&worker.token_memo, &token);
             let asked = verify.zip(carried);
             let found = match (asked, asking.look()) {
                 (Some((verify, carried)), _) => {

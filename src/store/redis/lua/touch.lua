@@ -1,22 +1,30 @@
 -- Renews the sessions of visits, each only where `login:` still holds that user. `viewed:<token>` of each
 -- visit follows the named keys. For each visit there are arguments: token, user, time, number of items, and
 -- their times and ids. Returns a digit for each visit, 1 where it was that user's: one string costs less
--- than an array.
-local at, held = first_arg, {}
-for visit = first_key, #KEYS do
-  local token, user, seen, items = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
-  at = at + 4
-  if name_of(redis.call('HGET', login, token)) == name_of(user) then
-    held[#held + 1] = '1'
-    redis.call('ZADD', recent, 'GT', seen, token)
+-- than an array. What is one key for all visits is read and written by one call.
+local at, tokens, starts = first_arg, {}, {}
+for visit = 1, #KEYS - first_key + 1 do
+  tokens[visit], starts[visit] = ARGV[at], at
+  at = at + 4 + 2 * tonumber(ARGV[at + 3])
+end
+if #tokens == 0 then return '' end
+local users, held, seen = redis.call('HMGET', login, unpack(tokens)), {}, {}
+for visit, token in ipairs(tokens) do
+  at = starts[visit]
+  if name_of(users[visit]) == name_of(ARGV[at + 1]) then
+    held[visit] = '1'
+    seen[#seen + 1] = ARGV[at + 2]
+    seen[#seen + 1] = token
+    local items = tonumber(ARGV[at + 3])
     if items > 0 then
       -- pcall: one key that is no ZSET must not hold up the visits behind it.
-      redis.pcall('ZADD', KEYS[visit], 'GT', unpack(ARGV, at, at + 2 * items - 1))
-      redis.pcall('ZREMRANGEBYRANK', KEYS[visit], 0, -keep - 1)
+      local views = KEYS[first_key + visit - 1]
+      redis.pcall('ZADD', views, 'GT', unpack(ARGV, at + 4, at + 3 + 2 * items))
+      redis.pcall('ZREMRANGEBYRANK', views, 0, -keep - 1)
     end
   else
-    held[#held + 1] = '0'
+    held[visit] = '0'
   end
-  at = at + 2 * items
 end
+if #seen > 0 then redis.call('ZADD', recent, 'GT', unpack(seen)) end
 return table.concat(held)
