@@ -36,6 +36,9 @@ pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
 pub(crate) fn plan(file: Option<&Path>, overrides: Overrides) -> Result<(Plan, Vec<Warning>), u8> {
     let sources =
         ConfigSources::gather(file, overrides).map_err(|problem| bad_configuration(&[problem]))?;
+    if let (None, Some((path, _))) = (file, &sources.file) {
+        complain(&format!("the configuration is ./{}", path.display()));
+    }
     Plan::read(&sources).map_err(|problems| bad_configuration(&problems))
 }
 

@@ -128,6 +128,10 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Form<T> for Size {
             let text = format!("found {number}, without a unit; write \"{number}B\" for bytes");
             return faults.add(node, text);
         }
+        if let Some(meant) = node.as_text().and_then(unit::meant_size) {
+            let text = format!("found {}; write \"{meant}\"", node.shown());
+            return faults.add(node, text);
+        }
         let Some(bytes) = node.as_text().and_then(unit::size) else {
             return faults.expected(node, r#"a size such as "64KiB", "8MiB" or "1GiB""#);
         };

@@ -12,6 +12,7 @@ mod change;
 mod check;
 mod credential;
 mod form;
+mod key_paths;
 mod node;
 mod pem;
 mod plan;
@@ -21,6 +22,7 @@ mod rate;
 mod reader;
 mod schema;
 mod secret;
+mod shorthand;
 mod source;
 mod suggest;
 mod text;
@@ -62,7 +64,8 @@ impl Plan {
         problems.extend(found);
         plan.settle(&places);
 
-        let (contradictions, warnings) = ConfigCheck::new(&plan, &places, &problems).run();
+        let (contradictions, mut warnings) = ConfigCheck::new(&plan, &places, &problems).run();
+        warnings.extend(sources.ignored_variables(&tree));
         problems.extend(contradictions);
         if problems.is_empty() {
             return Ok((plan, warnings));

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::form::{Faults, Form};
+use super::key_paths::KeyPaths;
 use super::node::{Node, TomlTable, Value};
 use super::problem::{Problem, SettingLocation};
 use super::suggest::nearest;
@@ -113,10 +114,7 @@ impl<'a> Reader<'a> {
             if read_keys.contains(&name.as_str()) {
                 continue;
             }
-            let text = match nearest(name, &read_keys) {
-                Some(near) => format!("unknown key; did you mean {near}?"),
-                None => format!("unknown key; valid here: {}", read_keys.join(", ")),
-            };
+            let text = unknown_key(name, &self.path, &read_keys);
             let path = self.path_of(&name.escape_debug().to_string());
             self.problem(node.location.clone(), &path, text);
         }
@@ -126,10 +124,25 @@ impl<'a> Reader<'a> {
         if let Value::Table(table) = &node.value {
             return Some(table);
         }
-        let text = format!("found {}; expected {expected}", node.shown());
+        let example = KeyPaths::of_schema().example(path).map(|key| format!(" such as {key}"));
+        let example = example.unwrap_or_default();
+        let text = format!("found {}; expected {expected}{example}", node.shown());
         self.problem(node.location.clone(), path, text);
         None
     }
+}
+
+/// What to say of a key that is not valid in the table at `path`.
+fn unknown_key(name: &str, path: &str, valid: &[&str]) -> String {
+    let elsewhere = KeyPaths::of_schema().place_of(name, path);
+    // A key of a table within comes first, then a key that is spelled alike.
+    let place = match (elsewhere, nearest(name, valid)) {
+        (Some(within), _) if !within.contains(' ') => within,
+        (_, Some(near)) => near.to_owned(),
+        (Some(elsewhere), None) => elsewhere,
+        (None, None) => return format!("unknown key; valid here: {}", valid.join(", ")),
+    };
+    format!("unknown key; did you mean {place}?")
 }
 
 impl Walk for Reader<'_> {

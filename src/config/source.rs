@@ -8,11 +8,15 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::node::{Node, TomlTable, lay_over, parse_file, without_password};
-use super::problem::{Problem, SettingLocation};
+use super::key_paths::KeyPaths;
+use super::node::{Node, TomlTable, Value, lay_over, parse_file, without_password};
+use super::problem::{Problem, SettingLocation, Warning};
+use super::shorthand;
 
 /// The prefix of variables that contain a setting: `ANTEROOM__CACHE__DEFAULT_TTL=60s`.
 const PREFIX: &str = "ANTEROOM__";
+/// The file that is read when none is named.
+const USUAL_FILE: &str = "proxy.toml";
 /// The largest file, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 /// The deepest nesting of a variable: section, key, and `FILE` or `ENV` of a secret.
@@ -52,11 +56,14 @@ pub struct Overrides {
 }
 
 impl ConfigSources {
-    /// Reads the file, if one is named, and the environment of this process.
+    /// Reads the file, and the environment of this process. Without a file's name, `./proxy.toml` is read if
+    /// it is there.
     ///
     /// # Errors
     /// If the file cannot be read, is not UTF-8 or is larger than 1 MiB.
     pub fn gather(file: Option<&Path>, overrides: Overrides) -> Result<Self, Problem> {
+        let usual = Path::new(USUAL_FILE);
+        let file = file.or_else(|| Some(usual).filter(|path| path.is_file()));
         let file = match file {
             None => None,
             Some(path) => Some((path.to_owned(), read_file(path)?)),
@@ -87,9 +94,34 @@ impl ConfigSources {
             None => TomlTable::new(),
             Some((path, text)) => parse_file(path, text)?,
         };
+        // Before the other sources, so that each of them may replace a single key.
+        shorthand::write_out(&mut tree);
         let problems = self.lay_environment(&mut tree);
         self.overrides.lay(&mut tree);
+        shorthand::write_out(&mut tree);
         Ok((tree, problems))
+    }
+
+    /// Warnings of variables that look like settings and are none: `ANTEROOM_ORIGIN_URL`. A variable that a
+    /// secret in `tree` names is what it should be.
+    pub(super) fn ignored_variables(&self, tree: &TomlTable) -> Vec<Warning> {
+        let mut paths = None;
+        let mut warnings = Vec::new();
+        for (name, _) in &self.env {
+            let Some(rest) = name.strip_prefix("ANTEROOM_").filter(|rest| !rest.starts_with('_'))
+            else {
+                continue;
+            };
+            let paths = paths.get_or_insert_with(KeyPaths::of_schema);
+            let Some(path) = paths.by_variable(rest).filter(|_| !names_variable(tree, name)) else {
+                continue;
+            };
+            let setting = path.to_ascii_uppercase().replace('.', "__");
+            let text = format!("is ignored; for {path} write {PREFIX}{setting}");
+            let place = SettingLocation::Variable(name.clone());
+            warnings.push(Warning { problem: Problem::new(place, "", text), fails_check: false });
+        }
+        warnings
     }
 
     fn lay_environment(&self, tree: &mut TomlTable) -> Vec<Problem> {
@@ -161,6 +193,21 @@ impl fmt::Debug for Overrides {
             .field("admin", &self.admin)
             .field("threads", &self.threads)
             .finish()
+    }
+}
+
+/// Whether a secret anywhere in the tree is read from this variable.
+fn names_variable(tree: &TomlTable, variable: &str) -> bool {
+    tree.iter().any(|(key, node)| {
+        (key == "env" && node.as_text() == Some(variable)) || is_within(node, variable)
+    })
+}
+
+fn is_within(node: &Node, variable: &str) -> bool {
+    match &node.value {
+        Value::Table(table) => names_variable(table, variable),
+        Value::List(nodes) => nodes.iter().any(|node| is_within(node, variable)),
+        _ => false,
     }
 }
 

@@ -22,6 +22,23 @@ pub(super) fn size(text: &str) -> Option<u64> {
     amount(text, &SIZES)
 }
 
+/// The size that was probably meant by one in another notation: `256MiB` for `256MB`, `256M` or `256mib`.
+pub(super) fn meant_size(text: &str) -> Option<String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let letters = unit.trim_start().to_ascii_lowercase();
+    let unit = match letters.as_str() {
+        "b" | "bytes" => "B",
+        "k" | "kb" | "kib" => "KiB",
+        "m" | "mb" | "mib" => "MiB",
+        "g" | "gb" | "gib" => "GiB",
+        "t" | "tb" | "tib" => "TiB",
+        _ => return None,
+    };
+    let meant = format!("{number}{unit}");
+    (meant != text && size(&meant).is_some()).then_some(meant)
+}
+
 fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, name) = text.split_at(digits);
@@ -75,6 +92,22 @@ mod tests {
         }
         for text in ["", "64", "64KB", "64kib", "1.5MiB", "99999999999TiB"] {
             assert_eq!(size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_in_other_notations_are_understood_for_the_message() {
+        for (text, meant) in [
+            ("256MB", Some("256MiB")),
+            ("256M", Some("256MiB")),
+            ("1 gb", Some("1GiB")),
+            ("64kib", Some("64KiB")),
+            ("64KiB", None),
+            ("MB", None),
+            ("1.5MB", None),
+            ("64", None),
+        ] {
+            assert_eq!(meant_size(text).as_deref(), meant, "{text}");
         }
     }
 

@@ -60,7 +60,7 @@ Examples:
   anteroom rows stop inventory 7 --socket /var/lib/anteroom/admin.sock
 
 These commands connect to the running proxy over its admin socket: --socket, or [admin] socket in
-the file of --config; without both, ./anteroom-data/admin.sock. The proxy answers only the user
+the file of --config or in ./proxy.toml; without these, ./anteroom-data/admin.sock. The proxy answers only the user
 that it runs as.";
 
 const TOP_EXAMPLES: &str = "\
@@ -336,7 +336,7 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PlanArgs {
-    /// The configuration file; without it, defaults, environment and options are used
+    /// The configuration file; without it, ./proxy.toml is read if it is there
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]

@@ -43,6 +43,60 @@ fn no_file_is_needed_where_the_command_line_names_the_origin() {
 }
 
 #[test]
+fn short_forms_stand_for_a_table_with_one_key() {
+    for (short, long) in [
+        (r#"origin = "http://app:9000""#, r#"origin.url = "http://app:9000""#),
+        (r#"origin = "app:9000""#, r#"origin.url = "http://app:9000""#),
+        (
+            "origin = \"app\"\nlisten = \"127.0.0.1:1\"",
+            "origin.url = \"app\"\n[[listen]]\naddress = \"127.0.0.1:1\"",
+        ),
+        (
+            "origin = \"app\"\nlisten = [\":80\", \"unix:/a\"]",
+            "origin.url = \"app\"\nlisten = [{ address = \"[::]:80\" }, { address = \"unix:/a\" }]",
+        ),
+        (
+            "origin = \"app\"\nstore = \"redis://r\"\nadmin = \"off\"",
+            "origin.url = \"app\"\nstore.url = \"redis://r\"\nadmin.address = \"off\"",
+        ),
+        (
+            "origin = \"app\"\nroute = [{ match = \"/a\" }, { match = [\"/b\", \"/c\"] }]",
+            "origin.url = \"app\"\nroute = [{ match.path = \"/a\" }, { match.path = [\"/b\", \"/c\"] }]",
+        ),
+    ] {
+        assert_eq!(read(&file(short)), read(&file(long)), "{short}");
+    }
+    // Another source replaces a key of such a table, or all of it.
+    let mut sources = file("origin = \"app:1\"");
+    sources.env = variables(&[("ANTEROOM__ORIGIN__HOST", "a.test"), ("ANTEROOM__LISTEN", ":81")]);
+    let plan = read(&sources);
+    assert_eq!(
+        (plan.origin.url.port, plan.listen[0].address.to_string()),
+        (1, "[::]:81".to_owned())
+    );
+    sources.overrides.origin = Some("localhost:3000".to_owned());
+    assert_eq!(read(&sources).origin.url, OriginUrl::http("localhost", 3000));
+}
+
+#[test]
+fn variables_with_one_underscore_are_told_unless_a_secret_names_them() {
+    let text = format!("{ORIGIN}[admin]\ntoken = {{ env = \"ANTEROOM_ADMIN_TOKEN\" }}\n");
+    let mut sources = file(&text);
+    sources.env = variables(&[
+        ("ANTEROOM_ORIGIN_URL", "http://app"),
+        ("ANTEROOM_ADMIN_TOKEN", "0123456789abcdef0123456789abcdef"),
+        ("ANTEROOM_LOG", "debug"),
+    ]);
+    let (_, warnings) = Plan::read(&sources).unwrap();
+    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let ignored =
+        "ANTEROOM_ORIGIN_URL: is ignored; for origin.url write ANTEROOM__ORIGIN__URL".to_owned();
+    let about_variables: Vec<&String> =
+        told.iter().filter(|line| line.starts_with("ANTEROOM")).collect();
+    assert_eq!(about_variables, [&ignored]);
+}
+
+#[test]
 fn the_environment_wins_over_the_file_and_the_command_line_over_both() {
     let mut sources =
         file("threads = 1\n[origin]\nurl = \"http://file\"\n[cache]\nstatus = \"off\"");

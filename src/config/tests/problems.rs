@@ -182,7 +182,11 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"[origin] tls.server_name: found "a b"; expected a name such as"#,
     ),
     ("cache = 5", "cache: found 5; expected a table of keys"),
-    (r#"listen = "127.0.0.1:80""#, r#"[[listen]]: found "127.0.0.1:80"; expected a table of keys"#),
+    ("route = 5", "[[route]]: found 5; expected a table of keys such as name"),
+    ("listen = 8080", "[[listen]]: found 8080; expected a table of keys such as address"),
+    (r#"cache.memory = "256MB""#, r#"[cache] memory: found "256MB"; write "256MiB""#),
+    (r#"default_ttl = "5m""#, "default_ttl: unknown key; did you mean default_ttl in [cache]?"),
+    ("[[route]]\npath = \"/a\"", "[[route]] path: unknown key; did you mean match.path?"),
     ("listen = []", "listen: expected at least one [[listen]]"),
     ("listen = [{}]", r#"[[listen]] address: missing; write address = "127.0.0.1:8080""#),
     (

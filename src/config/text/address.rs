@@ -37,7 +37,10 @@ pub(in crate::config) fn listen_address(text: &str) -> Result<Address, String> {
         }
         return Err(r#""systemd:" and the FileDescriptorName of a socket"#.into());
     }
-    let or = |why| format!(r#"{why}, "unix:" and a path, or "systemd""#);
+    if let Some(port) = text.strip_prefix(':').and_then(port_number) {
+        return Ok(Address::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))));
+    }
+    let or = |why| format!(r#"{why}, ":8080" for all addresses, "unix:" and a path, or "systemd""#);
     address(text).map(Address::Tcp).map_err(or)
 }
 
@@ -112,10 +115,12 @@ pub(in crate::config) fn origin_url(text: &str) -> Result<OriginUrl, String> {
         r#"a URL such as "http://127.0.0.1:3000", without path or user, or "unix:" and a path that begins with /"#
             .to_owned()
     };
-    let (scheme, rest, usual) = if let Some(rest) = lower.strip_prefix("https://") {
-        (Scheme::Https, rest, 443)
-    } else {
-        (Scheme::Http, lower.strip_prefix("http://").ok_or_else(expected)?, 80)
+    let (scheme, rest, usual) = match lower.split_once("://") {
+        Some(("https", rest)) => (Scheme::Https, rest, HTTPS),
+        Some(("http", rest)) => (Scheme::Http, rest, 80),
+        Some(_) => return Err(expected()),
+        // As on a command line: localhost:3000.
+        None => (Scheme::Http, lower.as_str(), 80),
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     let (host, port) = host_and_port(authority).ok_or_else(expected)?;
@@ -234,6 +239,8 @@ mod tests {
             ("HTTP://App.Example/", "app.example", 80),
             ("http://[::1]:8080", "[::1]", 8080),
             ("http://[::1]", "[::1]", 80),
+            ("localhost:3000", "localhost", 3000),
+            ("App", "app", 80),
         ] {
             let url = OriginUrl::http(host, port);
             assert_eq!(origin_url(text).as_ref(), Ok(&url), "{text}");
@@ -250,7 +257,10 @@ mod tests {
         }
         for text in [
             "",
-            "127.0.0.1:3000",
+            "app:",
+            "app/path",
+            "ftp://app",
+            "http:/app",
             "http://",
             "http://a:0",
             "http://a:65536",

@@ -1,0 +1,137 @@
+//! The paths of all keys, for the suggestion where a key belongs.
+
+use super::form::Form;
+use super::plan::{OriginUrl, Plan};
+use super::schema;
+use super::walk::Walk;
+
+/// Every path of the schema: `cache.default_ttl`, `route[].match.path`, `origins.NAME.url`.
+#[derive(Debug)]
+pub(super) struct KeyPaths {
+    /// The path of the current table, with its dot.
+    within: String,
+    paths: Vec<String>,
+}
+
+impl KeyPaths {
+    pub(super) fn of_schema() -> Self {
+        let mut paths = Self { within: String::new(), paths: Vec::new() };
+        schema::walk(&mut paths, &mut Plan::new(OriginUrl::http("", 80)));
+        paths
+    }
+
+    /// Where a key of this name belongs that is not valid in `table`; `table` is a path such as `route[2]`. A
+    /// place within the table comes first.
+    pub(super) fn place_of(&self, name: &str, table: &str) -> Option<String> {
+        let table = without_numbers(table);
+        let has_name = |path: &&String| path.rsplit_once('.').is_some_and(|(_, last)| last == name);
+        let within = |path: &&String| path.starts_with(&format!("{table}."));
+        let found =
+            self.paths.iter().filter(has_name).find(|path| !table.is_empty() && within(path));
+        if let Some(path) = found {
+            return Some(path[table.len() + 1..].to_owned());
+        }
+        let path = self.paths.iter().find(has_name)?;
+        let (head, key) = path.split_once('.')?;
+        Some(match head.strip_suffix("[]") {
+            Some(list) => format!("{key} in a [[{list}]]"),
+            None => format!("{key} in [{head}]"),
+        })
+    }
+
+    /// The path with this name in the environment, when single underscores stand for the dots: `ORIGIN_URL`.
+    pub(super) fn by_variable(&self, name: &str) -> Option<&str> {
+        let name = name.to_ascii_lowercase();
+        let found =
+            self.paths.iter().find(|path| path.contains('.') && path.replace('.', "_") == name);
+        found.map(String::as_str)
+    }
+
+    /// A key of this table, as an example.
+    pub(super) fn example(&self, table: &str) -> Option<&str> {
+        let start = format!("{}.", without_numbers(table));
+        self.paths.iter().find_map(|path| path.strip_prefix(&start))
+    }
+
+    fn visit(&mut self, name: &str) {
+        self.paths.push(format!("{}{name}", self.within));
+    }
+
+    fn inside(&mut self, name: &str, keys: impl FnOnce(&mut Self)) {
+        let outer = self.within.clone();
+        self.within.push_str(name);
+        self.within.push('.');
+        keys(self);
+        self.within = outer;
+    }
+}
+
+/// The path with `[2]` as `[]`.
+fn without_numbers(path: &str) -> String {
+    let mut parts = path.split('[');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push('[');
+        plain.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    plain
+}
+
+impl Walk for KeyPaths {
+    fn key<T>(&mut self, name: &'static str, _: &mut T, _: &impl Form<T>) {
+        self.visit(name);
+    }
+
+    fn required<T>(&mut self, name: &'static str, _: &mut T, _: &impl Form<T>, _: &str) {
+        self.visit(name);
+    }
+
+    fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
+        self.inside(name, keys);
+    }
+
+    fn tables<T>(
+        &mut self,
+        name: &'static str,
+        _: usize,
+        _: &mut Vec<T>,
+        fresh: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    ) {
+        self.inside(&format!("{name}[]"), |at| keys(at, &mut fresh()));
+    }
+
+    fn named<T>(
+        &mut self,
+        name: &'static str,
+        _: usize,
+        _: &mut Vec<(String, T)>,
+        fresh: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    ) {
+        self.inside(&format!("{name}.NAME"), |at| keys(at, &mut fresh()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_where_it_belongs() {
+        let paths = KeyPaths::of_schema();
+        for (name, table, expected) in [
+            ("path", "route[2]", Some("match.path")),
+            ("default_ttl", "", Some("default_ttl in [cache]")),
+            ("override_ttl", "cache", Some("override_ttl in a [[route]]")),
+            ("trusted_proxies", "listen[0]", Some("trusted_proxies in [client]")),
+            ("nonsense", "", None),
+        ] {
+            assert_eq!(paths.place_of(name, table).as_deref(), expected, "{name} in {table}");
+        }
+        assert_eq!(paths.by_variable("ORIGIN_URL"), Some("origin.url"));
+        assert_eq!(paths.by_variable("CACHE_DEFAULT_TTL"), Some("cache.default_ttl"));
+        assert_eq!(paths.by_variable("LOG"), None);
+        assert_eq!(paths.example("route[3]"), Some("name"));
+    }
+}

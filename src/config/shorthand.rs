@@ -1,0 +1,58 @@
+//! Tables written as a bare value: `origin = "http://127.0.0.1:3000"` stands for `origin.url`.
+//!
+//! They are written out in the tree of settings, so that the reader knows tables only.
+
+use super::node::{Node, TomlTable, Value};
+
+/// Tables, and the key that a bare value stands for.
+const TABLES: [(&str, &str); 3] = [("origin", "url"), ("store", "url"), ("admin", "address")];
+
+/// Writes every bare value out. A second time changes nothing.
+pub(super) fn write_out(tree: &mut TomlTable) {
+    for (name, key) in TABLES {
+        if let Some(node) = tree.get_mut(name) {
+            wrap(node, key);
+        }
+    }
+    if let Some(listen) = tree.get_mut("listen") {
+        each(listen, |node| wrap(node, "address"));
+    }
+    if let Some(routes) = tree.get_mut("route") {
+        each(routes, |route| {
+            let Value::Table(keys) = &mut route.value else { return };
+            if let Some(matched) = keys.get_mut("match") {
+                wrap_list(matched, "path");
+            }
+        });
+    }
+}
+
+/// Calls `change` with each value of a list, or with the single value.
+fn each(node: &mut Node, change: impl Fn(&mut Node)) {
+    match &mut node.value {
+        Value::List(nodes) => nodes.iter_mut().for_each(change),
+        _ => change(node),
+    }
+}
+
+/// Makes a text a table with this key.
+fn wrap(node: &mut Node, key: &str) {
+    if node.as_text().is_some() {
+        put(node, key);
+    }
+}
+
+/// As [`wrap`], for a list, too.
+fn wrap_list(node: &mut Node, key: &str) {
+    if node.as_text().is_some() || matches!(node.value, Value::List(_)) {
+        put(node, key);
+    }
+}
+
+fn put(node: &mut Node, key: &str) {
+    let location = node.location.clone();
+    let value = std::mem::replace(node, Node::table(location, TomlTable::new()));
+    if let Value::Table(table) = &mut node.value {
+        table.insert(key.to_owned(), value);
+    }
+}
