@@ -154,7 +154,7 @@ mod tests {
     }
     #[test]
     fn each_reason_stands_once_in_the_table_of_what_helps() {
-        let table = include_str!("../../docs/reasons.md");
+        let table = include_str!("../../docs/reference/reasons.md");
         let rows = || table.lines().filter(|line| line.starts_with("| `"));
         for reason in Reason::ALL {
             let start = format!("| `{}` | ", reason.as_str());

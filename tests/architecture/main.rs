@@ -1,4 +1,5 @@
-//! Holds the source to the import map of ARCHITECTURE.md, and to having no circles of files.
+//! Holds the source to the import map of ARCHITECTURE.md, and to having no circles of files; and the links of the
+//! documentation to what they name.
 //!
 //! It reads text, so a macro can fool it; `pub(crate)` and `unreachable_pub` do the rest. Comments
 //! and `#[cfg(test)]` modules are left out: a test may use what it likes.
@@ -7,6 +8,7 @@
 
 mod circles;
 mod map;
+mod pages;
 mod tokens;
 mod tree;
 
@@ -14,10 +16,13 @@ use std::fs;
 use std::path::Path;
 
 use map::Map;
+use pages::Pages;
 use tree::Tree;
 
 /// How many modules there may be at the top of `src/`: as many as a newcomer can hold in mind.
 const ROOMS_MAX: usize = 18;
+/// The most bytes of README: what a stranger reads before trying it.
+const README_MAX: usize = 8_192;
 /// Folders whose circles are still to be opened.
 const NOT_YET: [&str; 0] = [];
 
@@ -26,6 +31,16 @@ fn the_source_keeps_to_the_import_map() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let wrongs = Map::parse(&page).wrongs(&source());
     assert!(wrongs.is_empty(), "against the map in ARCHITECTURE.md:\n{}", wrongs.join("\n"));
+}
+
+#[test]
+fn links_of_the_documentation_lead_somewhere() {
+    let pages = Pages::read(root());
+    let broken = pages.broken_links();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    let missing = pages.missing_in_summary();
+    assert!(missing.is_empty(), "not in docs/SUMMARY.md: {}", missing.join(", "));
+    assert!(pages.size("README.md") <= README_MAX, "{} bytes", pages.size("README.md"));
 }
 
 #[test]

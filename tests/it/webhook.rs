@@ -545,10 +545,10 @@ fn an_answer_without_its_body_counts_by_its_status() {
     assert_eq!((receiver.count(), teller.waiting()), (2, 0));
 }
 
-/// The receiver that the README shows, for this port and this key.
+/// The receiver that the guide to carts shows, for this port and this key.
 fn shown_receiver(folder: &Path, port: u16) -> Child {
-    let readme = include_str!("../../README.md");
-    let (_, code) = readme.split_once("```python\nimport hashlib, hmac").unwrap();
+    let guide = include_str!("../../docs/guides/carts.md");
+    let (_, code) = guide.split_once("```python\nimport hashlib, hmac").unwrap();
     let (code, _) = code.split_once("```").unwrap();
     let key = folder.join("webhook.key");
     std::fs::write(&key, format!("{SECRET}\n")).unwrap();

@@ -60,8 +60,8 @@ Examples:
   anteroom rows stop inventory 7 --socket /var/lib/anteroom/admin.sock
 
 These commands connect to the running proxy over its admin socket: --socket, or [admin] socket in
-the file of --config or in ./proxy.toml; without these, ./anteroom-data/admin.sock. The proxy answers only the user
-that it runs as.";
+the file of --config or in ./proxy.toml; without these, ./anteroom-data/admin.sock. The proxy
+answers the user that it runs as, and root.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:

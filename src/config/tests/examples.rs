@@ -1,11 +1,10 @@
 //! What the documentation shows of the configuration: each file and each part of one can be read.
 
-use super::{ORIGIN, file, read, usual, variables, warnings};
+use std::path::{Path, PathBuf};
+
+use super::{ORIGIN, Plan, file, read, told, usual, variables, warnings};
 use crate::http::extract::{Extractor, ResponseMatcher};
 use crate::policy::route::SetCookie;
-
-const README: &str = include_str!("../../../README.md");
-const APPS: &str = include_str!("../../../docs/apps.md");
 
 /// The files in `docs/examples`.
 const EXAMPLES: [(&str, &str); 4] = [
@@ -38,8 +37,17 @@ fn all_example_files_are_read_here() {
 
 #[test]
 fn configuration_examples_in_the_docs_can_be_read() {
-    let shown: Vec<String> = [README, APPS].into_iter().flat_map(blocks).collect();
-    assert!(shown.len() > 10, "{}", shown.len());
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages = vec![top.join("README.md")];
+    add_pages(&top.join("docs"), &mut pages);
+    let shown: Vec<(String, String)> = pages
+        .iter()
+        .flat_map(|page| {
+            let text = std::fs::read_to_string(page).unwrap();
+            blocks(&text).into_iter().map(|block| (page.display().to_string(), block))
+        })
+        .collect();
+    assert!(shown.len() > 50, "{}", shown.len());
     // What lies on the operator's machine.
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["shop.example".to_owned()]).unwrap();
@@ -53,16 +61,31 @@ fn configuration_examples_in_the_docs_can_be_read() {
         ("/etc/letsencrypt/live/*/fullchain.pem", file_of("site.pem", &pem)),
         ("/etc/anteroom/webhook.key", file_of("webhook.key", "key")),
     ];
-    for block in shown {
+    for (page, block) in shown {
         // A part of a file is read as one.
-        let is_whole =
-            block.lines().any(|line| line == "[origin]" || line.starts_with("origin = {"));
+        let is_whole = block.lines().any(|line| {
+            line == "[origin]" || ["origin =", "origin.url"].iter().any(|it| line.starts_with(it))
+        });
         let origin = if is_whole { "" } else { "origin.url = \"http://app\"\n" };
         let mut text = format!("{origin}{block}");
         for (named, there) in &files {
             text = text.replace(named, there);
         }
-        read(&file(&text));
+        if let Err(problems) = Plan::read(&file(&text)) {
+            panic!("{page}:\n{text}\n{}", told(&problems).join("\n"));
+        }
+    }
+}
+
+/// The pages in a folder and those below.
+fn add_pages(folder: &Path, pages: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_pages(&path, pages);
+        } else if path.extension().is_some_and(|end| end == "md") {
+            pages.push(path);
+        }
     }
 }
 
