@@ -66,13 +66,17 @@ fn a_connection_without_a_request_is_closed_at_once() {
 fn a_request_that_has_begun_to_arrive_is_answered() {
     let gate = Gate::closed();
     let origin = held(&gate);
-    let mut proxy = Proxy::embedded(&origin, "");
+    let mut proxy = Proxy::embedded(&origin, "threads = 1");
     let _busy = open_request(&proxy, &origin);
     let (mut first, mut second) = (proxy.connect(), proxy.connect());
     gate.open();
     assert_eq!(proxy.get("/").send_on(&mut second).status, 200);
     for client in [&mut first, &mut second] {
         assert!(client.send(b"GET / HTTP/1.1\r\nHo"));
+    }
+    // The one thread has read what came before, once it has answered what came later.
+    for _ in 0..2 {
+        assert_eq!(proxy.get("/").send().status, 200);
     }
     proxy.terminate();
     wait_until("new connections are refused", || refuses(&proxy));
