@@ -11,7 +11,7 @@ use anteroom::app::{Application, Demo};
 use anteroom::config::print;
 use clap::Parser;
 use cli::args::{Cli, Command, ConfigCommand, PlanArgs};
-use cli::output::{failed, read, say};
+use cli::output::{failed, file_or_usual, read, say};
 use cli::{commands, output};
 use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             output::check(args).map(|()| say("the configuration is valid"))
         }
         Some(Command::Config { command: ConfigCommand::Print(args) }) => {
+            let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args };
             read(args).map(|plan| say(print(&plan).trim_end()))
         }
         Some(Command::Rows { command }) => commands::rows(command),
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &PlanArgs) -> Result<(), u8> {
+    // A reload reads the same file again: one that is gone is an error then, and one that has appeared is not read.
+    let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args.clone() };
     let plan = read(args.clone())?;
     log_to_stderr("info");
     let app = Application::open(plan).map_err(failed)?;

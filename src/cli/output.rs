@@ -21,12 +21,22 @@ pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
 
 /// Reads the plan. Warnings that make the check fail count as problems.
 pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
-    let (_, warnings) = plan(args.config.as_deref(), args.overrides)?;
+    let file = file_or_usual(args.config);
+    let (_, warnings) = plan(file.as_deref(), args.overrides)?;
     let (fatal, light): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|one| one.fails_check);
     for warning in light {
         complain(&format!("warning: {warning}"));
     }
     if fatal.is_empty() { Ok(()) } else { Err(bad_configuration(&fatal)) }
+}
+
+/// The named file; without a name, `./proxy.toml` if it is there, with a note of that.
+pub(crate) fn file_or_usual(file: Option<PathBuf>) -> Option<PathBuf> {
+    file.or_else(|| {
+        let usual = ConfigSources::usual_file()?;
+        complain(&format!("the configuration is ./{}", usual.display()));
+        Some(usual)
+    })
 }
 
 /// Reads the plan and its warnings; prints problems to standard error, one per line.
@@ -36,9 +46,6 @@ pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
 pub(crate) fn plan(file: Option<&Path>, overrides: Overrides) -> Result<(Plan, Vec<Warning>), u8> {
     let sources =
         ConfigSources::gather(file, overrides).map_err(|problem| bad_configuration(&[problem]))?;
-    if let (None, Some((path, _))) = (file, &sources.file) {
-        complain(&format!("the configuration is ./{}", path.display()));
-    }
     Plan::read(&sources).map_err(|problems| bad_configuration(&problems))
 }
 
@@ -46,8 +53,9 @@ pub(crate) fn plan(file: Option<&Path>, overrides: Overrides) -> Result<(Plan, V
 ///
 /// # Errors
 /// The exit code, if there are problems.
-pub(crate) fn socket(file: Option<&Path>) -> Result<Option<PathBuf>, u8> {
-    let sources = ConfigSources::gather(file, Overrides::default())
+pub(crate) fn socket(file: Option<PathBuf>) -> Result<Option<PathBuf>, u8> {
+    let file = file_or_usual(file);
+    let sources = ConfigSources::gather(file.as_deref(), Overrides::default())
         .map_err(|problem| bad_configuration(&[problem]))?;
     Plan::socket(&sources).map_err(|problems| bad_configuration(&problems))
 }

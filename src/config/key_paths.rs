@@ -31,7 +31,9 @@ impl KeyPaths {
         if let Some(path) = found {
             return Some(path[table.len() + 1..].to_owned());
         }
-        let path = self.paths.iter().find(has_name)?;
+        // Of several places none is likelier than another.
+        let mut places = self.paths.iter().filter(has_name);
+        let (Some(path), None) = (places.next(), places.next()) else { return None };
         let (head, key) = path.split_once('.')?;
         Some(match head.strip_suffix("[]") {
             Some(list) => format!("{key} in a [[{list}]]"),
@@ -51,6 +53,12 @@ impl KeyPaths {
     pub(super) fn example(&self, table: &str) -> Option<&str> {
         let start = format!("{}.", without_numbers(table));
         self.paths.iter().find_map(|path| path.strip_prefix(&start))
+    }
+
+    /// All of them.
+    #[cfg(test)]
+    pub(super) fn all(&self) -> &[String] {
+        &self.paths
     }
 
     fn visit(&mut self, name: &str) {
@@ -125,6 +133,8 @@ mod tests {
             ("default_ttl", "", Some("default_ttl in [cache]")),
             ("override_ttl", "cache", Some("override_ttl in a [[route]]")),
             ("trusted_proxies", "listen[0]", Some("trusted_proxies in [client]")),
+            ("url", "cache", None),
+            ("match", "", None),
             ("nonsense", "", None),
         ] {
             assert_eq!(paths.place_of(name, table).as_deref(), expected, "{name} in {table}");

@@ -195,6 +195,11 @@ pub(super) fn without_password(url: &str) -> Cow<'_, str> {
         let user = credentials.split_once(':').map_or("", |(user, _)| user);
         return format!("{scheme}://{user}:{HIDDEN}@{host}").into();
     }
+    if let (None, Some((credentials, host))) = (parts, url.rsplit_once('@'))
+        && let Some((user, _)) = credentials.split_once(':')
+    {
+        return format!("{user}:{HIDDEN}@{host}").into();
+    }
     match url.split_once("pass=") {
         Some((before, after)) => {
             let others =

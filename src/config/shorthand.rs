@@ -7,6 +7,12 @@ use super::node::{Node, TomlTable, Value};
 /// Tables, and the key that a bare value stands for.
 const TABLES: [(&str, &str); 3] = [("origin", "url"), ("store", "url"), ("admin", "address")];
 
+/// The key that a bare value at this path stands for.
+pub(super) fn key_of(path: &[&str]) -> Option<&'static str> {
+    let [name] = path else { return None };
+    TABLES.iter().find(|(table, _)| table == name).map(|(_, key)| *key)
+}
+
 /// Writes every bare value out. A second time changes nothing.
 pub(super) fn write_out(tree: &mut TomlTable) {
     for (name, key) in TABLES {

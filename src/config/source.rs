@@ -56,14 +56,11 @@ pub struct Overrides {
 }
 
 impl ConfigSources {
-    /// Reads the file, and the environment of this process. Without a file's name, `./proxy.toml` is read if
-    /// it is there.
+    /// Reads the file, if one is named, and the environment of this process.
     ///
     /// # Errors
     /// If the file cannot be read, is not UTF-8 or is larger than 1 MiB.
     pub fn gather(file: Option<&Path>, overrides: Overrides) -> Result<Self, Problem> {
-        let usual = Path::new(USUAL_FILE);
-        let file = file.or_else(|| Some(usual).filter(|path| path.is_file()));
         let file = match file {
             None => None,
             Some(path) => Some((path.to_owned(), read_file(path)?)),
@@ -76,6 +73,12 @@ impl ConfigSources {
             })
             .collect();
         Ok(Self { file, env, overrides })
+    }
+
+    /// The file to read when none is named: `./proxy.toml`, if it is there.
+    #[must_use]
+    pub fn usual_file() -> Option<PathBuf> {
+        Some(PathBuf::from(USUAL_FILE)).filter(|path| path.is_file())
     }
 
     /// The place of a setting that was not written.
@@ -143,7 +146,12 @@ impl ConfigSources {
                 problems.push(Problem::new(place, "", "unknown key; write ANTEROOM__SECTION__KEY"));
                 continue;
             }
-            lay_over(tree, &path, Node::from_variable(name, text));
+            let node = Node::from_variable(name, text);
+            // A bare value replaces one key, and not the rest of the table.
+            match shorthand::key_of(&path).filter(|_| node.as_text().is_some()) {
+                Some(key) => lay_over(tree, &[path[0], key], node),
+                None => lay_over(tree, &path, node),
+            }
         }
         problems
     }

@@ -21,7 +21,7 @@ use tree::Tree;
 
 /// How many modules there may be at the top of `src/`: as many as a newcomer can hold in mind.
 const ROOMS_MAX: usize = 18;
-/// The most bytes of README: what a stranger reads before trying it.
+/// The most bytes of README, which is read before a trial.
 const README_MAX: usize = 8_192;
 /// Folders whose circles are still to be opened.
 const NOT_YET: [&str; 0] = [];

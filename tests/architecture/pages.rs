@@ -1,4 +1,4 @@
-//! The pages of the documentation: their links, and how much a reader has to read.
+//! The pages of the documentation: their links and their sizes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -72,7 +72,7 @@ impl Pages {
         if !self.root.join(&path).exists() {
             return Some("no such file");
         }
-        let Some(text) = self.texts.get(&path).filter(|_| !anchor.is_empty()) else { return None };
+        let text = self.texts.get(&path).filter(|_| !anchor.is_empty())?;
         (!anchors(text).contains(&anchor.to_owned())).then_some("no such heading")
     }
 }

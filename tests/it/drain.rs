@@ -68,19 +68,23 @@ fn a_request_that_has_begun_to_arrive_is_answered() {
     let origin = held(&gate);
     let mut proxy = Proxy::embedded(&origin, "threads = 1");
     let _busy = open_request(&proxy, &origin);
-    let (mut first, mut second) = (proxy.connect(), proxy.connect());
+    let (mut first, mut second, mut third) = (proxy.connect(), proxy.connect(), proxy.connect());
     gate.open();
     assert_eq!(proxy.get("/").send_on(&mut second).status, 200);
     for client in [&mut first, &mut second] {
         assert!(client.send(b"GET / HTTP/1.1\r\nHo"));
     }
+    // The part of a request may come with the request before it.
+    let both = format!("GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\nGET / HTTP/1.1\r\nHo");
+    assert!(third.send(both.as_bytes()));
+    assert_eq!(third.answer().status, 200);
     // The one thread has read what came before, once it has answered what came later.
     for _ in 0..2 {
         assert_eq!(proxy.get("/").send().status, 200);
     }
     proxy.terminate();
     wait_until("new connections are refused", || refuses(&proxy));
-    for client in [&mut first, &mut second] {
+    for client in [&mut first, &mut second, &mut third] {
         assert!(client.send(format!("st: {SITE}\r\n\r\n").as_bytes()));
         let answer = client.answer();
         assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));

@@ -1050,6 +1050,21 @@ async fn a_foreign_key_holds_up_no_other_visit() {
 }
 
 #[tokio::test]
+async fn a_full_redis_refuses_visits_as_a_whole() {
+    let bench = Bench::redis().await;
+    let on = &mut bench.raw().await;
+    bench.log_in(&token(1), "ann", 1.0).await;
+    let visits = [visit(1, "ann", 2.0, &[1])];
+    let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let refused = bench.store.touch_tokens(&visits).await;
+    assert!(refused.is_err(), "{refused:?}");
+    let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    assert_eq!(bench.members("viewed:token-0001").await, [""; 0]);
+    assert_eq!(bench.store.touch_tokens(&visits).await.unwrap(), [true]);
+    assert_eq!(bench.members("viewed:token-0001").await, ["item-1"]);
+}
+
+#[tokio::test]
 async fn foreign_values_are_read_or_ignored_but_never_trusted() {
     let bench = Bench::redis().await;
     let on = &mut bench.raw().await;

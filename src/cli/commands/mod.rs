@@ -139,5 +139,5 @@ fn socket(at: SocketArgs) -> Result<PathBuf, u8> {
         return Ok(path);
     }
     let off = "[admin] socket is \"off\": the running proxy accepts no commands";
-    output::socket(at.config.as_deref())?.ok_or_else(|| failed(off))
+    output::socket(at.config.clone())?.ok_or_else(|| failed(off))
 }

@@ -66,10 +66,19 @@ fn short_forms_stand_for_a_table_with_one_key() {
     ] {
         assert_eq!(read(&file(short)), read(&file(long)), "{short}");
     }
-    // Another source replaces a key of such a table, or all of it.
-    let mut sources = file("origin = \"app:1\"");
-    sources.env = variables(&[("ANTEROOM__ORIGIN__HOST", "a.test"), ("ANTEROOM__LISTEN", ":81")]);
+    // Another source replaces a single key of such a table, in whatever form it is written.
+    let mut sources = file("origin = \"app:1\"\nadmin.socket = \"/a.sock\"\nstore.prefix = \"a:\"");
+    sources.env = variables(&[
+        ("ANTEROOM__ORIGIN__HOST", "a.test"),
+        ("ANTEROOM__LISTEN", ":81"),
+        ("ANTEROOM__ADMIN", "off"),
+        ("ANTEROOM__STORE", "redis://r"),
+        ("ANTEROOM__STORE__TIMEOUT", "40ms"),
+    ]);
     let plan = read(&sources);
+    assert_eq!((plan.admin.address, plan.admin.socket), (None, Some(PathBuf::from("/a.sock"))));
+    assert_eq!(plan.store.url, StoreUrl::Redis(Secret::new("redis://r")));
+    assert_eq!((plan.store.prefix.as_str(), plan.store.timeout.as_millis()), ("a:", 40));
     assert_eq!(
         (plan.origin.url.port, plan.listen[0].address.to_string()),
         (1, "[::]:81".to_owned())

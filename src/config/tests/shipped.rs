@@ -6,10 +6,9 @@ use std::time::Duration;
 use ::http::Method;
 
 use super::{file, read, usual, variables};
-use crate::config::form::Form;
+use crate::config::key_paths::KeyPaths;
 use crate::config::reader::{Reader, SettingLocations};
 use crate::config::schema::walk;
-use crate::config::walk::Walk;
 use crate::config::{Login, OriginConfig, OriginUrl, Rows, SettingLocation, Verify};
 use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
 use crate::http::harden::Hardening;
@@ -96,19 +95,18 @@ fn rate(requests: u32, burst: u32) -> Rate {
 
 #[test]
 fn the_shipped_file_names_every_key_of_the_schema() {
-    let mut keys = Keys::default();
-    let mut plan = usual();
-    plan.routes.push(Route::default());
-    plan.rows.push(Rows::default());
-    plan.cookies.push(Hardening::default());
-    walk(&mut keys, &mut plan);
+    let paths = KeyPaths::of_schema();
+    // The keys of a further origin are those of [origin].
+    let own = paths.all().iter().filter(|path| !path.starts_with("origins."));
+    let keys = own.map(|path| path.replace("[]", "[0]")).chain(["origins".to_owned()]);
 
+    let mut plan = usual();
     let sources = file(&uncommented());
     let (tree, _) = sources.tree().expect("TOML");
     let mut reader = Reader::new(&tree, &[], SettingLocations::new(SettingLocation::Nowhere));
     walk(&mut reader, &mut plan);
     let (places, _) = reader.finish();
-    let missing: Vec<String> = keys.met.into_iter().filter(|key| !places.said(key)).collect();
+    let missing: Vec<String> = keys.filter(|key| !places.said(key)).collect();
     assert_eq!(missing, [""; 0]);
 }
 
@@ -119,61 +117,6 @@ fn uncommented() -> String {
         _ => line,
     };
     SHIPPED.lines().map(key).collect::<Vec<_>>().join("\n")
-}
-
-/// Gathers the path of every key.
-#[derive(Default)]
-struct Keys {
-    met: Vec<String>,
-    table: String,
-}
-
-impl Keys {
-    fn inside(&mut self, name: &str, keys: impl FnOnce(&mut Self)) {
-        let outer = self.table.clone();
-        self.table = format!("{outer}{name}.");
-        keys(self);
-        self.table = outer;
-    }
-}
-
-impl Walk for Keys {
-    fn key<T>(&mut self, name: &'static str, _: &mut T, _: &impl Form<T>) {
-        self.met.push(format!("{}{name}", self.table));
-    }
-
-    fn required<T>(&mut self, name: &'static str, t: &mut T, f: &impl Form<T>, _: &str) {
-        self.key(name, t, f);
-    }
-
-    fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
-        self.inside(name, keys);
-    }
-
-    fn tables<T>(
-        &mut self,
-        name: &'static str,
-        _: usize,
-        items: &mut Vec<T>,
-        _: impl Fn() -> T,
-        keys: impl Fn(&mut Self, &mut T),
-    ) {
-        for item in items {
-            self.inside(&format!("{name}[0]"), |at| keys(at, item));
-        }
-    }
-
-    fn named<T>(
-        &mut self,
-        name: &'static str,
-        _: usize,
-        _: &mut Vec<(String, T)>,
-        _: impl Fn() -> T,
-        _: impl Fn(&mut Self, &mut T),
-    ) {
-        // Their keys are those of [origin].
-        self.met.push(name.to_owned());
-    }
 }
 
 fn verify_example() -> Verify {

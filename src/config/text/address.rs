@@ -119,8 +119,15 @@ pub(in crate::config) fn origin_url(text: &str) -> Result<OriginUrl, String> {
         Some(("https", rest)) => (Scheme::Https, rest, HTTPS),
         Some(("http", rest)) => (Scheme::Http, rest, 80),
         Some(_) => return Err(expected()),
-        // As on a command line: localhost:3000.
-        None => (Scheme::Http, lower.as_str(), 80),
+        // As on a command line: localhost:3000. A port alone, or a scheme with a mistake behind it, is no host.
+        None => {
+            let host = lower.split(':').next().unwrap_or_default();
+            let is_port = host.bytes().all(|byte| byte.is_ascii_digit());
+            if is_port || ["http", "https", "unix", "off"].contains(&host) {
+                return Err(expected());
+            }
+            (Scheme::Http, lower.as_str(), 80)
+        }
     };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     let (host, port) = host_and_port(authority).ok_or_else(expected)?;
@@ -261,6 +268,13 @@ mod tests {
             "app/path",
             "ftp://app",
             "http:/app",
+            "3000",
+            ":3000",
+            "http:3000",
+            "https:443",
+            "unix:80",
+            "off",
+            "user:pass@app",
             "http://",
             "http://a:0",
             "http://a:65536",

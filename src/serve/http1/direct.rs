@@ -19,7 +19,7 @@ use super::head::{Front, HeadParser, PlainRequest};
 use super::queue::WriteQueue;
 use super::response::{BodyLength, Framing, InvalidLength, encode_head};
 use crate::proxy::connection::client::Client;
-use crate::proxy::connection_state::ConnectionPhase;
+use crate::proxy::connection_state::ConnectionState;
 use crate::proxy::{Body, BodyError, respond};
 use crate::serve::context::ConnectionContext;
 use crate::serve::io::TimedSocket;
@@ -93,13 +93,9 @@ impl DirectConnection {
         (context, head_max): (&ConnectionContext, usize),
         is_stopping: &Cell<bool>,
     ) -> Result<ConversationEnd, ConnectionError> {
-        // A request that has begun to arrive is still answered, within the deadline for heads.
-        let may_end = |read: &[u8]| {
-            is_stopping.get()
-                && (read.is_empty() || client.state.waits().0 != ConnectionPhase::Head)
-        };
+        let state = (&*client.state, is_stopping);
         loop {
-            let request = match poll_fn(|cx| self.poll_request(cx, head_max, &may_end)).await? {
+            let request = match poll_fn(|cx| self.poll_request(cx, head_max, state)).await? {
                 Some(Front::Request(request)) => request,
                 Some(_) => return Ok(ConversationEnd::ForHyper),
                 None => break,
@@ -130,18 +126,23 @@ impl DirectConnection {
         &mut self,
         cx: &mut Context<'_>,
         head_max: usize,
-        may_end: &impl Fn(&[u8]) -> bool,
+        (state, is_stopping): (&ConnectionState, &Cell<bool>),
     ) -> Poll<io::Result<Option<Front>>> {
         loop {
             match self.parser.parse(&mut self.read, head_max) {
-                Front::Partial => {}
+                Front::Partial if self.read.is_empty() => {}
+                // It may have come with the request before it.
+                Front::Partial => state.head_goes_on(),
                 front => return Poll::Ready(Ok(Some(front))),
             }
             match self.poll_fill(cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(None)),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending if may_end(&self.read) => return Poll::Ready(Ok(None)),
+                // A request that has begun to arrive is still answered, within the deadline for heads.
+                Poll::Pending if is_stopping.get() && self.read.is_empty() => {
+                    return Poll::Ready(Ok(None));
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }

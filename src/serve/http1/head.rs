@@ -37,6 +37,8 @@ pub(super) struct PlainRequest {
 pub(super) struct HeadParser {
     /// Looks for the end of a head that did not arrive at once.
     scanner: Option<HeadScanner>,
+    /// How many bytes of empty lines came before the head.
+    dropped: usize,
 }
 
 impl HeadParser {
@@ -46,7 +48,10 @@ impl HeadParser {
     /// changes the connection is left to hyper, and so is every faulty head.
     pub(super) fn parse(&mut self, read: &mut BytesMut, max: usize) -> Front {
         if self.scanner.is_none() {
-            drop_empty_lines(read);
+            self.dropped += drop_empty_lines(read);
+            if self.dropped > max {
+                return Front::Other;
+            }
         }
         let is_whole = match &mut self.scanner {
             Some(scanner) => scanner.find_end(read).is_some(),
@@ -58,19 +63,23 @@ impl HeadParser {
             // An empty line may still end here.
             Front::Partial if matches!(read[..], [] | [b'\r']) => None,
             Front::Partial => Some(self.scanner.take().unwrap_or_default()),
-            Front::Request(_) | Front::Other => None,
+            Front::Request(_) | Front::Other => {
+                self.dropped = 0;
+                None
+            }
         };
         front
     }
 }
 
-/// RFC 9112 §2.2: empty lines before a request are ignored.
-fn drop_empty_lines(read: &mut BytesMut) {
+/// RFC 9112 §2.2: empty lines before a request are ignored. Returns their bytes.
+fn drop_empty_lines(read: &mut BytesMut) -> usize {
+    let before = read.len();
     loop {
         match read[..] {
             [b'\n', ..] => read.advance(1),
             [b'\r', b'\n', ..] => read.advance(2),
-            _ => return,
+            _ => return before - read.len(),
         }
     }
 }
@@ -330,6 +339,13 @@ mod tests {
             }
         }
         assert!(buffer.is_empty());
+        // They count as a head does.
+        for (count, is_taken) in [(MAX, true), (MAX + 2, false)] {
+            let mut buffer = BytesMut::from(&"\r\n".repeat(count / 2)[..]);
+            buffer.extend_from_slice(NEXT.as_bytes());
+            let front = parser.parse(&mut buffer, MAX);
+            assert_eq!(matches!(front, Front::Request(_)), is_taken, "{front:?}");
+        }
     }
 
     #[test]

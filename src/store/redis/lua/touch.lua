@@ -11,20 +11,22 @@ if #tokens == 0 then return '' end
 local users, held, seen = redis.call('HMGET', login, unpack(tokens)), {}, {}
 for visit, token in ipairs(tokens) do
   at = starts[visit]
-  if name_of(users[visit]) == name_of(ARGV[at + 1]) then
-    held[visit] = '1'
+  held[visit] = name_of(users[visit]) == name_of(ARGV[at + 1]) and '1' or '0'
+  if held[visit] == '1' then
     seen[#seen + 1] = ARGV[at + 2]
     seen[#seen + 1] = token
-    local items = tonumber(ARGV[at + 3])
-    if items > 0 then
-      -- pcall: one key that is no ZSET must not hold up the visits behind it.
-      local views = KEYS[first_key + visit - 1]
-      redis.pcall('ZADD', views, 'GT', unpack(ARGV, at + 4, at + 3 + 2 * items))
-      redis.pcall('ZREMRANGEBYRANK', views, 0, -keep - 1)
-    end
-  else
-    held[visit] = '0'
   end
 end
+-- The first write, and not by pcall: where Redis is full, the script ends here with the error.
 if #seen > 0 then redis.call('ZADD', recent, 'GT', unpack(seen)) end
+for visit = 1, #tokens do
+  at = starts[visit]
+  local items = tonumber(ARGV[at + 3])
+  if held[visit] == '1' and items > 0 then
+    -- pcall: one key that is no ZSET must not hold up the visits behind it.
+    local views = KEYS[first_key + visit - 1]
+    redis.pcall('ZADD', views, 'GT', unpack(ARGV, at + 4, at + 3 + 2 * items))
+    redis.pcall('ZREMRANGEBYRANK', views, 0, -keep - 1)
+  end
+end
 return table.concat(held)
