@@ -197,6 +197,7 @@ pub(super) fn without_password(url: &str) -> Cow<'_, str> {
     }
     if let (None, Some((credentials, host))) = (parts, url.rsplit_once('@'))
         && let Some((user, _)) = credentials.split_once(':')
+        && !credentials.contains(['/', '?'])
     {
         return format!("{user}:{HIDDEN}@{host}").into();
     }

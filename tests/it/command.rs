@@ -168,6 +168,36 @@ fn a_second_proxy_serves_though_the_first_has_the_usual_address_for_administrati
     serves_with(&[]);
 }
 
+#[test]
+fn the_usual_file_is_read_where_none_is_named_and_again_by_each_reload() {
+    let (folder, listen) = (TempDir::new().unwrap(), format!("127.0.0.1:{}", free_port()));
+    let file = folder.path().join("proxy.toml");
+    fs::write(&file, format!("listen = \"{listen}\"\norigin = \"localhost:1\"\nadmin = \"off\"\n"))
+        .unwrap();
+    let checked = anteroom(folder.path(), &["check"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
+    assert!(said(&checked).contains("the configuration is ./proxy.toml"), "{}", said(&checked));
+
+    let log = folder.path().join("log");
+    let mut child = Command::new(ANTEROOM)
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let says = |text: &str| fs::read_to_string(&log).unwrap().contains(text);
+    // By then it listens for signals.
+    wait_until("it serves", || says("serving"));
+    // As while another file is put in its place.
+    fs::remove_file(&file).unwrap();
+    let hup = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
+    assert!(hup.success());
+    wait_until("the reload is over", || says("the old one stays in force") || says("the new"));
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(!says("the new configuration is in force"));
+}
+
 /// Starts a proxy without a file, with these options more, and asks it for a page.
 fn serves_with(options: &[&str]) {
     let origin = Origin::always(Reply::unstored("hello"));
