@@ -20,25 +20,27 @@ impl KeyPaths {
         paths
     }
 
-    /// Where a key of this name belongs that is not valid in `table`; `table` is a path such as `route[2]`. A
-    /// place within the table comes first.
-    pub(super) fn place_of(&self, name: &str, table: &str) -> Option<String> {
-        let table = without_numbers(table);
-        let has_name = |path: &&String| path.rsplit_once('.').is_some_and(|(_, last)| last == name);
-        let within = |path: &&String| path.starts_with(&format!("{table}."));
-        let found =
-            self.paths.iter().filter(has_name).find(|path| !table.is_empty() && within(path));
-        if let Some(path) = found {
-            return Some(path[table.len() + 1..].to_owned());
-        }
-        // Of several places none is likelier than another.
-        let mut places = self.paths.iter().filter(has_name);
+    /// The key of this name in a table within `table`, which is a path such as `route[2]`: `match.path`.
+    pub(super) fn within(&self, table: &str, name: &str) -> Option<&str> {
+        let start = format!("{}.", without_numbers(table));
+        self.of_name(name).find_map(|path| path.strip_prefix(&start))
+    }
+
+    /// The one place in the schema where a key of this name belongs; of several none is likelier than another.
+    pub(super) fn elsewhere(&self, name: &str) -> Option<String> {
+        let mut places = self.of_name(name);
         let (Some(path), None) = (places.next(), places.next()) else { return None };
         let (head, key) = path.split_once('.')?;
         Some(match head.strip_suffix("[]") {
             Some(list) => format!("{key} in a [[{list}]]"),
             None => format!("{key} in [{head}]"),
         })
+    }
+
+    fn of_name(&self, name: &str) -> impl Iterator<Item = &str> {
+        let has_name =
+            move |path: &&str| path.rsplit_once('.').is_some_and(|(_, last)| last == name);
+        self.paths.iter().map(String::as_str).filter(has_name)
     }
 
     /// The path with this name in the environment, when single underscores stand for the dots: `ORIGIN_URL`.
@@ -128,17 +130,18 @@ mod tests {
     #[test]
     fn a_key_is_found_where_it_belongs() {
         let paths = KeyPaths::of_schema();
-        for (name, table, expected) in [
-            ("path", "route[2]", Some("match.path")),
-            ("default_ttl", "", Some("default_ttl in [cache]")),
-            ("override_ttl", "cache", Some("override_ttl in a [[route]]")),
-            ("trusted_proxies", "listen[0]", Some("trusted_proxies in [client]")),
-            ("url", "cache", None),
-            ("match", "", None),
-            ("nonsense", "", None),
+        for (name, expected) in [
+            ("default_ttl", Some("default_ttl in [cache]")),
+            ("override_ttl", Some("override_ttl in a [[route]]")),
+            ("trusted_proxies", Some("trusted_proxies in [client]")),
+            ("url", None),
+            ("match", None),
+            ("nonsense", None),
         ] {
-            assert_eq!(paths.place_of(name, table).as_deref(), expected, "{name} in {table}");
+            assert_eq!(paths.elsewhere(name).as_deref(), expected, "{name}");
         }
+        assert_eq!(paths.within("route[2]", "path"), Some("match.path"));
+        assert_eq!((paths.within("cache", "path"), paths.within("", "path")), (None, None));
         assert_eq!(paths.by_variable("ORIGIN_URL"), Some("origin.url"));
         assert_eq!(paths.by_variable("CACHE_DEFAULT_TTL"), Some("cache.default_ttl"));
         assert_eq!(paths.by_variable("LOG"), None);

@@ -134,15 +134,13 @@ impl<'a> Reader<'a> {
 
 /// What to say of a key that is not valid in the table at `path`.
 fn unknown_key(name: &str, path: &str, valid: &[&str]) -> String {
-    let elsewhere = KeyPaths::of_schema().place_of(name, path);
+    let paths = KeyPaths::of_schema();
     // A key of a table within comes first, then a key that is spelled alike.
-    let place = match (elsewhere, nearest(name, valid)) {
-        (Some(within), _) if !within.contains(' ') => within,
-        (_, Some(near)) => near.to_owned(),
-        (Some(elsewhere), None) => elsewhere,
-        (None, None) => return format!("unknown key; valid here: {}", valid.join(", ")),
-    };
-    format!("unknown key; did you mean {place}?")
+    let here = paths.within(path, name).or_else(|| nearest(name, valid)).map(str::to_owned);
+    match here.or_else(|| paths.elsewhere(name)) {
+        Some(place) => format!("unknown key; did you mean {place}?"),
+        None => format!("unknown key; valid here: {}", valid.join(", ")),
+    }
 }
 
 impl Walk for Reader<'_> {
