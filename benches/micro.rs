@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anteroom::cache::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue};
 use anteroom::cache::memory::{Memory, MemoryValue};
+use anteroom::cache::page_fields::PageFields;
 use anteroom::cache::rules::key::{KeyParts, ShareClass, hash_request};
 use anteroom::cache::rules::leak_guard::{LeakChecks, inspect};
 use anteroom::cache::rules::leak_kind::PersonalForms;
@@ -22,7 +23,6 @@ use anteroom::cache::rules::personal_data::PersonalData;
 use anteroom::cache::rules::verdict::{Access, CacheSettings, RequestView, Sharing, can_cache};
 use anteroom::clock::unix_now;
 use anteroom::http::field_set::FieldSet;
-use anteroom::http::recodable::Recodable;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::policy::route::Route;
 use anteroom::store::traits::*;
@@ -179,8 +179,7 @@ fn entry() -> Entry {
     Entry {
         status: 200,
         reason: None,
-        recodable: Recodable::of(&headers),
-        headers,
+        fields: PageFields::of(&headers),
         body: Bytes::from(vec![b'x'; 16 << 10]),
         stored_at: STORED_AT,
         initial_age: 0,

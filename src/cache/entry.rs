@@ -10,10 +10,9 @@ use bytes::{Bytes, BytesMut};
 
 use std::sync::Arc;
 
+use super::page_fields::PageFields;
 use super::purge::{PurgeSnapshot, SLOTS_MAX};
-use crate::http::conditional::validators;
 use crate::http::etag;
-use crate::http::recodable::Recodable;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
 use crate::store::{Generation, PAGE_MAGIC, PAGE_VERSION};
@@ -56,9 +55,7 @@ pub struct Entry {
     /// The reason phrase, if it was not the standard one.
     pub reason: Option<Bytes>,
     /// The field lines, without hop-by-hop fields.
-    pub headers: HeaderMap,
-    /// What they say about recoding.
-    pub recodable: Recodable,
+    pub fields: PageFields,
     /// The whole body.
     pub body: Bytes,
     /// When the response arrived, in seconds since 1970.
@@ -156,15 +153,15 @@ impl Entry {
     /// Whether it has a validator for revalidation with the origin (RFC 9111 §4.3.1).
     #[must_use]
     pub fn has_validator(&self) -> bool {
-        self.status == 200 && !self.has_own_etag && !validators(&self.headers).is_empty()
+        self.status == 200 && !self.has_own_etag && self.fields.has_validator
     }
 
     /// Gives a page without a validator a generated `ETag`, so that browsers can revalidate their copies. The
     /// body must be whole.
     pub fn tag(&mut self) {
-        let has_any = [ETAG, LAST_MODIFIED].iter().any(|name| self.headers.contains_key(name));
+        let has_any = [ETAG, LAST_MODIFIED].iter().any(|name| self.fields.has(name));
         if self.status == 200 && !has_any {
-            self.headers.insert(ETAG, etag::of_body(&self.body));
+            self.fields = self.fields.tagged(&etag::of_body(&self.body));
             self.has_own_etag = true;
         }
     }
@@ -181,34 +178,12 @@ impl Entry {
     /// The approximate memory use of the page, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
-        /// The memory overhead of a field line in the map.
-        const LINE: usize = 96;
-        let lines: usize =
-            self.headers.iter().map(|(name, value)| LINE + name.as_str().len() + value.len()).sum();
         size_of::<Self>()
             + 4 * self.purge_snapshot.slots.len()
-            + lines
+            + self.fields.as_bytes().len()
             + self.body.len()
             + self.reason.as_ref().map_or(0, Bytes::len)
     }
-}
-
-/// A copy of `headers` without references to the connection's read buffers: all values share one buffer of
-/// exactly their size.
-#[must_use]
-pub fn compact(headers: &HeaderMap) -> HeaderMap {
-    let mut values = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
-    for value in headers.values() {
-        values.extend_from_slice(value.as_bytes());
-    }
-    let mut values = values.freeze();
-    let mut copy = HeaderMap::with_capacity(headers.keys_len());
-    for (name, value) in headers {
-        let piece = values.split_to(value.len());
-        let own = HeaderValue::from_maybe_shared(piece).expect("the bytes of a value are a value");
-        copy.append(name.clone(), own);
-    }
-    copy
 }
 
 /// The stored value is not a valid page: truncated, damaged, or of another version.
@@ -279,8 +254,9 @@ fn encode_page(entry: &Entry) -> Bytes {
     const FIXED: usize = 96;
     /// The space for the two lengths of a line.
     const LENGTHS: usize = 5;
-    let lines: usize =
-        entry.headers.iter().map(|(name, value)| LENGTHS + name.as_str().len() + value.len()).sum();
+    let (count, lines) = entry.fields.lines().fold((0, 0), |(count, size), (name, value)| {
+        (count + 1, size + LENGTHS + name.len() + value.len())
+    });
     let slots = 3 * entry.purge_snapshot.slots.len();
     let mut writer = EntryWriter::new(KIND_PAGE, FIXED + slots + lines + entry.body.len());
     writer.number(u64::from(entry.status));
@@ -296,10 +272,10 @@ fn encode_page(entry: &Entry) -> Bytes {
     writer.text(entry.reason.as_deref().unwrap_or_default());
     writer.names(&entry.vary);
     writer.snapshot(&entry.purge_snapshot);
-    writer.number(entry.headers.len() as u64);
-    for (name, value) in &entry.headers {
-        writer.text(name.as_str().as_bytes());
-        writer.text(value.as_bytes());
+    writer.number(count);
+    for (name, value) in entry.fields.lines() {
+        writer.text(name);
+        writer.text(value);
     }
     writer.text(&entry.body);
     writer.0.freeze()
@@ -316,7 +292,7 @@ fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
     let reason = Some(reader.text()?).filter(|_| has_reason);
     let vary = reader.names()?;
     let snapshot = reader.snapshot()?;
-    let headers = decode_headers(reader)?;
+    let fields = PageFields::of(&decode_headers(reader)?);
     let body = reader.text()?;
     // RFC 9110 §15: three digits; only final responses are stored.
     if !(200..=999).contains(&status) {
@@ -325,8 +301,7 @@ fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
     Ok(Entry {
         status,
         reason,
-        recodable: Recodable::of(&headers),
-        headers,
+        fields,
         body,
         stored_at,
         initial_age,
@@ -489,7 +464,7 @@ impl EntryReader {
 
 #[cfg(test)]
 pub(in crate::cache) mod tests {
-    use ::http::header::{CONTENT_TYPE, SET_COOKIE};
+    use ::http::header::CONTENT_TYPE;
     use proptest::prelude::*;
 
     use super::*;
@@ -502,8 +477,7 @@ pub(in crate::cache) mod tests {
         Entry {
             status: 200,
             reason: Some(Bytes::from_static(b"Fine")),
-            recodable: Recodable::of(&headers),
-            headers,
+            fields: PageFields::of(&headers),
             body: Bytes::from_static(b"<p>hello"),
             stored_at: 1_000,
             initial_age: 10,
@@ -602,22 +576,12 @@ pub(in crate::cache) mod tests {
     }
 
     #[test]
-    fn a_copy_of_headers_is_equal_and_holds_no_other_buffer() {
-        let big = Bytes::from(vec![b'x'; 8_192]);
-        let mut headers = entry().headers;
-        headers.insert("x-slice", HeaderValue::from_maybe_shared(big.slice(..3)).unwrap());
-        headers.append(SET_COOKIE, HeaderValue::from_static(""));
-        let copy = compact(&headers);
-        assert_eq!(copy, headers);
-        assert!(!big.as_ptr_range().contains(&copy["x-slice"].as_bytes().as_ptr()));
-        assert!(compact(&HeaderMap::new()).is_empty());
-    }
-
-    #[test]
     fn weight_counts_body_and_lines() {
         let (light, mut heavy) = (entry(), entry());
         heavy.body = Bytes::from(vec![0; 1_000_000]);
-        heavy.headers.insert("x-long", HeaderValue::from_str(&"y".repeat(1_000)).unwrap());
+        let mut headers = heavy.fields.map();
+        headers.insert("x-long", HeaderValue::from_str(&"y".repeat(1_000)).unwrap());
+        heavy.fields = PageFields::of(&headers);
         assert!(light.weight() > light.body.len());
         assert!(heavy.weight() > light.weight() + 1_000_900);
     }
@@ -640,8 +604,8 @@ pub(in crate::cache) mod tests {
                 headers.append(name(line), value.parse().unwrap());
             }
             Entry {
-                recodable: Recodable::of(&headers),
-                status, stored_at, initial_age, lifetime, static_proof, headers, has_own_etag: false,
+                fields: PageFields::of(&headers),
+                status, stored_at, initial_age, lifetime, static_proof, has_own_etag: false,
                 reason: reason.map(Bytes::from),
                 body: body.into(),
                 source: LifetimeSource::from_code(source).unwrap(),

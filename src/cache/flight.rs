@@ -589,7 +589,7 @@ mod tests {
     use std::pin::pin;
 
     use super::*;
-    use crate::http::recodable::Recodable;
+    use crate::cache::page_fields::PageFields;
 
     const KEY: PageKey = PageKey([1; 32]);
 
@@ -628,8 +628,7 @@ mod tests {
             Arc::new(Entry {
                 status: 200,
                 reason: None,
-                recodable: Recodable::default(),
-                headers: HeaderMap::new(),
+                fields: PageFields::default(),
                 body: Bytes::new(),
                 stored_at: 0,
                 initial_age: 0,

@@ -247,7 +247,7 @@ impl Memory {
     fn hand_on_forms(&self, before: &Arc<Entry>, page: &Arc<Entry>) {
         let is_same = before.body.as_ptr() == page.body.as_ptr()
             && before.body.len() == page.body.len()
-            && Coding::of(&before.headers) == Coding::of(&page.headers);
+            && before.fields.coding == page.fields.coding;
         if !is_same {
             return;
         }
@@ -395,20 +395,18 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use ::http::HeaderMap;
     use bytes::Bytes;
 
     use super::*;
     use crate::cache::entry::{LifetimeSource, StaleLifetimes};
+    use crate::cache::page_fields::PageFields;
     use crate::cache::purge::scope::Scope;
-    use crate::http::recodable::Recodable;
 
     fn page(size: usize) -> MemoryValue {
         MemoryValue::Page(Arc::new(Entry {
             status: 200,
             reason: None,
-            recodable: Recodable::default(),
-            headers: HeaderMap::new(),
+            fields: PageFields::default(),
             body: Bytes::from(vec![b'x'; size]),
             stored_at: 0,
             initial_age: 0,
@@ -486,7 +484,7 @@ mod tests {
             panic!("the form")
         };
         assert_eq!((form.body.as_ref(), form.stored_at), (&b"small"[..], 7));
-        assert_eq!(form.headers[::http::header::CONTENT_ENCODING], "gzip");
+        assert_eq!(form.fields.get(&::http::header::CONTENT_ENCODING), Some(&b"gzip"[..]));
         assert!(matches!(memory.form(&fresh, Coding::Zstd), Some(RecodedPage::Useless)));
         assert!(memory.form(&stale, Coding::Gzip).is_none());
         let bytes = memory.bytes();

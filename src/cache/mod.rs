@@ -12,6 +12,7 @@ pub mod fill;
 pub mod flight;
 pub mod key_memo;
 pub mod memory;
+pub mod page_fields;
 mod pages;
 pub mod purge;
 pub mod purger;

@@ -12,11 +12,11 @@ use quick_cache::sync::Cache;
 use super::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue, VariantIndex};
 use super::flight::Flights;
 use super::memory::{LookupMode, Memory, MemoryValue};
+use super::page_fields::PageFields;
 use super::purge::scope::PurgeTarget;
 use super::purge::{PurgeStanding, PurgeTable};
 use super::rules::key::variant_key;
 use super::segment_proof::SegmentProofs;
-use crate::http::recodable::Recodable;
 use crate::ident::PageKey;
 #[cfg(test)]
 use crate::store::Lease;
@@ -580,8 +580,7 @@ fn plain(body: Bytes, default_ttl: Duration, now: u64) -> Entry {
     Entry {
         status: 200,
         reason: None,
-        recodable: Recodable::of(&headers),
-        headers,
+        fields: PageFields::of(&headers),
         body,
         stored_at: now,
         initial_age: 0,
@@ -616,8 +615,7 @@ mod tests {
         Entry {
             status: 200,
             reason: None,
-            recodable: Recodable::default(),
-            headers: HeaderMap::new(),
+            fields: PageFields::default(),
             body: "page".into(),
             stored_at: 0,
             initial_age: 0,

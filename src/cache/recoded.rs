@@ -14,10 +14,10 @@ use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-use super::entry::{Entry, compact};
+use super::entry::Entry;
+use super::page_fields::PageFields;
 use crate::http::coding::{Accepted, Coding, choose, takes_as_it_is};
 use crate::http::etag;
-use crate::http::recodable::Recodable;
 use crate::http::vary::Vary;
 
 /// The smallest body that is compressed, in bytes: a smaller one fits into a packet or two already.
@@ -48,23 +48,23 @@ pub enum Delivery {
     Unreadable,
 }
 
-/// How to send a page to the client that sent `request`. `page` holds the page's fields, `recodable` was read
-/// from them, and `length` is the size of the body in bytes. `ours` lists the codings that can be made, the
-/// most preferred first.
+/// How to send a page with these fields to the client that sent `request`. `length` is the size of the body in
+/// bytes. `ours` lists the codings that can be made, the most preferred first.
 #[must_use]
 pub fn delivery(
     request: &HeaderMap,
-    (page, recodable): (&HeaderMap, Recodable),
+    page: &PageFields,
     length: usize,
     ours: &[Coding],
 ) -> Delivery {
-    let Some(stored) = recodable.from else {
-        let is_readable = takes_as_it_is(request, page);
+    let Some(stored) = page.recodable.from else {
+        let is_readable =
+            page.coding == Some(Coding::Identity) || takes_as_it_is(request, &page.map());
         return if is_readable { Delivery::AsStored } else { Delivery::Unreadable };
     };
     // A body with a coding is larger than its length suggests.
     let is_large = stored != Coding::Identity || length >= SIZE_MIN;
-    let is_worth_it = is_large && recodable.is_compressible;
+    let is_worth_it = is_large && page.recodable.is_compressible;
     let ours = if is_worth_it { ours } else { &[] };
     match choose(&Accepted::parse(request), stored, ours) {
         Some(chosen) if chosen == stored => Delivery::AsStored,
@@ -105,7 +105,7 @@ pub fn fields(page: &HeaderMap, coding: Coding) -> HeaderMap {
 /// bytes without coding, or is stored without coding and would not become smaller.
 #[must_use]
 pub fn form(page: &Entry, coding: Coding, max_decoded: usize) -> Option<Entry> {
-    let stored = Coding::of(&page.headers)?;
+    let stored = page.fields.coding?;
     let plain = decode(&page.body, stored, max_decoded)?;
     let body = if coding == Coding::Identity { plain } else { encode(&plain, coding).ok()? };
     if stored == Coding::Identity && body.len() >= page.body.len() {
@@ -117,9 +117,8 @@ pub fn form(page: &Entry, coding: Coding, max_decoded: usize) -> Option<Entry> {
 /// The form of a page in `coding` with an existing body.
 #[must_use]
 pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
-    let headers = compact(&fields(&page.headers, coding));
-    let recodable = Recodable::of(&headers);
-    Entry { headers, recodable, body, ..page.clone() }
+    let fields = PageFields::of(&fields(&page.fields.map(), coding));
+    Entry { fields, body, ..page.clone() }
 }
 
 /// The body of a response without coding; `None` if it cannot be decoded, or is larger than `max` bytes.
@@ -218,8 +217,7 @@ mod tests {
         Entry {
             status: 200,
             reason: None,
-            recodable: Recodable::of(&headers(lines)),
-            headers: headers(lines),
+            fields: PageFields::of(&headers(lines)),
             body: body.into(),
             stored_at: 0,
             initial_age: 0,
@@ -253,7 +251,7 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(Recodable::of(&headers(lines)).from, expected, "{lines:?}");
+            assert_eq!(PageFields::of(&headers(lines)).recodable.from, expected, "{lines:?}");
         }
     }
 
@@ -278,7 +276,7 @@ mod tests {
         ] {
             let request = headers(&[("accept-encoding", accepted)]);
             let page = headers(stored);
-            let found = delivery(&request, (&page, Recodable::of(&page)), length, &OURS);
+            let found = delivery(&request, &PageFields::of(&page), length, &OURS);
             assert_eq!(found, expected, "{accepted} {stored:?} {length}");
         }
     }
@@ -336,7 +334,7 @@ mod tests {
             assert!(coded.body.len() < text.len() / 10, "{first:?}");
             for second in Coding::ALL {
                 let recoded = form(&coded, second, 1 << 20).unwrap();
-                assert_eq!(Coding::of(&recoded.headers), Some(second));
+                assert_eq!(recoded.fields.coding, Some(second));
                 assert_eq!(decode(&recoded.body, second, 1 << 20).unwrap(), text.as_bytes());
             }
             assert!(form(&coded, Identity, text.len()).is_some());

@@ -121,12 +121,12 @@ impl ResponseFingerprint {
     /// hashed as it is.
     #[must_use]
     pub fn of(head: &Entry, body: &Bytes, max_decoded: usize) -> Self {
-        let fields = fields_of(head.status, &head.headers, head.stored_at);
+        let fields = fields_of(head.status, &head.fields.map(), head.stored_at);
         let mut hash = Sha256::new();
         hash.update(fields);
         let mut field = |bytes: &[u8]| put(&mut hash, bytes);
         field(head.reason.as_deref().unwrap_or_default());
-        let coding = Coding::of(&head.headers).filter(|coding| *coding != Coding::Identity);
+        let coding = head.fields.coding.filter(|coding| *coding != Coding::Identity);
         let plain = coding.and_then(|coding| recoded::decode(body, coding, max_decoded));
         field(&[u8::from(plain.is_some())]);
         field(plain.as_ref().unwrap_or(body));

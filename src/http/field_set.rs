@@ -3,8 +3,9 @@
 //! Most requests have none of them. The set is made once, so that no stage looks for each field again.
 
 use ::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, EXPECT, IF_MATCH, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, IF_UNMODIFIED_SINCE, PRAGMA, PROXY_AUTHORIZATION, RANGE, TRANSFER_ENCODING,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, IF_MATCH,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, PRAGMA, PROXY_AUTHORIZATION, RANGE,
+    TRANSFER_ENCODING,
 };
 use ::http::{HeaderMap, HeaderName};
 
@@ -31,6 +32,8 @@ impl FieldSet {
     pub const CONNECTION: Self = Self(1 << 7);
     /// `Content-Length`, `Transfer-Encoding` and `Expect`.
     pub const FRAMING: Self = Self(1 << 8);
+    /// `Cookie`.
+    pub const COOKIE: Self = Self(1 << 9);
 
     /// The set's members among these fields.
     #[must_use]
@@ -55,6 +58,7 @@ impl FieldSet {
             RANGE => 1 << 6,
             CONNECTION => 1 << 7,
             CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT => 1 << 8,
+            COOKIE => 1 << 9,
             _ => 0,
         }
     }

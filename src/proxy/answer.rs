@@ -4,13 +4,14 @@ use ::http::Response;
 
 use super::connection::tunnel::Opened;
 use super::deliver::body::Body;
+use super::deliver::client_response::ClientResponse;
 use crate::origin::OriginResponse;
 use crate::telemetry::reason::Reason;
 
 /// The answer of a source. Nothing has been changed for it.
 pub(super) enum Answer {
     /// A page of the cache, or a row.
-    Stored(Response<Body>),
+    Stored(ClientResponse),
     /// The origin's response to this very request, and the reason why the cache did not serve it.
     Uncached(OriginResponse, Reason),
     /// The origin has switched to another protocol.

@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use ::http::header::{CONNECTION, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
 use ::http::request::Parts;
-use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
+use ::http::{HeaderValue, Method, StatusCode, Version};
 
 use super::connection::client::Client;
 use super::connection::tunnel::{Opened, Tunnel};
 use super::context::WorkerContext;
-use super::deliver::body::Body;
+use super::deliver::client_response::ClientResponse;
 use super::record::RequestRecord;
 use super::stage::detect_upgrade;
 use super::visitor_token::VisitorTokenState;
@@ -37,47 +37,47 @@ impl Finish {
         self,
         client: &Client,
         token: &VisitorTokenState,
-        response: &mut Response<Body>,
+        response: &mut ClientResponse,
     ) {
-        show_token(token, response.headers_mut());
+        show_token(token, response);
         if self.is_head {
-            headers::leave_out_body(response);
+            headers::leave_out_body(response.as_http());
         }
-        require_https(client, response.headers_mut());
+        require_https(client, response);
         // SECURITY: the bytes after such a request belong to another protocol. They must not be read as
         // a request.
         if self.asks_for_connection && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if !self.knows_chunks {
-            headers::end_where_length_is_unknown(response);
+            headers::end_where_length_is_unknown(response.as_http());
         }
     }
 }
 
 /// Adds the cookie of the visitor's token to the response to this very request, and keeps the response
 /// out of caches.
-fn show_token(token: &VisitorTokenState, headers: &mut HeaderMap) {
+fn show_token(token: &VisitorTokenState, response: &mut ClientResponse) {
     if let Some(cookie) = token.0.borrow_mut().cookie.take() {
+        let headers = response.headers_mut();
         headers.append(SET_COOKIE, cookie);
         headers::keep_from_caches(headers);
     }
 }
 
 /// Tells browsers to use https only (RFC 6797 §7.1), unless the app has its own policy.
-fn require_https(client: &Client, headers: &mut HeaderMap) {
+fn require_https(client: &Client, response: &mut ClientResponse) {
     if let Some(hsts) = &client.entry.hsts
         && client.scheme() == Scheme::Https
-        && !headers.contains_key(STRICT_TRANSPORT_SECURITY)
     {
-        headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
+        response.add_missing(&STRICT_TRANSPORT_SECURITY, hsts);
     }
 }
 
 /// Ties the record to the response's body, or to the tunnel that the answer opens.
 pub(super) fn attach(
     mut record: Box<RequestRecord>,
-    (response, opened): (&mut Response<Body>, Option<Box<Opened>>),
+    (response, opened): (&mut ClientResponse, Option<Box<Opened>>),
     worker: &WorkerContext,
     client: &Rc<Client>,
 ) {

@@ -57,6 +57,7 @@ pub use self::context::{WaitingFragments, WorkerContext};
 pub use self::cookie_report::{CookieKinds, CookieReport, SeenCookie, cookie_hints, cookie_report};
 pub use self::cookie_rules::{CookieRules, TokenFrom};
 pub use self::deliver::body::{Body, BodyError};
+pub use self::deliver::client_response::{ClientResponse, StoredResponse};
 pub use self::explain::{Explanation, Question, QuestionError, explain};
 pub use self::recompress::Recompressor;
 pub use self::settings::{
@@ -72,7 +73,7 @@ pub async fn respond(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
     request: (Box<Parts>, RequestBody),
-) -> Response<Body> {
+) -> ClientResponse {
     let cancel = CancelOnDisconnect::default();
     let method = &request.0.method;
     // An admitted CONNECT asks for a WebSocket, like GET over HTTP/1.1.
@@ -95,7 +96,7 @@ async fn carry_out(
     client: Rc<Client>,
     (head, body): (Box<Parts>, RequestBody),
     cancel: &CancelOnDisconnect,
-) -> Response<Body> {
+) -> ClientResponse {
     let mut record = RequestRecord::begin(
         (&worker.thread_metrics, worker.log_buffer.as_ref()),
         &client.state,
@@ -107,7 +108,7 @@ async fn carry_out(
     let answered = answer(&worker, &client, request, (cancel, &token), &mut record).await;
     let (mut response, opened) = match answered {
         Ok(answered) => answered,
-        Err(error) => (deliver::error::response(error, &worker, &mut record), None),
+        Err(error) => (deliver::error::response(error, &worker, &mut record).into(), None),
     };
     finish.complete(&client, &token, &mut response);
     finish::attach(record, (&mut response, opened), &worker, &client);
@@ -121,15 +122,15 @@ async fn answer(
     (head, body): (Box<Parts>, RequestBody),
     (cancel, token): (&CancelOnDisconnect, &VisitorTokenState),
     record: &mut RequestRecord,
-) -> Result<(Response<Body>, Option<Box<Opened>>), Error> {
-    let received = receive(&worker.settings, client, head, body.as_ref(), token)?;
+) -> Result<(ClientResponse, Option<Box<Opened>>), Error> {
+    let received = receive((&worker.settings, client), head, body.as_ref(), (token, record.at()))?;
     let mut identified = match stage::run(worker, client, received, Mode::Serve, record).await? {
         Reached::Identified(identified) => identified,
         Reached::Diverted(diverted) => {
             // PERF: boxed, as are other rare steps, so that the state of a common request stays small.
             let own = own_answer(worker, client, (diverted, body), token, record);
             let own = Box::pin(own).await?;
-            return Ok((own, None));
+            return Ok((own.into(), None));
         }
     };
     let (route, has_body) = (identified.route(), identified.has_body());
@@ -145,7 +146,8 @@ async fn answer(
     visit::record(&cx, item.cloned(), &response).await;
     let response = match wanted {
         Some(wanted) => {
-            Box::pin(fragments::fill(&wanted, &cx, Rc::new(FragmentRequests), response)).await
+            let (requests, response) = (Rc::new(FragmentRequests), response.into_http());
+            Box::pin(fragments::fill(&wanted, &cx, requests, response)).await.into()
         }
         None => response,
     };

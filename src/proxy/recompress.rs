@@ -16,6 +16,7 @@ use crate::cache::Pages;
 use crate::cache::entry::Entry;
 use crate::cache::flight::FlightReader;
 use crate::cache::memory::RecodedPage;
+use crate::cache::page_fields::PageFields;
 use crate::cache::recoded::{self, DECODED_FACTOR, Delivery};
 use crate::cache::rules::key::ShareClass;
 use crate::http::coding::{Accepted, Coding};
@@ -92,14 +93,16 @@ impl Recompressor {
         &self,
         class: ShareClass,
         request: &HeaderMap,
-        page: (&HeaderMap, Recodable),
+        page: &PageFields,
     ) -> ArrivingPage {
         if !self.is_on() {
             return ArrivingPage::AsItComes;
         }
         match recoded::delivery(request, page, self.max_object, self.ours(class)) {
             Delivery::AsStored => ArrivingPage::AsItComes,
-            Delivery::Recoded(_) if takes_stored(request, page.1) => ArrivingPage::AsItComes,
+            Delivery::Recoded(_) if takes_stored(request, page.recodable) => {
+                ArrivingPage::AsItComes
+            }
             Delivery::Recoded(_) => ArrivingPage::Whole,
             Delivery::Unreadable => ArrivingPage::Never,
         }

@@ -103,6 +103,11 @@ impl RequestRecord {
         record
     }
 
+    /// When the request's head arrived, in Unix time.
+    pub(in crate::proxy) fn at(&self) -> f64 {
+        self.at
+    }
+
     /// Records the client's address.
     pub(in crate::proxy) fn set_client_address(&mut self, address: Option<IpAddr>) {
         self.address = address;
@@ -182,8 +187,10 @@ impl RequestRecord {
 
 impl Drop for RequestRecord {
     fn drop(&mut self) {
-        self.connection_state.request_ends();
-        let took = self.begun.elapsed();
+        // PERF: one look at the clock for both.
+        let now = Instant::now();
+        self.connection_state.request_ends(now);
+        let took = now - self.begun;
         let thread_metrics = &self.thread_metrics;
         if !self.is_counted {
             thread_metrics.answered(self.status, self.outcome, self.reason, took);

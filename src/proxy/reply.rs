@@ -1,11 +1,9 @@
 //! Answers a request that has passed the stages: decide, ask a source, settle, deliver.
 
-use ::http::Response;
-
 use super::answer::Answer;
 use super::connection::tunnel::Opened;
 use super::context::RequestContext;
-use super::deliver::body::Body;
+use super::deliver::client_response::ClientResponse;
 use super::deliver::own;
 use super::error::Error;
 use super::record::RequestRecord;
@@ -23,7 +21,7 @@ pub(super) async fn reply(
     item: Option<&Item>,
     body: RequestBody,
     record: &mut RequestRecord,
-) -> Result<(Response<Body>, Option<Box<Opened>>), Error> {
+) -> Result<(ClientResponse, Option<Box<Opened>>), Error> {
     // A stream that announced no length may have ended since.
     let body = body.and_then(unless_ended);
     let access = decide::access(cx, item, body.is_some(), LookupMode::Use).await;
@@ -39,11 +37,12 @@ pub(super) async fn reply(
         }
         Answer::Switched(response, opened) => {
             unanswered.mark_settled();
-            return Ok((response, Some(opened)));
+            return Ok((response.into(), Some(opened)));
         }
     };
     let effects = Effects::read(cx, came.response.status(), came.response.headers());
     let settled = settle::settle(cx, effects).await;
     unanswered.mark_settled();
-    Ok((own::response(cx, came.response, reason, settled?).await?, None))
+    let response = own::response(cx, came.response, reason, settled?).await?;
+    Ok((response.into(), None))
 }

@@ -55,7 +55,7 @@ async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
     let (response, _) = reply(&cx, identified.item(), None, &mut record).await?;
     let target = target(&cx);
     drop(cx);
-    Ok(Subresponse { response, target, route: Arc::clone(&route) })
+    Ok(Subresponse { response: response.into_http(), target, route: Arc::clone(&route) })
 }
 
 /// The route, with the sharing that the fragment states.

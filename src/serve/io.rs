@@ -307,7 +307,7 @@ mod tests {
             let (_client, server) = tokio::io::duplex(64);
             let connection_state = ConnectionState::new();
             connection_state.request_begins();
-            connection_state.request_ends();
+            connection_state.request_ends(Instant::now());
             let took =
                 timed_out_after(TimedSocket::new(server, Rc::clone(&connection_state), DEADLINES))
                     .await;
@@ -322,7 +322,7 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(64);
             let connection_state = ConnectionState::new();
             connection_state.request_begins();
-            connection_state.request_ends();
+            connection_state.request_ends(Instant::now());
             let trickle = async {
                 loop {
                     if client.write_all(b"x").await.is_err() {
@@ -345,7 +345,7 @@ mod tests {
             let (mut client, server) = tokio::io::duplex(8);
             let connection_state = ConnectionState::new();
             connection_state.request_begins();
-            connection_state.request_ends();
+            connection_state.request_ends(Instant::now());
             let (reader, mut writer) =
                 tokio::io::split(TimedSocket::new(server, connection_state, DEADLINES));
             let begin = Instant::now();

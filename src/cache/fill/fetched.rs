@@ -8,7 +8,8 @@ use ::http::{HeaderMap, Uri};
 use bytes::Bytes;
 
 use super::order::{FillDifference, SessionOwner};
-use crate::cache::entry::{Entry, compact};
+use crate::cache::entry::Entry;
+use crate::cache::page_fields::PageFields;
 use crate::cache::purge::{PurgeSnapshot, PurgeTable};
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
@@ -16,7 +17,6 @@ use crate::cache::rules::verdict::{LostCookies, Storing};
 use crate::cache::segment_proof::strip_exchange;
 use crate::http::freshness::initial_age;
 use crate::http::media::{self, MediaKind};
-use crate::http::recodable::Recodable;
 use crate::http::tags::{strip_tags, tags};
 use crate::http::{forwarded, hop, set_cookie};
 use crate::ident::PageKey;
@@ -100,12 +100,10 @@ impl Fetch {
             purged.tagged(&self.purge_snapshot, &tags(&head.headers).unwrap_or_default());
         let headers = self.shown(std::mem::take(&mut head.headers));
         let reason = head.extensions.get::<hyper::ext::ReasonPhrase>();
-        let headers = compact(&headers);
         Entry {
             status: head.status.as_u16(),
             reason: reason.map(|phrase| Bytes::copy_from_slice(phrase.as_bytes())),
-            recodable: Recodable::of(&headers),
-            headers,
+            fields: PageFields::of(&headers),
             body: Bytes::new(),
             stored_at: self.received_at as u64,
             initial_age,

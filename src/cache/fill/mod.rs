@@ -123,7 +123,7 @@ impl Filler {
         // A 304 to one user's session does not describe what other users would get.
         let stored = stored.filter(|page| page.has_validator() && !class.is_personal());
         if let Some(page) = &stored {
-            add_conditions(&page.headers, request.headers_mut());
+            add_conditions(&page.fields.map(), request.headers_mut());
         }
         let asked_at = unix_now();
         let upstream = &self.upstreams[route.origin_place];

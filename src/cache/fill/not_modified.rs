@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use ::http::header::{CONTENT_TYPE, IF_MODIFIED_SINCE, IF_NONE_MATCH};
-use ::http::{HeaderMap, StatusCode};
+use ::http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::sync::oneshot;
 
 use super::fetched::{Fetch, shown};
 use super::filler::Filler;
 use super::lead::{LeaderAnswer, send_answer};
 use super::refuse::reason_of;
-use crate::cache::entry::{Entry, compact};
+use crate::cache::entry::Entry;
 use crate::cache::flight::{Flight, FlightVerdict};
+use crate::cache::page_fields::PageFields;
 use crate::cache::rules::leak_guard;
 use crate::cache::rules::leak_guard::LeakChecks;
 use crate::cache::rules::leak_kind::{LeakKind, PersonalForms};
 use crate::cache::rules::verdict::{LostCookies, ResponseView, Storing};
 use crate::http::conditional::{Validators, fits, update, validators};
-use crate::http::recodable::Recodable;
 use crate::http::tags::{strip_tags, tags};
 use crate::ident::PageKey;
 use crate::store::PageStore;
@@ -34,18 +34,18 @@ impl Filler {
         said: &HeaderMap,
         sender: oneshot::Sender<LeaderAnswer>,
     ) -> bool {
-        let judged =
-            fits(&stored.headers, said).then(|| update(&stored.headers, said)).map(|headers| {
-                let answer = ResponseView {
-                    status: StatusCode::from_u16(stored.status).unwrap_or(StatusCode::OK),
-                    headers: &headers,
-                    length: Some(stored.body.len() as u64),
-                    unframed: false,
-                    age: fetch.age(said),
-                    now: fetch.received_at as u64,
-                };
-                self.may_store(fetch, flight, &answer).map(|storing| (headers.clone(), storing))
-            });
+        let before = stored.fields.map();
+        let judged = fits(&before, said).then(|| update(&before, said)).map(|headers| {
+            let answer = ResponseView {
+                status: StatusCode::from_u16(stored.status).unwrap_or(StatusCode::OK),
+                headers: &headers,
+                length: Some(stored.body.len() as u64),
+                unframed: false,
+                age: fetch.age(said),
+                now: fetch.received_at as u64,
+            };
+            self.may_store(fetch, flight, &answer).map(|storing| (headers.clone(), storing))
+        });
         let (headers, storing) = match judged {
             Some(Ok(judged)) => judged,
             Some(Err(reason)) => return self.outdated(fetch, flight, reason, sender).await,
@@ -63,12 +63,10 @@ impl Filler {
         };
         let mut headers = headers;
         strip_tags(&mut headers);
-        let headers = compact(&shown(headers));
         let refreshed = Entry {
             status: stored.status,
             reason: stored.reason.clone(),
-            recodable: Recodable::of(&headers),
-            headers,
+            fields: PageFields::of(&shown(headers)),
             body: stored.body.clone(),
             stored_at: fetch.received_at as u64,
             initial_age: fetch.age(said),
@@ -102,7 +100,8 @@ impl Filler {
         stored: &Entry,
         (headers, storing): (&HeaderMap, &Storing),
     ) -> Result<(), LeakKind> {
-        let is_as_before = headers.get(CONTENT_TYPE) == stored.headers.get(CONTENT_TYPE);
+        let before = stored.fields.get(&CONTENT_TYPE);
+        let is_as_before = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes) == before;
         let forms = match storing.lost_cookies {
             LostCookies::All => PersonalForms::Posted,
             LostCookies::Nothing | LostCookies::Named => PersonalForms::None,

@@ -138,7 +138,9 @@ impl Filler {
     ) {
         let own = (is_leak(reason) && fetch.needs_second_user()).then(|| match flight.body() {
             Some(body) => ResponseFingerprint::of(head, &body, self.decoded_max()).with_own(),
-            None => ResponseFingerprint::of_own_fields(head.status, &head.headers, head.stored_at),
+            None => {
+                ResponseFingerprint::of_own_fields(head.status, &head.fields.map(), head.stored_at)
+            }
         });
         // The app may know the session of the next request.
         let is_for_one_user = fetch.class == ShareClass::Segment && reason == Reason::PasswordField;
@@ -233,7 +235,8 @@ fn inspect(
     watch: Option<&LeakChecks<'_>>,
 ) -> Result<Option<Bytes>, NotShared> {
     let (Some(watch), Some(body)) = (watch, &body) else { return Ok(body) };
-    let Err(leak) = leak_guard::inspect(&head.headers, std::slice::from_ref(body), watch) else {
+    let Err(leak) = leak_guard::inspect(&head.fields.map(), std::slice::from_ref(body), watch)
+    else {
         return Ok(Some(body.clone()));
     };
     let reason = reason_of(leak);
@@ -251,7 +254,7 @@ fn inspect(
     let selectors = fragments.iter().map(|fragment| &fragment.selector);
     let emptied = fragments::emptied(&page, selectors, watch.max_decoded).filter(|emptied| {
         let body = std::slice::from_ref(&emptied.body);
-        leak_guard::inspect(&emptied.headers, body, watch).is_ok()
+        leak_guard::inspect(&emptied.fields.map(), body, watch).is_ok()
     });
     Err(emptied.map_or(NotShared::Refused(reason), |page| {
         NotShared::OnlyInFragments(Box::new(page), reason)

@@ -93,10 +93,10 @@ impl ConnectionState {
         }
     }
 
-    /// The response has been handed over. Unless other requests are in progress, the connection is idle.
-    pub fn request_ends(&self) {
+    /// The response has been handed over, at `now`. Unless other requests are in progress, the connection is idle.
+    pub fn request_ends(&self, now: Instant) {
         self.open.update(|open| open.saturating_sub(1));
-        self.idle_since.set(Instant::now());
+        self.idle_since.set(now);
     }
 
     /// Whether a deadline ended the connection.
@@ -226,7 +226,7 @@ mod tests {
     fn a_client_that_was_long_in_reading_is_idle_from_then_on() {
         let connection_state = ConnectionState::new();
         connection_state.request_begins();
-        connection_state.request_ends();
+        connection_state.request_ends(Instant::now());
         let (_, ended) = connection_state.waits();
         connection_state.stalls(true);
         assert!(!connection_state.may_rest());
@@ -274,10 +274,10 @@ mod tests {
         assert_eq!(connection_state.waits().0, ConnectionPhase::Head);
         connection_state.request_begins();
         connection_state.request_begins();
-        connection_state.request_ends();
+        connection_state.request_ends(Instant::now());
         connection_state.bytes_received();
         assert_eq!(connection_state.waits().0, ConnectionPhase::Answer);
-        connection_state.request_ends();
+        connection_state.request_ends(Instant::now());
         assert_eq!(connection_state.waits().0, ConnectionPhase::Idle);
         connection_state.bytes_received();
         assert_eq!(connection_state.waits().0, ConnectionPhase::Head);
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(connection_state.waits(), (ConnectionPhase::Head, since));
         connection_state.head_ends();
         assert_eq!(connection_state.waits().0, ConnectionPhase::Answer);
-        connection_state.request_ends();
+        connection_state.request_ends(Instant::now());
         assert_eq!(connection_state.waits().0, ConnectionPhase::Idle);
     }
 }

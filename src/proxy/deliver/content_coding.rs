@@ -32,12 +32,7 @@ pub(in crate::proxy) fn recoding(
     if !recompressor.is_on() {
         return Ok(None);
     }
-    match recoded::delivery(
-        request,
-        (&page.headers, page.recodable),
-        page.body.len(),
-        recompressor.ours(class),
-    ) {
+    match recoded::delivery(request, &page.fields, page.body.len(), recompressor.ours(class)) {
         Delivery::AsStored => Ok(None),
         Delivery::Recoded(coding) => Ok(Some(coding)),
         Delivery::Unreadable => Err(Reason::Vary),
@@ -58,9 +53,9 @@ pub(in crate::proxy) async fn ready(
     }
     let Some(coding) = recoding(cx, class, page)? else {
         // The client may hold the first part of a form that the proxy made.
-        return Ok(Ready::stored(page, !page.recodable.is_negotiated() || wants_parts(cx)));
+        return Ok(Ready::stored(page, !page.fields.recodable.is_negotiated() || wants_parts(cx)));
     };
-    let takes_stored = || takes_stored(request, page.recodable);
+    let takes_stored = || takes_stored(request, page.fields.recodable);
     if wants_parts(cx) && takes_stored() {
         return Ok(Ready::stored(page, true));
     }
@@ -90,7 +85,7 @@ pub(in crate::proxy) async fn ready(
         RecodedPage::Made(page) => Ok(Ready { page, in_parts: false }),
         // The page would be larger in a coding. It is sent without one, even to a client that refuses
         // `identity`.
-        RecodedPage::Useless if page.recodable.from == Some(Coding::Identity) => {
+        RecodedPage::Useless if page.fields.recodable.from == Some(Coding::Identity) => {
             Ok(Ready::stored(page, takes_stored()))
         }
         RecodedPage::Useless => Err(Reason::Undecodable),

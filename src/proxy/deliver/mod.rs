@@ -4,6 +4,7 @@
 //! `fragments::subrequest::Subrequests`.
 
 pub(in crate::proxy) mod body;
+pub(in crate::proxy) mod client_response;
 pub(in crate::proxy) mod content_coding;
 pub(in crate::proxy) mod error;
 pub(in crate::proxy) mod fragments;

@@ -8,7 +8,8 @@ use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use hyper::ext::ReasonPhrase;
 
 use super::body::Body;
-use super::headers::put_status;
+use super::client_response::{ClientResponse, StoredResponse};
+use super::headers::{put_status, status_value};
 use crate::cache::entry::Entry;
 use crate::cache::recoded;
 use crate::http::cache_status::CacheStatus;
@@ -36,15 +37,50 @@ impl Ready {
 /// Responds with a stored page in the form that was prepared for the client.
 pub(in crate::proxy) fn ready(
     cx: &RequestContext<'_>,
-    ready: &Ready,
+    ready: Ready,
     status: &CacheStatus<'_>,
-) -> Response<Body> {
+) -> ClientResponse {
     let page = &ready.page;
-    if ready.in_parts {
+    if is_sent_as_stored(cx, page) {
+        return ClientResponse::Stored(Box::new(as_stored(cx, ready.page, status)));
+    }
+    ClientResponse::from(if ready.in_parts {
         whole(cx, page, status)
     } else {
         stored(cx, page, status, Body::full(page.body.clone()))
+    })
+}
+
+/// Whether all of a page is sent, and no field of it depends on the request or the route.
+fn is_sent_as_stored(cx: &RequestContext<'_>, page: &Entry) -> bool {
+    let asked = cx.admitted.fields;
+    cx.head.method == Method::GET
+        && !asked.has(FieldSet::RANGE)
+        && !asked.has(FieldSet::CONDITIONS)
+        && page.status == StatusCode::OK.as_u16()
+        && page.reason.is_none()
+        && page.fields.fit(page.body.len())
+        && !cx.route.has_fragments()
+}
+
+fn as_stored(
+    cx: &RequestContext<'_>,
+    page: Arc<Entry>,
+    status: &CacheStatus<'_>,
+) -> StoredResponse {
+    StoredResponse {
+        age: page.age(cx.now as u64),
+        adds_vary: !page.fields.varies_by_coding && is_negotiated(cx, &page),
+        cache_status: status_value(cx.worker, status),
+        more: Vec::new(),
+        body: Body::full(page.body.clone()),
+        page,
     }
+}
+
+/// Whether clients get the page in different codings.
+fn is_negotiated(cx: &RequestContext<'_>, page: &Entry) -> bool {
+    cx.worker.recompressor.is_on() && page.fields.recodable.is_negotiated()
 }
 
 /// Responds with a complete stored page: all of it, ranges of it, or no body, by the request's
@@ -56,7 +92,7 @@ fn whole(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Re
     if asks_for_parts && !is_not_modified(cx, entry) && entry.status == 200 {
         let asked = &cx.head.headers;
         let length = entry.body.len();
-        match range::select(asked, &entry.headers, length, cx.now as u64) {
+        match range::select(asked, &entry.fields.map(), length, cx.now as u64) {
             Selection::Whole => {}
             Selection::One(part) => return one_part(cx, entry, status, &part),
             Selection::Several(parts) => {
@@ -96,7 +132,8 @@ fn several_parts(
     parts: Vec<std::ops::Range<usize>>,
 ) -> Option<Response<Body>> {
     let boundary = format!("{:032x}", fastrand::u128(..));
-    let kind = entry.headers.get(CONTENT_TYPE);
+    let fields = entry.fields.map();
+    let kind = fields.get(CONTENT_TYPE);
     let framed = Multipart::new(parts, entry.body.len(), kind, &boundary)?;
     let mut response = partial(cx, entry, status);
     let headers = response.headers_mut();
@@ -132,7 +169,7 @@ pub(in crate::proxy) fn is_not_modified(cx: &RequestContext<'_>, entry: &Entry) 
     }
     let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
     let asked = &cx.head.headers;
-    conditional::judge(asked, status, &entry.headers, cx.now as u64) == Condition::NotModified
+    conditional::judge(asked, status, &entry.fields.map(), cx.now as u64) == Condition::NotModified
 }
 
 /// Responds with a stored page and its body, or without the body if the request's conditions say so.
@@ -162,15 +199,14 @@ pub(in crate::proxy) fn stored(
 /// The head of a stored page, without a body.
 fn head(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Response<Body> {
     let mut response = Response::new(Body::empty());
-    // PERF: a copy of the map is made without hashing the names again.
-    let mut headers = entry.headers.clone();
+    let mut headers = entry.fields.map();
     // RFC 9213 §2: the field was addressed to this cache, and is stored for the next 304.
     if list::has_line(&headers, &CDN_CACHE_CONTROL) {
         headers.remove(&CDN_CACHE_CONTROL);
     }
     let age = entry.age(cx.now as u64);
     headers.insert(AGE, HeaderValue::from(age));
-    if cx.worker.recompressor.is_on() && entry.recodable.is_negotiated() {
+    if is_negotiated(cx, entry) {
         recoded::vary_by_coding(&mut headers);
     }
     put_status(cx.worker, &mut headers, status);

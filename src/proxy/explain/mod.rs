@@ -460,7 +460,8 @@ fn reasons(want: &WantedPage<'_>, decided: &DecisionAndPage) -> Vec<Reason> {
         }
         let is_explicit = page.source == LifetimeSource::Explicit;
         if is_explicit
-            && named_by(&page.headers, page.stored_at).what == Some(FreshnessDirective::NoCache)
+            && named_by(&page.fields.map(), page.stored_at).what
+                == Some(FreshnessDirective::NoCache)
         {
             reasons.push(Reason::NoCache);
         }

@@ -172,7 +172,7 @@ pub(super) fn fill(want: &WantedPage<'_>, page: Option<&Entry>) -> ExplainedFill
     let is_asked = |page: &&Entry| page.has_validator() && !want.class.is_personal();
     let held = page.filter(is_asked).filter(|page| standing(want, page) != PURGED);
     if let Some(held) = held {
-        let asked = validators(&held.headers);
+        let asked = validators(&held.fields.map());
         let is_there = [asked.if_none_match.is_some(), asked.if_modified_since.is_some()];
         let conditions = [IF_NONE_MATCH, IF_MODIFIED_SINCE].into_iter().zip(is_there);
         own_fields.extend(conditions.filter(|(_, there)| *there).map(|(name, _)| name.to_string()));
@@ -219,9 +219,9 @@ pub(super) fn unreadable(error: &StoreError) -> ExplainedTier {
 
 pub(super) fn page(want: &WantedPage<'_>, page: &Entry) -> ExplainedPage {
     let now = want.now();
-    let line = |name: HeaderName| page.headers.get(name).map(|value| text(value.as_bytes()));
+    let line = |name: HeaderName| page.fields.get(&name).map(text);
     let can_be_validated = page.has_validator();
-    let there = [ETAG, LAST_MODIFIED].into_iter().filter(|name| page.headers.contains_key(name));
+    let there = [ETAG, LAST_MODIFIED].into_iter().filter(|name| page.fields.has(name));
     let recoded = content_coding::recoding(want.cx, want.class, page);
     ExplainedPage {
         status: page.status,
@@ -237,7 +237,7 @@ pub(super) fn page(want: &WantedPage<'_>, page: &Entry) -> ExplainedPage {
         }
         .to_owned(),
         lifetime: page.lifetime,
-        source: source(page.source, &page.headers, page.stored_at),
+        source: source(page.source, &page.fields.map(), page.stored_at),
         age: page.age(now),
         ttl: page.ttl(now),
         stale_while_revalidate: page.stale.while_revalidate,

@@ -1,10 +1,10 @@
 //! The visit: `update_token` and the item that was viewed, recorded after the response.
 
-use ::http::{Method, Response};
+use ::http::Method;
 
 use crate::ident::Item;
 use crate::proxy::context::{NOWHERE, RequestContext};
-use crate::proxy::deliver::body::Body;
+use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::stage::detect_upgrade;
 use crate::telemetry::metrics::Count;
 
@@ -13,7 +13,7 @@ use crate::telemetry::metrics::Count;
 pub(in crate::proxy) async fn record(
     cx: &RequestContext<'_>,
     item: Option<Item>,
-    response: &Response<Body>,
+    response: &ClientResponse,
 ) {
     let viewed = viewed(cx, item, response);
     note_visit(cx, viewed.clone());
@@ -22,9 +22,9 @@ pub(in crate::proxy) async fn record(
 
 /// The item that was viewed. It counts as viewed if a GET of it was answered with 200 or 304. A
 /// prefetch, a WebSocket, and a route where `{item}` names a row do not count.
-fn viewed(cx: &RequestContext<'_>, item: Option<Item>, response: &Response<Body>) -> Option<Item> {
+fn viewed(cx: &RequestContext<'_>, item: Option<Item>, response: &ClientResponse) -> Option<Item> {
     // What the app states about its page outweighs the item in the URL.
-    let item = response.extensions().get::<Item>().cloned().or(item)?;
+    let item = response.extension::<Item>().cloned().or(item)?;
     let is_viewed = cx.head.method == Method::GET
         && matches!(response.status().as_u16(), 200 | 304)
         && !cx.head.headers.contains_key("sec-purpose")

@@ -25,7 +25,7 @@ pub(super) async fn answer(
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
     if let Some(response) = rows::answer(cx, item, body.is_some(), record).await {
-        return Ok(Answer::Stored(response));
+        return Ok(Answer::Stored(response.into()));
     }
     match access {
         // RFC 9111 §5.2.1.7.

@@ -125,7 +125,7 @@ impl<'c> WantedPage<'c> {
             ACCEPT_ENCODING => {
                 headers.contains_key(name)
                     && !self.sent().contains_key(name)
-                    && entry.headers.contains_key(CONTENT_ENCODING)
+                    && entry.fields.has(&CONTENT_ENCODING)
             }
             // The proxy itself sets this field, and sets it to another value for this visitor.
             _ if origin_request::describes_visitor(self.cx, self.class, name) => true,

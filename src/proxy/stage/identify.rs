@@ -13,12 +13,13 @@ use super::verify::{self, Asking, Verdict};
 use crate::cache::LookupMode;
 use crate::cache::rules::verdict::Sharing;
 use crate::http::cookie::cookies;
+use crate::http::field_set::FieldSet;
 use crate::http::media::asks_for_static;
 use crate::http::query::session_id_in;
 use crate::ident::{CookieHash, Item, StoredToken, Token, User};
 use crate::policy::route::{CompiledRoute, Route};
 use crate::proxy::connection::client::Client;
-use crate::proxy::context::{Mode, RequestContext, RequestKind, WorkerContext};
+use crate::proxy::context::{Admitted, Mode, RequestContext, RequestKind, WorkerContext};
 use crate::proxy::cookie_rules::{CookieClass, CookieRules, TokenFrom};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
@@ -71,7 +72,7 @@ pub(in crate::proxy) async fn visitor(
         Mode::Serve => Asking::Of(client, admitted),
         Mode::Peek { .. } => Asking::No,
     };
-    let visitor = recognise(worker, (head, &admitted.site), route, *now, asking).await;
+    let visitor = recognise(worker, (head, admitted), route, *now, asking).await;
     visitor.with_certificate(admitted.certificate(client))
 }
 
@@ -119,7 +120,9 @@ impl<'w> IdentifiedRequest<'w> {
 const DUPLICATES_MAX: usize = 32;
 
 /// What the cookies alone say.
+#[derive(Default)]
 enum CookieToken {
+    #[default]
     Nothing,
     Token(Token, Option<CookieHash>),
     /// A session cookie with a value that is not a token.
@@ -128,18 +131,19 @@ enum CookieToken {
     Duplicates(Vec<Token>),
 }
 
-/// Identifies the visitor of a request. `host` is `Admitted::site`.
+/// Identifies the visitor of a request.
 pub(in crate::proxy) async fn recognise(
     worker: &Rc<WorkerContext>,
-    (head, host): (&Parts, &str),
+    (head, admitted): (&Parts, &Admitted),
     route: &Route,
     now: f64,
     asking: Asking<'_>,
 ) -> Visitor {
     let rules = &worker.settings.cookies;
     let verify = worker.settings.verify.as_ref();
+    let host = &*admitted.site;
     let SortedCookies { carried, has_unknown, is_odd } =
-        sort(rules, (head, host), route, verify.is_some());
+        sort(rules, (head, admitted), route, verify.is_some());
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
@@ -275,6 +279,7 @@ async fn brings_revoked(worker: &WorkerContext, head: &Parts, now: f64) -> bool 
 }
 
 /// The result of sorting the cookies.
+#[derive(Default)]
 struct SortedCookies {
     /// What the session cookies say.
     carried: CookieToken,
@@ -288,10 +293,14 @@ struct SortedCookies {
 /// them.
 fn sort(
     rules: &CookieRules,
-    (head, host): (&Parts, &str),
+    (head, admitted): (&Parts, &Admitted),
     route: &Route,
     verifies: bool,
 ) -> SortedCookies {
+    // PERF: no look at the fields of a request without cookies.
+    if !admitted.fields.has(FieldSet::COOKIE) {
+        return SortedCookies::default();
+    }
     let mut best: Option<(usize, &[u8])> = None;
     let mut came: Vec<(&[u8], &[u8])> = Vec::new();
     let (mut has_unknown, mut may_be_session) = (false, false);
@@ -321,7 +330,7 @@ fn sort(
         Some((_, value)) => match rules.token.token(value) {
             Some(token) => CookieToken::Token(
                 token,
-                verifies.then(|| rules.token.hash((route.site(), host), &came)),
+                verifies.then(|| rules.token.hash((route.site(), &admitted.site), &came)),
             ),
             None => CookieToken::Malformed,
         },

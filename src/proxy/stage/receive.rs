@@ -9,7 +9,6 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::detect_upgrade;
-use crate::clock::unix_now;
 use crate::http::forwarded;
 use crate::http::http2::{self, MalformedRequest};
 use crate::proxy::connection::client::Client;
@@ -30,15 +29,13 @@ pub(in crate::proxy) struct Received {
     pub(in crate::proxy) now: f64,
 }
 
-/// Receives a request. The visitor token's cookie is removed, so that later stages cannot see it.
+/// Receives a request at `now`, in Unix time. The visitor token's cookie is removed, so that later stages cannot see it.
 pub(in crate::proxy) fn receive(
-    settings: &ProxySettings,
-    client: &Client,
+    (settings, client): (&ProxySettings, &Client),
     mut head: Box<Parts>,
     body: Option<&Incoming>,
-    token: &VisitorTokenState,
+    (token, now): (&VisitorTokenState, f64),
 ) -> Result<Received, Error> {
-    let now = unix_now();
     if client.state.is_over() {
         return Err(Error::BadRequest("a request stands behind trailers"));
     }

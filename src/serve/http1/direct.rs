@@ -10,17 +10,17 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use ::http::{Method, Response};
+use ::http::Method;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _, AsyncWriteExt as _};
 
 use super::head::{Front, HeadParser, PlainRequest};
 use super::queue::WriteQueue;
-use super::response::{BodyLength, Framing, InvalidLength, encode_head};
+use super::response::{BodyLength, Framing, InvalidLength, encode_head, encode_stored};
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection_state::ConnectionState;
-use crate::proxy::{Body, BodyError, respond};
+use crate::proxy::{Body, BodyError, ClientResponse, respond};
 use crate::serve::context::ConnectionContext;
 use crate::serve::io::TimedSocket;
 use crate::serve::stream::ClientStream;
@@ -151,9 +151,9 @@ impl DirectConnection {
     /// The response, once there is one; `None`: the client has left. Sends interim responses in the meantime.
     fn poll_response(
         &mut self,
-        responding: Pin<&mut impl Future<Output = Response<Body>>>,
+        responding: Pin<&mut impl Future<Output = ClientResponse>>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<Response<Body>>>> {
+    ) -> Poll<io::Result<Option<ClientResponse>>> {
         if let Poll::Ready(response) = responding.poll(cx) {
             return Poll::Ready(Ok(Some(response)));
         }
@@ -186,14 +186,21 @@ impl DirectConnection {
     /// Sends a response. Returns whether the connection closes after it.
     async fn send(
         &mut self,
-        response: Response<Body>,
+        response: ClientResponse,
         is_to_head: bool,
         closes: bool,
     ) -> Result<bool, ConnectionError> {
-        let (parts, body) = response.into_parts();
-        let length = BodyLength::of(&body);
-        let begun = encode_head(self.queue.buffer(), &parts, (is_to_head, length), closes)?;
-        drop(parts);
+        let (begun, body) = match response {
+            ClientResponse::Stored(stored) => {
+                let begun = encode_stored(self.queue.buffer(), &stored, closes);
+                (begun, stored.into_body())
+            }
+            ClientResponse::Other(response) => {
+                let (parts, body) = response.into_parts();
+                let length = (is_to_head, BodyLength::of(&body));
+                (encode_head(self.queue.buffer(), &parts, length, closes)?, body)
+            }
+        };
         let sent = self.send_body(body, begun.framing).await;
         // What a response has that broke off reaches the client, too.
         poll_fn(|cx| self.queue.poll_write(&mut self.io, cx)).await?;

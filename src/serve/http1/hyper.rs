@@ -52,7 +52,7 @@ pub(super) async fn converse(
         // PERF: boxed. hyper moves the future into the connection, where it would be cold memory at each request;
         // the allocator hands out what the thread has just used.
         Box::pin(async move {
-            let mut response = respond(worker, Rc::clone(&client), (head, body)).await;
+            let mut response = respond(worker, Rc::clone(&client), (head, body)).await.into_http();
             if client.state.may_have_trailers() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }

@@ -12,6 +12,7 @@ use hyper::ext::ReasonPhrase;
 use super::queue::WriteQueue;
 use crate::clock::unix_now;
 use crate::http::{date, hop};
+use crate::proxy::StoredResponse;
 
 /// What a body's length is known to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,12 +123,30 @@ pub(super) fn encode_head(
         put_length(buffer, length);
     }
     if !has_date {
-        buffer.extend_from_slice(b"date: ");
-        date::put(buffer, unix_now() as u64);
-        buffer.extend_from_slice(b"\r\n");
+        put_date(buffer);
     }
     buffer.extend_from_slice(b"\r\n");
     Ok(Begun { framing, closes })
+}
+
+/// Queues the head of a whole stored page. `closes`: the connection closes after it.
+pub(super) fn encode_stored(buffer: &mut Vec<u8>, page: &StoredResponse, closes: bool) -> Begun {
+    let length = page.length();
+    // PERF: one check of the capacity instead of some for each field.
+    buffer.reserve(page.fields_max() + 128);
+    buffer.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    let (has_length, has_date) = page.put_fields(buffer);
+    if closes {
+        put_field(buffer, "connection", b"close");
+    }
+    if !has_length {
+        put_length(buffer, length);
+    }
+    if !has_date {
+        put_date(buffer);
+    }
+    buffer.extend_from_slice(b"\r\n");
+    Begun { framing: Framing::Length(length), closes }
 }
 
 fn put_status(buffer: &mut Vec<u8>, parts: &Parts) {
@@ -150,6 +169,12 @@ fn put_field(buffer: &mut Vec<u8>, name: &str, value: &[u8]) {
     buffer.extend_from_slice(name.as_bytes());
     buffer.extend_from_slice(b": ");
     buffer.extend_from_slice(value);
+    buffer.extend_from_slice(b"\r\n");
+}
+
+fn put_date(buffer: &mut Vec<u8>) {
+    buffer.extend_from_slice(b"date: ");
+    date::put(buffer, unix_now() as u64);
     buffer.extend_from_slice(b"\r\n");
 }
 

@@ -105,7 +105,7 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
                 // The request was not processed, and may be sent again (RFC 9113 §8.7).
                 return Err(h2::Error::from(h2::Reason::REFUSED_STREAM));
             };
-            Ok(responding.await.map(|body| FrameSizedBody::new(body, pace)))
+            Ok(responding.await.into_http().map(|body| FrameSizedBody::new(body, pace)))
         }
     });
     let header_list = u32::try_from(settings.request_head).unwrap_or(HEADER_LIST).min(HEADER_LIST);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anteroom::cache::entry::{
     Entry, LifetimeSource, Malformed, StaleLifetimes, StoredValue, VARIANTS_MAX, VariantIndex,
 };
+use anteroom::cache::page_fields::PageFields;
 use anteroom::cache::purge::PurgeSnapshot;
-use anteroom::http::recodable::Recodable;
 use anteroom::ident::PageKey;
 use anteroom::store::Generation;
 use bytes::Bytes;
@@ -72,7 +72,7 @@ fn generation(input: &mut Input<'_>) -> Generation {
 fn entry(input: &mut Input<'_>) -> Entry {
     let slots = (0..input.byte() % 8).map(|_| u32::from(input.byte()) << 8).collect();
     let marks = PurgeSnapshot::stored(generation(input), slots).expect("few small slots");
-    let mut entry = Entry {
+    Entry {
         status: 200 + u16::from(input.byte()),
         source: SOURCES[usize::from(input.byte()) % SOURCES.len()],
         static_proof: input.byte().is_multiple_of(2),
@@ -87,12 +87,9 @@ fn entry(input: &mut Input<'_>) -> Entry {
         vary: names(input),
         purge_snapshot: Arc::new(marks),
         reason: Some(Bytes::copy_from_slice(input.line())).filter(|line| !line.is_empty()),
-        headers: fields(input.block()),
-        recodable: Recodable::default(),
+        fields: PageFields::of(&fields(input.block())),
         body: Bytes::copy_from_slice(input.0),
-    };
-    entry.recodable = Recodable::of(&entry.headers);
-    entry
+    }
 }
 
 fn names(input: &mut Input<'_>) -> Vec<HeaderName> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anteroom::cache::entry::{Entry, LifetimeSource, StoredValue, compact};
+use anteroom::cache::entry::{Entry, LifetimeSource, StoredValue};
+use anteroom::cache::page_fields::PageFields;
 use anteroom::cache::purge::PurgeSnapshot;
 use anteroom::cache::rules::key::ShareClass;
 use anteroom::cache::rules::request_directives::RequestDirectives;
@@ -16,7 +17,6 @@ use anteroom::http::conditional::{
 use anteroom::http::etag::{ETag, recoded};
 use anteroom::http::field_set::FieldSet;
 use anteroom::http::freshness::initial_age;
-use anteroom::http::recodable::Recodable;
 use anteroom::http::targeted::CDN_CACHE_CONTROL;
 use anteroom::policy::route::Route;
 use anteroom::telemetry::reason::Reason;
@@ -272,12 +272,10 @@ fn largest_said(response: &HeaderMap) -> u64 {
 
 /// What is kept of it says the same when it is read again.
 fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) -> Entry {
-    let headers = compact(response);
     let entry = Entry {
         status: setting.status.as_u16(),
         reason: None,
-        recodable: Recodable::of(&headers),
-        headers,
+        fields: PageFields::of(response),
         body: Bytes::from_static(b"hello"),
         stored_at: NOW,
         initial_age: initial_age(response, NOW, NOW),
@@ -289,7 +287,7 @@ fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) -> Ent
         vary: storing.vary.clone(),
         purge_snapshot: Arc::new(PurgeSnapshot::default()),
     };
-    assert_eq!(entry.headers, *response);
+    assert_eq!(entry.fields.map(), *response);
     assert_eq!(entry.is_fresh(NOW), storing.is_fresh);
     assert!(!entry.is_fresh(NOW.saturating_add(storing.lifetime)));
     let stored = StoredValue::Page(entry.clone());

@@ -89,8 +89,8 @@ pub fn emptied<'s>(
     selectors: impl Iterator<Item = &'s Selector>,
     max: usize,
 ) -> Option<Entry> {
-    let body = recoded::plain(&page.headers, &page.body, max)?;
-    let ascii = AsciiCompatibleEncoding::new(encoding(&page.headers)?)?;
+    let body = recoded::decode(&page.body, page.fields.coding?, max)?;
+    let ascii = AsciiCompatibleEncoding::new(encoding(&page.fields.map())?)?;
     let (mut cutter, mut cuts) =
         (FragmentCutter::elements(selectors, usize::MAX, ascii, max), VecDeque::new());
     cutter.cut(&body, &mut cuts);

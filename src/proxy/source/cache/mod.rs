@@ -6,7 +6,6 @@ mod stale;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::Response;
 use tokio::sync::oneshot;
 
 use self::stale::{FAILING_TTL, RESCUE_AFTER, is_gone, may_serve_on_error, renew, stale};
@@ -28,6 +27,7 @@ use crate::origin::{OriginResponse, RequestBody};
 use crate::proxy::answer::Answer;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
+use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::deliver::{content_coding, headers, stored};
 use crate::proxy::error::Error;
 use crate::proxy::origin_request;
@@ -112,7 +112,7 @@ pub(in crate::proxy) async fn answer(
 
 /// The result of the one fetch, or of waiting for it.
 enum Fetched {
-    Answer(Response<Body>),
+    Answer(ClientResponse),
     /// The response belongs to this visitor and is not shared.
     Own(OriginResponse, Reason),
     /// This visitor cannot use the result: the request is forwarded.
@@ -121,12 +121,12 @@ enum Fetched {
 }
 
 impl Fetched {
-    fn from(answer: Result<Response<Body>, Reason>) -> Self {
+    fn from(answer: Result<ClientResponse, Reason>) -> Self {
         answer.map_or_else(Self::Forward, Self::Answer)
     }
 
     /// The same for an answer whose body is still arriving. The transfer may fail before the first byte.
-    async fn begun(answer: Result<Response<Body>, Reason>) -> Self {
+    async fn begun(answer: Result<ClientResponse, Reason>) -> Self {
         let mut response = match answer {
             Ok(response) => response,
             Err(reason) => return Self::Forward(reason),
@@ -200,7 +200,7 @@ async fn hit(
     entry: &Arc<Entry>,
     from: CacheTier,
     record: &mut RequestRecord,
-) -> Result<Response<Body>, Reason> {
+) -> Result<ClientResponse, Reason> {
     let outcome = match from {
         CacheTier::Memory => Outcome::HitMemory,
         CacheTier::Store => Outcome::HitStore,
@@ -210,7 +210,7 @@ async fn hit(
     }
     let ready = content_coding::ready(want.cx, want.class, entry, true).await?;
     record.outcome(outcome, None);
-    Ok(stored::ready(want.cx, &ready, &hit_status(want, entry, from)))
+    Ok(stored::ready(want.cx, ready, &hit_status(want, entry, from)))
 }
 
 /// Answers with a page that is still arriving: as it arrives or, if this client cannot read that form,
@@ -220,11 +220,11 @@ async fn coming(
     head: &Arc<Entry>,
     (reader, length): (FlightReader, Option<u64>),
     status: &CacheStatus<'_>,
-) -> Result<Response<Body>, Reason> {
+) -> Result<ClientResponse, Reason> {
     let (cx, recompressor) = (want.cx, &want.cx.worker.recompressor);
-    match recompressor.live(want.class, &cx.head.headers, (&head.headers, head.recodable)) {
+    match recompressor.live(want.class, &cx.head.headers, &head.fields) {
         ArrivingPage::AsItComes => {
-            Ok(stored::stored(cx, head, status, Body::flight(reader, length)))
+            Ok(stored::stored(cx, head, status, Body::flight(reader, length)).into())
         }
         // A reader that is not polled holds up the others of the same fetch.
         ArrivingPage::Never => Err(Reason::Vary),
@@ -236,7 +236,7 @@ async fn coming(
             let page = landed.ok_or(Reason::Vary)?;
             want.suits(&page)?;
             let ready = content_coding::ready(cx, want.class, &page, true).await?;
-            Ok(stored::ready(cx, &ready, status))
+            Ok(stored::ready(cx, ready, status))
         }
     }
 }
@@ -315,7 +315,7 @@ async fn lead(
                     let body = Body::flight(reader, length);
                     let mut answer = stored::stored(cx, &entry, &status, body);
                     headers::give_cookies(cx, answer.headers_mut(), cookies);
-                    Ok(answer)
+                    Ok(answer.into())
                 }
                 false => coming(want, &entry, (reader, length), &status).await,
             };
@@ -357,7 +357,7 @@ async fn validated(
     entry: Arc<Entry>,
     why: Forward,
     record: &mut RequestRecord,
-) -> Result<Response<Body>, Reason> {
+) -> Result<ClientResponse, Reason> {
     let mut status = CacheStatus::forwarded(why, None);
     status.forwarded_status = Some(304);
     status.stored = true;
@@ -371,7 +371,7 @@ async fn wait_for_visit(
     want: &WantedPage<'_>,
     entry: Arc<Entry>,
     mut status: CacheStatus<'_>,
-) -> Result<Response<Body>, Reason> {
+) -> Result<ClientResponse, Reason> {
     // Recoded forms belong to the page in memory, which may have been replaced in the meantime.
     let kept = want.cx.worker.pages.in_memory(&want.key, || want.sent(), want.now());
     let kept = kept.filter(|kept| want.suits(kept).is_ok());
@@ -379,7 +379,7 @@ async fn wait_for_visit(
     let entry = kept.unwrap_or(entry);
     let ready = content_coding::ready(want.cx, want.class, &entry, is_kept).await?;
     status.ttl = Some(entry.ttl(want.now()));
-    Ok(stored::ready(want.cx, &ready, &status))
+    Ok(stored::ready(want.cx, ready, &status))
 }
 
 /// Waits for the verdict on another request's fetch. If the fetch carries another user's session, the

@@ -4,13 +4,11 @@
 
 use std::time::Duration;
 
-use ::http::Response;
-
 use super::begin;
 use crate::cache::flight::{EndGuard, JoinResult};
 use crate::cache::purge::PurgeStanding;
 use crate::clock::unix_now;
-use crate::proxy::deliver::body::Body;
+use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::deliver::{content_coding, stored};
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::cache_lookup::{StaleCandidate, WantedPage, stale_status};
@@ -50,11 +48,11 @@ pub(super) async fn stale(
     want: &WantedPage<'_>,
     candidate: &StaleCandidate,
     record: &mut RequestRecord,
-) -> Result<Response<Body>, Reason> {
+) -> Result<ClientResponse, Reason> {
     let entry = &candidate.entry;
     let ready = content_coding::ready(want.cx, want.class, entry, true).await?;
     record.outcome(Outcome::HitStale, None);
-    Ok(stored::ready(want.cx, &ready, &stale_status(want, entry)))
+    Ok(stored::ready(want.cx, ready, &stale_status(want, entry)))
 }
 
 /// Whether a stored page must not be served any more.
