@@ -52,16 +52,6 @@ fn run(args: &PlanArgs) -> Result<(), u8> {
     let plan = read(args.clone())?;
     log_to_stderr("info");
     let app = Application::open(plan).map_err(failed)?;
-    for address in app.addresses() {
-        let scheme = if app.is_secured(address) { "https" } else { "http" };
-        tracing::info!("visitors are served at {scheme}://{address}");
-    }
-    for path in app.sockets() {
-        tracing::info!("visitors are served at unix:{}", path.display());
-    }
-    if let Some(address) = app.admin_address() {
-        tracing::info!("health and metrics are at http://{address}");
-    }
     app.run(|| read(args.clone()).ok()).map_err(failed)
 }
 

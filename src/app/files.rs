@@ -5,6 +5,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Open files besides the connections of clients and to the origin: store, listeners, logs.
 const BESIDE: u64 = 256;
 
+/// Files that a client's connection may take: itself, one to the origin, and one for its HTTP/2 requests.
+const FILES_EACH: u64 = 3;
+
+/// How many connections so many open files suffice for.
+fn connections_of(files: u64) -> u64 {
+    (files.saturating_sub(BESIDE) / FILES_EACH).max(1)
+}
+
 /// Raises the limit as far as the system allows, and warns if it is below the need of `connections`: each
 /// may have one to the origin, and as many again may serve HTTP/2 requests.
 pub(super) fn allow(connections: usize) {
@@ -17,12 +25,12 @@ pub(super) fn allow(connections: usize) {
             limit.current
         }
     };
-    let needed = 3 * connections as u64 + BESIDE;
+    let needed = FILES_EACH * connections as u64 + BESIDE;
     if let Some(allowed) = allowed.filter(|allowed| *allowed < needed) {
         tracing::warn!(
-            allowed,
-            needed,
-            "the limit of open files is too low for [limits] connections: raise LimitNOFILE or ulimit -n"
+            "{allowed} files may be open, and [limits] connections = {connections} may take {needed}: set \
+             LimitNOFILE={needed} in the service, run `ulimit -n {needed}`, or write connections = {}",
+            connections_of(allowed)
         );
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::hints::Hints;
@@ -92,6 +93,7 @@ fn lasting(
     let purges = PurgeTask {
         store: store.clone(),
         purged: Arc::clone(&shared.pages.purged),
+        began: Instant::now(),
         refusal_logged: Default::default(),
         backlog_logged: Default::default(),
     };

@@ -45,7 +45,6 @@ impl LiveConfig {
     ) -> Result<Arc<Self>, StartError> {
         let purger = Arc::new(Purger {
             pages: Arc::clone(&shared.pages),
-            hosts: plan.origin.hosts.clone(),
             ignore_query: plan.cache.ignore_query.clone(),
         });
         let (storage, rules) = (plan.session.token_storage, sessions::rules(&plan.session));

@@ -92,15 +92,34 @@ impl Application {
     }
 
     /// Whether the listener at one of [`Self::addresses`] serves https.
-    #[must_use]
-    pub fn is_secured(&self, address: SocketAddr) -> bool {
+    fn is_secured(&self, address: SocketAddr) -> bool {
         self.listeners.is_secured(address)
     }
 
     /// The Unix sockets opened for visitors.
-    #[must_use]
-    pub fn sockets(&self) -> Vec<PathBuf> {
+    fn sockets(&self) -> Vec<PathBuf> {
         self.listeners.sockets()
+    }
+
+    /// Where everything is, a line each.
+    fn addresses_in_words(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for address in self.addresses() {
+            let scheme = if self.is_secured(address) { "https" } else { "http" };
+            lines.push(format!("visitors are served at {scheme}://{address}"));
+        }
+        lines.extend(
+            self.sockets()
+                .iter()
+                .map(|path| format!("visitors are served at unix:{}", path.display())),
+        );
+        let urls: Vec<_> = self.plan.origin.urls().iter().map(ToString::to_string).collect();
+        lines.push(format!("the app is at {}", urls.join(", ")));
+        lines.extend(
+            self.admin_address()
+                .map(|address| format!("health and metrics are at http://{address}")),
+        );
+        lines
     }
 
     /// The address for operators.
@@ -118,6 +137,7 @@ impl Application {
     /// # Errors
     /// If the system refuses a thread or a signal handler.
     pub fn run(self, again: impl Fn() -> Option<Plan>) -> Result<(), StartError> {
+        let where_it_is = self.addresses_in_words();
         let Self { plan, mut listeners, admin: operators, socket, log, runtime, store, metrics } =
             self;
         let drain = CancellationToken::new();
@@ -156,7 +176,7 @@ impl Application {
             tokio::task::spawn_local(tls::watch(Arc::clone(listeners.tls()), stop.clone()));
             let data_commands = admin::serve_socket(socket, &admin_handle, &stop);
             let jobs = Jobs::start(&first, &shared, &handle, &stop);
-            tracing::info!(threads = first.plan.threads, "serving");
+            where_it_is.iter().for_each(|line| tracing::info!("{line}"));
             drop(first);
             let mut running =
                 Running { live, listeners, workers, shared, store: handle, admin_handle, jobs };

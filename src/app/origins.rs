@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::start_error::StartError;
 use crate::config::{self, OriginUrl, Plan};
 use crate::http::host::Scheme;
+use crate::http::host_pattern::{HostPattern, first_host};
 use crate::origin::{
     FailureRules, HealthCheck, OriginTlsConnector, ServerList, ServerRules, ServerSettings,
     TlsRules, Upstream, Upstreams,
@@ -129,9 +130,9 @@ pub(super) fn start_checks(
 }
 
 /// The Host of the proxy's own requests to an origin.
-pub(super) fn host(origin: &config::OriginConfig, hosts: &[String]) -> HeaderValue {
+pub(super) fn host(origin: &config::OriginConfig, hosts: &[HostPattern]) -> HeaderValue {
     let authority = format!("{}:{}", origin.url.host, origin.url.port);
-    let host = origin.host.as_ref().or_else(|| hosts.first()).unwrap_or(&authority);
+    let host = origin.host.as_deref().or_else(|| first_host(hosts)).unwrap_or(&authority);
     // A host of the plan is a valid field value.
     HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost"))
 }

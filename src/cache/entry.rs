@@ -202,7 +202,7 @@ impl StoredValue {
         }
     }
 
-    /// Decodes a stored value; the body shares the buffer of `bytes`.
+    /// Decodes a stored value; a large body shares the buffer of `bytes`.
     ///
     /// # Errors
     /// [`Malformed`] if the bytes begin with the magic, or are a prefix of it, and are not exactly one page
@@ -293,7 +293,7 @@ fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
     let vary = reader.names()?;
     let snapshot = reader.snapshot()?;
     let fields = PageFields::of(&decode_headers(reader)?);
-    let body = reader.text()?;
+    let body = own(reader.text()?, fields.as_bytes().len());
     // RFC 9110 §15: three digits; only final responses are stored.
     if !(200..=999).contains(&status) {
         return Err(Malformed);
@@ -313,6 +313,14 @@ fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
         vary,
         purge_snapshot: Arc::new(snapshot),
     })
+}
+
+/// The body by itself, where it would keep much of the stored value in memory beside it.
+fn own(body: Bytes, fields: usize) -> Bytes {
+    /// A copy of so many bytes costs next to nothing.
+    const SMALL: usize = 16 * 1024;
+    let is_copied = body.len() <= SMALL || body.len() / 8 < fields;
+    if is_copied { Bytes::copy_from_slice(&body) } else { body }
 }
 
 fn decode_headers(reader: &mut EntryReader) -> Result<HeaderMap, Malformed> {
@@ -513,14 +521,17 @@ pub(in crate::cache) mod tests {
     }
 
     #[test]
-    fn a_page_comes_back_as_it_was_and_shares_its_buffer() {
-        let bytes = StoredValue::Page(entry()).encode();
-        let Ok(StoredValue::Page(back)) = StoredValue::decode(bytes.clone()) else {
-            panic!("not a page");
-        };
-        assert_eq!(back, entry());
-        let range = bytes.as_ptr_range();
-        assert!(range.contains(&back.body.as_ptr()), "the body was copied");
+    fn a_page_comes_back_as_it_was_and_a_large_one_shares_its_buffer() {
+        for (length, is_shared) in [(8, false), (100_000, true)] {
+            let page = Entry { body: vec![b'x'; length].into(), ..entry() };
+            let bytes = StoredValue::Page(page.clone()).encode();
+            let Ok(StoredValue::Page(back)) = StoredValue::decode(bytes.clone()) else {
+                panic!("not a page");
+            };
+            assert_eq!(back, page);
+            let range = bytes.as_ptr_range();
+            assert_eq!(range.contains(&back.body.as_ptr()), is_shared, "{length}");
+        }
     }
 
     #[test]

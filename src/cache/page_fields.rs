@@ -132,14 +132,23 @@ impl PageFields {
     }
 
     /// The fields as a map, whose values share the lines' bytes.
-    ///
-    /// # Panics
-    /// Never: the lines were made from a map.
     #[must_use]
     pub fn map(&self) -> HeaderMap {
+        self.mapped(self.lines().count(), |_| true)
+    }
+
+    /// Those of these names as a map.
+    #[must_use]
+    pub fn some(&self, names: &[HeaderName]) -> HeaderMap {
+        let is_wanted = |name: &[u8]| names.iter().any(|wanted| wanted.as_str().as_bytes() == name);
+        self.mapped(names.len(), is_wanted)
+    }
+
+    fn mapped(&self, capacity: usize, is_wanted: impl Fn(&[u8]) -> bool) -> HeaderMap {
         let bytes = Bytes::from_owner(Arc::clone(&self.lines));
-        let mut map = HeaderMap::with_capacity(self.lines().count());
-        for (name, value) in self.lines() {
+        let mut map = HeaderMap::with_capacity(capacity);
+        for (name, value) in self.lines().filter(|(name, _)| is_wanted(name)) {
+            // The lines were made from a map.
             let name = HeaderName::from_bytes(name).expect("the bytes of a name are a name");
             let value = HeaderValue::from_maybe_shared(bytes.slice_ref(value));
             map.append(name, value.expect("the bytes of a value are a value"));
@@ -250,7 +259,8 @@ mod tests {
 
     #[test]
     fn a_map_of_them_copies_no_value() {
-        let some = fields(&[("vary", "a"), ("vary", "b")]);
+        let some = fields(&[("vary", "a"), ("vary", "b"), ("age", "1")]);
+        assert_eq!(some.some(&[VARY]), fields(&[("vary", "a"), ("vary", "b")]).map());
         let range = some.as_bytes().as_ptr_range();
         assert!(
             some.map().get_all(VARY).iter().all(|line| range.contains(&line.as_bytes().as_ptr()))

@@ -1,7 +1,6 @@
 //! Operators' purges: turns an order into marks in the table of purges, and reports how far the purge has
 //! spread.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cache::Pages;
 use crate::cache::purge::PurgeTable;
-use crate::cache::purge::scope::{PurgeTarget, Scope};
+use crate::cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
 use crate::http::pattern::Pattern;
 use crate::http::reference::{absolute, resolve};
 use crate::http::tags::TAG_MAX;
@@ -81,8 +80,6 @@ impl PurgeError {
 pub struct Purger {
     /// The pages of this process.
     pub pages: Arc<Pages>,
-    /// The sites to which an order with a path alone applies.
-    pub hosts: Vec<String>,
     /// Query parameters that are not part of a page's URL.
     pub ignore_query: Vec<Pattern>,
 }
@@ -151,24 +148,20 @@ impl Purger {
     fn targets(&self, order: &PurgeOrder) -> Result<Vec<PurgeTarget>, PurgeError> {
         let mut targets = PurgeTargets { is_hard: order.hard, targets: BTreeSet::new() };
         for url in &order.urls {
-            let (sites, target) = self.url_parts(url)?;
+            let (site, target) = url_parts(url)?;
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
             let (path, query) = (decoded(path)?, query::without(query, &self.ignore_query));
-            for site in sites.iter() {
-                targets.add(Scope::Url { site, path: &path, query: &query })?;
-            }
+            targets.add(Scope::Url { site: &site, path: &path, query: &query })?;
         }
         for prefix in &order.prefixes {
-            let (sites, target) = self.url_parts(prefix)?;
+            let (site, target) = url_parts(prefix)?;
             if target.contains('?') {
                 return Err(wrong(format!(
                     "{prefix}: a prefix has no query; it means all of them"
                 )));
             }
             let path = decoded(&target)?;
-            for site in sites.iter() {
-                targets.add(Scope::Prefix { site, path: &path })?;
-            }
+            targets.add(Scope::Prefix { site: &site, path: &path })?;
         }
         for tag in &order.tags {
             if tag.is_empty() || tag.len() > TAG_MAX {
@@ -186,22 +179,18 @@ impl Purger {
         }
         Ok(targets.targets.into_iter().collect())
     }
+}
 
-    /// The sites and the target of a URL.
-    fn url_parts(&self, url: &str) -> Result<(Cow<'_, [String]>, String), PurgeError> {
-        let expected =
-            || wrong(format!("{url}: write the whole URL, such as http://example.com/path"));
-        if let (None, target) = resolve("/", url) {
-            let is_path = url.starts_with('/') && !self.hosts.is_empty();
-            return if is_path {
-                Ok((Cow::Borrowed(&*self.hosts), target))
-            } else {
-                Err(expected())
-            };
-        }
-        let (scheme, host, target) = absolute(url).ok_or_else(expected)?;
-        Ok((Cow::Owned(vec![host.normalised(scheme).into_owned()]), target))
+/// The site and the target of a URL; a path alone is that of all sites.
+fn url_parts(url: &str) -> Result<(String, String), PurgeError> {
+    let expected =
+        || wrong(format!("{url}: write a path, or the whole URL, such as http://example.com/path"));
+    if let (None, target) = resolve("/", url) {
+        let is_path = url.starts_with('/');
+        return is_path.then(|| (EVERY_SITE.to_owned(), target)).ok_or_else(expected);
     }
+    let (scheme, host, target) = absolute(url).ok_or_else(expected)?;
+    Ok((host.normalised(scheme).into_owned(), target))
 }
 
 /// The targets of one order: at most as many as one purge takes, for any number of URLs, prefixes, tags and
@@ -255,16 +244,15 @@ mod tests {
         let flights = Flights::new(1 << 20, 10);
         let purged = Arc::new(PurgeTable::new(false));
         let pages = Arc::new(Pages::new(1 << 20, flights, purged, 1));
-        let hosts = (0..100).map(|host| format!("h{host}.test")).collect();
-        let purger = Purger { pages, hosts, ignore_query: Vec::new() };
+        let purger = Purger { pages, ignore_query: Vec::new() };
         let targets = |paths: u32| {
             let urls = (0..2 * paths).map(|path| format!("/{}", path % paths)).collect();
             purger.targets(&PurgeOrder { urls, ..PurgeOrder::default() })
         };
-        assert_eq!(targets(10).unwrap().len(), 1_000, "what is named twice counts once");
-        assert!(targets(11).unwrap_err().to_string().contains("at most 1000"));
+        assert_eq!(targets(1_000).unwrap().len(), 1_000, "what is named twice counts once");
+        assert!(targets(1_001).unwrap_err().to_string().contains("at most 1000"));
         // Entries beyond the limit are not checked.
-        let urls = [(0..11).map(|path| format!("/{path}")).collect(), vec!["no URL".to_owned()]];
+        let urls = [(0..1_001).map(|path| format!("/{path}")).collect(), vec!["no URL".to_owned()]];
         let error = purger
             .targets(&PurgeOrder { urls: urls.concat(), ..PurgeOrder::default() })
             .unwrap_err();

@@ -3,6 +3,7 @@
 use super::form::Form;
 use super::plan::{OriginUrl, Plan};
 use super::schema;
+use super::suggest::without_numbers;
 use super::walk::Walk;
 
 /// Every path of the schema: `cache.default_ttl`, `route[].match.path`, `origins.NAME.url`.
@@ -30,11 +31,22 @@ impl KeyPaths {
     pub(super) fn elsewhere(&self, name: &str) -> Option<String> {
         let mut places = self.of_name(name);
         let (Some(path), None) = (places.next(), places.next()) else { return None };
-        let (head, key) = path.split_once('.')?;
-        Some(match head.strip_suffix("[]") {
-            Some(list) => format!("{key} in a [[{list}]]"),
-            None => format!("{key} in [{head}]"),
-        })
+        path.contains('.').then(|| self.place("", path))
+    }
+
+    /// A path as it is written in the table `table`.
+    pub(super) fn place(&self, table: &str, path: &str) -> String {
+        let start = format!("{}.", without_numbers(table));
+        if let Some(key) = path.strip_prefix(&start) {
+            return key.to_owned();
+        }
+        match path.split_once('.') {
+            None => path.to_owned(),
+            Some((head, key)) => match head.strip_suffix("[]") {
+                Some(list) => format!("{key} in a [[{list}]]"),
+                None => format!("{key} in [{head}]"),
+            },
+        }
     }
 
     fn of_name(&self, name: &str) -> impl Iterator<Item = &str> {
@@ -74,17 +86,6 @@ impl KeyPaths {
         keys(self);
         self.within = outer;
     }
-}
-
-/// The path with `[2]` as `[]`.
-fn without_numbers(path: &str) -> String {
-    let mut parts = path.split('[');
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        plain.push('[');
-        plain.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
-    }
-    plain
 }
 
 impl Walk for KeyPaths {

@@ -8,7 +8,7 @@ use super::form::{Faults, Form};
 use super::key_paths::KeyPaths;
 use super::node::{Node, TomlTable, Value};
 use super::problem::{Problem, SettingLocation};
-use super::suggest::nearest;
+use super::suggest::{called_elsewhere, nearest};
 use super::text;
 use super::walk::Walk;
 
@@ -137,7 +137,8 @@ fn unknown_key(name: &str, path: &str, valid: &[&str]) -> String {
     let paths = KeyPaths::of_schema();
     // A key of a table within comes first, then a key that is spelled alike.
     let here = paths.within(path, name).or_else(|| nearest(name, valid)).map(str::to_owned);
-    match here.or_else(|| paths.elsewhere(name)) {
+    let of_others = || called_elsewhere(path, name).map(|key| paths.place(path, key));
+    match here.or_else(of_others).or_else(|| paths.elsewhere(name)) {
         Some(place) => format!("unknown key; did you mean {place}?"),
         None => format!("unknown key; valid here: {}", valid.join(", ")),
     }

@@ -21,7 +21,10 @@ pub(super) fn write_out(tree: &mut TomlTable) {
         }
     }
     if let Some(listen) = tree.get_mut("listen") {
-        each(listen, |node| wrap(node, "address"));
+        each(listen, |node| {
+            write_port_out(node);
+            wrap(node, "address");
+        });
     }
     if let Some(routes) = tree.get_mut("route") {
         each(routes, |route| {
@@ -30,6 +33,13 @@ pub(super) fn write_out(tree: &mut TomlTable) {
                 wrap_list(matched, "path");
             }
         });
+    }
+}
+
+/// Makes a port an address: `8080` stands for `":8080"`, as in nginx.
+fn write_port_out(node: &mut Node) {
+    if let Value::Integer(port @ 1..=65_535) = node.value {
+        node.value = Value::Text(format!(":{port}"));
     }
 }
 

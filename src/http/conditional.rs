@@ -30,6 +30,9 @@ pub enum Condition {
     NotOurs,
 }
 
+/// The fields of a stored response that [`judge`] looks at.
+pub static OF_STORED: [HeaderName; 3] = [ETAG, LAST_MODIFIED, DATE];
+
 /// Evaluates the conditions of `request`, a GET or HEAD, against a stored response (RFC 9111 §4.3.2). `now`
 /// is in seconds since 1970.
 ///

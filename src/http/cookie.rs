@@ -52,8 +52,9 @@ pub fn rebuild(headers: &HeaderMap, keep: impl Fn(&[u8]) -> bool) -> Option<Head
 /// `_<app>_session`: the `_garage_session` of an app called "garage" must not match `_ga*`.
 #[must_use]
 pub fn is_harmless(name: &[u8]) -> bool {
-    // Every name in the list begins with an underscore, so this check settles most cookies.
-    name.first() == Some(&b'_') && HARMLESS.iter().any(|(_, shape)| shape.matches(name))
+    // Every name in the list begins like this, so this check settles most cookies.
+    (name.starts_with(b"_") || name.starts_with(b"sbjs_"))
+        && HARMLESS.iter().any(|(_, shape)| shape.matches(name))
 }
 
 /// The shapes of the built-in list as an operator would write them, for documentation and `explain`.
@@ -168,6 +169,15 @@ const HARMLESS: &[(&str, Shape)] = &[
     ("_uetvid_exp", Shape::Exact(b"_uetvid_exp")),
     ("_uetmsclkid", Shape::Exact(b"_uetmsclkid")),
     ("_uetmsclkid_exp", Shape::Exact(b"_uetmsclkid_exp")),
+    // Order attribution of WooCommerce, sourcebuster.js. The app reads it from the order, which is forwarded:
+    // https://woocommerce.com/document/order-attribution-tracking/
+    ("sbjs_current", Shape::Exact(b"sbjs_current")),
+    ("sbjs_current_add", Shape::Exact(b"sbjs_current_add")),
+    ("sbjs_first", Shape::Exact(b"sbjs_first")),
+    ("sbjs_first_add", Shape::Exact(b"sbjs_first_add")),
+    ("sbjs_session", Shape::Exact(b"sbjs_session")),
+    ("sbjs_udata", Shape::Exact(b"sbjs_udata")),
+    ("sbjs_migrations", Shape::Exact(b"sbjs_migrations")),
 ];
 
 #[cfg(test)]
@@ -269,6 +279,8 @@ mod tests {
             "_uetsid",
             "_uetvid",
             "_uetmsclkid",
+            "sbjs_current",
+            "sbjs_migrations",
         ] {
             assert!(is_harmless(name.as_bytes()), "{name}");
         }
@@ -286,6 +298,8 @@ mod tests {
             "sessionid",
             "_session_id",
             "_garage_session",
+            "sbjs_session_id",
+            "sbjs_",
             "_ga_session",
             "_gallery_session",
             "_gateway_session",

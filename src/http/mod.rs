@@ -20,6 +20,7 @@ pub mod harden;
 pub(crate) mod head_end;
 pub mod hop;
 pub mod host;
+pub mod host_pattern;
 pub mod http2;
 pub mod language;
 pub mod lenient;

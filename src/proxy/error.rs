@@ -6,6 +6,7 @@ use std::time::Duration;
 use ::http::{HeaderValue, StatusCode};
 
 use crate::cache::flight::FlightFailure;
+use crate::http::host::Host;
 use crate::origin::{BodyFault, OriginError};
 use crate::telemetry::reason::Reason;
 
@@ -33,6 +34,9 @@ pub(in crate::proxy) enum Error {
     /// The site is not served here.
     #[error("the site is not served here")]
     Misdirected,
+    /// The host is not in `[origin] hosts`.
+    #[error("the host is not in [origin] hosts")]
+    Unlisted(Host),
     /// The result of the client's TLS handshake is no longer valid.
     #[error("what the client showed counts no more")]
     Lapsed,
@@ -112,7 +116,7 @@ impl Error {
             Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
-            Self::Misdirected | Self::Lapsed => StatusCode::MISDIRECTED_REQUEST,
+            Self::Misdirected | Self::Unlisted(_) | Self::Lapsed => StatusCode::MISDIRECTED_REQUEST,
             Self::LastHop | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
             // RFC 9110 §10.1.1.
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
@@ -147,7 +151,7 @@ impl Error {
             Self::TooMany { .. } => "too many requests, please try again later",
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
-            Self::Misdirected => "this site is not served here",
+            Self::Misdirected | Self::Unlisted(_) => "this site is not served here",
             Self::Lapsed => "this connection is over, please make another",
             Self::Origin(error) if error.unavailable() => "the site is busy or away for now",
             Self::OriginShared(FlightFailure::Unavailable) => "the site is busy or away for now",

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use crate::cache::purger::Purger;
 use crate::http::harden::Hardening;
 use crate::http::host::Scheme;
+use crate::http::host_pattern::HostPattern;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{AddressRules, Peer, Peers};
 use crate::policy::answer::{Endpoint, StatusDetail};
@@ -31,8 +32,8 @@ pub struct ProxySettings {
     pub rates: Rates,
     /// The peers whose forwarding fields are trusted.
     pub trusted_proxies: Vec<Peers>,
-    /// The sites that are served, in lower case; empty: all.
-    pub hosts: Vec<String>,
+    /// The sites that are served; empty: all.
+    pub hosts: Vec<HostPattern>,
     /// Whether a listener accepts TLS. Visitors may then use https without a proxy in front.
     pub has_tls: bool,
     /// The listeners without TLS. `anteroom explain` uses them, because its request has no listener.

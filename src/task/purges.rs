@@ -4,12 +4,17 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{NextStep, Task};
 use crate::cache::purge::PurgeTable;
 use crate::store::{AnyStore, StoreError};
 
 /// How often the store is asked, with or without a signal.
 const EVERY: Duration = Duration::from_millis(250);
+
+/// How long a store that does not answer after the start is not reported.
+const CONNECTING: Duration = Duration::from_secs(2);
 
 /// Keeps this process's table of purges complete.
 #[derive(Debug)]
@@ -18,6 +23,8 @@ pub struct PurgeTask {
     pub store: AnyStore,
     /// The table.
     pub purged: Arc<PurgeTable>,
+    /// When the task began.
+    pub began: Instant,
     /// Whether the log has reported that the store's purges are not received.
     pub refusal_logged: Cell<bool>,
     /// Whether the log has reported that the store does not take this process's purges.
@@ -55,6 +62,8 @@ impl Task for PurgeTask {
         // fresh for long.
         let is_cut_off = self.purged.is_cut_off();
         match kept_up {
+            // At the start, the store is still being connected to.
+            Err(_) if self.began.elapsed() < CONNECTING => {}
             Err(error) if is_cut_off && !self.refusal_logged.replace(true) => {
                 tracing::warn!(%error, "purges cannot be received from the store: pages are fresh for a second only");
             }

@@ -187,7 +187,7 @@ fn the_usual_file_is_read_where_none_is_named_and_again_by_each_reload() {
         .unwrap();
     let says = |text: &str| fs::read_to_string(&log).unwrap().contains(text);
     // By then it listens for signals.
-    wait_until("it serves", || says("serving"));
+    wait_until("it serves", || says("the app is at http://localhost:1"));
     // As while another file is put in its place.
     fs::remove_file(&file).unwrap();
     let hup = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();

@@ -493,6 +493,8 @@ fn requests_that_never_reach_the_cache_are_explained_too() {
     assert_eq!((&told["outcome"], &told["reason"]), (&"refuse".into(), &"refused".into()));
     assert!(told["why"].as_str().unwrap().starts_with("421"), "{told}");
     assert_eq!(hints(&told), ["[origin] hosts"]);
+    let told = explain(&proxy, "http://other.test:81/", &[]);
+    assert!(told["hints"].to_string().contains("add \\\"other.test\\\""), "{told}");
     assert_eq!(proxy.get("/").host("other.test").send().status, 421);
     let alone = explain(&proxy, "http://shop.test:80", &[]);
     assert_eq!((&alone["url"], &alone["outcome"]), (&"http://shop.test/".into(), &"fetch".into()));

@@ -279,6 +279,30 @@ fn only_the_listed_sites_are_served() {
 }
 
 #[test]
+fn a_listed_name_is_served_on_every_port_and_a_wildcard_under_every_name() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let settings = "origin.hosts = [\"shop.test\", \"*.blog.test\", \"admin.test:8443\"]";
+    let proxy = Proxy::embedded(&origin, settings);
+    for (host, status) in [
+        ("shop.test:8080", 200),
+        ("a.blog.test", 200),
+        ("a.b.blog.test:1", 200),
+        ("admin.test:8443", 200),
+        ("www.shop.test", 421),
+        ("blog.test", 421),
+        ("admin.test", 421),
+    ] {
+        assert_eq!(proxy.get("/").host(host).send().status, status, "{host}");
+    }
+    let lines = proxy.access_log(7);
+    assert_eq!(lines[4]["host"], "www.shop.test");
+    let said = proxy.complaints();
+    assert!(said.contains("add \"www.shop.test\" to [origin] hosts"), "{said}");
+    // The others came within the same minute.
+    assert!(!said.contains("\"blog.test\""), "{said}");
+}
+
+#[test]
 fn every_answer_says_what_the_cache_did() {
     let origin = Origin::start(|request| match request.path() {
         "/page" => Reply::html("page"),

@@ -363,6 +363,20 @@ fn a_stranger_s_name_is_no_hole_that_failed() {
 }
 
 #[test]
+fn a_page_that_logs_in_a_visitor_without_a_cookie_is_filled_for_the_user() {
+    let hole = "{ selector = \"#cart\", fill = \"user\", fallback = \"nobody\" }";
+    let origin = shop(|request| match request.path() {
+        "/p/magic-link" => Reply::html(PAGE)
+            .header("Cache-Control", "private, no-store")
+            .header("Anteroom-Login", "alice"),
+        _ => stored(PAGE),
+    });
+    let proxy = Proxy::embedded(&origin, &with(hole));
+    assert_eq!(proxy.get("/p/magic-link").send().text(), page("alice"));
+    assert_eq!(proxy.get("/p/1").send().text(), page("nobody"));
+}
+
+#[test]
 fn a_hole_s_answer_changes_nothing_but_the_hole() {
     let origin = shop(|request| match request.path() {
         "/partials/cart" => Reply::html("hole")

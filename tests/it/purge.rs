@@ -374,6 +374,23 @@ fn a_page_with_too_many_tags_is_not_kept(storage: &Storage) {
 }
 
 #[test]
+fn a_purge_of_a_path_reaches_every_port_and_every_name_of_a_wildcard() {
+    let origin = counting(|reply| reply);
+    let proxy = Proxy::embedded(&origin, "origin.hosts = [\"shop.test\", \"*.blog.test\"]");
+    let hosts = ["shop.test", "shop.test:8080", "a.blog.test", "b.blog.test:81"];
+    let are_hits = || hosts.map(|host| proxy.get("/a/b").host(host).send().is_hit());
+    for words in [&["/a/b"][..], &["--prefix", "/a"]] {
+        are_hits();
+        assert_eq!(are_hits(), [true; 4]);
+        purge(&proxy, words);
+        assert_eq!(are_hits(), [false; 4], "{words:?}");
+    }
+    are_hits();
+    purge(&proxy, &["http://shop.test:8080/a/b"]);
+    assert_eq!(are_hits(), [true, false, true, true]);
+}
+
+#[test]
 fn a_purge_holds_in_every_proxy_before_it_returns() {
     let server = RedisServer::start();
     let origin = counting(|reply| reply);
@@ -581,9 +598,9 @@ fn invalid_purges_are_reported() {
     let long = "x".repeat(257);
     for (words, told) in [
         (&[][..], "nothing to purge"),
-        (&["/a"], "write the whole URL"),
-        (&["ftp://h/"], "write the whole URL"),
-        (&["http://us er/"], "write the whole URL"),
+        (&["a"], "write a path, or the whole URL"),
+        (&["ftp://h/"], "or the whole URL"),
+        (&["http://us er/"], "or the whole URL"),
         (&["http://h/%zz"], "encoding is broken"),
         (&["--prefix", "http://h/?a"], "a prefix has no query"),
         (&["--tag", &long], "a tag has"),
@@ -666,7 +683,7 @@ fn the_listener_for_operators_purges_for_the_token() {
     let done = all.header("Authorization", "Bearer secret-token").send();
     assert_eq!((done.status, done.text().as_str()), (200, "{\"pages\":1,\"confirmed\":true}"));
     assert!(!proxy.get("/").send().is_hit());
-    for bad in ["", "{}", "{\"al\": true}", "{\"urls\": [\"/a\"]}", "{\"urls\": [\"ftp://h/\"]}"] {
+    for bad in ["", "{}", "{\"al\": true}", "{\"urls\": [\"a\"]}", "{\"urls\": [\"ftp://h/\"]}"] {
         let refused = order(bad).header("Authorization", "Bearer secret-token").send();
         assert_eq!(refused.status, 400, "{bad}");
     }

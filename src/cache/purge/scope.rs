@@ -33,7 +33,7 @@ pub(super) fn is_slot(slot: u32) -> bool {
 pub enum Scope<'a> {
     /// One URL with all its forms: share classes, keyed values, variants.
     Url {
-        /// Lower-case `host` or `host:port`.
+        /// Lower-case `host` or `host:port`, or [`EVERY_SITE`].
         site: &'a str,
         /// The path.
         path: &'a str,
@@ -42,7 +42,7 @@ pub enum Scope<'a> {
     },
     /// A path and all paths below it, with all their queries.
     Prefix {
-        /// Lower-case `host` or `host:port`.
+        /// Lower-case `host` or `host:port`, or [`EVERY_SITE`].
         site: &'a str,
         /// The path, with or without a trailing slash.
         path: &'a str,
@@ -162,12 +162,18 @@ fn first(hash: Sha256) -> (u128, u32) {
     (bits, (bits >> 96) as u32)
 }
 
-/// The scopes of the page at a URL, as far as they are known before the origin has answered.
+/// The name that stands for all sites in a scope. No host has it.
+pub const EVERY_SITE: &str = "*";
+
+/// The scopes of the page at a URL, as far as they are known before the origin has answered: those of its site, and
+/// those of a purge that names no site.
 #[must_use]
 pub fn url_scopes(site: &str, path: &str, query: &str) -> Vec<ScopeDigest> {
-    let mut scopes = vec![Scope::Url { site, path, query }.digest()];
-    scopes.extend(levels(path).map(|level| prefix(site, level)));
-    scopes
+    let of_site = |site| {
+        let prefixes = levels(path).map(move |level| prefix(site, level));
+        std::iter::once(Scope::Url { site, path, query }.digest()).chain(prefixes)
+    };
+    of_site(site).chain(of_site(EVERY_SITE)).collect()
 }
 
 #[cfg(test)]
@@ -177,7 +183,7 @@ mod tests {
     #[test]
     fn deep_paths_count_to_a_level_of_which_all_below_are_hit() {
         let deep = "/x".repeat(40);
-        assert_eq!(url_scopes("s", &deep, "").len(), 1 + LEVELS_MAX);
+        assert_eq!(url_scopes("s", &deep, "").len(), 2 * (1 + LEVELS_MAX));
         let prefix = Scope::Prefix { site: "s", path: &"/x".repeat(30) };
         assert!(url_scopes("s", &deep, "").contains(&prefix.digest()));
         assert_eq!(levels("/").collect::<Vec<_>>(), [""]);

@@ -93,8 +93,8 @@ Examples:
       Removes all pages below this URL; they are not served while the app fails, either
   anteroom purge --all --json --config /etc/anteroom/proxy.toml
 
-A path without a host stands for all sites in [origin] hosts. When the command returns, the purge
-is in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
+A path without a host stands for that path at every host. When the command returns, the purge is
+in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
 command connects to the running proxy over the socket in [admin] socket.";
 
 const EXPLAIN_EXAMPLES: &str = "\

@@ -3,10 +3,10 @@
 use ::http::Method;
 
 use super::ConfigCheck;
-use super::route::{wider, word};
+use super::route::word;
 use crate::config::plan::Plan;
 use crate::http::path::PathPattern;
-use crate::http::{path, query};
+use crate::http::{host_pattern, path, query};
 use crate::policy::route::{Esi, Fill, QueryValue, Route, Segment, Share};
 
 impl ConfigCheck<'_> {
@@ -150,7 +150,10 @@ fn asked_for<'p>(plan: &'p Plan, page: &Route, from: &str) -> Vec<Option<&'p Rou
         let fits = (route.methods.is_empty() || route.methods.contains(&Method::GET))
             && (route.hosts.is_empty()
                 || page.hosts.is_empty()
-                || route.hosts.iter().any(|host| page.hosts.contains(host)))
+                || route
+                    .hosts
+                    .iter()
+                    .any(|host| page.hosts.iter().any(|of_page| host.meets(of_page))))
             && of_path(&route.paths)
             && route.query.iter().all(is_asked);
         if !fits {
@@ -158,7 +161,7 @@ fn asked_for<'p>(plan: &'p Plan, page: &Route, from: &str) -> Vec<Option<&'p Rou
         }
         found.push(Some(route));
         // Requests to another host do not reach this route.
-        if wider(&route.hosts, &page.hosts) {
+        if host_pattern::cover(&route.hosts, &page.hosts) {
             return found;
         }
     }

@@ -2,6 +2,7 @@
 
 use super::ConfigCheck;
 use crate::config::schema::fragment::SHARES;
+use crate::http::host_pattern::{self, HostPattern};
 use crate::http::path::PathPattern;
 use crate::policy::answer::Endpoint;
 use crate::policy::route::{LeakGuard, Route, SetCookie, Share};
@@ -21,6 +22,15 @@ impl ConfigCheck<'_> {
             self.warning(
                 &at("share"),
                 "\"none\" stores nothing; the TTL of this route has no effect",
+            );
+        }
+        let is_narrow =
+            !(route.hosts.is_empty() && route.methods.is_empty() && route.query.is_empty());
+        if route.share == Share::Everyone && any_path && !is_narrow {
+            self.warning(
+                &at("share"),
+                "\"everyone\" shares every page of the site with all visitors, logged in or not: name the \
+                 pages in match.path",
             );
         }
         self.guard(&at, route, any_path);
@@ -115,8 +125,23 @@ impl ConfigCheck<'_> {
             let text = "needs [origin] hosts beside match.host: otherwise another spelling of the \
                         Host avoids this route";
             self.problem(&at(key), text);
-        } else if let Some(host) = route.hosts.iter().find(|host| !served.contains(host)) {
+            return;
+        }
+        let is_served = |host: &&HostPattern| served.iter().any(|served| served.meets(host));
+        let is_on_each_port = |host: &HostPattern| {
+            served.iter().any(|served| served.meets(host) && !served.has_port())
+        };
+        if let Some(host) = route.hosts.iter().find(|host| !is_served(host)) {
             let text = format!("{host} is not in [origin] hosts, so {key} never applies");
+            self.problem(&at("match.host"), text);
+        } else if let Some(host) =
+            route.hosts.iter().find(|host| host.has_port() && is_on_each_port(host))
+        {
+            let text = format!(
+                "{host} has a port, and [origin] hosts serves each port: a request for another one avoids \
+                 this route; write {:?}, or the port there, too",
+                host.name()
+            );
             self.problem(&at("match.host"), text);
         }
     }
@@ -209,7 +234,7 @@ impl ConfigCheck<'_> {
 fn covers(earlier: &Route, later: &Route) -> bool {
     let any_path = earlier.paths.iter().any(PathPattern::is_everything);
     (any_path || wider(&earlier.paths, &later.paths))
-        && wider(&earlier.hosts, &later.hosts)
+        && host_pattern::cover(&earlier.hosts, &later.hosts)
         && wider(&earlier.methods, &later.methods)
         && earlier.query.iter().all(|condition| later.query.contains(condition))
 }

@@ -1,10 +1,12 @@
 //! `[origin]`, `[origins.NAME]` and `[[rows]]`: the app behind the proxy.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::secret::Secret;
 use crate::http::host::Scheme;
+use crate::http::host_pattern::HostPattern;
 use crate::policy::origin::{Balance, Health, Http2};
 
 /// `[origin]`: the app behind the proxy.
@@ -15,8 +17,8 @@ pub struct OriginConfig {
     pub url: OriginUrl,
     /// `host`: the Host that the origin receives; `None` (`"preserve"`): the client's.
     pub host: Option<String>,
-    /// `hosts`: the hosts served, lower-case `host[:port]`; empty: any. Others get 421.
-    pub hosts: Vec<String>,
+    /// `hosts`: the hosts served; empty: any. Others get 421.
+    pub hosts: Vec<HostPattern>,
     /// `connect_timeout`, 2 s.
     pub connect_timeout: Duration,
     /// `first_byte_timeout`, 60 s: from the last byte sent to the head of the response.
@@ -106,6 +108,16 @@ impl OriginUrl {
     #[must_use]
     pub fn http(host: impl Into<String>, port: u16) -> Self {
         Self { scheme: Scheme::Http, host: host.into(), port, socket: None }
+    }
+}
+
+/// `http://host:port`, or `unix:` and the path.
+impl fmt::Display for OriginUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.socket {
+            Some(path) => write!(f, "unix:{}", path.display()),
+            None => write!(f, "{}://{}:{}", self.scheme.as_str(), self.host, self.port),
+        }
     }
 }
 

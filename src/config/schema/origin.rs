@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::shared::{DAY, MS, TIMEOUT, count, named};
+use super::shared::{DAY, MS, TIMEOUT, count, hosts, named};
 use crate::config::credential::SecretRef;
 use crate::config::form::{Either, Flag, List, Optional, Span, Text, Words};
 use crate::config::pem::PemFile;
@@ -15,7 +15,7 @@ use crate::policy::origin::{Balance, Health, Http2};
 /// The keys that all origins have, and those of the first one.
 pub(super) fn main_origin(at: &mut impl Walk, main: &mut OriginConfig) {
     origin(at, main);
-    at.key("hosts", &mut main.hosts, &List::of(named(text::host)));
+    at.key("hosts", &mut main.hosts, &List::of(hosts()));
 }
 
 pub(super) fn origin(at: &mut impl Walk, origin: &mut OriginConfig) {

@@ -6,7 +6,7 @@ use ::http::header::SET_COOKIE;
 use super::fragment::{EsiForm, FragmentForm, SHARES};
 use super::segment::SegmentForm;
 use super::shared::{
-    CONDITION, METHOD, Parameters, RATE, TTL, count, named, networks, paths, shared,
+    CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, networks, paths, shared,
 };
 use crate::config::form::{Flag, List, Optional, Text, Words};
 use crate::config::text;
@@ -21,7 +21,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("name", &mut route.name, &shared(text::route_name));
     at.section("match", |at| {
         at.key("path", &mut route.paths, &List::of(paths()));
-        at.key("host", &mut route.hosts, &List::of(named(text::host)));
+        at.key("host", &mut route.hosts, &List::of(hosts()));
         at.key("method", &mut route.methods, &List::of(METHOD));
         at.key("query", &mut route.query, &Parameters(CONDITION));
     });

@@ -11,6 +11,7 @@ use crate::config::form::{CountForm, Faults, Form, List, Size, Span, Text};
 use crate::config::node::{Node, Value};
 use crate::config::{form, rate, text};
 use crate::http::extract::Expression;
+use crate::http::host_pattern::HostPattern;
 use crate::http::path::PathPattern;
 use crate::http::peer::Peers;
 use crate::policy::rate_limit::Rate;
@@ -66,6 +67,11 @@ pub(in crate::config) fn paths() -> Text<PathPattern> {
 /// A text that is its own value.
 pub(in crate::config) fn named(parse: fn(&str) -> Result<String, String>) -> Text<String> {
     Text { parse, show: String::clone }
+}
+
+/// Hosts, which may have wildcards.
+pub(in crate::config) fn hosts() -> Text<HostPattern> {
+    Text { parse: text::host_pattern, show: ToString::to_string }
 }
 
 /// As [`named`], for a text that many parts hold.

@@ -52,6 +52,10 @@ fn short_forms_stand_for_a_table_with_one_key() {
             "origin.url = \"app\"\n[[listen]]\naddress = \"127.0.0.1:1\"",
         ),
         (
+            "origin = \"app\"\nlisten = 8080",
+            "origin.url = \"app\"\nlisten = [{ address = \":8080\" }]",
+        ),
+        (
             "origin = \"app\"\nlisten = [\":80\", \"unix:/a\"]",
             "origin.url = \"app\"\nlisten = [{ address = \"[::]:80\" }, { address = \"unix:/a\" }]",
         ),
@@ -125,7 +129,7 @@ fn the_environment_wins_over_the_file_and_the_command_line_over_both() {
     assert_eq!(plan.cache.default_ttl, Duration::from_secs(60));
     assert_eq!(plan.cache.status, StatusDetail::Off);
     assert_eq!(plan.listen.len(), 2);
-    assert_eq!(plan.origin.hosts, ["example.com"]);
+    assert_eq!(plan.origin.hosts[0].as_str(), "example.com");
     assert_eq!(plan.store.prefix, "123");
     assert_eq!(plan.routes[0].share, Share::None);
 }

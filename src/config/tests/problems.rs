@@ -183,10 +183,13 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     ("cache = 5", "cache: found 5; expected a table of keys"),
     ("route = 5", "[[route]]: found 5; expected a table of keys such as name"),
-    ("listen = 8080", "[[listen]]: found 8080; expected a table of keys such as address"),
+    ("listen = 80800", "[[listen]]: found 80800; expected a table of keys such as address"),
     (r#"cache.memory = "256MB""#, r#"[cache] memory: found "256MB"; write "256MiB""#),
     (r#"default_ttl = "5m""#, "default_ttl: unknown key; did you mean default_ttl in [cache]?"),
     ("[[route]]\npath = \"/a\"", "[[route]] path: unknown key; did you mean match.path?"),
+    ("[admin]\nlisten = \":1\"", "[admin] listen: unknown key; did you mean address?"),
+    ("backend = \"a:1\"", "backend: unknown key; did you mean url in [origin]?"),
+    ("[cache]\ngrace = \"1s\"", "[cache] grace: unknown key; did you mean stale_while_revalidate?"),
     ("listen = []", "listen: expected at least one [[listen]]"),
     ("listen = [{}]", r#"[[listen]] address: missing; write address = "127.0.0.1:8080""#),
     (
@@ -581,9 +584,14 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:3: [[route]] requests_per_session: needs [origin] hosts beside match.host: otherwise another spelling of the Host avoids this route",
     ),
     (
-        "[[route]]\nmatch.host = [\"a.test\", \"b.test:80\"]\nallow_from = \"10.0.0.0/8\"\n\
+        "[[route]]\nmatch.host = [\"a.test\", \"c.test\"]\nallow_from = \"10.0.0.0/8\"\n\
          [origin]\nhosts = [\"a.test\", \"b.test\"]",
-        "proxy.toml:2: [[route]] match.host: b.test:80 is not in [origin] hosts, so allow_from never applies",
+        "proxy.toml:2: [[route]] match.host: c.test is not in [origin] hosts, so allow_from never applies",
+    ),
+    (
+        "[[route]]\nmatch.host = [\"a.test\", \"b.test:81\"]\nallow_from = \"10.0.0.0/8\"\n\
+         [origin]\nhosts = [\"a.test\", \"*.test\"]",
+        "proxy.toml:2: [[route]] match.host: b.test:81 has a port, and [origin] hosts serves each port: a request for another one avoids this route; write \"b.test\", or the port there, too",
     ),
     (
         "[session]\ncookie = \"s\"\n[[route]]\nmatch.path = \"/a\"\noverride_private = true",
@@ -732,6 +740,14 @@ fn risky_settings_cause_warnings() {
             "[store] pages_url: has no effect with the embedded store",
         ),
         ("[[route]]\nshare = \"none\"\nttl = \"1s\"", "[[route]] share: \"none\" stores nothing"),
+        (
+            "[[route]]\nshare = \"everyone\"",
+            "[[route]] share: \"everyone\" shares every page of the site with all visitors",
+        ),
+        (
+            "[[route]]\nmatch.path = \"/**\"\nshare = \"everyone\"",
+            "[[route]] share: \"everyone\" shares every page of the site with all visitors",
+        ),
         (
             "[[route]]\nname = \"all\"\n[[route]]\nmatch.path = \"/a\"",
             "[[route]]: is never reached: the earlier route \"all\" matches",

@@ -9,9 +9,11 @@ use super::{file, read, usual, variables};
 use crate::config::key_paths::KeyPaths;
 use crate::config::reader::{Reader, SettingLocations};
 use crate::config::schema::walk;
+use crate::config::suggest::{CALLED_ELSEWHERE, called_elsewhere};
 use crate::config::{Login, OriginConfig, OriginUrl, Rows, SettingLocation, Verify};
 use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
 use crate::http::harden::Hardening;
+use crate::http::host_pattern::HostPattern;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
 use crate::policy::login::{LoginUser, Matching, Success};
@@ -38,7 +40,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         ("ANTEROOM__ORIGIN__HOSTS", "example.com"),
     ]);
     let mut plan = read(&sources);
-    assert_eq!(std::mem::take(&mut plan.origin.hosts), ["example.com"]);
+    assert_eq!(std::mem::take(&mut plan.origin.hosts), [host("example.com")]);
 
     // What has no default of its own is shown by an example.
     plan.threads = usual().threads;
@@ -60,7 +62,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     let conditions = Route {
         name: "/item/{item}".into(),
         paths: vec![PathPattern::parse("/item/{item}").unwrap()],
-        hosts: vec!["example.com".to_owned()],
+        hosts: vec![host("example.com")],
         methods: vec![Method::GET, Method::HEAD],
         query: vec![("view".to_owned(), QueryValue::Exactly("full".to_owned()))],
         ttl: Some(Duration::from_secs(300)),
@@ -142,4 +144,25 @@ fn login_example() -> Login {
     };
     let user = Some(LoginUser::Form("username".to_owned()));
     Login { matching: Some(matching), success, verify: false, user }
+}
+
+#[test]
+fn what_others_call_a_key_leads_to_a_key() {
+    let paths = KeyPaths::of_schema();
+    let is_there = |path: &str| {
+        paths.all().iter().any(|known| known == path || known.starts_with(&format!("{path}[]")))
+    };
+    for (table, name, path) in CALLED_ELSEWHERE {
+        assert!(is_there(path), "{path}");
+        let own = if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") };
+        assert!(!is_there(&own), "{own} is a key");
+        assert_eq!(called_elsewhere(&table.replace("[]", "[3]"), name), Some(path));
+    }
+    assert_eq!(paths.place("admin", "admin.address"), "address");
+    assert_eq!(paths.place("", "listen"), "listen");
+    assert_eq!(paths.place("cache", "route[].match.path"), "match.path in a [[route]]");
+}
+
+fn host(text: &str) -> HostPattern {
+    HostPattern::parse(text).unwrap()
 }

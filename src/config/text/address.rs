@@ -9,6 +9,7 @@ use ipnet::{IpNet, Ipv6Net};
 use super::NAME_MAX;
 use crate::config::plan::{Address, OriginUrl, WebhookUrl};
 use crate::http::host::Scheme;
+use crate::http::host_pattern::HostPattern;
 use crate::http::peer::Peers;
 
 /// The longest file path, in bytes; no system opens longer ones.
@@ -137,10 +138,7 @@ pub(in crate::config) fn origin_url(text: &str) -> Result<OriginUrl, String> {
 
 /// The URL that [`origin_url`] reads back.
 pub(in crate::config) fn show_origin_url(url: &OriginUrl) -> String {
-    match &url.socket {
-        Some(path) => format!("unix:{}", path.display()),
-        None => format!("{}://{}:{}", url.scheme.as_str(), url.host, url.port),
-    }
+    url.to_string()
 }
 
 /// The URL of a webhook: `http://` or `https://`, with an optional path and query.
@@ -185,6 +183,14 @@ pub(in crate::config) fn host(text: &str) -> Result<String, String> {
         Some(_) => Ok(lower),
         None => Err(r#"a host such as "example.com" or "example.com:8080""#.into()),
     }
+}
+
+/// `[*.]host[:port]`, in lower case.
+pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, String> {
+    HostPattern::parse(text).ok_or_else(|| {
+        r#"a host such as "example.com" (with any port), "example.com:8080" or "*.example.com""#
+            .into()
+    })
 }
 
 /// The Host that the origin receives: `preserve` for the client's, or a host.

@@ -31,7 +31,7 @@ impl Route {
         if !self.methods.is_empty() && !self.methods.contains(request.method) {
             return None;
         }
-        if !self.hosts.is_empty() && !self.hosts.iter().any(|host| host == request.host) {
+        if !self.hosts.is_empty() && !self.hosts.iter().any(|host| host.matches(request.host)) {
             return None;
         }
         let mut item = None;

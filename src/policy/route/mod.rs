@@ -13,6 +13,7 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderName, Method};
 use ipnet::IpNet;
 
+use crate::http::host_pattern::HostPattern;
 use crate::http::path::{PathPattern, PurgePath};
 use crate::policy::rate_limit::Rate;
 
@@ -79,8 +80,8 @@ pub struct Route {
     /// `match.path`: patterns; empty: any path. `*` is one segment, `**` at the end any number, `{item}`
     /// one segment that names the viewed item.
     pub paths: Vec<PathPattern>,
-    /// `match.host`: lower-case `host` or `host:port`; empty: any.
-    pub hosts: Vec<String>,
+    /// `match.host`; empty: any.
+    pub hosts: Vec<HostPattern>,
     /// `match.method`; empty: any.
     pub methods: Vec<Method>,
     /// `match.query`: parameters that the query must have.

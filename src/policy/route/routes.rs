@@ -216,6 +216,7 @@ mod tests {
 
     use super::super::QueryValue;
     use super::*;
+    use crate::http::host_pattern::HostPattern;
     use crate::http::path::PathPattern;
 
     fn request<'a>(path: &'a str, query: &'a str) -> RouteInput<'a> {
@@ -238,7 +239,7 @@ mod tests {
                     ..route("p")
                 },
                 Route { methods: vec![Method::POST], ..route("post") },
-                Route { hosts: vec!["blog.test".into()], ..route("blog") },
+                Route { hosts: vec![HostPattern::parse("blog.test").unwrap()], ..route("blog") },
             ],
             route("rest"),
             &[],

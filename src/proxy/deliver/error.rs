@@ -1,5 +1,6 @@
 //! The response to a request that is refused or fails.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
@@ -8,6 +9,8 @@ use bytes::Bytes;
 
 use super::body::Body;
 use super::headers::{bypassed, put_status};
+use crate::clock::unix_now;
+use crate::http::host::Host;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;
@@ -30,6 +33,9 @@ pub(in crate::proxy) fn response(
             .and_then(std::error::Error::source)
             .map(ToString::to_string);
         tracing::warn!(%error, cause, detail, "a request failed");
+    }
+    if let Error::Unlisted(host) = &error {
+        log_unlisted(host);
     }
     let status = error.status();
     let name = status.canonical_reason().unwrap_or_default();
@@ -56,6 +62,21 @@ pub(in crate::proxy) fn response(
         headers.insert(SET_COOKIE, cookie);
     }
     response
+}
+
+/// Says which string to add to `[origin] hosts`. Anybody may send any `Host`, so this is said once a minute; the
+/// access log has them all.
+fn log_unlisted(host: &Host) {
+    static SAID_AT: AtomicU64 = AtomicU64::new(0);
+    let (now, said) = (unix_now() as u64, SAID_AT.load(Ordering::Relaxed));
+    let is_next = now.abs_diff(said) >= 60;
+    if is_next && SAID_AT.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    {
+        let name = host.name();
+        tracing::warn!(
+            "421 for the host {name:?}: if it is one of your sites, add {name:?} to [origin] hosts"
+        );
+    }
 }
 
 /// A duration in whole seconds, rounded up, and at least 1.

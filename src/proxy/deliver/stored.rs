@@ -167,9 +167,13 @@ pub(in crate::proxy) fn is_not_modified(cx: &RequestContext<'_>, entry: &Entry) 
     if !cx.admitted.fields.has(FieldSet::CONDITIONS) {
         return false;
     }
-    let status = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
-    let asked = &cx.head.headers;
-    conditional::judge(asked, status, &entry.fields.map(), cx.now as u64) == Condition::NotModified
+    let stored = entry.fields.some(&conditional::OF_STORED);
+    conditional::judge(&cx.head.headers, status_of(entry), &stored, cx.now as u64)
+        == Condition::NotModified
+}
+
+fn status_of(entry: &Entry) -> StatusCode {
+    StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK)
 }
 
 /// Responds with a stored page and its body, or without the body if the request's conditions say so.
@@ -211,7 +215,7 @@ fn head(cx: &RequestContext<'_>, entry: &Entry, status: &CacheStatus<'_>) -> Res
     }
     put_status(cx.worker, &mut headers, status);
     *response.headers_mut() = headers;
-    *response.status_mut() = StatusCode::from_u16(entry.status).unwrap_or(StatusCode::OK);
+    *response.status_mut() = status_of(entry);
     if let Some(reason) = &entry.reason
         && let Ok(phrase) = ReasonPhrase::try_from(reason.as_ref())
     {

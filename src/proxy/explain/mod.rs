@@ -285,8 +285,9 @@ impl Explanation {
             let text = "these keys decide which addresses are served";
             self.hints.push(hint("[client] allow and deny, [[route]] allow_from", text));
         }
-        if matches!(error, Error::Misdirected) {
-            self.hints.push(hint("[origin] hosts", "add the host, if it is one of your sites"));
+        if let Error::Unlisted(host) = error {
+            let text = format!("add {:?}, if it is one of your sites", host.name());
+            self.hints.push(hint("[origin] hosts", &text));
         }
     }
 

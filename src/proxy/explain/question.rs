@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::forwarded::{X_FORWARDED_FOR, X_FORWARDED_PROTO, x_forwarded_for};
 use crate::http::host::{Host, Scheme};
+use crate::http::host_pattern::first_host;
 use crate::http::peer::{Peer, Peers};
 use crate::http::reference::{absolute, resolve};
 use crate::proxy::connection::client::{Client, Secured};
@@ -146,7 +147,7 @@ impl Question {
     fn url_parts(&self, settings: &ProxySettings) -> Result<(Scheme, Host, String), QuestionError> {
         if let (None, target) = resolve("/", &self.url)
             && self.url.starts_with('/')
-            && let Some(site) = settings.hosts.first()
+            && let Some(site) = first_host(&settings.hosts)
         {
             let host = Host::parse(site.as_bytes()).map_err(|_| QuestionError::Url)?;
             return Ok((Scheme::Http, host, target));

@@ -38,7 +38,11 @@ pub(in crate::proxy) fn admit(
     if mode.knows_address() && !settings.allowed_addresses.may_come(address) {
         return Err(Error::Denied);
     }
-    let admitted = check(settings, client, &head, (address, length))?;
+    let admitted = check(settings, client, &head, (address, length)).inspect_err(|error| {
+        if let Error::Unlisted(host) = error {
+            record.site(host.as_str());
+        }
+    })?;
     record.site(&admitted.site);
     Ok(AdmittedRequest { head, has_body, now, admitted: Box::new(admitted) })
 }
@@ -81,10 +85,11 @@ fn check(
     let scheme = forwarded::client_scheme(peer, client.scheme(), &head.headers, trusted);
     let site = host.normalised(scheme).into_owned();
     let by_proxy = peer.is_among(trusted);
-    if !(by_proxy || client.is_for(&host))
-        || (!settings.hosts.is_empty() && !settings.hosts.contains(&site))
-    {
+    if !(by_proxy || client.is_for(&host)) {
         return Err(Error::Misdirected);
+    }
+    if !settings.hosts.is_empty() && !settings.hosts.iter().any(|host| host.matches(&site)) {
+        return Err(Error::Unlisted(host));
     }
     let path = path::decoded(head.uri.path())
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)

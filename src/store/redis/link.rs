@@ -224,11 +224,15 @@ impl Shared {
 /// The keeper's task: connects, watches, and reconnects, for ever.
 async fn keep(shared: Arc<Shared>) {
     let (shortest, longest) = BACK_OFF;
-    let mut pause = shortest;
+    let (mut pause, mut was_lost) = (shortest, false);
     loop {
-        let connection = connect(&shared).await;
+        let (connection, is_late) = connect(&shared).await;
         shared.install(connection);
-        tracing::info!("connected to Redis");
+        // Each thread has connections of its own: only what ends a warning is said.
+        if was_lost || is_late {
+            tracing::info!("connected to Redis");
+        }
+        was_lost = true;
         let began = Instant::now();
         watch(&shared).await;
         // Do not storm a server that is up but unusable, such as a replica.
@@ -246,7 +250,8 @@ fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-async fn connect(shared: &Shared) -> MultiplexedConnection {
+/// Connects, and says whether there was a failure before.
+async fn connect(shared: &Shared) -> (MultiplexedConnection, bool) {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         // The call's own budget is shorter; this only bounds calls that were given up.
@@ -256,7 +261,7 @@ async fn connect(shared: &Shared) -> MultiplexedConnection {
     loop {
         let attempt = shared.client.get_multiplexed_async_connection_with_config(&config);
         let reason = match timeout(CONNECT_TIMEOUT, attempt).await {
-            Ok(Ok(connection)) => return connection,
+            Ok(Ok(connection)) => return (connection, logged),
             Ok(Err(error)) => error.to_string(),
             Err(_elapsed) => "it does not answer".to_owned(),
         };

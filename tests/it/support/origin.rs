@@ -286,6 +286,10 @@ fn converse(connection: usize, wire: &mut Wire, shared: &Shared) -> io::Result<(
 #[expect(clippy::disallowed_methods, reason = "a slow origin is slow: this thread is its own")]
 fn send(socket: &mut TcpStream, reply: &Reply, without_body: bool) -> io::Result<bool> {
     thread::sleep(reply.delay);
+    if let [Step::Close] = reply.steps[..] {
+        // The end travels with the head: what the proxy sees must not depend on the time between the two.
+        socket2::SockRef::from(&*socket).set_tcp_cork(true)?;
+    }
     if !reply.head.is_empty() {
         socket.write_all(format!("{}\r\n", reply.head).as_bytes())?;
     }

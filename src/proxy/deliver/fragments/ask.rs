@@ -126,7 +126,9 @@ impl FragmentRequester {
     pub(super) async fn visitor(&self, route: &Arc<CompiledRoute>, now: f64) -> Visitor {
         let mut head = self.head.clone();
         self.set_cookie_effect.apply(&mut head.headers, head.uri.path());
-        let admitted = self.admitted.clone();
+        // The response may have set the first cookie.
+        let fields = FieldSet::of(&head.headers);
+        let admitted = Admitted { fields, ..self.admitted.clone() };
         let (head, admitted) = (Box::new(head), Box::new(admitted));
         let request = AdmittedRequest { head, has_body: false, now, admitted };
         let (worker, client) = (Rc::clone(&self.worker), Rc::clone(&self.client));
