@@ -471,13 +471,13 @@ impl EntryReader {
 }
 
 #[cfg(test)]
-pub(in crate::cache) mod tests {
+pub(crate) mod tests {
     use ::http::header::CONTENT_TYPE;
     use proptest::prelude::*;
 
     use super::*;
 
-    pub(in crate::cache) fn entry() -> Entry {
+    pub(crate) fn entry() -> Entry {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html"));
         headers.append("x-two", HeaderValue::from_static("1"));

@@ -6,17 +6,17 @@
 use std::sync::Arc;
 
 use ::http::header::{
-    ACCEPT_ENCODING, AGE, CONNECTION, CONTENT_LENGTH, DATE, ETAG, TRAILER, TRANSFER_ENCODING, VARY,
+    ACCEPT_ENCODING, AGE, CONNECTION, DATE, ETAG, TRAILER, TRANSFER_ENCODING, VARY,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 
 use crate::http::coding::Coding;
 use crate::http::conditional::validators;
-use crate::http::hop;
 use crate::http::recodable::Recodable;
 use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::http::vary::Vary;
+use crate::http::{field_line, hop};
 
 /// The fields that are not sent as they are stored: they are replaced, depend on the body, or are the cache's own.
 static NEVER_AS_STORED: [&HeaderName; 5] =
@@ -35,8 +35,6 @@ pub struct PageFields {
     pub has_validator: bool,
     /// Whether they have a `Date`.
     pub has_date: bool,
-    /// Whether they have a `Content-Length`.
-    pub has_length: bool,
     /// Whether their `Vary` covers `Accept-Encoding`.
     pub varies_by_coding: bool,
     /// Where the last line of `Vary` ends, if there is one.
@@ -63,10 +61,7 @@ impl PageFields {
         let size = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         let (mut lines, mut vary_end) = (Vec::with_capacity(size), None);
         for (name, value) in headers {
-            lines.extend_from_slice(name.as_str().as_bytes());
-            lines.extend_from_slice(b": ");
-            lines.extend_from_slice(value.as_bytes());
-            lines.extend_from_slice(b"\r\n");
+            field_line::put(&mut lines, name.as_str(), value.as_bytes());
             if *name == VARY {
                 vary_end = Some(lines.len());
             }
@@ -78,7 +73,6 @@ impl PageFields {
             coding: Coding::of(headers),
             has_validator: !validators(headers).is_empty(),
             has_date: headers.contains_key(DATE),
-            has_length: headers.contains_key(CONTENT_LENGTH),
             varies_by_coding: vary == Vary::Any || vary.names(&ACCEPT_ENCODING),
             vary_end,
             fits: FittingLength::of(headers),
@@ -88,8 +82,8 @@ impl PageFields {
     /// These fields, which have no `ETag`, with one.
     #[must_use]
     pub fn tagged(&self, tag: &HeaderValue) -> Self {
-        let line = [ETAG.as_str().as_bytes(), b": ", tag.as_bytes(), b"\r\n"];
-        let lines = [&[&*self.lines], &line[..]].concat().concat();
+        let mut lines = self.lines.to_vec();
+        field_line::put(&mut lines, ETAG.as_str(), tag.as_bytes());
         Self { lines: lines.into(), has_validator: true, ..self.clone() }
     }
 
@@ -154,6 +148,12 @@ impl PageFields {
             map.append(name, value.expect("the bytes of a value are a value"));
         }
         map
+    }
+
+    /// Whether lines that may be sent as they are have a `Content-Length`.
+    #[must_use]
+    pub fn states_length(&self) -> bool {
+        matches!(self.fits, FittingLength::Stated(_))
     }
 
     /// Whether a response with a body of `length` bytes may have the lines as they are stored.

@@ -110,8 +110,8 @@ Examples:
 
 The command only looks: nothing is sent to the app, no visit is recorded, and nothing in the cache
 changes. Values of cookies are not shown, but other users of this machine can see the command line
-while it runs. A path without a host stands for the first of [origin] hosts. The command connects
-to the running proxy over the socket in [admin] socket.";
+while it runs. A path without a host stands for the first of [origin] hosts that is no wildcard. The
+command connects to the running proxy over the socket in [admin] socket.";
 
 /// A caching reverse proxy for web apps with logins: it recognises the visitor, and shares a page only
 /// with those who may have it

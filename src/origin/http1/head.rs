@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use hyper::ext::ReasonPhrase;
 
 use super::ExchangeError;
+use crate::http::field_line;
 use crate::http::head_end::HeadScanner;
 use crate::origin::UploadBody;
 use crate::origin::settings::BUFFER;
@@ -27,10 +28,7 @@ pub(super) fn encode(request: &Request<UploadBody>) -> Vec<u8> {
         head.extend_from_slice(part.as_bytes());
     }
     for (name, value) in headers {
-        head.extend_from_slice(name.as_str().as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(value.as_bytes());
-        head.extend_from_slice(b"\r\n");
+        field_line::put(&mut head, name.as_str(), value.as_bytes());
     }
     head.extend_from_slice(b"\r\n");
     head

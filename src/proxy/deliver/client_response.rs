@@ -10,6 +10,7 @@ use super::body::Body;
 use crate::cache::entry::Entry;
 use crate::cache::recoded;
 use crate::http::cache_status::CACHE_STATUS;
+use crate::http::field_line;
 
 /// A response on its way to the client.
 ///
@@ -115,20 +116,20 @@ impl StoredResponse {
         let (to_vary, after) = fields.around_vary();
         buffer.extend_from_slice(to_vary);
         if self.adds_vary && !to_vary.is_empty() {
-            put_field(buffer, &VARY, b"Accept-Encoding");
+            field_line::put(buffer, VARY.as_str(), b"Accept-Encoding");
         }
         buffer.extend_from_slice(after);
-        put_field(buffer, &AGE, itoa::Buffer::new().format(self.age).as_bytes());
+        field_line::put(buffer, AGE.as_str(), itoa::Buffer::new().format(self.age).as_bytes());
         if self.adds_vary && to_vary.is_empty() {
-            put_field(buffer, &VARY, b"Accept-Encoding");
+            field_line::put(buffer, VARY.as_str(), b"Accept-Encoding");
         }
         if let Some(value) = &self.cache_status {
-            put_field(buffer, &CACHE_STATUS, value.as_bytes());
+            field_line::put(buffer, CACHE_STATUS.as_str(), value.as_bytes());
         }
         for (name, value) in &self.more {
-            put_field(buffer, name, value.as_bytes());
+            field_line::put(buffer, name.as_str(), value.as_bytes());
         }
-        (fields.has_length, fields.has_date)
+        (fields.states_length(), fields.has_date)
     }
 
     /// An upper bound for what [`Self::put_fields`] appends, in bytes.
@@ -185,20 +186,13 @@ impl fmt::Debug for StoredResponse {
     }
 }
 
-fn put_field(buffer: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
-    buffer.extend_from_slice(name.as_str().as_bytes());
-    buffer.extend_from_slice(b": ");
-    buffer.extend_from_slice(value);
-    buffer.extend_from_slice(b"\r\n");
-}
-
 #[cfg(test)]
 mod tests {
     use ::http::header::{CONTENT_TYPE, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
     use bytes::Bytes;
 
     use super::*;
-    use crate::cache::entry::{LifetimeSource, StaleLifetimes};
+    use crate::cache::entry::tests::entry;
     use crate::cache::page_fields::PageFields;
 
     fn page(lines: &[(&'static str, &'static str)]) -> Arc<Entry> {
@@ -206,21 +200,8 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        Arc::new(Entry {
-            status: 200,
-            reason: None,
-            fields: PageFields::of(&headers),
-            body: Bytes::from_static(b"hello"),
-            stored_at: 0,
-            initial_age: 0,
-            lifetime: 300,
-            source: LifetimeSource::Default,
-            stale: StaleLifetimes::default(),
-            static_proof: false,
-            has_own_etag: false,
-            vary: Vec::new(),
-            purge_snapshot: Arc::default(),
-        })
+        let body = Bytes::from_static(b"hello");
+        Arc::new(Entry { fields: PageFields::of(&headers), body, ..entry() })
     }
 
     fn stored(page: &Arc<Entry>, adds_vary: bool, status: Option<&'static str>) -> ClientResponse {

@@ -1,15 +1,16 @@
 //! The response to a request that is refused or fails.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::num::NonZeroU32;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
 use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
 use super::body::Body;
 use super::headers::{bypassed, put_status};
-use crate::clock::unix_now;
 use crate::http::host::Host;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::error::{Error, RETRY_SECONDS};
@@ -67,11 +68,9 @@ pub(in crate::proxy) fn response(
 /// Says which string to add to `[origin] hosts`. Anybody may send any `Host`, so this is said once a minute; the
 /// access log has them all.
 fn log_unlisted(host: &Host) {
-    static SAID_AT: AtomicU64 = AtomicU64::new(0);
-    let (now, said) = (unix_now() as u64, SAID_AT.load(Ordering::Relaxed));
-    let is_next = now.abs_diff(said) >= 60;
-    if is_next && SAID_AT.compare_exchange(said, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    {
+    static LIMITER: LazyLock<DefaultDirectRateLimiter> =
+        LazyLock::new(|| RateLimiter::direct(Quota::per_minute(NonZeroU32::MIN)));
+    if LIMITER.check().is_ok() {
         let name = host.name();
         tracing::warn!(
             "421 for the host {name:?}: if it is one of your sites, add {name:?} to [origin] hosts"

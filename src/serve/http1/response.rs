@@ -11,7 +11,7 @@ use hyper::ext::ReasonPhrase;
 
 use super::queue::WriteQueue;
 use crate::clock::unix_now;
-use crate::http::{date, hop};
+use crate::http::{date, field_line, hop};
 use crate::proxy::StoredResponse;
 
 /// What a body's length is known to be.
@@ -97,7 +97,7 @@ pub(super) fn encode_head(
             CONNECTION => {
                 has_connection = true;
                 if closes {
-                    put_field(buffer, "connection", b"close");
+                    field_line::put(buffer, "connection", b"close");
                     continue;
                 }
                 closes = hop::connection_names(&parts.headers, "close");
@@ -106,15 +106,15 @@ pub(super) fn encode_head(
             TRAILER if !may_have_body => continue,
             _ => {}
         }
-        put_field(buffer, name.as_str(), value.as_bytes());
+        field_line::put(buffer, name.as_str(), value.as_bytes());
     }
     if closes && !has_connection {
-        put_field(buffer, "connection", b"close");
+        field_line::put(buffer, "connection", b"close");
     }
     let framing = match body {
         BodyLength::Known(length) if may_have_body => Framing::Length(length),
         BodyLength::Unknown if may_have_body => {
-            put_field(buffer, "transfer-encoding", b"chunked");
+            field_line::put(buffer, "transfer-encoding", b"chunked");
             Framing::Chunked
         }
         _ => Framing::Length(0),
@@ -137,7 +137,7 @@ pub(super) fn encode_stored(buffer: &mut Vec<u8>, page: &StoredResponse, closes:
     buffer.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     let (has_length, has_date) = page.put_fields(buffer);
     if closes {
-        put_field(buffer, "connection", b"close");
+        field_line::put(buffer, "connection", b"close");
     }
     if !has_length {
         put_length(buffer, length);
@@ -163,15 +163,6 @@ fn put_status(buffer: &mut Vec<u8>, parts: &Parts) {
     buffer.extend_from_slice(b"\r\n");
 }
 
-fn put_field(buffer: &mut Vec<u8>, name: &str, value: &[u8]) {
-    // PERF: one check of the capacity instead of four.
-    buffer.reserve(name.len() + value.len() + 4);
-    buffer.extend_from_slice(name.as_bytes());
-    buffer.extend_from_slice(b": ");
-    buffer.extend_from_slice(value);
-    buffer.extend_from_slice(b"\r\n");
-}
-
 fn put_date(buffer: &mut Vec<u8>) {
     buffer.extend_from_slice(b"date: ");
     date::put(buffer, unix_now() as u64);
@@ -179,7 +170,7 @@ fn put_date(buffer: &mut Vec<u8>) {
 }
 
 fn put_length(buffer: &mut Vec<u8>, length: u64) {
-    put_field(buffer, "content-length", itoa::Buffer::new().format(length).as_bytes());
+    field_line::put(buffer, "content-length", itoa::Buffer::new().format(length).as_bytes());
 }
 
 impl Framing {
