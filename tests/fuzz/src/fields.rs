@@ -187,7 +187,10 @@ pub(crate) fn cookies(data: &[u8]) {
     assert_eq!(cookie::cookies(&rebuilt(&|_| true)).collect::<Vec<_>>(), pairs);
     assert!(rebuilt(&|_| false).is_empty());
     for (name, _) in &pairs {
-        assert!(!cookie::is_harmless(name) || name.starts_with(b"_"));
+        // No name on the list begins otherwise: a new beginning needs a look at what frameworks name their
+        // session cookie.
+        let of_analytics = name.starts_with(b"_") || name.starts_with(b"sbjs_");
+        assert!(!cookie::is_harmless(name) || of_analytics);
         let others = rebuilt(&|other| other != *name);
         let wanted: Vec<_> = pairs.iter().copied().filter(|(other, _)| other != name).collect();
         assert_eq!(cookie::cookies(&others).collect::<Vec<_>>(), wanted);
