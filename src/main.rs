@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anteroom::app::{Application, Demo};
-use anteroom::config::print;
+use anteroom::config::{json_schema, print};
 use clap::Parser;
 use cli::args::{Cli, Command, ConfigCommand, PlanArgs};
 use cli::output::{failed, file_or_usual, read, say};
@@ -35,6 +35,10 @@ fn main() -> ExitCode {
         Some(Command::Config { command: ConfigCommand::Print(args) }) => {
             let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args };
             read(args).map(|plan| say(print(&plan).trim_end()))
+        }
+        Some(Command::Config { command: ConfigCommand::Schema }) => {
+            say(&format!("{:#}", json_schema()));
+            Ok(())
         }
         Some(Command::Rows { command }) => commands::rows(command),
         Some(Command::Purge(args)) => commands::purge(args),

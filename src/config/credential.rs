@@ -5,14 +5,19 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use redis::IntoConnectionInfo as _;
+use serde_json::Value as Json;
 
 use super::form::{Faults, Form, List, string};
 use super::node::{HIDDEN, Node, TomlTable, Value, without_password};
 use super::plan::StoreUrl;
 use super::secret::{Secret, SecretSource};
+use super::shape;
 
 /// The longest secret, in bytes.
 const SECRET_MAX: u64 = 64 << 10;
+
+/// The URLs of stores.
+const SCHEMES: &str = "embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>";
 
 /// The expected form of a [`SecretRef`].
 const REFERENCE: &str = r#"{ file = "/path/of/it" } or { env = "NAME_OF_IT" }"#;
@@ -40,6 +45,11 @@ impl Form<Secret> for SecretRef {
             SecretSource::Env(name) => Some(reference("env", name)),
         }
     }
+
+    fn shape(&self) -> Json {
+        let keys = [("file", shape::text("a path")), ("env", shape::text("a variable"))];
+        shape::table("`{ file = \"…\" }` or `{ env = \"…\" }`", keys)
+    }
 }
 
 /// A secret by reference, or a list of them during a key rotation. An empty list is written by omitting
@@ -59,6 +69,10 @@ impl Form<Vec<Secret>> for SecretRefs {
             _ => List::of(SecretRef).write(secrets),
         }
     }
+
+    fn shape(&self) -> Json {
+        List::of(SecretRef).shape()
+    }
 }
 
 /// A token that clients send as `Authorization: Bearer …`.
@@ -77,6 +91,10 @@ impl Form<Secret> for BearerToken {
 
     fn write(&self, secret: &Secret) -> Option<String> {
         SecretRef.write(secret)
+    }
+
+    fn shape(&self) -> Json {
+        SecretRef.shape()
     }
 }
 
@@ -157,6 +175,10 @@ impl Form<StoreUrl> for StoreForm {
             }
         }
     }
+
+    fn shape(&self) -> Json {
+        shape::any_of(&[shape::text(SCHEMES), SecretRef.shape()])
+    }
 }
 
 /// As [`StoreForm`], without reading secrets: a reference leaves the store unchanged.
@@ -174,10 +196,13 @@ impl Form<StoreUrl> for OpenStoreForm {
     fn write(&self, url: &StoreUrl) -> Option<String> {
         StoreForm.write(url)
     }
+
+    fn shape(&self) -> Json {
+        StoreForm.shape()
+    }
 }
 
 fn store_url(url: Secret) -> Result<StoreUrl, String> {
-    const SCHEMES: &str = "embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>";
     let text = url.expose();
     if let Some(dir) = text.strip_prefix("embedded:") {
         let dir = Some(dir).filter(|dir| !dir.is_empty());

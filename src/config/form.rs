@@ -7,9 +7,11 @@ use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use serde_json::Value as Json;
+
 use super::node::{Node, Value};
 use super::problem::SettingLocation;
-use super::unit;
+use super::{shape, unit};
 
 /// The most values that a list may hold.
 const LIST_MAX: usize = 1_000;
@@ -21,6 +23,9 @@ pub(super) trait Form<T> {
 
     /// The value as TOML that reads back to it; `None` if that is expressed by omitting the key.
     fn write(&self, value: &T) -> Option<String>;
+
+    /// The shape of the value, see [`shape`].
+    fn shape(&self) -> Json;
 }
 
 /// The faults found by forms, and the environment that secrets are read from.
@@ -58,6 +63,10 @@ impl Form<bool> for Flag {
     fn write(&self, value: &bool) -> Option<String> {
         Some(value.to_string())
     }
+
+    fn shape(&self) -> Json {
+        shape::flag()
+    }
 }
 
 /// A whole number within bounds.
@@ -83,6 +92,10 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Form<T> for CountForm {
 
     fn write(&self, value: &T) -> Option<String> {
         (*value).try_into().ok().map(|number: u64| number.to_string())
+    }
+
+    fn shape(&self) -> Json {
+        shape::count(self.min, self.max)
     }
 }
 
@@ -112,6 +125,11 @@ impl Form<Duration> for Span {
 
     fn write(&self, value: &Duration) -> Option<String> {
         Some(format!("\"{}\"", unit::show_duration(*value)))
+    }
+
+    fn shape(&self) -> Json {
+        let (min, max) = (unit::show_duration(self.min), unit::show_duration(self.max));
+        shape::pattern(&format!("a duration from {min} to {max}"), "^[0-9]+(ms|s|m|h|d)$")
     }
 }
 
@@ -146,6 +164,14 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Form<T> for Size {
     fn write(&self, value: &T) -> Option<String> {
         (*value).try_into().ok().map(|bytes| format!("\"{}\"", unit::show_size(bytes)))
     }
+
+    fn shape(&self) -> Json {
+        let title = match (unit::show_size(self.min), self.max) {
+            (min, u64::MAX) => format!("a size from {min}"),
+            (min, max) => format!("a size from {min} to {}", unit::show_size(max)),
+        };
+        shape::pattern(&title, "^[0-9]+(B|KiB|MiB|GiB|TiB)$")
+    }
 }
 
 /// A number where a unit is required, as a TOML number or in an environment variable.
@@ -171,6 +197,11 @@ impl<T: Copy + PartialEq> Form<T> for Words<'_, T> {
 
     fn write(&self, value: &T) -> Option<String> {
         self.0.iter().find(|(_, known)| known == value).map(|(name, _)| format!("\"{name}\""))
+    }
+
+    fn shape(&self) -> Json {
+        let words: Vec<&str> = self.0.iter().map(|(name, _)| *name).collect();
+        shape::words(&words)
     }
 }
 
@@ -204,6 +235,11 @@ impl<T> Form<T> for Text<T> {
     fn write(&self, value: &T) -> Option<String> {
         Some(string(&(self.show)(value)))
     }
+
+    fn shape(&self) -> Json {
+        // No text with a control character is valid, so the answer says what is expected.
+        shape::text(&(self.parse)("\u{1}").err().unwrap_or_else(|| "a text".to_owned()))
+    }
 }
 
 /// An optional value without a default.
@@ -217,6 +253,10 @@ impl<T, F: Form<T>> Form<Option<T>> for Optional<F> {
 
     fn write(&self, value: &Option<T>) -> Option<String> {
         value.as_ref().and_then(|value| self.0.write(value))
+    }
+
+    fn shape(&self) -> Json {
+        self.0.shape()
     }
 }
 
@@ -242,6 +282,10 @@ impl<T, F: Form<T>> Form<Option<T>> for Either<F> {
             Some(value) => self.1.write(value),
             None => Some(string(self.0)),
         }
+    }
+
+    fn shape(&self) -> Json {
+        shape::any_of(&[shape::words(&[self.0]), self.1.shape()])
     }
 }
 
@@ -272,6 +316,10 @@ impl<T, F: Form<T>> Form<Vec<T>> for List<T, F> {
     fn write(&self, values: &Vec<T>) -> Option<String> {
         let written: Vec<String> = values.iter().filter_map(|v| self.of.write(v)).collect();
         Some(format!("[{}]", written.join(", ")))
+    }
+
+    fn shape(&self) -> Json {
+        shape::list(&self.of.shape(), LIST_MAX)
     }
 }
 

@@ -12,6 +12,7 @@ mod change;
 mod check;
 mod credential;
 mod form;
+mod json_schema;
 mod key_paths;
 mod node;
 mod pem;
@@ -22,6 +23,8 @@ mod rate;
 mod reader;
 mod schema;
 mod secret;
+mod shape;
+mod shipped;
 mod shorthand;
 mod source;
 mod suggest;
@@ -29,6 +32,7 @@ mod text;
 mod unit;
 mod walk;
 
+pub use json_schema::json_schema;
 pub use plan::{
     Address, Admin, AppPreset, Cache, ClientCerts, ClientConfig, LimitsConfig, Listen, LogConfig,
     Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization,

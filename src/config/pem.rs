@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::Value as Json;
 
 use super::form::{Faults, Form, string};
 use super::node::Node;
+use super::shape;
 
 /// The path of a PEM file with the expected content.
 #[derive(Debug)]
@@ -33,6 +35,10 @@ impl Form<PathBuf> for PemFile {
 
     fn write(&self, path: &PathBuf) -> Option<String> {
         Some(string(&path.to_string_lossy()))
+    }
+
+    fn shape(&self) -> Json {
+        shape::text("the path of a PEM file")
     }
 }
 

@@ -13,6 +13,15 @@ pub(super) fn key_of(path: &[&str]) -> Option<&'static str> {
     TABLES.iter().find(|(table, _)| table == name).map(|(_, key)| *key)
 }
 
+/// The key that a bare value stands for, of the table at this path of the schema, such as `route[].match`.
+pub(super) fn main_key(path: &str) -> Option<&'static str> {
+    match path {
+        "listen[]" => Some("address"),
+        "route[].match" => Some("path"),
+        path => key_of(&[path]),
+    }
+}
+
 /// Writes every bare value out. A second time changes nothing.
 pub(super) fn write_out(tree: &mut TomlTable) {
     for (name, key) in TABLES {

@@ -16,6 +16,7 @@ use anteroom::store::{
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use crate::support::python;
 use crate::support::redis::RedisServer;
 
 const ANN: &str = "token-of-ann";
@@ -258,9 +259,8 @@ impl App {
     /// What the app answers to a verb.
     #[track_caller]
     fn ask<const N: usize>(&self, verb: [&str; N]) -> Value {
-        let python = std::env::var_os("ANTEROOM_PYTHON").unwrap_or_else(|| "python3".into());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/chapter.py");
-        let output = Command::new(python)
+        let output = Command::new(python())
             .arg(script)
             .arg(&self.url)
             .args(verb)

@@ -56,6 +56,7 @@ mod purge;
 mod purge_contract;
 mod races;
 mod rates;
+mod reference;
 mod reload;
 mod remove_headers;
 mod renewal;

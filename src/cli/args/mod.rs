@@ -51,6 +51,12 @@ Examples:
   anteroom config print --config proxy.toml
   anteroom config print --origin http://127.0.0.1:3000 > proxy.toml";
 
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  anteroom config schema > proxy.schema.json
+      An editor that knows TOML schemas (taplo, Even Better TOML) reads the file when the first
+      line of proxy.toml is: #:schema ./proxy.schema.json";
+
 const ROWS_EXAMPLES: &str = "\
 Examples:
   anteroom rows schedule inventory 7 8 9
@@ -332,6 +338,9 @@ pub(crate) enum ConfigCommand {
     /// Print the effective configuration as TOML, without its secrets
     #[command(after_help = PRINT_EXAMPLES)]
     Print(PlanArgs),
+    /// Print the JSON Schema of proxy.toml, for editors
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,10 +1,12 @@
 //! Forms that describe where a response contains a value, and tables in a value.
 
 use ::http::HeaderName;
+use serde_json::Value as Json;
 
 use super::shared::{count, expression};
 use crate::config::form::{Faults, Flag, Form, List, Text, string};
 use crate::config::node::{Node, TomlTable, Value};
+use crate::config::shape;
 use crate::config::suggest::nearest;
 use crate::config::text;
 use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
@@ -126,6 +128,18 @@ impl Form<Extractor> for ExtractorForm {
             }
         })
     }
+
+    fn shape(&self) -> Json {
+        let plain = || [pointer().shape(), field().shape(), expression().shape()];
+        let [json, header, regex] = plain();
+        if !self.set_cookie {
+            return shape::table(EXTRACTOR, [("json", json), ("header", header), ("regex", regex)]);
+        }
+        let cookie = [("set_cookie", cookie().shape()), ("decode", Flag.shape())];
+        let [set_cookie, decode] = cookie;
+        let keys = [("json", json), ("header", header), ("regex", regex), set_cookie, decode];
+        shape::table(EXTRACTOR, keys)
+    }
 }
 
 /// `{ status = [401] }`, `{ json = "/id", equals = 0 }` or `{ regex = "…" }`.
@@ -162,6 +176,17 @@ impl Form<ResponseMatcher> for ResponseMatcherForm {
             ResponseMatcher::Regex(regex) => format!("{{ regex = {} }}", string(regex.as_str())),
         })
     }
+
+    fn shape(&self) -> Json {
+        let status: List<u16, _> = List::of(count(100, 999));
+        let keys = [
+            ("status", status.shape()),
+            ("json", pointer().shape()),
+            ("equals", ExpectedValueForm.shape()),
+            ("regex", expression().shape()),
+        ];
+        shape::table(SIGN, keys)
+    }
 }
 
 /// A text, a whole number, `true` or `false`; the text `"null"` means JSON's `null`.
@@ -185,5 +210,10 @@ impl Form<ExpectedValue> for ExpectedValueForm {
             ExpectedValue::Flag(flag) => flag.to_string(),
             ExpectedValue::Null => string("null"),
         })
+    }
+
+    fn shape(&self) -> Json {
+        let number = serde_json::json!({ "type": "integer", "title": "a whole number" });
+        shape::any_of(&[shape::text("a text"), number, shape::flag()])
     }
 }

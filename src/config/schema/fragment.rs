@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use crate::config::form::{self, Faults, Form, Words};
 use crate::config::node::{Node, TomlTable, Value};
+use crate::config::shape;
 use crate::config::suggest::nearest;
 use crate::config::text;
 use crate::http::selector::Selector;
@@ -92,6 +95,19 @@ impl Form<Fragment> for FragmentForm {
             pairs.into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
         Some(format!("{{ {} }}", pairs.join(", ")))
     }
+
+    fn shape(&self) -> Json {
+        let keys = [
+            ("selector", shape::text("a CSS selector")),
+            ("from", shape::text("a path such as \"/partials/cart\"")),
+            ("fill", shape::words(&["user", "cart_count", "recent"])),
+            ("template", shape::text("HTML with {item}")),
+            ("share", Words(&SHARES).shape()),
+            ("fallback", shape::text("HTML")),
+            ("on", Words(&ON).shape()),
+        ];
+        shape::table("a table such as `{ selector = \"#cart\", from = \"/partials/cart\" }`", keys)
+    }
 }
 
 fn bounded(node: &Node, faults: &mut Faults<'_>) -> Option<String> {
@@ -179,5 +195,9 @@ impl Form<Esi> for EsiForm {
             Esi::Always => "\"always\"",
         };
         Some(word.to_owned())
+    }
+
+    fn shape(&self) -> Json {
+        shape::any_of(&[shape::flag(), shape::words(&["always"])])
     }
 }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use ::http::Method;
+use serde_json::Value as Json;
 
 use super::extractor::{EXTRACTOR, ExtractorForm, ResponseMatcherForm, TableReader, cookie, field};
 use super::shared::{DAY, METHOD, MS, Parameters, count, named, paths};
 use crate::config::form::{Faults, Flag, Form, List, Optional, Span, string};
 use crate::config::node::{Node, Value};
 use crate::config::plan::{Login, Logout, Verify};
+use crate::config::shape;
 use crate::config::text;
 use crate::config::walk::Walk;
 use crate::http::extract::Extractor;
@@ -67,6 +69,11 @@ impl Form<Vec<(String, Extractor)>> for AttributesForm {
         let pairs: Vec<String> = attributes.iter().filter_map(pair).collect();
         (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
     }
+
+    fn shape(&self) -> Json {
+        let title = "a table such as `{ group = { json = \"/group\" } }`";
+        shape::named(title, &ExtractorForm { set_cookie: false }.shape())
+    }
 }
 
 /// `{ method = "POST", path = "/login" }`
@@ -106,6 +113,15 @@ impl Form<Matching> for MatchingForm {
             "{{ method = {}, path = {paths}{query} }}",
             list(matching.methods.iter().map(ToString::to_string).collect())
         ))
+    }
+
+    fn shape(&self) -> Json {
+        let keys = [
+            ("method", List::of(METHOD).shape()),
+            ("path", List::of(paths()).shape()),
+            ("query", Parameters(named(text::query_value)).shape()),
+        ];
+        shape::table("a table such as `{ method = \"POST\", path = \"/login\" }`", keys)
     }
 }
 
@@ -153,6 +169,18 @@ impl Form<Success> for SuccessForm {
         );
         (!said.is_empty()).then(|| format!("{{ {} }}", said.join(", ")))
     }
+
+    fn shape(&self) -> Json {
+        let status: List<u16, _> = List::of(count(100, 999));
+        let keys = [
+            ("status", status.shape()),
+            ("set_cookie", cookie().shape()),
+            ("location", cookie().shape()),
+            ("header", field().shape()),
+            ("clears_cookie", cookie().shape()),
+        ];
+        shape::table("a table such as `{ status = [302], location = \"/\" }`", keys)
+    }
 }
 
 const LOGIN_USER: &str = r#"a table such as { set_cookie = "name_*", regex = "…" }, { header = "X-User" }, { form = "username" } or { json = "/name" }"#;
@@ -184,5 +212,11 @@ impl Form<LoginUser> for LoginUserForm {
             LoginUser::Form(name) => Some(format!("{{ form = {} }}", string(name))),
             LoginUser::Json(pointer) => Some(format!("{{ json = {} }}", string(pointer))),
         }
+    }
+
+    fn shape(&self) -> Json {
+        let form = named(text::form_field).shape();
+        let form = shape::table("`{ form = \"username\" }`", [("form", form)]);
+        shape::any_of(&[ExtractorForm { set_cookie: true }.shape(), form])
     }
 }

@@ -1,5 +1,7 @@
 //! `segment`: what the pages of a route differ by.
 
+use serde_json::Value as Json;
+
 use crate::config::form::{Faults, Form, List, Text, string};
 use crate::config::node::Node;
 use crate::config::text;
@@ -48,6 +50,10 @@ impl Form<Segment> for SegmentForm {
             offered => string(&format!("language:{}", offered.join("|"))),
         }));
         Some(format!("[{}]", entries.join(", ")))
+    }
+
+    fn shape(&self) -> Json {
+        List::of(Text { parse: entry, show: |_| String::new() }).shape()
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use ::http::Method;
 use ipnet::IpNet;
+use serde_json::Value as Json;
 
 use crate::config::form::{CountForm, Faults, Form, List, Size, Span, Text};
 use crate::config::node::{Node, Value};
-use crate::config::{form, rate, text};
+use crate::config::{form, rate, shape, text};
 use crate::http::extract::Expression;
 use crate::http::host_pattern::HostPattern;
 use crate::http::path::PathPattern;
@@ -90,6 +91,10 @@ impl Form<Arc<str>> for Shared {
     fn write(&self, text: &Arc<str>) -> Option<String> {
         Some(form::string(text))
     }
+
+    fn shape(&self) -> Json {
+        self.0.shape()
+    }
 }
 
 /// Query parameters with the values that they must have: `{ id = "{item}" }`.
@@ -116,6 +121,10 @@ impl<T> Form<Vec<(String, T)>> for Parameters<T> {
         };
         let pairs: Vec<String> = parameters.iter().map(pair).collect();
         (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
+    }
+
+    fn shape(&self) -> Json {
+        shape::named("a table such as `{ id = \"{item}\" }`", &self.0.shape())
     }
 }
 

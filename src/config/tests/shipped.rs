@@ -115,7 +115,7 @@ fn the_shipped_file_names_every_key_of_the_schema() {
 /// The shipped file with each key taken out of its comment.
 fn uncommented() -> String {
     let key = |line: &'static str| match line.strip_prefix('#') {
-        Some(key) if !key.starts_with(' ') => key,
+        Some(key) if !key.starts_with([' ', ':']) => key,
         _ => line,
     };
     SHIPPED.lines().map(key).collect::<Vec<_>>().join("\n")

@@ -17,11 +17,35 @@ pub(crate) mod upstream;
 pub(crate) mod wire;
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// The Python that has the modules of `tests/interop/requirements.txt`.
+pub(crate) fn python() -> OsString {
+    std::env::var_os("ANTEROOM_PYTHON").unwrap_or_else(|| "python3".into())
+}
+
+/// Compares a generated file of the repository with what it is generated from. With `ANTEROOM_DOCS=record` the
+/// file is rewritten.
+#[track_caller]
+pub(crate) fn fixed_text(file: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if std::env::var("ANTEROOM_DOCS").is_ok_and(|word| word == "record") {
+        fs::write(&path, text).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    let differs = written.lines().zip(text.lines()).find(|(old, new)| old != new);
+    assert!(
+        written == text,
+        "{file} is out of date at {differs:?}; ANTEROOM_DOCS=record cargo nextest run reference:: rewrites it"
+    );
+}
 
 /// How long anything may take before a case gives it up.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);

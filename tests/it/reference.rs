@@ -1,0 +1,315 @@
+//! The generated pages of the reference: each is what the binary says of itself.
+//!
+//! `ANTEROOM_DOCS=record cargo nextest run reference::` rewrites them after a change of a key, a command or a
+//! metric.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+use crate::support::origin::Reply;
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, shop};
+use crate::support::{fixed_text, python};
+
+/// The command that prints what `--help` prints.
+const OF_CLAP: &str = "help";
+
+fn stdout(words: &[&str]) -> String {
+    let mut command = Command::new(ANTEROOM);
+    let output = command.args(words).env_clear().stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_schema_is_the_one_in_the_reference() {
+    fixed_text("docs/reference/proxy.schema.json", &stdout(&["config", "schema"]));
+}
+
+#[test]
+fn the_page_of_keys_has_what_the_schema_says() {
+    let schema: Json = serde_json::from_str(&stdout(&["config", "schema"])).unwrap();
+    fixed_text("docs/reference/config.md", &KeyPage::of(&schema));
+}
+
+#[test]
+fn the_page_of_commands_has_what_help_says() {
+    let mut page =
+        String::from("# Commands\n\nWhat `anteroom --help` and `anteroom COMMAND --help` print.\n");
+    add_command(&mut page, &[]);
+    fixed_text("docs/reference/cli.md", &page);
+}
+
+#[test]
+fn the_page_of_metrics_has_what_the_proxy_exports() {
+    let origin = shop(|_| Reply::html("hello"));
+    let mut metrics = BTreeMap::new();
+    for storage in [Storage::Embedded, Storage::redis()] {
+        let proxy = Proxy::start(&origin, &storage, "");
+        proxy.get("/").send();
+        add_metrics(&mut metrics, &proxy.admin("/metrics").send().text());
+    }
+    let mut page = String::from(
+        "# Metrics\n\nWhat `/metrics` on the address of `[admin]` exports, in the text format of Prometheus. \
+         Every number counts from the start of the process, and for this process alone.\n\n\
+         | Metric | Type | Labels | What it is |\n|---|---|---|---|\n",
+    );
+    for (name, Metric { kind, help, labels }) in &metrics {
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+        let end = if kind == "counter" { "_total" } else { "" };
+        let _ = writeln!(page, "| `{name}{end}` | {kind} | {} | {help} |", labels.join(", "));
+    }
+    fixed_text("docs/reference/metrics.md", &page);
+}
+
+#[test]
+fn an_editor_with_the_schema_accepts_what_check_accepts_and_marks_mistakes() {
+    let folder = TempDir::new().unwrap();
+    let schema = folder.path().join("schema.json");
+    fs::write(&schema, stdout(&["config", "schema"])).unwrap();
+    let taplo = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new(Path::new(&python()).with_file_name("taplo"));
+        let url = format!("file://{}", schema.display());
+        let output = command.args(["check", "--schema", &url]).arg(&file).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+
+    let shipped = include_str!("../../proxy.toml");
+    let key = |line: &'static str| match line.strip_prefix('#') {
+        Some(key) if !key.starts_with([' ', ':']) => key,
+        _ => line,
+    };
+    let whole: String = shipped.lines().map(|line| format!("{}\n", key(line))).collect();
+    let short = "listen = [8080, \":8081\"]\norigin = \"http://127.0.0.1:3000\"\nadmin = \"off\"\n\
+                 [[route]]\nmatch = \"/a\"\n[[route]]\nmatch = [\"/b\", \"/c\"]\n";
+    for (name, text) in [("shipped.toml", shipped), ("whole.toml", &whole), ("short.toml", short)] {
+        let (is_accepted, said) = taplo(name, text);
+        assert!(is_accepted, "{name}: {said}");
+    }
+    for mistake in [
+        "[cache]\ndefault_ttl = 300\n",
+        "[cache]\nmemory = \"256MB\"\n",
+        "[cache]\ndefault_tll = \"300s\"\n",
+        "[[route]]\nmatch = \"/a\"\nshare = \"everybody\"\n",
+        "[limits]\nvariants = 1000\n",
+        "[admin]\ntoken = \"secret\"\n",
+    ] {
+        let (is_accepted, said) = taplo("mistake.toml", mistake);
+        assert!(!is_accepted, "{mistake}: {said}");
+    }
+}
+
+/// Adds the help of a command, and of the commands below it.
+fn add_command(page: &mut String, words: &[&str]) {
+    let help = stdout(&[words, &["--help"]].concat());
+    let title = [&["anteroom"], words].concat().join(" ");
+    let _ = write!(page, "\n## `{title}`\n\n```text\n{}\n```\n", help.trim_end());
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    for line in listed.take_while(|line| !line.is_empty()) {
+        // Further lines of a description are indented more.
+        let name = line.strip_prefix("  ").and_then(|rest| rest.split(' ').next());
+        let name = name.unwrap_or_default();
+        if name != OF_CLAP && !name.is_empty() {
+            add_command(page, &[words, &[name]].concat());
+        }
+    }
+}
+
+#[derive(Default)]
+struct Metric {
+    kind: String,
+    help: String,
+    labels: BTreeSet<String>,
+}
+
+/// Adds the metrics of one answer, without the series that a histogram is made of.
+fn add_metrics(metrics: &mut BTreeMap<String, Metric>, text: &str) {
+    for line in text.lines() {
+        if let Some(said) = line.strip_prefix("# HELP ") {
+            let (name, help) = said.split_once(' ').unwrap();
+            metrics.entry(name.to_owned()).or_default().help = help.replace('|', "\\|");
+        } else if let Some(said) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = said.split_once(' ').unwrap();
+            kind.clone_into(&mut metrics.entry(name.to_owned()).or_default().kind);
+        } else if let Some((series, labels)) = line.split_once('{') {
+            let whole = ["_bucket", "_sum", "_count", "_total"].iter().find_map(|end| {
+                series.strip_suffix(end).filter(|name| metrics.contains_key(*name))
+            });
+            let metric = metrics.get_mut(whole.unwrap_or(series)).expect(series);
+            let names = labels.split("=\"").filter_map(|part| part.rsplit(['{', ',']).next());
+            let is_name = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            metric
+                .labels
+                .extend(names.filter(is_name).filter(|n| !n.is_empty()).map(str::to_owned));
+        }
+    }
+}
+
+/// Writes the page of keys from the schema.
+struct KeyPage<'a> {
+    definitions: &'a Json,
+    text: String,
+}
+
+impl<'a> KeyPage<'a> {
+    fn of(schema: &'a Json) -> String {
+        let mut page = Self { definitions: &schema["definitions"], text: String::new() };
+        page.text.push_str(
+            "# Configuration keys\n\nEvery key of `proxy.toml`, with its form and its default. The same is \
+             in the comments of [proxy.toml](../../proxy.toml), and for editors in \
+             [proxy.schema.json](proxy.schema.json). `anteroom check` says what is wrong with a file, and \
+             `anteroom config print` shows the values in force.\n",
+        );
+        let (tables, keys): (Vec<_>, Vec<_>) =
+            properties(schema).into_iter().partition(|(_, shape)| page.table(shape).is_some());
+        page.heading("Top level", "");
+        page.keys("", &keys);
+        for (name, shape) in tables {
+            page.section(&name, shape);
+        }
+        page.text
+    }
+
+    /// The table that a shape is or refers to, and how its header is written.
+    fn table(&self, shape: &'a Json) -> Option<(&'a Json, [&'static str; 2])> {
+        // A table within a value has a title.
+        if shape["properties"].is_object() && shape["title"].is_null() {
+            return Some((shape, ["[", "]"]));
+        }
+        let alternatives = shape["anyOf"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let named = &shape["additionalProperties"];
+        if named["$ref"].is_string() {
+            return Some((self.defined(named), ["[", ".NAME]"]));
+        }
+        for one in alternatives {
+            if one["$ref"].is_string() {
+                let defined = self.defined(one);
+                let forms = defined["anyOf"].as_array().map_or(defined, |forms| &forms[0]);
+                return Some((forms, ["[[", "]]"]));
+            }
+            // A short form stands beside the table.
+            if one["properties"].is_object() && alternatives.len() == 2 && shape["title"].is_null()
+            {
+                return Some((one, ["[", "]"]));
+            }
+        }
+        None
+    }
+
+    fn defined(&self, reference: &Json) -> &'a Json {
+        let name = reference["$ref"].as_str().unwrap().trim_start_matches("#/definitions/");
+        &self.definitions[name]
+    }
+
+    fn section(&mut self, name: &str, shape: &'a Json) {
+        let (table, [open, close]) = self.table(shape).unwrap();
+        self.heading(&format!("`{open}{name}{close}`"), text(shape));
+        if name == "origins" {
+            return;
+        }
+        let mut keys = Vec::new();
+        let mut inner = Vec::new();
+        for (key, shape) in properties(table) {
+            match self.table(shape) {
+                Some((table, _))
+                    if open == "[[" || key != "verify" && key != "login" && key != "logout" =>
+                {
+                    let within = properties(table).into_iter();
+                    keys.extend(within.map(|(below, shape)| (format!("{key}.{below}"), shape)));
+                }
+                Some(_) => inner.push((format!("{name}.{key}"), shape)),
+                None => keys.push((key, shape)),
+            }
+        }
+        self.keys(name, &keys);
+        for (name, shape) in inner {
+            self.section(&name, shape);
+        }
+    }
+
+    fn heading(&mut self, title: &str, text: &str) {
+        let _ = write!(self.text, "\n## {title}\n");
+        self.paragraph(text);
+    }
+
+    /// The keys of a table; those with one description stand together.
+    fn keys(&mut self, table: &str, keys: &[(String, &Json)]) {
+        let mut groups: Vec<Vec<&(String, &Json)>> = Vec::new();
+        for key in keys {
+            let described = text(key.1);
+            let same = |group: &&mut Vec<&(String, &Json)>| text(group[0].1) == described;
+            match groups.iter_mut().find(same).filter(|_| !described.is_empty()) {
+                Some(group) => group.push(key),
+                None => groups.push(vec![key]),
+            }
+        }
+        for group in groups {
+            let names: Vec<String> = group.iter().map(|(name, _)| format!("`{name}`")).collect();
+            let _ = write!(self.text, "\n### {}\n\n", names.join(", "));
+            for (name, shape) in &group {
+                let title = escaped(shape["title"].as_str().unwrap_or_default());
+                let default = default(table, name, shape);
+                let _ = writeln!(self.text, "- `{name}`: {title}. Default: {default}.");
+            }
+            self.paragraph(text(group[0].1));
+        }
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let mut is_code = false;
+        if self.text.ends_with("\n\n") {
+            self.text.pop();
+        }
+        for line in text.lines() {
+            if line.starts_with("  ") != is_code {
+                is_code = !is_code;
+                self.text.push_str(if is_code { "\n```text" } else { "\n```\n" });
+            }
+            let line = if is_code { line.to_owned() } else { escaped(line) };
+            let _ = write!(self.text, "\n{line}");
+        }
+        self.text.push_str(if is_code { "\n```\n" } else { "\n" });
+    }
+}
+
+fn properties(table: &Json) -> Vec<(String, &Json)> {
+    let keys = table["properties"].as_object().into_iter().flatten();
+    keys.map(|(name, shape)| (name.clone(), shape)).collect()
+}
+
+fn text(shape: &Json) -> &str {
+    shape["description"].as_str().unwrap_or_default()
+}
+
+fn default(table: &str, name: &str, shape: &Json) -> String {
+    match (table, name, &shape["default"]) {
+        ("", "threads", _) => "the number of cores".to_owned(),
+        (_, _, Json::Null) => "none".to_owned(),
+        (_, _, value) => format!("`{value}`"),
+    }
+}
+
+/// Text in which Markdown sees no marks.
+fn escaped(text: &str) -> String {
+    let mut is_code = false;
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        is_code ^= c == '`';
+        match c {
+            '<' if !is_code => escaped.push_str("&lt;"),
+            '*' | '[' if !is_code => escaped.extend(['\\', c]),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
