@@ -23,6 +23,7 @@ use anteroom::cache::rules::personal_data::PersonalData;
 use anteroom::cache::rules::verdict::{Access, CacheSettings, RequestView, Sharing, can_cache};
 use anteroom::clock::unix_now;
 use anteroom::http::field_set::FieldSet;
+use anteroom::http::query::QueryRule;
 use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::policy::route::Route;
 use anteroom::store::traits::*;
@@ -50,7 +51,7 @@ criterion_main!(benches);
 // What is pure
 
 fn decide(criterion: &mut Criterion) {
-    let (headers, route) = (browser_fields(), Route::rest(false));
+    let (headers, route) = (browser_fields(), Route::rest(false, QueryRule::default()));
     let policy = CacheSettings {
         default_ttl: Duration::from_secs(300),
         stale_while_revalidate: Duration::ZERO,

@@ -24,6 +24,7 @@ use anteroom::cache::rules::verdict::{
 };
 use anteroom::http::field_set::FieldSet;
 use anteroom::http::freshness::initial_age;
+use anteroom::http::query::QueryRule;
 use anteroom::policy::route::Route;
 use anteroom::telemetry::reason::Reason;
 use fastrand::Rng;
@@ -607,7 +608,7 @@ fn ours(case: &Case) -> Result<Fate, Reason> {
         who: Sharing::Anonymous,
         is_ranked: true,
     };
-    let route = Route::rest(true);
+    let route = Route::rest(true, QueryRule::default());
     match can_cache(&asked, &route, &POLICY) {
         Access::Shared(ShareClass::Anonymous) => {}
         Access::Bypass(reason) => return Err(reason),

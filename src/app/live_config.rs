@@ -45,7 +45,7 @@ impl LiveConfig {
     ) -> Result<Arc<Self>, StartError> {
         let purger = Arc::new(Purger {
             pages: Arc::clone(&shared.pages),
-            ignore_query: plan.cache.ignore_query.clone(),
+            query_rules: parts::query_rules(&plan),
         });
         let (storage, rules) = (plan.session.token_storage, sessions::rules(&plan.session));
         let (connections, requests) = (&shared.connections, &shared.requests);

@@ -10,6 +10,7 @@ use crate::cache::purger::Purger;
 use crate::config::{self, Plan};
 use crate::http::pattern::Pattern;
 use crate::http::peer::{AddressRules, Peers};
+use crate::http::query::{QueryRule, QueryRules};
 use crate::http::set_cookie;
 use crate::policy::cookie::{SameSite, Secure};
 use crate::policy::login::LoginRules;
@@ -55,7 +56,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
         minted: minted(session),
         visitor_tokens: visitor_tokens(plan),
         endpoints: plan.visitor.endpoints.clone(),
-        ignore_query: plan.cache.ignore_query.clone(),
+        query_rules: query_rules(plan),
         origins: origins::named(plan)
             .enumerate()
             .map(|(place, (_, origin))| origin_rules(plan, origin, place))
@@ -77,8 +78,15 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
 
 fn routes(plan: &Plan, limiting: &mut Limiting) -> Routes {
     let origins: Vec<&str> = plan.origins.iter().map(|(name, _)| name.as_str()).collect();
-    let rest = Route::rest(plan.cache.trust_public);
+    let query_rule = QueryRule { ignore: plan.cache.ignore_query.clone(), keep: None };
+    let rest = Route::rest(plan.cache.trust_public, query_rule);
     Routes::new(plan.routes.clone(), rest, &origins, limiting)
+}
+
+/// The rules on the queries of stored pages' URLs: that of `[cache]`, and those of routes.
+pub(super) fn query_rules(plan: &Plan) -> QueryRules {
+    let usual = QueryRule { ignore: plan.cache.ignore_query.clone(), keep: None };
+    QueryRules::new(usual, plan.routes.iter().map(|route| route.query_rule.clone()))
 }
 
 fn cookie_rules(plan: &Plan) -> CookieRules {

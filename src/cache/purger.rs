@@ -12,10 +12,10 @@ use tokio::time::{sleep, timeout};
 use crate::cache::Pages;
 use crate::cache::purge::PurgeTable;
 use crate::cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
-use crate::http::pattern::Pattern;
+use crate::http::path;
+use crate::http::query::QueryRules;
 use crate::http::reference::{absolute, resolve};
 use crate::http::tags::TAG_MAX;
-use crate::http::{path, query};
 use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
 
 /// How long to wait for the store.
@@ -80,8 +80,8 @@ impl PurgeError {
 pub struct Purger {
     /// The pages of this process.
     pub pages: Arc<Pages>,
-    /// Query parameters that are not part of a page's URL.
-    pub ignore_query: Vec<Pattern>,
+    /// The rules on the queries of stored pages' URLs.
+    pub query_rules: QueryRules,
 }
 
 impl Purger {
@@ -112,8 +112,12 @@ impl Purger {
         path: &str,
         query: &str,
     ) -> Result<bool, PurgeError> {
-        let query = query::without(query, &self.ignore_query);
-        self.purge(store, &[Scope::Url { site, path, query: &query }.purge_target(false)]).await
+        let forms = self.query_rules.forms(query);
+        let targets: Vec<_> = forms
+            .iter()
+            .map(|query| Scope::Url { site, path, query }.purge_target(false))
+            .collect();
+        self.purge(store, &targets).await
     }
 
     /// Purges the pages of one user, and those of some sessions. If the store does not take the purge in
@@ -150,8 +154,10 @@ impl Purger {
         for url in &order.urls {
             let (site, target) = url_parts(url)?;
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-            let (path, query) = (decoded(path)?, query::without(query, &self.ignore_query));
-            targets.add(Scope::Url { site: &site, path: &path, query: &query })?;
+            let path = decoded(path)?;
+            for query in &self.query_rules.forms(query) {
+                targets.add(Scope::Url { site: &site, path: &path, query })?;
+            }
         }
         for prefix in &order.prefixes {
             let (site, target) = url_parts(prefix)?;
@@ -238,13 +244,15 @@ async fn is_confirmed(store: &AnyStore, purged: &PurgeTable, purge: Generation) 
 mod tests {
     use super::*;
     use crate::cache::flight::Flights;
+    use crate::http::query::QueryRule;
 
     #[test]
     fn an_order_for_too_much_ends_at_the_bound() {
         let flights = Flights::new(1 << 20, 10);
         let purged = Arc::new(PurgeTable::new(false));
         let pages = Arc::new(Pages::new(1 << 20, flights, purged, 1));
-        let purger = Purger { pages, ignore_query: Vec::new() };
+        let query_rules = QueryRules::new(QueryRule::default(), std::iter::empty());
+        let purger = Purger { pages, query_rules };
         let targets = |paths: u32| {
             let urls = (0..2 * paths).map(|path| format!("/{}", path % paths)).collect();
             purger.targets(&PurgeOrder { urls, ..PurgeOrder::default() })

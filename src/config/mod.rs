@@ -120,6 +120,9 @@ impl Plan {
             if !places.said(&format!("route[{index}].trust_public")) {
                 route.trust_public = self.cache.trust_public;
             }
+            if !places.said(&format!("route[{index}].ignore_query")) {
+                route.query_rule.ignore.clone_from(&self.cache.ignore_query);
+            }
             if route.name.is_empty() {
                 let first = route.paths.first().map_or("/**", PathPattern::as_str);
                 route.name = first.chars().take(text::NAME_MAX).collect::<String>().into();

@@ -43,6 +43,19 @@ impl Expression {
         self.0.is_match(text)
     }
 
+    /// Whether the expression matches anywhere in `text`, and the text of its group `name`, if it has one.
+    #[must_use]
+    pub fn named<'t>(&self, text: &'t str, name: &str) -> Option<Option<&'t str>> {
+        let found = self.0.captures(text.as_bytes())?;
+        Some(found.name(name).and_then(|part| std::str::from_utf8(part.as_bytes()).ok()))
+    }
+
+    /// Whether the expression has a group of this name.
+    #[must_use]
+    pub fn has_group(&self, name: &str) -> bool {
+        self.0.capture_names().flatten().any(|group| group == name)
+    }
+
     /// The text of the first group, or of the whole match if there is no group.
     #[must_use]
     pub fn find<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use super::extract::Expression;
+
 /// Whether an origin could read `path` as a path other than the one this proxy reads: dot segments in any
 /// disguise (`%2e%2e`, `..;x`), backslashes, encoded slashes, control characters, empty segments, broken or
 /// double encoding, invalid UTF-8. A response to such a path must not be shared: the key could name one page
@@ -80,9 +82,22 @@ pub fn has_encoding_left(decoded: &str) -> bool {
 /// `*` matches one segment, or a part of one (`*.css`). `**` matches any number of segments, including none,
 /// and may occur once (`/feed/**` matches `/feed`, `/feed/` and `/feed/a/b`). `{item}` matches one non-empty
 /// segment, or part of one, and captures the item.
+///
+/// `~` begins a regular expression that matches anywhere in the path; its group `item` captures the item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: Box<str>,
+    matcher: PathMatcher,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PathMatcher {
+    Segments(PathSegments),
+    Expression(Expression),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PathSegments {
     /// The segments before `**`; all segments if there is none.
     before: Vec<PathSegment>,
     /// The segments after `**`; `None` if there is none.
@@ -184,12 +199,80 @@ impl PathPattern {
         let before = before.collect::<Result<Vec<_>, _>>()?;
         let has_rest = before.len() < rest.split('/').count();
         let after = has_rest.then(|| parts.map(segment).collect::<Result<Vec<_>, _>>());
-        Ok(Self { text: text.into(), before, after: after.transpose()? })
+        let segments = PathSegments { before, after: after.transpose()? };
+        Ok(Self { text: text.into(), matcher: PathMatcher::Segments(segments) })
+    }
+
+    /// Parses `~` and a regular expression.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse_expression(text: &str) -> Result<Self, String> {
+        let expression = Expression::new(text.strip_prefix('~').unwrap_or(text).trim_start())?;
+        Ok(Self { text: text.into(), matcher: PathMatcher::Expression(expression) })
+    }
+
+    /// Whether the pattern is a regular expression.
+    #[must_use]
+    pub fn is_expression(&self) -> bool {
+        matches!(self.matcher, PathMatcher::Expression(_))
+    }
+
+    /// Whether the pattern captures an item.
+    #[must_use]
+    pub fn names_item(&self) -> bool {
+        match &self.matcher {
+            PathMatcher::Segments(_) => self.text.contains(ITEM),
+            PathMatcher::Expression(expression) => expression.has_group(ITEM_GROUP),
+        }
     }
 
     /// Matches a percent-decoded path; `None` if it does not match.
     #[must_use]
     pub fn matches<'p>(&self, path: &'p str) -> Option<PathMatch<'p>> {
+        match &self.matcher {
+            PathMatcher::Segments(segments) => segments.matches(path),
+            PathMatcher::Expression(expression) => {
+                let item = expression.named(path, ITEM_GROUP)?;
+                Some(PathMatch { item: item.filter(|item| !item.is_empty()) })
+            }
+        }
+    }
+
+    /// The pattern for paths [as they are read laxly](as_read_laxly). If the original matches a path, this
+    /// one matches the laxly read form of that path; a regular expression promises nothing of the kind.
+    #[must_use]
+    pub fn laxly(&self) -> Self {
+        let matcher = match &self.matcher {
+            PathMatcher::Segments(segments) => PathMatcher::Segments(segments.laxly()),
+            PathMatcher::Expression(expression) => PathMatcher::Expression(expression.clone()),
+        };
+        Self { text: self.text.clone(), matcher }
+    }
+
+    /// The pattern as the operator wrote it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the pattern matches every path.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        match &self.matcher {
+            PathMatcher::Segments(PathSegments { before, after }) => {
+                before.is_empty() && after.as_ref().is_some_and(Vec::is_empty)
+            }
+            PathMatcher::Expression(expression) => {
+                ["", "^", ".*", "^.*", "^/", "/", "^.*$", "^/.*", "^/.*$"]
+                    .contains(&expression.as_str())
+            }
+        }
+    }
+}
+
+impl PathSegments {
+    fn matches<'p>(&self, path: &'p str) -> Option<PathMatch<'p>> {
         let mut rest = path.strip_prefix('/')?.split('/');
         let mut item = None;
         let Some(after) = &self.after else {
@@ -205,10 +288,7 @@ impl PathPattern {
         Some(PathMatch { item })
     }
 
-    /// The pattern for paths [as they are read laxly](as_read_laxly). If the original matches a path, this
-    /// one matches the laxly read form of that path.
-    #[must_use]
-    pub fn laxly(&self) -> Self {
+    fn laxly(&self) -> Self {
         let lax =
             |segments: &[PathSegment]| segments.iter().map(PathSegment::laxly).collect::<Vec<_>>();
         let (mut before, mut after) = (lax(&self.before), self.after.as_deref().map(lax));
@@ -220,19 +300,7 @@ impl PathPattern {
         while last.len() > least && last.last().is_some_and(PathSegment::is_empty) {
             last.pop();
         }
-        Self { text: self.text.clone(), before, after }
-    }
-
-    /// The pattern as the operator wrote it.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// Whether the pattern matches every path.
-    #[must_use]
-    pub fn is_everything(&self) -> bool {
-        self.before.is_empty() && self.after.as_ref().is_some_and(Vec::is_empty)
+        Self { before, after }
     }
 }
 
@@ -266,6 +334,9 @@ pub enum PatternProblem {
 }
 
 const ITEM: &str = "{item}";
+
+/// The group of a regular expression that captures the item.
+const ITEM_GROUP: &str = "item";
 
 fn segment(text: &str) -> Result<PathSegment, PatternProblem> {
     match text {
@@ -555,6 +626,28 @@ mod tests {
             let lax = PathPattern::parse(pattern).unwrap().laxly();
             assert_eq!(lax.matches(&as_read_laxly(path)).is_some(), expected, "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn an_expression_matches_anywhere_in_the_path() {
+        let parse = |text| PathPattern::parse_expression(text).unwrap();
+        for (text, path, matches) in [
+            ("~^/[0-9]+$", "/12", true),
+            ("~^/[0-9]+$", "/12/a", false),
+            ("~ /archive/", "/a/archive/b", true),
+            (r"~\.(css|js)$", "/a/b.css", true),
+            (r"~\.(css|js)$", "/a/b.CSS", false),
+            (r"~(?i)\.(css|js)$", "/a/b.CSS", true),
+        ] {
+            assert_eq!(parse(text).matches(path).is_some(), matches, "{text} {path}");
+        }
+        let named = parse("~^/p/(?P<item>[^/]*)/");
+        assert!(named.names_item() && named.is_expression() && !named.is_everything());
+        assert_eq!(named.matches("/p/mug/x").unwrap().item, Some("mug"));
+        assert_eq!(named.matches("/p//x").unwrap().item, None);
+        assert!(parse("~^/").is_everything() && !parse("~^/").names_item());
+        assert_eq!(named.to_string(), "~^/p/(?P<item>[^/]*)/");
+        assert!(PathPattern::parse_expression("~(").unwrap_err().contains("unclosed"));
     }
 
     #[test]

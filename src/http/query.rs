@@ -4,6 +4,7 @@
 //! Which parameters a site ignores is decided elsewhere.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use percent_encoding::percent_decode_str;
 
@@ -22,8 +23,12 @@ pub fn without<'q>(query: &'q str, ignored: &[Pattern]) -> Cow<'q, str> {
         let name = name_of(part);
         ignored.iter().any(|pattern| pattern.matches(&name))
     };
+    if ignored.is_empty() { Cow::Borrowed(query) } else { without_parts(query, is_ignored) }
+}
+
+fn without_parts(query: &str, is_ignored: impl Fn(&str) -> bool) -> Cow<'_, str> {
     // PERF: most queries lose nothing, and are not copied.
-    if query.is_empty() || ignored.is_empty() || !query.split('&').any(is_ignored) {
+    if query.is_empty() || !query.split('&').any(&is_ignored) {
         return Cow::Borrowed(query);
     }
     let mut kept = String::with_capacity(query.len());
@@ -34,6 +39,57 @@ pub fn without<'q>(query: &'q str, ignored: &[Pattern]) -> Cow<'q, str> {
         kept.push_str(part);
     }
     Cow::Owned(kept)
+}
+
+/// Which query parameters belong to a page's URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueryRule {
+    /// Parameters on which pages do not depend.
+    pub ignore: Vec<Pattern>,
+    /// The only parameters on which pages depend; `None`: all that are not ignored.
+    pub keep: Option<Vec<Pattern>>,
+}
+
+impl QueryRule {
+    /// The query without the parameters that do not belong to the URL, as [`without`].
+    #[must_use]
+    pub fn kept<'q>(&self, query: &'q str) -> Cow<'q, str> {
+        match &self.keep {
+            None => without(query, &self.ignore),
+            Some(_) => without_parts(query, |part| !self.is_kept(&name_of(part))),
+        }
+    }
+
+    /// Whether a parameter belongs to the URL.
+    #[must_use]
+    pub fn is_kept(&self, name: &[u8]) -> bool {
+        let is_listed = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        !is_listed(&self.ignore) && self.keep.as_deref().is_none_or(is_listed)
+    }
+}
+
+/// The rules by which pages may be stored, each once.
+#[derive(Clone, Debug)]
+pub struct QueryRules(Vec<QueryRule>);
+
+impl QueryRules {
+    /// The usual rule, and those of routes.
+    #[must_use]
+    pub fn new(usual: QueryRule, further: impl Iterator<Item = QueryRule>) -> Self {
+        let mut rules = vec![usual];
+        for rule in further {
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        }
+        Self(rules)
+    }
+
+    /// Every form that a query may have in the URL of a stored page.
+    #[must_use]
+    pub fn forms<'q>(&self, query: &'q str) -> BTreeSet<Cow<'q, str>> {
+        self.0.iter().map(|rule| rule.kept(query)).collect()
+    }
 }
 
 /// The names of the parameters, percent-decoded, with `+` as a space. Empty pieces are skipped.
@@ -212,6 +268,35 @@ mod tests {
 
     fn patterns(texts: &[&str]) -> Vec<Pattern> {
         texts.iter().map(|text| Pattern::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_rule_keeps_what_belongs_to_the_url() {
+        let patterns = |names: &[&str]| -> Vec<Pattern> {
+            names.iter().map(|name| Pattern::parse(name).unwrap()).collect()
+        };
+        let rule = |ignore: &[&str], keep: Option<&[&str]>| QueryRule {
+            ignore: patterns(ignore),
+            keep: keep.map(patterns),
+        };
+        let query = "page=2&utm_source=x&sort=a&page=3";
+        for (rule, kept) in [
+            (rule(&[], None), query),
+            (rule(&["utm_*"], None), "page=2&sort=a&page=3"),
+            (rule(&["*"], None), ""),
+            (rule(&[], Some(&["page"])), "page=2&page=3"),
+            (rule(&[], Some(&["p*", "sort"])), "page=2&sort=a&page=3"),
+            (rule(&["page"], Some(&["page", "sort"])), "sort=a"),
+            (rule(&[], Some(&[])), ""),
+        ] {
+            assert_eq!(rule.kept(query), kept, "{rule:?}");
+        }
+        let rules = QueryRules::new(
+            rule(&["utm_*"], None),
+            [rule(&[], Some(&[])), rule(&["utm_*"], None)].into_iter(),
+        );
+        let forms: Vec<_> = rules.forms("a=1&utm_x=2").into_iter().collect();
+        assert_eq!(forms, ["", "a=1"]);
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub enum OriginError {
     /// No server is up.
     #[error("all servers of the origin are down")]
     Resting,
+    /// The operator has taken the origin out of service on this route.
+    #[error("the route is under maintenance")]
+    Maintenance,
     /// The client's own body failed while it was sent on.
     #[error("the client's body failed")]
     ClientBody(BodyFault),
@@ -78,6 +81,7 @@ impl OriginError {
                 | Self::ConnectTimedOut
                 | Self::Crowded
                 | Self::Resting
+                | Self::Maintenance
                 | Self::ClientBody(_)
         )
     }
@@ -99,7 +103,7 @@ impl OriginError {
     /// Whether the request was not sent for lack of a server.
     #[must_use]
     pub fn unavailable(&self) -> bool {
-        matches!(self, Self::Crowded | Self::Resting)
+        matches!(self, Self::Crowded | Self::Resting | Self::Maintenance)
     }
 
     /// Whether the origin was too slow, rather than unreachable or wrong.

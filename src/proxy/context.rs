@@ -21,7 +21,7 @@ use crate::http::cookie::rebuild;
 use crate::http::field_set::FieldSet;
 use crate::http::host::{Host, Scheme};
 use crate::http::reference::resolve;
-use crate::http::{hop, media, query};
+use crate::http::{hop, media};
 use crate::ident::{Item, PageKey, Row};
 use crate::origin::{Upstream, Upstreams, is_connection_scheme};
 use crate::policy::login::Matching;
@@ -272,7 +272,7 @@ impl RequestContext<'_> {
     /// The scopes by which the page at this request's URL is purged.
     pub(in crate::proxy) fn purge_scopes(&self) -> Vec<ScopeDigest> {
         let query = self.head.uri.query().unwrap_or_default();
-        let query = query::without(query, &self.worker.settings.ignore_query);
+        let query = self.route.query_rule.kept(query);
         url_scopes(&self.admitted.site, &self.admitted.path, &query)
     }
 
@@ -314,7 +314,7 @@ impl RequestContext<'_> {
             scheme: self.admitted.scheme.as_str(),
             host: &self.admitted.site,
             path,
-            query: &query::without(query, &self.worker.settings.ignore_query),
+            query: &route.query_rule.kept(query),
             class,
             group: &self.group(route, class),
             headers: &self.head.headers,
@@ -343,6 +343,20 @@ pub(in crate::proxy) fn route_input<'h>(
         host: &admitted.site,
         path: &admitted.path,
         query: head.uri.query().unwrap_or_default(),
+    }
+}
+
+/// A request as the operator's texts see it.
+pub(in crate::proxy) fn template_values<'h>(
+    head: &'h Parts,
+    admitted: &'h Admitted,
+) -> route::TemplateValues<'h> {
+    route::TemplateValues {
+        scheme: admitted.scheme.as_str(),
+        host: &admitted.site,
+        path: head.uri.path(),
+        query: head.uri.query(),
+        client_address: admitted.address,
     }
 }
 

@@ -52,6 +52,14 @@ pub(in crate::proxy) enum Error {
     /// The client's address is not served.
     #[error("this is not for this address")]
     Denied,
+    /// The route requires a login, which the visitor lacks.
+    #[error("the route requires a login")]
+    LoginRequired {
+        /// Whether the store or the app could not tell.
+        is_unsure: bool,
+        /// The page where a browser is sent to log in.
+        page: Option<HeaderValue>,
+    },
     /// A rate limit is reached.
     #[error("one request too many")]
     TooMany {
@@ -121,6 +129,9 @@ impl Error {
             // RFC 9110 §10.1.1.
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
             Self::Forbidden | Self::Denied => StatusCode::FORBIDDEN,
+            Self::LoginRequired { is_unsure: true, .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::LoginRequired { page: Some(_), .. } => StatusCode::FOUND,
+            Self::LoginRequired { page: None, .. } => StatusCode::UNAUTHORIZED,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Origin(error) if error.unavailable() => StatusCode::SERVICE_UNAVAILABLE,
             Self::Origin(error) if error.timed_out() => StatusCode::GATEWAY_TIMEOUT,
@@ -148,6 +159,8 @@ impl Error {
             Self::LastHop => "the request may go no further, and is not answered here",
             Self::Tunnel => "CONNECT is not for this server",
             Self::Forbidden | Self::Denied => "this is not for you",
+            Self::LoginRequired { is_unsure: false, .. } => "please log in first",
+            Self::LoginRequired { is_unsure: true, .. } => "please try again in a few seconds",
             Self::TooMany { .. } => "too many requests, please try again later",
             Self::NotStored => "the page is not stored, and nothing else was asked for",
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
@@ -176,6 +189,7 @@ impl Error {
                 | Self::BrokenOff { .. }
                 | Self::OriginShared(_)
                 | Self::NotStored
+                | Self::LoginRequired { .. }
                 | Self::TooMany { has_body: false, .. }
                 | Self::Session(_)
                 | Self::Cart { .. }
@@ -185,6 +199,8 @@ impl Error {
 
     pub(in crate::proxy) fn reason(&self) -> Reason {
         match self {
+            Self::Origin(OriginError::Maintenance) => Reason::Maintenance,
+            Self::LoginRequired { .. } => Reason::LoginRequired,
             Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(_) => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             Self::NotStored => Reason::RequestDirective,

@@ -37,8 +37,8 @@ use self::connection::client::Client;
 use self::connection::detached::{CancelOnDisconnect, Detached};
 use self::connection::tunnel::Opened;
 use self::context::{Mode, RequestKind};
-use self::deliver::fragments;
-use self::endpoint::{https_redirect, purge_method};
+use self::deliver::{field_rules, fragments};
+use self::endpoint::{https_redirect, purge_method, route_redirect};
 use self::error::Error;
 use self::finish::Finish;
 use self::record::RequestRecord;
@@ -144,13 +144,14 @@ async fn answer(
     let item = identified.item();
     let (response, opened) = reply::reply(&cx, item, body, record).await?;
     visit::record(&cx, item.cloned(), &response).await;
-    let response = match wanted {
+    let mut response = match wanted {
         Some(wanted) => {
             let (requests, response) = (Rc::new(FragmentRequests), response.into_http());
             Box::pin(fragments::fill(&wanted, &cx, requests, response)).await.into()
         }
         None => response,
     };
+    field_rules::set_fields(&cx, &mut response);
     Ok((response, opened))
 }
 
@@ -167,6 +168,7 @@ async fn own_answer(
             purge_method::answer(method, worker, client, &request, record).await
         }
         Diverted::Redirect(redirect, request) => https_redirect::answer(redirect, &request, record),
+        Diverted::RouteRedirect(routed) => route_redirect::answer(&routed, record),
         Diverted::Endpoint(request) | Diverted::No(request) => {
             let call = endpoint::EndpointRequest { worker, client, request, visitor_token };
             endpoint::answer(&call, body, record).await

@@ -24,12 +24,12 @@ use crate::http::forwarded::ForwardingFields;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::vary::normalised_accept_encoding;
-use crate::http::{forwarded as fwd, hop, language, query};
+use crate::http::{forwarded as fwd, hop, language};
 use crate::ident::User;
 use crate::origin::{BodyTap, GrpcCall, RequestBody, Upload, UploadBody, unless_ended};
 use crate::policy::login::LoginUser;
 use crate::policy::route::Esi;
-use crate::proxy::context::RequestContext;
+use crate::proxy::context::{RequestContext, template_values};
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
 
@@ -164,6 +164,7 @@ fn forwarded_fields(cx: &RequestContext<'_>) -> HeaderMap {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("te"));
     }
+    remove_fields(cx, &mut headers);
     hop::count_down(&cx.head.method, &mut headers);
     introduce(cx, &mut headers, &cx.admitted.host, cx.admitted.address);
     if rules.sessions {
@@ -266,7 +267,25 @@ fn introduce(
         // Without this field, an app with ESI support would assemble its pages itself.
         headers.insert(&SURROGATE_CAPABILITY, HeaderValue::from_static("anteroom=\"ESI/1.0\""));
     }
+    set_fields(cx, headers);
     fwd::set_traceparent(headers, fastrand::u128(..), fastrand::u64(..));
+}
+
+/// Removes the fields of the route's `remove_request_headers`.
+fn remove_fields(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
+    for name in &cx.route.remove_request_headers {
+        headers.remove(name);
+    }
+}
+
+/// Sets the fields of the route's `set_request_headers`. Their variables are in every page key.
+fn set_fields(cx: &RequestContext<'_>, headers: &mut HeaderMap) {
+    for (name, template) in &cx.route.set_request_headers {
+        let value = template.render(&template_values(cx.head, cx.admitted));
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(name, value);
+        }
+    }
 }
 
 /// Adds the fields that identify the visitor to the origin, in a request for `path`.
@@ -371,6 +390,7 @@ pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) 
     for (name, value) in from.iter().filter(|(name, _)| listed(name) && passes(name, rules)) {
         headers.append(name, value.clone());
     }
+    remove_fields(cx, &mut headers);
     // If pages are recoded for each client, a fill can ask for any coding that the proxy reads. A
     // response to the visitor's own session must be readable by this client.
     let codings = match cx.worker.recompressor.is_on() && !class.is_personal() {
@@ -454,7 +474,7 @@ pub(in crate::proxy) fn fill(
     introduce(cx, &mut headers, site.as_ref().unwrap_or(&admitted.host), address);
     let uri = &cx.head.uri;
     let query = uri.query().unwrap_or_default();
-    let kept = query::without(query, &cx.worker.settings.ignore_query);
+    let kept = cx.route.query_rule.kept(query);
     let target = if kept.len() == query.len() {
         target(uri.path_and_query().cloned())
     } else {

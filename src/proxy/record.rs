@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::connection_state::ConnectionState;
 use crate::clock::unix_now;
 use crate::ident::User;
+use crate::policy::route::CompiledRoute;
 use crate::telemetry::access_log::{LogBuffer, LogRecord, LogTexts, VisitorClass};
 use crate::telemetry::metrics::{Count, Outcome, ThreadMetrics};
 use crate::telemetry::reason::Reason;
@@ -121,8 +122,11 @@ impl RequestRecord {
     }
 
     /// Records the route.
-    pub(in crate::proxy) fn route(&mut self, name: &Arc<str>) {
-        self.route = Some(Arc::clone(name));
+    pub(in crate::proxy) fn route(&mut self, route: &CompiledRoute) {
+        self.route = Some(Arc::clone(&route.name));
+        if !route.access_log {
+            self.log_buffer = None;
+        }
     }
 
     /// Records the visitor.

@@ -11,8 +11,8 @@ use crate::cache::purger::Purger;
 use crate::http::harden::Hardening;
 use crate::http::host::Scheme;
 use crate::http::host_pattern::HostPattern;
-use crate::http::pattern::Pattern;
 use crate::http::peer::{AddressRules, Peer, Peers};
+use crate::http::query::QueryRules;
 use crate::policy::answer::{Endpoint, StatusDetail};
 use crate::policy::listener::ListenerRules;
 use crate::policy::login::{LoginRules, VerifyRule};
@@ -65,8 +65,8 @@ pub struct ProxySettings {
     pub visitor_tokens: Option<VisitorTokens>,
     /// The endpoints under `/_anteroom/`.
     pub endpoints: Vec<Endpoint>,
-    /// The query parameters that are removed from requests for shared pages.
-    pub ignore_query: Vec<Pattern>,
+    /// The rules on the queries of stored pages' URLs.
+    pub query_rules: QueryRules,
     /// What each origin is sent. Routes refer to origins by index.
     pub origins: Vec<OriginRules>,
     /// How detailed `Cache-Status` is.

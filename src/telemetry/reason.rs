@@ -136,6 +136,10 @@ words! {
         Elsewhere = "elsewhere",
         /// The client's address is refused: `deny`, `allow`, `allow_from`.
         Denied = "denied",
+        /// The route requires a login.
+        LoginRequired = "login-required",
+        /// The operator has taken the route out of service.
+        Maintenance = "maintenance",
         /// The address or session exceeded a request limit.
         RateLimited = "rate-limited",
     }

@@ -64,6 +64,7 @@ mod requests;
 mod responses;
 mod revalidation;
 mod route;
+mod route_rules;
 mod row_contract;
 mod rows;
 mod segments;

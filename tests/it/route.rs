@@ -206,3 +206,83 @@ fn private_can_be_known_for_a_habit_and_hides_no_visitor_s_page() {
     proxy.get("/").send();
     assert!(!proxy.get("/").send().is_hit(), "only on its route");
 }
+
+#[test]
+fn only_kept_parameters_split_a_page_and_reach_the_fill() {
+    let origin = Origin::start(|request| Reply::html(&request.target));
+    let proxy = Proxy::embedded(&origin, &route("keep_query = [\"page\"]"));
+    let page = |target: &str| proxy.get(target).send();
+
+    assert_eq!(page("/page?page=1&ref=a").text(), "/page?page=1");
+    assert_eq!(page("/page?x=2").text(), "/page");
+    for target in ["/page?ref=b&page=1", "/page?page=1", "/page", "/page?y"] {
+        assert!(page(target).is_hit(), "{target}");
+    }
+    assert_eq!(origin.count(), 2);
+    // Elsewhere the whole query counts.
+    assert_eq!(page("/other?x=2").text(), "/other?x=2");
+}
+
+#[test]
+fn a_purge_finds_the_page_whatever_the_query_that_it_names() {
+    let origin = Origin::start(|request| Reply::html(&request.target));
+    let settings =
+        "purge.method = true\npurge.purge_from = [\"127.0.0.1\"]\npurge.purge_token = \"none\"\n";
+    let proxy = Proxy::embedded(&origin, &(settings.to_owned() + &route("keep_query = []")));
+    for target in ["/page?ref=a", "/page", "/page?page=7"] {
+        proxy.get("/page").send();
+        assert!(proxy.get("/page?ref=b").send().is_hit());
+        assert_eq!(proxy.ask("PURGE", target).send().status, 200);
+        assert!(!proxy.get("/page").send().is_hit(), "{target}");
+    }
+}
+
+#[test]
+fn a_post_outdates_the_page_whose_url_lacks_the_query() {
+    let origin = Origin::start(|request| Reply::html(&request.target));
+    let proxy = Proxy::embedded(&origin, &route("keep_query = []"));
+    proxy.get("/page").send();
+    proxy.post("/page?action=buy").send();
+    assert!(!proxy.get("/page").send().is_hit());
+}
+
+#[test]
+fn a_route_may_match_by_a_regular_expression() {
+    let origin = Origin::always(Reply::typed("application/json", "{}"));
+    let settings = "[[route]]\nmatch.path = '~^/api/v[0-9]+/(?P<item>[a-z]+)$'\nttl = \"60s\"";
+    let proxy = Proxy::embedded(&origin, settings);
+    for (target, is_stored) in [
+        ("/api/v1/mug", true),
+        ("/api/v22/mug", true),
+        ("/api/vx/mug", false),
+        ("/api/v1/mug/a", false),
+    ] {
+        proxy.get(target).send();
+        assert_eq!(proxy.get(target).send().is_hit(), is_stored, "{target}");
+    }
+}
+
+#[test]
+fn a_status_may_have_a_lifetime_of_its_own() {
+    let origin = Origin::start(|request| match request.target.as_str() {
+        "/page/moved" => Reply::status("302 Found").header("Location", "/elsewhere").body(""),
+        _ => Reply::status("404 Not Found").body(""),
+    });
+    let proxy = Proxy::embedded(&origin, &route("ttl = { 302 = \"60s\" }"));
+    for (target, is_stored) in [("/page/moved", true), ("/page/gone", false)] {
+        proxy.get(target).send();
+        let answer = proxy.get(target).send();
+        assert_eq!(answer.is_hit(), is_stored, "{target}: {}", answer.cache_status());
+    }
+}
+
+#[test]
+fn a_route_may_stay_out_of_the_access_log() {
+    let origin = Origin::always(Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, &route("access_log = false"));
+    proxy.get("/page").send();
+    proxy.get("/elsewhere").send();
+    let lines = proxy.access_log(1);
+    assert_eq!(lines[0]["path"], "/elsewhere");
+    assert_eq!(proxy.metric("anteroom_requests_total{status=\"2xx\"}"), 2.0);
+}

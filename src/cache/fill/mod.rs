@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::COOKIE;
-use ::http::{HeaderMap, StatusCode};
+use ::http::{HeaderMap, Request, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::cache::flight::{EndGuard, Flight, FlightFailure, FlightVerdict};
@@ -34,7 +34,8 @@ use crate::http::field_set::FieldSet;
 use crate::http::media::{self, MediaKind};
 use crate::http::set_cookie;
 use crate::http::tags::tags;
-use crate::origin::{ConnectionReuse, OriginError, OriginResponse};
+use crate::origin::{ConnectionReuse, OriginError, OriginResponse, UploadBody};
+use crate::policy::route::CompiledRoute;
 use crate::store::PageStore;
 use crate::telemetry::metrics::{CookieEvent, ThreadMetrics};
 use crate::telemetry::reason::Reason;
@@ -98,6 +99,20 @@ impl Filler {
         }
     }
 
+    /// Asks the route's origin.
+    async fn send(
+        &self,
+        route: &CompiledRoute,
+        request: Request<UploadBody>,
+        session: Option<&str>,
+    ) -> Result<OriginResponse, OriginError> {
+        if route.maintenance {
+            return Err(OriginError::Maintenance);
+        }
+        let upstream = &self.upstreams[route.origin_place];
+        upstream.send(request, ConnectionReuse::Pool(None), session).await
+    }
+
     /// Fetches the page. Returns whether it may be shared.
     async fn fetch(
         &self,
@@ -126,10 +141,9 @@ impl Filler {
             add_conditions(&page.fields.map(), request.headers_mut());
         }
         let asked_at = unix_now();
-        let upstream = &self.upstreams[route.origin_place];
         // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
-        let sent = upstream.send(request, ConnectionReuse::Pool(None), session).await;
+        let sent = self.send(&route, request, session).await;
         let mut received = match sent {
             Ok(received) => received,
             Err(error) => {

@@ -1,11 +1,13 @@
 //! Routes.
 
+use ::http::header::CACHE_CONTROL;
+
 use super::ConfigCheck;
 use crate::config::schema::fragment::SHARES;
 use crate::http::host_pattern::{self, HostPattern};
 use crate::http::path::PathPattern;
 use crate::policy::answer::Endpoint;
-use crate::policy::route::{LeakGuard, Route, SetCookie, Share};
+use crate::policy::route::{LeakGuard, QueryValue, Route, SetCookie, Share, Ttl};
 
 impl ConfigCheck<'_> {
     pub(super) fn route(&mut self, index: usize, route: &Route) {
@@ -18,7 +20,9 @@ impl ConfigCheck<'_> {
         if route.override_private {
             self.override_private(&at("override_private"), route, any_path);
         }
-        if route.share == Share::None && (route.ttl.is_some() || route.override_ttl.is_some()) {
+        if route.share == Share::None
+            && (route.ttl != Ttl::default() || route.override_ttl.is_some())
+        {
             self.warning(
                 &at("share"),
                 "\"none\" stores nothing; the TTL of this route has no effect",
@@ -41,12 +45,20 @@ impl ConfigCheck<'_> {
             );
         }
         self.names_origin(&at("origin"), route.origin.as_deref());
-        if !route.allow_from.is_empty() && !route.query.is_empty() {
+        let guards = [
+            ("allow_from", !route.allow_from.is_empty()),
+            ("require", route.requires_login == Some(true)),
+        ];
+        for (key, _) in guards.into_iter().filter(|(_, is_set)| *is_set && !route.query.is_empty())
+        {
             let text = "cannot be combined with match.query: clients choose the query, and could \
                         avoid this route";
-            self.problem(&at("allow_from"), text);
+            self.problem(&at(key), text);
         }
         self.guards_hosts(&at, route);
+        self.expressions(&at, route);
+        self.route_answers(&at, route);
+        self.kept_query(&at, route);
         self.only_top(&at("only_top"), route);
         self.rows_of(&at("rows"), route);
         self.visitor_token(&at("visitor_token"), route);
@@ -113,6 +125,7 @@ impl ConfigCheck<'_> {
     fn guards_hosts(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
         let guards = [
             ("allow_from", !route.allow_from.is_empty()),
+            ("require", route.requires_login == Some(true)),
             ("requests_per_address", route.requests_per_address.is_some()),
             ("requests_per_session", route.requests_per_session.is_some()),
         ];
@@ -163,6 +176,52 @@ impl ConfigCheck<'_> {
             let share = word(route.share);
             let text = format!("\"off\" needs share = \"everyone\"; found share = {share:?}");
             self.problem(&at("leak_guard"), text);
+        }
+    }
+
+    /// An app may read another spelling of the path, which a regular expression would miss.
+    fn expressions(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        if route.is_watched() && route.paths.iter().any(PathPattern::is_expression) {
+            let text = "a regular expression does not match every spelling of a path that the app may read; \
+                        with allow_from, require and requests_per_… write patterns such as /wp-admin/**";
+            self.problem(&at("match.path"), text);
+        }
+    }
+
+    /// What the route itself answers, and the fields that it sets.
+    fn route_answers(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        let sets_policy = route.set_headers.iter().any(|(name, _)| *name == CACHE_CONTROL);
+        if sets_policy && !matches!(route.share, Share::Everyone | Share::None) {
+            let text = "Cache-Control needs share = \"everyone\" or \"none\": here the field keeps responses to \
+                        visitors with a login out of other caches";
+            self.problem(&at("set_headers"), text);
+        }
+        let identity = &self.plan.session.identity_header;
+        if route.set_request_headers.iter().any(|(name, _)| name == identity) {
+            let text = format!("{identity} is the identity header, which the proxy sets itself");
+            self.problem(&at("set_request_headers"), text);
+        }
+        let requires_login = route.requires_login == Some(true);
+        if route.login_page.is_some() && !requires_login {
+            self.warning(&at("login_page"), "has no effect without require = \"login\"");
+        }
+        if requires_login && !self.knows_sessions(Some(route)) {
+            let text = "needs an origin with sessions = true: no visitor of this one is known";
+            self.problem(&at("require"), text);
+        }
+    }
+
+    /// A page must not be stored under a URL that lacks the item that it shows.
+    fn kept_query(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        let is_lost = |(name, value): &&(String, QueryValue)| {
+            *value == QueryValue::Item && !route.query_rule.is_kept(name.as_bytes())
+        };
+        if let Some((name, _)) = route.query.iter().find(is_lost) {
+            let text = format!(
+                "the parameter {name} names the item, and ignore_query or keep_query leaves it out of the page's \
+                 URL: one page would answer for all items"
+            );
+            self.problem(&at("match.query"), text);
         }
     }
 

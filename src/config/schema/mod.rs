@@ -6,6 +6,7 @@
 mod admin;
 mod cache;
 mod extractor;
+mod fields;
 pub(super) mod fragment;
 mod limits;
 mod listen;
@@ -15,6 +16,7 @@ mod route;
 mod segment;
 mod session;
 pub(super) mod shared;
+mod ttl;
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -3,11 +3,13 @@
 use ::http::HeaderName;
 use ::http::header::SET_COOKIE;
 
+use super::fields::{FieldsForm, RedirectStatusForm, redirect_target, settable_field};
 use super::fragment::{EsiForm, FragmentForm, SHARES};
 use super::segment::SegmentForm;
 use super::shared::{
-    CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, networks, paths, shared,
+    CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, networks, shared,
 };
+use super::ttl::TtlForm;
 use crate::config::form::{Flag, List, Optional, Text, Words};
 use crate::config::text;
 use crate::config::walk::Walk;
@@ -15,12 +17,13 @@ use crate::http::harden::Hardening;
 use crate::http::path::PurgePath;
 use crate::http::pattern::Pattern;
 use crate::policy::cookie::SameSite;
-use crate::policy::route::{LeakGuard, Route, SetCookie};
+use crate::policy::route::{FieldTemplate, LeakGuard, Route, SetCookie, TemplateVariable};
 
 pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("name", &mut route.name, &shared(text::route_name));
     at.section("match", |at| {
-        at.key("path", &mut route.paths, &List::of(paths()));
+        let paths = Text { parse: text::route_path, show: ToString::to_string };
+        at.key("path", &mut route.paths, &List::of(paths));
         at.key("host", &mut route.hosts, &List::of(hosts()));
         at.key("method", &mut route.methods, &List::of(METHOD));
         at.key("query", &mut route.query, &Parameters(CONDITION));
@@ -29,7 +32,10 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("segment", &mut route.segment, &SegmentForm);
     let proofs = [("second_user", false), ("none", true)];
     at.key("segment_proof", &mut route.segment.is_promised, &Words(&proofs));
-    at.key("ttl", &mut route.ttl, &Optional(TTL));
+    let parameters = || List::of(Text { parse: text::query_pattern, show: Pattern::to_string });
+    at.key("ignore_query", &mut route.query_rule.ignore, &parameters());
+    at.key("keep_query", &mut route.query_rule.keep, &Optional(parameters()));
+    at.key("ttl", &mut route.ttl, &TtlForm);
     at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
     at.key("override_private", &mut route.override_private, &Flag);
     at.key("stale_while_revalidate", &mut route.stale_while_revalidate, &Optional(TTL));
@@ -59,6 +65,23 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("allow_from", &mut route.allow_from, &networks());
     at.key("requests_per_address", &mut route.requests_per_address, &Optional(RATE));
     at.key("requests_per_session", &mut route.requests_per_session, &Optional(RATE));
+    let expected = TemplateVariable::OF_RESPONSE;
+    at.key("set_headers", &mut route.set_headers, &FieldsForm { field: settable_field, expected });
+    let fields = FieldsForm { field: text::send_header, expected: TemplateVariable::KEYED };
+    at.key("set_request_headers", &mut route.set_request_headers, &fields);
+    let fields = List::of(Text { parse: text::send_header, show: ToString::to_string });
+    at.key("remove_request_headers", &mut route.remove_request_headers, &fields);
+    let target = || Text { parse: redirect_target, show: FieldTemplate::to_string };
+    at.key("redirect", &mut route.redirect, &Optional(target()));
+    at.key("redirect_status", &mut route.redirect_status, &RedirectStatusForm);
+    at.key(
+        "require",
+        &mut route.requires_login,
+        &Words(&[("none", Some(false)), ("login", Some(true))]),
+    );
+    at.key("login_page", &mut route.login_page, &Optional(target()));
+    at.key("maintenance", &mut route.maintenance, &Flag);
+    at.key("access_log", &mut route.access_log, &Flag);
 }
 
 pub(super) fn cookies(at: &mut impl Walk, cookies: &mut Hardening) {
@@ -76,7 +99,7 @@ pub(super) fn cookies(at: &mut impl Walk, cookies: &mut Hardening) {
 }
 
 /// The name of a response field that neither the proxy nor HTTP needs.
-fn removable_field(text: &str) -> Result<HeaderName, String> {
+pub(super) fn removable_field(text: &str) -> Result<HeaderName, String> {
     const PREFIXES: [&str; 6] =
         ["anteroom-", "content-", "grpc-", "proxy-", "sec-websocket-", "surrogate-"];
     const NAMES: [&str; 27] = [

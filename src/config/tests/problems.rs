@@ -1,6 +1,6 @@
 //! What is told of a configuration with something wrong in it.
 
-use super::{ORIGIN, file, problems, told, usual, variables, warnings};
+use super::{ORIGIN, file, problems, read, told, usual, variables, warnings};
 use crate::config::{ConfigSources, Plan, Secret, StoreUrl, print};
 
 #[test]
@@ -694,7 +694,8 @@ fn an_unreadable_value_causes_no_further_problems() {
     assert_eq!(
         problems(&sources),
         [
-            "proxy.toml:2: [[route]] match.path: found \"item\"; expected a path that begins with /",
+            "proxy.toml:2: [[route]] match.path: found \"item\"; expected a path that begins with /, or ~ and a \
+             regular expression such as \"~^/[0-9]+$\"",
             "proxy.toml:6: [admin] token: the environment variable GONE is not set",
         ]
     );
@@ -973,4 +974,50 @@ fn holes_are_printed_as_they_are_read() {
     assert_eq!(plan.routes[0].fragments.len(), 4);
     let (again, _) = Plan::read(&file(&print(&plan))).unwrap();
     assert_eq!(again, plan);
+}
+
+#[test]
+fn the_rules_of_a_route_keep_sharing_safe() {
+    let route = |settings: &str| {
+        let text = format!("{ORIGIN}[[route]]\nmatch.path = \"/a/**\"\n{settings}");
+        problems(&file(&text)).first().cloned().unwrap_or_default()
+    };
+    for (settings, why) in [
+        ("set_headers = { Vary = \"*\" }", "Vary is needed by HTTP or by the proxy"),
+        ("set_headers = { Set-Cookie = \"a=b\" }", "cookies are cut by strip_set_cookie"),
+        ("set_headers = { Transfer-Encoding = \"chunked\" }", "needed by HTTP"),
+        ("set_headers = { Anteroom-Item = \"a\" }", "needed by HTTP or by the proxy"),
+        ("set_headers = { Cache-Control = \"public\" }", "needs share = \"everyone\""),
+        ("set_headers = { X-A = \"{query}\" }", "no other variable than {scheme}, {host}, {path}"),
+        ("set_headers = \"X-A: b\"", "a table such as { \"X-Frame-Options\" = \"DENY\" }"),
+        (
+            "set_request_headers = { X-A = \"{client_address}\" }",
+            "no other variable than {scheme}, {host}",
+        ),
+        ("set_request_headers = { Cookie = \"a=b\" }", "another field"),
+        ("set_request_headers = { X-Anteroom-User = \"root\" }", "X-Anteroom-User"),
+        ("set_request_headers = { X-Rewrite-URL = \"/b\" }", "another field"),
+        ("remove_request_headers = [\"Host\"]", "another field"),
+        ("redirect = \"{path}\"", "a URL or a path"),
+        ("redirect = \"//evil.example\"", "a URL or a path"),
+        ("redirect = \"/{path}\"", "a URL or a path"),
+        ("redirect_status = 200", "301, 302, 303, 307 or 308"),
+        ("require = \"admin\"", "\"none\" or \"login\""),
+        ("require = \"login\"\nmatch.query = { a = \"b\" }", "clients choose the query"),
+        ("require = \"login\"\nmatch.host = \"a.test\"", "needs [origin] hosts"),
+        ("ttl = { 404 = \"10s\", 206 = \"10s\" }", "206 is never stored"),
+        ("ttl = { 700 = \"10s\" }", "a status such as 404"),
+        ("ttl = { 404 = 10 }", "write \"10s\""),
+        ("match.query = { id = \"{item}\" }\nkeep_query = [\"page\"]", "names the item"),
+        ("match.query = { id = \"{item}\" }\nignore_query = [\"i*\"]", "names the item"),
+    ] {
+        let found = route(settings);
+        assert!(found.contains(why), "{settings}: {found:?}");
+    }
+    let regex = |settings: &str| {
+        problems(&file(&format!("{ORIGIN}[[route]]\nmatch = \"~^/a\"\n{settings}"))).join("\n")
+    };
+    assert!(regex("allow_from = [\"10.0.0.0/8\"]").contains("every spelling"));
+    assert!(regex("require = \"login\"").contains("every spelling"));
+    read(&file(&format!("{ORIGIN}[[route]]\nmatch = \"~^/a\"\nttl = \"60s\"")));
 }

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ::http::Method;
+use ::http::header::X_FRAME_OPTIONS;
+use ::http::{HeaderName, Method};
 
 use super::{file, read, usual, variables};
 use crate::config::key_paths::KeyPaths;
@@ -16,9 +17,10 @@ use crate::http::harden::Hardening;
 use crate::http::host_pattern::HostPattern;
 use crate::http::path::PathPattern;
 use crate::http::pattern::Pattern;
+use crate::http::query::QueryRule;
 use crate::policy::login::{LoginUser, Matching, Success};
 use crate::policy::rate_limit::Rate;
-use crate::policy::route::{QueryValue, Route};
+use crate::policy::route::{FieldTemplate, QueryValue, Route, TemplateVariable, Ttl};
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
 
@@ -65,11 +67,20 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         hosts: vec![host("example.com")],
         methods: vec![Method::GET, Method::HEAD],
         query: vec![("view".to_owned(), QueryValue::Exactly("full".to_owned()))],
-        ttl: Some(Duration::from_secs(300)),
+        query_rule: QueryRule {
+            ignore: usual().cache.ignore_query,
+            keep: Some(["page", "sort"].map(|name| Pattern::Exact(name.to_owned())).into()),
+        },
+        ttl: Ttl::all(Duration::from_secs(300)),
         override_ttl: Some(Duration::from_secs(60)),
         stale_while_revalidate: Some(Duration::from_secs(30)),
         stale_if_error: Some(Duration::from_secs(24 * 3600)),
         only_top: Some(10_000),
+        set_headers: vec![(X_FRAME_OPTIONS, template("DENY"))],
+        set_request_headers: vec![(HeaderName::from_static("x-shop"), template("{host}"))],
+        redirect: Some(template("https://www.example.com{path}{query}")),
+        requires_login: Some(false),
+        login_page: Some(template("/login?next={path}")),
         rows: Some("inventory".into()),
         origin: Some("blog".into()),
         requests_per_address: Some(rate(10, 10)),
@@ -88,6 +99,11 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     };
     assert_eq!(plan.rows.pop(), Some(rows));
     assert_eq!(plan, usual());
+}
+
+fn template(text: &str) -> FieldTemplate {
+    let all = [TemplateVariable::OF_TARGET, TemplateVariable::OF_RESPONSE].concat();
+    FieldTemplate::parse(text, &all).unwrap()
 }
 
 fn rate(requests: u32, burst: u32) -> Rate {

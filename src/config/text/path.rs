@@ -17,6 +17,19 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, String>
     PathPattern::parse(text).map_err(|why| why.to_string())
 }
 
+/// The pattern of a path, or `~` and a regular expression.
+pub(in crate::config) fn route_path(text: &str) -> Result<PathPattern, String> {
+    if !text.starts_with('~') {
+        let expected = |why| format!("{why}, or ~ and a regular expression such as \"~^/[0-9]+$\"");
+        return path_pattern(text)
+            .map_err(|why| if text.starts_with('/') { why } else { expected(why) });
+    }
+    if text.len() > TEXT_MAX {
+        return Err(format!("at most {TEXT_MAX} bytes"));
+    }
+    PathPattern::parse_expression(text).map_err(|why| format!("~ and a regular expression ({why})"))
+}
+
 /// A path to purge, or with `/**` a path and everything below it.
 pub(in crate::config) fn branch(text: &str) -> Result<PurgePath, String> {
     let branch = PurgePath::parse(text).filter(|_| text.len() <= TEXT_MAX);

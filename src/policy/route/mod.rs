@@ -3,23 +3,28 @@
 //! [`Route`] is a `[[route]]` as it is written. [`Routes`] compiles all of them once, and finds the one for a
 //! request.
 
+mod field_template;
 mod fragment;
 mod matching;
 mod routes;
+mod ttl;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, HeaderName, Method};
+use ::http::{HeaderMap, HeaderName, Method, StatusCode};
 use ipnet::IpNet;
 
 use crate::http::host_pattern::HostPattern;
 use crate::http::path::{PathPattern, PurgePath};
+use crate::http::query::QueryRule;
 use crate::policy::rate_limit::Rate;
 
+pub use field_template::{FieldTemplate, TemplateValues, TemplateVariable};
 pub use fragment::{Esi, Fill, Fragment};
 pub use matching::{QueryValue, RouteInput};
 pub use routes::{CompiledRoute, Routes};
+pub use ttl::Ttl;
 
 /// The visitors that share a page of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +65,35 @@ pub enum SetCookie {
     StripForAnonymous,
 }
 
+/// The status of a redirect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RedirectStatus {
+    /// 301: for good; browsers remember it and may turn POST into GET.
+    MovedPermanently,
+    /// 302: for now; browsers may turn POST into GET.
+    Found,
+    /// 303: for now; browsers send a GET.
+    SeeOther,
+    /// 307: for now, with the same method.
+    Temporary,
+    /// 308: for good, with the same method.
+    Permanent,
+}
+
+impl RedirectStatus {
+    /// The status code.
+    #[must_use]
+    pub fn code(self) -> StatusCode {
+        match self {
+            Self::MovedPermanently => StatusCode::MOVED_PERMANENTLY,
+            Self::Found => StatusCode::FOUND,
+            Self::SeeOther => StatusCode::SEE_OTHER,
+            Self::Temporary => StatusCode::TEMPORARY_REDIRECT,
+            Self::Permanent => StatusCode::PERMANENT_REDIRECT,
+        }
+    }
+}
+
 /// What the leak guard looks for in a page that is about to be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeakGuard {
@@ -77,8 +111,8 @@ pub struct Route {
     /// `name`: for logs and metrics; default: its first path pattern, or `/**`. 1 to 128 bytes, not
     /// necessarily unique.
     pub name: Arc<str>,
-    /// `match.path`: patterns; empty: any path. `*` is one segment, `**` at the end any number, `{item}`
-    /// one segment that names the viewed item.
+    /// `match.path`: patterns; empty: any path. `*` is one segment, `**` any number, `{item}` one segment that
+    /// names the viewed item, and `~` begins a regular expression.
     pub paths: Vec<PathPattern>,
     /// `match.host`; empty: any.
     pub hosts: Vec<HostPattern>,
@@ -90,8 +124,10 @@ pub struct Route {
     pub share: Share,
     /// `segment`, `["logged_in"]`, and `segment_proof`, `"second_user"`: the definition of a segment.
     pub segment: Segment,
+    /// `ignore_query`, as in `[cache]`, and `keep_query`: the parameters that belong to the URL of its pages.
+    pub query_rule: QueryRule,
     /// `ttl`: the lifetime if the origin sets none.
-    pub ttl: Option<Duration>,
+    pub ttl: Ttl,
     /// `override_ttl`: the lifetime, whatever the origin sets.
     pub override_ttl: Option<Duration>,
     /// `override_private`, false: whether `private` is treated like no-cache, and so overridden.
@@ -140,6 +176,25 @@ pub struct Route {
     pub requests_per_address: Option<Rate>,
     /// `requests_per_session`: the rate of one session.
     pub requests_per_session: Option<Rate>,
+    /// `set_headers`: response fields that every client gets with these values.
+    pub set_headers: Vec<(HeaderName, FieldTemplate)>,
+    /// `set_request_headers`: request fields that the origin gets with these values.
+    pub set_request_headers: Vec<(HeaderName, FieldTemplate)>,
+    /// `remove_request_headers`: request fields that the origin does not get.
+    pub remove_request_headers: Vec<HeaderName>,
+    /// `redirect`: where clients are sent instead.
+    pub redirect: Option<FieldTemplate>,
+    /// `redirect_status`, 302.
+    pub redirect_status: RedirectStatus,
+    /// `require`: whether the route is for visitors with a login only. `Some(false)` exempts its requests from
+    /// later routes; `None` says nothing.
+    pub requires_login: Option<bool>,
+    /// `login_page`: where browsers of other visitors are sent; `None`: they get 401.
+    pub login_page: Option<FieldTemplate>,
+    /// `maintenance`, false: whether the origin is not asked.
+    pub maintenance: bool,
+    /// `access_log`, true: whether its requests are in the access log.
+    pub access_log: bool,
 }
 
 impl Default for Route {
@@ -152,7 +207,8 @@ impl Default for Route {
             query: Vec::new(),
             share: Share::Anonymous,
             segment: Segment::default(),
-            ttl: None,
+            query_rule: QueryRule::default(),
+            ttl: Ttl::default(),
             override_ttl: None,
             override_private: false,
             stale_while_revalidate: None,
@@ -175,6 +231,15 @@ impl Default for Route {
             allow_from: Vec::new(),
             requests_per_address: None,
             requests_per_session: None,
+            set_headers: Vec::new(),
+            set_request_headers: Vec::new(),
+            remove_request_headers: Vec::new(),
+            redirect: None,
+            redirect_status: RedirectStatus::Found,
+            requires_login: None,
+            login_page: None,
+            maintenance: false,
+            access_log: true,
         }
     }
 }
@@ -182,8 +247,8 @@ impl Default for Route {
 impl Route {
     /// The route of requests that no other route matches.
     #[must_use]
-    pub fn rest(trust_public: bool) -> Self {
-        Self { name: "default".into(), trust_public, ..Self::default() }
+    pub fn rest(trust_public: bool, query_rule: QueryRule) -> Self {
+        Self { name: "default".into(), trust_public, query_rule, ..Self::default() }
     }
 
     /// The origin's part of page keys, so that pages of two origins stay apart; `""` is the first.
@@ -225,16 +290,16 @@ impl Route {
     /// The number of conditions that name an item; at most one is valid.
     #[must_use]
     pub fn items_named(&self) -> usize {
-        let in_path = self.paths.iter().any(|path| path.as_str().contains("{item}"));
+        let in_path = self.paths.iter().any(PathPattern::names_item);
         let in_query = self.query.iter().filter(|(_, value)| *value == QueryValue::Item).count();
         usize::from(in_path) + in_query
     }
 
     /// Whether a request could evade the route by an address or method that does not match: the route
-    /// serves some networks only, or counts requests.
+    /// serves some networks only, requires a login, or counts requests.
     #[must_use]
     pub fn is_watched(&self) -> bool {
-        !self.allow_from.is_empty() || self.is_limited()
+        !self.allow_from.is_empty() || self.is_limited() || self.requires_login == Some(true)
     }
 
     /// Whether its requests are counted.
@@ -249,7 +314,8 @@ impl Route {
     pub fn keys_set(&self) -> Vec<&'static str> {
         let keys = [
             ("segment", self.segment != Segment::default()),
-            ("ttl", self.ttl.is_some()),
+            ("keep_query", self.query_rule.keep.is_some()),
+            ("ttl", self.ttl != Ttl::default()),
             ("override_ttl", self.override_ttl.is_some()),
             ("override_private", self.override_private),
             ("stale_while_revalidate", self.stale_while_revalidate.is_some()),
@@ -265,6 +331,11 @@ impl Route {
             ("key_cookies", !self.key_cookies.is_empty()),
             ("key_headers", !self.key_headers.is_empty()),
             ("send_headers", !self.send_headers.is_empty()),
+            ("set_request_headers", !self.set_request_headers.is_empty()),
+            ("remove_request_headers", !self.remove_request_headers.is_empty()),
+            ("redirect", self.redirect.is_some()),
+            ("require", self.requires_login == Some(true)),
+            ("maintenance", self.maintenance),
             ("rows", self.rows.is_some()),
             ("allow_from", !self.allow_from.is_empty()),
             ("requests_per_address", self.requests_per_address.is_some()),

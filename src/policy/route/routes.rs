@@ -103,6 +103,8 @@ pub struct Routes {
     listed: Vec<Arc<CompiledRoute>>,
     /// The routes with `allow_from`.
     guarded: Vec<Watched>,
+    /// The routes with `require`; empty if none requires a login.
+    login_guards: Vec<Watched>,
     /// The routes that decide whether a route counts a request; empty if none counts.
     counting: Vec<Watched>,
     rest: Arc<CompiledRoute>,
@@ -119,6 +121,13 @@ impl Routes {
         let rest = compile(rest);
         let is_guarded = |route: &&Arc<CompiledRoute>| !route.allow_from.is_empty();
         let guarded = listed.iter().filter(is_guarded).map(Watched::new).collect();
+        let requires_login = |route: &Arc<CompiledRoute>| route.requires_login == Some(true);
+        let login_guards = if listed.iter().any(requires_login) {
+            let says = |route: &&Arc<CompiledRoute>| route.requires_login.is_some();
+            listed.iter().filter(says).map(Watched::new).collect()
+        } else {
+            Vec::new()
+        };
         // A client can add or omit a query parameter, and so choose a route by it.
         let counts = |route: &&Arc<CompiledRoute>| route.is_limited() || route.query.is_empty();
         let counting = if listed.iter().any(|route| route.is_limited()) {
@@ -131,7 +140,7 @@ impl Routes {
             fills.chain([route.share]).any(|share| share == Share::User)
         };
         let keep_users = listed.iter().any(keeps_users);
-        Self { listed, guarded, counting, rest, keep_users }
+        Self { listed, guarded, login_guards, counting, rest, keep_users }
     }
 
     /// Whether a route stores pages, or contents of fragments, for each user.
@@ -173,6 +182,34 @@ impl Routes {
         let strictly = self.guarded.iter().find(|watched| watched.fits(request));
         let laxly = self.guarded.iter().find(|watched| watched.fits_laxly(request, &lax));
         strictly.is_none_or(allows) && laxly.is_none_or(allows)
+    }
+
+    /// The route because of which only a visitor with a login may send this request. The first matching route
+    /// with `require` decides, whichever route answers the request; ambiguous paths and HEAD are treated as by
+    /// [`Self::may_come`].
+    #[must_use]
+    pub fn requiring_login(
+        &self,
+        request: &RouteInput<'_>,
+        target: &str,
+    ) -> Option<&CompiledRoute> {
+        if self.login_guards.is_empty() {
+            return None;
+        }
+        let requires = |watched: &&Watched| watched.route.requires_login == Some(true);
+        if may_be_any(request, target) {
+            return self.login_guards.iter().find(requires).map(|watched| &*watched.route);
+        }
+        let lax = path::as_read_laxly(request.path);
+        let found = request.meanings().find_map(|request| {
+            let strictly = self.login_guards.iter().find(|watched| watched.fits(&request));
+            strictly.filter(requires).or_else(|| {
+                let laxly =
+                    self.login_guards.iter().find(|watched| watched.fits_laxly(&request, &lax));
+                laxly.filter(requires)
+            })
+        });
+        found.map(|watched| &*watched.route)
     }
 
     /// The limits that count a request. These are the limits of the first matching route; routes without
@@ -218,13 +255,56 @@ mod tests {
     use super::*;
     use crate::http::host_pattern::HostPattern;
     use crate::http::path::PathPattern;
+    use crate::http::query::QueryRule;
+
+    #[test]
+    fn a_required_login_is_no_matter_of_spelling() {
+        let route = |path: &str, requires_login| Route {
+            name: path.into(),
+            paths: vec![PathPattern::parse(path).unwrap()],
+            requires_login,
+            ..Route::rest(false, QueryRule::default())
+        };
+        let routes = Routes::new(
+            vec![
+                route("/admin/log-in", Some(false)),
+                route("/admin/public/**", None),
+                route("/admin/**", Some(true)),
+            ],
+            Route::rest(false, QueryRule::default()),
+            &[],
+            &mut Limiting::new(None),
+        );
+        let requires = |path: &str| {
+            let decoded = path::decoded(path).unwrap_or_else(|| path.to_owned());
+            routes.requiring_login(&request(&decoded, ""), path).is_some()
+        };
+        for path in [
+            "/admin",
+            "/admin/x",
+            "/admin/public/x",
+            "/Admin/x",
+            "/admin;a/x",
+            "//admin",
+            "/a/../b",
+            "/%61dmin",
+        ] {
+            assert!(requires(path), "{path}");
+        }
+        for path in ["/", "/admin/log-in", "/other", "/administrator"] {
+            assert!(!requires(path), "{path}");
+        }
+        let head = RouteInput { method: &Method::HEAD, ..request("/admin", "") };
+        assert!(routes.requiring_login(&head, "/admin").is_some());
+    }
 
     fn request<'a>(path: &'a str, query: &'a str) -> RouteInput<'a> {
         RouteInput { method: &Method::GET, host: "shop.test", path, query }
     }
 
     fn routes() -> Routes {
-        let route = |name: &str| Route { name: name.into(), ..Route::rest(false) };
+        let route =
+            |name: &str| Route { name: name.into(), ..Route::rest(false, QueryRule::default()) };
         let pattern = |text: &str| PathPattern::parse(text).unwrap();
         Routes::new(
             vec![
@@ -269,7 +349,7 @@ mod tests {
         let pattern = |text: &str| PathPattern::parse(text).unwrap();
         let net = |text: &str| vec![text.parse().unwrap()];
         let all = || ["0.0.0.0/0", "::/0"].map(|net| net.parse().unwrap()).to_vec();
-        let route = || Route::rest(false);
+        let route = || Route::rest(false, QueryRule::default());
         let routes = Routes::new(
             vec![
                 Route { query: vec![("p".into(), QueryValue::Item)], ..route() },

@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE};
+use ::http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
+};
 use ::http::{HeaderValue, Response, StatusCode};
 use bytes::Bytes;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
@@ -12,6 +14,7 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use super::body::Body;
 use super::headers::{bypassed, put_status};
 use crate::http::host::Host;
+use crate::origin::OriginError;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;
@@ -23,7 +26,9 @@ pub(in crate::proxy) fn response(
     worker: &WorkerContext,
     record: &mut RequestRecord,
 ) -> Response<Body> {
-    if let Error::Origin(_)
+    // A route under maintenance is no news.
+    if let Error::Origin(OriginError::Maintenance) = error {
+    } else if let Error::Origin(_)
     | Error::BrokenOff { .. }
     | Error::Session(_)
     | Error::Cart { .. }
@@ -51,6 +56,14 @@ pub(in crate::proxy) fn response(
     }
     if let Error::TooMany { retry, .. } = error {
         headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
+    }
+    if let Error::LoginRequired { is_unsure: false, page } = &error {
+        let (name, value) = match page {
+            Some(page) => (LOCATION, page.clone()),
+            // RFC 9110 §15.5.2 requires a scheme. The log-in belongs to the app and is proved by a cookie.
+            None => (WWW_AUTHENTICATE, HeaderValue::from_static("Cookie")),
+        };
+        headers.insert(name, value);
     }
     if error.closes() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -7,6 +7,7 @@ pub(in crate::proxy) mod body;
 pub(in crate::proxy) mod client_response;
 pub(in crate::proxy) mod content_coding;
 pub(in crate::proxy) mod error;
+pub(in crate::proxy) mod field_rules;
 pub(in crate::proxy) mod fragments;
 pub(in crate::proxy) mod headers;
 pub(in crate::proxy) mod own;

@@ -8,6 +8,7 @@ mod cart;
 pub(in crate::proxy) mod https_redirect;
 mod origin_check;
 pub(in crate::proxy) mod purge_method;
+pub(in crate::proxy) mod route_redirect;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -265,6 +265,16 @@ impl Explanation {
                 self.settle(worker, ExplainedOutcome::Own, None, None);
                 "308: this listener redirects http to https".clone_into(&mut self.why);
             }
+            Diverted::RouteRedirect(routed) => {
+                self.look_at_request(worker, routed.request());
+                self.settle(worker, ExplainedOutcome::Own, None, None);
+                let route = routed.route();
+                self.why = format!(
+                    "{}: the route {:?} redirects its clients",
+                    route.redirect_status.code().as_u16(),
+                    route.name
+                );
+            }
             Diverted::Endpoint(request) | Diverted::No(request) => {
                 self.look_at_request(worker, request);
                 self.own(worker, Reason::Endpoint, why(Reason::Endpoint));
@@ -284,6 +294,12 @@ impl Explanation {
         if matches!(error, Error::Denied) {
             let text = "these keys decide which addresses are served";
             self.hints.push(hint("[client] allow and deny, [[route]] allow_from", text));
+        }
+        if matches!(error, Error::LoginRequired { .. }) {
+            self.hints.push(hint(
+                "[[route]] require",
+                "give --cookie with the session cookie of a visitor",
+            ));
         }
         if let Error::Unlisted(host) = error {
             let text = format!("add {:?}, if it is one of your sites", host.name());

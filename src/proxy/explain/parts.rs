@@ -144,16 +144,15 @@ pub(super) fn key(want: &WantedPage<'_>) -> ExplainedKey {
     let cx = want.cx;
     let uri = &cx.head.uri;
     let came = uri.query().unwrap_or_default();
-    let ignored = &cx.worker.settings.ignore_query;
-    let is_ignored = |name: &[u8]| ignored.iter().any(|pattern| pattern.matches(name));
+    let rule = &cx.route.query_rule;
     ExplainedKey {
         key: format!("cache:{}", want.key.hex()),
         class: want.class.as_str().to_owned(),
         scheme: cx.admitted.scheme.as_str().to_owned(),
         site: cx.admitted.site.clone(),
         path: query::path_without_session_id(uri.path()).into_owned(),
-        query: query::without_values(&query::without(came, ignored)),
-        ignored: query::names(came).filter(|name| is_ignored(name)).map(|n| text(&n)).collect(),
+        query: query::without_values(&rule.kept(came)),
+        ignored: query::names(came).filter(|name| !rule.is_kept(name)).map(|n| text(&n)).collect(),
         cookies: cx.route.key_cookies.clone(),
         fields: words(cx.route.key_headers.iter()),
     }

@@ -55,6 +55,8 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Refused => "Anteroom refuses the request",
         Reason::Upgrade => "the request upgrades to another protocol",
         Reason::Denied => "the client's address is not allowed",
+        Reason::LoginRequired => "the route requires a login, and the visitor has none",
+        Reason::Maintenance => "the route is under maintenance",
         Reason::RateLimited => "the client's address or session has exceeded its rate limit",
         Reason::Elsewhere => "another proxy has just found the page to be personal",
         _ => return None,

@@ -1,5 +1,7 @@
 //! Invalidation: the pages and rows that an unsafe request has changed (RFC 9111 §4.4).
 
+use std::borrow::Cow;
+
 use ::http::header::{CONTENT_LOCATION, LOCATION};
 use ::http::{HeaderMap, Method, StatusCode};
 
@@ -8,7 +10,7 @@ use super::user_purge;
 use crate::cache::purge::scope::{PurgeTarget, Scope};
 use crate::cache::rules::key::ShareClass;
 use crate::clock::unix_now;
-use crate::http::{path, query};
+use crate::http::path;
 use crate::ident::Item;
 use crate::policy::route::{self, Route};
 use crate::proxy::context::RequestContext;
@@ -46,7 +48,7 @@ impl Invalidation {
 pub(super) fn targets_of_unanswered(cx: &RequestContext<'_>, target: &str) -> Vec<PurgeTarget> {
     let (route, _) = route_of(cx, &cx.head.method, target);
     let mut purge_targets = named(cx, route);
-    purge_targets.push(purge_target(cx, target, false));
+    purge_targets.extend(purge_target(cx, target, false));
     purge_targets
 }
 
@@ -111,7 +113,7 @@ fn route_of<'c>(
 /// The purge of what an unsafe request changed: its targets are removed, and what its route names
 /// becomes stale.
 fn purge_targets(cx: &RequestContext<'_>, targets: &[String], route: &Route) -> Vec<PurgeTarget> {
-    let changed = targets.iter().map(|target| purge_target(cx, target, true));
+    let changed = targets.iter().flat_map(|target| purge_target(cx, target, true));
     changed.chain(named(cx, route)).collect()
 }
 
@@ -126,9 +128,11 @@ fn named(cx: &RequestContext<'_>, route: &Route) -> Vec<PurgeTarget> {
 }
 
 /// The purge of all forms of the page at a target on this request's site.
-fn purge_target(cx: &RequestContext<'_>, target: &str, is_hard: bool) -> PurgeTarget {
+fn purge_target(cx: &RequestContext<'_>, target: &str, is_hard: bool) -> Vec<PurgeTarget> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
-    let query = query::without(query, &cx.worker.settings.ignore_query);
-    Scope::Url { site: &cx.admitted.site, path: &path, query: &query }.purge_target(is_hard)
+    let (site, forms) = (&cx.admitted.site, cx.worker.settings.query_rules.forms(query));
+    let of_form =
+        |query: &Cow<'_, str>| Scope::Url { site, path: &path, query }.purge_target(is_hard);
+    forms.iter().map(of_form).collect()
 }

@@ -23,6 +23,9 @@ pub(in crate::proxy) async fn forward(
     reason: Reason,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
+    if cx.route.maintenance {
+        return Err(OriginError::Maintenance.into());
+    }
     if let Some(body) = &mut body {
         let ended = expect_empty_body(body, cx.worker.settings.stall).await;
         ended.map_err(OriginError::ClientBody)?;

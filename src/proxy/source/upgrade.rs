@@ -52,6 +52,9 @@ pub(in crate::proxy) async fn answer(
     let Some(protocol) = requested_protocol(cx.head, false) else {
         return forward::forward(cx, None, Reason::Upgrade, record).await;
     };
+    if cx.route.maintenance {
+        return Err(OriginError::Maintenance.into());
+    }
     let Some(place) = tunnel_slot_for(cx) else {
         worker.thread_metrics.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);

@@ -2,6 +2,7 @@
 //! `/_anteroom/`.
 
 use super::limit::CountedRequest;
+use super::route::RoutedRequest;
 use crate::http::host::Scheme;
 use crate::http::{lenient, path};
 use crate::policy::listener::Redirect;
@@ -17,6 +18,8 @@ pub(in crate::proxy) enum Diverted<'w> {
     Purge(&'w PurgeMethod, CountedRequest),
     /// The client is redirected to https.
     Redirect(&'w Redirect, CountedRequest),
+    /// The request's route redirects its clients.
+    RouteRedirect(RoutedRequest<'w>),
     /// The request goes to one of the proxy's own endpoints.
     Endpoint(CountedRequest),
     /// A source answers the request.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ::http::HeaderValue;
 use ::http::request::Parts;
 
 use super::admit::AdmittedRequest;
@@ -14,12 +15,14 @@ use crate::cache::LookupMode;
 use crate::cache::rules::verdict::Sharing;
 use crate::http::cookie::cookies;
 use crate::http::field_set::FieldSet;
-use crate::http::media::asks_for_static;
+use crate::http::media::{asks_for_page, asks_for_static};
 use crate::http::query::session_id_in;
 use crate::ident::{CookieHash, Item, StoredToken, Token, User};
 use crate::policy::route::{CompiledRoute, Route};
 use crate::proxy::connection::client::Client;
-use crate::proxy::context::{Admitted, Mode, RequestContext, RequestKind, WorkerContext};
+use crate::proxy::context::{
+    Admitted, Mode, RequestContext, RequestKind, WorkerContext, route_input, template_values,
+};
 use crate::proxy::cookie_rules::{CookieClass, CookieRules, TokenFrom};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
@@ -56,7 +59,31 @@ pub(in crate::proxy) async fn identify<'w>(
         }
         limits.iter().try_for_each(|limits| check.count_visitor(limits, &visitor))?;
     }
+    require_login(worker, &request, &visitor)?;
     Ok(IdentifiedRequest { request, route, item, visitor })
+}
+
+/// Refuses a visitor without a login where a route requires one. What cannot be found out now is refused, too.
+fn require_login(
+    worker: &WorkerContext,
+    request: &AdmittedRequest,
+    visitor: &Visitor,
+) -> Result<(), Error> {
+    let AdmittedRequest { head, admitted, .. } = request;
+    let asked = route_input(head, admitted);
+    let Some(guard) = worker.settings.routes.requiring_login(&asked, head.uri.path()) else {
+        return Ok(());
+    };
+    if visitor.class == VisitorClass::Known {
+        return Ok(());
+    }
+    let is_unsure = visitor.unsure || visitor.sharing == Sharing::Unknown(Reason::Unverified);
+    let is_page = head.method.is_safe() && asks_for_page(&head.headers);
+    let page =
+        guard.login_page.as_ref().filter(|_| is_page).and_then(|page| {
+            HeaderValue::try_from(page.render(&template_values(head, admitted))).ok()
+        });
+    Err(Error::LoginRequired { is_unsure, page })
 }
 
 /// The visitor of a request on a route. A client that presented a certificate is never anonymous.

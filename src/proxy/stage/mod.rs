@@ -51,6 +51,9 @@ pub(in crate::proxy) async fn run<'w>(
         diverted => return Ok(Reached::Diverted(diverted)),
     };
     let routed = route::route(worker, counted, mode, record)?;
+    if routed.route().redirect.is_some() {
+        return Ok(Reached::Diverted(Diverted::RouteRedirect(routed)));
+    }
     let identified = identify::identify(worker, client, routed, mode, record).await?;
     Ok(Reached::Identified(identified))
 }

@@ -32,7 +32,7 @@ pub(in crate::proxy) fn route<'w>(
     record: &mut RequestRecord,
 ) -> Result<RoutedRequest<'w>, Error> {
     let (route, item) = route_of(worker, &counted.head, &counted.admitted);
-    record.route(&route.name);
+    record.route(route);
     if mode.counts() && counted.counts_in_all {
         // PERF: no look at the fields of a request without cookies.
         let has_cookies = counted.admitted.fields.has(FieldSet::COOKIE);
@@ -54,6 +54,11 @@ impl<'w> RoutedRequest<'w> {
     /// The route that serves the request.
     pub(in crate::proxy) fn route(&self) -> &'w Arc<CompiledRoute> {
         self.route
+    }
+
+    /// The request.
+    pub(in crate::proxy) fn request(&self) -> &AdmittedRequest {
+        &self.request
     }
 
     /// The same request on a route with other sharing, as for a fragment.

@@ -18,7 +18,8 @@ use anteroom::http::etag::{ETag, recoded};
 use anteroom::http::field_set::FieldSet;
 use anteroom::http::freshness::initial_age;
 use anteroom::http::targeted::CDN_CACHE_CONTROL;
-use anteroom::policy::route::Route;
+use anteroom::http::query::QueryRule;
+use anteroom::policy::route::{Route, Ttl};
 use anteroom::telemetry::reason::Reason;
 use bytes::Bytes;
 use http::header::{
@@ -120,7 +121,11 @@ impl Setting {
             [ShareClass::Anonymous, ShareClass::Public, ShareClass::Everyone, ShareClass::Segment];
         Self {
             class: class[usize::from(switches & 3)],
-            route: Route { ttl: ttl(2, 60), override_ttl: ttl(3, 30), ..Route::rest(is_set(4)) },
+            route: Route {
+                ttl: Ttl { usual: ttl(2, 60), ..Ttl::default() },
+                override_ttl: ttl(3, 30),
+                ..Route::rest(is_set(4), QueryRule::default())
+            },
             policy: CacheSettings {
                 default_ttl: ttl(5, 300).unwrap_or_default(),
                 stale_while_revalidate: ttl(6, 10).unwrap_or_default(),

@@ -555,7 +555,11 @@ fn lifetime(
     }) {
         return Err(Reason::ResponseField);
     }
-    if let Some(ttl) = route.ttl {
+    if let Some(ttl) = route.ttl.of(answer.status) {
+        page_fits(request, answer, kind)?;
+        return Ok((ttl_on_arrival(answer, ttl), LifetimeSource::Route));
+    }
+    if let Some(ttl) = route.ttl.usual {
         default_applies(request, answer, kind)?;
         return Ok((granted_ttl(answer, ttl), LifetimeSource::Route));
     }
@@ -668,6 +672,10 @@ pub fn named_by(headers: &HeaderMap, now: u64) -> LifetimeNamedBy {
 /// clock may be wrong.
 fn granted_ttl(answer: &ResponseView<'_>, ttl: Duration) -> u64 {
     let ttl = if is_gone(answer.status) { ttl.min(GONE_TTL) } else { ttl };
+    ttl_on_arrival(answer, ttl)
+}
+
+fn ttl_on_arrival(answer: &ResponseView<'_>, ttl: Duration) -> u64 {
     let unsaid = answer.age.saturating_sub(freshness::said_age(answer.headers));
     ttl.as_secs().saturating_add(unsaid)
 }
@@ -686,6 +694,15 @@ fn default_applies(
     if !fits {
         return Err(Reason::Status);
     }
+    page_fits(request, answer, kind)
+}
+
+/// The same, whatever the status.
+fn page_fits(
+    request: &RequestView<'_>,
+    answer: &ResponseView<'_>,
+    kind: MediaKind,
+) -> Result<(), Reason> {
     let attachment = answer.headers.get_all(CONTENT_DISPOSITION).iter().any(|value| {
         let text = value.as_bytes().trim_ascii_start();
         text.len() >= 10 && text[..10].eq_ignore_ascii_case(b"attachment")

@@ -5,6 +5,8 @@ use ::http::HeaderValue;
 
 use super::*;
 use crate::http::field_set::FieldSet;
+use crate::http::query::QueryRule;
+use crate::policy::route::Ttl;
 
 const NOW: u64 = 784_111_777;
 /// [`NOW`] as a date, and one hour before and after it.
@@ -34,8 +36,12 @@ fn fields(lines: Lines<'_>) -> HeaderMap {
     fields
 }
 
-fn rest() -> Route {
-    Route::rest(false)
+fn rest(trust_public: bool) -> Route {
+    Route::rest(trust_public, QueryRule::default())
+}
+
+fn ttl(seconds: u64) -> Ttl {
+    Ttl::all(Duration::from_secs(seconds))
 }
 
 fn seconds(seconds: u64) -> Option<Duration> {
@@ -85,7 +91,7 @@ impl Case {
             length: Some(5),
             unframed: false,
             age: 0,
-            route: rest(),
+            route: rest(false),
             policy: POLICY,
         }
     }
@@ -133,7 +139,7 @@ mod asking {
 
     /// The access of an anonymous visitor's GET of `target` with these fields on a plain route.
     fn access(target: &str, lines: Lines<'_>) -> Access {
-        can_cache(&get(target, &fields(lines)), &rest(), &POLICY)
+        can_cache(&get(target, &fields(lines)), &rest(false), &POLICY)
     }
 
     const ANONYMOUS: Access = Access::Shared(ShareClass::Anonymous);
@@ -181,7 +187,7 @@ mod asking {
 
     #[test]
     fn pages_for_strangers_go_to_strangers_and_what_is_static_to_all() {
-        for_each(&rest(), &POLICY, |who, authorized| {
+        for_each(&rest(false), &POLICY, |who, authorized| {
             not_a_stranger(who, authorized).map_or(ANONYMOUS, Access::StaticOnly)
         });
     }
@@ -189,7 +195,7 @@ mod asking {
     #[test]
     fn without_static_for_all_only_strangers_are_served() {
         let policy = CacheSettings { static_for_all: false, ..POLICY };
-        for_each(&rest(), &policy, |who, authorized| {
+        for_each(&rest(false), &policy, |who, authorized| {
             not_a_stranger(who, authorized).map_or(ANONYMOUS, Access::Bypass)
         });
     }
@@ -198,7 +204,7 @@ mod asking {
     fn where_public_is_believed_others_have_a_class_of_their_own() {
         for static_for_all in [false, true] {
             let policy = CacheSettings { static_for_all, ..POLICY };
-            for_each(&Route::rest(true), &policy, |who, authorized| {
+            for_each(&rest(true), &policy, |who, authorized| {
                 let public = Access::Shared(ShareClass::Public);
                 not_a_stranger(who, authorized).map_or(ANONYMOUS, |_| public)
             });
@@ -208,7 +214,7 @@ mod asking {
     #[test]
     fn pages_for_everyone_go_to_everyone() {
         for trust_public in [false, true] {
-            let route = Route { share: Share::Everyone, ..Route::rest(trust_public) };
+            let route = Route { share: Share::Everyone, ..rest(trust_public) };
             for_each(&route, &POLICY, |_, _| Access::Shared(ShareClass::Everyone));
         }
     }
@@ -216,7 +222,7 @@ mod asking {
     #[test]
     fn segment_pages_are_shared_by_segment_and_among_strangers() {
         for trust_public in [false, true] {
-            let route = Route { share: Share::Segment, ..Route::rest(trust_public) };
+            let route = Route { share: Share::Segment, ..rest(trust_public) };
             for_each(&route, &POLICY, |who, authorized| match who {
                 Sharing::Known if authorized => Access::StaticOnly(Reason::Authorization),
                 Sharing::Known => Access::Shared(ShareClass::Segment),
@@ -229,7 +235,7 @@ mod asking {
     #[test]
     fn user_pages_go_to_known_users_only() {
         for trust_public in [false, true] {
-            let route = Route { share: Share::User, ..Route::rest(trust_public) };
+            let route = Route { share: Share::User, ..rest(trust_public) };
             for_each(&route, &POLICY, |who, authorized| match who {
                 Sharing::Known | Sharing::Apart(_) if authorized => {
                     Access::Bypass(Reason::Authorization)
@@ -245,7 +251,7 @@ mod asking {
     #[test]
     fn routes_without_sharing_bypass_the_cache() {
         for trust_public in [false, true] {
-            let route = Route { share: Share::None, ..Route::rest(trust_public) };
+            let route = Route { share: Share::None, ..rest(trust_public) };
             for_each(&route, &POLICY, |_, _| Access::Bypass(Reason::Route));
         }
     }
@@ -254,10 +260,15 @@ mod asking {
     fn generous_routes() -> [Route; 4] {
         let ttl = seconds(60);
         [
-            Route { share: Share::Everyone, ttl, override_ttl: ttl, ..rest() },
-            Route { override_ttl: ttl, override_private: true, ..Route::rest(true) },
-            Route { share: Share::None, ..rest() },
-            rest(),
+            Route {
+                share: Share::Everyone,
+                ttl: Ttl { usual: ttl, ..Ttl::default() },
+                override_ttl: ttl,
+                ..rest(false)
+            },
+            Route { override_ttl: ttl, override_private: true, ..rest(true) },
+            Route { share: Share::None, ..rest(false) },
+            rest(false),
         ]
     }
 
@@ -277,7 +288,7 @@ mod asking {
             no_route_allows(&RequestView { method: &method, ..get("/", &none) }, Reason::Method);
         }
         let head = RequestView { method: &Method::HEAD, ..get("/", &none) };
-        assert_eq!(can_cache(&head, &rest(), &POLICY), ANONYMOUS);
+        assert_eq!(can_cache(&head, &rest(false), &POLICY), ANONYMOUS);
     }
 
     #[test]
@@ -337,7 +348,7 @@ mod asking {
             let headers = fields(&[(name, "1")]);
             no_route_allows(&get("/", &headers), Reason::Fragment);
             let key_headers = vec![name.parse().unwrap()];
-            let keyed = Route { key_headers, ..rest() };
+            let keyed = Route { key_headers, ..rest(false) };
             assert_eq!(can_cache(&get("/", &headers), &keyed, &POLICY), ANONYMOUS, "{name}");
         }
     }
@@ -345,7 +356,7 @@ mod asking {
     #[test]
     fn a_keyed_fragment_field_speaks_for_itself_only() {
         let headers = fields(&[("hx-request", "true"), ("x-requested-with", "XMLHttpRequest")]);
-        let keyed = Route { key_headers: vec!["hx-request".parse().unwrap()], ..rest() };
+        let keyed = Route { key_headers: vec!["hx-request".parse().unwrap()], ..rest(false) };
         let found = can_cache(&get("/", &headers), &keyed, &POLICY);
         assert_eq!(found, Access::Bypass(Reason::Fragment));
     }
@@ -369,10 +380,10 @@ mod personal {
     fn is_not_shareable(case: &Case, reason: Reason) {
         for class in ALL_CLASSES {
             for route in [
-                rest(),
-                Route { ttl: seconds(60), ..rest() },
-                Route { override_ttl: seconds(60), override_private: true, ..Route::rest(true) },
-                Route { share: Share::Everyone, override_ttl: seconds(60), ..rest() },
+                rest(false),
+                Route { ttl: ttl(60), ..rest(false) },
+                Route { override_ttl: seconds(60), override_private: true, ..rest(true) },
+                Route { share: Share::Everyone, override_ttl: seconds(60), ..rest(false) },
             ] {
                 Case { class, route, ..case.clone() }.is_refused(reason);
             }
@@ -406,7 +417,7 @@ mod personal {
     #[test]
     fn a_fill_may_lose_the_cookies_that_its_route_names_and_no_others() {
         let strip_set_cookie = vec!["JSESSIONID".into(), "b".into()];
-        let named = Route { strip_set_cookie, key_cookies: vec!["lang".into()], ..rest() };
+        let named = Route { strip_set_cookie, key_cookies: vec!["lang".into()], ..rest(false) };
         for (lines, stored) in [
             (&["JSESSIONID=1; Path=/"][..], true),
             (&[" JSESSIONID =1"], true),
@@ -436,7 +447,7 @@ mod personal {
 
     #[test]
     fn a_page_may_lose_all_its_cookies_where_a_stranger_s_may_and_it_is_one() {
-        let strips = Route { set_cookie: SetCookie::StripForAnonymous, ..rest() };
+        let strips = Route { set_cookie: SetCookie::StripForAnonymous, ..rest(false) };
         let html = ("content-type", "text/html");
         for (status, lines, expected) in [
             (200, &[html][..], Ok(LostCookies::All)),
@@ -468,8 +479,7 @@ mod personal {
 
     #[test]
     fn a_private_page_is_stored_only_where_the_operator_knows_better() {
-        let habit =
-            Route { override_ttl: seconds(60), override_private: true, ..Route::rest(true) };
+        let habit = Route { override_ttl: seconds(60), override_private: true, ..rest(true) };
         let only_ttl = Route { override_private: false, ..habit.clone() };
         for value in
             ["private", "private, max-age=60", "public, Private=\"a\"", "private, no-store"]
@@ -491,7 +501,7 @@ mod personal {
 
     #[test]
     fn no_store_and_no_cache_are_kept_unless_overridden() {
-        let overridden = Route { override_ttl: seconds(60), ..rest() };
+        let overridden = Route { override_ttl: seconds(60), ..rest(false) };
         for (value, reason) in [
             ("no-store", Reason::NoStore),
             ("no-store, public, max-age=60", Reason::NoStore),
@@ -502,7 +512,8 @@ mod personal {
         ] {
             let case = Case::html(&[("cache-control", value)]);
             case.is_refused(reason);
-            Case { route: Route { ttl: seconds(60), ..rest() }, ..case.clone() }.is_refused(reason);
+            Case { route: Route { ttl: ttl(60), ..rest(false) }, ..case.clone() }
+                .is_refused(reason);
             Case { route: overridden.clone(), ..case }.is_stored(60, LifetimeSource::Override);
         }
     }
@@ -534,7 +545,7 @@ mod personal {
     fn one_users_pages_may_be_private_and_never_no_store() {
         let case = |value| Case {
             class: ShareClass::User,
-            route: Route { share: Share::User, ..rest() },
+            route: Route { share: Share::User, ..rest(false) },
             ..Case::html(&[("cache-control", value), ("etag", "\"1\"")])
         };
         case("private, max-age=60").is_stored(60, LifetimeSource::Explicit);
@@ -552,7 +563,7 @@ mod personal {
         case("private, no-cache").is_refused(Reason::NoCache);
         let mut silent = case("private");
         silent.is_refused(Reason::NoLifetime);
-        silent.route.ttl = seconds(60);
+        silent.route.ttl = Ttl::all(Duration::from_secs(60));
         silent.is_stored(60, LifetimeSource::Route);
         assert!(!silent.verdict().unwrap().guarded, "it is the user's own");
         silent.headers.append("set-cookie", HeaderValue::from_static("a=1"));
@@ -563,7 +574,7 @@ mod personal {
     fn a_segment_page_that_varies_by_cookie_needs_two_equal_answers() {
         let mut case = Case {
             class: ShareClass::Segment,
-            route: Route { share: Share::Segment, ..rest() },
+            route: Route { share: Share::Segment, ..rest(false) },
             ..Case::html(&[("vary", "Cookie"), ("last-modified", LAST_HOUR)])
         };
         case.is_stored(300, LifetimeSource::Default);
@@ -633,6 +644,42 @@ mod personal {
     }
 }
 
+mod by_status {
+    use super::*;
+
+    fn route() -> Route {
+        let lifetime = Duration::from_secs;
+        let by_status = vec![(302, lifetime(60)), (404, lifetime(90)), (503, lifetime(1))];
+        Route { ttl: Ttl { usual: None, by_status }, ..rest(false) }
+    }
+
+    fn page(status: u16, lines: Lines<'_>) -> Case {
+        Case { status, route: route(), ..Case::html(lines) }
+    }
+
+    #[test]
+    fn a_named_status_has_its_own_lifetime() {
+        for (status, lifetime) in [(302, 60), (404, 90), (503, 1)] {
+            page(status, &[]).is_stored(lifetime, LifetimeSource::Route);
+        }
+    }
+
+    #[test]
+    fn other_statuses_have_the_default_of_the_cache() {
+        page(200, &[]).is_stored(300, LifetimeSource::Default);
+        page(307, &[]).is_refused(Reason::Status);
+        page(410, &[]).is_refused(Reason::Status);
+    }
+
+    #[test]
+    fn what_forbids_sharing_comes_first() {
+        page(302, &[("set-cookie", "a=b")]).is_refused(Reason::SetCookie);
+        page(302, &[("cache-control", "private")]).is_refused(Reason::Private);
+        page(404, &[("cache-control", "no-store")]).is_refused(Reason::NoStore);
+        page(404, &[("cache-control", "max-age=5")]).is_stored(5, LifetimeSource::Explicit);
+    }
+}
+
 mod explicit {
     use super::*;
 
@@ -648,7 +695,7 @@ mod explicit {
             (&[("expires", NEXT_HOUR)], 3_600),
             (&[("cache-control", "public"), ("expires", NEXT_HOUR)], 3_600),
         ] {
-            for route in [rest(), Route { ttl: seconds(7), ..rest() }] {
+            for route in [rest(false), Route { ttl: ttl(7), ..rest(false) }] {
                 let case = Case { route, ..Case::html(lines) };
                 case.is_stored(lifetime, LifetimeSource::Explicit);
             }
@@ -665,7 +712,7 @@ mod explicit {
             &[("expires", "0")],
             &[("expires", "-1")],
         ] {
-            for route in [rest(), Route { ttl: seconds(60), ..rest() }] {
+            for route in [rest(false), Route { ttl: ttl(60), ..rest(false) }] {
                 Case { route, ..Case::html(lines) }.is_refused(Reason::Stale);
             }
         }
@@ -723,7 +770,7 @@ mod explicit {
         Case { policy, ..tagged }.is_stored(0, LifetimeSource::Explicit);
         let spoken = Case::html(&[("cache-control", "max-age=60")]);
         Case { policy, ..spoken }.is_stored(60, LifetimeSource::Explicit);
-        let route = Route { ttl: seconds(7), ..rest() };
+        let route = Route { ttl: ttl(7), ..rest(false) };
         Case { policy, route, ..Case::html(&[]) }.is_stored(7, LifetimeSource::Route);
     }
 }
@@ -812,9 +859,9 @@ mod default_ttl {
     /// The default lifetime, a route's `ttl`, and `override_ttl`. All three are withheld in the same cases.
     fn all_of_ours() -> [Route; 3] {
         [
-            rest(),
-            Route { ttl: seconds(300), ..rest() },
-            Route { override_ttl: seconds(300), ..rest() },
+            rest(false),
+            Route { ttl: ttl(300), ..rest(false) },
+            Route { override_ttl: seconds(300), ..rest(false) },
         ]
     }
 
@@ -862,9 +909,9 @@ mod default_ttl {
         ] {
             let case = Case::html(lines);
             case.is_refused(Reason::ResponseField);
-            let ttl = Route { ttl: seconds(60), ..rest() };
+            let ttl = Route { ttl: ttl(60), ..rest(false) };
             Case { route: ttl, ..case.clone() }.is_refused(Reason::ResponseField);
-            let overridden = Route { override_ttl: seconds(60), ..rest() };
+            let overridden = Route { override_ttl: seconds(60), ..rest(false) };
             Case { route: overridden, ..case }.is_stored(60, LifetimeSource::Override);
         }
         Case::html(&[("pragma", "x")]).is_stored(300, LifetimeSource::Default);
@@ -933,7 +980,7 @@ mod default_ttl {
             let expected =
                 if stored { Ok((300, LifetimeSource::Default)) } else { Err(Reason::Accept) };
             assert_eq!(case.lifetime(), expected, "{accept}");
-            let route = Route { ttl: seconds(60), ..rest() };
+            let route = Route { ttl: ttl(60), ..rest(false) };
             Case { route, ..case }.is_stored(60, LifetimeSource::Route);
         }
     }
@@ -943,11 +990,11 @@ mod route_ttl {
     use super::*;
 
     fn route() -> Route {
-        Route { ttl: seconds(60), ..rest() }
+        Route { ttl: ttl(60), ..rest(false) }
     }
 
     fn overridden() -> Route {
-        Route { override_ttl: seconds(60), ..rest() }
+        Route { override_ttl: seconds(60), ..rest(false) }
     }
 
     #[test]
@@ -975,10 +1022,10 @@ mod route_ttl {
             for (ttl, kept) in [(5, 5), (10, 10), (60, 10)] {
                 for age in [0, 100] {
                     let case = Case { status, age, ..Case::html(&[]) };
-                    let silent = Route { ttl: seconds(ttl), ..rest() };
+                    let silent = Route { ttl: super::ttl(ttl), ..rest(false) };
                     Case { route: silent, ..case.clone() }
                         .is_stored(kept + age, LifetimeSource::Route);
-                    let overridden = Route { override_ttl: seconds(ttl), ..rest() };
+                    let overridden = Route { override_ttl: seconds(ttl), ..rest(false) };
                     Case { route: overridden, ..case }
                         .is_stored(kept + age, LifetimeSource::Override);
                 }
@@ -1006,15 +1053,16 @@ mod route_ttl {
 
     #[test]
     fn an_override_wins_over_the_route_s_default() {
-        let route = Route { ttl: seconds(7), override_ttl: seconds(60), ..rest() };
+        let route = Route { ttl: ttl(7), override_ttl: seconds(60), ..rest(false) };
         Case { route, ..Case::html(&[]) }.is_stored(60, LifetimeSource::Override);
     }
 
     #[test]
     fn a_ttl_of_nothing_stores_nothing() {
-        for route in
-            [Route { ttl: seconds(0), ..rest() }, Route { override_ttl: seconds(0), ..rest() }]
-        {
+        for route in [
+            Route { ttl: ttl(0), ..rest(false) },
+            Route { override_ttl: seconds(0), ..rest(false) },
+        ] {
             for age in [0, 100] {
                 Case { route: route.clone(), age, ..Case::html(&[]) }.is_refused(Reason::Stale);
             }
@@ -1132,7 +1180,7 @@ mod storing {
 
     #[test]
     fn an_override_does_not_spare_the_guard_nor_the_vary() {
-        let route = Route { override_ttl: seconds(60), override_private: true, ..rest() };
+        let route = Route { override_ttl: seconds(60), override_private: true, ..rest(false) };
         let lines = [("cache-control", "private, no-store"), ("vary", "Cookie")];
         let storing = Case { route, ..Case::html(&lines) }.verdict().unwrap();
         assert!(storing.guarded);

@@ -1,0 +1,146 @@
+//! What a route does with requests and answers besides the cache: fields, redirects, required log-ins, and
+//! maintenance.
+
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{Proxy, log_in, shop};
+
+fn route(path: &str, settings: &str) -> String {
+    format!("[[route]]\nmatch.path = {path:?}\n{settings}\n")
+}
+
+#[test]
+fn response_fields_are_set_last_on_hits_and_misses() {
+    let origin = Origin::always(Reply::html("hello").header("X-Frame-Options", "ALLOWALL"));
+    let settings =
+        "set_headers = { X-Frame-Options = \"DENY\", \"X-At\" = \"{scheme}://{host}{path}\" }";
+    let proxy = Proxy::embedded(&origin, &route("/page/**", settings));
+    for (is_hit, method) in [(false, "GET"), (true, "GET"), (true, "HEAD")] {
+        let answer = proxy.ask(method, "/page/a%20b").send();
+        assert_eq!(answer.is_hit(), is_hit);
+        assert_eq!(answer.header("x-frame-options"), Some("DENY"));
+        let at = answer.header("x-at").unwrap();
+        assert!(at.starts_with("http://") && at.ends_with("/page/a%20b"), "{at}");
+    }
+    assert_eq!(proxy.get("/other").send().header("x-frame-options"), Some("ALLOWALL"));
+}
+
+#[test]
+fn a_change_of_the_rules_changes_what_stored_pages_come_with() {
+    let origin = Origin::always(Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, &route("/", "set_headers = { X-A = \"1\" }"));
+    assert_eq!(proxy.get("/").send().header("x-a"), Some("1"));
+    proxy.edit(|text| text.replace("X-A = \"1\"", "X-A = \"2\""));
+    assert!(proxy.reload(), "{}", proxy.complaints());
+    let answer = proxy.get("/").send();
+    assert!(answer.is_hit());
+    assert_eq!(answer.header("x-a"), Some("2"));
+}
+
+#[test]
+fn the_app_gets_what_the_route_sets_and_not_what_it_removes() {
+    let origin = Origin::always(Reply::html("hello"));
+    let settings =
+        "set_request_headers = { X-Shop = \"{host}\" }\nremove_request_headers = [\"Referer\"]";
+    let proxy = Proxy::embedded(&origin, &route("/**", settings));
+    for method in ["GET", "POST"] {
+        let ask =
+            proxy.ask(method, "/").header("Referer", "http://a.test/").header("X-Shop", "mine");
+        ask.header("Accept-Language", "de").send();
+        let last = origin.last();
+        assert_eq!(last.header("x-shop"), last.header("host"), "{method}");
+        assert_eq!(last.header("referer"), None, "{method}");
+        assert_eq!(last.header("accept-language"), Some("de"), "{method}");
+    }
+}
+
+#[test]
+fn a_route_may_redirect() {
+    let origin = Origin::always(Reply::html("hello"));
+    let settings = "redirect = \"https://new.example/shop{path}{query}\"\nredirect_status = 301";
+    let proxy = Proxy::embedded(&origin, &route("/old/**", settings));
+    for (target, location) in [
+        ("/old/a%2Fb?c=d", "https://new.example/shop/old/a%2Fb?c=d"),
+        ("/old/", "https://new.example/shop/old/"),
+    ] {
+        let answer = proxy.get(target).send();
+        assert_eq!((answer.status, answer.header("location")), (301, Some(location)));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+    }
+    assert_eq!(proxy.get("/older").send().status, 200);
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
+fn only_visitors_with_a_login_use_a_route_that_requires_one() {
+    let origin = shop(|_| Reply::html("members"));
+    let settings = "session.mint = true\n".to_owned()
+        + &route("/members/log-in", "require = \"none\"")
+        + &route(
+            "/members/**",
+            "require = \"login\"\nlogin_page = \"/login?next={path}\"\nshare = \"everyone\"",
+        );
+    let proxy = Proxy::embedded(&origin, &settings);
+    let alice = log_in(&proxy, "alice");
+    let before = origin.count();
+
+    let page = proxy.get("/members/a").header("Accept", "text/html").send();
+    assert_eq!((page.status, page.header("location")), (302, Some("/login?next=/members/a")));
+    let data = proxy.get("/members/a").header("Accept", "application/json").send();
+    assert_eq!((data.status, data.header("www-authenticate")), (401, Some("Cookie")));
+    assert!(data.cache_status().contains("detail=login-required"), "{}", data.cache_status());
+    for target in ["//members/a", "/Members/a", "/members;x/a", "/x/../members/a"] {
+        let status = proxy.get(target).header("Accept", "application/json").send().status;
+        assert_eq!(status, 401, "{target}");
+    }
+    assert_eq!(proxy.post("/members/a").send().status, 401);
+    assert_eq!(origin.count(), before, "the app is not asked");
+
+    for target in ["/members/a", "/members/a"] {
+        assert_eq!(proxy.get(target).cookie(&alice).send().text(), "members");
+    }
+    // A stored page is no way around.
+    let status = proxy.get("/members/a").header("Accept", "application/json").send().status;
+    assert_eq!(status, 401);
+    assert_eq!(proxy.get("/members/log-in").send().text(), "members");
+}
+
+#[test]
+fn while_nobody_can_tell_who_asks_a_required_login_is_not_waived() {
+    let origin = shop(|_| Reply::html("members"));
+    let redis = crate::support::redis::RedisServer::start();
+    let storage = crate::support::proxy::Storage::Redis(redis);
+    let settings =
+        "session.mint = true\n".to_owned() + &route("/members/**", "require = \"login\"");
+    let mut proxy = Proxy::start(&origin, &storage, &settings);
+    let alice = log_in(&proxy, "alice");
+    assert_eq!(proxy.get("/members/a").cookie(&alice).send().status, 200);
+    let crate::support::proxy::Storage::Redis(redis) = &storage else { unreachable!() };
+    redis.pause();
+    let answer = proxy.get("/members/a").cookie("login=another-token-of-a-visitor").send();
+    redis.resume();
+    assert_eq!(answer.status, 503);
+    assert!(answer.header("retry-after").is_some());
+    proxy.terminate();
+    let _ = proxy.exit_code();
+}
+
+#[test]
+fn under_maintenance_stored_pages_are_served_and_the_app_is_left_alone() {
+    let origin = Origin::start(|request| {
+        Reply::html(&request.target).header("Cache-Control", "max-age=0").header("ETag", "\"a\"")
+    });
+    let settings =
+        "cache.stale_if_error = \"1h\"\n".to_owned() + &route("/**", "maintenance = false");
+    let proxy = Proxy::embedded(&origin, &settings);
+    assert_eq!(proxy.get("/stored").send().text(), "/stored");
+    proxy.edit(|text| text.replace("maintenance = false", "maintenance = true"));
+    assert!(proxy.reload(), "{}", proxy.complaints());
+    let before = origin.count();
+    assert_eq!(proxy.get("/stored").send().text(), "/stored");
+    for answer in [proxy.get("/other").send(), proxy.post("/stored").send()] {
+        assert_eq!(answer.status, 503);
+        assert!(answer.header("retry-after").is_some());
+        assert!(answer.cache_status().contains("detail=maintenance"), "{}", answer.cache_status());
+    }
+    assert_eq!(origin.count(), before);
+}
