@@ -18,6 +18,7 @@ mod control_contract;
 mod cookies;
 mod directives;
 mod dismissal_contract;
+mod docs;
 mod drain;
 mod duplex;
 mod endpoints;
