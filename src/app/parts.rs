@@ -32,6 +32,8 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
         },
         rates,
         trusted_proxies: plan.client.trusted_proxies.clone(),
+        request_id: plan.client.request_id.clone(),
+        error_pages: plan.errors.pages.clone(),
         hosts: plan.origin.hosts.clone(),
         has_tls: plan.listen.iter().any(config::Listen::is_secured),
         plain_listeners: plan

@@ -19,6 +19,7 @@ pub mod purger;
 pub mod recoded;
 pub mod rules;
 pub mod segment_proof;
+pub mod use_counts;
 
 pub use memory::LookupMode;
 pub use pages::{CacheTier, Lookup, PageSource, Pages, TierContent, ToStore, TooManyVariants};

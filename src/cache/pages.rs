@@ -17,6 +17,7 @@ use super::purge::scope::PurgeTarget;
 use super::purge::{PurgeStanding, PurgeTable};
 use super::rules::key::variant_key;
 use super::segment_proof::SegmentProofs;
+use crate::cache::use_counts::UseCounts;
 use crate::ident::PageKey;
 #[cfg(test)]
 use crate::store::Lease;
@@ -53,6 +54,8 @@ pub struct Pages {
     pub flights: Arc<Flights>,
     /// Which user was given which version of a segment's page.
     pub segment_proofs: SegmentProofs,
+    /// How often pages that are not stored were requested, on routes with `min_uses`.
+    pub use_counts: UseCounts,
     variants_max: usize,
 }
 
@@ -125,6 +128,7 @@ impl Pages {
             purged,
             flights,
             segment_proofs: SegmentProofs::default(),
+            use_counts: UseCounts::default(),
             variants_max,
         }
     }

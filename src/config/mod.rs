@@ -34,10 +34,10 @@ mod walk;
 
 pub use json_schema::json_schema;
 pub use plan::{
-    Address, Admin, AppPreset, Cache, ClientCerts, ClientConfig, LimitsConfig, Listen, LogConfig,
-    Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization,
-    Rows, Servers, SessionConfig, Store, StoreUrl, TlsConfig, TlsVersion, Verify, ViewsConfig,
-    Visitor, WebhookUrl,
+    Address, Admin, AppPreset, Cache, ClientCerts, ClientConfig, ErrorsConfig, LimitsConfig,
+    Listen, LogConfig, Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl, Plan, Purge,
+    PurgeAuthorization, Rows, Servers, SessionConfig, Store, StoreUrl, TlsConfig, TlsVersion,
+    Verify, ViewsConfig, Visitor, WebhookUrl,
 };
 pub use print::print;
 pub use problem::{Problem, SettingLocation, Warning};

@@ -11,6 +11,7 @@ use super::connection::tunnel::{Opened, Tunnel};
 use super::context::WorkerContext;
 use super::deliver::client_response::ClientResponse;
 use super::record::RequestRecord;
+use super::request_id::RequestId;
 use super::stage::detect_upgrade;
 use super::visitor_token::VisitorTokenState;
 use crate::http::host::Scheme;
@@ -21,15 +22,22 @@ pub(super) struct Finish {
     is_head: bool,
     knows_chunks: bool,
     asks_for_connection: bool,
+    request_id: Option<RequestId>,
 }
 
 impl Finish {
-    pub(super) fn of(head: &Parts, has_body: bool) -> Self {
+    pub(super) fn of(head: &Parts, has_body: bool, request_id: Option<RequestId>) -> Self {
         Self {
             is_head: head.method == Method::HEAD,
             knows_chunks: head.version > Version::HTTP_10,
             asks_for_connection: detect_upgrade::asks_for_connection(head, has_body),
+            request_id,
         }
+    }
+
+    /// The id of the request, if it has one.
+    pub(super) fn request_id(&self) -> Option<&HeaderValue> {
+        self.request_id.as_ref().map(|request_id| &request_id.id)
     }
 
     /// Completes a response's head.
@@ -40,6 +48,9 @@ impl Finish {
         response: &mut ClientResponse,
     ) {
         show_token(token, response);
+        if let Some(RequestId { name, id }) = self.request_id {
+            response.headers_mut().insert(name, id);
+        }
         if self.is_head {
             headers::leave_out_body(response.as_http());
         }

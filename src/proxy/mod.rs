@@ -19,6 +19,7 @@ mod origin_request;
 mod recompress;
 mod record;
 mod reply;
+mod request_id;
 mod settings;
 mod settle;
 mod source;
@@ -42,6 +43,7 @@ use self::endpoint::{https_redirect, purge_method, route_redirect};
 use self::error::Error;
 use self::finish::Finish;
 use self::record::RequestRecord;
+use self::request_id::RequestId;
 use self::settle::visit;
 use self::settle::visitor_token::TokenContext;
 use self::stage::Reached;
@@ -94,21 +96,30 @@ pub fn from_hyper(request: Request<Incoming>) -> (Box<Parts>, RequestBody) {
 async fn carry_out(
     worker: Rc<WorkerContext>,
     client: Rc<Client>,
-    (head, body): (Box<Parts>, RequestBody),
+    (mut head, body): (Box<Parts>, RequestBody),
     cancel: &CancelOnDisconnect,
 ) -> ClientResponse {
+    let request_id = RequestId::give(&worker.settings, &client, &mut head);
     let mut record = RequestRecord::begin(
         (&worker.thread_metrics, worker.log_buffer.as_ref()),
         &client.state,
         client.peer.address(),
         &head,
     );
-    let (finish, token) = (Finish::of(&head, body.is_some()), VisitorTokenState::default());
+    if let Some(request_id) = &request_id {
+        record.request_id(&request_id.id);
+    }
+    let finish = Finish::of(&head, body.is_some(), request_id);
+    let error_page = worker.settings.error_pages.form(&head.headers);
+    let token = VisitorTokenState::default();
     let request = (head, body);
     let answered = answer(&worker, &client, request, (cancel, &token), &mut record).await;
     let (mut response, opened) = match answered {
         Ok(answered) => answered,
-        Err(error) => (deliver::error::response(error, &worker, &mut record).into(), None),
+        Err(error) => {
+            let form = (error_page, finish.request_id());
+            (deliver::error::response(error, &worker, form, &mut record).into(), None)
+        }
     };
     finish.complete(&client, &token, &mut response);
     finish::attach(record, (&mut response, opened), &worker, &client);

@@ -123,7 +123,7 @@ pub(in crate::proxy) fn forwarded(
         }
         _ => {}
     }
-    let mut request = build(cx, target(cx.head.uri.path_and_query().cloned()), headers, body);
+    let mut request = build(cx, own_target(cx), headers, body);
     if cx.is_call() {
         request.extensions_mut().insert(GrpcCall);
     }
@@ -132,8 +132,7 @@ pub(in crate::proxy) fn forwarded(
 
 /// A request of the proxy on behalf of the visitor, without a body.
 pub(in crate::proxy) fn question(cx: &RequestContext<'_>) -> Request<UploadBody> {
-    let target = target(cx.head.uri.path_and_query().cloned());
-    build(cx, target, forwarded_fields(cx), UploadBody::Empty)
+    build(cx, own_target(cx), forwarded_fields(cx), UploadBody::Empty)
 }
 
 /// The fields of a forwarded request, except those that frame its body.
@@ -168,7 +167,8 @@ fn forwarded_fields(cx: &RequestContext<'_>) -> HeaderMap {
     hop::count_down(&cx.head.method, &mut headers);
     introduce(cx, &mut headers, &cx.admitted.host, cx.admitted.address);
     if rules.sessions {
-        let path = cx.head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let target = own_target(cx);
+        let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
         identify(cx, &mut headers, path);
     }
     if rules.is_apart || cx.visitor.is_revoked {
@@ -266,6 +266,11 @@ fn introduce(
     if cx.route.esi != Esi::Off {
         // Without this field, an app with ESI support would assemble its pages itself.
         headers.insert(&SURROGATE_CAPABILITY, HeaderValue::from_static("anteroom=\"ESI/1.0\""));
+    }
+    if let Some(name) = &cx.worker.settings.request_id
+        && let Some(id) = cx.head.headers.get(name)
+    {
+        headers.insert(name, id.clone());
     }
     set_fields(cx, headers);
     fwd::set_traceparent(headers, fastrand::u128(..), fastrand::u64(..));
@@ -476,9 +481,10 @@ pub(in crate::proxy) fn fill(
     let query = uri.query().unwrap_or_default();
     let kept = cx.route.query_rule.kept(query);
     let target = if kept.len() == query.len() {
-        target(uri.path_and_query().cloned())
+        own_target(cx)
     } else {
-        target(PathAndQuery::try_from(with_query(uri.path(), &kept)).ok())
+        let path = cx.route.rewrite.path(uri.path());
+        target(PathAndQuery::try_from(with_query(&path, &kept)).ok())
     };
     if rules.sessions {
         let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -528,6 +534,7 @@ pub(in crate::proxy) fn lost_fields<'c>(
             return lost_cookies(cx, class).next().is_some();
         }
         let neutral = NEUTRAL.contains(name)
+            || cx.worker.settings.request_id.as_ref() == Some(*name)
             || name.as_str().starts_with("sec-fetch-")
             || name.as_str() == "sec-gpc"
             || name.as_str() == "sec-purpose"
@@ -550,6 +557,20 @@ pub(in crate::proxy) fn lost_cookies<'c>(
     cookies(&cx.head.headers)
         .map(|(name, _)| name)
         .filter(move |name| !is_sent(name) && !rules.is_harmless(name))
+}
+
+/// The request's own target, as the route has the origin get it.
+fn own_target(cx: &RequestContext<'_>) -> Uri {
+    let came = cx.head.uri.path_and_query();
+    if cx.route.rewrite.is_none() {
+        return target(came.cloned());
+    }
+    let path = cx.route.rewrite.path(cx.head.uri.path());
+    let rewritten = match cx.head.uri.query() {
+        Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
+        None => PathAndQuery::try_from(&*path),
+    };
+    target(rewritten.ok())
 }
 
 fn target(path: Option<PathAndQuery>) -> Uri {

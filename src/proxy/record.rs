@@ -37,6 +37,7 @@ pub(in crate::proxy) struct RequestRecord {
     uri: Uri,
     version: Version,
     headers: (Option<HeaderValue>, Option<HeaderValue>),
+    request_id: Option<HeaderValue>,
     host: Option<Arc<str>>,
     route: Option<Arc<str>>,
     visitor: VisitorClass,
@@ -75,6 +76,7 @@ impl RequestRecord {
             uri: head.uri.clone(),
             version: head.version,
             headers: (logged(&head.headers, REFERER), logged(&head.headers, USER_AGENT)),
+            request_id: None,
             host: None,
             route: None,
             visitor: VisitorClass::Unknown,
@@ -107,6 +109,13 @@ impl RequestRecord {
     /// When the request's head arrived, in Unix time.
     pub(in crate::proxy) fn at(&self) -> f64 {
         self.at
+    }
+
+    /// Records the request id.
+    pub(in crate::proxy) fn request_id(&mut self, id: &HeaderValue) {
+        if self.log_buffer.is_some() {
+            self.request_id = Some(id.clone());
+        }
     }
 
     /// Records the client's address.
@@ -223,6 +232,7 @@ impl Drop for RequestRecord {
             user: self.user.as_ref().map(User::as_bytes),
             referer: self.headers.0.as_ref().map(HeaderValue::as_bytes),
             agent: self.headers.1.as_ref().map(HeaderValue::as_bytes),
+            request_id: self.request_id.as_ref().map(HeaderValue::as_bytes),
         };
         log_buffer.write(record, texts);
     }

@@ -14,6 +14,7 @@ use crate::http::host_pattern::HostPattern;
 use crate::http::peer::{AddressRules, Peer, Peers};
 use crate::http::query::QueryRules;
 use crate::policy::answer::{Endpoint, StatusDetail};
+use crate::policy::error_page::ErrorPages;
 use crate::policy::listener::ListenerRules;
 use crate::policy::login::{LoginRules, VerifyRule};
 use crate::policy::rate_limit::{RateLimitCounters, RequestLimits};
@@ -32,6 +33,10 @@ pub struct ProxySettings {
     pub rates: Rates,
     /// The peers whose forwarding fields are trusted.
     pub trusted_proxies: Vec<Peers>,
+    /// The field with an id of each request, if requests have one.
+    pub request_id: Option<HeaderName>,
+    /// The pages for the proxy's own errors.
+    pub error_pages: ErrorPages,
     /// The sites that are served; empty: all.
     pub hosts: Vec<HostPattern>,
     /// Whether a listener accepts TLS. Visitors may then use https without a proxy in front.

@@ -56,6 +56,8 @@ words! {
         Vary = "vary",
         /// Not stored yet, or no longer.
         Miss = "miss",
+        /// Not stored yet, and requested fewer times than the route's `min_uses`.
+        MinUses = "min-uses",
         /// A HEAD for a page that is not stored.
         Head = "head",
         /// Too many requests wait already, or there is no room for bodies in flight.

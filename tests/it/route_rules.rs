@@ -54,6 +54,26 @@ fn the_app_gets_what_the_route_sets_and_not_what_it_removes() {
 }
 
 #[test]
+fn the_app_gets_a_rewritten_path_and_everything_else_uses_the_client_s() {
+    let origin = Origin::start(|request| Reply::html(&request.target));
+    let settings = "strip_prefix = \"/shop\"\nadd_prefix = \"/app\"\nkeep_query = [\"a\"]";
+    let proxy = Proxy::embedded(&origin, &route("/shop/**", settings));
+    for (target, sent) in [
+        ("/shop/item/1?a=2&b=3", "/app/item/1?a=2"),
+        ("/shop", "/app"),
+        ("/sh%6Fp/x%2Fy", "/app/x%2Fy"),
+        ("/shopping", "/shopping"),
+    ] {
+        assert_eq!(proxy.get(target).send().text(), sent, "{target}");
+    }
+    assert_eq!(proxy.post("/shop/a?b=3").send().text(), "/app/a?b=3");
+    assert!(proxy.get("/shop/item/1?a=2").send().is_hit());
+    assert!(!proxy.get("/app/item/1?a=2").send().is_hit());
+    let lines = proxy.access_log(1);
+    assert_eq!(lines[0]["path"], "/shop/item/1");
+}
+
+#[test]
 fn a_route_may_redirect() {
     let origin = Origin::always(Reply::html("hello"));
     let settings = "redirect = \"https://new.example/shop{path}{query}\"\nredirect_status = 301";
@@ -143,4 +163,88 @@ fn under_maintenance_stored_pages_are_served_and_the_app_is_left_alone() {
         assert!(answer.cache_status().contains("detail=maintenance"), "{}", answer.cache_status());
     }
     assert_eq!(origin.count(), before);
+}
+
+#[test]
+fn a_request_has_one_id_for_the_app_the_client_and_the_log() {
+    let origin =
+        Origin::start(|request| Reply::html(request.header("x-request-id").unwrap_or("none")));
+    let proxy = Proxy::embedded(&origin, "client.request_id = \"X-Request-Id\"");
+    let forwarded = proxy.post("/a").header("X-Request-Id", "mine").send();
+    let id = forwarded.header("x-request-id").unwrap().to_owned();
+    assert_eq!((id.len(), forwarded.text()), (32, id.clone()));
+    let filled = proxy.get("/b").header("X-Request-Id", "mine").send();
+    assert_eq!(filled.header("x-request-id"), Some(filled.text().as_str()));
+    let hit = proxy.get("/b").send();
+    assert!(hit.is_hit());
+    assert_ne!(
+        hit.header("x-request-id"),
+        Some(hit.text().as_str()),
+        "each request has an id of its own"
+    );
+    assert_eq!(origin.count(), 2);
+    let lines = proxy.access_log(3);
+    assert!(lines.iter().any(|line| line["request_id"] == id.as_str()), "{lines:?}");
+
+    let refused = proxy.get("/c").header("Expect", "nonsense").send();
+    let text = refused.text();
+    assert_eq!(refused.status, 417);
+    assert!(
+        text.ends_with(&format!("Request: {}\n", refused.header("x-request-id").unwrap())),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_trusted_proxy_may_choose_the_id() {
+    let origin =
+        Origin::start(|request| Reply::html(request.header("x-request-id").unwrap_or("none")));
+    let settings = "client.request_id = \"X-Request-Id\"\nclient.trusted_proxies = [\"127.0.0.1\"]";
+    let proxy = Proxy::embedded(&origin, settings);
+    let id = |sent: &str| {
+        let answer = proxy.post("/a").header("X-Request-Id", sent).send();
+        assert_eq!(answer.header("x-request-id"), Some(answer.text().as_str()));
+        answer.text()
+    };
+    assert_eq!(id("0af7-651916.cd"), "0af7-651916.cd");
+    for unusable in ["a b", "<script>", &"a".repeat(129)] {
+        assert_eq!(id(unusable).len(), 32, "{unusable}");
+    }
+}
+
+#[test]
+fn errors_of_the_proxy_may_have_pages_of_the_operator() {
+    let origin = Origin::always(Reply::nothing());
+    let proxy = Proxy::embedded(&origin, "errors.pages = { 502 = \"/dev/null\" }");
+    let page = proxy.folder().join("502.html");
+    std::fs::write(&page, "<h1>Back soon</h1>").unwrap();
+    proxy.edit(|text| text.replace("/dev/null", page.to_str().unwrap()));
+    assert!(proxy.reload(), "{}", proxy.complaints());
+    for (accept, kind) in [("text/html,*/*", "text/html"), ("application/json", "text/plain")] {
+        let answer = proxy.get("/").header("Accept", accept).send();
+        assert_eq!(answer.status, 502);
+        assert!(answer.header("content-type").unwrap().starts_with(kind), "{accept}");
+        assert_eq!(answer.text() == "<h1>Back soon</h1>", kind == "text/html");
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+    }
+    assert_eq!(proxy.get("/").header("Expect", "nonsense").send().status, 417);
+}
+
+#[test]
+fn a_page_may_be_stored_from_its_third_request_on() {
+    let origin = Origin::always(Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, &route("/rare/**", "min_uses = 3"));
+    for (target, detail) in [
+        ("/rare/a", "detail=min-uses"),
+        ("/rare/b", "detail=min-uses"),
+        ("/rare/a", "detail=min-uses"),
+        ("/rare/a", "fwd=uri-miss"),
+        ("/rare/a", "hit"),
+        ("/rare/b", "detail=min-uses"),
+        ("/other", "fwd=uri-miss"),
+    ] {
+        let answer = proxy.get(target).send();
+        assert!(answer.cache_status().contains(detail), "{target}: {}", answer.cache_status());
+    }
+    assert_eq!(origin.count(), 6);
 }

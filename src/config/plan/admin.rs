@@ -7,6 +7,7 @@ use super::store::DATA;
 use crate::config::secret::Secret;
 use crate::http::path::PathPattern;
 use crate::policy::access_log::{AccessLogFormat, AccessLogTarget};
+use crate::policy::error_page::ErrorPages;
 
 /// `[admin]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,13 @@ impl Admin {
     pub(in crate::config) fn socket_in(folder: &Path) -> PathBuf {
         folder.join("admin.sock")
     }
+}
+
+/// `[errors]`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorsConfig {
+    /// `pages`: pages in place of the proxy's own texts.
+    pub pages: ErrorPages,
 }
 
 /// `[log]`

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::http::HeaderName;
 use ipnet::IpNet;
 
 use crate::certificate::CertificateSources;
@@ -183,4 +184,6 @@ pub struct ClientConfig {
     /// `underscore_headers`: whether request fields with `_` in their names are passed on (`"pass"`) or
     /// dropped (`"drop"`, the default).
     pub pass_underscore_headers: bool,
+    /// `request_id`: the field that carries an id of each request; `None` is `"off"`.
+    pub request_id: Option<HeaderName>,
 }

@@ -17,7 +17,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use crate::http::harden::Hardening;
 use crate::policy::route::Route;
 
-pub use admin::{Admin, LogConfig};
+pub use admin::{Admin, ErrorsConfig, LogConfig};
 pub use cache::{Cache, Purge, PurgeAuthorization, ViewsConfig};
 pub use limits::LimitsConfig;
 pub(super) use listen::USUAL_MODE;
@@ -60,6 +60,8 @@ pub struct Plan {
     pub purge: Purge,
     /// `[admin]`
     pub admin: Admin,
+    /// `[errors]`
+    pub errors: ErrorsConfig,
     /// `[log]`
     pub log: LogConfig,
     /// `[limits]`
@@ -94,6 +96,7 @@ impl Plan {
             rows: Vec::new(),
             purge: Purge::default(),
             admin: Admin::default(),
+            errors: ErrorsConfig::default(),
             log: LogConfig::default(),
             limits: LimitsConfig::default(),
         }

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::error_pages::ErrorPagesForm;
 use super::shared::{ADDRESS, paths};
 use crate::config::credential::BearerToken;
 use crate::config::form::{Either, Flag, List, Optional, Text, Words};
-use crate::config::plan::{Admin, LogConfig};
+use crate::config::plan::{Admin, ErrorsConfig, LogConfig};
 use crate::config::walk::Walk;
 use crate::policy::access_log::{AccessLogFormat, AccessLogTarget};
 
@@ -18,6 +19,10 @@ pub(super) fn admin(at: &mut impl Walk, admin: &mut Admin) {
 pub(super) fn socket(at: &mut impl Walk, admin: &mut Admin) {
     let path = Text { parse: socket_path, show: |path| path.to_string_lossy().into_owned() };
     at.key("socket", &mut admin.socket, &Either("off", path));
+}
+
+pub(super) fn errors(at: &mut impl Walk, errors: &mut ErrorsConfig) {
+    at.key("pages", &mut errors.pages, &ErrorPagesForm);
 }
 
 pub(super) fn log(at: &mut impl Walk, log: &mut LogConfig) {

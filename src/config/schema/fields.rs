@@ -1,6 +1,7 @@
 //! Forms of a route's rules on fields and of its redirects.
 
 use ::http::HeaderName;
+use ::http::header::SET_COOKIE;
 use serde_json::Value as Json;
 
 use crate::config::form::{Faults, Form, string};
@@ -88,7 +89,7 @@ pub(super) fn settable_field(text: &str) -> Result<HeaderName, String> {
     let name = HeaderName::from_bytes(text.as_bytes());
     match name {
         Ok(name) if SET_BESIDES.contains(&name.as_str()) => Ok(name),
-        _ => super::route::removable_field(text),
+        _ => removable_field(text),
     }
 }
 
@@ -137,4 +138,51 @@ impl Form<RedirectStatus> for RedirectStatusForm {
         let codes = STATUSES.map(|(code, _)| code);
         serde_json::json!({ "enum": codes, "title": "301, 302, 303, 307 or 308" })
     }
+}
+
+/// The name of a response field that neither the proxy nor HTTP needs.
+pub(super) fn removable_field(text: &str) -> Result<HeaderName, String> {
+    const PREFIXES: [&str; 6] =
+        ["anteroom-", "content-", "grpc-", "proxy-", "sec-websocket-", "surrogate-"];
+    const NAMES: [&str; 27] = [
+        "accept-ranges",
+        "age",
+        "allow",
+        "cache-control",
+        "cache-status",
+        "cache-tag",
+        "cdn-cache-control",
+        "connection",
+        "date",
+        "etag",
+        "expires",
+        "http2-settings",
+        "keep-alive",
+        "last-modified",
+        "location",
+        "pragma",
+        "retry-after",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "vary",
+        "via",
+        "warning",
+        "www-authenticate",
+        "xkey",
+    ];
+    let expected = || r#"the name of a field such as "X-Powered-By""#.to_owned();
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| expected())?;
+    if name == SET_COOKIE {
+        return Err("another field: cookies are cut by strip_set_cookie".to_owned());
+    }
+    let is_reserved = |name: &str| {
+        NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    };
+    if is_reserved(name.as_str()) {
+        return Err(format!("another field: {text} is needed by HTTP or by the proxy"));
+    }
+    Ok(name)
 }

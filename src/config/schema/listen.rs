@@ -46,5 +46,7 @@ pub(super) fn client(at: &mut impl Walk, client: &mut ClientConfig) {
     at.key("deny", &mut client.deny, &networks());
     at.key("trusted_proxies", &mut client.trusted_proxies, &peers());
     let words = Words(&[("drop", false), ("pass", true)]);
+    let field = Text { parse: text::send_header, show: ToString::to_string };
+    at.key("request_id", &mut client.request_id, &Either("off", field));
     at.key("underscore_headers", &mut client.pass_underscore_headers, &words);
 }

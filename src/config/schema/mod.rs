@@ -5,6 +5,7 @@
 
 mod admin;
 mod cache;
+mod error_pages;
 mod extractor;
 mod fields;
 pub(super) mod fragment;
@@ -65,6 +66,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, origin::rows);
     at.section("purge", |at| cache::purge(at, &mut plan.purge));
     at.section("admin", |at| admin::admin(at, &mut plan.admin));
+    at.section("errors", |at| admin::errors(at, &mut plan.errors));
     at.section("log", |at| admin::log(at, &mut plan.log));
     at.section("limits", |at| limits::limits(at, &mut plan.limits));
 }

@@ -1,9 +1,8 @@
 //! The keys of `[[route]]` and `[[cookies]]`.
 
-use ::http::HeaderName;
-use ::http::header::SET_COOKIE;
-
-use super::fields::{FieldsForm, RedirectStatusForm, redirect_target, settable_field};
+use super::fields::{
+    FieldsForm, RedirectStatusForm, redirect_target, removable_field, settable_field,
+};
 use super::fragment::{EsiForm, FragmentForm, SHARES};
 use super::segment::SegmentForm;
 use super::shared::{
@@ -41,6 +40,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("stale_while_revalidate", &mut route.stale_while_revalidate, &Optional(TTL));
     at.key("stale_if_error", &mut route.stale_if_error, &Optional(TTL));
     at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
+    at.key("min_uses", &mut route.min_uses, &count(1, 1_000));
     at.key("trust_public", &mut route.trust_public, &Flag);
     let cookies = List::of(named(text::cookie_name));
     let words = [("keep", SetCookie::Keep), ("strip_for_anonymous", SetCookie::StripForAnonymous)];
@@ -71,6 +71,9 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("set_request_headers", &mut route.set_request_headers, &fields);
     let fields = List::of(Text { parse: text::send_header, show: ToString::to_string });
     at.key("remove_request_headers", &mut route.remove_request_headers, &fields);
+    let prefix = || Optional(named(text::path_prefix));
+    at.key("strip_prefix", &mut route.rewrite.strip_prefix, &prefix());
+    at.key("add_prefix", &mut route.rewrite.add_prefix, &prefix());
     let target = || Text { parse: redirect_target, show: FieldTemplate::to_string };
     at.key("redirect", &mut route.redirect, &Optional(target()));
     at.key("redirect_status", &mut route.redirect_status, &RedirectStatusForm);
@@ -96,51 +99,4 @@ pub(super) fn cookies(at: &mut impl Walk, cookies: &mut Hardening) {
         ("None", Some(SameSite::None.as_str())),
     ];
     at.key("same_site", &mut cookies.same_site, &Words(&sites));
-}
-
-/// The name of a response field that neither the proxy nor HTTP needs.
-pub(super) fn removable_field(text: &str) -> Result<HeaderName, String> {
-    const PREFIXES: [&str; 6] =
-        ["anteroom-", "content-", "grpc-", "proxy-", "sec-websocket-", "surrogate-"];
-    const NAMES: [&str; 27] = [
-        "accept-ranges",
-        "age",
-        "allow",
-        "cache-control",
-        "cache-status",
-        "cache-tag",
-        "cdn-cache-control",
-        "connection",
-        "date",
-        "etag",
-        "expires",
-        "http2-settings",
-        "keep-alive",
-        "last-modified",
-        "location",
-        "pragma",
-        "retry-after",
-        "set-cookie",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "vary",
-        "via",
-        "warning",
-        "www-authenticate",
-        "xkey",
-    ];
-    let expected = || r#"the name of a field such as "X-Powered-By""#.to_owned();
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| expected())?;
-    if name == SET_COOKIE {
-        return Err("another field: cookies are cut by strip_set_cookie".to_owned());
-    }
-    let is_reserved = |name: &str| {
-        NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-    };
-    if is_reserved(name.as_str()) {
-        return Err(format!("another field: {text} is needed by HTTP or by the proxy"));
-    }
-    Ok(name)
 }

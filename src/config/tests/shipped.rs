@@ -20,7 +20,7 @@ use crate::http::pattern::Pattern;
 use crate::http::query::QueryRule;
 use crate::policy::login::{LoginUser, Matching, Success};
 use crate::policy::rate_limit::Rate;
-use crate::policy::route::{FieldTemplate, QueryValue, Route, TemplateVariable, Ttl};
+use crate::policy::route::{FieldTemplate, QueryValue, Rewrite, Route, TemplateVariable, Ttl};
 
 const SHIPPED: &str = include_str!("../../../proxy.toml");
 
@@ -78,6 +78,10 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         only_top: Some(10_000),
         set_headers: vec![(X_FRAME_OPTIONS, template("DENY"))],
         set_request_headers: vec![(HeaderName::from_static("x-shop"), template("{host}"))],
+        rewrite: Rewrite {
+            strip_prefix: Some("/item".to_owned()),
+            add_prefix: Some("/shop".to_owned()),
+        },
         redirect: Some(template("https://www.example.com{path}{query}")),
         requires_login: Some(false),
         login_page: Some(template("/login?next={path}")),

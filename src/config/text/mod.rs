@@ -18,7 +18,9 @@ pub(super) use name::{
     pattern_of_values, query_condition, query_name, query_pattern, query_value, route_name,
     rows_name, show_query_condition,
 };
-pub(super) use path::{branch, health_path, hole_path, path_pattern, route_path, rows_path};
+pub(super) use path::{
+    branch, health_path, hole_path, path_pattern, path_prefix, route_path, rows_path,
+};
 
 /// The longest pattern, name or host, in bytes.
 const TEXT_MAX: usize = 1_024;

@@ -4,7 +4,7 @@ use ::http::uri::PathAndQuery;
 
 use super::TEXT_MAX;
 use crate::http::lenient;
-use crate::http::path::{PathPattern, PurgePath};
+use crate::http::path::{self, PathPattern, PurgePath};
 
 /// The pattern of a path.
 pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, String> {
@@ -28,6 +28,17 @@ pub(in crate::config) fn route_path(text: &str) -> Result<PathPattern, String> {
         return Err(format!("at most {TEXT_MAX} bytes"));
     }
     PathPattern::parse_expression(text).map_err(|why| format!("~ and a regular expression ({why})"))
+}
+
+/// Whole segments at the beginning of a path.
+pub(in crate::config) fn path_prefix(text: &str) -> Result<String, String> {
+    let is_path =
+        text.starts_with('/') && text.len() > 1 && !text.ends_with('/') && !path::is_odd(text);
+    let is_plain = text.bytes().all(|b| b.is_ascii_graphic() && !b"?#%*{};".contains(&b));
+    if is_path && is_plain && text.len() <= TEXT_MAX {
+        return Ok(text.to_owned());
+    }
+    Err("a path such as \"/shop\", without a / at its end".into())
 }
 
 /// A path to purge, or with `/**` a path and everything below it.

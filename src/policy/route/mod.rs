@@ -6,6 +6,7 @@
 mod field_template;
 mod fragment;
 mod matching;
+mod rewrite;
 mod routes;
 mod ttl;
 
@@ -23,6 +24,7 @@ use crate::policy::rate_limit::Rate;
 pub use field_template::{FieldTemplate, TemplateValues, TemplateVariable};
 pub use fragment::{Esi, Fill, Fragment};
 pub use matching::{QueryValue, RouteInput};
+pub use rewrite::Rewrite;
 pub use routes::{CompiledRoute, Routes};
 pub use ttl::Ttl;
 
@@ -139,6 +141,8 @@ pub struct Route {
     pub stale_if_error: Option<Duration>,
     /// `only_top`: the number of most viewed items with cached pages; `None`: all pages are cached.
     pub only_top: Option<u64>,
+    /// `min_uses`, 1: from which request on a page is stored.
+    pub min_uses: u32,
     /// `trust_public`: whether the origin's `public` also applies to logged-in visitors. Default: the
     /// value in `[cache]`.
     pub trust_public: bool,
@@ -182,6 +186,8 @@ pub struct Route {
     pub set_request_headers: Vec<(HeaderName, FieldTemplate)>,
     /// `remove_request_headers`: request fields that the origin does not get.
     pub remove_request_headers: Vec<HeaderName>,
+    /// `strip_prefix` and `add_prefix`: the path that the origin gets.
+    pub rewrite: Rewrite,
     /// `redirect`: where clients are sent instead.
     pub redirect: Option<FieldTemplate>,
     /// `redirect_status`, 302.
@@ -214,6 +220,7 @@ impl Default for Route {
             stale_while_revalidate: None,
             stale_if_error: None,
             only_top: None,
+            min_uses: 1,
             trust_public: false,
             set_cookie: SetCookie::Keep,
             strip_set_cookie: Vec::new(),
@@ -234,6 +241,7 @@ impl Default for Route {
             set_headers: Vec::new(),
             set_request_headers: Vec::new(),
             remove_request_headers: Vec::new(),
+            rewrite: Rewrite::default(),
             redirect: None,
             redirect_status: RedirectStatus::Found,
             requires_login: None,
@@ -320,6 +328,7 @@ impl Route {
             ("override_private", self.override_private),
             ("stale_while_revalidate", self.stale_while_revalidate.is_some()),
             ("stale_if_error", self.stale_if_error.is_some()),
+            ("min_uses", self.min_uses > 1),
             ("only_top", self.only_top.is_some()),
             ("fragments", !self.fragments.is_empty()),
             ("esi", self.esi != Esi::Off),
@@ -333,6 +342,8 @@ impl Route {
             ("send_headers", !self.send_headers.is_empty()),
             ("set_request_headers", !self.set_request_headers.is_empty()),
             ("remove_request_headers", !self.remove_request_headers.is_empty()),
+            ("strip_prefix", self.rewrite.strip_prefix.is_some()),
+            ("add_prefix", self.rewrite.add_prefix.is_some()),
             ("redirect", self.redirect.is_some()),
             ("require", self.requires_login == Some(true)),
             ("maintenance", self.maintenance),

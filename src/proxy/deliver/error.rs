@@ -15,6 +15,7 @@ use super::body::Body;
 use super::headers::{bypassed, put_status};
 use crate::http::host::Host;
 use crate::origin::OriginError;
+use crate::policy::error_page::ErrorForm;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;
@@ -24,6 +25,7 @@ use crate::telemetry::metrics::Outcome;
 pub(in crate::proxy) fn response(
     error: Error,
     worker: &WorkerContext,
+    (form, request_id): (ErrorForm, Option<&HeaderValue>),
     record: &mut RequestRecord,
 ) -> Response<Body> {
     // A route under maintenance is no news.
@@ -44,12 +46,15 @@ pub(in crate::proxy) fn response(
         log_unlisted(host);
     }
     let status = error.status();
-    let name = status.canonical_reason().unwrap_or_default();
-    let text = format!("{} {name}: {}\n", status.as_u16(), error.sentence());
-    let mut response = Response::new(Body::full(Bytes::from(text)));
+    let page = worker.settings.error_pages.page(status).filter(|_| form == ErrorForm::Page);
+    let (kind, body) = match page {
+        Some(page) => ("text/html; charset=utf-8", page),
+        None => ("text/plain; charset=utf-8", text(&error, request_id)),
+    };
+    let mut response = Response::new(Body::full(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, RETRY_SECONDS);
@@ -76,6 +81,19 @@ pub(in crate::proxy) fn response(
         headers.insert(SET_COOKIE, cookie);
     }
     response
+}
+
+/// The proxy's own text for an error.
+fn text(error: &Error, request_id: Option<&HeaderValue>) -> Bytes {
+    let status = error.status();
+    let name = status.canonical_reason().unwrap_or_default();
+    let mut text = format!("{} {name}: {}\n", status.as_u16(), error.sentence());
+    if let Some(Ok(id)) = request_id.map(HeaderValue::to_str) {
+        text.push_str("Request: ");
+        text.push_str(id);
+        text.push('\n');
+    }
+    Bytes::from(text)
 }
 
 /// Says which string to add to `[origin] hosts`. Anybody may send any `Host`, so this is said once a minute; the

@@ -46,6 +46,9 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
             "the page varies on a field, which a fill sends differently from this request"
         }
         Reason::Miss => "the page is not stored",
+        Reason::MinUses => {
+            "the page is not stored, and was requested fewer times than min_uses of its route"
+        }
         Reason::Head => "the page is not stored, and HEAD requests do not fill the cache",
         Reason::Crowded => {
             "too many requests are waiting, or the memory for bodies in flight is full"

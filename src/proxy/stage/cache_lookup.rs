@@ -239,8 +239,23 @@ pub(in crate::proxy) async fn decide(
         Some(candidate) if want.is_answered_meanwhile(&candidate.entry) => {
             CacheStep::Stale { candidate, renews: true }
         }
+        None if is_rare(want, look) => CacheStep::Forward(Reason::MinUses),
         candidate => CacheStep::Fetch { candidate, key },
     }
+}
+
+/// Whether a page that is not stored has been requested too seldom for its route's `min_uses`. Counts the request.
+fn is_rare(want: &WantedPage<'_>, look: LookupMode) -> bool {
+    let least = want.cx.route.min_uses;
+    if least <= 1 {
+        return false;
+    }
+    let counts = &want.cx.worker.pages.use_counts;
+    let is_rare = counts.is_rare(&want.key, least);
+    if look == LookupMode::Use {
+        counts.count(&want.key);
+    }
+    is_rare
 }
 
 /// Why a page that memory does not have is not looked up in the store: the last response to a request for it

@@ -51,6 +51,8 @@ struct JsonLine<'a> {
     referer: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
 }
 
 impl Style {
@@ -85,6 +87,7 @@ impl Style {
             aborted: record.aborted,
             referer: texts.referer.and_then(referer_origin),
             agent: texts.agent.and_then(visible),
+            request_id: texts.request_id.and_then(visible),
         };
         let written = serde_json::to_writer(&mut *out, &line);
         debug_assert!(written.is_ok(), "a vector takes every byte");

@@ -84,16 +84,19 @@ pub struct LogTexts<'t> {
     pub referer: Option<&'t [u8]>,
     /// The User-Agent field.
     pub agent: Option<&'t [u8]>,
+    /// The request id, if requests have one.
+    pub request_id: Option<&'t [u8]>,
 }
 
 /// How many texts a record has.
-const TEXTS: usize = 6;
+const TEXTS: usize = 7;
 /// The length of a text that is absent.
 const ABSENT: u32 = u32::MAX;
 
 impl<'t> LogTexts<'t> {
     fn all(self) -> [Option<&'t [u8]>; TEXTS] {
-        [Some(self.path), self.host, self.route, self.user, self.referer, self.agent]
+        let Self { path, host, route, user, referer, agent, request_id } = self;
+        [Some(path), host, route, user, referer, agent, request_id]
     }
 
     fn bytes(self) -> usize {
@@ -139,14 +142,14 @@ impl Records {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&LogRecord, LogTexts<'_>)> {
         let mut rest = self.texts.as_slice();
         self.records.iter().map(move |(record, lengths)| {
-            let [path, host, route, user, referer, agent] = lengths.map(|length| {
+            let [path, host, route, user, referer, agent, request_id] = lengths.map(|length| {
                 let (text, behind) =
                     rest.split_at_checked((length != ABSENT).then_some(length as usize)?)?;
                 rest = behind;
                 Some(text)
             });
             let path = path.unwrap_or_default();
-            (record, LogTexts { path, host, route, user, referer, agent })
+            (record, LogTexts { path, host, route, user, referer, agent, request_id })
         })
     }
 

@@ -1,0 +1,43 @@
+//! The id of a request, by which its lines in several logs are found.
+
+use ::http::request::Parts;
+use ::http::{HeaderName, HeaderValue};
+
+use super::connection::client::Client;
+use super::settings::ProxySettings;
+
+/// The longest id that a trusted proxy may choose, in bytes.
+const LONGEST: usize = 128;
+
+/// The id of a request, and the field that carries it.
+#[derive(Clone)]
+pub(super) struct RequestId {
+    pub(super) name: HeaderName,
+    pub(super) id: HeaderValue,
+}
+
+impl RequestId {
+    /// Gives the request an id, unless ids are off. An id from any client but a trusted proxy is replaced.
+    pub(super) fn give(
+        settings: &ProxySettings,
+        client: &Client,
+        head: &mut Parts,
+    ) -> Option<Self> {
+        let name = settings.request_id.clone()?;
+        let is_trusted = client.peer.is_among(&settings.trusted_proxies);
+        let chosen = head.headers.get(&name).filter(|id| is_trusted && is_usable(id)).cloned();
+        let id = match chosen {
+            Some(id) => id,
+            // Hex digits are a field value.
+            None => HeaderValue::try_from(format!("{:032x}", fastrand::u128(..))).ok()?,
+        };
+        head.headers.insert(&name, id.clone());
+        Some(Self { name, id })
+    }
+}
+
+fn is_usable(id: &HeaderValue) -> bool {
+    let id = id.as_bytes();
+    (1..=LONGEST).contains(&id.len())
+        && id.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.:+/=@".contains(b))
+}
