@@ -35,6 +35,10 @@ pub struct PurgeOrder {
     pub urls: Vec<String>,
     /// Paths with everything below them, in the same form.
     pub prefixes: Vec<String>,
+    /// Paths with `*`, in the same form. Everything below the folder before the first `*` is purged, which may
+    /// be more than the pattern matches: a purge by prefix costs one look per page, and one by pattern would
+    /// cost one per pattern and page.
+    pub globs: Vec<String>,
     /// Tags that the origin gave to pages.
     pub tags: Vec<String>,
     /// Whether everything is purged.
@@ -159,7 +163,8 @@ impl Purger {
                 targets.add(Scope::Url { site: &site, path: &path, query })?;
             }
         }
-        for prefix in &order.prefixes {
+        let globs = order.globs.iter().map(|glob| before_wildcard(glob));
+        for prefix in order.prefixes.iter().map(String::as_str).chain(globs) {
             let (site, target) = url_parts(prefix)?;
             if target.contains('?') {
                 return Err(wrong(format!(
@@ -185,6 +190,16 @@ impl Purger {
         }
         Ok(targets.targets.into_iter().collect())
     }
+}
+
+/// The part of a pattern before the segment with its first `*`.
+fn before_wildcard(glob: &str) -> &str {
+    let Some(first) = glob.find('*') else { return glob };
+    let host = glob.find("://").map_or(0, |at| at + 3);
+    let path = host + glob[host..].find('/').unwrap_or(0);
+    let slash = glob[..first].rfind('/').unwrap_or(path).max(path);
+    // The first slash is a path of its own.
+    &glob[..slash.max(path + 1)]
 }
 
 /// The site and the target of a URL; a path alone is that of all sites.
@@ -245,6 +260,24 @@ mod tests {
     use super::*;
     use crate::cache::flight::Flights;
     use crate::http::query::QueryRule;
+
+    #[test]
+    fn a_pattern_is_purged_by_what_comes_before_its_wildcard() {
+        for (glob, prefix) in [
+            ("/item/*", "/item"),
+            ("/item/mu*", "/item"),
+            ("/item/*/reviews", "/item"),
+            ("/a/b/*.css", "/a/b"),
+            ("/*", "/"),
+            ("/*.css", "/"),
+            ("/plain", "/plain"),
+            ("http://a.test/*", "http://a.test/"),
+            ("http://a.test/**/*.css", "http://a.test/"),
+            ("http://a.test/item/*", "http://a.test/item"),
+        ] {
+            assert_eq!(before_wildcard(glob), prefix, "{glob}");
+        }
+    }
 
     #[test]
     fn an_order_for_too_much_ends_at_the_bound() {

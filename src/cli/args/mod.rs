@@ -97,6 +97,8 @@ Examples:
       Pages with one of these tags from the app (Surrogate-Key, Cache-Tag, xkey)
   anteroom purge --prefix https://example.com/shop/ --hard
       Removes all pages below this URL; they are not served while the app fails, either
+  anteroom purge --glob 'https://example.com/item/*/reviews'
+      All pages below /item: more than the pattern matches, and never less
   anteroom purge --all --json --config /etc/anteroom/proxy.toml
 
 A path without a host stands for that path at every host. When the command returns, the purge is
@@ -234,6 +236,9 @@ pub(crate) struct PurgeArgs {
     /// This page and all pages below it (may be repeated)
     #[arg(long, value_name = "URL")]
     pub(crate) prefix: Vec<String>,
+    /// Pages that match this URL with *: everything below the folder before the first * (may be repeated)
+    #[arg(long, value_name = "URL")]
+    pub(crate) glob: Vec<String>,
     /// All pages
     #[arg(long)]
     pub(crate) all: bool,

@@ -63,8 +63,8 @@ fn show_rows(listing: &Listing) {
 
 /// Purges, and prints the result.
 pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
-    let PurgeArgs { urls, tag, prefix, all, hard, json, at } = args;
-    let order = purger::PurgeOrder { urls, prefixes: prefix, tags: tag, all, hard };
+    let PurgeArgs { urls, tag, prefix, glob, all, hard, json, at } = args;
+    let order = purger::PurgeOrder { urls, prefixes: prefix, globs: glob, tags: tag, all, hard };
     let order = serde_json::to_vec(&order).map_err(failed)?;
     let reply = admin::send_command(&socket(at)?, Method::POST, "/purge", order).map_err(failed)?;
     if json {
