@@ -67,6 +67,7 @@ mod row_contract;
 mod rows;
 mod segments;
 mod servers;
+mod service_manager;
 mod sharing;
 mod spellings;
 mod store_contract;
