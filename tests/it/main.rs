@@ -46,6 +46,7 @@ mod openapi;
 mod origins;
 mod outage;
 mod own_sessions;
+mod packaging;
 mod page_contract;
 mod peers;
 mod personal;
