@@ -224,8 +224,7 @@ async fn serve_until_end(
         if let Some(log) = log {
             log.reopen();
         }
-        running.reload(again()).await;
-        service_manager::ready();
+        service_manager::reloaded(running.reload(again()).await);
     }
     tracing::info!("draining");
     service_manager::stopping();

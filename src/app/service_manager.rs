@@ -22,12 +22,22 @@ const BEATS: u32 = 2 * LOOKS;
 /// The pulse of a worker that has ended as it should.
 const ENDED: u64 = u64::MAX;
 
-/// Tells that clients are served: at start, and at the end of a reload.
+/// Tells that clients are served, at start.
 pub(super) fn ready() {
-    send(&[NotifyState::Ready]);
+    send(&[NotifyState::Ready, NotifyState::Status("serving")]);
 }
 
-/// Tells that a reload begins. [`ready`] tells its end, whatever came of it.
+/// Tells that a reload is over: whether the new configuration is in force. HUP cannot fail, so `systemctl
+/// status` is where a refused one shows.
+pub(super) fn reloaded(is_in_force: bool) {
+    let status = match is_in_force {
+        true => "serving",
+        false => "serving with the old configuration: the last reload was refused, see the log",
+    };
+    send(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Tells that a reload begins. [`reloaded`] tells its end.
 pub(super) fn reloading() {
     // The time tells this reload from the one before; systemd 253 and later waits for it.
     match NotifyState::monotonic_usec_now() {
@@ -38,7 +48,7 @@ pub(super) fn reloading() {
 
 /// Tells that the process drains.
 pub(super) fn stopping() {
-    send(&[NotifyState::Stopping]);
+    send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 
 fn send(states: &[NotifyState<'_>]) {

@@ -47,18 +47,19 @@ fn start_reload_and_end_are_told_in_their_order() {
     let origin = Origin::always(Reply::unstored("hello"));
     let manager = Manager::new();
     let mut proxy = manager.start(&origin, "true");
-    assert_eq!(manager.hear(), "READY=1\n");
-    for (edit, is_valid) in [("", true), ("\n[nonsense]\n", false)] {
+    assert_eq!(manager.hear(), "READY=1\nSTATUS=serving\n");
+    let refused = "serving with the old configuration: the last reload was refused, see the log";
+    for (edit, is_valid, status) in [("", true, "serving"), ("\n[nonsense]\n", false, refused)] {
         proxy.edit(|text| format!("{text}{edit}"));
         assert_eq!(proxy.reload(), is_valid);
         let reloading = manager.hear();
         let (head, time) = reloading.split_once("MONOTONIC_USEC=").expect("the time of the reload");
         assert_eq!(head, "RELOADING=1\n");
         assert!(time.trim().parse::<u64>().is_ok_and(|time| time > 0), "{time}");
-        assert_eq!(manager.hear(), "READY=1\n", "it serves, whatever came of the reload");
+        assert_eq!(manager.hear(), format!("READY=1\nSTATUS={status}\n"));
     }
     proxy.terminate();
-    assert_eq!(manager.hear(), "STOPPING=1\n");
+    assert_eq!(manager.hear(), "STOPPING=1\nSTATUS=draining\n");
     assert_eq!(proxy.exit_code(), Some(0));
 }
 
