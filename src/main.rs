@@ -12,7 +12,7 @@ use anteroom::config::{json_schema, print};
 use clap::Parser;
 use cli::args::{Cli, Command, ConfigCommand, PlanArgs};
 use cli::output::{failed, file_or_usual, read, say};
-use cli::{commands, output};
+use cli::{commands, manual, output};
 use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
 
@@ -46,6 +46,11 @@ fn main() -> ExitCode {
         Some(Command::Top(args)) => commands::top(args),
         Some(Command::Sessions { command }) => commands::sessions::sessions(command),
         Some(Command::User { command }) => commands::sessions::user(command),
+        Some(Command::Completions { shell }) => {
+            manual::completions(shell);
+            Ok(())
+        }
+        Some(Command::Man { folder }) => manual::write_pages(&folder),
     };
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
+use crate::clock::unix_now;
 use crate::origin::ServerList;
 use crate::store::OpenStore;
 use crate::telemetry::access_log::AccessLog;
@@ -21,6 +22,7 @@ pub(super) fn register(
     log: Option<&Arc<AccessLog>>,
 ) {
     let metrics = &*shared.metrics;
+    process(metrics);
     origins(live, metrics);
     connections(shared, metrics);
     pages(shared, metrics);
@@ -41,6 +43,13 @@ pub(super) fn register_store_state(connected: &Arc<AtomicBool>, metrics: &Metric
     let connected = Arc::clone(connected);
     let help = "Whether the store can be reached";
     metrics.gauge("anteroom_store_connected", help, move || u64::from(connected.load(Relaxed)));
+}
+
+fn process(metrics: &Metrics) {
+    metrics.watch_process(unix_now());
+    let version =
+        || Reading { labels: vec![("version", env!("CARGO_PKG_VERSION").to_owned())], value: 1 };
+    metrics.gauges("anteroom_build_info", "The version that runs", move || vec![version()]);
 }
 
 fn origins(live: &Arc<ArcSwap<LiveConfig>>, metrics: &Metrics) {

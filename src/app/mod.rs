@@ -21,6 +21,7 @@ mod parts;
 mod reload;
 mod rows;
 mod runtime;
+mod service_manager;
 mod sessions;
 mod shared_state;
 mod signals;
@@ -44,6 +45,7 @@ use crate::admin::{AdminHandle, AdminState};
 use crate::config::Plan;
 use crate::serve::socket::Socket;
 use crate::store::OpenStore;
+use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::metrics::Metrics;
 
 pub use demo::{Demo, DemoError};
@@ -52,6 +54,7 @@ use listeners::Listeners;
 use live_config::LiveConfig;
 use origins::Origins;
 use reload::Running;
+use service_manager::Watchdog;
 use shared_state::SharedState;
 use signals::{Signal, Signals};
 pub use start_error::StartError;
@@ -148,12 +151,14 @@ impl Application {
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         gauges::register(&shared, &live, &store, writer.as_ref());
         tls::register(listeners.tls(), &metrics);
-        let workers = listeners
+        let mut watchdog = Watchdog::wanted();
+        let mut workers = listeners
             .take_entrances()
             .into_iter()
             .map(|entrances| {
                 let log_buffer = writer.as_ref().map(|log| log.log_buffer());
-                worker::start(&first, &shared, &store, entrances, log_buffer, drain.clone())
+                let pulse = watchdog.as_mut().map(Watchdog::pulse);
+                worker::start(&first, &shared, &store, entrances, log_buffer, drain.clone(), pulse)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let opened = store.clone();
@@ -178,15 +183,11 @@ impl Application {
             let jobs = Jobs::start(&first, &shared, &handle, &stop);
             where_it_is.iter().for_each(|line| tracing::info!("{line}"));
             drop(first);
+            watchdog.map(|watchdog| tokio::task::spawn_local(watchdog.run()));
+            worker::serving(&mut workers).await;
             let mut running =
                 Running { live, listeners, workers, shared, store: handle, admin_handle, jobs };
-            while signals.next().await == Signal::Reload {
-                if let Some(log) = &writer {
-                    log.reopen();
-                }
-                running.reload(again()).await;
-            }
-            tracing::info!("draining");
+            serve_until_end(&mut signals, &mut running, writer.as_deref(), again).await;
             ready.store(false, Ordering::Release);
             drain.cancel();
             let Running { live, listeners, workers, shared, store: handle, jobs, .. } = running;
@@ -208,4 +209,23 @@ impl Application {
         tracing::info!("ended");
         Ok(())
     }
+}
+
+/// Applies reloads until TERM or INT, and tells the service manager of each state.
+async fn serve_until_end(
+    signals: &mut Signals,
+    running: &mut Running,
+    log: Option<&AccessLog>,
+    again: impl Fn() -> Option<Plan>,
+) {
+    service_manager::ready();
+    while signals.next().await == Signal::Reload {
+        service_manager::reloading();
+        if let Some(log) = log {
+            log.reopen();
+        }
+        service_manager::reloaded(running.reload(again()).await);
+    }
+    tracing::info!("draining");
+    service_manager::stopping();
 }

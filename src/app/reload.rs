@@ -43,20 +43,23 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Applies `next`. `None`: it could not be read, and the log says why.
-    pub(super) async fn reload(&mut self, next: Option<Plan>) {
+    /// Applies `next`; whether it is in force. `None`: it could not be read, and the log says why.
+    pub(super) async fn reload(&mut self, next: Option<Plan>) -> bool {
         let Some(next) = next else {
             tracing::error!("cannot read the configuration; the old one stays in force");
-            return self.count_refused();
+            self.count_refused();
+            return false;
         };
         match self.put_into_force(next).await {
             Ok(()) => {
                 self.shared.reloads.done.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("the new configuration is in force");
+                true
             }
             Err(refused) => {
                 tracing::error!(%refused, "the old configuration stays in force");
                 self.count_refused();
+                false
             }
         }
     }

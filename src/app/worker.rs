@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::live_config::LiveConfig;
 use super::runtime::runtime;
+use super::service_manager::Pulse;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
 use crate::cache::Pages;
@@ -40,6 +41,8 @@ struct WorkerParts {
     orders: mpsc::UnboundedReceiver<Order>,
     log_buffer: Option<Arc<LogBuffer>>,
     drain: CancellationToken,
+    pulse: Option<Pulse>,
+    serves: oneshot::Sender<()>,
 }
 
 /// A running worker.
@@ -47,6 +50,8 @@ struct WorkerParts {
 pub(super) struct Worker {
     thread: JoinHandle<()>,
     orders: mpsc::UnboundedSender<Order>,
+    /// Resolves when it accepts connections.
+    serves: Option<oneshot::Receiver<()>>,
 }
 
 /// What a reload sends to a worker.
@@ -65,10 +70,12 @@ pub(super) fn start(
     entrances: Vec<ThreadListener>,
     log_buffer: Option<Arc<LogBuffer>>,
     drain: CancellationToken,
+    pulse: Option<Pulse>,
 ) -> Result<Worker, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
     let (shared, live, store) = (Arc::clone(shared), Arc::clone(live), store.clone());
     let (tell, orders) = mpsc::unbounded_channel();
+    let (serves, serving) = oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("worker".to_owned())
         .spawn(move || {
@@ -84,10 +91,21 @@ pub(super) fn start(
                 orders,
                 log_buffer,
                 drain,
+                pulse,
+                serves,
             }));
         })
         .map_err(refused("a thread"))?;
-    Ok(Worker { thread, orders: tell })
+    Ok(Worker { thread, orders: tell, serves: Some(serving) })
+}
+
+/// Returns when all workers accept connections, at their start.
+pub(super) async fn serving(workers: &mut [Worker]) {
+    for serves in workers.iter_mut().filter_map(|worker| worker.serves.take()) {
+        if serves.await.is_err() {
+            tracing::error!("a worker ended before it served");
+        }
+    }
 }
 
 /// Sends the next configuration to all workers, and returns when they use it.
@@ -111,7 +129,11 @@ pub(super) async fn tell(
 }
 
 async fn work(kit: WorkerParts) {
-    let WorkerParts { shared, mut live, store, entrances, mut orders, log_buffer, drain } = kit;
+    let WorkerParts { shared, mut live, store, entrances, mut orders, .. } = kit;
+    let WorkerParts { log_buffer, drain, pulse, serves, .. } = kit;
+    if let Some(pulse) = &pulse {
+        tokio::task::spawn_local(pulse.clone().keep_up());
+    }
     let thread_metrics = shared.metrics.thread_metrics();
     let first = worker_context(
         &shared,
@@ -143,6 +165,9 @@ async fn work(kit: WorkerParts) {
         }
     };
     accept(entrances, &mut accepting);
+    if serves.send(()).is_err() {
+        tracing::debug!("the start was abandoned");
+    }
     loop {
         tokio::select! {
             Some(order) = orders.recv() => {
@@ -168,6 +193,9 @@ async fn work(kit: WorkerParts) {
     };
     if tokio::time::timeout(live.plan.limits.drain_timeout, ended).await.is_err() {
         tracing::warn!(open = connections.len(), "connections were closed at the drain timeout");
+    }
+    if let Some(pulse) = pulse {
+        pulse.end();
     }
 }
 

@@ -35,6 +35,7 @@ fn help_shows_examples() {
         &["sessions", "--help"],
         &["sessions", "revoke", "--help"],
         &["user", "delete", "--help"],
+        &["completions", "--help"],
     ] {
         let output = anteroom(folder.path(), words);
         assert_eq!(output.status.code(), Some(0), "{words:?}");
@@ -43,6 +44,15 @@ fn help_shows_examples() {
     let run = said(&anteroom(folder.path(), &["run", "--help"]));
     for option in ["--config", "--listen", "--origin", "--store", "--admin", "--threads"] {
         assert!(run.contains(option), "{option}");
+    }
+}
+
+#[test]
+fn completions_name_the_commands() {
+    let folder = TempDir::new().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = said(&anteroom(folder.path(), &["completions", shell]));
+        assert!(script.contains("explain"), "{shell}");
     }
 }
 

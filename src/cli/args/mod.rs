@@ -9,6 +9,7 @@ use std::time::Duration;
 use anteroom::admin::{EVERY_MAX, EVERY_MIN, TOP_MAX};
 use anteroom::config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 pub(crate) use sessions::{SessionsCommand, UserCommand};
 
@@ -105,6 +106,14 @@ A path without a host stands for that path at every host. When the command retur
 in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
 command connects to the running proxy over the socket in [admin] socket.";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  anteroom completions bash > /usr/share/bash-completion/completions/anteroom
+  anteroom completions zsh > /usr/local/share/zsh/site-functions/_anteroom
+  anteroom completions fish > ~/.config/fish/completions/anteroom.fish
+
+The packages bring these files with them.";
+
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   anteroom explain https://example.com/item/mug
@@ -175,6 +184,19 @@ pub(crate) enum Command {
     /// Show the most viewed items, or the cookies that visitors have
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
+    /// Print the completions for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -60,6 +60,7 @@ fn configuration_examples_in_the_docs_can_be_read() {
     let files = [
         ("/etc/letsencrypt/live/*/fullchain.pem", file_of("site.pem", &pem)),
         ("/etc/anteroom/webhook.key", file_of("webhook.key", "key")),
+        ("/run/credentials/anteroom.service/origin-secret", file_of("origin-secret", "key")),
     ];
     for (page, block) in shown {
         // A part of a file is read as one.

@@ -5,10 +5,11 @@
 mod cookies;
 mod count;
 mod kinds;
+mod process;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -168,6 +169,8 @@ pub struct Metrics {
     gauges: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     counters: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     families: Mutex<Vec<(&'static str, &'static str, Readings)>>,
+    /// When the process began, in Unix time.
+    started_at: OnceLock<f64>,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -218,6 +221,11 @@ impl Metrics {
         read: impl Fn() -> u64 + Send + Sync + 'static,
     ) {
         lock(&self.counters).push((name, help, Box::new(read)));
+    }
+
+    /// Adds the metrics of the process, which began at `started_at` (Unix time). The first call counts.
+    pub fn watch_process(&self, started_at: f64) {
+        self.started_at.get_or_init(|| started_at);
     }
 
     /// The metrics page, in OpenMetrics text.
@@ -301,7 +309,8 @@ impl Collector for ThreadCollector {
         self.plain(&mut encoder)?;
         self.labelled(&mut encoder)?;
         self.cookies(&mut encoder)?;
-        self.durations(&mut encoder)
+        self.durations(&mut encoder)?;
+        self.0.started_at.get().map_or(Ok(()), |at| process::encode(&mut encoder, *at))
     }
 }
 
@@ -474,6 +483,28 @@ mod tests {
             "anteroom_tests{origin=\"blog\",server=\"a:1\"} 1",
         ] {
             assert!(page.contains(line), "{line} is missing in:\n{page}");
+        }
+        assert!(!page.contains("process_"), "no process is watched");
+    }
+
+    #[test]
+    fn the_process_is_shown_once_it_is_watched() {
+        let metrics = Arc::new(Metrics::default());
+        metrics.watch_process(1_700_000_000.5);
+        metrics.watch_process(1_800_000_000.0);
+        let page = metrics.page().unwrap();
+        assert!(page.contains("\nprocess_start_time_seconds 1700000000.5\n"), "{page}");
+        for (name, kind) in [
+            ("process_cpu_seconds", "counter"),
+            ("process_resident_memory_bytes", "gauge"),
+            ("process_virtual_memory_bytes", "gauge"),
+            ("process_threads", "gauge"),
+            ("process_open_fds", "gauge"),
+            ("process_max_fds", "gauge"),
+            ("process_start_time_seconds", "gauge"),
+        ] {
+            assert!(page.contains(&format!("# TYPE {name} {kind}\n")), "{name} in\n{page}");
+            assert!(page.contains(&format!("# HELP {name} ")), "{name} in\n{page}");
         }
     }
 }

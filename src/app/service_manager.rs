@@ -1,0 +1,199 @@
+//! Messages to the service manager: the protocol of `sd_notify`, which systemd made and others speak, too.
+//!
+//! Nothing is sent without `NOTIFY_SOCKET` in the environment. The watchdog's message depends on every
+//! thread: each worker has a [`Pulse`], which its runtime moves on, and one that hangs holds the message
+//! back. The service manager then restarts the process.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::time::MissedTickBehavior;
+
+/// How often the pulses are looked at within the time that the service manager waits. One late look must
+/// not end the process.
+const LOOKS: u32 = 4;
+
+/// How often a pulse moves within that time: more often than it is looked at.
+const BEATS: u32 = 2 * LOOKS;
+
+/// The pulse of a worker that has ended as it should.
+const ENDED: u64 = u64::MAX;
+
+/// Tells that clients are served, at start.
+pub(super) fn ready() {
+    send(&[NotifyState::Ready, NotifyState::Status("serving")]);
+}
+
+/// Tells that a reload is over: whether the new configuration is in force. HUP cannot fail, so `systemctl
+/// status` is where a refused one shows.
+pub(super) fn reloaded(is_in_force: bool) {
+    let status = match is_in_force {
+        true => "serving",
+        false => "serving with the old configuration: the last reload was refused, see the log",
+    };
+    send(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Tells that a reload begins. [`reloaded`] tells its end.
+pub(super) fn reloading() {
+    // The time tells this reload from the one before; systemd 253 and later waits for it.
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "the monotonic clock cannot be read"),
+    }
+}
+
+/// Tells that the process drains.
+pub(super) fn stopping() {
+    send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
+}
+
+fn send(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the service manager cannot be told of the state");
+    }
+}
+
+/// Sends the watchdog's message while every worker makes progress.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    /// How long the service manager waits for the message.
+    timeout: Duration,
+    pulses: Vec<Watched>,
+}
+
+/// A pulse, and what it was at the last message.
+#[derive(Debug)]
+struct Watched {
+    pulse: Arc<AtomicU64>,
+    seen: u64,
+}
+
+impl Watchdog {
+    /// The watchdog, if the service manager asks for one.
+    pub(super) fn wanted() -> Option<Self> {
+        let timeout = sd_notify::watchdog_enabled().filter(|timeout| !timeout.is_zero())?;
+        Some(Self { timeout, pulses: Vec::new() })
+    }
+
+    /// The pulse of one more worker.
+    pub(super) fn pulse(&mut self) -> Pulse {
+        let beats = Arc::<AtomicU64>::default();
+        self.pulses.push(Watched { pulse: Arc::clone(&beats), seen: 0 });
+        Pulse { beats, every: self.timeout / BEATS }
+    }
+
+    /// Sends the messages. It never ends: the drain is watched, too.
+    pub(super) async fn run(mut self) {
+        let mut looks = tokio::time::interval(self.timeout / LOOKS);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_held_back = false;
+        loop {
+            looks.tick().await;
+            if self.all_moved() {
+                send(&[NotifyState::Watchdog]);
+                is_held_back = false;
+            } else if !std::mem::replace(&mut is_held_back, true) {
+                tracing::debug!("a worker made no progress since the last look");
+            }
+        }
+    }
+
+    /// Whether every pulse has moved since this was true before.
+    fn all_moved(&mut self) -> bool {
+        let now: Vec<_> = self.pulses.iter().map(|watched| watched.pulse.load(Relaxed)).collect();
+        let moved = |(watched, now): (&Watched, &u64)| *now == ENDED || *now != watched.seen;
+        let all = self.pulses.iter().zip(&now).all(moved);
+        if all {
+            self.pulses.iter_mut().zip(now).for_each(|(watched, now)| watched.seen = now);
+        }
+        all
+    }
+}
+
+/// The sign of life of one worker, for the [`Watchdog`].
+#[derive(Clone, Debug)]
+pub(super) struct Pulse {
+    beats: Arc<AtomicU64>,
+    every: Duration,
+}
+
+impl Pulse {
+    /// Moves the pulse on for as long as the runtime that this runs on makes progress.
+    pub(super) async fn keep_up(self) {
+        let mut beats = tokio::time::interval(self.every);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            beats.tick().await;
+            self.beats.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The worker has ended as it should, and is not waited for. One that panicked never says this.
+    pub(super) fn end(&self) {
+        self.beats.store(ENDED, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watchdog() -> Watchdog {
+        Watchdog { timeout: Duration::from_secs(8), pulses: Vec::new() }
+    }
+
+    fn beat(pulse: &Pulse) {
+        pulse.beats.fetch_add(1, Relaxed);
+    }
+
+    #[test]
+    fn the_message_waits_for_the_slowest_worker() {
+        let mut watchdog = watchdog();
+        let (one, two) = (watchdog.pulse(), watchdog.pulse());
+        assert!(!watchdog.all_moved(), "none has begun");
+        beat(&one);
+        assert!(!watchdog.all_moved(), "the other hangs");
+        beat(&two);
+        assert!(watchdog.all_moved());
+        assert!(!watchdog.all_moved(), "no progress since then");
+        beat(&two);
+        assert!(!watchdog.all_moved());
+        beat(&one);
+        assert!(
+            watchdog.all_moved(),
+            "each has moved since the message, though not at the same look"
+        );
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_is_not_waited_for() {
+        let mut watchdog = watchdog();
+        let (ended, busy) = (watchdog.pulse(), watchdog.pulse());
+        ended.end();
+        assert!(!watchdog.all_moved());
+        for _ in 0..2 {
+            beat(&busy);
+            assert!(watchdog.all_moved());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pulse_moves_between_two_looks() {
+        let mut watchdog = watchdog();
+        let kept_up = watchdog.pulse().keep_up();
+        let looks = async {
+            for _ in 0..3 {
+                tokio::time::sleep(watchdog.timeout / LOOKS).await;
+                assert!(watchdog.all_moved());
+            }
+        };
+        tokio::select! {
+            () = kept_up => {}
+            () = looks => {}
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What the packages hold beside the binary, against the binary.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{ANTEROOM, Proxy};
+
+const RULES: &str = include_str!("../../packaging/prometheus/anteroom.rules.yml");
+
+fn packaged(file: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging").join(file)
+}
+
+#[test]
+fn the_configuration_of_the_service_is_valid() {
+    let file = packaged("proxy.toml");
+    let output = Command::new(ANTEROOM).args(["check", "--config"]).arg(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn alerts_name_metrics_that_there_are() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let page = Proxy::embedded(&origin, "").admin("/metrics").send().text();
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let exposed: Vec<String> = types
+        .map(|line| match line.split_once(' ').expect("a name and its type") {
+            (name, "counter") => format!("{name}_total"),
+            (name, _) => name.to_owned(),
+        })
+        .collect();
+    let words = RULES.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let used: Vec<&str> = words
+        .filter(|word| ["anteroom_", "process_"].iter().any(|it| word.starts_with(it)))
+        .collect();
+    assert!(used.len() > 20, "{used:?}");
+    for name in used {
+        assert!(exposed.iter().any(|one| one == name), "{name} is not in /metrics");
+    }
+}
