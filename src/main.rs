@@ -57,7 +57,7 @@ fn run(args: &PlanArgs) -> Result<(), u8> {
 
 fn demonstrate(args: &cli::args::DemoArgs) -> Result<(), u8> {
     log_to_stderr("warn");
-    let demo = Demo::open(args.listen, args.data.as_deref()).map_err(failed)?;
+    let demo = Demo::open(args.listen, args.data.as_deref(), &output::program()).map_err(failed)?;
     say(&demo.invitation());
     demo.run().map_err(failed)
 }

@@ -65,6 +65,7 @@ pub struct Application {
     socket: Option<Socket>,
     log: access_log::RunningAccessLog,
     runtime: LocalRuntime,
+    signals: Signals,
     store: OpenStore,
     metrics: Arc<Metrics>,
 }
@@ -79,10 +80,13 @@ impl Application {
         let listeners = Listeners::open(&plan.listen, plan.threads)?;
         let admin = admin::open_listener(plan.admin.address)?;
         let runtime = runtime::runtime()?;
+        // From here on, a signal ends the process cleanly, also while it starts.
+        let signals = runtime.block_on(async { Signals::new() })?;
         let store = runtime.block_on(store::open(&plan))?;
         let log = access_log::start(&plan.log)?;
         let socket = admin::open_socket(&plan);
-        Ok(Self { plan, listeners, admin, socket, log, runtime, store, metrics: Arc::default() })
+        let metrics = Arc::default();
+        Ok(Self { plan, listeners, admin, socket, log, runtime, signals, store, metrics })
     }
 
     /// The TCP addresses of the listeners; a port 0 in the plan has become a real one.
@@ -128,6 +132,11 @@ impl Application {
         self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
+    /// Whether the socket of the data commands is open.
+    fn has_socket(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Serves until TERM or INT, then drains: listeners close at once, open requests finish within
     /// `drain_timeout`, visits are written, and the store is closed.
     ///
@@ -138,8 +147,17 @@ impl Application {
     /// If the system refuses a thread or a signal handler.
     pub fn run(self, again: impl Fn() -> Option<Plan>) -> Result<(), StartError> {
         let where_it_is = self.addresses_in_words();
-        let Self { plan, mut listeners, admin: operators, socket, log, runtime, store, metrics } =
-            self;
+        let Self {
+            plan,
+            mut listeners,
+            admin: operators,
+            socket,
+            log,
+            runtime,
+            mut signals,
+            store,
+            metrics,
+        } = self;
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
         let shared = SharedState::new(&plan, Arc::clone(&metrics));
@@ -158,7 +176,6 @@ impl Application {
             .collect::<Result<Vec<_>, _>>()?;
         let opened = store.clone();
         runtime.block_on(async {
-            let mut signals = Signals::new()?;
             let handle = opened.thread_handle();
             let ready = Arc::new(AtomicBool::new(true));
             let connected = Arc::new(AtomicBool::new(false));

@@ -67,6 +67,18 @@ fn bad_configuration(problems: &[impl std::fmt::Display]) -> u8 {
     BAD_CONFIGURATION
 }
 
+/// How to call this program again from any folder: its name if the shell found it by that, otherwise its
+/// path.
+pub(crate) fn program() -> String {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let path = if called.as_encoded_bytes().contains(&b'/') {
+        std::env::current_exe().unwrap_or_else(|_| called.into())
+    } else {
+        called.into()
+    };
+    path.to_string_lossy().into_owned()
+}
+
 /// Prints why a command failed; returns its exit code.
 pub(crate) fn failed(error: impl std::fmt::Display) -> u8 {
     complain(&format!("anteroom: {error}"));

@@ -16,6 +16,7 @@ mod command;
 mod control;
 mod control_contract;
 mod cookies;
+mod demo;
 mod directives;
 mod dismissal_contract;
 mod drain;

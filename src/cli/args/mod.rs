@@ -345,9 +345,9 @@ pub(crate) struct PlanArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// The address of the shop
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
+    /// The address of the shop; without it, 127.0.0.1:8080 or the next free port
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
     /// The folder for sessions; without it, a folder in the system's temporary folder
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
