@@ -7,6 +7,7 @@
 
 mod access_log;
 mod admin;
+mod connect_check;
 mod demo;
 pub mod demo_shop;
 mod drain;
@@ -46,6 +47,7 @@ use crate::serve::socket::Socket;
 use crate::store::OpenStore;
 use crate::telemetry::metrics::Metrics;
 
+pub use connect_check::{ConnectFinding, ConnectResult, connect_check};
 pub use demo::{Demo, DemoError};
 use jobs::Jobs;
 use listeners::Listeners;
@@ -147,17 +149,8 @@ impl Application {
     /// If the system refuses a thread or a signal handler.
     pub fn run(self, again: impl Fn() -> Option<Plan>) -> Result<(), StartError> {
         let where_it_is = self.addresses_in_words();
-        let Self {
-            plan,
-            mut listeners,
-            admin: operators,
-            socket,
-            log,
-            runtime,
-            mut signals,
-            store,
-            metrics,
-        } = self;
+        let Self { plan, mut listeners, admin: operators, socket, log, runtime, .. } = self;
+        let (mut signals, store, metrics) = (self.signals, self.store, self.metrics);
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
         let shared = SharedState::new(&plan, Arc::clone(&metrics));
@@ -166,14 +159,12 @@ impl Application {
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         gauges::register(&shared, &live, &store, writer.as_ref());
         tls::register(listeners.tls(), &metrics);
-        let workers = listeners
-            .take_entrances()
-            .into_iter()
-            .map(|entrances| {
-                let log_buffer = writer.as_ref().map(|log| log.log_buffer());
-                worker::start(&first, &shared, &store, entrances, log_buffer, drain.clone())
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let start = |entrances| {
+            let log_buffer = writer.as_ref().map(|log| log.log_buffer());
+            worker::start(&first, &shared, &store, entrances, log_buffer, drain.clone())
+        };
+        let workers = listeners.take_entrances().into_iter().map(start);
+        let workers = workers.collect::<Result<Vec<_>, _>>()?;
         let opened = store.clone();
         runtime.block_on(async {
             let handle = opened.thread_handle();

@@ -21,8 +21,7 @@ pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
 
 /// Reads the plan. Warnings that make the check fail count as problems.
 pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
-    let file = file_or_usual(args.config);
-    let (_, warnings) = plan(file.as_deref(), args.overrides)?;
+    let (_, warnings) = plan(file_or_usual(args.config).as_deref(), args.overrides)?;
     let (fatal, light): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|one| one.fails_check);
     for warning in light {
         complain(&format!("warning: {warning}"));

@@ -13,6 +13,7 @@ mod cart;
 mod cleanup;
 mod coding;
 mod command;
+mod connect_check;
 mod control;
 mod control_contract;
 mod cookies;
