@@ -7,10 +7,10 @@ mod cli;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anteroom::app::{Application, Demo};
+use anteroom::app::{Application, ConnectResult, Demo, connect_check};
 use anteroom::config::{json_schema, print};
 use clap::Parser;
-use cli::args::{Cli, Command, ConfigCommand, PlanArgs};
+use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs};
 use cli::output::{failed, file_or_usual, read, say};
 use cli::{commands, manual, output};
 use tikv_jemallocator::Jemalloc;
@@ -29,9 +29,7 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => run(&args),
         None => run(&cli.run),
         Some(Command::Demo(args)) => demonstrate(&args),
-        Some(Command::Check(args)) => {
-            output::check(args).map(|()| say("the configuration is valid"))
-        }
+        Some(Command::Check(args)) => check(args),
         Some(Command::Config { command: ConfigCommand::Print(args) }) => {
             let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args };
             read(args).map(|plan| say(print(&plan).trim_end()))
@@ -64,9 +62,28 @@ fn run(args: &PlanArgs) -> Result<(), u8> {
     app.run(|| read(args.clone()).ok()).map_err(failed)
 }
 
+/// Checks the configuration, and with `--connect` tries what it names.
+fn check(args: CheckArgs) -> Result<(), u8> {
+    let CheckArgs { connect, json, mut plan } = args;
+    if !connect {
+        return output::check(plan).map(|()| say("the configuration is valid"));
+    }
+    // A certificate that has expired is a warning here, and a failure below.
+    plan.config = file_or_usual(plan.config);
+    let findings = connect_check(&read(plan)?).map_err(failed)?;
+    if json {
+        say(&serde_json::to_string(&findings).map_err(failed)?);
+    } else {
+        say("the configuration is valid");
+        findings.iter().for_each(|finding| say(&finding.to_string()));
+    }
+    let has_failed = findings.iter().any(|finding| finding.result == ConnectResult::Failed);
+    if has_failed { Err(1) } else { Ok(()) }
+}
+
 fn demonstrate(args: &cli::args::DemoArgs) -> Result<(), u8> {
     log_to_stderr("warn");
-    let demo = Demo::open(args.listen, args.data.as_deref()).map_err(failed)?;
+    let demo = Demo::open(args.listen, args.data.as_deref(), &output::program()).map_err(failed)?;
     say(&demo.invitation());
     demo.run().map_err(failed)
 }

@@ -7,6 +7,7 @@
 
 mod access_log;
 mod admin;
+mod connect_check;
 mod demo;
 pub mod demo_shop;
 mod drain;
@@ -48,6 +49,7 @@ use crate::store::OpenStore;
 use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::metrics::Metrics;
 
+pub use connect_check::{ConnectFinding, ConnectResult, connect_check};
 pub use demo::{Demo, DemoError};
 use jobs::Jobs;
 use listeners::Listeners;
@@ -68,6 +70,7 @@ pub struct Application {
     socket: Option<Socket>,
     log: access_log::RunningAccessLog,
     runtime: LocalRuntime,
+    signals: Signals,
     store: OpenStore,
     metrics: Arc<Metrics>,
 }
@@ -82,10 +85,13 @@ impl Application {
         let listeners = Listeners::open(&plan.listen, plan.threads)?;
         let admin = admin::open_listener(plan.admin.address)?;
         let runtime = runtime::runtime()?;
+        // From here on, a signal ends the process cleanly, also while it starts.
+        let signals = runtime.block_on(async { Signals::new() })?;
         let store = runtime.block_on(store::open(&plan))?;
         let log = access_log::start(&plan.log)?;
         let socket = admin::open_socket(&plan);
-        Ok(Self { plan, listeners, admin, socket, log, runtime, store, metrics: Arc::default() })
+        let metrics = Arc::default();
+        Ok(Self { plan, listeners, admin, socket, log, runtime, signals, store, metrics })
     }
 
     /// The TCP addresses of the listeners; a port 0 in the plan has become a real one.
@@ -131,6 +137,11 @@ impl Application {
         self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
+    /// Whether the socket of the data commands is open.
+    fn has_socket(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Serves until TERM or INT, then drains: listeners close at once, open requests finish within
     /// `drain_timeout`, visits are written, and the store is closed.
     ///
@@ -141,8 +152,8 @@ impl Application {
     /// If the system refuses a thread or a signal handler.
     pub fn run(self, again: impl Fn() -> Option<Plan>) -> Result<(), StartError> {
         let where_it_is = self.addresses_in_words();
-        let Self { plan, mut listeners, admin: operators, socket, log, runtime, store, metrics } =
-            self;
+        let Self { plan, mut listeners, admin: operators, socket, log, runtime, .. } = self;
+        let (mut signals, store, metrics) = (self.signals, self.store, self.metrics);
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
         let shared = SharedState::new(&plan, Arc::clone(&metrics));
@@ -152,18 +163,15 @@ impl Application {
         gauges::register(&shared, &live, &store, writer.as_ref());
         tls::register(listeners.tls(), &metrics);
         let mut watchdog = Watchdog::wanted();
-        let mut workers = listeners
-            .take_entrances()
-            .into_iter()
-            .map(|entrances| {
-                let log_buffer = writer.as_ref().map(|log| log.log_buffer());
-                let pulse = watchdog.as_mut().map(Watchdog::pulse);
-                worker::start(&first, &shared, &store, entrances, log_buffer, drain.clone(), pulse)
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let start = |entrances| {
+            let log_buffer = writer.as_ref().map(|log| log.log_buffer());
+            let pulse = watchdog.as_mut().map(Watchdog::pulse);
+            worker::start(&first, &shared, &store, entrances, log_buffer, drain.clone(), pulse)
+        };
+        let workers = listeners.take_entrances().into_iter().map(start);
+        let mut workers = workers.collect::<Result<Vec<_>, _>>()?;
         let opened = store.clone();
         runtime.block_on(async {
-            let mut signals = Signals::new()?;
             let handle = opened.thread_handle();
             let ready = Arc::new(AtomicBool::new(true));
             let connected = Arc::new(AtomicBool::new(false));

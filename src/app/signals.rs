@@ -3,6 +3,7 @@
 use super::start_error::StartError;
 
 /// The handled signals.
+#[derive(Debug)]
 pub(super) struct Signals {
     term: tokio::signal::unix::Signal,
     int: tokio::signal::unix::Signal,

@@ -21,8 +21,7 @@ pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
 
 /// Reads the plan. Warnings that make the check fail count as problems.
 pub(crate) fn check(args: PlanArgs) -> Result<(), u8> {
-    let file = file_or_usual(args.config);
-    let (_, warnings) = plan(file.as_deref(), args.overrides)?;
+    let (_, warnings) = plan(file_or_usual(args.config).as_deref(), args.overrides)?;
     let (fatal, light): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|one| one.fails_check);
     for warning in light {
         complain(&format!("warning: {warning}"));
@@ -65,6 +64,18 @@ fn bad_configuration(problems: &[impl std::fmt::Display]) -> u8 {
         complain(&problem.to_string());
     }
     BAD_CONFIGURATION
+}
+
+/// How to call this program again from any folder: its name if the shell found it by that, otherwise its
+/// path.
+pub(crate) fn program() -> String {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let path = if called.as_encoded_bytes().contains(&b'/') {
+        std::env::current_exe().unwrap_or_else(|_| called.into())
+    } else {
+        called.into()
+    };
+    path.to_string_lossy().into_owned()
 }
 
 /// Prints why a command failed; returns its exit code.

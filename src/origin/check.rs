@@ -1,13 +1,13 @@
-//! Active health checks: each server gets requests of the proxy's own.
+//! Requests of the proxy's own: active health checks, and one attempt for `anteroom check --connect`.
 
 use std::time::Duration;
 
 use ::http::header::{HOST, USER_AGENT};
-use ::http::{HeaderValue, Request, Uri};
+use ::http::{HeaderValue, Method, Request, StatusCode, Uri};
 use futures_util::future::join_all;
 
 use super::upstream::Upstream;
-use super::{ConnectionReuse, ServerConnections, UploadBody};
+use super::{ConnectionReuse, OriginError, ServerConnections, UploadBody};
 
 /// The request of a health check, and what a good response is.
 #[derive(Clone, Debug)]
@@ -31,6 +31,35 @@ impl Upstream {
         });
         join_all(asked).await;
     }
+
+    /// Sends `HEAD /` to all servers concurrently, each within `limit`, and records nothing. The results
+    /// are in the order of the servers.
+    pub async fn probe(
+        &self,
+        host: &HeaderValue,
+        limit: Duration,
+    ) -> Vec<Result<StatusCode, ProbeError>> {
+        let asked = self.servers().iter().map(async |server| {
+            let mut request = Request::new(UploadBody::Empty);
+            *request.method_mut() = Method::HEAD;
+            request.headers_mut().insert(HOST, host.clone());
+            request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("anteroom-check"));
+            let answer = tokio::time::timeout(limit, server.send(request, ConnectionReuse::Alone));
+            Ok(answer.await.map_err(|_| ProbeError::TimedOut)??.response.status())
+        });
+        join_all(asked).await
+    }
+}
+
+/// Why a server did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// There was no answer in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The connection or the exchange failed.
+    #[error(transparent)]
+    Origin(#[from] OriginError),
 }
 
 impl HealthCheck {

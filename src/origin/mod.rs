@@ -24,7 +24,7 @@ mod upload;
 mod upstream;
 
 pub use body::OriginBody;
-pub use check::HealthCheck;
+pub use check::{HealthCheck, ProbeError};
 pub use error::{BodyFault, OriginError};
 pub use http1::ExchangeError;
 pub use interim::InterimListener;

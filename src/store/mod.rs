@@ -44,7 +44,7 @@ pub use self::expiring::{
     ExpiryStore, HandoverReason, LeaseStore, OUTBOX_MAX, Outbox, TaskLease,
 };
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
-pub use self::open::{OpenStore, StoreSettings, Url};
+pub use self::open::{OpenStore, StoreSettings, Url, may_drop_sessions};
 pub use self::open_error::OpenError;
 pub use self::page::{Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore, RequestFrequency};
 pub use self::purge::{

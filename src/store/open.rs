@@ -120,7 +120,7 @@ impl OpenStore {
             Kind::Embedded(_) => Ok(None),
             Kind::Redis(address) => {
                 let policy = address.eviction_policy().await?;
-                Ok(policy.filter(|policy| policy.starts_with("allkeys-")))
+                Ok(policy.filter(|policy| may_drop_sessions(policy)))
             }
         }
     }
@@ -131,4 +131,10 @@ impl OpenStore {
             store.close().await;
         }
     }
+}
+
+/// Whether a Redis with this `maxmemory-policy` may evict sessions.
+#[must_use]
+pub fn may_drop_sessions(policy: &str) -> bool {
+    policy.starts_with("allkeys-")
 }

@@ -1,10 +1,9 @@
 //! The command line: what it prints, and how it ends.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -231,58 +230,4 @@ fn serves_with(options: &[&str]) {
     let _ = child.kill();
     let _ = child.wait();
     assert_eq!(answer.expect("an answer").text(), "hello");
-}
-
-/// Starts the demo with its sessions in a folder below `folder`.
-fn demo(folder: &Path, listen: &str) -> Child {
-    Command::new(ANTEROOM)
-        .args(["demo", "--listen", listen, "--data", "sessions"])
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-#[test]
-fn the_demo_prints_what_to_open() {
-    let folder = TempDir::new().unwrap();
-    let listen = format!("127.0.0.1:{}", free_port());
-    let mut child = demo(folder.path(), &listen);
-
-    let open = format!("http://{listen}");
-    let mut printed = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let shown = printed.any(|line| line.contains(&open));
-    let curls = printed.take_while(|_| true).filter(|line| line.contains("curl")).take(3).count();
-
-    let _ = child.kill();
-    let _ = child.wait();
-    assert!(shown, "it says to open {open}");
-    assert_eq!(curls, 3, "three lines to try");
-}
-
-#[test]
-fn a_visitor_of_the_demo_is_known_after_it_was_killed() {
-    let folder = TempDir::new().unwrap();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    let form = b"user=ada";
-    let login = Ask::new(address, "POST", "/login")
-        .header("Content-Type", "application/x-www-form-urlencoded")
-        .body(form);
-    let runs = [login, Ask::new(address, "GET", "/account")];
-    let mut cookie = String::new();
-
-    for ask in runs {
-        let mut child = demo(folder.path(), &address.to_string());
-        wait_until("the demo serves", || TcpStream::connect(address).is_ok());
-        let answer = ask.cookie(&cookie).try_send_on(&mut Client::open(address));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let answer = answer.expect("an answer");
-        match answer.cookie("login") {
-            Some(token) => cookie = format!("login={token}"),
-            None => assert!(answer.text().contains("ada"), "{answer:?}"),
-        }
-    }
-    assert!(!cookie.is_empty(), "the first run logged her in");
 }

@@ -20,6 +20,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+pub use pages::{TourCommand, TourStep};
 pub use shop::Shop;
 
 /// How the shop behaves.

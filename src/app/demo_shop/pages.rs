@@ -17,11 +17,112 @@ pub(super) struct Made {
     pub(super) took: Duration,
 }
 
-/// The front page: the grid of all items.
-pub(super) fn front(made: Made) -> Html {
+/// One step of the tour on the front page.
+#[derive(Clone, Debug)]
+pub struct TourStep {
+    /// What the step is about.
+    pub title: String,
+    /// The commands to type, in order.
+    pub commands: Vec<TourCommand>,
+}
+
+/// One command of the tour.
+#[derive(Clone, Debug)]
+pub struct TourCommand {
+    /// What the command shows. Text in backticks is literal.
+    pub note: String,
+    /// The command, for a shell.
+    pub command: String,
+}
+
+/// The front page: the tour, if there is one, and the grid of all items.
+pub(super) fn front(steps: &[TourStep], made: Made) -> Html {
     let cards = ITEMS.iter().map(card).collect();
-    let main = Html::fill(include_str!("templates/front.html"), &[("cards", &cards)]);
-    frame("Things for the hall", "public", &main, made)
+    let tour = if steps.is_empty() { Html::default() } else { tour(steps) };
+    let main =
+        Html::fill(include_str!("templates/front.html"), &[("cards", &cards), ("tour", &tour)]);
+    frame("Things for the hall", "public", &main, Some(made))
+}
+
+fn tour(steps: &[TourStep]) -> Html {
+    let command = |one: &TourCommand| {
+        Html::fill(
+            "<dt>{{note}}</dt>\n<dd><code>{{command}}</code></dd>\n",
+            &[("note", &note(&one.note)), ("command", &Html::text(&one.command))],
+        )
+    };
+    let step = |step: &TourStep| {
+        let commands = step.commands.iter().map(command).collect();
+        Html::fill(
+            "<li>\n<h3>{{title}}</h3>\n<dl>\n{{commands}}</dl>\n</li>\n",
+            &[("title", &Html::text(&step.title)), ("commands", &commands)],
+        )
+    };
+    let steps = steps.iter().map(step).collect();
+    Html::fill(include_str!("templates/tour.html"), &[("steps", &steps)])
+}
+
+/// A note as markup: each second part between backticks is literal.
+fn note(text: &str) -> Html {
+    let parts = text.split('`').enumerate().map(|(at, part)| {
+        let part = Html::text(part);
+        if at % 2 == 1 { Html::fill("<code>{{part}}</code>", &[("part", &part)]) } else { part }
+    });
+    parts.collect()
+}
+
+/// A page for everyone. The proxy fills its two empty elements for each visitor.
+pub(super) fn greeting(made: Made) -> Html {
+    let main = Html::fill(include_str!("templates/greeting.html"), &[]);
+    frame("Greeting", "public", &main, Some(made))
+}
+
+/// The content of an element of [`greeting`].
+pub(super) fn greeting_partial(user: Option<&str>, made: Made) -> Html {
+    Html::fill(
+        "made for {{user}} at {{at}} UTC",
+        &[
+            ("user", &Html::text(user.unwrap_or("a guest"))),
+            ("at", &Html::text(&time_of_day(made.at))),
+        ],
+    )
+}
+
+/// The prices of a group. The page shows no time, so that all users of the group are answered the same.
+pub(super) fn offers(group: Option<&str>) -> Html {
+    let (group, percent) = match group {
+        Some("trade") => ("trade", "20"),
+        Some(_) => ("other users", "5"),
+        None => ("guests", "0"),
+    };
+    let main = Html::fill(
+        include_str!("templates/offers.html"),
+        &[("group", &Html::text(group)), ("percent", &Html::text(percent))],
+    );
+    frame("Offers", "public", &main, None)
+}
+
+/// The page after the shop was told to fail, or to work again.
+pub(super) fn switched(fails: bool, made: Made) -> Html {
+    let (title, about, target, label) = match fails {
+        true => (
+            "The shop fails now",
+            "It answers 500 to everything but this switch. Stored pages are still served.",
+            "/tour/recover",
+            "Let the shop recover",
+        ),
+        false => ("The shop works again", "Pages are made as before.", "/tour/fail", "Let it fail"),
+    };
+    let main = Html::fill(
+        include_str!("templates/switched.html"),
+        &[
+            ("title", &Html::text(title)),
+            ("about", &Html::text(about)),
+            ("target", &Html::text(target)),
+            ("label", &Html::text(label)),
+        ],
+    );
+    frame(title, "personal", &main, Some(made))
 }
 
 /// The page of one item. Its form has no CSRF field, so that the page can be shared. The session cookie is
@@ -37,7 +138,7 @@ pub(super) fn item(item: &CatalogueItem, made: Made) -> Html {
             ("others", &others(item).map(card).collect()),
         ],
     );
-    frame(item.name, "public", &main, made)
+    frame(item.name, "public", &main, Some(made))
 }
 
 /// The cart page: all items, hidden. A script shows those that the proxy reports as in the visitor's cart, so
@@ -45,7 +146,7 @@ pub(super) fn item(item: &CatalogueItem, made: Made) -> Html {
 pub(super) fn cart(made: Made) -> Html {
     let rows = ITEMS.iter().map(row).collect();
     let main = Html::fill(include_str!("templates/cart.html"), &[("rows", &rows)]);
-    frame("Your cart", "public", &main, made)
+    frame("Your cart", "public", &main, Some(made))
 }
 
 /// The log-in form, with the reason why the last attempt failed, if any. The form has no CSRF field, so that
@@ -55,7 +156,7 @@ pub(super) fn login(problem: Option<&str>, made: Made) -> Html {
         Html::fill(r#"<p class="problem" role="alert">{{why}}</p>"#, &[("why", &Html::text(why))])
     });
     let main = Html::fill(include_str!("templates/login.html"), &[("problem", &problem)]);
-    frame("Log in", "public", &main, made)
+    frame("Log in", "public", &main, Some(made))
 }
 
 /// The personal page: the user and session that the proxy reports.
@@ -64,7 +165,7 @@ pub(super) fn account(user: &str, session: &str, made: Made) -> Html {
         include_str!("templates/account.html"),
         &[("user", &Html::text(user)), ("session", &Html::text(session))],
     );
-    frame("Your account", "personal", &main, made)
+    frame("Your account", "personal", &main, Some(made))
 }
 
 /// The example of the documentation: a page for everyone, with a script that requests the visitor's own data.
@@ -78,18 +179,26 @@ pub(super) fn message(title: &str, about: &str, made: Made) -> Html {
         include_str!("templates/message.html"),
         &[("title", &Html::text(title)), ("about", &Html::text(about))],
     );
-    frame(title, "public", &main, made)
+    frame(title, "public", &main, Some(made))
 }
 
-fn frame(title: &str, kind: &str, main: &Html, made: Made) -> Html {
+fn frame(title: &str, kind: &str, main: &Html, made: Option<Made>) -> Html {
+    let made = made.map_or_else(Html::default, |made| {
+        Html::fill(
+            include_str!("templates/made.html"),
+            &[
+                ("at", &Html::text(&time_of_day(made.at))),
+                ("in", &Html::text(&made.took.as_millis().to_string())),
+            ],
+        )
+    });
     Html::fill(
         include_str!("templates/frame.html"),
         &[
             ("title", &Html::text(title)),
             ("kind", &Html::text(kind)),
             ("main", main),
-            ("made-at", &Html::text(&time_of_day(made.at))),
-            ("made-in", &Html::text(&made.took.as_millis().to_string())),
+            ("made", &made),
         ],
     )
 }
@@ -140,9 +249,19 @@ mod tests {
 
     const MADE: Made = Made { at: 1_700_000_000.9, took: Duration::from_millis(300) };
 
+    fn step() -> TourStep {
+        let command = "curl -d 'a=<b>&c'".to_owned();
+        let note = "A miss: `fwd=uri-miss`, in <time>".to_owned();
+        TourStep { title: "1. Hits".to_owned(), commands: vec![TourCommand { note, command }] }
+    }
+
     fn all() -> Vec<String> {
         let mut pages = vec![
-            front(MADE),
+            front(&[], MADE),
+            front(&[step()], MADE),
+            greeting(MADE),
+            switched(true, MADE),
+            switched(false, MADE),
             cart(MADE),
             login(None, MADE),
             login(Some("no name"), MADE),
@@ -165,6 +284,20 @@ mod tests {
         for page in all() {
             assert!(page.contains("<time>22:13:20</time> UTC in 300&nbsp;ms"), "{page}");
         }
+    }
+
+    #[test]
+    fn the_front_page_shows_the_tour_as_text() {
+        let page = front(&[step()], MADE).into_string();
+        assert!(page.contains("A miss: <code>fwd=uri-miss</code>, in &lt;time&gt;"), "{page}");
+        assert!(page.contains("<code>curl -d &#39;a=&lt;b&gt;&amp;c&#39;</code>"), "{page}");
+    }
+
+    #[test]
+    fn the_offers_are_the_same_for_all_users_of_a_group() {
+        let page = offers(Some("trade")).into_string();
+        assert!(page.contains("20&nbsp;% off") && !page.contains("{{"), "{page}");
+        assert!(!page.contains("<time>"), "{page}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! personal one included, ignores cookies, and trusts the fields that the proxy sends. Sockets are handled in
 //! the parent module.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::DemoShopSettings;
 use super::catalogue::{self, CatalogueItem, File};
 use super::form;
 use super::html::Html;
-use super::pages::{self, Made};
+use super::pages::{self, Made, TourStep};
 use crate::clock;
 use crate::ident::USER_MAX;
 
@@ -37,11 +37,18 @@ use crate::ident::USER_MAX;
 /// | `/logout` | a POST logs out |
 /// | `/account` | the personal page |
 /// | `/example` | a page for everyone that requests the visitor's own data from the proxy |
+/// | `/greeting` | a page for everyone with two empty elements, which the proxy fills |
+/// | `/partials/greeting` | the content of one of them, made for each visitor |
+/// | `/offers` | the prices of the user's group, the same for `ada@trade` and `bob@trade` |
+/// | `/tour/fail`, `/tour/recover` | a POST makes the shop answer 500 to everything else, or ends that |
 /// | `/origin-stats` | requests so far, as JSON: `{"total":2,"by_path":{"/":2}}` |
 #[derive(Debug)]
 pub struct Shop {
     settings: DemoShopSettings,
+    tour: Vec<TourStep>,
     counts: RefCell<BTreeMap<String, u64>>,
+    /// Whether pages are answered with 500.
+    fails: Cell<bool>,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -50,7 +57,13 @@ impl Shop {
     /// A shop with all counters at zero.
     #[must_use]
     pub fn new(settings: DemoShopSettings) -> Self {
-        Self { settings, counts: RefCell::default() }
+        Self { settings, tour: Vec::new(), counts: RefCell::default(), fails: Cell::default() }
+    }
+
+    /// The same shop, with a tour on its front page.
+    #[must_use]
+    pub fn with_tour(self, tour: Vec<TourStep>) -> Self {
+        Self { tour, ..self }
     }
 
     /// Answers one request. A form post's body is read whole, up to 16 KiB; other bodies are left unread.
@@ -62,7 +75,14 @@ impl Shop {
         let (head, body) = request.into_parts();
         let route = Route::of(head.uri.path());
         self.count(&route, head.uri.path());
+        if self.fails.get() && !route.works_always() {
+            let about = "The shop was told to fail. A POST to /tour/recover ends that.";
+            return self.says(StatusCode::INTERNAL_SERVER_ERROR, "Out of order", about).await;
+        }
         match (route, head.method) {
+            (Route::Fail, Method::POST) => self.switch(true).await,
+            (Route::Recover, Method::POST) => self.switch(false).await,
+            (Route::Fail | Route::Recover, _) => self.refused("POST").await,
             (Route::Login, Method::POST) => self.log_in(&head.headers, body).await,
             (Route::Cart, Method::POST) => self.buy(&head.headers, body).await,
             (Route::Logout, Method::POST) => log_out(),
@@ -75,8 +95,13 @@ impl Shop {
 
     async fn show(&self, route: Route, headers: &HeaderMap) -> Answer {
         match route {
-            Route::Front => page(StatusCode::OK, pages::front(self.made().await)),
-            Route::Item(item) => page(StatusCode::OK, pages::item(item, self.made().await)),
+            Route::Front => {
+                tagged(page(StatusCode::OK, pages::front(&self.tour, self.made().await)), "goods")
+            }
+            Route::Item(item) => {
+                let tags = format!("goods item-{}", item.slug);
+                tagged(page(StatusCode::OK, pages::item(item, self.made().await)), &tags)
+            }
             Route::Cart => page(StatusCode::OK, pages::cart(self.made().await)),
             Route::Login => page(StatusCode::OK, pages::login(None, self.made().await)),
             Route::Account => self.account(headers).await,
@@ -84,9 +109,18 @@ impl Shop {
                 self.made().await;
                 page(StatusCode::OK, pages::example())
             }
+            Route::Greeting => page(StatusCode::OK, pages::greeting(self.made().await)),
+            Route::GreetingPartial => {
+                let made = self.made().await;
+                page(StatusCode::OK, pages::greeting_partial(user_of(headers).as_deref(), made))
+            }
+            Route::Offers => {
+                self.made().await;
+                page(StatusCode::OK, pages::offers(user_of(headers).as_deref().map(group_of)))
+            }
             Route::File(file) => static_file(file, headers),
             Route::Stats => self.stats(),
-            Route::Logout | Route::Unknown => {
+            Route::Logout | Route::Fail | Route::Recover | Route::Unknown => {
                 self.says(StatusCode::NOT_FOUND, "Not found", "There is nothing at this address.")
                     .await
             }
@@ -96,11 +130,9 @@ impl Shop {
     /// The personal page. It deliberately has no `Cache-Control: private`: many real shops forget it, and the
     /// proxy must keep the page from other visitors without it.
     async fn account(&self, headers: &HeaderMap) -> Answer {
-        // The field is trusted: the proxy removes a client's own, and the shop listens on loopback only.
-        let Some(user) = headers.get("x-anteroom-user").filter(|user| !user.is_empty()) else {
+        let Some(user) = user_of(headers) else {
             return see_other("/login");
         };
-        let user = form::decode_user(user.as_bytes());
         let session = headers.get("x-anteroom-session").and_then(|field| field.to_str().ok());
         let made = self.made().await;
         page(StatusCode::OK, pages::account(&user, session.unwrap_or("not told"), made))
@@ -120,9 +152,13 @@ impl Shop {
         match user_in(&body) {
             Ok(user) => {
                 let mut answer = see_other("/account");
-                let user = HeaderValue::from_str(&form::encode_user(&user))
-                    .expect("a percent-encoded name is visible ASCII");
-                answer.headers_mut().insert("anteroom-login", user);
+                let login = match group_of(&user) {
+                    "" => form::encode_user(&user),
+                    group => format!("{}; group={group}", form::encode_user(&user)),
+                };
+                let login = HeaderValue::from_str(&login)
+                    .expect("a percent-encoded name and a word of letters are ASCII");
+                answer.headers_mut().insert("anteroom-login", login);
                 answer
             }
             Err(problem) => {
@@ -154,6 +190,12 @@ impl Shop {
             .expect("a slug and a number are visible ASCII");
         answer.headers_mut().insert("anteroom-cart", wish);
         answer
+    }
+
+    /// Makes the shop fail, or ends that. The request changes nothing else, so that anyone may send it.
+    async fn switch(&self, fails: bool) -> Answer {
+        self.fails.set(fails);
+        page(StatusCode::OK, pages::switched(fails, self.made().await))
     }
 
     /// The response after a body that was not read to its end. The connection cannot be reused.
@@ -220,6 +262,11 @@ enum Route {
     Logout,
     Account,
     Example,
+    Greeting,
+    GreetingPartial,
+    Offers,
+    Fail,
+    Recover,
     File(&'static File),
     Stats,
     Unknown,
@@ -234,6 +281,11 @@ impl Route {
             "/logout" => Self::Logout,
             "/account" => Self::Account,
             "/example" => Self::Example,
+            "/greeting" => Self::Greeting,
+            "/partials/greeting" => Self::GreetingPartial,
+            "/offers" => Self::Offers,
+            "/tour/fail" => Self::Fail,
+            "/tour/recover" => Self::Recover,
             "/origin-stats" => Self::Stats,
             _ => Self::named(path).unwrap_or(Self::Unknown),
         }
@@ -245,6 +297,25 @@ impl Route {
         }
         path.strip_prefix("/static/").and_then(catalogue::file).map(Self::File)
     }
+
+    /// Whether requests are answered while the shop fails: the switch, and what its page needs.
+    fn works_always(&self) -> bool {
+        matches!(self, Self::Fail | Self::Recover | Self::File(_) | Self::Stats)
+    }
+}
+
+/// The user that the proxy names. The field is trusted: the proxy removes a client's own, and the shop
+/// listens on loopback only.
+fn user_of(headers: &HeaderMap) -> Option<String> {
+    let user = headers.get("x-anteroom-user").filter(|user| !user.is_empty())?;
+    Some(form::decode_user(user.as_bytes()).into_owned())
+}
+
+/// Adds the tags by which a cache purges the page.
+fn tagged(mut answer: Answer, tags: &str) -> Answer {
+    let tags = HeaderValue::from_str(tags).expect("tags are made of slugs, which are ASCII");
+    answer.headers_mut().insert("surrogate-key", tags);
+    answer
 }
 
 fn page(status: StatusCode, html: Html) -> Answer {
@@ -336,6 +407,13 @@ fn user_in(body: &[u8]) -> Result<String, &'static str> {
         return Err("That name is too long.");
     }
     Ok(user.to_owned())
+}
+
+/// The group of a user: the word behind the `@` in the name, or empty. The shop keeps no list of users.
+fn group_of(user: &str) -> &str {
+    let group = user.rsplit_once('@').map_or("", |(_, group)| group);
+    let is_word = group.len() <= 16 && group.bytes().all(|b| b.is_ascii_lowercase());
+    if is_word { group } else { "" }
 }
 
 /// The item in a cart form, and its count.

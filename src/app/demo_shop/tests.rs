@@ -195,6 +195,57 @@ fn unknown_paths_are_not_found() {
 }
 
 #[test]
+fn a_log_in_may_name_a_group() {
+    visit(async |shop| {
+        for (form, login) in [
+            ("user=ada@trade", "ada@trade; group=trade"),
+            ("user=ada@a%3Bb%3Dc", "ada@a;b=c"),
+            ("user=ada@", "ada@"),
+        ] {
+            let answer = shop.post("/login", form).await;
+            assert_eq!(answer.headers()["anteroom-login"], login);
+        }
+    });
+}
+
+#[test]
+fn offers_depend_on_the_group_alone() {
+    visit(async |shop| {
+        let page = async |user: &str| {
+            let answer = shop.send(get("/offers").header("X-Anteroom-User", user), "").await;
+            answer.into_body()
+        };
+        assert_eq!(page("ada@trade").await, page("bob@trade").await);
+        assert_ne!(page("ada@trade").await, page("ada@retail").await);
+        assert_eq!(page("ada").await, page("bob").await);
+    });
+}
+
+#[test]
+fn pages_are_tagged() {
+    visit(async |shop| {
+        assert_eq!(shop.get("/").await.headers()["surrogate-key"], "goods");
+        let item = shop.get("/item/fern").await;
+        assert_eq!(item.headers()["surrogate-key"], "goods item-fern");
+    });
+}
+
+#[test]
+fn the_switch_makes_pages_fail_until_it_is_turned_back() {
+    visit(async |shop| {
+        assert_eq!(shop.get("/tour/fail").await.status(), StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(shop.get("/").await.status(), StatusCode::OK);
+        assert_eq!(shop.post("/tour/fail", "").await.status(), StatusCode::OK);
+        for path in ["/", "/item/fern", "/account", "/nowhere"] {
+            assert_eq!(shop.get(path).await.status(), StatusCode::INTERNAL_SERVER_ERROR, "{path}");
+        }
+        assert_eq!(shop.get("/static/shop.css").await.status(), StatusCode::OK);
+        assert_eq!(shop.post("/tour/recover", "").await.status(), StatusCode::OK);
+        assert_eq!(shop.get("/").await.status(), StatusCode::OK);
+    });
+}
+
+#[test]
 fn other_methods_are_told_what_is_allowed() {
     visit(async |shop| {
         for (path, allow) in [("/", "GET, HEAD"), ("/login", "GET, HEAD, POST")] {

@@ -44,8 +44,11 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   anteroom check --config proxy.toml
   ANTEROOM__ORIGIN__URL=http://127.0.0.1:3000 anteroom check
+  anteroom check --config proxy.toml --connect
+      Also tries the origins, the store, the certificates, the log and the admin socket
 
-All problems are printed, each with its place and what to write instead; the exit code is then 64.";
+All problems are printed, each with its place and what to write instead; the exit code is then 64.
+With --connect, the exit code is 1 if something that the configuration names does not work.";
 
 const PRINT_EXAMPLES: &str = "\
 Examples:
@@ -151,7 +154,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Check the configuration and print all problems
     #[command(after_help = CHECK_EXAMPLES)]
-    Check(PlanArgs),
+    Check(CheckArgs),
     /// Show the configuration
     Config {
         #[command(subcommand)]
@@ -379,11 +382,23 @@ pub(crate) struct PlanArgs {
     pub(crate) overrides: Overrides,
 }
 
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CheckArgs {
+    /// Also try what the configuration names: origins, store, certificates, log, admin socket
+    #[arg(long)]
+    pub(crate) connect: bool,
+    /// Print the results of --connect as JSON
+    #[arg(long, requires = "connect")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// The address of the shop
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
+    /// The address of the shop; without it, 127.0.0.1:8080 or the next free port
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
     /// The folder for sessions; without it, a folder in the system's temporary folder
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,

@@ -52,7 +52,7 @@ use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
 
 /// The file of sessions, carts and views: it persists.
-const SESSIONS_FILE: &str = "sessions.redb";
+pub const SESSIONS_FILE: &str = "sessions.redb";
 /// The file of pages: deleted at each start.
 const PAGES_FILE: &str = "pages.redb";
 /// Memory for blocks of the session file, in bytes. Blocks in the system's own cache are read about

@@ -16,6 +16,7 @@ mod listing;
 mod log_in;
 mod pages;
 mod pool;
+mod probe;
 mod purges;
 mod revoked;
 mod rows;
@@ -38,6 +39,7 @@ use self::fault::RedisCall;
 use self::keys::Keys;
 use self::link::Link;
 use self::pool::Pool;
+pub use self::probe::{ProbeError, RedisReport, label, probe};
 use self::script::{Invocation, Script};
 use super::{Counted, OpenError, StoreCounters, StoreError, StoreLimits, StoreState};
 use crate::ident::StoredToken;
@@ -71,11 +73,7 @@ impl RedisAddress {
         limits: StoreLimits,
         counters: &Arc<StoreCounters>,
     ) -> Result<Self, OpenError> {
-        if url.starts_with("rediss:") || url.starts_with("valkeys:") {
-            // An error means that a provider is installed already, which is as good.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let client = redis::Client::open(url).map_err(|error| OpenError::BadUrl(error.into()))?;
+        let client = open_client(url)?;
         let counters = Arc::clone(counters);
         let pool = Pool::new(&client, limits, Arc::clone(&counters))
             .map_err(|error| OpenError::BadUrl(error.into()))?;
@@ -95,6 +93,15 @@ impl RedisAddress {
     fn link(&self) -> Link {
         Link::start(self.client.clone(), self.limits, Arc::clone(&self.counters))
     }
+}
+
+/// A client for an address. It connects to nothing yet.
+fn open_client(url: &str) -> Result<redis::Client, OpenError> {
+    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
+        // An error means that a provider is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    redis::Client::open(url).map_err(|error| OpenError::BadUrl(error.into()))
 }
 
 /// Fields with their values, as another program may have written them.

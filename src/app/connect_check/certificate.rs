@@ -1,0 +1,96 @@
+//! The certificates of each listener: readable, with their keys, and valid for some time to come.
+
+use jiff::Timestamp;
+
+use super::{ConnectFinding, ConnectResult, Findings, failed, fine, warning};
+use crate::certificate::{self, Certificate};
+use crate::clock::unix_now;
+use crate::config::Plan;
+
+/// A certificate that expires sooner needs a renewal now.
+const RENEWAL_SECONDS: i64 = 14 * DAY;
+const DAY: i64 = 86_400;
+/// The most names that are shown of a certificate.
+const NAMES_SHOWN: usize = 5;
+
+/// One for each certificate, and one for each file or pattern that cannot be used.
+pub(super) fn findings(plan: &Plan) -> Vec<ConnectFinding> {
+    let mut findings = Findings::about("certificate");
+    let now = unix_now() as i64;
+    for listen in plan.listen.iter().filter(|listen| listen.is_secured()) {
+        let sources = listen.tls.sources();
+        let (files, faults) = certificate::find(&sources);
+        for fault in faults {
+            findings.add(fault.path.display().to_string(), failed(fault.to_string()));
+        }
+        for file in files {
+            let judged = match certificate::read(&file, sources.key.as_deref()) {
+                Ok(certificate) => judged(&certificate, now),
+                Err(fault) => failed(fault.to_string()),
+            };
+            findings.add(file.display().to_string(), judged);
+        }
+    }
+    findings.found
+}
+
+fn judged(certificate: &Certificate, now: i64) -> (ConnectResult, String) {
+    if let Some(fault) = certificate.out_of_time(now) {
+        return failed(fault.to_string());
+    }
+    let until = day(certificate.not_after);
+    let names = names(certificate);
+    let left = certificate.not_after - now;
+    if left < RENEWAL_SECONDS {
+        let days = left / DAY;
+        return warning(format!("{names}; expires in {days} days, on {until}; the key matches"));
+    }
+    fine(format!("{names}; valid until {until}; the key matches"))
+}
+
+fn names(certificate: &Certificate) -> String {
+    let mut names: Vec<String> = certificate.names.iter().take(NAMES_SHOWN + 1).collect();
+    if names.is_empty() {
+        return "for no host name".to_owned();
+    }
+    if names.len() > NAMES_SHOWN {
+        names[NAMES_SHOWN] = "…".to_owned();
+    }
+    format!("for {}", names.join(", "))
+}
+
+fn day(unix: i64) -> String {
+    Timestamp::from_second(unix)
+        .map_or_else(|_| unix.to_string(), |time| time.strftime("%Y-%m-%d").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_judged_by_its_last_day() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("site.pem");
+        let mut params = CertificateParams::new(vec!["shop.example".to_owned()]).unwrap();
+        params.not_before = date_time_ymd(2026, 1, 1);
+        params.not_after = date_time_ymd(2026, 3, 1);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem() + &key.serialize_pem();
+        std::fs::write(&path, pem).unwrap();
+        let read = certificate::read(&path, None).unwrap();
+        for (before, wanted) in [
+            (20 * DAY, ConnectResult::Fine),
+            (13 * DAY, ConnectResult::Warning),
+            (-1, ConnectResult::Failed),
+        ] {
+            let (result, detail) = judged(&read, read.not_after - before);
+            assert_eq!(result, wanted, "{detail}");
+            assert!(detail.contains("2026-03-01"), "{detail}");
+        }
+        let (_, detail) = judged(&read, read.not_before);
+        assert_eq!(detail, "for shop.example; valid until 2026-03-01; the key matches");
+    }
+}

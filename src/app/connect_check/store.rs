@@ -1,0 +1,83 @@
+//! The store: a folder that can be written and is free, or a Redis that can be used.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+
+use super::file::is_writable;
+use super::{ConnectFinding, ConnectResult, Findings, TIMEOUT, causes, failed, fine, warning};
+use crate::config::{Plan, StoreUrl};
+use crate::store::embedded::SESSIONS_FILE;
+use crate::store::may_drop_sessions;
+use crate::store::redis::{ProbeError, RedisReport, label, probe};
+
+/// One for the store, and one for the Redis of pages if that is another.
+pub(super) async fn findings(plan: &Plan) -> Vec<ConnectFinding> {
+    let mut findings = Findings::about("store");
+    match &plan.store.url {
+        StoreUrl::Embedded(folder) => findings.add(folder.display().to_string(), embedded(folder)),
+        StoreUrl::Redis(url) => {
+            findings.add(label(url.expose()), redis(url.expose(), Holds::Sessions).await);
+        }
+    }
+    if let Some(StoreUrl::Redis(url)) = &plan.store.pages_url {
+        findings.add(label(url.expose()), redis(url.expose(), Holds::Pages).await);
+    }
+    findings.found
+}
+
+fn embedded(folder: &Path) -> (ConnectResult, String) {
+    if let Err(error) = is_writable(folder) {
+        return failed(format!(
+            "the folder cannot be written: {error}; create it for this user, or set another in [store] url"
+        ));
+    }
+    match is_free(&folder.join(SESSIONS_FILE)) {
+        Ok(true) if folder.exists() => fine("the folder can be written, and no process has it"),
+        Ok(true) => fine("the folder can be created"),
+        Ok(false) => {
+            warning("a running proxy has the folder; a second proxy needs another folder, or Redis")
+        }
+        Err(error) => failed(format!("the store's file cannot be opened: {error}")),
+    }
+}
+
+/// Whether no process has locked the file. The lock is held only while this looks.
+fn is_free(path: &Path) -> io::Result<bool> {
+    let file = match File::options().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// What a Redis is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Sessions,
+    Pages,
+}
+
+async fn redis(url: &str, holds: Holds) -> (ConnectResult, String) {
+    let RedisReport { version, policy } = match probe(url, TIMEOUT).await {
+        Ok(report) => report,
+        Err(ProbeError::TimedOut) => {
+            return failed(format!("no answer to PING within {} s", TIMEOUT.as_secs()));
+        }
+        Err(error) => return failed(causes(&error)),
+    };
+    let version = version.as_deref().unwrap_or("of unknown version");
+    match policy {
+        Some(policy) if holds == Holds::Sessions && may_drop_sessions(&policy) => warning(format!(
+            "Redis {version} answers, but maxmemory-policy {policy} evicts sessions when its memory is full: set \
+             volatile-lru, which evicts only pages"
+        )),
+        Some(policy) => fine(format!("Redis {version} answers; maxmemory-policy is {policy}")),
+        None => fine(format!("Redis {version} answers; maxmemory-policy cannot be read")),
+    }
+}

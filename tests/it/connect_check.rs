@@ -1,0 +1,253 @@
+//! `anteroom check --connect`: what the configuration names is tried, and nothing is left behind.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::free_port;
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::redis::RedisServer;
+use crate::support::tls;
+use crate::support::upstream::{Authority, Upstream};
+
+/// What a check came to.
+struct Checked {
+    code: Option<i32>,
+    /// Standard output.
+    out: String,
+    /// All that was printed.
+    text: String,
+}
+
+impl Checked {
+    /// Whether a line begins with the result and contains all `parts`.
+    #[track_caller]
+    fn says(&self, result: &str, parts: &[&str]) {
+        let is_it =
+            |line: &str| line.starts_with(result) && parts.iter().all(|part| line.contains(part));
+        assert!(self.text.lines().any(is_it), "{result} {parts:?} in:\n{}", self.text);
+    }
+}
+
+fn check_with(folder: &Path, config: &str, options: &[&str]) -> Checked {
+    fs::write(folder.join("proxy.toml"), config).unwrap();
+    let output = Command::new(ANTEROOM)
+        .args(["check", "--config", "proxy.toml", "--connect"])
+        .args(options)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    Checked { code: output.status.code(), text: format!("{out}{err}"), out }
+}
+
+fn check(config: &str) -> Checked {
+    check_with(TempDir::new().unwrap().path(), config, &[])
+}
+
+fn origin_at(address: SocketAddr) -> String {
+    format!("origin.url = \"http://{address}\"\n")
+}
+
+#[test]
+fn all_that_works_is_fine_and_nothing_is_left_behind() {
+    let origin = Origin::always(Reply::status("404 Not Found").body(""));
+    let folder = TempDir::new().unwrap();
+    let config = origin_at(origin.address())
+        + "store.url = \"embedded:./new/data\"\nadmin.socket = \"./new/admin.sock\"\nlog.to = \"./access.log\"\n";
+    let checked = check_with(folder.path(), &config, &[]);
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    checked.says("fine", &["origin", &origin.address().to_string(), "HEAD / was answered 404"]);
+    checked.says("fine", &["store", "new/data", "can be created"]);
+    checked.says("fine", &["log", "access.log", "append"]);
+    checked.says("fine", &["socket", "new/admin.sock", "can be written"]);
+    assert_eq!(origin.last().method, "HEAD");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "proxy.toml alone");
+}
+
+#[test]
+fn json_lists_what_was_tried() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let folder = TempDir::new().unwrap();
+    let checked = check_with(folder.path(), &origin_at(origin.address()), &["--json"]);
+    let list: Value = serde_json::from_str(&checked.out).unwrap();
+    let first = &list.as_array().unwrap()[0];
+    assert_eq!(first["what"], "origin");
+    assert_eq!(first["target"], format!("http://{}", origin.address()));
+    assert_eq!(first["result"], "fine");
+    assert_eq!(first["detail"], "HEAD / was answered 200");
+}
+
+#[test]
+fn each_server_of_each_origin_is_tried() {
+    let well = Origin::always(Reply::unstored("hello"));
+    let broken = Origin::always(Reply::status("503 Service Unavailable").body(""));
+    let config = format!(
+        "origin.urls = [\"http://{}\", \"http://127.0.0.1:{}\"]\n[origins.blog]\nurl = \"http://{}\"\n",
+        well.address(),
+        free_port(),
+        broken.address()
+    );
+    let checked = check(&config);
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    checked.says("fine", &["origin", &well.address().to_string()]);
+    checked.says("failed", &["origin", "no connection", "start the app"]);
+    checked.says("warning", &["origins.blog", "503"]);
+}
+
+#[test]
+fn a_warning_does_not_fail() {
+    let broken = Origin::always(Reply::status("500 Internal Server Error").body(""));
+    let checked = check(&origin_at(broken.address()));
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+}
+
+#[test]
+fn an_origin_that_never_answers_fails_within_the_limit() {
+    let silent = Origin::always(Reply::silence());
+    let checked = check(&origin_at(silent.address()));
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    checked.says("failed", &["origin", "no answer to HEAD / within 5 s"]);
+}
+
+#[test]
+fn tls_to_the_origin_is_tried() {
+    let folder = TempDir::new().unwrap();
+    let authority = Authority::new();
+    let server = authority.server(&authority.issue("localhost", false), &[], false);
+    let hello = |_: &_| Response::new(Full::new(Bytes::from_static(b"hello")));
+    let upstream = Upstream::http(Some(server), false, hello);
+    let url = format!("origin.url = \"https://localhost:{}\"\n", upstream.port());
+    let checked = check(&url);
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    checked.says("failed", &["origin", "TLS", "[origin.tls] ca"]);
+
+    let ca = authority.file(folder.path());
+    let checked = check(&format!("{url}origin.tls.ca = \"{}\"\n", ca.display()));
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    checked.says("fine", &["https://localhost", "200"]);
+}
+
+#[test]
+fn a_folder_that_a_running_proxy_has_is_a_warning() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    let data = proxy.folder().join("data");
+    let config =
+        origin_at(origin.address()) + &format!("store = \"embedded:{}\"\n", data.display());
+    let checked = check(&config);
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    checked.says("warning", &["store", "a running proxy has the folder"]);
+    assert_eq!(proxy.get("/").send().status, 200);
+}
+
+#[test]
+fn places_that_cannot_be_written_fail() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    let config = origin_at(origin.address())
+        + "store.url = \"embedded:./file/data\"\nadmin.socket = \"./file/admin.sock\"\nlog.to = \"./missing/access.log\"\n";
+    let checked = check_with(folder.path(), &config, &[]);
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    checked.says("failed", &["store", "file/data", "[store] url"]);
+    checked.says("failed", &["log", "missing/access.log"]);
+    checked.says("failed", &["socket", "file/admin.sock"]);
+}
+
+#[tokio::test]
+async fn redis_is_tried_and_its_password_is_not_shown() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let server = RedisServer::start();
+    let with = |url: &str| check(&(origin_at(origin.address()) + &format!("store = \"{url}\"\n")));
+    let checked = with(&server.url());
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    let port = server.port().to_string();
+    checked.says("fine", &["store", &port, "Redis ", "maxmemory-policy is noeviction"]);
+
+    let mut on = server.connection().await;
+    let set = |key: &str, value: &str| {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg(key).arg(value);
+        command
+    };
+    set("maxmemory-policy", "allkeys-lru").exec_async(&mut on).await.unwrap();
+    let checked = with(&server.url());
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    checked.says("warning", &["store", "allkeys-lru", "volatile-lru"]);
+
+    set("requirepass", "right-secret").exec_async(&mut on).await.unwrap();
+    for (url, code) in [
+        (server.url(), 1),
+        (format!("redis://:wrong-secret@127.0.0.1:{port}"), 1),
+        (format!("redis://:right-secret@127.0.0.1:{port}"), 0),
+    ] {
+        let checked = with(&url);
+        assert_eq!(checked.code, Some(code), "{url}: {}", checked.text);
+        assert!(!checked.text.contains("-secret"), "{}", checked.text);
+        let result = if code == 1 { "failed" } else { "warning" };
+        checked.says(result, &["store", &port]);
+    }
+}
+
+#[test]
+fn a_redis_that_is_away_or_hangs_fails() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let with = |url: &str| check(&(origin_at(origin.address()) + &format!("store = \"{url}\"\n")));
+    let checked = with(&format!("redis://127.0.0.1:{}", free_port()));
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    checked.says("failed", &["store", "refused"]);
+
+    let server = RedisServer::start();
+    server.pause();
+    let checked = with(&server.url());
+    server.resume();
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    checked.says("failed", &["store", "no answer to PING within 5 s"]);
+}
+
+/// A certificate that is valid for this many days from now.
+fn certificate_for(days: u64) -> String {
+    let now = Duration::from_secs_f64(anteroom::clock::unix_now());
+    let mut params = CertificateParams::new(vec!["shop.example".to_owned()]).unwrap();
+    params.not_after = date_time_ymd(1970, 1, 1) + now + Duration::from_secs(days * 86_400 + 60);
+    let key = KeyPair::generate().unwrap();
+    params.self_signed(&key).unwrap().pem() + &key.serialize_pem()
+}
+
+#[test]
+fn certificates_are_judged_by_their_end() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("site.pem");
+    let config = origin_at(origin.address())
+        + &format!("[[listen]]\naddress = \"127.0.0.1:8443\"\ntls.cert = \"{}\"\n", file.display());
+    for (days, result) in [(30, "fine"), (7, "warning")] {
+        fs::write(&file, certificate_for(days)).unwrap();
+        let checked = check(&config);
+        assert_eq!(checked.code, Some(0), "{}", checked.text);
+        checked.says(result, &["certificate", "site.pem", "for shop.example", "the key matches"]);
+    }
+    tls::Authority::new("an authority").expired(&["shop.example"]).write(&file);
+    let checked = check(&config);
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    checked.says("failed", &["certificate", "site.pem", "expired on 2001-02-03"]);
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_not_tried() {
+    let checked = check("[orgin]\nurl = \"http://127.0.0.1:1\"\n");
+    assert_eq!(checked.code, Some(64), "{}", checked.text);
+    assert!(!checked.text.contains("HEAD"), "{}", checked.text);
+}
