@@ -7,6 +7,7 @@ mod admin;
 mod cache;
 mod extractor;
 pub(super) mod fragment;
+mod include;
 mod limits;
 mod listen;
 mod login;
@@ -20,6 +21,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::config::credential::OpenStoreForm;
 use crate::config::plan::{Listen, OriginConfig, OriginUrl, Plan, Rows};
+use crate::config::schema::include::IncludeForm;
 use crate::config::schema::shared::count;
 use crate::config::walk::Walk;
 use crate::http::harden::Hardening;
@@ -42,6 +44,7 @@ const ROWS_MAX: usize = 64;
 
 /// Visits every key of `plan`.
 pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
+    at.key("include", &mut (), &IncludeForm);
     at.key("threads", &mut plan.threads, &count(1, 512));
     let nowhere = || Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     at.tables("listen", LISTEN_MAX, &mut plan.listen, nowhere, listen::listen);

@@ -2,6 +2,7 @@
 
 mod chapter;
 mod examples;
+mod include;
 mod origins;
 mod problems;
 mod shipped;

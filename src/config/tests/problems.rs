@@ -160,7 +160,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"session.logout.match = { method = "GET" }"#,
         "[session] logout.match: found a table; expected a table such as { method = ",
     ),
-    ("warmth.keep = 1", "warmth: unknown key; valid here: threads, listen, "),
+    ("warmth.keep = 1", "warmth: unknown key; valid here: include, threads, listen, "),
     (
         r#"store = { url = "redis://127.0.0.1", pages_url = "embedded:./pages" }"#,
         "[store] pages_url: must be a Redis URL: the embedded store keeps its own pages",
