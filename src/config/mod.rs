@@ -64,8 +64,7 @@ impl Plan {
     /// file is not valid TOML or an included one cannot be read, only that is reported.
     pub fn read(sources: &ConfigSources) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
         let MergedSources { tree, mut problems, mut warnings } = sources.merged()?;
-        // Never returned: without `[origin] url` there is no plan.
-        let mut plan = Self::new(OriginUrl::http("", 80));
+        let mut plan = sources.defaults();
         let mut reader = Reader::new(&tree, &sources.env, SettingLocations::new(sources.whole()));
         schema::walk(&mut reader, &mut plan);
         let (places, found) = reader.finish();
@@ -91,7 +90,7 @@ impl Plan {
     pub fn socket(sources: &ConfigSources) -> Result<Option<PathBuf>, Vec<Problem>> {
         // Unknown variables in the environment are ignored here.
         let MergedSources { tree, .. } = sources.merged()?;
-        let mut plan = Self::new(OriginUrl::http("", 80));
+        let mut plan = sources.defaults();
         let mut reader = Reader::new(&tree, &sources.env, SettingLocations::new(sources.whole()));
         schema::walk_socket(&mut reader, &mut plan);
         let (places, mut problems) = reader.finish();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::key_paths::KeyPaths;
 use super::node::{Node, TomlTable, Value, lay_over, parse_file, without_password};
+use super::plan::{self, OriginUrl, Plan};
 use super::problem::{Problem, SettingLocation, Warning};
 use super::{file, include, shorthand};
 
@@ -84,6 +85,15 @@ impl ConfigSources {
     #[must_use]
     pub fn usual_file() -> Option<PathBuf> {
         Some(PathBuf::from(USUAL_FILE)).filter(|path| path.is_file())
+    }
+
+    /// The plan before any setting is read. Without an origin it is never returned.
+    pub(super) fn defaults(&self) -> Plan {
+        let mut plan = Plan::new(OriginUrl::http("", 80));
+        if let Some((path, _)) = &self.file {
+            plan.keep_data_in(&file::beside(path, Path::new(plan::DATA)));
+        }
+        plan
     }
 
     /// The place of a setting that was not written.

@@ -12,6 +12,7 @@ mod limits;
 mod listen;
 mod login;
 mod origin;
+mod path;
 mod route;
 mod segment;
 mod session;

@@ -84,7 +84,8 @@ pub(in crate::config) fn config_pattern(text: &str) -> Result<String, String> {
     if is_path(text) { Ok(text.to_owned()) } else { Err(expected.to_owned()) }
 }
 
-fn is_path(text: &str) -> bool {
+/// Whether this may be the path of a file.
+pub(in crate::config) fn is_path(text: &str) -> bool {
     (1..=PATH_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
