@@ -1,20 +1,24 @@
 //! Forms of values that must stay hidden: secrets by reference, and store URLs with a password.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use redis::IntoConnectionInfo as _;
 use serde_json::Value as Json;
 
 use super::form::{Faults, Form, List, string};
 use super::node::{HIDDEN, Node, TomlTable, Value, without_password};
 use super::plan::StoreUrl;
+use super::problem::SettingLocation;
 use super::secret::{Secret, SecretSource};
-use super::shape;
+use super::{file, shape};
 
 /// The longest secret, in bytes.
 const SECRET_MAX: u64 = 64 << 10;
+
+/// What has a meaning in the path of a URL, or may not be in it.
+const NOT_IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'#').add(b'%').add(b'?');
 
 /// The URLs of stores.
 const SCHEMES: &str = "embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>";
@@ -108,14 +112,14 @@ fn resolve(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Se
         return faults.add(node, format!("expected {REFERENCE}, one of them"));
     };
     match (kind.as_str(), name.as_text()) {
-        ("file", Some(path)) => from_file(name, Path::new(path), faults),
+        ("file", Some(path)) => from_file(name, &file::path_at(&name.location, path), faults),
         ("env", Some(variable)) => from_variable(name, variable, faults),
         _ => faults.add(name, format!("expected {REFERENCE}")),
     }
 }
 
 fn from_file(node: &Node, path: &Path, faults: &mut Faults<'_>) -> Option<Secret> {
-    let text = match read_bounded(path) {
+    let text = match file::read(path, SECRET_MAX) {
         Ok(text) => text,
         Err(error) => {
             return faults.add(node, format!("cannot read the file {}: {error}", path.display()));
@@ -125,15 +129,6 @@ fn from_file(node: &Node, path: &Path, faults: &mut Faults<'_>) -> Option<Secret
         "" => faults.add(node, format!("the file {} is empty", path.display())),
         secret => Some(Secret::from_file(secret, path)),
     }
-}
-
-fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(SECRET_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > SECRET_MAX {
-        return Err(io::Error::other(format!("longer than {SECRET_MAX} bytes")));
-    }
-    Ok(text)
 }
 
 fn from_variable(node: &Node, variable: &str, faults: &mut Faults<'_>) -> Option<Secret> {
@@ -159,7 +154,7 @@ impl Form<StoreUrl> for StoreForm {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<StoreUrl> {
         let url = match (&node.value, node.as_text()) {
             (Value::Table(table), _) => resolve(node, table, faults)?,
-            (_, Some(text)) => Secret::new(text),
+            (_, Some(text)) => Secret::new(with_path(&node.location, text)),
             _ => return faults.expected(node, "a text in quotes"),
         };
         // The value is left out of the message: in a malformed URL, the position of the password is
@@ -199,6 +194,24 @@ impl Form<StoreUrl> for OpenStoreForm {
 
     fn shape(&self) -> Json {
         StoreForm.shape()
+    }
+}
+
+/// A store's URL with a path that does not depend on the working directory, if it is written in a file.
+fn with_path<'a>(location: &SettingLocation, url: &'a str) -> Cow<'a, str> {
+    let Some(written_in) = location.file() else { return url.into() };
+    let beside = |path: &str| file::beside(written_in, Path::new(path));
+    if let Some(folder) = url.strip_prefix("embedded:").filter(|folder| !folder.is_empty()) {
+        return format!("embedded:{}", beside(folder).display()).into();
+    }
+    match url.strip_prefix("redis+unix:").filter(|path| !path.starts_with(['/', '?'])) {
+        Some(socket) => {
+            // The socket's path is written as part of a URL, and the name of the folder is not.
+            let folder = beside("").to_string_lossy().into_owned();
+            let folder = utf8_percent_encode(folder.trim_end_matches('/'), NOT_IN_PATH);
+            format!("redis+unix:{folder}/{}", socket.trim_start_matches("./")).into()
+        }
+        None => url.into(),
     }
 }
 

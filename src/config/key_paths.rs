@@ -49,6 +49,13 @@ impl KeyPaths {
         }
     }
 
+    /// Whether this is the path of a key, and not of a table: `cache.memory`, `origins.blog.url`.
+    pub(super) fn is_key(&self, path: &str) -> bool {
+        let named = path.strip_prefix("origins.").and_then(|path| path.split_once('.'));
+        let path = named.map_or_else(|| path.into(), |(_, key)| format!("origins.NAME.{key}"));
+        self.paths.contains(&path)
+    }
+
     fn of_name(&self, name: &str) -> impl Iterator<Item = &str> {
         let has_name =
             move |path: &&str| path.rsplit_once('.').is_some_and(|(_, last)| last == name);

@@ -11,7 +11,9 @@ mod apps;
 mod change;
 mod check;
 mod credential;
+mod file;
 mod form;
+mod include;
 mod json_schema;
 mod key_paths;
 mod node;
@@ -50,25 +52,27 @@ use std::path::PathBuf;
 use crate::http::path::PathPattern;
 use check::ConfigCheck;
 use reader::{Reader, SettingLocations};
+use source::MergedSources;
 
 impl Plan {
     /// Reads a plan: the built-in defaults, overridden by the file, the environment and the command line,
-    /// in this order. Reads the files and variables that contain secrets.
+    /// in this order. Reads the files that the file includes, and the files and variables that contain
+    /// secrets.
     ///
     /// # Errors
-    /// All problems at once: the file's by line, then the environment's, then the command line's. If the
-    /// file is not valid TOML, only that is reported.
+    /// All problems at once: the files' by line, then the environment's, then the command line's. If a
+    /// file is not valid TOML or an included one cannot be read, only that is reported.
     pub fn read(sources: &ConfigSources) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
-        let (tree, mut problems) = sources.tree()?;
-        // Never returned: without `[origin] url` there is no plan.
-        let mut plan = Self::new(OriginUrl::http("", 80));
+        let MergedSources { tree, mut problems, mut warnings } = sources.merged()?;
+        let mut plan = sources.defaults();
         let mut reader = Reader::new(&tree, &sources.env, SettingLocations::new(sources.whole()));
         schema::walk(&mut reader, &mut plan);
         let (places, found) = reader.finish();
         problems.extend(found);
         plan.settle(&places);
 
-        let (contradictions, mut warnings) = ConfigCheck::new(&plan, &places, &problems).run();
+        let (contradictions, further) = ConfigCheck::new(&plan, &places, &problems).run();
+        warnings.extend(further);
         warnings.extend(sources.ignored_variables(&tree));
         problems.extend(contradictions);
         if problems.is_empty() {
@@ -85,8 +89,8 @@ impl Plan {
     /// As [`Self::read`], for `[admin] socket` and `[store] url`.
     pub fn socket(sources: &ConfigSources) -> Result<Option<PathBuf>, Vec<Problem>> {
         // Unknown variables in the environment are ignored here.
-        let (tree, _) = sources.tree()?;
-        let mut plan = Self::new(OriginUrl::http("", 80));
+        let MergedSources { tree, .. } = sources.merged()?;
+        let mut plan = sources.defaults();
         let mut reader = Reader::new(&tree, &sources.env, SettingLocations::new(sources.whole()));
         schema::walk_socket(&mut reader, &mut plan);
         let (places, mut problems) = reader.finish();

@@ -77,6 +77,14 @@ impl Node {
         }
     }
 
+    /// As [`Self::as_list`], by value.
+    pub(super) fn into_list(self) -> Vec<Self> {
+        match self.value {
+            Value::List(nodes) => nodes,
+            _ => vec![self],
+        }
+    }
+
     /// The value for a message: short, printable, and without the password of a URL.
     pub(super) fn shown(&self) -> String {
         match &self.value {

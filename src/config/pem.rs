@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::form::{Faults, Form, string};
 use super::node::Node;
-use super::shape;
+use super::{file, shape};
 
 /// The path of a PEM file with the expected content.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ impl Form<PathBuf> for PemFile {
         let Some(text) = node.as_text().filter(|text| !text.is_empty()) else {
             return faults.expected(node, "the path of a PEM file");
         };
-        let path = Path::new(text);
-        match self.look(path) {
-            Ok(()) => Some(path.to_owned()),
+        let path = file::path_at(&node.location, text);
+        match self.look(&path) {
+            Ok(()) => Some(path),
             Err(why) => faults.add(node, format!("the file {}: {why}", path.display())),
         }
     }

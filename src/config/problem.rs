@@ -22,14 +22,24 @@ pub enum SettingLocation {
     Flag(&'static str),
 }
 
+impl SettingLocation {
+    /// The file that contains the setting.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) | Self::Line(path, _) => Some(path),
+            Self::Nowhere | Self::Variable(_) | Self::Flag(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for SettingLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nowhere => Ok(()),
-            Self::File(path) => write!(f, "{}: ", path.display()),
-            Self::Line(path, line) => write!(f, "{}:{line}: ", path.display()),
-            Self::Variable(name) => write!(f, "{name}: "),
-            Self::Flag(flag) => write!(f, "{flag}: "),
+            Self::File(path) => path.display().fmt(f),
+            Self::Line(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(flag) => f.write_str(flag),
         }
     }
 }
@@ -55,9 +65,12 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.location != SettingLocation::Nowhere {
+            write!(f, "{}: ", self.location)?;
+        }
         match label(&self.setting) {
-            label if label.is_empty() => write!(f, "{}{}", self.location, self.text),
-            label => write!(f, "{}{label}: {}", self.location, self.text),
+            label if label.is_empty() => f.write_str(&self.text),
+            label => write!(f, "{label}: {}", self.text),
         }
     }
 }

@@ -4,21 +4,18 @@
 //! The reader and the forms interpret the settings.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::key_paths::KeyPaths;
 use super::node::{Node, TomlTable, Value, lay_over, parse_file, without_password};
+use super::plan::{self, OriginUrl, Plan};
 use super::problem::{Problem, SettingLocation, Warning};
-use super::shorthand;
+use super::{file, include, shorthand};
 
 /// The prefix of variables that contain a setting: `ANTEROOM__CACHE__DEFAULT_TTL=60s`.
 const PREFIX: &str = "ANTEROOM__";
 /// The file that is read when none is named.
 const USUAL_FILE: &str = "proxy.toml";
-/// The largest file, in bytes.
-const FILE_MAX: u64 = 1 << 20;
 /// The deepest nesting of a variable: section, key, and `FILE` or `ENV` of a secret.
 const DEPTH_MAX: usize = 3;
 
@@ -55,6 +52,15 @@ pub struct Overrides {
     pub threads: Option<String>,
 }
 
+/// All sources as one tree.
+#[derive(Debug, Default)]
+pub(super) struct MergedSources {
+    pub(super) tree: TomlTable,
+    /// Problems with the names of variables, and keys that two files set.
+    pub(super) problems: Vec<Problem>,
+    pub(super) warnings: Vec<Warning>,
+}
+
 impl ConfigSources {
     /// Reads the file, if one is named, and the environment of this process.
     ///
@@ -81,6 +87,15 @@ impl ConfigSources {
         Some(PathBuf::from(USUAL_FILE)).filter(|path| path.is_file())
     }
 
+    /// The plan before any setting is read. Without an origin it is never returned.
+    pub(super) fn defaults(&self) -> Plan {
+        let mut plan = Plan::new(OriginUrl::http("", 80));
+        if let Some((path, _)) = &self.file {
+            plan.keep_data_in(&file::beside(path, Path::new(plan::DATA)));
+        }
+        plan
+    }
+
     /// The place of a setting that was not written.
     pub(super) fn whole(&self) -> SettingLocation {
         self.file.as_ref().map_or(SettingLocation::Nowhere, |(path, _)| {
@@ -88,21 +103,25 @@ impl ConfigSources {
         })
     }
 
-    /// All sources merged into one tree, and problems with the names of variables.
+    /// All sources merged.
     ///
     /// # Errors
-    /// Each place where the file is not TOML.
-    pub(super) fn tree(&self) -> Result<(TomlTable, Vec<Problem>), Vec<Problem>> {
-        let mut tree = match &self.file {
-            None => TomlTable::new(),
-            Some((path, text)) => parse_file(path, text)?,
-        };
-        // Before the other sources, so that each of them may replace a single key.
-        shorthand::write_out(&mut tree);
-        let problems = self.lay_environment(&mut tree);
-        self.overrides.lay(&mut tree);
-        shorthand::write_out(&mut tree);
-        Ok((tree, problems))
+    /// Each place where a file is not TOML, and each included file that cannot be read.
+    pub(super) fn merged(&self) -> Result<MergedSources, Vec<Problem>> {
+        let mut merged = MergedSources::default();
+        if let Some((path, text)) = &self.file {
+            merged.tree = parse_file(path, text)?;
+            // Before the other sources, so that each of them may replace a single key.
+            shorthand::write_out(&mut merged.tree);
+            let (problems, warnings) = include::read(&mut merged.tree, path)?;
+            merged.problems.extend(problems);
+            merged.warnings.extend(warnings);
+        }
+        let problems = self.lay_environment(&mut merged.tree);
+        merged.problems.extend(problems);
+        self.overrides.lay(&mut merged.tree);
+        shorthand::write_out(&mut merged.tree);
+        Ok(merged)
     }
 
     /// Warnings of variables that look like settings and are none: `ANTEROOM_ORIGIN_URL`. A variable that a
@@ -221,14 +240,6 @@ fn is_within(node: &Node, variable: &str) -> bool {
 
 fn read_file(path: &Path) -> Result<String, Problem> {
     let place = SettingLocation::File(path.into());
-    read_bounded(path).map_err(|error| Problem::new(place, "", format!("cannot be read: {error}")))
-}
-
-fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(FILE_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_MAX {
-        return Err(io::Error::other(format!("larger than {FILE_MAX} bytes")));
-    }
-    Ok(text)
+    let text = file::read(path, include::FILE_MAX);
+    text.map_err(|error| Problem::new(place, "", format!("cannot be read: {error}")))
 }

@@ -13,6 +13,7 @@ mod session;
 mod store;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 use crate::http::harden::Hardening;
 use crate::policy::route::Route;
@@ -25,6 +26,7 @@ pub use listen::{Address, ClientCerts, ClientConfig, Listen, TlsConfig, TlsVersi
 pub use login::{Login, Logout, Verify};
 pub use origin::{OriginConfig, OriginTls, OriginUrl, Rows, Servers};
 pub use session::{AppPreset, OnExpire, SessionConfig, Visitor, WebhookUrl};
+pub(super) use store::DATA;
 pub use store::{Store, StoreUrl};
 
 /// The whole configuration.
@@ -77,6 +79,12 @@ impl Plan {
 }
 
 impl Plan {
+    /// Sets the defaults that name the folder of the data.
+    pub(super) fn keep_data_in(&mut self, folder: &Path) {
+        self.store.url = StoreUrl::Embedded(folder.to_owned());
+        self.admin.socket = Some(Admin::socket_in(folder));
+    }
+
     /// The plan of a configuration that sets only the origin.
     #[must_use]
     pub fn new(origin: OriginUrl) -> Self {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::config::secret::Secret;
 use crate::ident::TokenStorage;
 
-/// The default location of data.
-pub(super) const DATA: &str = "./anteroom-data";
+/// The default location of data, in the folder of the configuration file. Without a file, in the working
+/// directory.
+pub(in crate::config) const DATA: &str = "./anteroom-data";
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::error_pages::ErrorPagesForm;
+use super::path::{PathText, path};
 use super::shared::{ADDRESS, paths};
 use crate::config::credential::BearerToken;
 use crate::config::form::{Either, Flag, List, Optional, Text, Words};
@@ -17,8 +18,7 @@ pub(super) fn admin(at: &mut impl Walk, admin: &mut Admin) {
 }
 
 pub(super) fn socket(at: &mut impl Walk, admin: &mut Admin) {
-    let path = Text { parse: socket_path, show: |path| path.to_string_lossy().into_owned() };
-    at.key("socket", &mut admin.socket, &Either("off", path));
+    at.key("socket", &mut admin.socket, &Either("off", path()));
 }
 
 pub(super) fn errors(at: &mut impl Walk, errors: &mut ErrorsConfig) {
@@ -32,7 +32,8 @@ pub(super) fn log(at: &mut impl Walk, log: &mut LogConfig) {
         ("off", None),
     ];
     at.key("access", &mut log.access, &Words(&formats));
-    at.key("to", &mut log.to, &Text { parse: log_target, show: show_log_target });
+    let target = Text { parse: log_target, show: show_log_target };
+    at.key("to", &mut log.to, &PathText { prefix: "", word: Some("stdout"), form: target });
     at.key("user", &mut log.user, &Flag);
     at.key("redact_paths", &mut log.redact_paths, &List::of(paths()));
 }
@@ -49,12 +50,5 @@ fn show_log_target(target: &AccessLogTarget) -> String {
     match target {
         AccessLogTarget::Stdout => "stdout".to_owned(),
         AccessLogTarget::File(path) => path.to_string_lossy().into_owned(),
-    }
-}
-
-fn socket_path(text: &str) -> Result<PathBuf, String> {
-    match text {
-        "" => Err("the path of a socket".to_owned()),
-        path => Ok(PathBuf::from(path)),
     }
 }

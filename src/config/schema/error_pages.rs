@@ -7,6 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
+use crate::config::file::path_at;
 use crate::config::form::{Faults, Form, string};
 use crate::config::node::{Node, Value};
 use crate::config::shape;
@@ -53,10 +54,10 @@ fn page(name: &str, node: &Node, faults: &mut Faults<'_>) -> Option<ErrorPage> {
     let Some(path) = node.as_text().filter(|path| !path.is_empty()) else {
         return faults.expected(node, "the path of a file");
     };
-    let file = Path::new(path);
-    match read_bounded(file) {
-        Ok(html) => Some(ErrorPage { status, file: file.to_owned(), html: Bytes::from(html) }),
-        Err(error) => faults.add(node, format!("cannot read the file {path}: {error}")),
+    let file = path_at(&node.location, path);
+    match read_bounded(&file) {
+        Ok(html) => Some(ErrorPage { status, html: Bytes::from(html), file }),
+        Err(error) => faults.add(node, format!("cannot read the file {}: {error}", file.display())),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::path::{CertificatePattern, PathText, path};
 use super::shared::{TTL, named, networks, paths, peers};
 use crate::config::form::{Either, Flag, List, Optional, Span, Text, Words};
 use crate::config::plan::{ClientCerts, ClientConfig, Listen, TlsConfig, TlsVersion};
@@ -10,6 +11,7 @@ use crate::config::walk::Walk;
 
 pub(super) fn listen(at: &mut impl Walk, listen: &mut Listen) {
     let address = Text { parse: text::listen_address, show: ToString::to_string };
+    let address = PathText { prefix: "unix:", word: None, form: address };
     let hint = "write address = \"127.0.0.1:8080\"";
     at.required("address", &mut listen.address, &address, hint);
     let mode = Text { parse: text::mode, show: |mode| format!("{mode:04o}") };
@@ -23,8 +25,7 @@ pub(super) fn listen(at: &mut impl Walk, listen: &mut Listen) {
 }
 
 pub(super) fn tls(at: &mut impl Walk, tls: &mut TlsConfig) {
-    at.key("cert", &mut tls.cert, &List::of(named(text::file_pattern)));
-    let path = || Text { parse: text::file, show: |path| path.to_string_lossy().into_owned() };
+    at.key("cert", &mut tls.cert, &List::of(CertificatePattern));
     at.key("key", &mut tls.key, &Optional(path()));
     at.key("default", &mut tls.default, &Optional(named(text::host)));
     let certs = [

@@ -9,10 +9,12 @@ mod error_pages;
 mod extractor;
 mod fields;
 pub(super) mod fragment;
+mod include;
 mod limits;
 mod listen;
 mod login;
 mod origin;
+mod path;
 mod route;
 mod segment;
 mod session;
@@ -23,6 +25,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::config::credential::OpenStoreForm;
 use crate::config::plan::{Listen, OriginConfig, OriginUrl, Plan, Rows};
+use crate::config::schema::include::IncludeForm;
 use crate::config::schema::shared::count;
 use crate::config::walk::Walk;
 use crate::http::harden::Hardening;
@@ -45,6 +48,7 @@ const ROWS_MAX: usize = 64;
 
 /// Visits every key of `plan`.
 pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
+    at.key("include", &mut (), &IncludeForm);
     at.key("threads", &mut plan.threads, &count(1, 512));
     let nowhere = || Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     at.tables("listen", LISTEN_MAX, &mut plan.listen, nowhere, listen::listen);

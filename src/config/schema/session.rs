@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::login;
+use super::path::PathText;
 use super::shared::{LIFETIME, TIMEOUT, count, expression, named};
 use crate::config::apps::APPS;
 use crate::config::credential::SecretRefs;
@@ -42,7 +43,9 @@ pub(super) fn session(at: &mut impl Walk, session: &mut SessionConfig) {
     at.key("clean_batch", &mut session.clean_batch, &count(1, 10_000));
     at.key("clean_every", &mut session.clean_every, &TIMEOUT);
     at.key("clean_carts", &mut session.clean_carts, &Flag);
-    at.key("on_expire", &mut session.on_expire, &Text { parse: on_expire, show: show_on_expire });
+    let target = Text { parse: on_expire, show: show_on_expire };
+    let target = PathText { prefix: "file:", word: None, form: target };
+    at.key("on_expire", &mut session.on_expire, &target);
     at.key("webhook_secret", &mut session.webhook_secret, &SecretRefs);
     at.key("cart_idle", &mut session.cart_idle, &Either("none", LIFETIME));
     let token_from = [("value", false), ("sha256", true)];

@@ -2,7 +2,9 @@
 
 mod chapter;
 mod examples;
+mod include;
 mod origins;
+mod paths;
 mod problems;
 mod shipped;
 
@@ -237,6 +239,9 @@ fn warnings(text: &str) -> Vec<String> {
     warnings.iter().map(ToString::to_string).collect()
 }
 
+/// The plan of [`ORIGIN`], in a file of the working directory.
 fn usual() -> Plan {
-    Plan::new(OriginUrl::http("127.0.0.1", 3000))
+    let mut plan = Plan::new(OriginUrl::http("127.0.0.1", 3000));
+    plan.keep_data_in(&std::env::current_dir().unwrap().join("anteroom-data"));
+    plan
 }

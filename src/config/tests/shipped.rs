@@ -124,7 +124,7 @@ fn the_shipped_file_names_every_key_of_the_schema() {
 
     let mut plan = usual();
     let sources = file(&uncommented());
-    let (tree, _) = sources.tree().expect("TOML");
+    let tree = sources.merged().expect("TOML").tree;
     let mut reader = Reader::new(&tree, &[], SettingLocations::new(SettingLocation::Nowhere));
     walk(&mut reader, &mut plan);
     let (places, _) = reader.finish();

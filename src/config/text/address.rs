@@ -72,12 +72,21 @@ pub(in crate::config) fn file(text: &str) -> Result<PathBuf, String> {
     file_pattern(text).map(PathBuf::from).map_err(|_| "the path of a file".to_owned())
 }
 
-/// The path of a file, or a pattern of paths.
+/// The path of a certificate file, or a pattern of paths.
 pub(in crate::config) fn file_pattern(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.len() > PATH_MAX || text.chars().any(char::is_control) {
-        return Err(r#"the path of a file, or a pattern such as "/etc/anteroom/tls/*.pem""#.into());
-    }
-    Ok(text.to_owned())
+    let expected = r#"the path of a file, or a pattern such as "/etc/anteroom/tls/*.pem""#;
+    if is_path(text) { Ok(text.to_owned()) } else { Err(expected.to_owned()) }
+}
+
+/// The path of a configuration file, or a pattern of paths.
+pub(in crate::config) fn config_pattern(text: &str) -> Result<String, String> {
+    let expected = r#"the path of a file, or a pattern such as "conf.d/*.toml""#;
+    if is_path(text) { Ok(text.to_owned()) } else { Err(expected.to_owned()) }
+}
+
+/// Whether this may be the path of a file.
+pub(in crate::config) fn is_path(text: &str) -> bool {
+    (1..=PATH_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// Peers: a network, a single address, or `unix`.

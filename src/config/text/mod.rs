@@ -8,9 +8,9 @@ mod name;
 mod path;
 
 pub(super) use address::{
-    address, file, file_pattern, host, host_pattern, https, listen_address, mode, network,
-    origin_host, origin_url, peers, server_name, show_https, show_origin_url, show_webhook_url,
-    webhook_url,
+    address, config_pattern, file, file_pattern, host, host_pattern, https, is_path,
+    listen_address, mode, network, origin_host, origin_url, peers, server_name, show_https,
+    show_origin_url, show_webhook_url, webhook_url,
 };
 pub(super) use field::{identity_header, key_header, send_header};
 pub(super) use name::{
