@@ -360,7 +360,7 @@ fn the_reason_is_named_with_a_hint() {
         assert!(hints(&told).contains(&wanted), "{target}: {told}");
     }
     proxy.get("/csrf").send();
-    assert_eq!(hints(&explain(&proxy, "/csrf", &[])), Vec::<&str>::new(), "no key helps");
+    assert_eq!(hints(&explain(&proxy, "/csrf", &[])), ["[[route]] fragments"]);
     proxy.get("/by-form").send();
     let vary = explain(&proxy, "/by-form", &["--header", "X-Form: a"]);
     assert_eq!(
@@ -432,14 +432,47 @@ fn an_explanation_leaves_no_trace() {
     assert_eq!(proxy.access_log(2).len(), 2, "no line for an explanation");
 }
 
-/// All numbers, but those of connections and of what background tasks find.
+/// All numbers, but those of connections, of what background tasks find, and of the process.
 fn numbers(proxy: &Proxy) -> Vec<String> {
-    let others = ["anteroom_connections", "anteroom_store", "anteroom_cut_off"];
+    let others = ["anteroom_connections", "anteroom_store", "anteroom_cut_off", "process_"];
     let page = proxy.admin("/metrics").send().text();
     let lines = page.lines().filter(|line| !others.iter().any(|name| line.starts_with(name)));
     let lines: Vec<_> = lines.map(str::to_owned).collect();
     assert!(lines.iter().any(|line| line.starts_with("anteroom_requests")), "{page}");
     lines
+}
+
+/// The keys that hints name.
+fn hinted(told: &Value) -> Vec<&str> {
+    told["hints"].as_array().unwrap().iter().map(|hint| hint["key"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn an_unframed_body_gets_a_hint_at_the_server_of_the_app() {
+    let origin =
+        Origin::always(Reply::raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\nhello"));
+    let proxy = Proxy::embedded(&origin, "");
+    proxy.get("/").send();
+    let told = explain(&proxy, "/", &[]);
+    assert_eq!(told["uncacheable"]["reason"], "unframed");
+    let hint = &told["hints"][0];
+    assert!(hint["text"].as_str().unwrap().contains("php -S"), "{hint}");
+}
+
+#[test]
+fn what_is_in_force_is_not_hinted_at() {
+    let origin =
+        Origin::always(Reply::typed("application/json", "{}").header("Pragma", "no-cache"));
+    let route = |settings: &str| format!("[[route]]\nmatch = \"/a/**\"\n{settings}");
+    let proxy = Proxy::embedded(&origin, &route("name = \"a\""));
+    proxy.get("/a/b").send();
+    assert_eq!(hinted(&explain(&proxy, "/a/b", &[])), ["[[route]] override_ttl"]);
+    let origin = Origin::always(Reply::typed("application/json", "{}").header("Refresh", "5"));
+    let proxy = Proxy::embedded(&origin, &route("override_ttl = \"60s\""));
+    proxy.get("/a/b").send();
+    let told = explain(&proxy, "/a/b", &[]);
+    assert_eq!(told["uncacheable"]["reason"], "response-field");
+    assert_eq!(hinted(&told), [""; 0]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use ::http::request::Parts;
 
 use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedUncacheable};
 use self::question::ImaginedRequest;
-use self::words::{HintContext, hint, hints, why};
+use self::words::{HintContext, hint, hints, is_in_force, why};
 use super::deliver::{content_coding, fragments};
 use super::source::rows;
 use super::stage::cache_lookup::{self, CacheStep, WantedPage};
@@ -373,6 +373,10 @@ impl Explanation {
             reasons.extend(self.further_reasons(cx, has_body, first));
         }
         let unsent = decided.page.as_ref().map_or_else(Vec::new, |page| unsent(&want, page));
+        // The page of visitors without a login varies by cookies that a login adds to.
+        if unsent.iter().any(|name| name == "cookie") && cx.visitor.user().is_some() {
+            reasons.push(Reason::Login);
+        }
         self.conclude(cx, &decided);
         self.help(cx, &reasons, &unsent);
     }
@@ -453,7 +457,7 @@ impl Explanation {
         let about =
             HintContext { unknown_cookies: &unknown_cookies, fragments: &fragments, unsent };
         for hint in reasons.iter().flat_map(|reason| hints(*reason, &about)) {
-            if !self.hints.contains(&hint) {
+            if !self.hints.contains(&hint) && !is_in_force(&hint.key, cx) {
                 self.hints.push(hint);
             }
         }

@@ -1,6 +1,8 @@
 //! Reasons as sentences, and configuration that would help against them.
 
 use super::explanation::ConfigHint;
+use crate::policy::route::{LeakGuard, SetCookie, Ttl};
+use crate::proxy::context::RequestContext;
 use crate::telemetry::reason::Reason;
 
 /// A reason as a sentence.
@@ -199,8 +201,68 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
             ("[limits] variants", "set a larger number, or let the app vary on less")
         }
         Reason::Crowded => ("[limits] in_flight", "set a larger size, or larger waiters"),
+        Reason::MinUses => ("[[route]] min_uses", "a smaller number stores pages earlier"),
+        reason => return against_the_page(reason),
+    })
+}
+
+/// The setting that helps where the app or its page stands in the way.
+fn against_the_page(reason: Reason) -> Option<(&'static str, &'static str)> {
+    Some(match reason {
+        Reason::Unframed => (
+            "[origin] url",
+            "the app's server ends bodies by closing the connection, as `php -S` does: put a server in between that \
+             sends Content-Length or chunks, such as nginx with PHP-FPM",
+        ),
+        Reason::CsrfField => (
+            "[[route]] fragments",
+            "with share = \"everyone\", the form is filled in for each visitor from a path of its own",
+        ),
+        Reason::SessionInUrl | Reason::SessionInLink => (
+            "[session] cookie",
+            "let the app keep its session id in a cookie only (PHP: session.use_only_cookies = 1)",
+        ),
+        Reason::PasswordField | Reason::PostForm => (
+            "[[route]] strip_set_cookie",
+            "name the cookies that this page can do without, in place of set_cookie = \"strip_for_anonymous\"",
+        ),
+        Reason::QueryParameter => {
+            ("[[route]] ignore_query", "add the parameter, if the page does not depend on it")
+        }
+        Reason::NotLoggedIn => (
+            "[[route]] share",
+            "share = \"anonymous\" or \"segment\" if visitors without a login may share the page",
+        ),
+        Reason::Unconfirmed => (
+            "[session.login] verify",
+            "verify = true confirms the name that the visitor typed, by [session.verify]",
+        ),
+        Reason::Origin | Reason::ServerError => (
+            "[[route]] stale_if_error",
+            "a stored page is served for this time while the app fails",
+        ),
+        Reason::Maintenance => ("[[route]] maintenance", "maintenance = false ends it"),
+        Reason::RateLimited => (
+            "[limits] requests_per_address",
+            "a higher rate; list proxies in front of Anteroom in [client] trusted_proxies",
+        ),
         _ => return None,
     })
+}
+
+/// Whether a setting is in force already, so that a hint at it helps nothing.
+pub(super) fn is_in_force(key: &str, cx: &RequestContext<'_>) -> bool {
+    let (route, settings) = (cx.route, &cx.worker.settings);
+    match key {
+        "[[route]] ttl" => route.ttl != Ttl::default(),
+        "[[route]] override_ttl" => route.override_ttl.is_some(),
+        "[[route]] override_private" => route.override_private,
+        "[[route]] set_cookie" => route.set_cookie == SetCookie::StripForAnonymous,
+        "[[route]] leak_guard" => route.leak_guard != LeakGuard::Full,
+        "[cache] client_directives" => !cx.worker.filler.policy.client_directives,
+        "[session] mint" => settings.minted.is_some(),
+        _ => false,
+    }
 }
 
 /// Hints against tokens whose user is unknown to the proxy.

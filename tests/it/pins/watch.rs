@@ -219,7 +219,7 @@ fn shown(words: &[String]) -> String {
 pub(super) type Counters = BTreeMap<String, i64>;
 
 /// What depends on how fast things were, or on sockets that are kept.
-const LEFT_OUT: [&str; 8] = [
+const LEFT_OUT: [&str; 9] = [
     "anteroom_connections_accepted",
     "anteroom_connections_laid_aside",
     "anteroom_connections_timed_out",
@@ -228,6 +228,8 @@ const LEFT_OUT: [&str; 8] = [
     "anteroom_origin_retries ",
     "anteroom_log_dropped",
     "anteroom_purges_late",
+    // Of the process as a whole, and fractions.
+    "process_",
 ];
 
 /// Reads the counters of a proxy.
