@@ -37,6 +37,17 @@ impl Admin {
     }
 }
 
+/// Where the data commands reach a proxy with these settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminSocket {
+    /// Nowhere: `[admin] socket = "off"`.
+    Off,
+    /// At this path, which follows from a setting.
+    At(PathBuf),
+    /// At this path, and no setting names it.
+    Default(PathBuf),
+}
+
 /// `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
