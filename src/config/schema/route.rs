@@ -4,10 +4,9 @@ use ::http::HeaderName;
 use ::http::header::SET_COOKIE;
 
 use super::fragment::{EsiForm, FragmentForm, SHARES};
+use super::network::networks;
 use super::segment::SegmentForm;
-use super::shared::{
-    CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, networks, paths, shared,
-};
+use super::shared::{CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, paths, shared};
 use crate::config::form::{Flag, List, Optional, Text, Words};
 use crate::config::text;
 use crate::config::walk::Walk;
