@@ -4,3 +4,4 @@ pub(crate) mod args;
 pub(crate) mod commands;
 pub(crate) mod manual;
 pub(crate) mod output;
+pub(crate) mod socket;

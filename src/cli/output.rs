@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anteroom::config::{ConfigSources, Overrides, Plan, Warning};
+use anteroom::config::{AdminSocket, ConfigSources, Overrides, Plan, Warning};
 
 use crate::cli::args::PlanArgs;
 
@@ -48,13 +48,12 @@ pub(crate) fn plan(file: Option<&Path>, overrides: Overrides) -> Result<(Plan, V
     Plan::read(&sources).map_err(|problems| bad_configuration(&problems))
 }
 
-/// The location of the socket of the data commands, if there is one.
+/// The location of the socket of the data commands.
 ///
 /// # Errors
 /// The exit code, if there are problems.
-pub(crate) fn socket(file: Option<PathBuf>) -> Result<Option<PathBuf>, u8> {
-    let file = file_or_usual(file);
-    let sources = ConfigSources::gather(file.as_deref(), Overrides::default())
+pub(crate) fn socket(file: Option<&Path>) -> Result<AdminSocket, u8> {
+    let sources = ConfigSources::gather(file, Overrides::default())
         .map_err(|problem| bad_configuration(&[problem]))?;
     Plan::socket(&sources).map_err(|problems| bad_configuration(&problems))
 }

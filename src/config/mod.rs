@@ -36,18 +36,16 @@ mod walk;
 
 pub use json_schema::json_schema;
 pub use plan::{
-    Address, Admin, AppPreset, Cache, ClientCerts, ClientConfig, ErrorsConfig, LimitsConfig,
-    Listen, LogConfig, Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl, Plan, Purge,
-    PurgeAuthorization, Rows, Servers, SessionConfig, Store, StoreUrl, TlsConfig, TlsVersion,
-    Verify, ViewsConfig, Visitor, WebhookUrl,
+    Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, ErrorsConfig,
+    LimitsConfig, Listen, LogConfig, Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl,
+    Plan, Purge, PurgeAuthorization, Rows, Servers, SessionConfig, Store, StoreUrl, TlsConfig,
+    TlsVersion, Verify, ViewsConfig, Visitor, WebhookUrl,
 };
 pub use print::print;
 pub use problem::{Problem, SettingLocation, Warning};
 pub use secret::{Secret, SecretSource};
 pub use source::{ConfigSources, Overrides};
 pub use unit::duration;
-
-use std::path::PathBuf;
 
 use crate::http::path::PathPattern;
 use check::ConfigCheck;
@@ -83,11 +81,11 @@ impl Plan {
     }
 
     /// Reads only the location of the socket for the data commands. Other settings may be wrong, and their
-    /// secrets unreadable for this user. `None`: there is no socket.
+    /// secrets unreadable for this user.
     ///
     /// # Errors
     /// As [`Self::read`], for `[admin] socket` and `[store] url`.
-    pub fn socket(sources: &ConfigSources) -> Result<Option<PathBuf>, Vec<Problem>> {
+    pub fn socket(sources: &ConfigSources) -> Result<AdminSocket, Vec<Problem>> {
         // Unknown variables in the environment are ignored here.
         let MergedSources { tree, .. } = sources.merged()?;
         let mut plan = sources.defaults();
@@ -100,7 +98,14 @@ impl Plan {
             return Err(problems);
         }
         plan.settle(&places);
-        Ok(plan.admin.socket)
+        let is_beside_data =
+            matches!(plan.store.url, StoreUrl::Embedded(_)) && places.said("store.url");
+        let is_said = is_beside_data || places.said("admin.socket");
+        Ok(match plan.admin.socket {
+            None => AdminSocket::Off,
+            Some(path) if is_said => AdminSocket::At(path),
+            Some(path) => AdminSocket::Default(path),
+        })
     }
 
     /// Sets the defaults that depend on other settings.

@@ -207,6 +207,45 @@ fn the_usual_file_is_read_where_none_is_named_and_again_by_each_reload() {
     assert!(!says("the new configuration is in force"));
 }
 
+#[test]
+fn without_a_file_the_commands_look_at_the_usual_places_for_the_proxy() {
+    let folder = TempDir::new().unwrap();
+    let top = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(ANTEROOM);
+        command.arg("top").current_dir(folder.path()).env_remove("ANTEROOM_SOCKET");
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        said(&output)
+    };
+    let none = "anteroom: found no socket of a running proxy at ./anteroom-data/admin.sock, \
+                /run/anteroom/admin.sock or /var/lib/anteroom/admin.sock; give --config FILE, the \
+                configuration of the running proxy, or its socket as --socket PATH or in ANTEROOM_SOCKET\n";
+    assert_eq!(top(&[]), none);
+    for (variable, value) in [
+        ("ANTEROOM_SOCKET", "/nowhere/a.sock"),
+        ("ANTEROOM__ADMIN__SOCKET", "/nowhere/a.sock"),
+        ("ANTEROOM__STORE__URL", "embedded:/nowhere"),
+    ] {
+        let told = top(&[(variable, value)]);
+        assert!(told.contains("at /nowhere/a"), "{variable}: {told}");
+    }
+    fs::create_dir(folder.path().join("anteroom-data")).unwrap();
+    fs::write(folder.path().join("anteroom-data/admin.sock"), "").unwrap();
+    assert!(top(&[]).contains("no running proxy answers at ./anteroom-data/admin.sock"));
+    // A file decides before the variable.
+    fs::write(folder.path().join("proxy.toml"), "admin.socket = \"/elsewhere/a.sock\"").unwrap();
+    let told = top(&[("ANTEROOM_SOCKET", "/nowhere/a.sock")]);
+    assert!(told.contains("at /elsewhere/a.sock"), "{told}");
+}
+
+#[test]
+fn the_proxy_of_a_file_is_found_from_any_folder() {
+    let proxy = Proxy::embedded(&Origin::always(Reply::unstored("hello")), "");
+    let file = proxy.folder().join("proxy.toml");
+    let output = anteroom(Path::new("/"), &["top", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
 /// Starts a proxy without a file, with these options more, and asks it for a page.
 fn serves_with(options: &[&str]) {
     let origin = Origin::always(Reply::unstored("hello"));

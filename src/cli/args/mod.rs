@@ -70,8 +70,9 @@ Examples:
   anteroom rows stop inventory 7 --socket /var/lib/anteroom/admin.sock
 
 These commands connect to the running proxy over its admin socket: --socket, or [admin] socket in
-the file of --config or in ./proxy.toml; without these, ./anteroom-data/admin.sock. The proxy
-answers the user that it runs as, and root.";
+the file of --config or in ./proxy.toml; without these, the one in the variable ANTEROOM_SOCKET, or
+the first that is there of ./anteroom-data/admin.sock, /run/anteroom/admin.sock and
+/var/lib/anteroom/admin.sock. The proxy answers the user that it runs as, and root.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -350,10 +351,11 @@ pub(crate) struct RowArgs {
 /// Where the running proxy is.
 #[derive(Args, Debug)]
 pub(crate) struct SocketArgs {
-    /// The configuration file of the running proxy
+    /// The configuration file of the running proxy; without it, ./proxy.toml is read if it is there
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The socket of the running proxy
+    /// The socket of the running proxy; without it and without a file, the one in ANTEROOM_SOCKET, or
+    /// admin.sock in ./anteroom-data, /run/anteroom or /var/lib/anteroom
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub(crate) socket: Option<PathBuf>,
 }

@@ -14,7 +14,8 @@ use http::Method;
 use crate::cli::args::{
     ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs, TopCommand,
 };
-use crate::cli::output::{self, failed, say};
+use crate::cli::output::{failed, say};
+use crate::cli::socket;
 
 /// Schedules, lists or stops rows.
 pub(crate) fn rows(command: RowsCommand) -> Result<(), u8> {
@@ -135,9 +136,5 @@ fn top_cookies(json: bool, at: SocketArgs) -> Result<(), u8> {
 
 /// Where the running proxy listens for data commands.
 fn socket(at: SocketArgs) -> Result<PathBuf, u8> {
-    if let Some(path) = at.socket {
-        return Ok(path);
-    }
-    let off = "[admin] socket is \"off\": the running proxy accepts no commands";
-    output::socket(at.config.clone())?.ok_or_else(|| failed(off))
+    socket::find(at)
 }

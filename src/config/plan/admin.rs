@@ -45,6 +45,17 @@ pub struct ErrorsConfig {
     pub pages: ErrorPages,
 }
 
+/// Where the data commands reach a proxy with these settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminSocket {
+    /// Nowhere: `[admin] socket = "off"`.
+    Off,
+    /// At this path, which follows from a setting.
+    At(PathBuf),
+    /// At this path, and no setting names it.
+    Default(PathBuf),
+}
+
 /// `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {

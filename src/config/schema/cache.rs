@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::shared::{DAY, MIB, MS, OBJECT, TIB, TTL, count, named, networks};
+use super::network::networks;
+use super::shared::{DAY, MIB, MS, OBJECT, TIB, TTL, count, named};
 use crate::config::credential::StoreForm;
 use crate::config::form::{Flag, List, Optional, Size, Span, Text, Words};
 use crate::config::plan::{Cache, Purge, PurgeAuthorization, Store, ViewsConfig};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::shared::{DAY, KIB, MIB, RATE, TIB, TIMEOUT, count, networks};
+use super::network::networks;
+use super::shared::{DAY, KIB, MIB, RATE, TIB, TIMEOUT, count};
 use crate::config::form::{Either, Size, Span};
 use crate::config::plan::LimitsConfig;
 use crate::config::walk::Walk;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::network::{networks, peers};
 use super::path::{CertificatePattern, PathText, path};
-use super::shared::{TTL, named, networks, paths, peers};
+use super::shared::{TTL, named, paths};
 use crate::config::form::{Either, Flag, List, Optional, Span, Text, Words};
 use crate::config::plan::{ClientCerts, ClientConfig, Listen, TlsConfig, TlsVersion};
 use crate::config::text;

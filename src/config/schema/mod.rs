@@ -13,6 +13,7 @@ mod include;
 mod limits;
 mod listen;
 mod login;
+mod network;
 mod origin;
 mod path;
 mod route;

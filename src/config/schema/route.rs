@@ -4,10 +4,9 @@ use super::fields::{
     FieldsForm, RedirectStatusForm, redirect_target, removable_field, settable_field,
 };
 use super::fragment::{EsiForm, FragmentForm, SHARES};
+use super::network::networks;
 use super::segment::SegmentForm;
-use super::shared::{
-    CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, networks, shared,
-};
+use super::shared::{CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, shared};
 use super::ttl::TtlForm;
 use crate::config::form::{Flag, List, Optional, Text, Words};
 use crate::config::text;

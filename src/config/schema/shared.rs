@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::Method;
-use ipnet::IpNet;
 use serde_json::Value as Json;
 
-use crate::config::form::{CountForm, Faults, Form, List, Size, Span, Text};
+use crate::config::form::{CountForm, Faults, Form, Size, Span, Text};
 use crate::config::node::{Node, Value};
 use crate::config::{form, rate, shape, text};
 use crate::http::extract::Expression;
 use crate::http::host_pattern::HostPattern;
 use crate::http::path::PathPattern;
-use crate::http::peer::Peers;
 use crate::policy::rate_limit::Rate;
 use crate::policy::route::QueryValue;
 
@@ -48,14 +46,6 @@ pub(in crate::config) const METHOD: Text<Method> =
 
 pub(in crate::config) const CONDITION: Text<QueryValue> =
     Text { parse: text::query_condition, show: text::show_query_condition };
-
-pub(in crate::config) fn networks() -> List<IpNet, Text<IpNet>> {
-    List::of(Text { parse: text::network, show: ToString::to_string })
-}
-
-pub(in crate::config) fn peers() -> List<Peers, Text<Peers>> {
-    List::of(Text { parse: text::peers, show: ToString::to_string })
-}
 
 pub(in crate::config) const fn count(min: u64, max: u64) -> CountForm {
     CountForm { min, max }

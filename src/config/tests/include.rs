@@ -1,12 +1,11 @@
 //! Settings in several files.
 
 use std::fs;
-use std::path::Path;
 
 use tempfile::TempDir;
 
 use super::told;
-use crate::config::{ConfigSources, Overrides, Plan, Warning, print};
+use crate::config::{AdminSocket, ConfigSources, Overrides, Plan, Warning, print};
 
 /// A folder with these files, of which the first is the one that is named.
 struct Files {
@@ -164,7 +163,7 @@ fn the_socket_of_the_commands_may_be_named_in_an_included_file() {
     ]);
     let path = files.folder.path().join("proxy.toml");
     let sources = ConfigSources::gather(Some(&path), Overrides::default()).unwrap();
-    assert_eq!(Plan::socket(&sources).unwrap().as_deref(), Some(Path::new("/run/a.sock")));
+    assert_eq!(Plan::socket(&sources), Ok(AdminSocket::At("/run/a.sock".into())));
 }
 
 #[test]

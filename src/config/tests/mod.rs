@@ -3,6 +3,7 @@
 mod chapter;
 mod examples;
 mod include;
+mod networks;
 mod origins;
 mod paths;
 mod problems;

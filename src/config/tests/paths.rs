@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::variables;
-use crate::config::{Address, ConfigSources, OnExpire, Plan, Secret, StoreUrl, print};
+use crate::config::{Address, AdminSocket, ConfigSources, OnExpire, Plan, Secret, StoreUrl, print};
 use crate::policy::access_log::AccessLogTarget;
 
 /// A file that is not in the working directory.
@@ -86,7 +86,10 @@ fn data_are_kept_beside_the_file_or_else_in_the_working_directory() {
     assert_eq!(read(on_redis).admin.socket.as_ref(), Some(&socket));
     // The commands find the same socket.
     let sources = file_in(Path::new("/etc/anteroom"), on_redis);
-    assert_eq!(Plan::socket(&sources).unwrap().as_ref(), Some(&socket));
+    assert_eq!(Plan::socket(&sources), Ok(AdminSocket::Default(socket)));
+    let sources = file_in(Path::new("/etc/anteroom"), "store = \"embedded:a\"");
+    let beside = PathBuf::from("/etc/anteroom/a/admin.sock");
+    assert_eq!(Plan::socket(&sources), Ok(AdminSocket::At(beside)));
 
     let overrides =
         crate::config::Overrides { origin: Some("app".to_owned()), ..Default::default() };
