@@ -1,15 +1,16 @@
-//! `[session] app`: defaults for the sessions of well-known apps. A key in the configuration takes
+//! `[session] app`: defaults for the sessions of well-known apps, and for what their requests purge. A key in the configuration takes
 //! precedence.
 //!
 //! How their logins look on the wire is described in `tests/apps/README.md`.
 
 use ::http::Method;
 
-use super::plan::{AppPreset, Cache, Login, Logout, SessionConfig, Verify};
+use super::plan::{AppPreset, Cache, Login, Logout, Purge, SessionConfig, Verify};
 use crate::http::extract::{ExpectedValue, Expression, Extractor, ResponseMatcher};
-use crate::http::path::PathPattern;
+use crate::http::path::{PathPattern, PurgePath};
 use crate::http::pattern::Pattern;
 use crate::policy::login::{LoginUser, Matching, Success};
+use crate::policy::purge_rule::PurgeRule;
 
 /// Their names in the configuration.
 pub(super) const APPS: [(&str, Option<AppPreset>); 6] = [
@@ -65,7 +66,107 @@ impl AppPreset {
             Self::Tomcat | Self::Php => Vec::new(),
         };
     }
+
+    /// Sets the app's requests that change more pages than their own.
+    pub(super) fn purge(self, purge: &mut Purge) {
+        purge.after = match self {
+            Self::WordPress => wordpress_purges(),
+            Self::MediaWiki | Self::Django | Self::Tomcat | Self::Php => Vec::new(),
+        };
+    }
 }
+
+/// What WordPress and WooCommerce show on other pages than the one that a request is for. It is decided by the
+/// request alone, so a rule names no page in particular.
+fn wordpress_purges() -> Vec<PurgeRule> {
+    // These are the writing methods of the REST API. Saves that only protect an editor's work have paths of
+    // their own (`/posts/7/autosaves`), and an upload is shown by no page until a post names it.
+    let rest = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    let post = [Method::POST];
+    let rule = |methods: &[Method], paths: &[&str], purges: &[&str]| PurgeRule {
+        matching: requests(methods, paths, &[]),
+        form: Vec::new(),
+        status: Vec::new(),
+        purges: purges.iter().map(|text| branch(text)).collect(),
+    };
+    let form = |fields: &[(&str, &[&str])]| PurgeRule {
+        form: fields
+            .iter()
+            .map(|(name, values)| {
+                ((*name).to_owned(), values.iter().map(|value| (*value).to_owned()).collect())
+            })
+            .collect(),
+        ..rule(&post, &["/**/wp-admin/admin-ajax.php"], &["/**"])
+    };
+    vec![
+        // The editors' pages of wp-admin. A request without a login is redirected to wp-login.php.
+        rule(&post, &WORDPRESS_ADMIN, &["/**"]),
+        rule(&rest, &WORDPRESS_REST, &["/**"]),
+        // Quick edit, tags, and comments in lists. `heartbeat`, which also saves drafts, is not among them.
+        form(&[("action", &WORDPRESS_AJAX)]),
+        form(&[("action", &["customize_save"]), ("customize_changeset_status", &["publish"])]),
+        // The page of the comment is in the response's `Location`.
+        rule(&post, &["/**/wp-comments-post.php"], &["/feed/**", "/comments/feed/**"]),
+        // Stock and ratings. The form's answer is 200 for a failed order, too.
+        rule(&post, &["/**/wp-json/wc/store/v1/checkout", "/**/wp-json/wc/store/checkout"], &SHOP),
+        PurgeRule { status: vec![302], ..rule(&post, &["/**/checkout/"], &SHOP) },
+        PurgeRule {
+            matching: requests(&post, &["/**"], &[("wc-ajax", "checkout")]),
+            ..rule(&post, &["/**"], &SHOP)
+        },
+        rule(&rest, &["/**/wp-json/wc/v3/orders", "/**/wp-json/wc/v3/orders/*"], &SHOP),
+    ]
+}
+
+const WORDPRESS_ADMIN: [&str; 5] = [
+    "/**/wp-admin/post.php",
+    "/**/wp-admin/comment.php",
+    "/**/wp-admin/edit-tags.php",
+    "/**/wp-admin/nav-menus.php",
+    "/**/wp-admin/options.php",
+];
+
+const WORDPRESS_REST: [&str; 25] = [
+    "/**/wp-json/wp/v2/posts",
+    "/**/wp-json/wp/v2/posts/*",
+    "/**/wp-json/wp/v2/pages",
+    "/**/wp-json/wp/v2/pages/*",
+    "/**/wp-json/wp/v2/comments",
+    "/**/wp-json/wp/v2/comments/*",
+    "/**/wp-json/wp/v2/media/*",
+    "/**/wp-json/wp/v2/categories",
+    "/**/wp-json/wp/v2/categories/*",
+    "/**/wp-json/wp/v2/tags",
+    "/**/wp-json/wp/v2/tags/*",
+    "/**/wp-json/wp/v2/blocks/*",
+    "/**/wp-json/wp/v2/navigation/*",
+    "/**/wp-json/wp/v2/menus/*",
+    "/**/wp-json/wp/v2/menu-items",
+    "/**/wp-json/wp/v2/menu-items/*",
+    "/**/wp-json/wp/v2/global-styles/*",
+    "/**/wp-json/wp/v2/settings",
+    "/**/wp-json/wc/v3/products",
+    "/**/wp-json/wc/v3/products/batch",
+    "/**/wp-json/wc/v3/products/*",
+    "/**/wp-json/wc/v3/products/*/variations",
+    "/**/wp-json/wc/v3/products/*/variations/*",
+    "/**/wp-json/wc/v3/products/categories/*",
+    "/**/wp-json/wc/v3/products/reviews/*",
+];
+
+const WORDPRESS_AJAX: [&str; 8] = [
+    "inline-save",
+    "inline-save-tax",
+    "add-tag",
+    "delete-tag",
+    "edit-comment",
+    "replyto-comment",
+    "dim-comment",
+    "delete-comment",
+];
+
+/// The default paths of WooCommerce's pages with products.
+const SHOP: [&str; 3] = ["/shop/**", "/product/**", "/product-category/**"];
 
 /// No page names the logged-in user to requests with all paths' cookies. The cookie itself names the user,
 /// who has proved the login when it is set.
@@ -159,13 +260,21 @@ fn expression(text: &str) -> Expression {
     Expression::new(text).expect("an expression of our own")
 }
 
+fn branch(text: &str) -> PurgePath {
+    PurgePath::parse(text).expect("a path of our own")
+}
+
 fn matching(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> Option<Matching> {
+    Some(requests(methods, paths, query))
+}
+
+fn requests(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> Matching {
     let path = |text: &&str| PathPattern::parse(text).expect("a path of our own");
-    Some(Matching {
+    Matching {
         methods: methods.to_vec(),
         paths: paths.iter().map(path).collect(),
         query: query.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +287,7 @@ mod tests {
             let (mut session, mut cache) = (SessionConfig::default(), Cache::default());
             app.set(&mut session);
             app.ignore(&mut cache);
+            app.purge(&mut Purge::default());
             assert_ne!(session, SessionConfig::default(), "{name}");
         }
     }

@@ -10,5 +10,6 @@ pub mod cookie;
 pub mod listener;
 pub mod login;
 pub mod origin;
+pub mod purge_rule;
 pub mod rate_limit;
 pub mod route;

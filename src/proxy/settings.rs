@@ -16,6 +16,7 @@ use crate::http::peer::{AddressRules, Peer, Peers};
 use crate::policy::answer::{Endpoint, StatusDetail};
 use crate::policy::listener::ListenerRules;
 use crate::policy::login::{LoginRules, VerifyRule};
+use crate::policy::purge_rule::PurgeRule;
 use crate::policy::rate_limit::{RateLimitCounters, RequestLimits};
 use crate::policy::route::Routes;
 use crate::proxy::cookie_rules::CookieRules;
@@ -75,6 +76,8 @@ pub struct ProxySettings {
     pub log_user: bool,
     /// The clients that may purge with the method `PURGE`. With `None`, the method has no special meaning.
     pub purge: Option<PurgeMethod>,
+    /// The unsafe requests whose success makes pages stale, besides those of their routes.
+    pub purge_rules: Vec<PurgeRule>,
     /// The names of the rows that routes serve.
     pub rows: RowNames,
     /// The limits on fragments.

@@ -11,6 +11,7 @@ mod limits;
 mod listen;
 mod login;
 mod origin;
+mod purge_rule;
 mod route;
 mod segment;
 mod session;
@@ -61,7 +62,10 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route::route);
     at.tables("cookies", COOKIES_MAX, &mut plan.cookies, Hardening::default, route::cookies);
     at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, origin::rows);
-    at.section("purge", |at| cache::purge(at, &mut plan.purge));
+    at.section("purge", |at| {
+        at.preset(|| app.into_iter().for_each(|app| app.purge(&mut plan.purge)));
+        cache::purge(at, &mut plan.purge);
+    });
     at.section("admin", |at| admin::admin(at, &mut plan.admin));
     at.section("log", |at| admin::log(at, &mut plan.log));
     at.section("limits", |at| limits::limits(at, &mut plan.limits));
