@@ -55,9 +55,7 @@ impl AppPreset {
     /// Sets the app's cookies that pages for other visitors do not depend on.
     pub(super) fn ignore(self, cache: &mut Cache) {
         cache.ignore_cookies = match self {
-            // These stay for a year after logout. The cookies of commenters and of password-protected
-            // posts are not listed, because pages show their content.
-            Self::WordPress => patterns(&["wordpress_test_cookie", "wp-settings-*"]),
+            Self::WordPress => patterns(&WORDPRESS_HARMLESS),
             Self::MediaWiki => {
                 patterns(&["*UserName", "*LoggedOut", "*mwuser-sessionId", "mwuser-sessionId"])
             }
@@ -167,6 +165,31 @@ const WORDPRESS_AJAX: [&str; 8] = [
 
 /// The default paths of WooCommerce's pages with products.
 const SHOP: [&str; 3] = ["/shop/**", "/product/**", "/product-category/**"];
+
+/// Cookies that no page for visitors without a login depends on.
+///
+/// Not listed, because PHP reads them and changes pages by them:
+/// - `comment_author_*` (WordPress, `wp_get_current_commenter`) and `wp-postpass_*` (`post_password_required`).
+/// - `woocommerce_cart_hash`, `woocommerce_items_in_cart`, `wp_woocommerce_session_*` (WooCommerce,
+///   `WC_Cart_Session` and `WC_Session_Handler`): themes print the cart into pages.
+/// - `woocommerce_recently_viewed` (`WC_Widget_Recently_Viewed`).
+/// - `pll_language` (Polylang, `PLL_Choose_Lang`) and `wp-wpml_current_language` (WPML): the language.
+/// - Cookies of consent. The plugins print scripts only after consent, and have functions in PHP for themes:
+///   `cookie_notice_accepted` (Cookie Notice, `cn_cookies_accepted`), `viewed_cookie_policy` and
+///   `cookielawinfo-*` (Cookie Law Info), `moove_gdpr_popup` (GDPR Cookie Compliance, `gdpr_get_php_cookies`),
+///   `borlabs-cookie` (Borlabs, `checkConsent`), `cmplz_*` (Complianz, `cmplz_has_consent`),
+///   `real_cookie_banner*` (Real Cookie Banner, `wp_rcb_consent_given`), `CookieConsent` (Cookiebot) and
+///   `cookieyes-consent` (CookieYes), which other plugins read.
+const WORDPRESS_HARMLESS: [&str; 4] = [
+    // WordPress, wp-login.php: whether the browser keeps cookies. It stays behind a logout.
+    "wordpress_test_cookie",
+    // WordPress, `wp_user_settings`: the look of wp-admin. It stays for a year after a logout.
+    "wp-settings-*",
+    // WordPress, `determine_locale`: the language of wp-login.php, and of no other page.
+    "wp_lang",
+    // WooCommerce, assets/js/frontend/woocommerce.js: a script hides the notice that was dismissed.
+    "store_notice*",
+];
 
 /// No page names the logged-in user to requests with all paths' cookies. The cookie itself names the user,
 /// who has proved the login when it is set.
