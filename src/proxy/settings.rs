@@ -13,6 +13,7 @@ use crate::http::host::Scheme;
 use crate::http::host_pattern::HostPattern;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{AddressRules, Peer, Peers};
+use crate::http::purge_request::is_purge;
 use crate::policy::answer::{Endpoint, StatusDetail};
 use crate::policy::listener::ListenerRules;
 use crate::policy::login::{LoginRules, VerifyRule};
@@ -87,9 +88,9 @@ pub struct ProxySettings {
 }
 
 impl ProxySettings {
-    /// The settings of `PURGE` if the request is a purge and the method is enabled.
+    /// The settings of `PURGE` if the request is a purge and they are enabled.
     pub(in crate::proxy) fn purge_method(&self, method: &Method) -> Option<&PurgeMethod> {
-        self.purge.as_ref().filter(|_| method.as_str() == "PURGE")
+        self.purge.as_ref().filter(|_| is_purge(method))
     }
 
     /// The listener rules for requests of a scheme, for a request without a listener of its own. If only some
