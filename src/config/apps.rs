@@ -105,7 +105,8 @@ fn wordpress_purges() -> Vec<PurgeRule> {
         form(&[("action", &["customize_save"]), ("customize_changeset_status", &["publish"])]),
         // The page of the comment is in the response's `Location`.
         rule(&post, &["/**/wp-comments-post.php"], &["/feed/**", "/comments/feed/**"]),
-        // Stock and ratings. The form's answer is 200 for a failed order, too.
+        // Stock. A failed order is answered 200 by `wc-ajax`, and 302 with an empty cart: what an order makes
+        // stale is bounded to the shop's pages, because visitors without a login can cause it.
         rule(&post, &["/**/wp-json/wc/store/v1/checkout", "/**/wp-json/wc/store/checkout"], &SHOP),
         PurgeRule { status: vec![302], ..rule(&post, &["/**/checkout/"], &SHOP) },
         PurgeRule {
