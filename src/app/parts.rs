@@ -66,6 +66,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
         status: plan.cache.status,
         log_user: plan.log.user,
         purge: purge_method(plan, purger),
+        purge_rules: plan.purge.after.clone(),
         rows: super::rows::names(plan),
         fragments: FragmentLimits {
             count: plan.limits.fragments,

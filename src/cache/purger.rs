@@ -124,6 +124,20 @@ impl Purger {
         self.purge(store, &targets).await
     }
 
+    /// Purges the pages of some scopes, at most [`PURGE_MARKS_MAX`], softly. Returns whether all processes have
+    /// confirmed it.
+    ///
+    /// # Errors
+    /// If the store does not take it.
+    pub async fn purge_scopes(
+        &self,
+        store: &AnyStore,
+        scopes: &[Scope<'_>],
+    ) -> Result<bool, PurgeError> {
+        let targets: Vec<_> = scopes.iter().map(|scope| scope.purge_target(false)).collect();
+        self.purge(store, &targets).await
+    }
+
     /// Purges the pages of one user, and those of some sessions. If the store does not take the purge in
     /// time, it is in effect here and is sent again.
     pub async fn purge_own<'t>(

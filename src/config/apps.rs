@@ -1,15 +1,16 @@
-//! `[session] app`: defaults for the sessions of well-known apps. A key in the configuration takes
+//! `[session] app`: defaults for the sessions of well-known apps, and for what their requests purge. A key in the configuration takes
 //! precedence.
 //!
 //! How their logins look on the wire is described in `tests/apps/README.md`.
 
 use ::http::Method;
 
-use super::plan::{AppPreset, Cache, Login, Logout, SessionConfig, Verify};
+use super::plan::{AppPreset, Cache, Login, Logout, Purge, SessionConfig, Verify};
 use crate::http::extract::{ExpectedValue, Expression, Extractor, ResponseMatcher};
-use crate::http::path::PathPattern;
+use crate::http::path::{PathPattern, PurgePath};
 use crate::http::pattern::Pattern;
 use crate::policy::login::{LoginUser, Matching, Success};
+use crate::policy::purge_rule::PurgeRule;
 
 /// Their names in the configuration.
 pub(super) const APPS: [(&str, Option<AppPreset>); 6] = [
@@ -54,9 +55,7 @@ impl AppPreset {
     /// Sets the app's cookies that pages for other visitors do not depend on.
     pub(super) fn ignore(self, cache: &mut Cache) {
         cache.ignore_cookies = match self {
-            // These stay for a year after logout. The cookies of commenters and of password-protected
-            // posts are not listed, because pages show their content.
-            Self::WordPress => patterns(&["wordpress_test_cookie", "wp-settings-*"]),
+            Self::WordPress => patterns(&WORDPRESS_HARMLESS),
             Self::MediaWiki => {
                 patterns(&["*UserName", "*LoggedOut", "*mwuser-sessionId", "mwuser-sessionId"])
             }
@@ -65,7 +64,133 @@ impl AppPreset {
             Self::Tomcat | Self::Php => Vec::new(),
         };
     }
+
+    /// Sets the app's requests that change more pages than their own.
+    pub(super) fn purge(self, purge: &mut Purge) {
+        purge.after = match self {
+            Self::WordPress => wordpress_purges(),
+            Self::MediaWiki | Self::Django | Self::Tomcat | Self::Php => Vec::new(),
+        };
+    }
 }
+
+/// What WordPress and WooCommerce show on other pages than the one that a request is for. It is decided by the
+/// request alone, so a rule names no page in particular.
+fn wordpress_purges() -> Vec<PurgeRule> {
+    // These are the writing methods of the REST API. Saves that only protect an editor's work have paths of
+    // their own (`/posts/7/autosaves`), and an upload is shown by no page until a post names it.
+    let rest = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    let post = [Method::POST];
+    let rule = |methods: &[Method], paths: &[&str], purges: &[&str]| PurgeRule {
+        matching: requests(methods, paths, &[]),
+        form: Vec::new(),
+        status: Vec::new(),
+        purges: purges.iter().map(|text| branch(text)).collect(),
+    };
+    let form = |fields: &[(&str, &[&str])]| PurgeRule {
+        form: fields
+            .iter()
+            .map(|(name, values)| {
+                ((*name).to_owned(), values.iter().map(|value| (*value).to_owned()).collect())
+            })
+            .collect(),
+        ..rule(&post, &["/**/wp-admin/admin-ajax.php"], &["/**"])
+    };
+    vec![
+        // The editors' pages of wp-admin. A request without a login is redirected to wp-login.php.
+        rule(&post, &WORDPRESS_ADMIN, &["/**"]),
+        rule(&rest, &WORDPRESS_REST, &["/**"]),
+        // Quick edit, tags, and comments in lists. `heartbeat`, which also saves drafts, is not among them.
+        form(&[("action", &WORDPRESS_AJAX)]),
+        form(&[("action", &["customize_save"]), ("customize_changeset_status", &["publish"])]),
+        // The page of the comment is in the response's `Location`.
+        rule(&post, &["/**/wp-comments-post.php"], &["/feed/**", "/comments/feed/**"]),
+        // Stock. A failed order is answered 200 by `wc-ajax`, and 302 with an empty cart: what an order makes
+        // stale is bounded to the shop's pages, because visitors without a login can cause it.
+        rule(&post, &["/**/wp-json/wc/store/v1/checkout", "/**/wp-json/wc/store/checkout"], &SHOP),
+        PurgeRule { status: vec![302], ..rule(&post, &["/**/checkout/"], &SHOP) },
+        PurgeRule {
+            matching: requests(&post, &["/**"], &[("wc-ajax", "checkout")]),
+            ..rule(&post, &["/**"], &SHOP)
+        },
+        rule(&rest, &["/**/wp-json/wc/v3/orders", "/**/wp-json/wc/v3/orders/*"], &SHOP),
+    ]
+}
+
+const WORDPRESS_ADMIN: [&str; 5] = [
+    "/**/wp-admin/post.php",
+    "/**/wp-admin/comment.php",
+    "/**/wp-admin/edit-tags.php",
+    "/**/wp-admin/nav-menus.php",
+    "/**/wp-admin/options.php",
+];
+
+const WORDPRESS_REST: [&str; 25] = [
+    "/**/wp-json/wp/v2/posts",
+    "/**/wp-json/wp/v2/posts/*",
+    "/**/wp-json/wp/v2/pages",
+    "/**/wp-json/wp/v2/pages/*",
+    "/**/wp-json/wp/v2/comments",
+    "/**/wp-json/wp/v2/comments/*",
+    "/**/wp-json/wp/v2/media/*",
+    "/**/wp-json/wp/v2/categories",
+    "/**/wp-json/wp/v2/categories/*",
+    "/**/wp-json/wp/v2/tags",
+    "/**/wp-json/wp/v2/tags/*",
+    "/**/wp-json/wp/v2/blocks/*",
+    "/**/wp-json/wp/v2/navigation/*",
+    "/**/wp-json/wp/v2/menus/*",
+    "/**/wp-json/wp/v2/menu-items",
+    "/**/wp-json/wp/v2/menu-items/*",
+    "/**/wp-json/wp/v2/global-styles/*",
+    "/**/wp-json/wp/v2/settings",
+    "/**/wp-json/wc/v3/products",
+    "/**/wp-json/wc/v3/products/batch",
+    "/**/wp-json/wc/v3/products/*",
+    "/**/wp-json/wc/v3/products/*/variations",
+    "/**/wp-json/wc/v3/products/*/variations/*",
+    "/**/wp-json/wc/v3/products/categories/*",
+    "/**/wp-json/wc/v3/products/reviews/*",
+];
+
+const WORDPRESS_AJAX: [&str; 8] = [
+    "inline-save",
+    "inline-save-tax",
+    "add-tag",
+    "delete-tag",
+    "edit-comment",
+    "replyto-comment",
+    "dim-comment",
+    "delete-comment",
+];
+
+/// The default paths of WooCommerce's pages with products.
+const SHOP: [&str; 3] = ["/shop/**", "/product/**", "/product-category/**"];
+
+/// Cookies that no page for visitors without a login depends on.
+///
+/// Not listed, because PHP reads them and changes pages by them:
+/// - `comment_author_*` (WordPress, `wp_get_current_commenter`) and `wp-postpass_*` (`post_password_required`).
+/// - `woocommerce_cart_hash`, `woocommerce_items_in_cart`, `wp_woocommerce_session_*` (WooCommerce,
+///   `WC_Cart_Session` and `WC_Session_Handler`): themes print the cart into pages.
+/// - `woocommerce_recently_viewed` (`WC_Widget_Recently_Viewed`).
+/// - `pll_language` (Polylang, `PLL_Choose_Lang`) and `wp-wpml_current_language` (WPML): the language.
+/// - Cookies of consent. The plugins print scripts only after consent, and have functions in PHP for themes:
+///   `cookie_notice_accepted` (Cookie Notice, `cn_cookies_accepted`), `viewed_cookie_policy` and
+///   `cookielawinfo-*` (Cookie Law Info), `moove_gdpr_popup` (GDPR Cookie Compliance, `gdpr_get_php_cookies`),
+///   `borlabs-cookie` (Borlabs, `checkConsent`), `cmplz_*` (Complianz, `cmplz_has_consent`),
+///   `real_cookie_banner*` (Real Cookie Banner, `wp_rcb_consent_given`), `CookieConsent` (Cookiebot) and
+///   `cookieyes-consent` (CookieYes), which other plugins read.
+const WORDPRESS_HARMLESS: [&str; 4] = [
+    // WordPress, wp-login.php: whether the browser keeps cookies. It stays behind a logout.
+    "wordpress_test_cookie",
+    // WordPress, `wp_user_settings`: the look of wp-admin. It stays for a year after a logout.
+    "wp-settings-*",
+    // WordPress, `determine_locale`: the language of wp-login.php, and of no other page.
+    "wp_lang",
+    // WooCommerce, assets/js/frontend/woocommerce.js: a script hides the notice that was dismissed.
+    "store_notice*",
+];
 
 /// No page names the logged-in user to requests with all paths' cookies. The cookie itself names the user,
 /// who has proved the login when it is set.
@@ -159,13 +284,21 @@ fn expression(text: &str) -> Expression {
     Expression::new(text).expect("an expression of our own")
 }
 
+fn branch(text: &str) -> PurgePath {
+    PurgePath::parse(text).expect("a path of our own")
+}
+
 fn matching(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> Option<Matching> {
+    Some(requests(methods, paths, query))
+}
+
+fn requests(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> Matching {
     let path = |text: &&str| PathPattern::parse(text).expect("a path of our own");
-    Some(Matching {
+    Matching {
         methods: methods.to_vec(),
         paths: paths.iter().map(path).collect(),
         query: query.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +311,7 @@ mod tests {
             let (mut session, mut cache) = (SessionConfig::default(), Cache::default());
             app.set(&mut session);
             app.ignore(&mut cache);
+            app.purge(&mut Purge::default());
             assert_ne!(session, SessionConfig::default(), "{name}");
         }
     }

@@ -31,6 +31,7 @@ pub mod media;
 pub mod path;
 pub mod pattern;
 pub mod peer;
+pub mod purge_request;
 pub mod query;
 pub mod range;
 pub mod recodable;

@@ -1,4 +1,4 @@
-//! Surrogate tags: `Surrogate-Key`, `Cache-Tag` and `xkey`. An origin tags its pages with them, so that they
+//! Surrogate tags: `Surrogate-Key`, `Cache-Tag`, `xkey` and `X-Cache-Tags`. An origin tags its pages with them, so that they
 //! can be purged together. The fields are meant for the cache and are removed before a response goes to a
 //! client.
 
@@ -12,10 +12,11 @@ pub const TAGS_MAX: usize = 64;
 pub const TAG_MAX: usize = 256;
 
 /// The field names, and the bytes that separate the tags in each.
-static FIELDS: [(HeaderName, &[u8]); 3] = [
+pub(super) static FIELDS: [(HeaderName, &[u8]); 4] = [
     (HeaderName::from_static("surrogate-key"), b" \t"),
     (HeaderName::from_static("cache-tag"), b","),
     (HeaderName::from_static("xkey"), b" \t,"),
+    (HeaderName::from_static("x-cache-tags"), b","),
 ];
 
 /// A response has more than [`TAGS_MAX`] tags, or a tag longer than [`TAG_MAX`].

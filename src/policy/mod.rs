@@ -11,5 +11,6 @@ pub mod error_page;
 pub mod listener;
 pub mod login;
 pub mod origin;
+pub mod purge_rule;
 pub mod rate_limit;
 pub mod route;

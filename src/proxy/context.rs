@@ -28,7 +28,7 @@ use crate::policy::login::Matching;
 use crate::policy::route::{self, CompiledRoute, Route};
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::connection::detached::DetachedTasks;
-use crate::proxy::login_body::LoginBody;
+use crate::proxy::kept_body::KeptBody;
 use crate::proxy::recompress::Recompressor;
 use crate::proxy::settings::{OriginRules, ProxySettings};
 use crate::proxy::visitor::Visitor;
@@ -189,8 +189,8 @@ pub(in crate::proxy) struct RequestContext<'a> {
     /// Unix time in seconds.
     pub(in crate::proxy) now: f64,
     pub(in crate::proxy) kind: RequestKind,
-    /// The captured part of the request's body, if the request may be a log-in.
-    pub(in crate::proxy) login_body: LoginBody,
+    /// The captured part of the request's body, if the request may be a log-in or change pages by a form.
+    pub(in crate::proxy) kept_body: KeptBody,
     /// Whether the origin may have received the request.
     may_have_reached: Cell<bool>,
 }
@@ -209,7 +209,7 @@ impl<'a> RequestContext<'a> {
         visitor_token: &'a VisitorTokenState,
         (now, kind): (f64, RequestKind),
     ) -> Self {
-        let (heard, may_have_reached) = (LoginBody::default(), Cell::new(false));
+        let (kept_body, may_have_reached) = (KeptBody::default(), Cell::new(false));
         Self {
             worker,
             client,
@@ -220,7 +220,7 @@ impl<'a> RequestContext<'a> {
             visitor_token,
             now,
             kind,
-            login_body: heard,
+            kept_body,
             may_have_reached,
         }
     }

@@ -14,7 +14,7 @@ mod endpoint;
 mod error;
 mod explain;
 mod finish;
-mod login_body;
+mod kept_body;
 mod origin_request;
 mod recompress;
 mod record;

@@ -33,7 +33,7 @@ use crate::proxy::context::{RequestContext, template_values};
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
 
-/// The largest part of a log-in's body that is kept for inspection, in bytes.
+/// The largest part of a body that is kept for inspection, in bytes.
 const HEARD_MAX: usize = 64 << 10;
 
 /// `X-Anteroom-Session: known|none|unknown`.
@@ -200,20 +200,33 @@ fn outgoing_body(cx: &RequestContext<'_>, body: RequestBody) -> UploadBody {
     UploadBody::Upload(Box::new(upload.with_tap(listener(cx))))
 }
 
-/// The listener that copies the body as it passes, if a log-in rule needs the body.
+/// The listener that copies the body as it passes, if a rule needs the body.
 fn listener(cx: &RequestContext<'_>) -> Option<BodyTap> {
-    let rule = cx.worker.settings.watched.login.as_ref()?;
-    let listens = matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)));
-    if !listens || !cx.rules().sessions || !cx.matches(&rule.matching) {
+    if !may_log_in(cx) && !may_purge_by_form(cx) {
         return None;
     }
-    let heard = Rc::clone(&cx.login_body.0);
+    let heard = Rc::clone(&cx.kept_body.0);
     heard.borrow_mut().clear();
     Some(Box::new(move |part| {
         let mut heard = heard.borrow_mut();
         let remaining = HEARD_MAX.saturating_sub(heard.len());
         heard.extend_from_slice(&part[..part.len().min(remaining)]);
     }))
+}
+
+/// Whether a log-in rule looks for the user in the body.
+fn may_log_in(cx: &RequestContext<'_>) -> bool {
+    let Some(rule) = &cx.worker.settings.watched.login else { return false };
+    matches!(rule.user, Some(LoginUser::Form(_) | LoginUser::Json(_)))
+        && cx.rules().sessions
+        && cx.matches(&rule.matching)
+}
+
+/// Whether a purge rule looks for a field in the body.
+fn may_purge_by_form(cx: &RequestContext<'_>) -> bool {
+    let mut rules = cx.worker.settings.purge_rules.iter();
+    !cx.head.method.is_safe()
+        && rules.any(|rule| !rule.form.is_empty() && cx.matches(&rule.matching))
 }
 
 /// Removes the trailer fields that a head must not carry either. The origin may merge trailers into the

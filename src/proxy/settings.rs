@@ -12,11 +12,13 @@ use crate::http::harden::Hardening;
 use crate::http::host::Scheme;
 use crate::http::host_pattern::HostPattern;
 use crate::http::peer::{AddressRules, Peer, Peers};
+use crate::http::purge_request::is_purge;
 use crate::http::query::QueryRules;
 use crate::policy::answer::{Endpoint, StatusDetail};
 use crate::policy::error_page::ErrorPages;
 use crate::policy::listener::ListenerRules;
 use crate::policy::login::{LoginRules, VerifyRule};
+use crate::policy::purge_rule::PurgeRule;
 use crate::policy::rate_limit::{RateLimitCounters, RequestLimits};
 use crate::policy::route::Routes;
 use crate::proxy::cookie_rules::CookieRules;
@@ -80,6 +82,8 @@ pub struct ProxySettings {
     pub log_user: bool,
     /// The clients that may purge with the method `PURGE`. With `None`, the method has no special meaning.
     pub purge: Option<PurgeMethod>,
+    /// The unsafe requests whose success makes pages stale, besides those of their routes.
+    pub purge_rules: Vec<PurgeRule>,
     /// The names of the rows that routes serve.
     pub rows: RowNames,
     /// The limits on fragments.
@@ -89,9 +93,9 @@ pub struct ProxySettings {
 }
 
 impl ProxySettings {
-    /// The settings of `PURGE` if the request is a purge and the method is enabled.
+    /// The settings of `PURGE` if the request is a purge and they are enabled.
     pub(in crate::proxy) fn purge_method(&self, method: &Method) -> Option<&PurgeMethod> {
-        self.purge.as_ref().filter(|_| method.as_str() == "PURGE")
+        self.purge.as_ref().filter(|_| is_purge(method))
     }
 
     /// The listener rules for requests of a scheme, for a request without a listener of its own. If only some

@@ -193,9 +193,31 @@ fn wordpress_names_its_users_in_the_cookie_of_a_log_in() {
     let again = proxy.get("/blog/").cookie(&old).send();
     assert_eq!(told(&origin), ("unknown".to_owned(), None));
     assert!(again.text().contains("stranger"));
-    // The name of a commenter stands in the forms of pages.
-    let commenter = proxy.get("/blog/").cookie("comment_author_5c016e8f=Ann").send();
-    assert!(!commenter.is_hit(), "{}", commenter.cache_status());
+}
+
+#[test]
+fn cookies_that_wordpress_reads_keep_their_visitors_from_shared_pages() {
+    let origin = Origin::start(|_| Reply::html("page"));
+    let proxy = Proxy::embedded(&origin, "session.app = \"wordpress\"");
+    proxy.get("/blog/").send();
+    for (cookie, shares) in [
+        ("wp_lang=de_DE", true),
+        ("store_notice5c016e8f=hidden", true),
+        // The name of a commenter stands in the forms of pages.
+        ("comment_author_5c016e8f=Ann", false),
+        ("wp-postpass_5c016e8f=%24P%24B", false),
+        ("woocommerce_items_in_cart=1", false),
+        ("woocommerce_cart_hash=aedb6e9a", false),
+        ("wp_woocommerce_session_5c016e8f=t_1%7C%7C1790000000", false),
+        ("woocommerce_recently_viewed=7%7C8", false),
+        ("pll_language=de", false),
+        ("cookie_notice_accepted=true", false),
+        ("cmplz_marketing=allow", false),
+        ("moove_gdpr_popup=%7B%22strict%22%3A1%7D", false),
+    ] {
+        let answer = proxy.get("/blog/").cookie(cookie).send();
+        assert_eq!(answer.is_hit(), shares, "{cookie}: {}", answer.cache_status());
+    }
 }
 
 #[test]
@@ -698,4 +720,125 @@ set_cookie = "strip_for_anonymous"
         assert!(!answer.is_hit(), "{}", answer.cache_status());
         assert_eq!(told(&origin), ("unknown".to_owned(), None));
     }
+}
+
+/// WordPress as far as it changes pages: it refuses, redirects and answers like the real one.
+fn editable_wordpress() -> Origin {
+    let changes = AtomicUsize::new(0);
+    Origin::start(move |request| {
+        let is_editor = cookie(request, "wordpress_logged_in_5c01").is_some();
+        match (request.method.as_str(), request.path()) {
+            ("GET", _) => {
+                let count = changes.load(SeqCst);
+                Reply::html(&format!("{} after {count}", request.target))
+                    .header("Cache-Control", "max-age=300")
+            }
+            ("POST", "/wp-comments-post.php") => redirect("302 Found", "/post/#comment-7"),
+            ("POST", "/wp-admin/post.php") if !is_editor => redirect(
+                "302 Found",
+                "https://shop.test/wp-login.php?redirect_to=%2Fwp-admin%2Fpost.php&reauth=1",
+            ),
+            ("POST", "/wp-admin/post.php") => {
+                redirect("302 Found", "/wp-admin/post.php?post=7&action=edit&message=1")
+            }
+            (_, path) if path.starts_with("/wp-json/wp/") && !is_editor => {
+                Reply::status("401 Unauthorized").body("")
+            }
+            ("POST", "/checkout/") if form_field(request, "terms").is_none() => {
+                Reply::html("accept the terms")
+            }
+            ("POST", "/checkout/") => redirect("302 Found", "/checkout/order-received/7/"),
+            _ => Reply::typed("application/json", "{}"),
+        }
+    })
+}
+
+#[test]
+fn wordpress_s_requests_make_stale_what_shows_the_change() {
+    const PAGES: [&str; 4] = ["/", "/post/", "/feed/", "/shop/page/2/"];
+    const NOTHING: [bool; 4] = [true; 4];
+    const ALL: [bool; 4] = [false; 4];
+    const COMMENT: [bool; 4] = [true, false, false, true];
+    const SHOP: [bool; 4] = [true, true, true, false];
+    let origin = editable_wordpress();
+    let proxy = Proxy::embedded(&origin, "session.app = \"wordpress\"");
+    let editor = "wordpress_logged_in_5c01=ann%7C1790000000%7CTok%7C9f0a";
+    let anonymous = "";
+    for (method, target, form, who, left) in [
+        ("POST", "/wp-admin/post.php", "action=editpost&post_ID=7", editor, ALL),
+        ("POST", "/wp-admin/post.php", "action=editpost&post_ID=7", anonymous, NOTHING),
+        ("POST", "/wp-json/wp/v2/posts/7?_locale=user", "{}", editor, ALL),
+        ("PUT", "/wp-json/wp/v2/pages/7", "{}", editor, ALL),
+        ("DELETE", "/wp-json/wp/v2/comments/7", "", editor, ALL),
+        ("DELETE", "/wp-json/wp/v2/comments/7", "", anonymous, NOTHING),
+        ("POST", "/wp-json/wp/v2/posts/7/autosaves", "{}", editor, NOTHING),
+        ("POST", "/wp-json/wp/v2/media", "", editor, NOTHING),
+        ("POST", "/wp-json/wp/v2/users/me", "{}", editor, NOTHING),
+        ("POST", "/wp-admin/admin-ajax.php", "post_title=A&action=inline-save", editor, ALL),
+        ("POST", "/wp-admin/admin-ajax.php", "interval=60&action=heartbeat", editor, NOTHING),
+        (
+            "POST",
+            "/wp-admin/admin-ajax.php",
+            "action=customize_save&customize_changeset_status=auto-draft",
+            editor,
+            NOTHING,
+        ),
+        (
+            "POST",
+            "/wp-admin/admin-ajax.php",
+            "action=customize_save&customize_changeset_status=publish",
+            editor,
+            ALL,
+        ),
+        ("POST", "/wp-comments-post.php", "comment=Hi&comment_post_ID=7", anonymous, COMMENT),
+        ("POST", "/wp-login.php", "log=ann&pwd=wrong", anonymous, NOTHING),
+        ("POST", "/?wc-ajax=checkout", "terms=on", anonymous, SHOP),
+        ("POST", "/checkout/", "terms=on", anonymous, SHOP),
+        ("POST", "/checkout/", "", anonymous, NOTHING),
+        ("POST", "/wp-json/wc/store/v1/checkout", "{}", anonymous, SHOP),
+        ("PUT", "/wp-json/wc/store/v1/checkout", "{}", anonymous, NOTHING),
+        ("POST", "/wp-json/wc/v3/products/7", "{}", anonymous, ALL),
+        ("POST", "/?wc-ajax=get_refreshed_fragments", "time=1", anonymous, NOTHING),
+        ("POST", "/?wc-ajax=add_to_cart", "product_id=7", anonymous, NOTHING),
+    ] {
+        for page in PAGES {
+            proxy.get(page).send();
+        }
+        assert_eq!(PAGES.map(|page| proxy.get(page).send().is_hit()), NOTHING);
+        let mut ask = proxy
+            .ask(method, target)
+            .header("Content-Type", "application/x-www-form-urlencoded")
+            .body(form.as_bytes());
+        if !who.is_empty() {
+            ask = ask.cookie(who);
+        }
+        ask.send();
+        let hits = PAGES.map(|page| proxy.get(page).send().is_hit());
+        assert_eq!(hits, left, "{method} {target} {form} {who}");
+    }
+}
+
+#[test]
+fn rules_of_the_operator_replace_those_of_the_preset() {
+    let origin = editable_wordpress();
+    let settings = r#"
+session.app = "wordpress"
+[[purge.after]]
+match = { path = "/save" }
+form = { action = ["publish", "hide"] }
+status = [200]
+purges = "/post/"
+"#;
+    let proxy = Proxy::embedded(&origin, settings);
+    let form = "application/x-www-form-urlencoded";
+    let is_hit_after = |target: &str, body: &str| {
+        proxy.get("/post/").send();
+        proxy.post(target).header("Content-Type", form).body(body.as_bytes()).send();
+        proxy.get("/post/").send().is_hit()
+    };
+    assert!(!is_hit_after("/save", "id=1&action=hide"));
+    assert!(is_hit_after("/save", "id=1&action=preview"));
+    assert!(is_hit_after("/save", "action=preview&action=hide"), "an app may take either");
+    assert!(is_hit_after("/other", "action=hide"));
+    assert!(is_hit_after("/wp-json/wc/v3/products/7", ""), "the preset has such a rule");
 }

@@ -669,6 +669,107 @@ fn the_method_purge_needs_a_peer_and_a_token() {
     assert_eq!(origin.count(), asked + 1, "a method like others");
 }
 
+/// A method, a target and fields; the status of the answer, and which of [`PURGED_PAGES`] are left.
+type PluginPurge =
+    (&'static str, &'static str, &'static [(&'static str, &'static str)], u16, [bool; 4]);
+
+const PURGED_PAGES: [&str; 4] = ["/", "/blog/a/", "/blog/a/?p=1", "/shop/"];
+const ALL: [bool; 4] = [false; 4];
+const NONE: [bool; 4] = [true; 4];
+const REGEX: (&str, &str) = ("X-Purge-Method", "regex");
+const EXACT: (&str, &str) = ("X-Purge-Method", "exact");
+const PAGE: (&str, &str) = ("X-Purge-Method", "default");
+
+/// The purges of plugins and clients of other caches, as they are on the wire.
+const PLUGIN_PURGES: &[PluginPurge] = &[
+    // Proxy Cache Purge (varnish-http-purge): one page, the whole site, and by tags.
+    ("PURGE", "/blog/a/", &[PAGE], 200, [true, false, true, true]),
+    ("PURGE", "/.*", &[REGEX], 200, ALL),
+    (
+        "PURGE",
+        "/",
+        &[("X-Purge-Method", "tags"), ("X-Cache-Tags-Pattern", "site-1|p-7|pt-product")],
+        200,
+        [true, true, true, false],
+    ),
+    // WP Rocket: a folder, and the site at hosters with a key of their own.
+    ("PURGE", "/blog/.*", &[REGEX], 200, [true, false, false, true]),
+    ("PURGE", "/", &[("X-Purge-Regex", ".*"), ("X-VC-Purge-Key", "k")], 200, ALL),
+    // W3 Total Cache: no field, and the pattern in the target.
+    ("PURGE", "/blog/a/?p=1", &[], 200, [true, true, false, true]),
+    ("PURGE", "/.*", &[], 200, ALL),
+    // VCaching.
+    ("PURGE", "/.*", &[("X-VC-Purge-Method", "regex"), ("X-VC-Purge-Host", "shop.test")], 200, ALL),
+    // Breeze.
+    ("URLPURGE", "/", &[PAGE], 200, [false, true, true, true]),
+    ("PURGE", "/blog/a/", &[EXACT], 200, [true, false, true, true]),
+    // The xkey module, FOSHttpCache, and Drupal's purgers.
+    ("PURGE", "/", &[("xkey-purge", "p-7 p-9")], 200, [true, true, true, false]),
+    ("PURGEKEYS", "/", &[("xkey-softpurge", "p-8")], 200, [false, false, false, true]),
+    ("BAN", "/", &[("X-Cache-Tags", "(^|,)(archive|p-9)(,|$)")], 200, [true, true, true, false]),
+    ("BAN", "/", &[("Cache-Tags", "p-7")], 200, [true, true, true, false]),
+    (
+        "BAN",
+        "/",
+        &[("X-Host", ".*"), ("X-Url", "/blog/.*"), ("X-Content-Type", ".*")],
+        200,
+        [true, false, false, true],
+    ),
+    // VCLs with bans.
+    ("BAN", "/blog/", &[], 200, [true, false, false, true]),
+    (
+        "BAN",
+        "/",
+        &[("X-Ban-Host", "shop.test"), ("X-Ban-Url", "^/shop/.*")],
+        200,
+        [true, true, true, false],
+    ),
+    ("BAN", "/", &[("X-Ban-Host", "other.test"), ("X-Ban-Url", "/.*")], 200, NONE),
+    // What no purge can express purges nothing.
+    ("BAN", "/", &[("X-Ban-Url", "\\.css$")], 400, NONE),
+    ("BAN", "/", &[("X-Ban-Host", "us er"), ("X-Ban-Url", "/.*")], 400, NONE),
+    ("PURGE", "/(a|b)/.*", &[REGEX], 400, NONE),
+    ("PURGEKEYS", "/", &[], 400, NONE),
+    // Magento.
+    ("PURGE", "/", &[("X-Magento-Tags-Pattern", "((^|,)cat_p_7(,|$))")], 400, NONE),
+];
+
+#[test]
+fn the_purges_of_plugins_are_understood() {
+    let origin = Origin::start(|request| {
+        let tag = if request.path() == "/shop/" { "p-7,archive" } else { "p-8" };
+        Reply::html(&request.target)
+            .header("Cache-Control", "max-age=300")
+            .header("X-Cache-Tags", tag)
+    });
+    let settings =
+        "purge = { method = true, purge_from = [\"127.0.0.1\"], purge_token = \"none\" }";
+    let proxy = Proxy::embedded(&origin, settings);
+    for (method, target, fields, status, left) in PLUGIN_PURGES {
+        for page in PURGED_PAGES {
+            proxy.get(page).send();
+        }
+        assert_eq!(PURGED_PAGES.map(|page| proxy.get(page).send().is_hit()), NONE);
+        let asked = origin.count();
+        let ask = fields
+            .iter()
+            .fold(proxy.ask(method, target), |ask, (name, value)| ask.header(name, value));
+        let answer = ask.send();
+        assert_eq!(answer.status, *status, "{method} {target} {fields:?}");
+        assert_eq!(origin.count(), asked, "it goes no further");
+        if *status == 400 {
+            assert!(answer.text().contains("purge"), "{}", answer.text());
+        }
+        let hits = PURGED_PAGES.map(|page| proxy.get(page).send().is_hit());
+        assert_eq!(hits, *left, "{method} {target} {fields:?}");
+    }
+    // Without the permission, each of the methods is refused.
+    let refusing = Proxy::embedded(&origin, &settings.replace("127.0.0.1", "10.0.0.0/8"));
+    for method in ["PURGE", "URLPURGE", "PURGEKEYS", "BAN"] {
+        assert_eq!(refusing.ask(method, "/.*").send().status, 403, "{method}");
+    }
+}
+
 #[test]
 fn the_listener_for_operators_purges_for_the_token() {
     let (_folder, token) = token();

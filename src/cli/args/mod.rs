@@ -99,7 +99,7 @@ Examples:
   anteroom purge https://example.com/item/mug
       The page and all its variants become stale; the next request revalidates them
   anteroom purge --tag product-7 --tag product-8
-      Pages with one of these tags from the app (Surrogate-Key, Cache-Tag, xkey)
+      Pages with one of these tags from the app (Surrogate-Key, Cache-Tag, xkey, X-Cache-Tags)
   anteroom purge --prefix https://example.com/shop/ --hard
       Removes all pages below this URL; they are not served while the app fails, either
   anteroom purge --glob 'https://example.com/item/*/reviews'

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use crate::http::coding::Coding;
 use crate::http::pattern::Pattern;
 use crate::policy::answer::StatusDetail;
+use crate::policy::purge_rule::PurgeRule;
 
 const MIB: u64 = 1 << 20;
 
@@ -92,7 +93,7 @@ impl Default for ViewsConfig {
     }
 }
 
-/// `[purge]`: purges over the public listener.
+/// `[purge]`: purges over the public listener, and after requests of the app's users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purge {
     /// `method`, false: whether the method PURGE on the public listener purges a URL.
@@ -101,6 +102,8 @@ pub struct Purge {
     pub purge_from: Vec<IpNet>,
     /// `purge_token`, `"admin"`.
     pub purge_token: PurgeAuthorization,
+    /// `after`: unsafe requests whose success makes pages stale.
+    pub after: Vec<PurgeRule>,
 }
 
 /// The token that a PURGE needs.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::network::networks;
+use super::purge_rule::PurgeRuleForm;
 use super::shared::{DAY, MIB, MS, OBJECT, TIB, TTL, count, named};
 use crate::config::credential::StoreForm;
 use crate::config::form::{Flag, List, Optional, Size, Span, Text, Words};
@@ -59,4 +60,5 @@ pub(super) fn purge(at: &mut impl Walk, purge: &mut Purge) {
     at.key("purge_from", &mut purge.purge_from, &networks());
     let tokens = [("admin", PurgeAuthorization::Admin), ("none", PurgeAuthorization::None)];
     at.key("purge_token", &mut purge.purge_token, &Words(&tokens));
+    at.key("after", &mut purge.after, &List::of(PurgeRuleForm));
 }

@@ -144,7 +144,7 @@ impl Form<RedirectStatus> for RedirectStatusForm {
 pub(super) fn removable_field(text: &str) -> Result<HeaderName, String> {
     const PREFIXES: [&str; 6] =
         ["anteroom-", "content-", "grpc-", "proxy-", "sec-websocket-", "surrogate-"];
-    const NAMES: [&str; 27] = [
+    const NAMES: [&str; 28] = [
         "accept-ranges",
         "age",
         "allow",
@@ -171,6 +171,7 @@ pub(super) fn removable_field(text: &str) -> Result<HeaderName, String> {
         "via",
         "warning",
         "www-authenticate",
+        "x-cache-tags",
         "xkey",
     ];
     let expected = || r#"the name of a field such as "X-Powered-By""#.to_owned();

@@ -77,7 +77,7 @@ impl Form<Vec<(String, Extractor)>> for AttributesForm {
 }
 
 /// `{ method = "POST", path = "/login" }`
-struct MatchingForm;
+pub(super) struct MatchingForm;
 
 impl Form<Matching> for MatchingForm {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Matching> {

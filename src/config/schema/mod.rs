@@ -16,6 +16,7 @@ mod login;
 mod network;
 mod origin;
 mod path;
+mod purge_rule;
 mod route;
 mod segment;
 mod session;
@@ -69,7 +70,10 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route::route);
     at.tables("cookies", COOKIES_MAX, &mut plan.cookies, Hardening::default, route::cookies);
     at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, origin::rows);
-    at.section("purge", |at| cache::purge(at, &mut plan.purge));
+    at.section("purge", |at| {
+        at.preset(|| app.into_iter().for_each(|app| app.purge(&mut plan.purge)));
+        cache::purge(at, &mut plan.purge);
+    });
     at.section("admin", |at| admin::admin(at, &mut plan.admin));
     at.section("errors", |at| admin::errors(at, &mut plan.errors));
     at.section("log", |at| admin::log(at, &mut plan.log));

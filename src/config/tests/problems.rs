@@ -323,6 +323,18 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         "[[route]] remove_headers: found \"Set-Cookie\"; expected another field: cookies are cut by strip_set_cookie",
     ),
     (r#"route = [{ remove_headers = ["a b"] }]"#, "[[route]] remove_headers: found "),
+    (
+        r#"purge.after = [{ purges = "/" }]"#,
+        "[purge] after: found a table; expected a table such as ",
+    ),
+    (
+        r#"purge.after = [{ match = { path = "/a" }, purges = "/a*" }]"#,
+        "[purge] after: found \"/a*\"; expected a path",
+    ),
+    (
+        r#"purge.after = [{ match = { method = "GET", path = "/a" }, purges = "/" }]"#,
+        "[purge] after: GET changes nothing; write a method such as POST",
+    ),
     (r#"purge.purge_from = "somewhere""#, "[purge] purge_from: found "),
     (r#"admin.token = { file = "a", env = "b" }"#, "[admin] token: expected { file = "),
     (

@@ -1,10 +1,13 @@
-//! The method `PURGE` on the public listener, for apps that purge their pages with it.
+//! The method `PURGE` on the public listener, and what plugins send besides, for apps that purge their pages with it.
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ::http::{HeaderValue, Response};
 use bytes::Bytes;
 
+use crate::cache::purge::scope::{EVERY_SITE, Scope};
 use crate::http::bearer;
+use crate::http::host::Host;
+use crate::http::purge_request::{Inexpressible, PurgeHost, PurgeRequest};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::deliver::body::Body;
@@ -16,7 +19,7 @@ use crate::proxy::stage::admit::AdmittedRequest;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
 
-/// Purges the page at the request's URL. The request is never forwarded, also if it is refused.
+/// Purges what the request names. The request is never forwarded, also if it is refused.
 pub(in crate::proxy) async fn answer(
     method: &PurgeMethod,
     worker: &WorkerContext,
@@ -24,7 +27,7 @@ pub(in crate::proxy) async fn answer(
     request: &AdmittedRequest,
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
-    let AdmittedRequest { head, admitted, .. } = request;
+    let head = &request.head;
     let peer = client.peer;
     let is_from = method.is_for(peer);
     let has_token =
@@ -33,10 +36,7 @@ pub(in crate::proxy) async fn answer(
         tracing::info!(%peer, "a purge is refused");
         return Err(Error::Forbidden);
     }
-    let query = head.uri.query().unwrap_or_default();
-    let purged =
-        method.purger.purge_url(&worker.store, &admitted.site, &admitted.path, query).await;
-    let confirmed = purged.map_err(|error| Error::Purge(error.into()))?;
+    let confirmed = purge(method, worker, request).await?;
     record.outcome(Outcome::Bypass, Some(Reason::Method));
     let text = if confirmed { "purged\n" } else { "purged; a process did not confirm it\n" };
     let mut response = Response::new(Body::full(Bytes::from_static(text.as_bytes())));
@@ -45,4 +45,38 @@ pub(in crate::proxy) async fn answer(
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers::put_status(worker, headers, &headers::bypassed(Reason::Method));
     Ok(response)
+}
+
+/// Carries out the purge. Returns whether all processes have confirmed it.
+async fn purge(
+    method: &PurgeMethod,
+    worker: &WorkerContext,
+    request: &AdmittedRequest,
+) -> Result<bool, Error> {
+    let AdmittedRequest { head, admitted, .. } = request;
+    let (purger, store) = (&method.purger, &worker.store);
+    let (own, query) = (&admitted.site, head.uri.query());
+    let site = |host| match host {
+        PurgeHost::Own => Ok(own.clone()),
+        PurgeHost::Any => Ok(EVERY_SITE.to_owned()),
+        PurgeHost::Named(name) => Host::parse(name.as_bytes())
+            .map(|host| host.normalised(admitted.scheme).into_owned())
+            .map_err(|_| Error::BadRequest("the host of this purge is none")),
+    };
+    let wanted = PurgeRequest::read(&head.method, &head.headers, &admitted.path, query.is_some());
+    let purged = match wanted.map_err(|Inexpressible(why)| Error::BadRequest(why))? {
+        PurgeRequest::Own => {
+            purger.purge_url(store, own, &admitted.path, query.unwrap_or_default()).await
+        }
+        PurgeRequest::Page(host, path) => purger.purge_url(store, &site(host)?, &path, "").await,
+        PurgeRequest::Below(host, path) => {
+            let scope = Scope::Prefix { site: &site(host)?, path: &path };
+            purger.purge_scopes(store, &[scope]).await
+        }
+        PurgeRequest::Tags(tags) => {
+            let scopes: Vec<_> = tags.iter().map(|tag| Scope::Tag(tag)).collect();
+            purger.purge_scopes(store, &scopes).await
+        }
+    };
+    purged.map_err(|error| Error::Purge(error.into()))
 }

@@ -336,7 +336,7 @@ impl Explanation {
         }
         if !cx.head.method.is_safe() {
             let note = "if the app answers 2xx or 3xx, the pages at this URL are removed, and the pages that the \
-                        route's purges name become stale";
+                        route's purges and [purge] after name become stale";
             self.notes.push(note.to_owned());
         }
         let class = match class_of(access, cx.route) {

@@ -17,7 +17,7 @@ use crate::ident::{LogInScope, StoredToken, User};
 use crate::policy::login::{LoginRule, LoginUser, LogoutRule, Success};
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
-use crate::proxy::login_body::LoginBody;
+use crate::proxy::kept_body::KeptBody;
 use crate::session::Ending;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::Count;
@@ -53,35 +53,19 @@ fn leads_to(headers: &HeaderMap, pattern: &Pattern) -> bool {
     pattern.matches(location) || path.is_some_and(|path| pattern.matches(path.as_bytes()))
 }
 
-impl LoginBody {
+impl KeptBody {
     fn user(&self, from: &LoginUser) -> Option<User> {
-        let body = self.0.borrow();
         let name = match from {
             LoginUser::Answer(_) => return None,
-            LoginUser::Form(field) => form_value(&body, field)?,
+            LoginUser::Form(field) => self.form_value(field)?,
             LoginUser::Json(pointer) => {
-                let headers = HeaderMap::new();
+                let (headers, body) = (HeaderMap::new(), self.0.borrow());
                 let seen = ResponseParts { status: StatusCode::OK, headers: &headers, body: &body };
                 Extractor::Json(pointer.clone()).find(seen)?
             }
         };
         Some(User::new(name.trim_ascii())?.unconfirmed())
     }
-}
-
-/// The value of a field in a form as browsers send it (`application/x-www-form-urlencoded`).
-fn form_value(body: &[u8], field: &str) -> Option<Vec<u8>> {
-    let decoded = |text: &[u8]| -> Vec<u8> {
-        let spaced: Vec<u8> =
-            text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
-        percent_encoding::percent_decode(&spaced).collect()
-    };
-    let mut values = body.split(|&byte| byte == b'&').filter_map(|pair| {
-        let at = pair.iter().position(|&byte| byte == b'=')?;
-        (decoded(&pair[..at]) == field.as_bytes()).then(|| decoded(&pair[at + 1..]))
-    });
-    // With two fields of one name, an app may take either.
-    values.next().filter(|_| values.next().is_none())
 }
 
 /// What a response of the app means for a session of its own.
@@ -182,7 +166,7 @@ fn named(
             let found = finder.find(ResponseParts { status, headers, body: &[] });
             found.and_then(|name| User::new(&name))
         }
-        Some(said) => cx.login_body.user(said),
+        Some(said) => cx.kept_body.user(said),
     };
     if user.is_none() {
         tracing::warn!(
@@ -236,15 +220,6 @@ fn log_in_scope(cx: &RequestContext<'_>, headers: &HeaderMap, next: &StoredToken
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_field_of_a_form_is_read_as_browsers_write_it() {
-        let body = b"sectok=&u=Al%C3%AFce+B&p=secret&p=other";
-        assert_eq!(form_value(body, "u").unwrap(), "Al\u{ef}ce B".as_bytes());
-        assert_eq!(form_value(body, "sectok").unwrap(), b"");
-        assert_eq!(form_value(body, "x"), None);
-        assert_eq!(form_value(body, "p"), None, "it came twice");
-    }
 
     #[test]
     fn a_location_is_the_whole_url_or_its_path() {

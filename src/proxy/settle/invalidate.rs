@@ -6,7 +6,7 @@ use ::http::header::{CONTENT_LOCATION, LOCATION};
 use ::http::{HeaderMap, Method, StatusCode};
 
 use super::forget::forget;
-use super::user_purge;
+use super::{purge_rules, user_purge};
 use crate::cache::purge::scope::{PurgeTarget, Scope};
 use crate::cache::rules::key::ShareClass;
 use crate::clock::unix_now;
@@ -20,6 +20,8 @@ use crate::proxy::context::RequestContext;
 pub(in crate::proxy) struct Invalidation {
     /// The targets on this site: the request's own, and those that the response names.
     pub(in crate::proxy) targets: Vec<String>,
+    /// What `[purge] after` names.
+    by_rule: Vec<PurgeTarget>,
     /// Whether rows have changed.
     pub(in crate::proxy) changes_rows: bool,
 }
@@ -40,7 +42,8 @@ impl Invalidation {
             let value = headers.get(name).and_then(|value| value.to_str().ok());
             targets.extend(value.and_then(|text| cx.admitted.same_site(own, text)));
         }
-        Some(Self { targets, changes_rows: has_changed_rows(status) })
+        let by_rule = purge_rules::targets(cx, status, headers);
+        Some(Self { targets, by_rule, changes_rows: has_changed_rows(status) })
     }
 }
 
@@ -49,6 +52,7 @@ pub(super) fn targets_of_unanswered(cx: &RequestContext<'_>, target: &str) -> Ve
     let (route, _) = route_of(cx, &cx.head.method, target);
     let mut purge_targets = named(cx, route);
     purge_targets.extend(purge_target(cx, target, false));
+    purge_targets.extend(purge_rules::targets_of_unanswered(cx));
     purge_targets
 }
 
@@ -65,13 +69,14 @@ pub(super) async fn invalidate(
     changed: &Invalidation,
     owned: Vec<PurgeTarget>,
 ) {
-    let Invalidation { targets, changes_rows } = changed;
+    let Invalidation { targets, by_rule, changes_rows } = changed;
     let changes_rows = *changes_rows;
     let (mut gone, mut rows, now) = (Vec::new(), Vec::new(), unix_now() as u64);
     // A route for this method alone may name a row, too.
     let (own, item) = route_of(cx, &cx.head.method, &targets[0]);
     rows.extend(cx.worker.row_named(own, item.as_ref()).into_iter().filter(|_| changes_rows));
     let mut purge_targets = purge_targets(cx, targets, own);
+    purge_targets.extend(by_rule);
     purge_targets.extend(owned.into_iter().chain(user_purge::purge_targets(cx)));
     purge_targets.dedup();
     for target in targets {
@@ -119,12 +124,7 @@ fn purge_targets(cx: &RequestContext<'_>, targets: &[String], route: &Route) -> 
 
 /// The purge of the paths that a route names.
 fn named(cx: &RequestContext<'_>, route: &Route) -> Vec<PurgeTarget> {
-    let site = &cx.admitted.site;
-    let named = route.purges.iter().map(|branch| match branch.is_whole {
-        true => Scope::Prefix { site, path: &branch.path }.purge_target(false),
-        false => Scope::Url { site, path: &branch.path, query: "" }.purge_target(false),
-    });
-    named.collect()
+    route.purges.iter().map(|branch| purge_rules::branch_target(cx, branch)).collect()
 }
 
 /// The purge of all forms of the page at a target on this request's site.

@@ -11,6 +11,7 @@ pub(in crate::proxy) mod effects;
 mod forget;
 mod invalidate;
 mod item_and_cart;
+mod purge_rules;
 mod session;
 mod session_cookies;
 mod session_end;

@@ -5,8 +5,8 @@ use super::{invalidate, session_cookies, user_purge};
 use crate::proxy::context::RequestContext;
 
 /// A change that the origin may have made without a response that confirms it, or for a client that has
-/// disconnected. When dropped, it marks the request's page and what its route names as stale. It purges
-/// no more than that, because the change may not have been made.
+/// disconnected. When dropped, it marks the request's page as stale, and what its route and `[purge] after`
+/// name. It purges no more than that, because the change may not have been made.
 pub(in crate::proxy) struct Unanswered<'c> {
     cx: &'c RequestContext<'c>,
     is_over: bool,

@@ -129,7 +129,7 @@ pub(crate) fn vary(data: &[u8]) {
     }
 }
 
-/// `Surrogate-Key`, `Cache-Tag` and `xkey`: all tags or none, each as it stands there.
+/// `Surrogate-Key`, `Cache-Tag`, `xkey` and `X-Cache-Tags`: all tags or none, each as it stands there.
 pub(crate) fn tags(data: &[u8]) {
     let mut headers = fields(data);
     if let Ok(found) = page_tags::tags(&headers) {
