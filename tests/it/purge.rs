@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
+use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
 use crate::support::relay::Relay;
 use crate::support::wait_until;
@@ -215,6 +215,24 @@ fn a_change_without_an_answer_may_have_been_made(storage: &Storage) {
     assert_eq!(proxy.post("/a").send().status, 502);
     assert!(!proxy.get("/a").send().is_hit());
     assert!(proxy.get("/b").send().is_hit());
+}
+
+#[test]
+fn a_rule_counts_without_an_answer_for_a_logged_in_user_alone() {
+    let origin = shop(|request| match request.method.as_str() {
+        "POST" => Reply::nothing(),
+        _ => Reply::html(request.path()).header("Cache-Control", "max-age=300"),
+    });
+    let settings =
+        "session.mint = true\n[[purge.after]]\nmatch = { path = \"/save\" }\npurges = \"/b\"";
+    let proxy = Proxy::embedded(&origin, settings);
+    let login = log_in(&proxy, "ann");
+    for (cookie, is_left) in [("login=unknown-to-the-proxy", true), (&*login, false)] {
+        proxy.get("/b").send();
+        assert!(proxy.get("/b").send().is_hit());
+        assert_eq!(proxy.post("/save").cookie(cookie).send().status, 502);
+        assert_eq!(proxy.get("/b").send().is_hit(), is_left, "{cookie}");
+    }
 }
 
 /// `anteroom purge`, and what it says.
