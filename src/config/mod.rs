@@ -8,6 +8,7 @@
 //! flag.
 
 mod apps;
+mod cases;
 mod change;
 mod check;
 mod credential;
@@ -29,6 +30,7 @@ mod text;
 mod unit;
 mod walk;
 
+pub use cases::{Case, CaseRequest, CaseVisitor, CaseWords, read_cases};
 pub use plan::{
     Address, Admin, AppPreset, Cache, ClientCerts, ClientConfig, LimitsConfig, Listen, LogConfig,
     Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization,

@@ -219,7 +219,7 @@ fn is_within(node: &Node, variable: &str) -> bool {
     }
 }
 
-fn read_file(path: &Path) -> Result<String, Problem> {
+pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
     let place = SettingLocation::File(path.into());
     read_bounded(path).map_err(|error| Problem::new(place, "", format!("cannot be read: {error}")))
 }

@@ -67,6 +67,7 @@ mod revalidation;
 mod route;
 mod row_contract;
 mod rows;
+mod rule_test;
 mod segments;
 mod servers;
 mod sharing;
