@@ -7,10 +7,12 @@ mod cli;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anteroom::app::{Application, ConnectResult, Demo, connect_check};
-use anteroom::config::{json_schema, print};
+use anteroom::app::{
+    Application, ConnectResult, Demo, RuleTestError, case_reasons, connect_check, run_cases,
+};
+use anteroom::config::{CaseWords, json_schema, print, read_cases};
 use clap::Parser;
-use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs};
+use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs, TestArgs};
 use cli::output::{failed, file_or_usual, read, say};
 use cli::{commands, manual, output};
 use tikv_jemallocator::Jemalloc;
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         None => run(&cli.run),
         Some(Command::Demo(args)) => demonstrate(&args),
         Some(Command::Check(args)) => check(args),
+        Some(Command::Test(args)) => test(args),
         Some(Command::Config { command: ConfigCommand::Print(args) }) => {
             let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args };
             read(args).map(|plan| say(print(&plan).trim_end()))
@@ -79,6 +82,33 @@ fn check(args: CheckArgs) -> Result<(), u8> {
     }
     let has_failed = findings.iter().any(|finding| finding.result == ConnectResult::Failed);
     if has_failed { Err(1) } else { Ok(()) }
+}
+
+/// Runs a table of requests through the rules of the configuration.
+fn test(args: TestArgs) -> Result<(), u8> {
+    let TestArgs { cases, json, mut plan } = args;
+    plan.config = file_or_usual(plan.config);
+    let plan = read(plan)?;
+    let mut routes: Vec<String> = plan.routes.iter().map(|route| route.name.to_string()).collect();
+    routes.push("default".to_owned());
+    let routes: Vec<&str> = routes.iter().map(String::as_str).collect();
+    let words = CaseWords { reasons: &case_reasons(), routes: &routes };
+    let cases = read_cases(&cases, &words).map_err(|found| output::bad_configuration(&found))?;
+    let results = run_cases(plan, &cases).map_err(|error| match error {
+        RuleTestError::Case { .. } => output::bad_configuration(&[error]),
+        RuleTestError::Start(error) => failed(error),
+    })?;
+    let lost: Vec<_> = results.iter().filter(|result| !result.mismatches.is_empty()).collect();
+    let (all, passed) = (results.len(), results.len() - lost.len());
+    if json {
+        let report =
+            serde_json::json!({ "passed": passed, "failed": lost.len(), "cases": results });
+        say(&report.to_string());
+    } else {
+        lost.iter().for_each(|result| say(&result.to_string()));
+        say(&format!("{all} cases: {passed} passed, {} failed", lost.len()));
+    }
+    if lost.is_empty() { Ok(()) } else { Err(1) }
 }
 
 fn demonstrate(args: &cli::args::DemoArgs) -> Result<(), u8> {

@@ -58,7 +58,8 @@ pub(crate) fn socket(file: Option<&Path>) -> Result<AdminSocket, u8> {
     Plan::socket(&sources).map_err(|problems| bad_configuration(&problems))
 }
 
-fn bad_configuration(problems: &[impl std::fmt::Display]) -> u8 {
+/// Prints a line for each mistake in what an operator wrote; returns the exit code.
+pub(crate) fn bad_configuration(problems: &[impl std::fmt::Display]) -> u8 {
     for problem in problems {
         complain(&problem.to_string());
     }

@@ -8,6 +8,7 @@
 //! flag.
 
 mod apps;
+mod cases;
 mod change;
 mod check;
 mod credential;
@@ -34,6 +35,7 @@ mod text;
 mod unit;
 mod walk;
 
+pub use cases::{Case, CaseRequest, CaseVisitor, CaseWords, read_cases};
 pub use json_schema::json_schema;
 pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, ErrorsConfig,

@@ -238,7 +238,7 @@ fn is_within(node: &Node, variable: &str) -> bool {
     }
 }
 
-fn read_file(path: &Path) -> Result<String, Problem> {
+pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
     let place = SettingLocation::File(path.into());
     let text = file::read(path, include::FILE_MAX);
     text.map_err(|error| Problem::new(place, "", format!("cannot be read: {error}")))

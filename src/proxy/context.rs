@@ -22,7 +22,7 @@ use crate::http::field_set::FieldSet;
 use crate::http::host::{Host, Scheme};
 use crate::http::reference::resolve;
 use crate::http::{hop, media};
-use crate::ident::{Item, PageKey, Row};
+use crate::ident::{Item, PageKey, Row, User};
 use crate::origin::{Upstream, Upstreams, is_connection_scheme};
 use crate::policy::login::Matching;
 use crate::policy::route::{self, CompiledRoute, Route};
@@ -141,22 +141,33 @@ impl WorkerContext {
     }
 }
 
+/// To whom the session token of an explained request belongs, instead of what the store and the app say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AssumedVisitor {
+    /// A user.
+    User(User),
+    /// A visitor without a login.
+    Anonymous,
+}
+
 /// Whether a request is served or only explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) enum Mode {
+pub(in crate::proxy) enum Mode<'a> {
     /// The request is served.
     Serve,
     /// The request is explained: the proxy counts, stores and uses up nothing, and sends nothing to the app.
     Peek {
         /// Whether the request to explain states the client's address.
         knows_address: bool,
+        /// To whom the session token belongs; `None`: as the store says.
+        visitor: Option<&'a AssumedVisitor>,
     },
 }
 
-impl Mode {
+impl Mode<'_> {
     /// Whether the client's address is known, so that address lists can be applied.
     pub(in crate::proxy) fn knows_address(self) -> bool {
-        matches!(self, Self::Serve | Self::Peek { knows_address: true })
+        matches!(self, Self::Serve | Self::Peek { knows_address: true, .. })
     }
 
     /// Whether the request is counted.

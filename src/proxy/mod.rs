@@ -55,12 +55,12 @@ use crate::origin::{RequestBody, unless_ended};
 
 pub use self::connection::detached::DetachedTasks;
 pub use self::connection::tunnel::{Tunnel, TunnelSlot};
-pub use self::context::{WaitingFragments, WorkerContext};
+pub use self::context::{AssumedVisitor, WaitingFragments, WorkerContext};
 pub use self::cookie_report::{CookieKinds, CookieReport, SeenCookie, cookie_hints, cookie_report};
 pub use self::cookie_rules::{CookieRules, TokenFrom};
 pub use self::deliver::body::{Body, BodyError};
 pub use self::deliver::client_response::{ClientResponse, StoredResponse};
-pub use self::explain::{Explanation, Question, QuestionError, explain};
+pub use self::explain::{Explanation, Question, QuestionError, explain, explain_for};
 pub use self::recompress::Recompressor;
 pub use self::settings::{
     FragmentLimits, Minted, OriginRules, ProxySettings, PurgeMethod, PurgeToken, Rates, Verifier,

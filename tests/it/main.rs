@@ -71,6 +71,7 @@ mod route;
 mod route_rules;
 mod row_contract;
 mod rows;
+mod rule_test;
 mod segments;
 mod servers;
 mod service_manager;

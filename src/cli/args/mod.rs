@@ -50,6 +50,20 @@ Examples:
 All problems are printed, each with its place and what to write instead; the exit code is then 64.
 With --connect, the exit code is 1 if something that the configuration names does not work.";
 
+const TEST_EXAMPLES: &str = "\
+Examples:
+  anteroom test cases.toml --config proxy.toml
+
+A case is a request, and what it must get:
+  [[case]]
+  name = \"the front page is shared\"
+  url = \"https://shop.example/\"
+  cookies = [\"_ga=1\"]
+  expect = { share = \"anonymous\", verdict = \"cacheable\" }
+
+Nothing is sent: the app, the store and the listeners are not needed. The exit code is 1 if a case
+failed, and 64 if the file or the configuration is wrong.";
+
 const PRINT_EXAMPLES: &str = "\
 Examples:
   anteroom config print --config proxy.toml
@@ -156,6 +170,9 @@ pub(crate) enum Command {
     /// Check the configuration and print all problems
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// Check rules: what requests of a table would get, without a running proxy
+    #[command(after_help = TEST_EXAMPLES)]
+    Test(TestArgs),
     /// Show the configuration
     Config {
         #[command(subcommand)]
@@ -391,6 +408,18 @@ pub(crate) struct CheckArgs {
     pub(crate) connect: bool,
     /// Print the results of --connect as JSON
     #[arg(long, requires = "connect")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TestArgs {
+    /// The file with the requests
+    #[arg(value_name = "CASES")]
+    pub(crate) cases: PathBuf,
+    /// Print JSON
+    #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) plan: PlanArgs,

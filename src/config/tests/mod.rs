@@ -1,5 +1,6 @@
 //! What an operator meets: defaults and sources here, problems and the shipped file beside it.
 
+mod cases;
 mod chapter;
 mod examples;
 mod include;

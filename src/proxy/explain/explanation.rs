@@ -67,6 +67,19 @@ pub enum ExplainedOutcome {
     Refuse,
 }
 
+impl ExplainedOutcome {
+    /// The outcome whatever is stored, for `anteroom test`: `cacheable`, `forwarded`, `own` or `refused`.
+    #[must_use]
+    pub fn verdict(self) -> &'static str {
+        match self {
+            Self::Hit | Self::Stale | Self::Fetch => "cacheable",
+            Self::Forward => "forwarded",
+            Self::Row | Self::Own => "own",
+            Self::Refuse => "refused",
+        }
+    }
+}
+
 /// The route of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedRoute {

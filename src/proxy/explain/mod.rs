@@ -33,7 +33,7 @@ use crate::clock::unix_now;
 use crate::http::cache_status::CacheStatus;
 use crate::ident::Item;
 use crate::policy::route::{Route, Share};
-use crate::proxy::context::{Mode, RequestContext, RequestKind, WorkerContext};
+use crate::proxy::context::{AssumedVisitor, Mode, RequestContext, RequestKind, WorkerContext};
 use crate::proxy::deliver::headers;
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
@@ -54,6 +54,18 @@ pub async fn explain(
     worker: &Rc<WorkerContext>,
     question: &Question,
 ) -> Result<Explanation, QuestionError> {
+    explain_for(worker, question, None).await
+}
+
+/// The same for a request whose session token belongs to `visitor`, whatever the store says.
+///
+/// # Errors
+/// When the question is unclear.
+pub async fn explain_for(
+    worker: &Rc<WorkerContext>,
+    question: &Question,
+    visitor: Option<&AssumedVisitor>,
+) -> Result<Explanation, QuestionError> {
     let ImaginedRequest { head, client, length, has_body, lost_https, site } =
         question.imagine(&worker.settings)?;
     let mut explanation = begin(&head, &site);
@@ -69,7 +81,7 @@ pub async fn explain(
         (length, has_body),
         (&token, unix_now()),
     );
-    let mode = Mode::Peek { knows_address: question.from.is_some() };
+    let mode = Mode::Peek { knows_address: question.from.is_some(), visitor };
     let mut identified = match stage::run(worker, &client, received, mode, &mut record).await {
         Ok(Reached::Identified(identified)) => identified,
         Ok(Reached::Diverted(diverted)) => {

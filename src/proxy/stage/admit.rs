@@ -30,7 +30,7 @@ pub(in crate::proxy) fn admit(
     settings: &ProxySettings,
     client: &Client,
     received: Received,
-    mode: Mode,
+    mode: Mode<'_>,
     record: &mut RequestRecord,
 ) -> Result<AdmittedRequest, Error> {
     let Received { head, length, has_body, address, now } = received;

@@ -21,7 +21,8 @@ use crate::ident::{CookieHash, Item, StoredToken, Token, User};
 use crate::policy::route::{CompiledRoute, Route};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{
-    Admitted, Mode, RequestContext, RequestKind, WorkerContext, route_input, template_values,
+    Admitted, AssumedVisitor, Mode, RequestContext, RequestKind, WorkerContext, route_input,
+    template_values,
 };
 use crate::proxy::cookie_rules::{CookieClass, CookieRules, TokenFrom};
 use crate::proxy::error::Error;
@@ -46,7 +47,7 @@ pub(in crate::proxy) async fn identify<'w>(
     worker: &Rc<WorkerContext>,
     client: &Rc<Client>,
     routed: RoutedRequest<'w>,
-    mode: Mode,
+    mode: Mode<'_>,
     record: &mut RequestRecord,
 ) -> Result<IdentifiedRequest<'w>, Error> {
     let RoutedRequest { request, counts_in_all, route, limits, item } = routed;
@@ -92,12 +93,13 @@ pub(in crate::proxy) async fn visitor(
     client: &Rc<Client>,
     request: &AdmittedRequest,
     route: &Route,
-    mode: Mode,
+    mode: Mode<'_>,
 ) -> Visitor {
     let AdmittedRequest { head, admitted, now, .. } = request;
     let asking = match mode {
         Mode::Serve => Asking::Of(client, admitted),
-        Mode::Peek { .. } => Asking::No,
+        Mode::Peek { visitor: Some(visitor), .. } => Asking::Assumed(visitor),
+        Mode::Peek { visitor: None, .. } => Asking::No,
     };
     let visitor = recognise(worker, (head, admitted), route, *now, asking).await;
     visitor.with_certificate(admitted.certificate(client))
@@ -174,51 +176,50 @@ pub(in crate::proxy) async fn recognise(
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
+    let nobody = |token| anonymous(token, in_url.or(unknown_cookie));
+    let unknown = |reason, token| Visitor::unknown(in_url.unwrap_or(reason), token);
     if is_odd && verify.is_some() && brings_revoked(worker, head, now).await {
-        let nobody = anonymous(None, in_url.or(unknown_cookie));
-        return Visitor { is_revoked: true, ..nobody };
+        return Visitor { is_revoked: true, ..nobody(None) };
     }
     match carried {
-        CookieToken::Malformed => {
-            Visitor::unknown(in_url.unwrap_or(Reason::BadSessionCookie), None)
-        }
+        CookieToken::Malformed => unknown(Reason::BadSessionCookie, None),
         CookieToken::Duplicates(tokens) => {
             let duplicates = tokens.iter().map(|token| worker.sessions.stored(token)).collect();
-            let reason = in_url.unwrap_or(Reason::BadSessionCookie);
-            Visitor { duplicates, ..Visitor::unknown(reason, None) }
+            Visitor { duplicates, ..unknown(Reason::BadSessionCookie, None) }
         }
-        CookieToken::Nothing => anonymous(None, in_url.or(unknown_cookie)),
+        CookieToken::Nothing => nobody(None),
         CookieToken::Token(token, carried) => {
             let token = worker.sessions.stored_by(&worker.token_memo, &token);
             let asked = verify.zip(carried);
-            let found = match (asked, asking.look()) {
-                (Some((verify, carried)), _) => {
+            let found = match (asking, asked) {
+                (Asking::Assumed(AssumedVisitor::User(user)), _) => Ok(Some(user.clone())),
+                (Asking::Assumed(AssumedVisitor::Anonymous), _) => {
+                    return Visitor { cookie_hash: carried, ..nobody(Some(token)) };
+                }
+                (_, Some((verify, carried))) => {
                     let unverified =
                         verify::UnverifiedToken { head, token: &token, cookie_hash: carried, now };
                     // PERF: boxed, so that the state of a request without a question stays small.
                     match Box::pin(verify::verify(worker, verify, unverified, asking)).await {
                         Ok(Verdict::Known(user)) => Ok(Some(user)),
                         Ok(Verdict::Anonymous) => {
-                            let nobody = anonymous(Some(token), in_url.or(unknown_cookie));
-                            return Visitor { cookie_hash: Some(carried), ..nobody };
+                            return Visitor { cookie_hash: Some(carried), ..nobody(Some(token)) };
                         }
                         Ok(Verdict::Revoked) => {
-                            let nobody = anonymous(None, in_url.or(unknown_cookie));
                             return Visitor {
                                 cookie_hash: Some(carried),
                                 is_revoked: true,
-                                ..nobody
+                                ..nobody(None)
                             };
                         }
                         Ok(Verdict::Unknown) => {
-                            let reason = in_url.unwrap_or(Reason::Unverified);
-                            let unknown = Visitor::unknown(reason, Some(token));
+                            let unknown = unknown(Reason::Unverified, Some(token));
                             return Visitor { cookie_hash: Some(carried), ..unknown };
                         }
                         Err(error) => Err(error),
                     }
                 }
-                (None, look) => user_at(worker, (head, host), &token, now, look).await,
+                (_, None) => user_at(worker, (head, host), &token, now, asking.look()).await,
             };
             match found {
                 Ok(Some(user)) => Visitor {
@@ -229,8 +230,8 @@ pub(in crate::proxy) async fn recognise(
                     user: Some(user),
                     ..Visitor::default()
                 },
-                Ok(None) if rules.minted => anonymous(Some(token), in_url.or(unknown_cookie)),
-                Ok(None) => Visitor::unknown(in_url.unwrap_or(Reason::UnknownToken), Some(token)),
+                Ok(None) if rules.minted => nobody(Some(token)),
+                Ok(None) => unknown(Reason::UnknownToken, Some(token)),
                 Err(error) => unsure(worker, &error, (token, carried), in_url),
             }
         }

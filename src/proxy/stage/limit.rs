@@ -48,7 +48,7 @@ pub(super) fn count(
     worker: &WorkerContext,
     client: &Client,
     request: AdmittedRequest,
-    mode: Mode,
+    mode: Mode<'_>,
 ) -> Result<CountedRequest, Error> {
     if mode.knows_address() {
         may_come(worker, &request)?;

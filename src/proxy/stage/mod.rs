@@ -41,7 +41,7 @@ pub(in crate::proxy) async fn run<'w>(
     worker: &'w Rc<WorkerContext>,
     client: &'w Rc<Client>,
     received: Received,
-    mode: Mode,
+    mode: Mode<'_>,
     record: &mut RequestRecord,
 ) -> Result<Reached<'w>, Error> {
     let admitted = admit::admit(&worker.settings, client, received, mode, record)?;

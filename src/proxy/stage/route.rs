@@ -28,7 +28,7 @@ pub(in crate::proxy) struct RoutedRequest<'w> {
 pub(in crate::proxy) fn route<'w>(
     worker: &'w WorkerContext,
     counted: CountedRequest,
-    mode: Mode,
+    mode: Mode<'_>,
     record: &mut RequestRecord,
 ) -> Result<RoutedRequest<'w>, Error> {
     let (route, item) = route_of(worker, &counted.head, &counted.admitted);

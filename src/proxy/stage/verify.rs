@@ -23,7 +23,9 @@ use crate::http::set_cookie;
 use crate::ident::{CookieHash, LogInScope, StoredToken, User, is_attribute};
 use crate::origin::{ConnectionReuse, OriginBody, UploadBody, Upstream};
 use crate::proxy::connection::client::Client;
-use crate::proxy::context::{Admitted, RequestContext, RequestKind, WorkerContext, route_of};
+use crate::proxy::context::{
+    Admitted, AssumedVisitor, RequestContext, RequestKind, WorkerContext, route_of,
+};
 use crate::proxy::cookie_rules::CookieRules;
 use crate::proxy::origin_request;
 use crate::proxy::settings::Verifier;
@@ -56,6 +58,8 @@ pub(in crate::proxy) enum Asking<'a> {
     Of(&'a Rc<Client>, &'a Admitted),
     /// Only what is known already is used.
     No,
+    /// The request states its visitor.
+    Assumed(&'a AssumedVisitor),
 }
 
 impl Asking<'_> {
@@ -63,7 +67,7 @@ impl Asking<'_> {
     pub(in crate::proxy) fn look(self) -> LookupMode {
         match self {
             Self::Of(..) => LookupMode::Use,
-            Self::No => LookupMode::Peek,
+            Self::No | Self::Assumed(_) => LookupMode::Peek,
         }
     }
 }
