@@ -11,6 +11,7 @@ mod apps;
 mod change;
 mod check;
 mod credential;
+mod duplicate;
 mod file;
 mod form;
 mod include;
