@@ -12,6 +12,7 @@ mod cases;
 mod change;
 mod check;
 mod credential;
+mod duplicate;
 mod file;
 mod form;
 mod include;

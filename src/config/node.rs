@@ -3,13 +3,14 @@
 //! Knows TOML, and how sources are merged, but not the settings themselves.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::duplicate::{self, Repeated};
 use super::problem::{Problem, SettingLocation};
 
 /// A value and its place.
@@ -133,8 +134,27 @@ pub(super) fn parse_file(path: &Path, text: &str) -> Result<TomlTable, Vec<Probl
     }
     // The end of a text without a final newline may be reported as one byte past it.
     let at = |error: &toml::de::Error| error.span().map_or(0, |span| span.start.min(text.len()));
-    let mut problems: Vec<Problem> =
-        errors.iter().map(|e| Problem::new(place(at(e)), "", syntax(e))).collect();
+    let is_repeated = |error: &toml::de::Error| error.message() == "duplicate key";
+    let repeated =
+        if errors.iter().any(is_repeated) { duplicate::repeated(text) } else { HashMap::new() };
+    let problem = |error: &toml::de::Error| {
+        let here = place(at(error));
+        match repeated.get(&at(error)).filter(|_| is_repeated(error)) {
+            Some(Repeated { path, first, is_table: true }) => {
+                let text = format!(
+                    "this table begins at {} already; put all its keys there",
+                    place(*first)
+                );
+                Problem::new(here, path, text)
+            }
+            Some(Repeated { path, first, is_table: false }) => {
+                let text = format!("is already set at {}; remove one of the two", place(*first));
+                Problem::new(here, path, text)
+            }
+            None => Problem::new(here, "", syntax(error)),
+        }
+    };
+    let mut problems: Vec<Problem> = errors.iter().map(problem).collect();
     problems.sort_by(|a, b| a.location.cmp(&b.location));
     Err(problems)
 }

@@ -50,15 +50,33 @@ fn invalid_toml_is_reported_with_its_line() {
     for (text, line) in [
         ("a = 1\nb = = 2\n", 2),
         ("[cache\n", 1),
-        ("a = 1\na = 2\n", 2),
         ("a = \"x\nb = 1\n", 1),
         ("\n\nx", 3),
-        ("[a]\n[b]\n[a]\n", 3),
         ("a = \"x\n[cache\nb\n", 1),
     ] {
         let told = problems(&file(text));
         let start = format!("proxy.toml:{line}: not TOML: ");
         assert!(told[0].starts_with(&start), "{text:?}: {told:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_set_twice_is_told_with_both_places() {
+    for (text, expected) in [
+        (
+            "[cache]\ndefault_ttl = \"1s\"\nmemory = \"1GiB\"\ndefault_ttl = \"2s\"\n",
+            "proxy.toml:4: [cache] default_ttl: is already set at proxy.toml:2; remove one of the two",
+        ),
+        (
+            "[cache]\n[log]\n[cache]\n",
+            "proxy.toml:3: cache: this table begins at proxy.toml:1 already; put all its keys there",
+        ),
+        (
+            "[[route]]\n[[route]]\nmatch = { path = \"/a\", path = \"/b\" }\n",
+            "proxy.toml:3: [[route]] match.path: is already set at proxy.toml:3; remove one of the two",
+        ),
+    ] {
+        assert_eq!(problems(&file(text)), [expected], "{text}");
     }
 }
 
