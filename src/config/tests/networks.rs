@@ -37,7 +37,9 @@ fn what_is_wrong_in_a_list_is_told_with_its_file_and_line() {
     let path = folder.path().join("cdn.txt");
     let shown = path.display().to_string();
     let told = |list: Option<&str>| {
-        list.map(|list| fs::write(&path, list).unwrap());
+        if let Some(list) = list {
+            fs::write(&path, list).unwrap();
+        }
         problems(&file(&format!("{ORIGIN}[client]\ndeny = \"file:{shown}\"\n")))
     };
     let at = "proxy.toml:4: [client] deny:";
