@@ -21,7 +21,7 @@ use crate::http::cookie::rebuild;
 use crate::http::field_set::FieldSet;
 use crate::http::host::{Host, Scheme};
 use crate::http::reference::resolve;
-use crate::http::{hop, media};
+use crate::http::{hop, media, path};
 use crate::ident::{Item, PageKey, Row, User};
 use crate::origin::{Upstream, Upstreams, is_connection_scheme};
 use crate::policy::login::Matching;
@@ -354,6 +354,34 @@ pub(in crate::proxy) fn route_input<'h>(
         host: &admitted.site,
         path: &admitted.path,
         query: head.uri.query().unwrap_or_default(),
+    }
+}
+
+/// The path that the origin gets instead of the client's on a route with a rewrite: as it is sent, and
+/// percent-decoded.
+pub(in crate::proxy) struct RewrittenPath {
+    sent: String,
+    decoded: String,
+}
+
+impl RewrittenPath {
+    /// The path for the origin, if the route changes it.
+    pub(in crate::proxy) fn of(route: &Route, head: &Parts) -> Option<Self> {
+        if route.rewrite.is_none() {
+            return None;
+        }
+        let sent = route.rewrite.path(head.uri.path()).into_owned();
+        let decoded = path::decoded(&sent).unwrap_or_else(|| sent.clone());
+        Some(Self { sent, decoded })
+    }
+
+    /// The request as routes see it with this path, and the path as it is sent.
+    pub(in crate::proxy) fn input<'h>(
+        &'h self,
+        head: &'h Parts,
+        admitted: &'h Admitted,
+    ) -> (route::RouteInput<'h>, &'h str) {
+        (route::RouteInput { path: &self.decoded, ..route_input(head, admitted) }, &self.sent)
     }
 }
 

@@ -30,6 +30,7 @@ use crate::origin::{BodyTap, GrpcCall, RequestBody, Upload, UploadBody, unless_e
 use crate::policy::login::LoginUser;
 use crate::policy::route::Esi;
 use crate::proxy::context::{RequestContext, template_values};
+use crate::proxy::request_id::may_be_shared;
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
 
@@ -490,6 +491,12 @@ pub(in crate::proxy) fn fill(
     let admitted = &cx.admitted;
     let site = Host::parse(admitted.site.as_bytes());
     introduce(cx, &mut headers, site.as_ref().unwrap_or(&admitted.host), address);
+    if let Some(name) = &cx.worker.settings.request_id
+        && !is_personal
+        && !headers.get(name).is_some_and(may_be_shared)
+    {
+        headers.remove(name);
+    }
     let uri = &cx.head.uri;
     let query = uri.query().unwrap_or_default();
     let kept = cx.route.query_rule.kept(query);

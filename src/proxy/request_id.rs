@@ -36,6 +36,12 @@ impl RequestId {
     }
 }
 
+/// Whether a request that fills a shared page may carry this id. What other clients get must not depend on a text
+/// that a client has chosen, and 32 hex digits say nothing.
+pub(super) fn may_be_shared(id: &HeaderValue) -> bool {
+    id.len() == 32 && id.as_bytes().iter().all(u8::is_ascii_hexdigit)
+}
+
 fn is_usable(id: &HeaderValue) -> bool {
     let id = id.as_bytes();
     (1..=LONGEST).contains(&id.len())

@@ -207,6 +207,12 @@ fn a_trusted_proxy_may_choose_the_id() {
         answer.text()
     };
     assert_eq!(id("0af7-651916.cd"), "0af7-651916.cd");
+    // A page for all is requested with no id that somebody chose.
+    let fill = proxy.get("/page").header("X-Request-Id", "0af7-651916.cd").send();
+    assert_eq!(
+        (fill.header("x-request-id"), fill.text()),
+        (Some("0af7-651916.cd"), "none".to_owned())
+    );
     for unusable in ["a b", "<script>", &"a".repeat(129)] {
         assert_eq!(id(unusable).len(), 32, "{unusable}");
     }
@@ -247,4 +253,45 @@ fn a_page_may_be_stored_from_its_third_request_on() {
         assert!(answer.cache_status().contains(detail), "{target}: {}", answer.cache_status());
     }
     assert_eq!(origin.count(), 6);
+}
+
+#[test]
+fn a_rewrite_opens_no_guarded_path() {
+    let origin = shop(|request| Reply::html(&request.target));
+    let settings = [
+        route("/admin/**", "allow_from = [\"192.0.2.0/24\"]"),
+        route("/members/**", "require = \"login\""),
+        route("/shop/**", "strip_prefix = \"/shop\""),
+    ]
+    .concat();
+    let proxy = Proxy::embedded(&origin, &settings);
+    for (target, status) in [
+        ("/shop/a", 200),
+        ("/admin/a", 403),
+        ("/shop/admin/a", 403),
+        ("/shop/Admin/a", 403),
+        ("/shop/%61dmin/a", 403),
+        ("/members/a", 401),
+        ("/shop/members/a", 401),
+        ("/shop/Members;x/a", 401),
+    ] {
+        let answer = proxy.get(target).header("Accept", "application/json").send();
+        assert_eq!(answer.status, status, "{target}");
+    }
+}
+
+#[test]
+fn cache_control_of_a_route_releases_no_personal_answer() {
+    let origin = shop(|request| match request.target.as_str() {
+        "/cookie" => Reply::html("hello").header("Set-Cookie", "a=b"),
+        _ => Reply::html("hello"),
+    });
+    let rule = "share = \"everyone\"\nset_headers = { Cache-Control = \"public, max-age=60\" }";
+    let settings = "session.mint = true\n".to_owned() + &route("/**", rule);
+    let proxy = Proxy::embedded(&origin, &settings);
+    assert_eq!(proxy.get("/page").send().header("cache-control"), Some("public, max-age=60"));
+    assert_eq!(proxy.get("/cookie").send().header("cache-control"), None);
+    let login = proxy.post("/login?ada").send();
+    let control = login.header("cache-control").unwrap_or_default().to_owned();
+    assert!(!control.contains("public"), "{control}");
 }

@@ -30,7 +30,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("segment", &mut route.segment, &SegmentForm);
     let proofs = [("second_user", false), ("none", true)];
     at.key("segment_proof", &mut route.segment.is_promised, &Words(&proofs));
-    let parameters = || List::of(Text { parse: text::query_pattern, show: Pattern::to_string });
+    let parameters = || List::of(Text { parse: text::any_query, show: Pattern::to_string });
     at.key("ignore_query", &mut route.query_rule.ignore, &parameters());
     at.key("keep_query", &mut route.query_rule.keep, &Optional(parameters()));
     at.key("ttl", &mut route.ttl, &TtlForm);

@@ -54,6 +54,14 @@ pub(in crate::config) fn query_pattern(text: &str) -> Result<Pattern, String> {
     pattern(text)
 }
 
+/// As [`query_pattern`]; `*` matches all.
+pub(in crate::config) fn any_query(text: &str) -> Result<Pattern, String> {
+    match text {
+        "*" => Pattern::parse(text).map_err(|why| why.to_string()),
+        text => query_pattern(text),
+    }
+}
+
 fn pattern(text: &str) -> Result<Pattern, String> {
     if text == "*" {
         return Err("one * at most, with something beside it".into());

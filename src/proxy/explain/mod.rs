@@ -411,6 +411,12 @@ impl Explanation {
     fn conclude(&mut self, cx: &RequestContext<'_>, decided: &DecisionAndPage) {
         self.settle(cx.worker, decided.outcome, decided.reason, decided.status.as_ref());
         decided.why.clone_into(&mut self.why);
+        let asks = matches!(decided.outcome, ExplainedOutcome::Fetch | ExplainedOutcome::Forward);
+        if cx.route.maintenance && asks {
+            let note = "the route is under maintenance, and the app is not asked: a stale page is served if \
+                        stale_if_error allows it, otherwise 503";
+            self.notes.push(note.to_owned());
+        }
     }
 
     /// Records what is stored, what is remembered, and the request that would fill the cache.

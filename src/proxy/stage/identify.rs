@@ -21,8 +21,8 @@ use crate::ident::{CookieHash, Item, StoredToken, Token, User};
 use crate::policy::route::{CompiledRoute, Route};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{
-    Admitted, AssumedVisitor, Mode, RequestContext, RequestKind, WorkerContext, route_input,
-    template_values,
+    Admitted, AssumedVisitor, Mode, RequestContext, RequestKind, RewrittenPath, WorkerContext,
+    route_input, template_values,
 };
 use crate::proxy::cookie_rules::{CookieClass, CookieRules, TokenFrom};
 use crate::proxy::error::Error;
@@ -60,7 +60,7 @@ pub(in crate::proxy) async fn identify<'w>(
         }
         limits.iter().try_for_each(|limits| check.count_visitor(limits, &visitor))?;
     }
-    require_login(worker, &request, &visitor)?;
+    require_login(worker, &request, route, &visitor)?;
     Ok(IdentifiedRequest { request, route, item, visitor })
 }
 
@@ -68,11 +68,18 @@ pub(in crate::proxy) async fn identify<'w>(
 fn require_login(
     worker: &WorkerContext,
     request: &AdmittedRequest,
+    route: &Route,
     visitor: &Visitor,
 ) -> Result<(), Error> {
     let AdmittedRequest { head, admitted, .. } = request;
+    let routes = &worker.settings.routes;
     let asked = route_input(head, admitted);
-    let Some(guard) = worker.settings.routes.requiring_login(&asked, head.uri.path()) else {
+    let rewritten = RewrittenPath::of(route, head);
+    let by_rewrite = || {
+        let (asked, path) = rewritten.as_ref()?.input(head, admitted);
+        routes.requiring_login(&asked, path)
+    };
+    let Some(guard) = routes.requiring_login(&asked, head.uri.path()).or_else(by_rewrite) else {
         return Ok(());
     };
     if visitor.class == VisitorClass::Known {

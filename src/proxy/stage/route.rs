@@ -9,7 +9,7 @@ use crate::http::field_set::FieldSet;
 use crate::ident::Item;
 use crate::policy::rate_limit::RequestLimits;
 use crate::policy::route::CompiledRoute;
-use crate::proxy::context::{Mode, WorkerContext, route_input, route_of};
+use crate::proxy::context::{Mode, RewrittenPath, WorkerContext, route_input, route_of};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::CookieEvent;
@@ -33,6 +33,15 @@ pub(in crate::proxy) fn route<'w>(
 ) -> Result<RoutedRequest<'w>, Error> {
     let (route, item) = route_of(worker, &counted.head, &counted.admitted);
     record.route(route);
+    // SECURITY: a rewrite opens no path of the origin that its own route keeps for some addresses.
+    if let Some(rewritten) = RewrittenPath::of(route, &counted.head)
+        && mode.knows_address()
+    {
+        let (asked, path) = rewritten.input(&counted.head, &counted.admitted);
+        if !worker.settings.routes.may_come(&asked, path, counted.admitted.address) {
+            return Err(Error::Denied);
+        }
+    }
     if mode.counts() && counted.counts_in_all {
         // PERF: no look at the fields of a request without cookies.
         let has_cookies = counted.admitted.fields.has(FieldSet::COOKIE);
