@@ -60,7 +60,7 @@ pub enum RuleTestError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// A case is wrong.
-    #[error("{location}{text}")]
+    #[error("{location}: {text}")]
     Case {
         /// Where it was written.
         location: String,
@@ -133,7 +133,7 @@ async fn run(worker: &Rc<WorkerContext>, case: &Case) -> Result<CaseResult, Rule
     });
     Ok(CaseResult {
         name: case.name.clone(),
-        location: case.location.to_string().trim_end_matches([':', ' ']).to_owned(),
+        location: case.location.to_string(),
         mismatches: mismatches.collect(),
     })
 }

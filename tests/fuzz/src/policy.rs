@@ -17,8 +17,8 @@ use anteroom::http::conditional::{
 use anteroom::http::etag::{ETag, recoded};
 use anteroom::http::field_set::FieldSet;
 use anteroom::http::freshness::initial_age;
-use anteroom::http::targeted::CDN_CACHE_CONTROL;
 use anteroom::http::query::QueryRule;
+use anteroom::http::targeted::CDN_CACHE_CONTROL;
 use anteroom::policy::route::{Route, Ttl};
 use anteroom::telemetry::reason::Reason;
 use bytes::Bytes;
