@@ -224,10 +224,18 @@ pub(super) struct Text<T> {
     pub(super) show: fn(&T) -> String,
 }
 
+impl<T> Text<T> {
+    /// What is expected, in words.
+    fn expected(&self) -> String {
+        // No text with a control character is valid, so the answer to one says it.
+        (self.parse)("\u{1}").err().unwrap_or_else(|| "a text in quotes".to_owned())
+    }
+}
+
 impl<T> Form<T> for Text<T> {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<T> {
         let Some(text) = node.as_text() else {
-            return faults.expected(node, "a text in quotes");
+            return faults.expected(node, &self.expected());
         };
         (self.parse)(text).map_or_else(|why| faults.expected(node, &why), Some)
     }
@@ -237,8 +245,7 @@ impl<T> Form<T> for Text<T> {
     }
 
     fn shape(&self) -> Json {
-        // No text with a control character is valid, so the answer says what is expected.
-        shape::text(&(self.parse)("\u{1}").err().unwrap_or_else(|| "a text".to_owned()))
+        shape::text(&self.expected())
     }
 }
 

@@ -79,6 +79,9 @@ impl Plan {
         if problems.is_empty() {
             return Ok((plan, warnings));
         }
+        // A setting in a variable of another name may be what is missing.
+        let ignored = sources.ignored_variables(&tree).into_iter().map(|warning| warning.problem);
+        problems.extend(ignored);
         problems.sort_by(|a, b| a.location.cmp(&b.location));
         Err(problems)
     }

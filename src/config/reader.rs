@@ -135,10 +135,11 @@ impl<'a> Reader<'a> {
 /// What to say of a key that is not valid in the table at `path`.
 fn unknown_key(name: &str, path: &str, valid: &[&str]) -> String {
     let paths = KeyPaths::of_schema();
-    // A key of a table within comes first, then a key that is spelled alike.
-    let here = paths.within(path, name).or_else(|| nearest(name, valid)).map(str::to_owned);
+    // A key of a table within comes first, then what others call a key, then a key that is spelled alike.
+    let here = paths.within(path, name).map(str::to_owned);
     let of_others = || called_elsewhere(path, name).map(|key| paths.place(path, key));
-    match here.or_else(of_others).or_else(|| paths.elsewhere(name)) {
+    let alike = || nearest(name, valid).map(str::to_owned);
+    match here.or_else(of_others).or_else(alike).or_else(|| paths.elsewhere(name)) {
         Some(place) => format!("unknown key; did you mean {place}?"),
         None => format!("unknown key; valid here: {}", valid.join(", ")),
     }

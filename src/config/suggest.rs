@@ -1,7 +1,7 @@
 //! Suggests the name that was probably intended.
 
 /// What nginx, Varnish, HAProxy, Caddy and Traefik call a key: the table, their name, and the key's path here.
-pub(super) const CALLED_ELSEWHERE: [(&str, &str, &str); 27] = [
+pub(super) const CALLED_ELSEWHERE: [(&str, &str, &str); 45] = [
     ("", "bind", "listen"),
     ("", "port", "listen"),
     ("", "workers", "threads"),
@@ -29,6 +29,24 @@ pub(super) const CALLED_ELSEWHERE: [(&str, &str, &str); 27] = [
     ("admin", "listen", "admin.address"),
     ("admin", "port", "admin.address"),
     ("log", "file", "log.to"),
+    ("listen[]", "server_name", "origin.hosts"),
+    ("listen[]", "ssl_certificate", "listen[].tls.cert"),
+    ("listen[]", "ssl_certificate_key", "listen[].tls.key"),
+    ("limits", "client_max_body_size", "limits.max_body"),
+    ("origin", "timeout", "origin.first_byte_timeout"),
+    ("origin", "proxy_read_timeout", "origin.first_byte_timeout"),
+    ("cache", "cookie", "session.cookie"),
+    ("cache", "proxy_cache_valid", "cache.default_ttl"),
+    ("route[].match", "prefix", "route[].match.path"),
+    ("route[]", "add_header", "route[].set_headers"),
+    ("route[]", "add_headers", "route[].set_headers"),
+    ("route[]", "headers", "route[].set_headers"),
+    ("route[]", "proxy_set_header", "route[].set_request_headers"),
+    ("route[]", "proxy_hide_header", "route[].remove_headers"),
+    ("route[]", "proxy_cache_min_uses", "route[].min_uses"),
+    ("route[]", "return", "route[].redirect"),
+    ("route[]", "rewrite", "route[].strip_prefix"),
+    ("route[]", "proxy_pass", "route[].origin"),
 ];
 
 /// The path of the key that other proxies call `name`, in the table at `table`.

@@ -271,6 +271,40 @@ impl PathPattern {
     }
 }
 
+impl PathPattern {
+    /// Whether every path that `other` matches matches this pattern, too, as far as the patterns tell: this one is
+    /// the same, or all below a branch (`/shop/**`) that `other` begins with.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let (PathMatcher::Segments(own), PathMatcher::Segments(others)) =
+            (&self.matcher, &other.matcher)
+        else {
+            return self == other;
+        };
+        let is_branch = own.after.as_ref().is_some_and(Vec::is_empty);
+        let is_plain = own.before.iter().all(|segment| matches!(segment, PathSegment::Exact(_)));
+        self == other || (is_branch && is_plain && others.before.starts_with(&own.before))
+    }
+
+    /// Whether the pattern matches every path, or every path but few, such as `/**/*`.
+    #[must_use]
+    pub fn is_nearly_everything(&self) -> bool {
+        let is_any = |segment: &PathSegment| match segment {
+            PathSegment::Star { prefix, suffix } | PathSegment::Item { prefix, suffix } => {
+                prefix.is_empty() && suffix.is_empty()
+            }
+            PathSegment::Exact(_) => false,
+        };
+        match &self.matcher {
+            PathMatcher::Segments(PathSegments { before, after: Some(after) }) => {
+                before.iter().chain(after).all(is_any)
+            }
+            PathMatcher::Segments(_) => false,
+            PathMatcher::Expression(_) => self.is_everything(),
+        }
+    }
+}
+
 impl PathSegments {
     fn matches<'p>(&self, path: &'p str) -> Option<PathMatch<'p>> {
         let mut rest = path.strip_prefix('/')?.split('/');
@@ -648,6 +682,37 @@ mod tests {
         assert!(parse("~^/").is_everything() && !parse("~^/").names_item());
         assert_eq!(named.to_string(), "~^/p/(?P<item>[^/]*)/");
         assert!(PathPattern::parse_expression("~(").unwrap_err().contains("unclosed"));
+    }
+
+    #[test]
+    fn a_branch_covers_what_begins_with_it() {
+        let covers = |one, other| {
+            let [one, other] = [one, other].map(|text| PathPattern::parse(text).unwrap());
+            one.covers(&other)
+        };
+        for (one, other, expected) in [
+            ("/shop/**", "/shop/cart/**", true),
+            ("/shop/**", "/shop/*.css", true),
+            ("/shop/**", "/shop", true),
+            ("/shop/**", "/shop/**", true),
+            ("/**", "/a/{item}", true),
+            ("/shop/**", "/shopping/**", false),
+            ("/shop/**", "/**", false),
+            ("/shop/cart/**", "/shop/**", false),
+            ("/*/a/**", "/b/a/c", false),
+            ("/shop/*", "/shop/a", false),
+        ] {
+            assert_eq!(covers(one, other), expected, "{one} {other}");
+        }
+        for (text, expected) in
+            [("/**/*", true), ("/**", true), ("/*/**", true), ("/**/*.css", false), ("/*", false)]
+        {
+            assert_eq!(
+                PathPattern::parse(text).unwrap().is_nearly_everything(),
+                expected,
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -476,6 +476,18 @@ fn what_is_in_force_is_not_hinted_at() {
 }
 
 #[test]
+fn maintenance_is_told_as_it_is_answered() {
+    let origin = Origin::always(Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, "[[route]]\nmatch = \"/**\"\nmaintenance = true");
+    for words in [&[][..], &["--method", "POST"], &["--cookie", "consent=a"]] {
+        let told = explain(&proxy, "/a", words);
+        assert_eq!(told["reason"], "maintenance", "{told}");
+        assert!(told["why"].as_str().unwrap().starts_with("503"), "{told}");
+    }
+    assert_eq!(proxy.get("/a").send().status, 503);
+}
+
+#[test]
 fn no_token_and_no_value_is_shown() {
     let origin = speaking();
     let proxy = Proxy::embedded(&origin, ROUTES);

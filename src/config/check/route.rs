@@ -12,7 +12,8 @@ use crate::policy::route::{LeakGuard, QueryValue, Route, SetCookie, Share, Ttl};
 impl ConfigCheck<'_> {
     pub(super) fn route(&mut self, index: usize, route: &Route) {
         let at = |key: &str| format!("route[{index}].{key}");
-        let any_path = route.paths.is_empty() || route.paths.iter().any(PathPattern::is_everything);
+        let any_path =
+            route.paths.is_empty() || route.paths.iter().any(PathPattern::is_nearly_everything);
         let any_path = any_path && !self.unread(&at("match.path"));
         if route.override_ttl.is_some() && any_path {
             self.problem(&at("override_ttl"), "needs a match.path other than /**");
@@ -291,8 +292,10 @@ impl ConfigCheck<'_> {
 
 /// Whether every condition of `earlier` is also one of `later`, so that `later` is never reached.
 fn covers(earlier: &Route, later: &Route) -> bool {
+    let is_covered = |path: &PathPattern| earlier.paths.iter().any(|earlier| earlier.covers(path));
     let any_path = earlier.paths.iter().any(PathPattern::is_everything);
-    (any_path || wider(&earlier.paths, &later.paths))
+    let covered = !later.paths.is_empty() && later.paths.iter().all(is_covered);
+    (any_path || covered || wider(&earlier.paths, &later.paths))
         && host_pattern::cover(&earlier.hosts, &later.hosts)
         && wider(&earlier.methods, &later.methods)
         && earlier.query.iter().all(|condition| later.query.contains(condition))

@@ -128,7 +128,7 @@ fn a_pattern_may_match_nothing_and_a_name_may_not() {
             "\"a***\"",
             "\"a***\" is no pattern of files (wildcards are either regular `*` or recursive `**`); write \"conf.d/*.toml\"",
         ),
-        ("[7]", "found 7; expected a text in quotes"),
+        ("[7]", "found 7; expected the path of a file, or a pattern such as \"conf.d/*.toml\""),
         ("\"\"", "found \"\"; expected the path of a file, or a pattern such as \"conf.d/*.toml\""),
     ] {
         let problems = of(include).read().unwrap_err();

@@ -110,6 +110,10 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, String> {
         IpNet::V6(net) if net.prefix_len() >= 96 && is_mapped(&net) => {
             Err("an IPv4 network in IPv4 notation, such as \"10.0.0.0/8\"".to_owned())
         }
+        // A network is easily wider than the address in it suggests.
+        net if net.addr() != net.network() => {
+            Err(format!("the network \"{}\", or the address \"{}\"", net.trunc(), net.addr()))
+        }
         network => Ok(network),
     }
 }

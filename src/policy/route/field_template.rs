@@ -73,6 +73,10 @@ impl FieldTemplate {
         if text.bytes().any(|b| b.is_ascii_control()) {
             return Err("a text without control characters".to_owned());
         }
+        let is_name = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic());
+        if text.split('$').skip(1).any(is_name) {
+            return Err(format!("variables in braces, without $: {}", names(allowed)));
+        }
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((literal, behind)) = rest.split_once('{') {
@@ -118,9 +122,13 @@ impl fmt::Display for FieldTemplate {
 }
 
 fn expected(allowed: &[TemplateVariable]) -> String {
+    format!("no other variable than {}", names(allowed))
+}
+
+fn names(allowed: &[TemplateVariable]) -> String {
     let names = TemplateVariable::ALL.iter().filter(|(_, variable)| allowed.contains(variable));
     let names: Vec<String> = names.map(|(name, _)| format!("{{{name}}}")).collect();
-    format!("no other variable than {}", names.join(", "))
+    names.join(", ")
 }
 
 #[cfg(test)]
@@ -145,6 +153,7 @@ mod tests {
         for (text, expected) in [
             ("", ""),
             ("DENY", "DENY"),
+            ("5 $, 6$", "5 $, 6$"),
             ("{scheme}://www.{host}{path}{query}", "https://www.shop.example/a%20b?c=d"),
             ("[{client_address}]", "[]"),
         ] {
@@ -157,7 +166,7 @@ mod tests {
 
     #[test]
     fn only_what_may_stand_there_is_accepted() {
-        for text in ["{path}", "{client_address}", "{", "{}", "{HOST}", "a\nb"] {
+        for text in ["{path}", "{client_address}", "{", "{}", "{HOST}", "a\nb", "$host", "a$Host"] {
             assert!(FieldTemplate::parse(text, TemplateVariable::KEYED).is_err(), "{text}");
         }
         let why = FieldTemplate::parse("{user}", TemplateVariable::KEYED).unwrap_err();

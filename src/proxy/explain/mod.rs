@@ -412,11 +412,17 @@ impl Explanation {
         self.settle(cx.worker, decided.outcome, decided.reason, decided.status.as_ref());
         decided.why.clone_into(&mut self.why);
         let asks = matches!(decided.outcome, ExplainedOutcome::Fetch | ExplainedOutcome::Forward);
-        if cx.route.maintenance && asks {
-            let note = "the route is under maintenance, and the app is not asked: a stale page is served if \
-                        stale_if_error allows it, otherwise 503";
-            self.notes.push(note.to_owned());
+        if !cx.route.maintenance || !asks {
+            return;
         }
+        if decided.page.is_some() {
+            let note = "the route is under maintenance, and the app is not asked: the stale page is served if \
+                        stale_if_error allows it, otherwise 503";
+            return self.notes.push(note.to_owned());
+        }
+        let status = headers::bypassed(Reason::Maintenance);
+        self.settle(cx.worker, ExplainedOutcome::Refuse, Some(Reason::Maintenance), Some(&status));
+        "503: the route is under maintenance, and no page is stored".clone_into(&mut self.why);
     }
 
     /// Records what is stored, what is remembered, and the request that would fill the cache.

@@ -88,6 +88,12 @@ pub(super) fn visitor(cx: &RequestContext<'_>) -> ExplainedVisitor {
             format!("the session token is known, but belongs to no segment: {}", why(reason))
         }
         Sharing::Unknown(reason) => why(reason).to_owned(),
+        Sharing::Anonymous if visitor.is_revoked => {
+            "this session was revoked, and its cookie is not passed on".to_owned()
+        }
+        Sharing::Anonymous if visitor.cookie_hash.is_some() => {
+            "the app says that this session belongs to no user".to_owned()
+        }
         Sharing::Anonymous if visitor.token.is_some() => {
             "the session token is unknown, and only Anteroom sets such cookies".to_owned()
         }
