@@ -28,14 +28,7 @@ pub(in crate::proxy) fn response(
     (form, request_id): (ErrorForm, Option<&HeaderValue>),
     record: &mut RequestRecord,
 ) -> Response<Body> {
-    // A route under maintenance is no news.
-    if let Error::Origin(OriginError::Maintenance) = error {
-    } else if let Error::Origin(_)
-    | Error::BrokenOff { .. }
-    | Error::Session(_)
-    | Error::Cart { .. }
-    | Error::Purge(_) = error
-    {
+    if needs_operator(&error) {
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         let detail = std::error::Error::source(&error)
             .and_then(std::error::Error::source)
@@ -81,6 +74,15 @@ pub(in crate::proxy) fn response(
         headers.insert(SET_COOKIE, cookie);
     }
     response
+}
+
+/// Whether an operator could act on the error. A route under maintenance is what the operator wanted.
+fn needs_operator(error: &Error) -> bool {
+    match error {
+        Error::Origin(error) => !matches!(error, OriginError::Maintenance),
+        Error::BrokenOff { .. } | Error::Session(_) | Error::Cart { .. } | Error::Purge(_) => true,
+        _ => false,
+    }
 }
 
 /// The proxy's own text for an error.
