@@ -74,7 +74,7 @@ pub(super) fn register(all: &All, metrics: &Metrics) {
     let own = Arc::clone(all);
     metrics.counter(
         "anteroom_tls_file_errors",
-        "Files of certificates that could not be read anew",
+        "Files of certificates that could not be read again",
         move || own.load().iter().map(|tls| tls.faults()).sum(),
     );
 }

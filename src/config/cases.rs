@@ -50,7 +50,7 @@ pub struct CaseRequest {
     pub headers: Vec<(String, String)>,
     /// `from`: the client's address.
     pub from: Option<IpAddr>,
-    /// `user` or `anonymous`: to whom the session cookie belongs.
+    /// `user` or `anonymous`: the owner of the session cookie.
     pub visitor: Option<CaseVisitor>,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for CaseRequest {
     }
 }
 
-/// To whom the session cookie of a case belongs.
+/// The owner of the session cookie of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaseVisitor {
     /// A user, with attributes: `user = "ada"`, `user = { name = "ada", group = "trade" }`.

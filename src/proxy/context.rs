@@ -141,7 +141,7 @@ impl WorkerContext {
     }
 }
 
-/// To whom the session token of an explained request belongs, instead of what the store and the app say.
+/// The owner of the session token of an explained request, instead of what the store and the app say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AssumedVisitor {
     /// A user.
@@ -159,7 +159,7 @@ pub(in crate::proxy) enum Mode<'a> {
     Peek {
         /// Whether the request to explain states the client's address.
         knows_address: bool,
-        /// To whom the session token belongs; `None`: as the store says.
+        /// The owner of the session token; `None`: as the store says.
         visitor: Option<&'a AssumedVisitor>,
     },
 }

@@ -125,7 +125,7 @@ fn only_visitors_with_a_login_use_a_route_that_requires_one() {
 }
 
 #[test]
-fn while_nobody_can_tell_who_asks_a_required_login_is_not_waived() {
+fn a_required_login_is_not_waived_while_the_visitor_is_unknown() {
     let origin = shop(|_| Reply::html("members"));
     let redis = crate::support::redis::RedisServer::start();
     let storage = crate::support::proxy::Storage::Redis(redis);
@@ -207,7 +207,7 @@ fn a_trusted_proxy_may_choose_the_id() {
         answer.text()
     };
     assert_eq!(id("0af7-651916.cd"), "0af7-651916.cd");
-    // A page for all is requested with no id that somebody chose.
+    // A page for all is requested with no id that a client chose.
     let fill = proxy.get("/page").header("X-Request-Id", "0af7-651916.cd").send();
     assert_eq!(
         (fill.header("x-request-id"), fill.text()),

@@ -98,7 +98,7 @@ fn text(error: &Error, request_id: Option<&HeaderValue>) -> Bytes {
     Bytes::from(text)
 }
 
-/// Says which string to add to `[origin] hosts`. Anybody may send any `Host`, so this is said once a minute; the
+/// Says which string to add to `[origin] hosts`. Any client may send any `Host`, so this is said once a minute; the
 /// access log has them all.
 fn log_unlisted(host: &Host) {
     static LIMITER: LazyLock<DefaultDirectRateLimiter> =
