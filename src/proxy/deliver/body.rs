@@ -295,7 +295,9 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.from {
             BodySource::Nothing => true,
-            BodySource::Bytes(_) | BodySource::Begun(_) | BodySource::Filled(_) => false,
+            BodySource::Bytes(_) | BodySource::Filled(_) => false,
+            // An empty chunked body: the server sends its length, 0, and never asks for a frame.
+            BodySource::Begun(begun) => begun.first.is_none(),
             BodySource::Parts(parts) => parts.is_empty(),
             BodySource::Origin(body, _) => http_body::Body::is_end_stream(body),
             BodySource::Flight { left, .. } => *left == Some(0),
