@@ -308,3 +308,17 @@ impl http_body::Body for Body {
         self.from.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server sends `Content-Length: 0`, and asks for no frame. So the body has to say that it has ended,
+    /// or the log says that it broke off.
+    #[test]
+    fn a_body_that_was_found_empty_when_it_began_has_ended() {
+        let begun = StartedBody { first: None, rest: BodySource::Nothing };
+        let body = Body::new(BodySource::Begun(Box::new(begun)));
+        assert!(http_body::Body::is_end_stream(&body));
+    }
+}
