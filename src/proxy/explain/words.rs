@@ -3,6 +3,7 @@
 use super::explanation::ConfigHint;
 use crate::policy::route::{LeakGuard, SetCookie, Ttl};
 use crate::proxy::context::RequestContext;
+use crate::proxy::cookie_report::means_session;
 use crate::telemetry::reason::Reason;
 
 /// A reason as a sentence.
@@ -286,18 +287,36 @@ fn against_sessions_of_the_app() -> Vec<ConfigHint> {
     ]
 }
 
+/// Hints at cookies that no rule names. A cookie with the name of a session is not to be ignored or keyed.
 fn against_cookies(names: &[String]) -> Vec<ConfigHint> {
-    let list = list(names.iter());
-    vec![
-        hint("[cache] ignore_cookies", &format!("add {list} if no page of the app depends on it")),
-        hint(
-            "[[route]] key_cookies",
-            &format!(
-                "key_cookies = [{list}] if pages depend on it; stores one page for each value"
+    let (sessions, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| means_session(name));
+    let mut hints = Vec::new();
+    if !others.is_empty() {
+        let list = list(others.into_iter());
+        hints = vec![
+            hint(
+                "[cache] ignore_cookies",
+                &format!("add {list} if no page of the app depends on it"),
             ),
-        ),
-        hint("[session] cookie", &format!("add {list} if it marks a logged-in user")),
-    ]
+            hint(
+                "[[route]] key_cookies",
+                &format!(
+                    "key_cookies = [{list}] if pages depend on it; stores one page for each value"
+                ),
+            ),
+            hint("[session] cookie", &format!("add {list} if it marks a logged-in user")),
+        ];
+    }
+    if !sessions.is_empty() {
+        let list = list(sessions.into_iter());
+        hints.push(hint(
+            "[session] cookie",
+            &format!(
+                "add {list}, which looks like a session; or [session] app, if it knows the app"
+            ),
+        ));
+    }
+    hints
 }
 
 /// Hints against fields that a fill leaves out or changes. Fields with credentials are never suggested.
@@ -401,6 +420,16 @@ mod tests {
         );
         assert_eq!(keys(Reason::Unverified), ["[session.verify] path"]);
         assert_eq!(keys(Reason::BadSessionCookie), ["[session] token_from"]);
+    }
+
+    #[test]
+    fn a_cookie_with_the_name_of_a_session_is_not_to_be_ignored() {
+        let names = ["PHPSESSID", "consent"].map(str::to_owned);
+        let about = HintContext { unknown_cookies: &names, ..NOTHING };
+        let found = hints(Reason::UnknownCookie, &about);
+        let (last, others) = found.split_last().unwrap();
+        assert!(last.key == "[session] cookie" && last.text.starts_with("add \"PHPSESSID\", "));
+        assert!(others.iter().all(|hint| !hint.text.contains("PHPSESSID")), "{others:?}");
     }
 
     #[test]
