@@ -90,6 +90,17 @@ pub(crate) fn say(text: &str) {
     let _closed = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
+/// Prints to standard error what is no part of the result.
+pub(crate) fn note(text: &str) {
+    complain(text);
+}
+
+/// `1 page`, `3 pages`.
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{ending}")
+}
+
 fn complain(text: &str) {
     let _closed = writeln!(std::io::stderr().lock(), "{text}");
 }

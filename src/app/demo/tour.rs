@@ -82,7 +82,7 @@ impl Tour<'_> {
                     "All pages that the shop tagged with Surrogate-Key: goods become stale: `purged`",
                     self.ask("purge --tag goods"),
                 ),
-                ("Another of them: `fwd=stale`", self.status("", "/item/umbrella")),
+                ("The umbrella is one of them: `fwd=stale`", self.status("", "/item/umbrella")),
             ],
         )
     }

@@ -14,7 +14,7 @@ use http::Method;
 use crate::cli::args::{
     ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs, TopCommand,
 };
-use crate::cli::output::{failed, say};
+use crate::cli::output::{counted, failed, note, say};
 use crate::cli::socket;
 
 /// Schedules, lists or stops rows.
@@ -62,9 +62,14 @@ fn show_rows(listing: &Listing) {
     }
 }
 
+/// What is said of a purge that found no page.
+const NOTHING_MATCHED: &str = "no page in memory matched; one that is only in the store is purged, too. A URL needs the \
+                               scheme, host and port that clients ask for";
+
 /// Purges, and prints the result.
 pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
     let PurgeArgs { urls, tag, prefix, glob, all, hard, json, at } = args;
+    let has_star = urls.iter().any(|url| url.contains('*'));
     let order = purger::PurgeOrder { urls, prefixes: prefix, globs: glob, tags: tag, all, hard };
     let order = serde_json::to_vec(&order).map_err(failed)?;
     let reply = admin::send_command(&socket(at)?, Method::POST, "/purge", order).map_err(failed)?;
@@ -80,7 +85,13 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
                   follows within a second"
         }
     };
-    say(&format!("purged: {pages} pages in memory; {where_to}"));
+    say(&format!("purged: {} in memory; {where_to}", counted(pages, "page")));
+    if pages == 0 && !all {
+        note(match has_star {
+            true => "* stands for itself in a URL; --glob purges what matches it",
+            false => NOTHING_MATCHED,
+        });
+    }
     Ok(())
 }
 

@@ -13,10 +13,14 @@ use serde::de::DeserializeOwned;
 
 use super::socket;
 use crate::cli::args::{SessionsCommand, UserCommand};
-use crate::cli::output::{failed, say};
+use crate::cli::output::{counted, failed, note, say};
 
 /// How often a deletion is repeated until nothing of the user is left.
 const LOOKS: usize = 10;
+
+/// The list of a user's sessions is empty.
+const NO_SESSION_OF_USER: &str = "the index of users has no session of this user; without --user, the list also has those \
+                          that an app wrote into Redis itself";
 
 /// Lists, shows or revokes sessions.
 pub(crate) fn sessions(command: SessionsCommand) -> Result<(), u8> {
@@ -56,6 +60,7 @@ fn say_json(value: &impl Serialize) -> Result<(), u8> {
 
 /// Prints each part as it arrives: a line for each session, or a JSON object.
 fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(), u8> {
+    let if_empty = if user.is_some() { NO_SESSION_OF_USER } else { "there are no sessions" };
     let (mut left, mut wanted) =
         (limit, SessionListRequest { user, ..SessionListRequest::default() });
     loop {
@@ -65,6 +70,9 @@ fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(),
             if json { say_json(session)? } else { say(&line(session)) }
         }
         left = left.saturating_sub(listing.sessions.len() as u64);
+        if left == limit && listing.next.is_none() && !json {
+            note(if_empty);
+        }
         match listing.next {
             Some(next) if left > 0 => wanted.from = Some(next),
             Some(_) if !json => {
@@ -79,13 +87,16 @@ fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(),
 /// A session on one line. A name may contain any bytes, so control characters are escaped.
 fn line(session: &ListedSession) -> String {
     let now = unix_now();
-    let ago = |time: Option<f64>| {
-        time.map_or_else(|| "?".to_owned(), |at| format!("{:.0} s", (now - at).max(0.0)))
+    let ago = |told: &str, time: Option<f64>| {
+        time.map_or_else(
+            || format!("{told} at an unknown time"),
+            |at| format!("{told} {:.0} s ago", (now - at).max(0.0)),
+        )
     };
     let (user, over) = (session.user.escape_debug(), if session.over { "  over" } else { "" });
     let label = if session.confirmed { "" } else { " (unconfirmed)" };
-    let (since, seen) = (ago(session.since), ago(session.seen));
-    format!("{}  {user}{label}  logged in {since} ago, seen {seen} ago{over}", session.id)
+    let (since, seen) = (ago("logged in", session.since), ago("seen", session.seen));
+    format!("{}  {user}{label}  {since}, {seen}{over}", session.id)
 }
 
 fn exported_sessions(path: &Path, mut meant: SessionFilter) -> Result<Vec<ExportedSession>, u8> {
@@ -151,7 +162,8 @@ fn revoke(path: &Path, meant: SessionFilter, json: bool) -> Result<(), u8> {
         return say_json(&serde_json::json!({ "revoked": sessions }));
     }
     say(&format!(
-        "revoked: {sessions} sessions; in effect on every proxy on the store within a second"
+        "revoked: {}; in effect on every proxy on the store within a second",
+        counted(sessions, "session")
     ));
     Ok(())
 }
@@ -177,8 +189,11 @@ fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
                 }));
             }
             say(&format!(
-                "removed: {sessions} sessions, {cart_items} items in carts, {views} views, \
-                 {handed_on} carts handed on; nothing is left"
+                "removed: {}, {} in carts, {}, {} handed on; nothing is left",
+                counted(sessions, "session"),
+                counted(cart_items, "item"),
+                counted(views, "view"),
+                counted(handed_on, "cart"),
             ));
             return Ok(());
         }
