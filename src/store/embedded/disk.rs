@@ -3,7 +3,9 @@
 //! After an I/O error redb refuses everything until the file is reopened; that is done here, so
 //! that a disk that was full for a while needs no restart. The tables are defined elsewhere.
 
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
@@ -102,6 +104,29 @@ pub(super) fn delete(path: &Path) -> io::Result<()> {
     }
 }
 
+/// A new file is its owner's alone, because it holds tokens, and its folder may be one that others read.
 fn open(path: &Path, cache_bytes: usize) -> Result<Database, DatabaseError> {
-    Builder::new().set_cache_size(cache_bytes).create(path)
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    Builder::new().set_cache_size(cache_bytes).create_file(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_new_file_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sessions.redb");
+        let _disk = Disk::open(path.clone(), 1 << 20).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }
