@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
-use ::http::{HeaderValue, Method, Request, Response, StatusCode};
+use ::http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -29,6 +29,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// OpenMetrics text, as Prometheus asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The text format before it.
+const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the listener serves.
 #[derive(Debug)]
@@ -145,7 +147,7 @@ fn answer<B>(state: &AdminState, request: &Request<B>) -> Response<Full<Bytes>> 
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/readyz" => readiness(state),
-        "/metrics" => metrics(state),
+        "/metrics" => metrics(state, wants_classic(request.headers())),
         _ => text(StatusCode::NOT_FOUND, "available: /healthz, /readyz and /metrics\n"),
     }
 }
@@ -163,12 +165,24 @@ fn readiness(state: &AdminState) -> Response<Full<Bytes>> {
     }
 }
 
-fn metrics(state: &AdminState) -> Response<Full<Bytes>> {
-    match state.metrics.page() {
+/// Whether the client reads plain text, and does not say that it reads OpenMetrics.
+fn wants_classic(headers: &HeaderMap) -> bool {
+    let accepts = |kind: &str| {
+        let mut values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        values.any(|value| value.contains(kind))
+    };
+    accepts("text/plain") && !accepts("application/openmetrics-text")
+}
+
+fn metrics(state: &AdminState, classic: bool) -> Response<Full<Bytes>> {
+    let (page, kind) = match classic {
+        true => (state.metrics.classic_page(), CLASSIC),
+        false => (state.metrics.page(), OPEN_METRICS),
+    };
+    match page {
         Ok(page) => {
             let mut response = text(StatusCode::OK, page);
-            let kind = HeaderValue::from_static(OPEN_METRICS);
-            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
             response
         }
         Err(error) => {
@@ -225,6 +239,19 @@ mod tests {
         for other in ["evil.test", "127.0.0.1.evil.test", "192.0.2.1"] {
             let refused = StatusCode::MISDIRECTED_REQUEST;
             assert_eq!(status(&state, "/metrics", other), refused, "{other}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_told_in_the_format_that_is_asked_for() {
+        for (accept, kind) in [
+            ("*/*", OPEN_METRICS),
+            ("text/plain;version=0.0.4;q=1,*/*;q=0.1", CLASSIC),
+            ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", OPEN_METRICS),
+        ] {
+            let request = Request::get("/metrics").header("accept", accept).body(()).unwrap();
+            let response = answer(&state(true, true), &request);
+            assert_eq!(response.headers()[CONTENT_TYPE], kind, "{accept}");
         }
     }
 

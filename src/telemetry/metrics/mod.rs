@@ -2,6 +2,7 @@
 //!
 //! Each thread has counters of its own, without contention; a scrape adds the threads up.
 
+mod classic;
 mod cookies;
 mod count;
 mod kinds;
@@ -240,6 +241,14 @@ impl Metrics {
         Ok(text)
     }
 
+    /// The metrics page in the text format before OpenMetrics.
+    ///
+    /// # Errors
+    /// If the text cannot be formatted.
+    pub fn classic_page(self: &Arc<Self>) -> Result<String, std::fmt::Error> {
+        self.page().map(|page| classic::classic(&page))
+    }
+
     fn sum(&self, of: impl Fn(&ThreadMetrics) -> &AtomicU64) -> u64 {
         lock(&self.threads)
             .iter()
@@ -398,7 +407,7 @@ impl ThreadCollector {
         let buckets: Vec<(f64, u64)> = BUCKETS
             .iter()
             .copied()
-            .chain([f64::MAX])
+            .chain([f64::INFINITY])
             .enumerate()
             .map(|(place, top)| {
                 (top, self.0.sum(|thread_metrics| &thread_metrics.durations[place]))
@@ -478,6 +487,7 @@ mod tests {
             "anteroom_rate_limited_total{route=\"login\"} 2",
             "anteroom_rate_limited_total{route=\"*\"} 1",
             "anteroom_request_seconds_bucket{le=\"0.005\"} 1",
+            "anteroom_request_seconds_bucket{le=\"+Inf\"} 1",
             "anteroom_request_seconds_count 1",
             "anteroom_test 7",
             "anteroom_tests{origin=\"blog\",server=\"a:1\"} 1",
