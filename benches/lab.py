@@ -535,6 +535,13 @@ def scratch_folder(parent=None):
     return tempfile.TemporaryDirectory(prefix="anteroom-bench-", dir=where)
 
 
+def parts_of_results(page):
+    """A page of results: what benches/peers/run has written, and the section of benches/start.py behind it."""
+    text = page.read_text() if page.exists() else ""
+    of_peers, heading, of_start = text.partition("\n## Start\n")
+    return of_peers, heading + of_start
+
+
 def machine():
     """One line on what this ran on."""
     cpu = "unknown CPU"

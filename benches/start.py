@@ -4,7 +4,8 @@
     benches/start.py                    builds the release binary and compares
     benches/start.py --runs 30
     benches/start.py --binary target/dist/anteroom
-    benches/start.py --markdown         prints the table as docs/design/benchmarks.md has it
+    benches/start.py --markdown docs/design/benchmarks.md
+                                        writes the table into that page, too
 
 Each proxy has one worker, one origin, a cache and an access log in a file. They are started in turns. A start
 begins before the process is made, and ends with the first answer of 200, which the origin makes; a connection
@@ -21,6 +22,7 @@ import http.client
 import pathlib
 import statistics
 import sys
+import textwrap
 import time
 
 import lab
@@ -29,6 +31,10 @@ REQUESTS = 1_000
 # How long a connection that was refused is left alone, in seconds.
 PAUSE = 0.0005
 PATIENCE = 20
+MEANING = (
+    "A start ends with the first answer, which the origin makes; CPU time and memory are those of all processes of the "
+    "proxy. `new` has to make its embedded store, `again` has one. HAProxy takes the 64 MiB of its cache at the start."
+)
 # Of one start: milliseconds to the first answer, CPU milliseconds, and KiB then and later.
 Start = collections.namedtuple("Start", "answered_ms cpu_ms first_kib later_kib")
 
@@ -111,23 +117,28 @@ def rows(starts):
         ]
 
 
-def table(starts, markdown):
-    lines = list(rows(starts))
-    if markdown:
-        lines.insert(1, ["---"] * len(lines[0]))
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def plain(lines):
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def section(about, lines):
+    """The same as a section of documentation."""
+    lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    grid = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    about = textwrap.fill(f"`benches/start.py` on {about}. {MEANING}", 116)
+    return f"\n## Start\n\n{about}\n\n{grid}\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description="Time and memory of a start beside nginx and HAProxy.")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--binary", help="the binary to measure, instead of a release build")
-    parser.add_argument("--markdown", action="store_true", help="print a table of Markdown")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table there, too")
     options = parser.parse_args()
     binary = lab.anteroom_binary(options.binary)
-    print(f"{lab.machine()}; {options.runs} starts of each, in turns; medians (least to most)\n")
+    about = f"{lab.machine()}: {options.runs} starts of each, in turns; medians (least to most)"
+    print(f"{about}\n")
     with lab.scratch_folder() as name:
         folder = pathlib.Path(name)
         with lab.nginx_origin(folder) as origin:
@@ -137,7 +148,11 @@ def main():
                 "nginx": lambda place: lab.nginx(place, origin.port),
                 "haproxy": lambda place: lab.haproxy(place, origin.port, log=place / "haproxy.log"),
             }
-            print(table(in_turns(sides, folder, options.runs), options.markdown))
+            lines = list(rows(in_turns(sides, folder, options.runs)))
+    print(plain(lines))
+    if options.markdown:
+        of_peers, _ = lab.parts_of_results(options.markdown)
+        options.markdown.write_text(of_peers + section(about, lines))
 
 
 if __name__ == "__main__":

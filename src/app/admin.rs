@@ -51,7 +51,7 @@ pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
     match Socket::open_private(path) {
         Ok(socket) => Some(socket),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot open the socket for data commands");
+            tracing::warn!(path = %path.display(), %error, "cannot open the socket for data commands: set [admin] socket to a path that this user can write");
             None
         }
     }

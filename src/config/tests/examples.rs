@@ -59,6 +59,8 @@ fn configuration_examples_in_the_docs_can_be_read() {
     };
     let files = [
         ("/etc/letsencrypt/live/*/fullchain.pem", file_of("site.pem", &pem)),
+        ("\"shop.pem\"", format!("{:?}", file_of("shop.pem", &pem))),
+        ("/etc/anteroom/admin-token", file_of("admin-token", &"k".repeat(32))),
         ("/etc/anteroom/webhook.key", file_of("webhook.key", "key")),
         ("/run/credentials/anteroom.service/origin-secret", file_of("origin-secret", "key")),
     ];

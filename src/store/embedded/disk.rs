@@ -106,14 +106,12 @@ pub(super) fn delete(path: &Path) -> io::Result<()> {
 
 /// A new file is its owner's alone, because it holds tokens, and its folder may be one that others read.
 fn open(path: &Path, cache_bytes: usize) -> Result<Database, DatabaseError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)?;
-    Builder::new().set_cache_size(cache_bytes).create_file(file)
+    // A file that is there is not opened here: closing it could end locks on it.
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    Builder::new().set_cache_size(cache_bytes).create(path)
 }
 
 #[cfg(test)]
