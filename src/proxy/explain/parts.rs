@@ -87,6 +87,7 @@ pub(super) fn visitor(cx: &RequestContext<'_>) -> ExplainedVisitor {
         Sharing::Apart(reason) => {
             format!("the session token is known, but belongs to no segment: {}", why(reason))
         }
+        Sharing::Unknown(Reason::Unverified) => unverified(cx).to_owned(),
         Sharing::Unknown(reason) => why(reason).to_owned(),
         Sharing::Anonymous if visitor.is_revoked => {
             "this session was revoked, and its cookie is not passed on".to_owned()
@@ -118,6 +119,25 @@ pub(super) fn visitor(cx: &RequestContext<'_>) -> ExplainedVisitor {
             .filter(|_| cx.worker.settings.log_user && visitor.class == VisitorClass::Known)
             .map(|user| text(user.as_bytes())),
     }
+}
+
+/// What is known of a session that the app has not named a user for.
+fn unverified(cx: &RequestContext<'_>) -> &'static str {
+    match was_unclear(cx) {
+        true => {
+            "the app was asked about this session a moment ago, and its answer matched neither user nor nobody"
+        }
+        false => {
+            "the app has not been asked about this session yet ([session.verify]), and explain does not ask it: \
+             the visitor's next request does"
+        }
+    }
+}
+
+/// Whether the app's answer about the visitor was unclear a moment ago.
+pub(super) fn was_unclear(cx: &RequestContext<'_>) -> bool {
+    let cookies = cx.visitor.cookie_hash.as_ref();
+    cookies.is_some_and(|cookies| cx.worker.verified.was_unclear(cookies, cx.now))
 }
 
 fn of_class<'c>(

@@ -226,8 +226,9 @@ pub(in crate::proxy) async fn decide(
         // make a page fresh, and a page that it contradicts is stale already (RFC 9111 §4.3.5).
         return CacheStep::Head(candidate);
     }
-    let memory = cx.worker.pages.memory();
-    if let Some(reason) = memory.uncacheable(&want.key, want.mark_time(), look) {
+    let pages = &cx.worker.pages;
+    let memory = pages.memory();
+    if let Some(reason) = memory.uncacheable(&want.key, want.mark_time(), &pages.purged, look) {
         return CacheStep::Forward(reason);
     }
     match candidate {
