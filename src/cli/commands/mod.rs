@@ -72,7 +72,8 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
         say(&String::from_utf8_lossy(&reply));
         return Ok(());
     }
-    let purger::PurgeDone { pages, confirmed } = serde_json::from_slice(&reply).map_err(failed)?;
+    let purger::PurgeDone { pages, confirmed, note } =
+        serde_json::from_slice(&reply).map_err(failed)?;
     let where_to = match confirmed {
         true => "confirmed by every proxy on the store",
         false => {
@@ -81,6 +82,9 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
         }
     };
     say(&format!("purged: {pages} pages in memory; {where_to}"));
+    if let Some(note) = note {
+        say(&format!("note: {note}"));
+    }
     Ok(())
 }
 

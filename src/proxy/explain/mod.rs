@@ -266,11 +266,9 @@ impl Explanation {
         match diverted {
             Diverted::Purge(_, request) => {
                 self.look_at_request(worker, request);
-                self.own(
-                    worker,
-                    Reason::Method,
-                    "a purge, if the peer and the token are allowed to purge",
-                );
+                let (reason, status) = (Reason::Method, CacheStatus::own(Reason::Method.as_str()));
+                self.settle(worker, ExplainedOutcome::Own, Some(reason), Some(&status));
+                "a purge, if the peer and the token are allowed to purge".clone_into(&mut self.why);
             }
             Diverted::Redirect(_, request) => {
                 self.look_at_request(worker, request);
@@ -281,6 +279,7 @@ impl Explanation {
                 self.look_at_request(worker, routed.request());
                 self.settle(worker, ExplainedOutcome::Own, None, None);
                 let route = routed.route();
+                self.route = Some(parts::route_alone(worker, route));
                 self.why = format!(
                     "{}: the route {:?} redirects its clients",
                     route.redirect_status.code().as_u16(),
@@ -307,7 +306,8 @@ impl Explanation {
             let text = "these keys decide which addresses are served";
             self.hints.push(hint("[client] allow and deny, [[route]] allow_from", text));
         }
-        if matches!(error, Error::LoginRequired { .. }) {
+        if let Error::LoginRequired { route, .. } = error {
+            self.route = Some(parts::route_alone(worker, route));
             self.hints.push(hint(
                 "[[route]] require",
                 "give --cookie with the session cookie of a visitor",

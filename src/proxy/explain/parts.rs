@@ -24,8 +24,8 @@ use crate::http::freshness::FreshnessSource;
 use crate::http::host::Scheme;
 use crate::http::query;
 use crate::ident::Item;
-use crate::policy::route::Share;
-use crate::proxy::context::RequestContext;
+use crate::policy::route::{CompiledRoute, Share};
+use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::deliver::content_coding;
 use crate::proxy::origin_request;
@@ -57,10 +57,18 @@ pub(super) fn target(uri: &Uri) -> String {
 }
 
 pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> ExplainedRoute {
-    let route = cx.route;
+    // An item from the query is hidden like the other values of the query.
+    let item = item.filter(|item| is_in_path(cx, item)).map(|item| item.as_str().to_owned());
+    ExplainedRoute { item, ..route_alone(cx.worker, cx.route) }
+}
+
+/// The route of a request that goes no further.
+pub(super) fn route_alone(worker: &WorkerContext, route: &CompiledRoute) -> ExplainedRoute {
+    let upstreams = &worker.upstreams;
+    let origin = upstreams[route.origin_place].name().to_owned();
     ExplainedRoute {
         name: route.name.to_string(),
-        origin: Some(cx.upstream().name().to_owned()).filter(|_| cx.worker.upstreams.len() > 1),
+        origin: Some(origin).filter(|_| upstreams.len() > 1),
         share: match route.share {
             Share::Anonymous => "anonymous",
             Share::Everyone => "everyone",
@@ -69,8 +77,7 @@ pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> ExplainedRo
             Share::None => "none",
         }
         .to_owned(),
-        // An item from the query is hidden like the other values of the query.
-        item: item.filter(|item| is_in_path(cx, item)).map(|item| item.as_str().to_owned()),
+        item: None,
         settings: route.keys_set().into_iter().map(str::to_owned).collect(),
     }
 }

@@ -9,6 +9,7 @@ use ::http::{HeaderMap, HeaderName, Method};
 use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::fill::FillDifference;
 use crate::cache::memory::MarkTime;
+use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::key::{ShareClass, variant_key};
 use crate::cache::rules::request_directives::RequestDirectives;
 use crate::cache::rules::verdict::Sharing;
@@ -377,5 +378,8 @@ pub(in crate::proxy) fn hit_status(
 
 /// The `Cache-Status` of a hit on a stale page.
 pub(in crate::proxy) fn stale_status(want: &WantedPage<'_>, entry: &Entry) -> CacheStatus<'static> {
-    CacheStatus::hit(entry.ttl(want.now()), "stale")
+    let ttl = entry.ttl(want.now());
+    let is_fresh = want.cx.worker.pages.standing(entry, want.now()) == PurgeStanding::Current;
+    // A purge makes a page stale before its time.
+    CacheStatus::hit(if is_fresh { ttl } else { ttl.min(0) }, "stale")
 }

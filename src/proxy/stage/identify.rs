@@ -68,7 +68,7 @@ pub(in crate::proxy) async fn identify<'w>(
 fn require_login(
     worker: &WorkerContext,
     request: &AdmittedRequest,
-    route: &Route,
+    route: &Arc<CompiledRoute>,
     visitor: &Visitor,
 ) -> Result<(), Error> {
     let AdmittedRequest { head, admitted, .. } = request;
@@ -91,7 +91,7 @@ fn require_login(
         guard.login_page.as_ref().filter(|_| is_page).and_then(|page| {
             HeaderValue::try_from(page.render(&template_values(head, admitted))).ok()
         });
-    Err(Error::LoginRequired { is_unsure, page })
+    Err(Error::LoginRequired { route: Arc::clone(route), is_unsure, page })
 }
 
 /// The visitor of a request on a route. A client that presented a certificate is never anonymous.
