@@ -144,7 +144,8 @@ fn a_session_that_another_app_wrote_has_no_time_of_its_log_in() {
     let server = RedisServer::start();
     server.command::<()>(&["HSET", "login:", "0123456789abcdef", "ada"]);
     server.command::<()>(&["ZADD", "recent:", "1", "0123456789abcdef"]);
-    let proxy = Proxy::start(&greeting(), &Storage::Redis(server), MINT);
+    let (origin, storage) = (greeting(), Storage::Redis(server));
+    let proxy = Proxy::start(&origin, &storage, MINT);
     let said = said(&proxy, &["sessions", "list"]);
     assert!(said.contains("  ada  log-in time unknown, seen "), "{said}");
 }

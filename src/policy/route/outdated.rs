@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Route, Ttl};
-use crate::http::path::PathPattern;
+use super::{Fill, Fragment, Route, Ttl};
+use crate::http::path::{PathPattern, decoded};
 
 /// The pages that a change of the routes outdates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,17 +89,28 @@ fn are_shorter(next: &Route, old: &Route) -> bool {
             .any(|status| is_shorter(by_status(&next.ttl, status), by_status(&old.ttl, status)))
 }
 
-/// The branches on which all paths of a route lie.
+/// The branches on which all paths of a route lie, and the paths of what its fragments are filled with: a fragment
+/// may say with which visitors its content is shared.
 fn branches(route: &Route) -> Vec<String> {
-    match route.paths.as_slice() {
+    let paths = match route.paths.as_slice() {
         [] => vec![String::new()],
         paths => paths.iter().map(PathPattern::branch).collect(),
-    }
+    };
+    paths.into_iter().chain(route.fragments.iter().filter_map(content_path)).collect()
+}
+
+/// The path of a fragment's content, without a slash at the end.
+fn content_path(fragment: &Fragment) -> Option<String> {
+    let Fill::From(target) = &fragment.fill else { return None };
+    let path = target.split('?').next().unwrap_or_default();
+    let path = decoded(path).unwrap_or_default();
+    Some(path.trim_end_matches('/').to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::selector::Selector;
     use crate::policy::route::Share;
 
     fn route(path: &str, share: Share) -> Route {
@@ -132,6 +143,20 @@ mod tests {
         assert_outdated(&old, &list(&[]), &["/a", "/b", "/c"], true);
         let trusting = Route { trust_public: true, ..Route::default() };
         assert_outdated(std::slice::from_ref(&rest), &[trusting], &[""], true);
+    }
+
+    #[test]
+    fn what_fills_a_fragment_is_outdated_with_the_page() {
+        let of = |share| Fragment {
+            selector: Selector::parse("#cart").unwrap(),
+            fill: Fill::From("/parts/caf%C3%A9?small=1".into()),
+            share: Some(share),
+            fallback: None,
+            only_sessions: false,
+        };
+        let with = |share| Route { fragments: vec![of(share)], ..route("/a", Share::Everyone) };
+        let [old, next] = [Share::Everyone, Share::User].map(with);
+        assert_outdated(&[old], &[next], &["/a", "/parts/caf\u{e9}"], true);
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(crate) use on_both_stores;
 macro_rules! on_both_stores_and_with_every_key {
     ($($case:ident),+ $(,)?) => {
         $crate::support::proxy::on_both_stores!($($case),+);
-        mod every_key {
+        mod with_every_key {
             $(#[test] fn $case() {
                 $crate::support::every_key::turn_on();
                 super::$case(&$crate::support::proxy::Storage::Embedded);
