@@ -210,17 +210,12 @@ pub(in crate::proxy) async fn recognise(
                     match Box::pin(verify::verify(worker, verify, unverified, asking)).await {
                         Ok(Verdict::Known(user)) => Ok(Some(user)),
                         Ok(Verdict::Anonymous) => {
-                            return Visitor {
-                                cookie_hash: Some(carried),
-                                ..anonymous_visitor(Some(token))
-                            };
+                            let visitor = anonymous_visitor(Some(token));
+                            return Visitor { cookie_hash: Some(carried), ..visitor };
                         }
                         Ok(Verdict::Revoked) => {
-                            return Visitor {
-                                cookie_hash: Some(carried),
-                                is_revoked: true,
-                                ..anonymous_visitor(None)
-                            };
+                            let revoked = Visitor { is_revoked: true, ..anonymous_visitor(None) };
+                            return Visitor { cookie_hash: Some(carried), ..revoked };
                         }
                         Ok(Verdict::Unknown) => {
                             let unknown = unknown(Reason::Unverified, Some(token));
