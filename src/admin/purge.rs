@@ -4,12 +4,46 @@ use hyper::body::Incoming;
 
 use super::commands::{CommandRefusal, Commands, read};
 use crate::cache::purger::{PurgeDone, PurgeOrder};
+use crate::http::host_pattern::HostPattern;
 
 impl Commands {
     /// Purges, and reports the result.
     pub(super) async fn purge(&self, body: Incoming) -> Result<PurgeDone, CommandRefusal> {
         let order: PurgeOrder = read(body).await?;
         let done = self.purger.carry_out(&self.store, &order).await;
-        done.map_err(|error| (error.status(), error.to_string()))
+        let done = done.map_err(|error| (error.status(), error.to_string()))?;
+        let note = (done.pages == 0).then(|| note(&order, self.worker.settings.hosts.as_slice()));
+        Ok(PurgeDone { note: note.flatten(), ..done })
+    }
+}
+
+/// Why an order may have hit no page: it names a host that has none.
+fn note(order: &PurgeOrder, hosts: &[HostPattern]) -> Option<String> {
+    let is_served = |site: &String| hosts.iter().any(|host| host.matches(site));
+    let site = order.sites().find(|site| !is_served(site))?;
+    let named = hosts.iter().map(HostPattern::as_str).collect::<Vec<_>>().join(", ");
+    Some(match hosts {
+        [] => format!(
+            "no page of {site} is in memory; the host of a page is the one that its clients send, with the port \
+             unless it is 80 or 443"
+        ),
+        _ => format!("{site} has no pages: [origin] hosts is {named}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_pages_is_named() {
+        let hosts = [HostPattern::parse("shop.example").unwrap()];
+        let order = |url: &str| PurgeOrder { urls: vec![url.to_owned()], ..PurgeOrder::default() };
+        assert_eq!(note(&order("/a"), &hosts), None);
+        assert_eq!(note(&order("http://shop.example/a"), &hosts), None);
+        let told = note(&order("http://www.shop.example/a"), &hosts);
+        assert_eq!(told.unwrap(), "www.shop.example has no pages: [origin] hosts is shop.example");
+        let told = note(&order("http://127.0.0.1:8080/a"), &[]);
+        assert!(told.unwrap().starts_with("no page of 127.0.0.1:8080 is in memory"));
     }
 }

@@ -13,8 +13,9 @@ fn connections_of(files: u64) -> u64 {
     (files.saturating_sub(BESIDE) / FILES_EACH).max(1)
 }
 
-/// Raises the limit as far as the system allows, and warns if it is below the need of `connections`: each
-/// may have one to the origin, and as many again may serve HTTP/2 requests.
+/// Raises the limit as far as the system allows, and says so if it is below the need of `connections`: each
+/// may have one to the origin, and as many again may serve HTTP/2 requests. Only a limit below the connections
+/// themselves is a warning.
 pub(super) fn allow(connections: usize) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -26,11 +27,15 @@ pub(super) fn allow(connections: usize) {
         }
     };
     let needed = FILES_EACH * connections as u64 + BESIDE;
-    if let Some(allowed) = allowed.filter(|allowed| *allowed < needed) {
-        tracing::warn!(
-            "{allowed} files may be open, and [limits] connections = {connections} may take {needed}: set \
-             LimitNOFILE={needed} in the service, run `ulimit -n {needed}`, or write connections = {}",
-            connections_of(allowed)
-        );
+    let Some(allowed) = allowed.filter(|allowed| *allowed < needed) else { return };
+    let text = format!(
+        "{allowed} files may be open, and [limits] connections = {connections} may take up to {needed}; for all of \
+         them, set LimitNOFILE={needed} in the service, run `ulimit -n {needed}`, or write connections = {}",
+        connections_of(allowed)
+    );
+    if allowed < connections as u64 + BESIDE {
+        tracing::warn!("{text}");
+    } else {
+        tracing::info!("{text}");
     }
 }

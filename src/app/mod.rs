@@ -18,6 +18,7 @@ mod jobs;
 mod listeners;
 mod live_config;
 mod origins;
+mod outdated;
 mod parts;
 mod reload;
 mod rows;

@@ -1,25 +1,31 @@
 //! The reload: applies another plan while requests are answered, as a whole or not at all.
 //!
 //! Everything that can fail is tried first. Then the configuration is swapped, and listeners, workers,
-//! administration and tasks follow; these steps cannot fail. Connections, tunnels, pages, sessions and
-//! visits are kept.
+//! administration and tasks follow; these steps cannot fail. Connections, tunnels, sessions and visits are kept,
+//! and pages are, too, but for those of routes whose rules for pages changed.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::time::timeout;
 
 use super::admin;
 use super::jobs::Jobs;
 use super::listeners::Listeners;
 use super::live_config::LiveConfig;
+use super::outdated::outdated;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::worker::{self, Worker};
 use crate::admin::AdminHandle;
 use crate::config::Plan;
 use crate::store::AnyStore;
+
+/// How long a reload waits for the store.
+const PURGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a reload changed nothing.
 #[derive(Debug, thiserror::Error)]
@@ -77,9 +83,24 @@ impl Running {
         let next = LiveConfig::new(next, &self.shared, &old.origins)?;
         let change = self.listeners.prepare(&next.plan.listen)?;
         // No step below can fail.
+        let outdated = outdated(&old.plan, &next.plan);
+        let purged = &self.shared.pages.purged;
+        // Now, so that no page of the old rules is served under the new ones, and again when no worker stores
+        // pages by the old ones any more. On a fleet, the last proxy that reloads outdates what the others stored
+        // until then.
+        purged.purge_later(&outdated.targets);
         self.live.store(Arc::clone(&next));
         self.listeners.carry_out(change);
         worker::tell(&self.workers, &next, self.listeners.take_entrances()).await;
+        if !outdated.targets.is_empty() {
+            tracing::info!(paths = outdated.paths, "stored pages of changed routes are outdated");
+            let purge = purged.purge(&self.store, &outdated.targets);
+            if !matches!(timeout(PURGE_TIMEOUT, purge).await, Ok(Ok(_))) {
+                tracing::warn!(
+                    "the other proxies learn of the outdated pages when the store takes the purge"
+                );
+            }
+        }
         self.admin_handle.replace(admin::commands(&next, &self.shared, &self.store));
         self.jobs.restart(&next, &self.shared, &self.store).await;
         Ok(())

@@ -116,8 +116,17 @@ struct UncacheableMark {
     until: u64,
     config: u64,
     reason: Reason,
-    /// For a response without variants: the state of purges before its fetch.
-    of_all: Option<Arc<PurgeSnapshot>>,
+    /// The state of purges before the fetch; `None` in a brief mark.
+    before: Option<Arc<PurgeSnapshot>>,
+    /// Whether the response had no variants: the mark then holds for the whole key.
+    is_of_all: bool,
+}
+
+impl UncacheableMark {
+    /// Whether the page was purged since.
+    fn is_purged(&self, purged: &PurgeTable) -> bool {
+        self.before.as_ref().is_some_and(|before| !purged.is_current(before))
+    }
 }
 
 /// Pages in memory, shared by all threads.
@@ -275,33 +284,42 @@ impl Memory {
         }
     }
 
-    /// Remembers that the page under `key` was found uncacheable, and why. `of_all` is the state of
-    /// purges before the fetch, if the response has no variants: the mark then holds for the whole key.
+    /// Remembers that the page under `key` was found uncacheable, and why, until it is purged. `before` is the
+    /// state of purges before the fetch; `is_of_all`: the response has no variants, so the mark holds for the
+    /// whole key.
     pub fn mark_uncacheable(
         &self,
         key: PageKey,
         reason: Reason,
         MarkTime { now, config }: MarkTime,
-        of_all: Option<Arc<PurgeSnapshot>>,
+        before: Arc<PurgeSnapshot>,
+        is_of_all: bool,
     ) {
-        let until = now.saturating_add(UNCACHEABLE_TTL);
-        self.uncacheable.insert(key, UncacheableMark { until, config, reason, of_all });
+        let (until, before) = (now.saturating_add(UNCACHEABLE_TTL), Some(before));
+        let mark = UncacheableMark { until, config, reason, before, is_of_all };
+        self.uncacheable.insert(key, mark);
     }
 
     /// The same for a second, because the cause may pass.
     pub fn mark_briefly(&self, key: PageKey, reason: Reason, MarkTime { now, config }: MarkTime) {
         let until = now.saturating_add(BRIEF_TTL);
-        self.uncacheable.insert(key, UncacheableMark { until, config, reason, of_all: None });
+        let mark = UncacheableMark { until, config, reason, before: None, is_of_all: false };
+        self.uncacheable.insert(key, mark);
     }
 
-    /// Why the page under `key` was recently found uncacheable, if it was.
+    /// Why the page under `key` was recently found uncacheable, if it was, and was not purged since.
     #[must_use]
-    pub fn uncacheable(&self, key: &PageKey, at: MarkTime, look: LookupMode) -> Option<Reason> {
-        self.mark(key, at, look).map(|mark| mark.reason)
+    pub fn uncacheable(
+        &self,
+        key: &PageKey,
+        at: MarkTime,
+        purged: &PurgeTable,
+        look: LookupMode,
+    ) -> Option<Reason> {
+        self.mark(key, at, purged, look).map(|mark| mark.reason)
     }
 
-    /// The same if the store need not be asked for the page either: the response had no variants, and nothing
-    /// of the key was purged since.
+    /// The same if the store need not be asked for the page either: the response had no variants.
     #[must_use]
     pub fn uncacheable_in_all(
         &self,
@@ -310,11 +328,17 @@ impl Memory {
         purged: &PurgeTable,
         look: LookupMode,
     ) -> Option<Reason> {
-        let mark = self.mark(key, at, look)?;
-        mark.of_all.is_some_and(|before| purged.is_current(&before)).then_some(mark.reason)
+        let mark = self.mark(key, at, purged, look)?;
+        mark.is_of_all.then_some(mark.reason)
     }
 
-    fn mark(&self, key: &PageKey, at: MarkTime, look: LookupMode) -> Option<UncacheableMark> {
+    fn mark(
+        &self,
+        key: &PageKey,
+        at: MarkTime,
+        purged: &PurgeTable,
+        look: LookupMode,
+    ) -> Option<UncacheableMark> {
         // PERF: the table is usually empty, and checking its count is cheaper than a look-up.
         if self.uncacheable.is_empty() {
             return None;
@@ -324,12 +348,18 @@ impl Memory {
             LookupMode::Peek => self.uncacheable.peek(key),
         };
         mark.filter(|mark| at.now < mark.until && at.config == mark.config)
+            .filter(|mark| !mark.is_purged(purged))
     }
 
     /// The same of a peek, with the seconds for which it stays remembered.
     #[must_use]
-    pub fn peek_uncacheable(&self, key: &PageKey, at: MarkTime) -> Option<(Reason, u64)> {
-        let mark = self.mark(key, at, LookupMode::Peek)?;
+    pub fn peek_uncacheable(
+        &self,
+        key: &PageKey,
+        at: MarkTime,
+        purged: &PurgeTable,
+    ) -> Option<(Reason, u64)> {
+        let mark = self.mark(key, at, purged, LookupMode::Peek)?;
         Some((mark.reason, mark.until - at.now))
     }
 
@@ -499,45 +529,43 @@ mod tests {
 
     #[test]
     fn a_mark_ends_with_the_configuration() {
-        let memory = Memory::new(1 << 20);
-        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), None);
+        let (memory, purged) = (Memory::new(1 << 20), PurgeTable::new(false));
+        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), Arc::default(), false);
         let other = MarkTime { config: 2, ..at(1_000) };
-        assert_eq!(memory.uncacheable(&key(1), other, LookupMode::Use), None);
-        assert_eq!(memory.peek_uncacheable(&key(1), other), None);
-        assert!(memory.peek_uncacheable(&key(1), at(1_000)).is_some());
+        assert_eq!(memory.uncacheable(&key(1), other, &purged, LookupMode::Use), None);
+        assert_eq!(memory.peek_uncacheable(&key(1), other, &purged), None);
+        assert!(memory.peek_uncacheable(&key(1), at(1_000), &purged).is_some());
     }
 
     #[test]
-    fn a_mark_for_all_variants_holds_until_the_page_is_purged() {
+    fn a_mark_holds_until_the_page_is_purged() {
         let (memory, purged) = (Memory::new(1 << 20), PurgeTable::new(false));
         let tag = Scope::Tag(b"a");
-        let before = Arc::new(purged.now(&[tag.digest()]));
-        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), Some(before));
-        memory.mark_uncacheable(key(2), Reason::SetCookie, at(1_000), None);
+        let before = || Arc::new(purged.now(&[tag.digest()]));
+        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), before(), true);
+        memory.mark_uncacheable(key(2), Reason::SetCookie, at(1_000), before(), false);
         memory.mark_briefly(key(3), Reason::SetCookie, at(1_000));
         let look = LookupMode::Use;
         let in_all = |number, now| memory.uncacheable_in_all(&key(number), at(now), &purged, look);
+        let at_all = |number, now| memory.uncacheable(&key(number), at(now), &purged, look);
         assert_eq!(in_all(1, 1_119), Some(Reason::SetCookie));
         assert_eq!(in_all(1, 1_120), None, "it has lapsed");
         assert_eq!([in_all(2, 1_000), in_all(3, 1_000), in_all(4, 1_000)], [None; 3]);
+        assert_eq!([1, 2, 3].map(|number| at_all(number, 1_000)), [Some(Reason::SetCookie); 3]);
         purged.purge_later(&[tag.purge_target(false)]);
         assert_eq!(in_all(1, 1_000), None, "the store may have a page from after the purge");
-        assert_eq!(
-            memory.uncacheable(&key(1), at(1_000), LookupMode::Use),
-            Some(Reason::SetCookie)
-        );
+        assert_eq!([at_all(1, 1_000), at_all(2, 1_000)], [None; 2], "it may be cacheable now");
+        assert_eq!(at_all(3, 1_000), Some(Reason::SetCookie), "it lapses in a moment");
     }
 
     #[test]
     fn uncacheable_is_remembered_for_two_minutes() {
-        let memory = Memory::new(1 << 20);
-        assert_eq!(memory.uncacheable(&key(1), at(1_000), LookupMode::Use), None);
-        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), None);
-        assert_eq!(
-            memory.uncacheable(&key(1), at(1_119), LookupMode::Use),
-            Some(Reason::SetCookie)
-        );
-        assert_eq!(memory.uncacheable(&key(1), at(1_120), LookupMode::Use), None);
+        let (memory, purged) = (Memory::new(1 << 20), PurgeTable::new(false));
+        let look = |now| memory.uncacheable(&key(1), at(now), &purged, LookupMode::Use);
+        assert_eq!(look(1_000), None);
+        memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), Arc::default(), false);
+        assert_eq!(look(1_119), Some(Reason::SetCookie));
+        assert_eq!(look(1_120), None);
     }
 
     /// The hit ratio of a hot set in the last half of 20 seconds. The hot set fills half the memory and gets

@@ -48,13 +48,27 @@ pub struct PurgeOrder {
 }
 
 /// The result of a purge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgeDone {
     /// How many pages in the memory of the answering process it hit.
     pub pages: usize,
     /// Whether all processes have confirmed the purge. A process that has not is cut off from the store:
     /// there the purge takes effect within a second.
     pub confirmed: bool,
+    /// Why no page was hit, if the order names a host that has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl PurgeOrder {
+    /// The sites that the order names.
+    pub fn sites(&self) -> impl Iterator<Item = String> {
+        let named = self.urls.iter().chain(&self.prefixes).chain(&self.globs);
+        named
+            .filter_map(|url| url_parts(url).ok())
+            .map(|(site, _)| site)
+            .filter(|it| it != EVERY_SITE)
+    }
 }
 
 /// Why a purge failed.
@@ -101,7 +115,7 @@ impl Purger {
         let targets = self.targets(order)?;
         let pages = self.pages.count_hit(&targets);
         let confirmed = self.purge(store, &targets).await?;
-        Ok(PurgeDone { pages, confirmed })
+        Ok(PurgeDone { pages, confirmed, note: None })
     }
 
     /// Purges the page at a URL; `query` is the original one. Returns whether all processes have confirmed

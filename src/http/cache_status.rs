@@ -56,6 +56,8 @@ pub enum CacheResult {
     Hit,
     /// From the origin, for this reason (§2.2).
     Forwarded(Forward),
+    /// From the proxy itself: it neither looked for a page nor asked the origin.
+    Own,
 }
 
 /// The content of the field for one response.
@@ -86,6 +88,12 @@ impl<'a> CacheStatus<'a> {
     #[must_use]
     pub fn forwarded(why: Forward, detail: Option<&'a str>) -> Self {
         Self { detail, ..Self::of(CacheResult::Forwarded(why)) }
+    }
+
+    /// A request that the proxy carried out itself; `detail` says which kind.
+    #[must_use]
+    pub fn own(detail: &'a str) -> Self {
+        Self { detail: Some(detail), ..Self::of(CacheResult::Own) }
     }
 
     fn of(outcome: CacheResult) -> Self {
@@ -134,11 +142,12 @@ impl<'a> CacheStatus<'a> {
     }
 
     fn put_outcome(&self, text: &mut Vec<u8>) {
-        text.extend_from_slice(b"anteroom; ");
+        text.extend_from_slice(b"anteroom");
         match self.outcome {
-            CacheResult::Hit => text.extend_from_slice(b"hit"),
+            CacheResult::Own => {}
+            CacheResult::Hit => text.extend_from_slice(b"; hit"),
             CacheResult::Forwarded(why) => {
-                text.extend_from_slice(b"fwd=");
+                text.extend_from_slice(b"; fwd=");
                 text.extend_from_slice(why.as_str().as_bytes());
             }
         }
@@ -205,6 +214,7 @@ mod tests {
                 "anteroom; fwd=uri-miss; fwd-status=304; collapsed",
                 "anteroom; fwd=uri-miss",
             ),
+            (CacheStatus::own("method"), "anteroom; detail=method", "anteroom"),
             (
                 CacheStatus::forwarded(Forward::Bypass, Some("unknown-cookie")),
                 "anteroom; fwd=bypass; detail=unknown-cookie",

@@ -286,6 +286,21 @@ impl PathPattern {
         self == other || (is_branch && is_plain && others.before.starts_with(&own.before))
     }
 
+    /// A path of which all matching paths are, or lie below it: the segments before the first wildcard, without a
+    /// slash at the end. Empty: all paths.
+    #[must_use]
+    pub fn branch(&self) -> String {
+        let PathMatcher::Segments(PathSegments { before, .. }) = &self.matcher else {
+            return String::new();
+        };
+        let plain = before.iter().map_while(|segment| match segment {
+            PathSegment::Exact(text) => Some(text),
+            PathSegment::Star { .. } | PathSegment::Item { .. } => None,
+        });
+        let branch: String = plain.flat_map(|text| ["/", text]).collect();
+        branch.trim_end_matches('/').to_owned()
+    }
+
     /// Whether the pattern matches every path, or every path but few, such as `/**/*`.
     #[must_use]
     pub fn is_nearly_everything(&self) -> bool {
@@ -713,6 +728,22 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn all_matches_lie_on_the_branch() {
+        for (pattern, branch) in [
+            ("/", ""),
+            ("/a", "/a"),
+            ("/a/", "/a"),
+            ("/a/b/*.css", "/a/b"),
+            ("/a/**", "/a"),
+            ("/**/b", ""),
+            ("/shop/{item}/x", "/shop"),
+        ] {
+            assert_eq!(PathPattern::parse(pattern).unwrap().branch(), branch, "{pattern}");
+        }
+        assert_eq!(PathPattern::parse_expression("~ ^/a").unwrap().branch(), "");
     }
 
     #[test]

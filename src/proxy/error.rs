@@ -1,6 +1,7 @@
 //! Why a request is refused or fails: one table of the status and text that the client gets for each
 //! error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderValue, StatusCode};
@@ -8,6 +9,7 @@ use ::http::{HeaderValue, StatusCode};
 use crate::cache::flight::FlightFailure;
 use crate::http::host::Host;
 use crate::origin::{BodyFault, OriginError};
+use crate::policy::route::CompiledRoute;
 use crate::telemetry::reason::Reason;
 
 /// Seconds after which a client may try again.
@@ -55,6 +57,8 @@ pub(in crate::proxy) enum Error {
     /// The route requires a login, which the visitor lacks.
     #[error("the route requires a login")]
     LoginRequired {
+        /// The route of the request.
+        route: Arc<CompiledRoute>,
         /// Whether the store or the app could not tell.
         is_unsure: bool,
         /// The page where a browser is sent to log in.

@@ -13,6 +13,8 @@ from people import PEOPLE
 # What tells of one exchange, of how the body was carried, and of the caches on the way.
 OF_THE_EXCHANGE = {
     "age", "cache-status", "connection", "content-length", "date", "keep-alive", "transfer-encoding", "via",
+    # Of tests/every-key.
+    "x-every-key", "x-request-id",
 }  # fmt: skip
 # What an answer to a known visitor gets where the app says nothing to caches.
 PRIVATE = [("cache-control", "private, no-cache"), ("vary", "cookie")]

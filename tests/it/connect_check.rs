@@ -107,6 +107,17 @@ fn each_server_of_each_origin_is_tried() {
 }
 
 #[test]
+fn an_answer_that_visitors_seldom_get_has_a_remark() {
+    for (status, remark) in [("401 Unauthorized", "credentials"), ("403 Forbidden", "refuses")] {
+        let origin = Origin::always(Reply::status(status).body(""));
+        let checked = check(&origin_at(origin.address()));
+        assert_eq!(checked.code, Some(0), "{}", checked.text);
+        checked
+            .says("fine", &["origin", &format!("HEAD / was answered {}: ", &status[..3]), remark]);
+    }
+}
+
+#[test]
 fn a_warning_does_not_fail() {
     let broken = Origin::always(Reply::status("500 Internal Server Error").body(""));
     let checked = check(&origin_at(broken.address()));

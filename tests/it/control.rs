@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::redis::RedisServer;
 use crate::support::{A_SECOND, lasts_behind, wait_until};
 
 const MINT: &str = "session.mint = true";
@@ -136,6 +137,17 @@ fn sessions_are_listed_and_shown_and_no_token_is(storage: &Storage) {
     for cookie in &cookies {
         assert!(!everything.iter().any(|said| said.contains(token(cookie))), "{everything:?}");
     }
+}
+
+#[test]
+fn a_session_that_another_app_wrote_has_no_time_of_its_log_in() {
+    let server = RedisServer::start();
+    server.command::<()>(&["HSET", "login:", "0123456789abcdef", "ada"]);
+    server.command::<()>(&["ZADD", "recent:", "1", "0123456789abcdef"]);
+    let (origin, storage) = (greeting(), Storage::Redis(server));
+    let proxy = Proxy::start(&origin, &storage, MINT);
+    let said = said(&proxy, &["sessions", "list"]);
+    assert!(said.contains("  ada  log-in time unknown, seen "), "{said}");
 }
 
 fn a_session_is_revoked_by_its_id(storage: &Storage) {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::client::{Answer, SITE};
@@ -716,4 +716,58 @@ fn a_store_that_is_away_is_told() {
     let told = explain(&proxy, "/", &[]);
     assert!(!told["store"]["error"].as_str().unwrap().is_empty(), "{told}");
     assert!(said(&proxy, "/", &[]).contains("Store     unknown: "));
+}
+
+#[test]
+fn a_session_that_the_app_was_not_asked_about_is_told_of_without_a_hint() {
+    let origin = Origin::start(|request| match request.path() {
+        "/whoami" => Reply::status("503 Service Unavailable"),
+        _ => Reply::html("a page"),
+    });
+    let settings = "session.cookie = \"sid\"\nsession.verify.path = \"/whoami\"\n\
+                    session.verify.user = { header = \"X-User\" }\n\
+                    session.verify.nobody = { status = [401] }\n";
+    let proxy = Proxy::embedded(&origin, settings);
+    let cookie = format!("sid={TOKEN}");
+    let told = || explain(&proxy, "/", &["--cookie", &cookie]);
+    let first = told();
+    assert_eq!(first["reason"], "unverified");
+    assert!(first["visitor"]["why"].as_str().unwrap().contains("has not been asked"), "{first}");
+    assert_eq!(hinted(&first), [""; 0]);
+    assert_eq!(origin.count(), 0);
+
+    proxy.get("/").cookie(&cookie).send();
+    let then = told();
+    assert!(then["visitor"]["why"].as_str().unwrap().contains("neither user nor nobody"), "{then}");
+    assert_eq!(hinted(&then), ["[session.verify] path"]);
+}
+
+#[test]
+fn the_route_is_told_with_its_rules_also_where_it_answers_itself() {
+    let rules = "set_headers = { X-A = \"1\" }\nstrip_prefix = \"/a\"\naccess_log = false";
+    let settings = format!(
+        "[[route]]\nname = \"old\"\nmatch = \"/old\"\nredirect = \"/new\"\n\
+         [[route]]\nname = \"all\"\nmatch = \"/a/**\"\n{rules}\n\
+         [[route]]\nname = \"members\"\nmatch = \"/m\"\nrequire = \"login\"\n"
+    );
+    let origin = page();
+    let proxy = Proxy::embedded(&origin, &settings);
+    let route = |target: &str| explain(&proxy, target, &[])["route"].clone();
+    assert_eq!(route("/a/b")["settings"], json!(["set_headers", "strip_prefix", "access_log"]));
+    assert_eq!(
+        route("/old"),
+        json!({"name": "old", "share": "anonymous", "origin": null, "item": null, "settings": ["redirect"]})
+    );
+    assert_eq!(route("/m")["name"], "members");
+}
+
+#[test]
+fn a_page_by_a_cookie_is_told_to_be_for_visitors_without_a_login() {
+    let origin = shop(|_| Reply::html("a page").header("Vary", "Cookie"));
+    let proxy = Proxy::embedded(&origin, "session.mint = true");
+    let cookie = log_in(&proxy, "ada");
+    proxy.get("/").send();
+    let told = explain(&proxy, "/", &["--cookie", &cookie]);
+    assert_eq!(told["reason"], "vary");
+    assert!(told["why"].as_str().unwrap().contains("visitors without a login"), "{told}");
 }

@@ -62,6 +62,7 @@ mod races;
 mod rates;
 mod reference;
 mod reload;
+mod reload_pages;
 mod remove_headers;
 mod renewal;
 mod requests;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
@@ -51,6 +52,33 @@ fn a_page_that_was_uncacheable_is_judged_anew() {
 
     proxy.get("/news").send();
     assert!(proxy.get("/news").send().is_hit(), "the mark was set under the other configuration");
+}
+
+#[test]
+fn a_page_that_was_uncacheable_is_judged_anew_after_a_purge() {
+    let is_private = Arc::new(AtomicBool::new(true));
+    let says = Arc::clone(&is_private);
+    let origin = Origin::start(move |_| match says.load(Ordering::Relaxed) {
+        true => Reply::unstored("hello"),
+        false => Reply::html("hello"),
+    });
+    let folder = TempDir::new().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "the-admins-token").unwrap();
+    let settings = format!("admin.token = {{ file = \"{}\" }}", token.display());
+    let proxy = Proxy::embedded(&origin, &settings);
+    for _ in 0..3 {
+        assert!(!proxy.get("/news").send().is_hit());
+    }
+    is_private.store(false, Ordering::Relaxed);
+    let order = format!("{{\"urls\":[\"http://{SITE}/news\"]}}");
+    let purge = proxy.admin("/purge").method("POST").body(order.as_bytes());
+    let purge = purge.header("Authorization", "Bearer the-admins-token").send();
+    assert_eq!(purge.status, 200, "{}", purge.text());
+
+    proxy.get("/news").send();
+    let second = proxy.get("/news").send();
+    assert!(second.is_hit(), "{}", second.cache_status());
 }
 
 #[test]

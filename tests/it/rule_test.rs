@@ -60,17 +60,13 @@ fn run(config: &str, cases: &str, options: &[&str]) -> Ran {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    assert!(is_empty(&scratch) && count(folder.path()) == 3, "something was left behind");
+    assert!(count(&scratch) == 0 && count(folder.path()) == 3, "something was left behind");
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     Ran { code: output.status.code(), text: format!("{out}{err}"), out }
 }
 
 fn count(folder: &Path) -> usize {
     fs::read_dir(folder).unwrap().count()
-}
-
-fn is_empty(folder: &Path) -> bool {
-    count(folder) == 0
 }
 
 fn case(lines: &str) -> String {
@@ -181,4 +177,19 @@ fn a_stated_user_counts_whatever_keeps_the_sessions() {
         );
         assert_eq!(ran.code, Some(0), "{}", ran.text);
     }
+}
+
+#[test]
+fn a_request_that_is_redirected_or_needs_a_login_has_a_route() {
+    let config = format!(
+        "{CONFIG}[[route]]\nname = \"old\"\nmatch.path = \"/old\"\nredirect = \"/\"\n\
+         [[route]]\nname = \"members\"\nmatch.path = \"/members/**\"\nrequire = \"login\"\n"
+    );
+    let cases = [
+        "url = \"/old\"\nexpect = { route = \"old\", verdict = \"own\" }",
+        "url = \"/members/a\"\n\
+         expect = { route = \"members\", verdict = \"refused\", reason = \"login-required\" }",
+    ];
+    let ran = run(&config, &cases.map(case).concat(), &[]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "2 cases: 2 passed, 0 failed\n"));
 }

@@ -1,7 +1,7 @@
 //! Which visitors may share a page: the table of the cases that hold out of the box, a case a row, on both
-//! stores.
+//! stores, and once more with every key on that must not change it (`tests/every-key`).
 //!
-//! Nothing is configured but, where a visitor logs in, that the proxy hands out the session cookies. Counts
+//! Nothing else is configured but, where a visitor logs in, that the proxy hands out the session cookies. Counts
 //! are asserted and not times: requests that meet at the origin did not wait for each other.
 
 use std::collections::HashSet;
@@ -13,12 +13,12 @@ use tempfile::TempDir;
 
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Rendezvous, Reply};
-use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
-use crate::support::{at_once, wait_until};
+use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores_and_with_every_key, shop};
+use crate::support::{at_once, every_key, wait_until};
 
 const MINT: &str = "session.mint = true";
 
-on_both_stores!(
+on_both_stores_and_with_every_key!(
     a_stranger_s_page_without_cache_control_is_a_hit,
     b_an_analytics_cookie_does_not_split_a_page,
     c_a_page_chosen_by_a_login_is_never_shared,
@@ -304,4 +304,43 @@ fn l_what_has_no_safe_default_is_not_stored(storage: &Storage) {
         assert_eq!(hits, 0, "{path}: {}", answers[1].cache_status());
         assert!(origin.count() >= before + 2, "{path}");
     }
+}
+
+#[test]
+fn every_key_is_on_beside_the_table() {
+    let origin = shop(|request| {
+        let shown = request.header("x-every-key").unwrap_or("unset");
+        Reply::html(&format!("{} {shown}", request.target)).header("X-Every-Removed", "1")
+    });
+    every_key::turn_on();
+    let proxy = Proxy::embedded(&origin, MINT);
+    let page = proxy.get("/page?every_a=1&b=2").header("X-Every-Removed", "1").send();
+    assert_eq!(page.text(), "/page?b=2 http");
+    assert_eq!(page.header("x-every-key"), Some("shop.test/page"));
+    assert_eq!(page.header("x-request-id").map(str::len), Some(32));
+    assert_eq!(page.header("x-every-removed"), None);
+    assert_eq!(origin.last().header("x-every-removed"), None);
+
+    let get = |target: &str| proxy.get(&format!("/every-key/{target}")).send();
+    let old = get("old/a?b=1");
+    let location = old.header("location");
+    assert_eq!((old.status, location), (308, Some("http://shop.test/every-key/new?b=1")));
+    let members = get("members/a");
+    let page = members.header("location").unwrap_or_default();
+    assert!(members.status == 302 && page.starts_with("/login?next="), "{members:?}");
+    let ada = log_in(&proxy, "ada");
+    assert_eq!(proxy.get("/every-key/members/a").cookie(&ada).send().status, 200);
+    assert_eq!(get("closed/a").status, 503);
+    assert!(get("stripped/a").text().starts_with("/every-key/added/a "));
+    let rare = [(); 3].map(|()| get("rare/a?page=1&b=2").is_hit());
+    assert_eq!(rare, [false, false, true]);
+
+    let read = |target: &str| proxy.get(target).send().is_hit();
+    assert_eq!([read("/every-key/shown"), read("/every-key/shown")], [false, true]);
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let save = proxy.post("/every-key/save").header(form.0, form.1).body(b"action=publish");
+    assert_eq!(save.send().status, 200);
+    assert!(!read("/every-key/shown"), "[purge] after");
+    let log = proxy.access_log(1);
+    assert!(log.iter().all(|line| line["path"] != "/page"), "access_log = false: {log:?}");
 }

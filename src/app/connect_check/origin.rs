@@ -37,6 +37,17 @@ fn target(name: &str, url: &OriginUrl) -> String {
     if name == "origin" { url.to_string() } else { format!("{url} (origins.{name})") }
 }
 
+/// What a status may mean that a visitor of the first page seldom gets.
+fn remark(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            ": the app asks for credentials; is this the address for visitors?"
+        }
+        StatusCode::FORBIDDEN => ": the app refuses Anteroom; does it allow this address and host?",
+        _ => "",
+    }
+}
+
 fn judged(
     origin: &OriginConfig,
     url: &OriginUrl,
@@ -46,7 +57,7 @@ fn judged(
         Ok(status) if status.is_server_error() => {
             warning(format!("HEAD / was answered {}: the app may be broken", status.as_u16()))
         }
-        Ok(status) => fine(format!("HEAD / was answered {}", status.as_u16())),
+        Ok(status) => fine(format!("HEAD / was answered {}{}", status.as_u16(), remark(status))),
         Err(ProbeError::TimedOut) => {
             failed(format!("no answer to HEAD / within {} s", TIMEOUT.as_secs()))
         }

@@ -71,18 +71,21 @@ impl Tour<'_> {
             "3. Purge: one page, or all pages with a tag",
             &[
                 (
-                    "The page becomes stale: `purged`",
+                    "Tell Anteroom that the page has changed: `purged`",
                     self.ask(&format!("purge {}/item/umbrella", self.site)),
                 ),
                 (
-                    "So the next request asks the shop again: `fwd=stale`",
+                    "So its next visitor gets a new page from the shop: `fwd=stale`",
                     self.status("", "/item/umbrella"),
                 ),
                 (
-                    "All pages that the shop tagged with Surrogate-Key: goods become stale: `purged`",
+                    "The shop marks its pages with tags, by Surrogate-Key. All pages with the tag goods: `purged`",
                     self.ask("purge --tag goods"),
                 ),
-                ("The umbrella is one of them: `fwd=stale`", self.status("", "/item/umbrella")),
+                (
+                    "The page of the umbrella has this tag: `fwd=stale`",
+                    self.status("", "/item/umbrella"),
+                ),
             ],
         )
     }
@@ -168,18 +171,21 @@ impl Tour<'_> {
             )
         };
         step(
-            "7. A failing app: stored pages are served",
+            "7. A failing shop: visitors still get stored pages",
             &[
-                ("A page that is stored: `200`", head("/item/lantern")),
-                ("The shop answers 500 from now on: `The shop fails now`", switch("fail")),
+                ("Request a page, so that it is stored: `200`", head("/item/lantern")),
+                ("From now on the shop answers 500: `The shop fails now`", switch("fail")),
                 (
-                    "The page becomes stale: `purged`",
+                    "Purge the page, so that Anteroom has to ask the shop for it: `purged`",
                     self.ask(&format!("purge {}/item/lantern", self.site)),
                 ),
-                ("It is served all the same: `200` and `detail=stale`", head("/item/lantern")),
-                ("A page that was never stored: `500`", head("/item/basket")),
-                ("The failure ends: `The shop works again`", switch("recover")),
-                ("The page is made: `200`", head("/item/basket")),
+                (
+                    "The shop cannot make it, so the old page is served: `200` and `detail=stale`",
+                    head("/item/lantern"),
+                ),
+                ("A page that is not stored shows the failure: `500`", head("/item/basket")),
+                ("End the failure: `The shop works again`", switch("recover")),
+                ("Now that page comes, too: `200`", head("/item/basket")),
             ],
         )
     }

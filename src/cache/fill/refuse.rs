@@ -98,10 +98,10 @@ impl Filler {
             // There may be room for the page in a moment.
             _ if reason == Reason::Crowded => memory.mark_briefly(fetch.primary, reason, at),
             MarkScope::Brief => memory.mark_briefly(fetch.primary, reason, at),
-            MarkScope::OneVariant => memory.mark_uncacheable(fetch.primary, reason, at, None),
-            MarkScope::AllVariants => {
+            MarkScope::OneVariant | MarkScope::AllVariants => {
                 let before = Arc::new(fetch.purge_snapshot.clone());
-                memory.mark_uncacheable(fetch.primary, reason, at, Some(before));
+                let is_of_all = scope == MarkScope::AllVariants;
+                memory.mark_uncacheable(fetch.primary, reason, at, before, is_of_all);
             }
         }
     }

@@ -77,7 +77,8 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
         say(&String::from_utf8_lossy(&reply));
         return Ok(());
     }
-    let purger::PurgeDone { pages, confirmed } = serde_json::from_slice(&reply).map_err(failed)?;
+    let purger::PurgeDone { pages, confirmed, note: told } =
+        serde_json::from_slice(&reply).map_err(failed)?;
     let where_to = match confirmed {
         true => "confirmed by every proxy on the store",
         false => {
@@ -86,7 +87,9 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
         }
     };
     say(&format!("purged: {} in memory; {where_to}", counted(pages, "page")));
-    if pages == 0 && !all {
+    if let Some(told) = told {
+        note(&told);
+    } else if pages == 0 && !all {
         note(match has_star {
             true => "* stands for itself in a URL; --glob purges what matches it",
             false => NOTHING_MATCHED,

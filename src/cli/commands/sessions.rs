@@ -87,15 +87,13 @@ fn list(path: &Path, user: Option<String>, limit: u64, json: bool) -> Result<(),
 /// A session on one line. A name may contain any bytes, so control characters are escaped.
 fn line(session: &ListedSession) -> String {
     let now = unix_now();
-    let ago = |told: &str, time: Option<f64>| {
-        time.map_or_else(
-            || format!("{told} at an unknown time"),
-            |at| format!("{told} {:.0} s ago", (now - at).max(0.0)),
-        )
-    };
+    let ago = |what: &str, at: f64| format!("{what} {:.0} s ago", (now - at).max(0.0));
     let (user, over) = (session.user.escape_debug(), if session.over { "  over" } else { "" });
     let label = if session.confirmed { "" } else { " (unconfirmed)" };
-    let (since, seen) = (ago("logged in", session.since), ago("seen", session.seen));
+    // A session that another app wrote has no time of its log-in.
+    let since =
+        session.since.map_or_else(|| "log-in time unknown".to_owned(), |at| ago("logged in", at));
+    let seen = session.seen.map_or_else(|| "not seen".to_owned(), |at| ago("seen", at));
     format!("{}  {user}{label}  {since}, {seen}{over}", session.id)
 }
 

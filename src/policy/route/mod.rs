@@ -6,6 +6,7 @@
 mod field_template;
 mod fragment;
 mod matching;
+mod outdated;
 mod rewrite;
 mod routes;
 mod ttl;
@@ -24,6 +25,7 @@ use crate::policy::rate_limit::Rate;
 pub use field_template::{FieldTemplate, TemplateValues, TemplateVariable};
 pub use fragment::{Esi, Fill, Fragment};
 pub use matching::{QueryValue, RouteInput};
+pub use outdated::{OutdatedPages, outdated_pages};
 pub use rewrite::Rewrite;
 pub use routes::{CompiledRoute, Routes};
 pub use ttl::Ttl;
@@ -316,13 +318,15 @@ impl Route {
         self.requests_per_address.is_some() || self.requests_per_session.is_some()
     }
 
-    /// The keys that `anteroom explain` lists: those that affect stored pages and differ from their
+    /// The keys that `anteroom explain` lists: those that affect pages and answers, and differ from their
     /// defaults.
     #[must_use]
     pub fn keys_set(&self) -> Vec<&'static str> {
         let keys = [
             ("segment", self.segment != Segment::default()),
             ("keep_query", self.query_rule.keep.is_some()),
+            ("purges", !self.purges.is_empty()),
+            ("visitor_token", self.visitor_token),
             ("ttl", self.ttl != Ttl::default()),
             ("override_ttl", self.override_ttl.is_some()),
             ("override_private", self.override_private),
@@ -340,13 +344,16 @@ impl Route {
             ("key_cookies", !self.key_cookies.is_empty()),
             ("key_headers", !self.key_headers.is_empty()),
             ("send_headers", !self.send_headers.is_empty()),
+            ("set_headers", !self.set_headers.is_empty()),
             ("set_request_headers", !self.set_request_headers.is_empty()),
             ("remove_request_headers", !self.remove_request_headers.is_empty()),
             ("strip_prefix", self.rewrite.strip_prefix.is_some()),
             ("add_prefix", self.rewrite.add_prefix.is_some()),
             ("redirect", self.redirect.is_some()),
-            ("require", self.requires_login == Some(true)),
+            ("require", self.requires_login.is_some()),
+            ("login_page", self.login_page.is_some()),
             ("maintenance", self.maintenance),
+            ("access_log", !self.access_log),
             ("rows", self.rows.is_some()),
             ("allow_from", !self.allow_from.is_empty()),
             ("requests_per_address", self.requests_per_address.is_some()),

@@ -55,7 +55,7 @@ pub(in crate::proxy) fn response(
     if let Error::TooMany { retry, .. } = error {
         headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
     }
-    if let Error::LoginRequired { is_unsure: false, page } = &error {
+    if let Error::LoginRequired { is_unsure: false, page, .. } = &error {
         let (name, value) = match page {
             Some(page) => (LOCATION, page.clone()),
             // RFC 9110 §15.5.2 requires a scheme. The log-in belongs to the app and is proved by a cookie.

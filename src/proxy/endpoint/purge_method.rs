@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::cache::purge::scope::{EVERY_SITE, Scope};
 use crate::http::bearer;
+use crate::http::cache_status::CacheStatus;
 use crate::http::host::Host;
 use crate::http::purge_request::{Inexpressible, PurgeHost, PurgeRequest};
 use crate::proxy::connection::client::Client;
@@ -43,7 +44,7 @@ pub(in crate::proxy) async fn answer(
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers::put_status(worker, headers, &headers::bypassed(Reason::Method));
+    headers::put_status(worker, headers, &CacheStatus::own(Reason::Method.as_str()));
     Ok(response)
 }
 

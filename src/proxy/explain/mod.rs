@@ -19,7 +19,7 @@ use ::http::request::Parts;
 
 use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedUncacheable};
 use self::question::ImaginedRequest;
-use self::words::{HintContext, hint, hints, is_in_force, why};
+use self::words::{HintContext, hint, hints, is_in_force, why, why_vary};
 use super::deliver::{content_coding, fragments};
 use super::source::rows;
 use super::stage::cache_lookup::{self, CacheStep, WantedPage};
@@ -266,11 +266,9 @@ impl Explanation {
         match diverted {
             Diverted::Purge(_, request) => {
                 self.look_at_request(worker, request);
-                self.own(
-                    worker,
-                    Reason::Method,
-                    "a purge, if the peer and the token are allowed to purge",
-                );
+                let (reason, status) = (Reason::Method, CacheStatus::own(Reason::Method.as_str()));
+                self.settle(worker, ExplainedOutcome::Own, Some(reason), Some(&status));
+                "a purge, if the peer and the token are allowed to purge".clone_into(&mut self.why);
             }
             Diverted::Redirect(_, request) => {
                 self.look_at_request(worker, request);
@@ -281,6 +279,7 @@ impl Explanation {
                 self.look_at_request(worker, routed.request());
                 self.settle(worker, ExplainedOutcome::Own, None, None);
                 let route = routed.route();
+                self.route = Some(parts::route_alone(worker, route));
                 self.why = format!(
                     "{}: the route {:?} redirects its clients",
                     route.redirect_status.code().as_u16(),
@@ -307,7 +306,8 @@ impl Explanation {
             let text = "these keys decide which addresses are served";
             self.hints.push(hint("[client] allow and deny, [[route]] allow_from", text));
         }
-        if matches!(error, Error::LoginRequired { .. }) {
+        if let Error::LoginRequired { route, .. } = error {
+            self.route = Some(parts::route_alone(worker, route));
             self.hints.push(hint(
                 "[[route]] require",
                 "give --cookie with the session cookie of a visitor",
@@ -385,11 +385,15 @@ impl Explanation {
             reasons.extend(self.further_reasons(cx, has_body, first));
         }
         let unsent = decided.page.as_ref().map_or_else(Vec::new, |page| unsent(&want, page));
+        let has_login = cx.visitor.user().is_some();
         // The page of visitors without a login varies by cookies that a login adds to.
-        if unsent.iter().any(|name| name == "cookie") && cx.visitor.user().is_some() {
+        if unsent.iter().any(|name| name == "cookie") && has_login {
             reasons.push(Reason::Login);
         }
         self.conclude(cx, &decided);
+        if decided.reason == Some(Reason::Vary) && !unsent.is_empty() {
+            self.why = why_vary(&unsent, has_login);
+        }
         self.help(cx, &reasons, &unsent);
     }
 
@@ -434,7 +438,8 @@ impl Explanation {
         memory: &TierContent,
     ) {
         let (pages, now) = (&want.cx.worker.pages, want.now());
-        let remembered = pages.memory().peek_uncacheable(&want.key, want.mark_time());
+        let remembered =
+            pages.memory().peek_uncacheable(&want.key, want.mark_time(), &pages.purged);
         self.uncacheable = remembered.map(|(reason, seconds)| ExplainedUncacheable {
             reason: reason.as_str().to_owned(),
             why: why(reason).to_owned(),
@@ -480,7 +485,11 @@ impl Explanation {
             fragment_fields(&cx.head.headers, cx.route).map(ToString::to_string).collect();
         let about =
             HintContext { unknown_cookies: &unknown_cookies, fragments: &fragments, unsent };
-        for hint in reasons.iter().flat_map(|reason| hints(*reason, &about)) {
+        // Nothing is wrong while the app has not been asked.
+        let is_unasked =
+            |reason: &&Reason| **reason == Reason::Unverified && !parts::was_unclear(cx);
+        let reasons = reasons.iter().filter(|reason| !is_unasked(reason));
+        for hint in reasons.flat_map(|reason| hints(*reason, &about)) {
             if !self.hints.contains(&hint) && !is_in_force(&hint.key, cx) {
                 self.hints.push(hint);
             }
@@ -493,10 +502,13 @@ fn reasons(want: &WantedPage<'_>, decided: &DecisionAndPage) -> Vec<Reason> {
     // A refusal follows from the request's own directive, so there is no hint against it.
     let reason = decided.reason.filter(|_| decided.outcome != ExplainedOutcome::Refuse);
     let mut reasons: Vec<Reason> = reason.into_iter().collect();
-    let memory = want.cx.worker.pages.memory();
+    let pages = &want.cx.worker.pages;
+    let memory = pages.memory();
     let (key, now) = (&want.key, want.now());
-    let learnt =
-        memory.peek_uncacheable(key, want.mark_time()).into_iter().chain(memory.leak(key, now));
+    let learnt = memory
+        .peek_uncacheable(key, want.mark_time(), &pages.purged)
+        .into_iter()
+        .chain(memory.leak(key, now));
     reasons.extend(learnt.map(|(reason, _)| reason));
     if let Some(page) = &decided.page {
         reasons.extend(want.suits(page).err());

@@ -24,8 +24,8 @@ use crate::http::freshness::FreshnessSource;
 use crate::http::host::Scheme;
 use crate::http::query;
 use crate::ident::Item;
-use crate::policy::route::Share;
-use crate::proxy::context::RequestContext;
+use crate::policy::route::{CompiledRoute, Share};
+use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::deliver::content_coding;
 use crate::proxy::origin_request;
@@ -57,10 +57,18 @@ pub(super) fn target(uri: &Uri) -> String {
 }
 
 pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> ExplainedRoute {
-    let route = cx.route;
+    // An item from the query is hidden like the other values of the query.
+    let item = item.filter(|item| is_in_path(cx, item)).map(|item| item.as_str().to_owned());
+    ExplainedRoute { item, ..route_alone(cx.worker, cx.route) }
+}
+
+/// The route of a request that goes no further.
+pub(super) fn route_alone(worker: &WorkerContext, route: &CompiledRoute) -> ExplainedRoute {
+    let upstreams = &worker.upstreams;
+    let origin = upstreams[route.origin_place].name().to_owned();
     ExplainedRoute {
         name: route.name.to_string(),
-        origin: Some(cx.upstream().name().to_owned()).filter(|_| cx.worker.upstreams.len() > 1),
+        origin: Some(origin).filter(|_| upstreams.len() > 1),
         share: match route.share {
             Share::Anonymous => "anonymous",
             Share::Everyone => "everyone",
@@ -69,8 +77,7 @@ pub(super) fn route(cx: &RequestContext<'_>, item: Option<&Item>) -> ExplainedRo
             Share::None => "none",
         }
         .to_owned(),
-        // An item from the query is hidden like the other values of the query.
-        item: item.filter(|item| is_in_path(cx, item)).map(|item| item.as_str().to_owned()),
+        item: None,
         settings: route.keys_set().into_iter().map(str::to_owned).collect(),
     }
 }
@@ -87,6 +94,7 @@ pub(super) fn visitor(cx: &RequestContext<'_>) -> ExplainedVisitor {
         Sharing::Apart(reason) => {
             format!("the session token is known, but belongs to no segment: {}", why(reason))
         }
+        Sharing::Unknown(Reason::Unverified) => unverified(cx).to_owned(),
         Sharing::Unknown(reason) => why(reason).to_owned(),
         Sharing::Anonymous if visitor.is_revoked => {
             "this session was revoked, and its cookie is not passed on".to_owned()
@@ -118,6 +126,25 @@ pub(super) fn visitor(cx: &RequestContext<'_>) -> ExplainedVisitor {
             .filter(|_| cx.worker.settings.log_user && visitor.class == VisitorClass::Known)
             .map(|user| text(user.as_bytes())),
     }
+}
+
+/// What is known of a session that the app has not named a user for.
+fn unverified(cx: &RequestContext<'_>) -> &'static str {
+    match was_unclear(cx) {
+        true => {
+            "the app was asked about this session a moment ago, and its answer matched neither user nor nobody"
+        }
+        false => {
+            "the app has not been asked about this session yet ([session.verify]), and explain does not ask it: \
+             the visitor's next request does"
+        }
+    }
+}
+
+/// Whether the app's answer about the visitor was unclear a moment ago.
+pub(super) fn was_unclear(cx: &RequestContext<'_>) -> bool {
+    let cookies = cx.visitor.cookie_hash.as_ref();
+    cookies.is_some_and(|cookies| cx.worker.verified.was_unclear(cookies, cx.now))
 }
 
 fn of_class<'c>(

@@ -18,7 +18,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Route => "its route has share = \"none\"",
         Reason::Rank => "its item is not among the most viewed (only_top)",
         Reason::Login => {
-            "the visitor is logged in, and the route shares pages among anonymous visitors only"
+            "the visitor is logged in, and this page is stored for visitors without a login only"
         }
         Reason::NotLoggedIn => {
             "the route keeps pages for each user, and the visitor is not logged in"
@@ -26,7 +26,8 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Unconfirmed => "the visitor's login is not confirmed",
         Reason::UnknownToken => "the session token is unknown",
         Reason::Unverified => {
-            "the app did not identify the visitor; the visitor's next request asks it again"
+            "the app has not identified the visitor: it was not asked yet, or its answer was unclear; the \
+             visitor's next request asks it"
         }
         Reason::StoreAway => "the store is unavailable, so the visitor is unknown",
         Reason::BadSessionCookie => "the session cookie is malformed, or was sent twice",
@@ -46,7 +47,8 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Accept => "Accept lists no page type, and the page has only the default lifetime",
         Reason::OddPath => "the app could read the path as another path",
         Reason::Vary => {
-            "the page varies on a field, which a fill sends differently from this request"
+            "the stored page depends on a request field (Vary), which Anteroom's own request for the page does \
+             not send as this request does"
         }
         Reason::Miss => "the page is not stored",
         Reason::MinUses => {
@@ -115,6 +117,18 @@ fn of_the_response(reason: Reason) -> &'static str {
         Reason::ServerError => "the app answered with an error",
         _ => reason.as_str(),
     }
+}
+
+/// Why a page that varies on `fields` is not for this request.
+pub(super) fn why_vary(fields: &[String], has_login: bool) -> String {
+    if has_login && fields.iter().any(|name| name == "cookie") {
+        return "the stored page is for visitors without a login (it has Vary: Cookie), and this visitor has one".into();
+    }
+    format!(
+        "the stored page depends on {} (Vary), which Anteroom's own request for the page does not send as this \
+         request does",
+        fields.join(", ")
+    )
 }
 
 /// The properties of a request that hints depend on.
@@ -341,7 +355,7 @@ fn against_the_app(reason: Reason) -> Vec<ConfigHint> {
             hint(
                 "[[route]] strip_set_cookie",
                 "strip_set_cookie = [\"…\"] with the names of the cookies that the page sets, if anonymous \
-                 visitors can do without them",
+                 visitors can do without them; `anteroom top cookies` lists the cookies that pages set",
             ),
             hint(
                 "[[route]] set_cookie",

@@ -9,6 +9,7 @@ use ::http::{HeaderMap, HeaderName, Method};
 use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::fill::FillDifference;
 use crate::cache::memory::MarkTime;
+use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::key::{ShareClass, variant_key};
 use crate::cache::rules::request_directives::RequestDirectives;
 use crate::cache::rules::verdict::Sharing;
@@ -226,8 +227,9 @@ pub(in crate::proxy) async fn decide(
         // make a page fresh, and a page that it contradicts is stale already (RFC 9111 §4.3.5).
         return CacheStep::Head(candidate);
     }
-    let memory = cx.worker.pages.memory();
-    if let Some(reason) = memory.uncacheable(&want.key, want.mark_time(), look) {
+    let pages = &cx.worker.pages;
+    let memory = pages.memory();
+    if let Some(reason) = memory.uncacheable(&want.key, want.mark_time(), &pages.purged, look) {
         return CacheStep::Forward(reason);
     }
     match candidate {
@@ -376,5 +378,8 @@ pub(in crate::proxy) fn hit_status(
 
 /// The `Cache-Status` of a hit on a stale page.
 pub(in crate::proxy) fn stale_status(want: &WantedPage<'_>, entry: &Entry) -> CacheStatus<'static> {
-    CacheStatus::hit(entry.ttl(want.now()), "stale")
+    let ttl = entry.ttl(want.now());
+    let is_fresh = want.cx.worker.pages.standing(entry, want.now()) == PurgeStanding::Current;
+    // A purge makes a page stale before its time.
+    CacheStatus::hit(if is_fresh { ttl } else { ttl.min(0) }, "stale")
 }

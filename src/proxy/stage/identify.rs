@@ -68,7 +68,7 @@ pub(in crate::proxy) async fn identify<'w>(
 fn require_login(
     worker: &WorkerContext,
     request: &AdmittedRequest,
-    route: &Route,
+    route: &Arc<CompiledRoute>,
     visitor: &Visitor,
 ) -> Result<(), Error> {
     let AdmittedRequest { head, admitted, .. } = request;
@@ -91,7 +91,7 @@ fn require_login(
         guard.login_page.as_ref().filter(|_| is_page).and_then(|page| {
             HeaderValue::try_from(page.render(&template_values(head, admitted))).ok()
         });
-    Err(Error::LoginRequired { is_unsure, page })
+    Err(Error::LoginRequired { route: Arc::clone(route), is_unsure, page })
 }
 
 /// The visitor of a request on a route. A client that presented a certificate is never anonymous.
@@ -183,10 +183,10 @@ pub(in crate::proxy) async fn recognise(
     let query = head.uri.query().unwrap_or_default();
     let in_url = session_id_in(head.uri.path(), query).then_some(Reason::SessionInUrl);
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
-    let nobody = |token| anonymous(token, in_url.or(unknown_cookie));
+    let anonymous_visitor = |token| anonymous(token, in_url.or(unknown_cookie));
     let unknown = |reason, token| Visitor::unknown(in_url.unwrap_or(reason), token);
     if is_odd && verify.is_some() && brings_revoked(worker, head, now).await {
-        return Visitor { is_revoked: true, ..nobody(None) };
+        return Visitor { is_revoked: true, ..anonymous_visitor(None) };
     }
     match carried {
         CookieToken::Malformed => unknown(Reason::BadSessionCookie, None),
@@ -194,14 +194,14 @@ pub(in crate::proxy) async fn recognise(
             let duplicates = tokens.iter().map(|token| worker.sessions.stored(token)).collect();
             Visitor { duplicates, ..unknown(Reason::BadSessionCookie, None) }
         }
-        CookieToken::Nothing => nobody(None),
+        CookieToken::Nothing => anonymous_visitor(None),
         CookieToken::Token(token, carried) => {
             let token = worker.sessions.stored_by(&worker.token_memo, &token);
             let asked = verify.zip(carried);
             let found = match (asking, asked) {
                 (Asking::Assumed(AssumedVisitor::User(user)), _) => Ok(Some(user.clone())),
                 (Asking::Assumed(AssumedVisitor::Anonymous), _) => {
-                    return Visitor { cookie_hash: carried, ..nobody(Some(token)) };
+                    return Visitor { cookie_hash: carried, ..anonymous_visitor(Some(token)) };
                 }
                 (_, Some((verify, carried))) => {
                     let unverified =
@@ -210,14 +210,12 @@ pub(in crate::proxy) async fn recognise(
                     match Box::pin(verify::verify(worker, verify, unverified, asking)).await {
                         Ok(Verdict::Known(user)) => Ok(Some(user)),
                         Ok(Verdict::Anonymous) => {
-                            return Visitor { cookie_hash: Some(carried), ..nobody(Some(token)) };
+                            let visitor = anonymous_visitor(Some(token));
+                            return Visitor { cookie_hash: Some(carried), ..visitor };
                         }
                         Ok(Verdict::Revoked) => {
-                            return Visitor {
-                                cookie_hash: Some(carried),
-                                is_revoked: true,
-                                ..nobody(None)
-                            };
+                            let revoked = Visitor { is_revoked: true, ..anonymous_visitor(None) };
+                            return Visitor { cookie_hash: Some(carried), ..revoked };
                         }
                         Ok(Verdict::Unknown) => {
                             let unknown = unknown(Reason::Unverified, Some(token));
@@ -237,7 +235,7 @@ pub(in crate::proxy) async fn recognise(
                     user: Some(user),
                     ..Visitor::default()
                 },
-                Ok(None) if rules.minted => nobody(Some(token)),
+                Ok(None) if rules.minted => anonymous_visitor(Some(token)),
                 Ok(None) => unknown(Reason::UnknownToken, Some(token)),
                 Err(error) => unsure(worker, &error, (token, carried), in_url),
             }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::client::{Answer, Ask, Client};
 use super::origin::{Origin, Reply};
 use super::redis::RedisServer;
-use super::{free_port, wait_until};
+use super::{every_key, free_port, wait_until};
 
 /// The binary under test.
 pub(crate) const ANTEROOM: &str = env!("CARGO_BIN_EXE_anteroom");
@@ -51,6 +51,20 @@ macro_rules! on_both_stores {
     };
 }
 pub(crate) use on_both_stores;
+
+/// The same, and a third test of each case, with every key on that must change nothing.
+macro_rules! on_both_stores_and_with_every_key {
+    ($($case:ident),+ $(,)?) => {
+        $crate::support::proxy::on_both_stores!($($case),+);
+        mod with_every_key {
+            $(#[test] fn $case() {
+                $crate::support::every_key::turn_on();
+                super::$case(&$crate::support::proxy::Storage::Embedded);
+            })+
+        }
+    };
+}
+pub(crate) use on_both_stores_and_with_every_key;
 
 /// A running proxy; it is killed on Drop.
 pub(crate) struct Proxy {
@@ -157,6 +171,7 @@ impl Proxy {
         let usual = "listen = [{ address = \"{listen}\" }]";
         let listeners = if settings.contains("listen = [") { "" } else { usual };
         let settings = format!("{listeners}\n{settings}").replace("{listen}", &listen.to_string());
+        let settings = every_key::added(settings, folder.path());
         let url = format!("origin.url = \"http://{origin}\"");
         let url = if settings.contains("origin.url =") { "" } else { &url };
         let config = format!(
