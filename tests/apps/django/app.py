@@ -37,6 +37,8 @@ DIFFERS = [
     ("the token of a form, masked anew each time", r'(name="csrfmiddlewaretoken" value=")\w+'),
 ]
 TOKENS = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
+# Cookies that have the same value for all; what only this app has; see wordpress/app.py.
+SAME_FOR_ALL, ERRANDS, SCENES = (), [], None
 
 
 class Installed:

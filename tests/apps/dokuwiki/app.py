@@ -69,6 +69,8 @@ DIFFERS = [
 ]
 # What belongs to one session: seen by two, it leaked.
 TOKENS = re.compile(r'name="sectok" value="(\w+)"|sectok=(\w+)')
+# Cookies that have the same value for all; what only this app has; see wordpress/app.py.
+SAME_FOR_ALL, ERRANDS, SCENES = (), [], None
 
 
 def install(_folder):

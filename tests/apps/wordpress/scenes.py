@@ -1,0 +1,1 @@
+SCENES = None
