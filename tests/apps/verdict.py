@@ -114,3 +114,6 @@ def tell_comparison(comparison):
     print(f"    answers compared: {compared}; {comparison.hits} of them stored ones; but for:")
     for name, count in comparison.differences.items():
         print(f"      {name} ({count} times)")
+    if comparison.scenes:
+        scenes = comparison.scenes
+        print(f"    {scenes.seen} changes were looked for behind each, {scenes.left} requests that change nothing were sent")
