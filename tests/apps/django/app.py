@@ -10,6 +10,7 @@ import shutil
 import sys
 
 import servers
+import usual
 from browser import find_form
 from people import PEOPLE
 
@@ -37,8 +38,8 @@ DIFFERS = [
     ("the token of a form, masked anew each time", r'(name="csrfmiddlewaretoken" value=")\w+'),
 ]
 TOKENS = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
-# Cookies that have the same value for all; what only this app has; see wordpress/app.py.
-SAME_FOR_ALL, ERRANDS, SCENES = (), [], None
+# What is usual: see app.py of WordPress.
+FLOORS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, (), [], None
 
 
 class Installed:

@@ -11,6 +11,7 @@ import shutil
 import time
 
 import servers
+import usual
 from browser import find_form
 from people import PEOPLE
 
@@ -69,8 +70,8 @@ DIFFERS = [
 ]
 # What belongs to one session: seen by two, it leaked.
 TOKENS = re.compile(r'name="sectok" value="(\w+)"|sectok=(\w+)')
-# Cookies that have the same value for all; what only this app has; see wordpress/app.py.
-SAME_FOR_ALL, ERRANDS, SCENES = (), [], None
+# What is usual: see app.py of WordPress.
+FLOORS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, (), [], None
 
 
 def install(_folder):

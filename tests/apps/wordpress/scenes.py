@@ -69,7 +69,7 @@ class Scenes:
         self.left += 1
 
     async def seen_at_once(self, scene):
-        """A scene says where it is seen, and returns the text that is there behind it, or the status."""
+        """The pages are stored before, and asked for behind the change."""
         try:
             targets, before = await scene(self, None)
             for target in targets * 2:
@@ -86,7 +86,8 @@ class Scenes:
             self.problems.append(f"{scene.__name__} was answered {answer.status}: {answer.text[:300]}")
         for target in targets:
             page = await self.read(target)
-            if text not in html.unescape(page.text):
+            is_seen = page.status != 200 if text is None else text in html.unescape(page.text)
+            if not is_seen:
                 self.problems.append(f"STALE: {target} does not show {text!r} behind {scene.__name__}: {page.get('cache-status')}")
         self.seen += 1
 
@@ -180,7 +181,7 @@ HARMLESS = [
 
 
 # What changes pages. Without the text that must not be there, each says where it is seen and what it will be;
-# with it, it makes the change, and returns the answer and what must be seen.
+# with it, it makes the change, and returns the answer and what must be seen (None: that there is no such page).
 
 
 async def block_editor_changes_a_post(scenes, text):
@@ -198,7 +199,7 @@ async def block_editor_publishes(scenes, text):
 async def block_editor_trashes(scenes, text):
     if text is None:
         return ["/topic-2/"], "nothing here"
-    return await scenes.rest(scenes.editor, "posts/103", {}, "DELETE"), "could not be found"
+    return await scenes.rest(scenes.editor, "posts/103", {}, "DELETE"), None
 
 
 async def quick_edit_changes_a_post(scenes, text):
