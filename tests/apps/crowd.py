@@ -15,8 +15,6 @@ from browser import Browser, BrokenOff, read_cookie
 from people import PEOPLE, told_of
 
 WORKERS = 8
-# Visitors who were there before: they bring the cookie that the app gave them then.
-REGULARS = 60
 PROBLEMS_SHOWN = 20
 # Behind so many visits without a whole answer, nobody is there.
 GIVEN_UP = 50
@@ -64,7 +62,7 @@ class Crowd:
         for target in [*self.app.public_pages(), *map(self.app.own_page, PEOPLE)]:
             await first.open(target)
         await first.close()
-        for _ in range(REGULARS):
+        for _ in range(self.app.REGULARS):
             browser = self.browser(self.origin.port)
             await browser.get(self.app.FORMS[0])
             await browser.close()

@@ -39,7 +39,7 @@ DIFFERS = [
 ]
 TOKENS = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
 # What is usual: see app.py of WordPress.
-FLOORS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, (), [], None
+FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, (), [], None
 
 
 class Installed:

@@ -71,7 +71,7 @@ DIFFERS = [
 # What belongs to one session: seen by two, it leaked.
 TOKENS = re.compile(r'name="sectok" value="(\w+)"|sectok=(\w+)')
 # What is usual: see app.py of WordPress.
-FLOORS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, (), [], None
+FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, (), [], None
 
 
 def install(_folder):

@@ -23,11 +23,14 @@ import scenes  # noqa: E402
 
 NAME = "wordpress"
 HOST = "blog.example"
+# Of the database only its programs: nothing is started beside the run.
 PACKAGES = [
-    "wordpress", "wordpress-theme-twentytwentythree", "mariadb-server", "nginx-light", "php-fpm", "php-mysql",
+    "wordpress", "wordpress-theme-twentytwentythree", "mariadb-server-core", "mariadb-client-core", "nginx-light",
+    "php-fpm", "php-mysql",
 ]  # fmt: skip
 INSTALLED = pathlib.Path("/usr/share/wordpress")
-TOPICS = 24
+TOPICS = 12
+REGULARS = 12
 CONFIGS = ["proxy.toml"]
 # Whether the app alone takes old cookies for somebody's after the log-out.
 LETS_IN_AGAIN = False

@@ -16,8 +16,8 @@ NEWEST = 8
 
 async def comment(crowd, rng, number):
     """A stranger's comment is held, shown to its author alone, approved, and then shown to all."""
-    target = f"/topic-{rng.randrange(24)}/"
-    # WordPress takes a comment in fifteen seconds from one address.
+    target = f"/topic-{rng.randrange(crowd.app.TOPICS)}/"
+    # WordPress takes one comment from an address in fifteen seconds.
     stranger = crowd.browser(address=f"127.1.{number // 250}.{number % 250 + 1}")
     text = f"An opinion, the {number}th."
     stranger.doing = "commenting"

@@ -192,6 +192,7 @@ async def block_editor_changes_a_post(scenes, text):
 
 async def block_editor_publishes(scenes, text):
     if text is None:
+        # In the second of the change before, mostly: WordPress's validator of the feed is the same then.
         return [FRONT, "/feed/", "/category/uncategorized/"], "A post that is new"
     return await scenes.rest(scenes.editor, "posts", {"title": text, "status": "publish"}, "POST"), text
 
