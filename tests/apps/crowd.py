@@ -184,7 +184,8 @@ class Crowd:
         self.counts["edits"] += 1
         browser.doing = "reading"
         # What a script saved has no redirect to the page.
-        page = await (browser.open(self.app.own_page(person)) if answer.status == 200 else browser.follow(target, answer))
+        is_by_script = answer.status == 200
+        page = await (browser.open(self.app.own_page(person)) if is_by_script else browser.follow(target, answer))
         if self.app.is_blank(page.text):
             self.blanks.append(Blank(target, page.body, page.is_hit))
         else:

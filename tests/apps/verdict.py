@@ -112,4 +112,4 @@ def tell_comparison(comparison):
         print(f"      {name} ({count} times)")
     if comparison.scenes:
         scenes = comparison.scenes
-        print(f"    {scenes.seen} changes were looked for behind each, {scenes.left} requests that change nothing were sent")
+        print(f"    one after another: {scenes.seen} changes, and {scenes.left} requests that change nothing")

@@ -32,7 +32,7 @@ INSTALLED = pathlib.Path("/usr/share/wordpress")
 TOPICS = 12
 REGULARS = 12
 CONFIGS = ["proxy.toml"]
-# Whether the app alone takes old cookies for somebody's after the log-out.
+# Whether the app alone takes old cookies for a user's after the log-out.
 LETS_IN_AGAIN = False
 
 SERVER = """
@@ -84,7 +84,7 @@ DATABASE = ["--no-defaults", "--innodb-log-file-size=4M", "--innodb-flush-log-at
 
 # What differs by nature between two loads of the same page by the same visitor.
 DIFFERS = [
-    ("the server of pictures of persons, by chance for those without an address", r"(https?:(?:\\?/){2})\d(?=\.gravatar)"),
+    ("the server of pictures, by chance for persons without an address", r"(https?:(?:\\?/){2})\d(?=\.gravatar)"),
     ("the password that the profile suggests", r'(data-pw=")[^"]*'),
     ("the time of the lock of a post that is edited", r'(activePostLock"?:"?)\d+'),
     ("the time in what the editor keeps of its look", r'("uid":"\d+","time":")\d+'),
@@ -169,7 +169,8 @@ def seed():
         servers.call(["mariadb", "-uroot", "-S", kept / "db.sock", "-e", "create database blog"], "no database")
         asyncio.run(wp_install(origin.port))
         file = kept / "seed.json"
-        file.write_text(json.dumps({"people": [p._asdict() for p in PEOPLE], "topics": list(map(topic, range(TOPICS)))}))
+        topics = [topic(number) for number in range(TOPICS)]
+        file.write_text(json.dumps({"people": [p._asdict() for p in PEOPLE], "topics": topics}))
         php(kept, HERE / "seed.php", stdin=open(file))
     (kept / "stamp").write_text(stamp)
 
@@ -219,7 +220,7 @@ FORMS = ["/wp-login.php"]
 
 
 def shown(text):
-    """For whom the page was made: a login name, or None without a login."""
+    """The login name for which the page was made, or None without a login."""
     found = re.search(r'<span class="display-name">([^<]+)</span>', text)
     return found[1] if found else None
 

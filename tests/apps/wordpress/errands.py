@@ -76,7 +76,7 @@ async def leave(crowd, editor):
 
 
 async def expect(crowd, target, text, is_there=True):
-    """A visitor who is new asks."""
+    """A new visitor asks."""
     reader = crowd.browser()
     page = await reader.get(target)
     await reader.close()
@@ -104,7 +104,8 @@ async def moderate(editor, comment, what):
     action = {"approve": "approvecomment", "trash": "trashcomment"}[what]
     link = re.search(rf"comment\.php\?c={comment}&[^'\"]*action={action}[^'\"]*", html.unescape(page.text))[0]
     nonce = re.search(r"_wpnonce=(\w+)", link)[1]
-    fields = {"id": comment, "_ajax_nonce": nonce, "_url": "/wp-admin/edit-comments.php", "_total": 1, "_per_page": 20, "_page": 1}
+    fields = {"id": comment, "_ajax_nonce": nonce, "_url": "/wp-admin/edit-comments.php"}
+    fields |= {"_total": 1, "_per_page": 20, "_page": 1}
     if what == "approve":
         fields |= {"action": "dim-comment", "dimClass": "unapproved", "new": "approved"}
     else:

@@ -88,12 +88,13 @@ class Scenes:
             page = await self.read(target)
             is_seen = page.status != 200 if text is None else text in html.unescape(page.text)
             if not is_seen:
-                self.problems.append(f"STALE: {target} does not show {text!r} behind {scene.__name__}: {page.get('cache-status')}")
+                status = page.get("cache-status")
+                self.problems.append(f"STALE: {target} does not show {text!r} behind {scene.__name__}: {status}")
         self.seen += 1
 
-    async def rest(self, who, path, fields, method="PUT"):
-        page = await who.open("/wp-admin/post.php?post=101&action=edit")
-        return await errands.save(who, page, f"/wp-json/wp/v2/{path}", fields, method)
+    async def rest(self, user, path, fields, method="PUT"):
+        page = await user.open("/wp-admin/post.php?post=101&action=edit")
+        return await errands.save(user, page, f"/wp-json/wp/v2/{path}", fields, method)
 
     async def comment_held_and_approved(self):
         """Where a stranger's comment goes: to all, once it is approved, and to none when it is trashed."""
@@ -111,7 +112,8 @@ class Scenes:
             await self.read(target)
             answer = await errands.moderate(self.editor, comment, what)
             page = await self.read(target)
-            self.expect((text in page.text) == is_there, f"STALE: {target} behind {what}: {answer.status} {answer.text[:200]}")
+            problem = f"STALE: {target} behind {what}: {answer.status} {answer.text[:200]}"
+            self.expect((text in page.text) == is_there, problem)
             self.seen += 1
 
     def expect(self, is_so, problem):
