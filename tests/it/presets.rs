@@ -753,6 +753,27 @@ fn editable_wordpress() -> Origin {
     })
 }
 
+/// Which of the pages, all stored before, are hits behind this request: method, target, form and cookie.
+fn hits_behind<const N: usize>(
+    proxy: &Proxy,
+    pages: &[&str; N],
+    (method, target, form, who): (&str, &str, &str, &str),
+) -> [bool; N] {
+    for page in pages {
+        proxy.get(page).send();
+    }
+    assert_eq!(pages.map(|page| proxy.get(page).send().is_hit()), [true; N]);
+    let mut ask = proxy
+        .ask(method, target)
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .body(form.as_bytes());
+    if !who.is_empty() {
+        ask = ask.cookie(who);
+    }
+    ask.send();
+    pages.map(|page| proxy.get(page).send().is_hit())
+}
+
 #[test]
 fn wordpress_s_requests_make_stale_what_shows_the_change() {
     const PAGES: [&str; 4] = ["/", "/post/", "/feed/", "/shop/page/2/"];
@@ -815,19 +836,7 @@ fn wordpress_s_requests_make_stale_what_shows_the_change() {
         ("POST", "/?wc-ajax=get_refreshed_fragments", "time=1", anonymous, NOTHING),
         ("POST", "/?wc-ajax=add_to_cart", "product_id=7", anonymous, NOTHING),
     ] {
-        for page in PAGES {
-            proxy.get(page).send();
-        }
-        assert_eq!(PAGES.map(|page| proxy.get(page).send().is_hit()), NOTHING);
-        let mut ask = proxy
-            .ask(method, target)
-            .header("Content-Type", "application/x-www-form-urlencoded")
-            .body(form.as_bytes());
-        if !who.is_empty() {
-            ask = ask.cookie(who);
-        }
-        ask.send();
-        let hits = PAGES.map(|page| proxy.get(page).send().is_hit());
+        let hits = hits_behind(&proxy, &PAGES, (method, target, form, who));
         assert_eq!(hits, left, "{method} {target} {form} {who}");
     }
 }
