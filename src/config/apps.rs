@@ -125,7 +125,7 @@ const WORDPRESS_ADMIN: [&str; 5] = [
     "/**/wp-admin/options.php",
 ];
 
-const WORDPRESS_REST: [&str; 25] = [
+const WORDPRESS_REST: [&str; 32] = [
     "/**/wp-json/wp/v2/posts",
     "/**/wp-json/wp/v2/posts/*",
     "/**/wp-json/wp/v2/pages",
@@ -143,6 +143,14 @@ const WORDPRESS_REST: [&str; 25] = [
     "/**/wp-json/wp/v2/menu-items",
     "/**/wp-json/wp/v2/menu-items/*",
     "/**/wp-json/wp/v2/global-styles/*",
+    // The site editor. A template's id is `theme//name`; its autosaves have one segment more.
+    "/**/wp-json/wp/v2/templates",
+    "/**/wp-json/wp/v2/templates/*//*",
+    "/**/wp-json/wp/v2/template-parts",
+    "/**/wp-json/wp/v2/template-parts/*//*",
+    "/**/wp-json/wp/v2/widgets",
+    "/**/wp-json/wp/v2/widgets/*",
+    "/**/wp-json/wp/v2/sidebars/*",
     "/**/wp-json/wp/v2/settings",
     "/**/wp-json/wc/v3/products",
     "/**/wp-json/wc/v3/products/batch",
@@ -153,7 +161,7 @@ const WORDPRESS_REST: [&str; 25] = [
     "/**/wp-json/wc/v3/products/reviews/*",
 ];
 
-const WORDPRESS_AJAX: [&str; 8] = [
+const WORDPRESS_AJAX: [&str; 11] = [
     "inline-save",
     "inline-save-tax",
     "add-tag",
@@ -162,6 +170,9 @@ const WORDPRESS_AJAX: [&str; 8] = [
     "replyto-comment",
     "dim-comment",
     "delete-comment",
+    "save-widget",
+    "widgets-order",
+    "set-post-thumbnail",
 ];
 
 /// The default paths of WooCommerce's pages with products.

@@ -102,9 +102,17 @@ impl Validators {
 /// The validators of a stored response (RFC 9111 §4.3.1): both of them where it has both, because an origin
 /// without support for tags uses the date. They are copied byte for byte, because many origins compare them
 /// that way. A malformed tag, or a field with several lines, is left out: the origin could not match it.
+///
+/// None of them where the response was made in the second of its last change (RFC 9110 §8.8.2.2): a second change in
+/// that second has the same date, and for WordPress's feeds and files of nginx the same tag, too. The origin would
+/// answer 304.
 #[must_use]
 pub fn validators(stored: &HeaderMap) -> Validators {
-    let has_one_date = only_line(stored, &LAST_MODIFIED).is_some();
+    let changed = only_line(stored, &LAST_MODIFIED);
+    let has_one_date = changed.is_some();
+    if has_one_date && changed == only_line(stored, &DATE) {
+        return Validators::default();
+    }
     Validators {
         if_none_match: ETag::of(stored).and_then(|_| stored.get(ETAG).cloned()),
         if_modified_since: has_one_date.then(|| stored.get(LAST_MODIFIED).cloned()).flatten(),
@@ -407,6 +415,11 @@ mod tests {
             (&[("etag", "\"a\""), ("last-modified", THEN)], Some("\"a\""), Some(THEN)),
             (&[("etag", "a"), ("last-modified", THEN)], None, Some(THEN)),
             (&[("date", THEN)], None, None),
+            // It was made in the second of the change: a later change in it would have the same validators.
+            (&[("last-modified", THEN), ("date", THEN)], None, None),
+            (&[("etag", "\"a\""), ("last-modified", THEN), ("date", THEN)], None, None),
+            (&[("last-modified", THEN), ("date", LATER)], None, Some(THEN)),
+            (&[("etag", "\"a\""), ("date", THEN)], Some("\"a\""), None),
         ] {
             let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
             let expected =

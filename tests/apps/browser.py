@@ -54,11 +54,13 @@ class Form:
 class Browser:
     """`watch(browser, method, target, answer)` sees each answer before it is used."""
 
-    def __init__(self, port, host, watch, jar=None):
+    def __init__(self, port, host, watch, jar=None, address=None):
         self.port = port
         self.host = host
         self.watch = watch
         self.jar = dict(jar or {})
+        # Where it comes from, where an app counts by address.
+        self.local = (address, 0) if address else None
         self.kept = set()
         self.user = None
         self.reader = self.writer = None
@@ -104,20 +106,23 @@ class Browser:
             return ""
         return (url.path or "/") + (f"?{url.query}" if url.query else "")
 
-    async def ask(self, method, target, body=None):
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {self.host}"]
-        lines += [
-            "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
-            "Accept: text/html,application/xhtml+xml,*/*;q=0.8",
-            "Accept-Language: en",
-            "Accept-Encoding: gzip",
-        ]
-        if self.jar:
-            lines.append("Cookie: " + "; ".join(f"{n}={v}" for n, v in self.jar.items()))
+    async def ask(self, method, target, body=None, more=None):
+        """`more`: fields beside those of every request, and instead of them."""
+        fields = {
+            "Host": self.host,
+            "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+            "Accept": "text/html,application/xhtml+xml,*/*;q=0.8",
+            "Accept-Language": "en",
+            "Accept-Encoding": "gzip",
+        }
+        if cookies := [f"{name}={value}" for name, value in self.cookies_for(target)]:
+            fields["Cookie"] = "; ".join(cookies)
         if body is not None:
-            lines.append("Content-Type: application/x-www-form-urlencoded")
-            lines.append(f"Content-Length: {len(body)}")
-            lines.append(f"Origin: http://{self.host}")
+            fields["Content-Type"] = "application/x-www-form-urlencoded"
+            fields["Content-Length"] = len(body)
+            fields["Origin"] = f"http://{self.host}"
+        fields |= more or {}
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
         request = "\r\n".join([*lines, "", ""]).encode() + (body or b"")
         try:
             answer = await self.exchange_or_again(method, request)
@@ -150,7 +155,7 @@ class Browser:
     async def exchange(self, request, begun):
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection(
-                "127.0.0.1", self.port, limit=1 << 20
+                "127.0.0.1", self.port, limit=1 << 20, local_addr=self.local
             )
         self.has_heard = False
         self.writer.write(request)
@@ -193,11 +198,23 @@ class Browser:
         return await self.reader.read()
 
     def keep(self, line):
-        """A Set-Cookie, as a browser takes it. All that these apps set has the path /."""
+        """A Set-Cookie, as a browser takes it. Cookies of one name may have several paths."""
         name, value, is_gone = read_cookie(line)
-        self.jar.pop(name, None)
+        path = re.search(r"(?i);\s*path=([^;]*)", line)
+        key = (name, path[1].strip() if path else "/")
+        self.jar.pop(key, None)
         if not is_gone:
-            self.jar[name] = value
+            self.jar[key] = value
+
+    def cookies_for(self, target):
+        """RFC 6265 §5.1.4: the cookies of this path and of those above it."""
+        at = target.partition("?")[0]
+        for (name, path), value in self.jar.items():
+            if at == path or at.startswith(path.rstrip("/") + "/"):
+                yield name, value
+
+    def has_cookie(self, is_it):
+        return any(is_it(name) for name, _ in self.jar)
 
     async def close(self):
         if self.writer is not None:
@@ -224,9 +241,9 @@ def parts(page):
     """What a browser fetches to show this page."""
     tags = re.findall(r"<(?:link|script|img)\b[^>]*>", page)
     for tag in tags:
-        if tag.startswith("<link") and not re.search(r'rel="(?:stylesheet|shortcut icon|icon)"', tag):
+        if tag.startswith("<link") and not re.search(r"""rel=["'](?:stylesheet|shortcut icon|icon)["']""", tag):
             continue
-        if found := re.search(r'\b(?:src|href)="([^"]+)"', tag):
+        if found := re.search(r"""\b(?:src|href)=["']([^"']+)["']""", tag):
             yield found[1]
 
 
@@ -250,5 +267,5 @@ def find_form(page, mark):
 
 
 def attributes(tag):
-    pairs = re.findall(r'([\w-]+)="([^"]*)"', tag)
-    return {name: html.unescape(value) for name, value in pairs}
+    pairs = re.findall(r"""([\w-]+)=(?:"([^"]*)"|'([^']*)')""", tag)
+    return {name: html.unescape(one or other) for name, one, other in pairs}

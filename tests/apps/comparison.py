@@ -38,6 +38,7 @@ class Comparison:
         # Answers through Anteroom that were held against the app's, by what they are, and those from the cache.
         self.compared = collections.Counter()
         self.hits = 0
+        self.scenes = None
 
     async def run(self, origin, port):
         self.origin, self.proxy = origin.port, port

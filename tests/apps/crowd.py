@@ -15,8 +15,6 @@ from browser import Browser, BrokenOff, read_cookie
 from people import PEOPLE, told_of
 
 WORKERS = 8
-# Visitors who were there before: they bring the cookie that the app gave them then.
-REGULARS = 60
 PROBLEMS_SHOWN = 20
 # Behind so many visits without a whole answer, nobody is there.
 GIVEN_UP = 50
@@ -42,14 +40,15 @@ class Crowd:
         self.requests = []
         self.owners = {}
         self.revisions = dict.fromkeys((p.login for p in PEOPLE), 0)
-        self.locks = {p.login: asyncio.Lock() for p in PEOPLE}
+        # By what is changed: a login, or what an app's errands name.
+        self.locks = collections.defaultdict(asyncio.Lock)
         self.counts = collections.Counter()
         self.blanks = []
         self.regulars = []
         self.last = None
 
-    def browser(self, port=None, jar=None):
-        browser = Browser(port or self.port, self.app.HOST, self.watch, jar)
+    def browser(self, port=None, jar=None, address=None):
+        browser = Browser(port or self.port, self.app.HOST, self.watch, jar, address)
         browser.owner, browser.was = browser, None
         browser.doing = "reading"
         return browser
@@ -63,7 +62,7 @@ class Crowd:
         for target in [*self.app.public_pages(), *map(self.app.own_page, PEOPLE)]:
             await first.open(target)
         await first.close()
-        for _ in range(REGULARS):
+        for _ in range(self.app.REGULARS):
             browser = self.browser(self.origin.port)
             await browser.get(self.app.FORMS[0])
             await browser.close()
@@ -95,7 +94,9 @@ class Crowd:
     async def visit(self, number):
         rng = random.Random(f"{self.seed}/{number}")
         try:
-            if rng.random() < 0.09:
+            if self.app.ERRANDS and rng.random() < 0.06:
+                await self.app.ERRANDS[number % len(self.app.ERRANDS)](self, rng, number)
+            elif rng.random() < 0.09:
                 await self.personal_visit(rng, PEOPLE[rng.randrange(len(PEOPLE))])
             elif rng.random() < 0.7:
                 regular = self.regulars[rng.randrange(len(self.regulars))]
@@ -164,7 +165,7 @@ class Crowd:
     async def log_in(self, browser, person):
         browser.doing = "logging in"
         target, answer = await self.app.log_in(browser, person)
-        if answer.status != 302 or not any(self.app.keeps_log_in(name) for name in browser.jar):
+        if answer.status != 302 or not browser.has_cookie(self.app.keeps_log_in):
             self.problem(f"{person.login} cannot log in: {answer.status}", answer)
             return None
         browser.user = person
@@ -178,11 +179,13 @@ class Crowd:
         browser.doing = "editing"
         number = self.revisions[person.login] + 1
         target, answer = await self.app.edit(browser, person, number)
-        self.expect(answer.status == 302, f"{person.login} cannot save: {answer.status}")
+        self.expect(answer.status in (200, 302), f"{person.login} cannot save: {answer.status}")
         self.revisions[person.login] = number
         self.counts["edits"] += 1
         browser.doing = "reading"
-        page = await browser.follow(target, answer)
+        # What a script saved has no redirect to the page.
+        is_by_script = answer.status == 200
+        page = await (browser.open(self.app.own_page(person)) if is_by_script else browser.follow(target, answer))
         if self.app.is_blank(page.text):
             self.blanks.append(Blank(target, page.body, page.is_hit))
         else:
@@ -236,8 +239,8 @@ class Crowd:
         for groups in self.app.TOKENS.findall(answer.text):
             yield from filter(None, [groups] if isinstance(groups, str) else groups)
         for line in answer.all("set-cookie"):
-            _, value, is_gone = read_cookie(line)
-            if not is_gone:
+            name, value, is_gone = read_cookie(line)
+            if not is_gone and not name.startswith(self.app.SAME_FOR_ALL):
                 yield value
 
     def expect_shown(self, browser, target, page):

@@ -2,10 +2,6 @@
 
 from crowd import GIVEN_UP, is_anonymous_read
 
-# What must hold of runs of so many requests or more, in hundredths: hits of anonymous reads, and of the pages
-# among them; hits of all requests; and what is left for the app. The fewer they are, the more pages are asked for
-# the first time: of still shorter runs the shares are told, and not judged.
-FLOORS = {8_000: (95, 60, 45), 2_000: (85, 55, 45)}
 # By how much, in hundredths, two runs of one script may differ in how much they ask: else the share that the
 # app was asked says nothing.
 UNEQUAL = 2
@@ -34,7 +30,7 @@ def behind(config, alone, crowd, comparison, requests):
         f" {counts['log-outs']} log-outs"
     )
     problems = [*comparison.problems, *crowd.problems, *given_up(crowd), *log_outs(crowd)]
-    problems += [*shares(alone, crowd, floors(requests)), *blanks(alone, crowd)]
+    problems += [*shares(alone, crowd, floors(crowd.app.FLOORS, requests)), *blanks(alone, crowd)]
     tell_times(alone, crowd)
     tell_comparison(comparison)
     return problems
@@ -61,8 +57,8 @@ def log_outs(crowd):
         yield told_of_old_cookies(crowd)
 
 
-def floors(requests):
-    return next((FLOORS[least] for least in sorted(FLOORS, reverse=True) if requests >= least), None)
+def floors(known, requests):
+    return next((known[least] for least in sorted(known, reverse=True) if requests >= least), None)
 
 
 def shares(alone, crowd, judged):
@@ -114,3 +110,6 @@ def tell_comparison(comparison):
     print(f"    answers compared: {compared}; {comparison.hits} of them stored ones; but for:")
     for name, count in comparison.differences.items():
         print(f"      {name} ({count} times)")
+    if comparison.scenes:
+        scenes = comparison.scenes
+        print(f"    one after another: {scenes.seen} changes, and {scenes.left} requests that change nothing")

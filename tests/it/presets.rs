@@ -753,6 +753,27 @@ fn editable_wordpress() -> Origin {
     })
 }
 
+/// Which of the pages, all stored before, are hits behind this request: method, target, form and cookie.
+fn hits_behind<const N: usize>(
+    proxy: &Proxy,
+    pages: &[&str; N],
+    (method, target, form, who): (&str, &str, &str, &str),
+) -> [bool; N] {
+    for page in pages {
+        proxy.get(page).send();
+    }
+    assert_eq!(pages.map(|page| proxy.get(page).send().is_hit()), [true; N]);
+    let mut ask = proxy
+        .ask(method, target)
+        .header("Content-Type", "application/x-www-form-urlencoded")
+        .body(form.as_bytes());
+    if !who.is_empty() {
+        ask = ask.cookie(who);
+    }
+    ask.send();
+    pages.map(|page| proxy.get(page).send().is_hit())
+}
+
 #[test]
 fn wordpress_s_requests_make_stale_what_shows_the_change() {
     const PAGES: [&str; 4] = ["/", "/post/", "/feed/", "/shop/page/2/"];
@@ -771,10 +792,24 @@ fn wordpress_s_requests_make_stale_what_shows_the_change() {
         ("PUT", "/wp-json/wp/v2/pages/7", "{}", editor, ALL),
         ("DELETE", "/wp-json/wp/v2/comments/7", "", editor, ALL),
         ("DELETE", "/wp-json/wp/v2/comments/7", "", anonymous, NOTHING),
+        ("PUT", "/wp-json/wp/v2/templates/twentytwentythree//home", "{}", editor, ALL),
+        ("POST", "/wp-json/wp/v2/template-parts", "{}", editor, ALL),
+        ("DELETE", "/wp-json/wp/v2/template-parts/twentytwentythree//footer", "", editor, ALL),
+        ("PUT", "/wp-json/wp/v2/templates/twentytwentythree//home", "{}", anonymous, NOTHING),
+        (
+            "POST",
+            "/wp-json/wp/v2/templates/twentytwentythree//home/autosaves",
+            "{}",
+            editor,
+            NOTHING,
+        ),
+        ("PUT", "/wp-json/wp/v2/widgets/block-7", "{}", editor, ALL),
+        ("PUT", "/wp-json/wp/v2/sidebars/sidebar-1", "{}", editor, ALL),
         ("POST", "/wp-json/wp/v2/posts/7/autosaves", "{}", editor, NOTHING),
         ("POST", "/wp-json/wp/v2/media", "", editor, NOTHING),
         ("POST", "/wp-json/wp/v2/users/me", "{}", editor, NOTHING),
         ("POST", "/wp-admin/admin-ajax.php", "post_title=A&action=inline-save", editor, ALL),
+        ("POST", "/wp-admin/admin-ajax.php", "action=save-widget&id_base=text", editor, ALL),
         ("POST", "/wp-admin/admin-ajax.php", "interval=60&action=heartbeat", editor, NOTHING),
         (
             "POST",
@@ -801,19 +836,7 @@ fn wordpress_s_requests_make_stale_what_shows_the_change() {
         ("POST", "/?wc-ajax=get_refreshed_fragments", "time=1", anonymous, NOTHING),
         ("POST", "/?wc-ajax=add_to_cart", "product_id=7", anonymous, NOTHING),
     ] {
-        for page in PAGES {
-            proxy.get(page).send();
-        }
-        assert_eq!(PAGES.map(|page| proxy.get(page).send().is_hit()), NOTHING);
-        let mut ask = proxy
-            .ask(method, target)
-            .header("Content-Type", "application/x-www-form-urlencoded")
-            .body(form.as_bytes());
-        if !who.is_empty() {
-            ask = ask.cookie(who);
-        }
-        ask.send();
-        let hits = PAGES.map(|page| proxy.get(page).send().is_hit());
+        let hits = hits_behind(&proxy, &PAGES, (method, target, form, who));
         assert_eq!(hits, left, "{method} {target} {form} {who}");
     }
 }

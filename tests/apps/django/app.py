@@ -10,6 +10,7 @@ import shutil
 import sys
 
 import servers
+import usual
 from browser import find_form
 from people import PEOPLE
 
@@ -37,6 +38,8 @@ DIFFERS = [
     ("the token of a form, masked anew each time", r'(name="csrfmiddlewaretoken" value=")\w+'),
 ]
 TOKENS = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
+# What is usual: see app.py of WordPress.
+FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, (), [], None
 
 
 class Installed:

@@ -11,6 +11,7 @@ import shutil
 import time
 
 import servers
+import usual
 from browser import find_form
 from people import PEOPLE
 
@@ -69,6 +70,8 @@ DIFFERS = [
 ]
 # What belongs to one session: seen by two, it leaked.
 TOKENS = re.compile(r'name="sectok" value="(\w+)"|sectok=(\w+)')
+# What is usual: see app.py of WordPress.
+FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, (), [], None
 
 
 def install(_folder):
