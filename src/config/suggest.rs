@@ -1,5 +1,8 @@
 //! Suggests the name that was probably intended.
 
+/// Tables that a file may have several of, each under a header of its own.
+pub(super) const LISTS: [&str; 4] = ["listen", "route", "cookies", "rows"];
+
 /// What nginx, Varnish, HAProxy, Caddy and Traefik call a key: the table, their name, and the key's path here.
 pub(super) const CALLED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("", "bind", "listen"),

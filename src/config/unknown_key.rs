@@ -2,13 +2,10 @@
 
 use super::key_paths::KeyPaths;
 use super::node::{Node, Value};
-use super::suggest::{advice, called_elsewhere, nearest};
+use super::suggest::{LISTS, advice, called_elsewhere, nearest};
 
 /// Keys at the top of a file that take a plain value.
 const PLAIN: [&str; 6] = ["include", "threads", "listen", "origin", "store", "admin"];
-
-/// Tables that a file may have several of.
-const LISTS: [&str; 4] = ["listen", "route", "cookies", "rows"];
 
 /// What to say of a key in the table at `path`, where these are `valid`.
 pub(super) fn text(name: &str, node: &Node, path: &str, valid: &[&str]) -> String {

@@ -12,10 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::problem::{Problem, SettingLocation};
+use super::suggest::LISTS;
 use duplicate::Repeated;
-
-/// Tables that a file may have several of, each under a header of its own.
-const LISTS: [&str; 4] = ["listen", "route", "cookies", "rows"];
 
 /// The lines of a file.
 #[derive(Debug)]
