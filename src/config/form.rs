@@ -396,9 +396,9 @@ pub(super) fn meant_list<T>(
     const LONGEST: usize = 256;
     let parts = node.as_text().filter(|text| text.len() <= LONGEST)?.split([',', ';', '|', ' ']);
     let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
-    let mut is_valid =
+    let is_valid =
         |part: &&str| read(&Node::text(node.location.clone(), *part), &mut unheard).is_some();
-    if parts.len() < 2 || !parts.iter().all(|part| is_valid(part)) {
+    if parts.len() < 2 || !parts.iter().all(is_valid) {
         return None;
     }
     let quoted: Vec<String> = parts.iter().map(|part| string(part)).collect();
