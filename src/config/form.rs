@@ -11,7 +11,8 @@ use serde_json::Value as Json;
 
 use super::node::{Node, Value};
 use super::problem::SettingLocation;
-use super::{shape, unit};
+use super::suggest::nearest;
+use super::{meant, shape, unit};
 
 /// The most values that a list may hold.
 const LIST_MAX: usize = 1_000;
@@ -32,19 +33,46 @@ pub(super) trait Form<T> {
 #[derive(Debug)]
 pub(super) struct Faults<'a> {
     pub(super) environment: &'a [(String, String)],
-    pub(super) found: Vec<(SettingLocation, String)>,
+    /// The path of the key that is read.
+    pub(super) path: &'a str,
+    pub(super) found: Vec<Fault>,
+}
+
+/// What is wrong with a value.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) location: SettingLocation,
+    /// What was found, and what was expected.
+    pub(super) text: String,
+    /// What to write instead.
+    pub(super) advice: Option<String>,
 }
 
 impl Faults<'_> {
     /// Reports a fault in `node`, and returns `None` for the form to return.
     pub(super) fn add<T>(&mut self, node: &Node, text: impl Into<String>) -> Option<T> {
-        self.found.push((node.location.clone(), text.into()));
+        let location = node.location.clone();
+        self.found.push(Fault { location, text: text.into(), advice: None });
         None
     }
 
     /// Reports that something else was expected.
     pub(super) fn expected<T>(&mut self, node: &Node, expected: &str) -> Option<T> {
-        self.add(node, format!("found {}; expected {expected}", node.shown()))
+        self.expected_or(node, expected, None)
+    }
+
+    /// As [`Self::expected`]; with `advice` where none is known for the key.
+    fn expected_or<T>(&mut self, node: &Node, expected: &str, advice: Option<String>) -> Option<T> {
+        let location = node.location.clone();
+        let text = format!("found {}; expected {expected}", node.shown());
+        let advice = meant::advice(self.path, node).or(advice);
+        self.found.push(Fault { location, text, advice });
+        None
+    }
+
+    /// Reports what has to be written instead.
+    pub(super) fn instead<T>(&mut self, node: &Node, meant: &str) -> Option<T> {
+        self.add(node, format!("found {}; write {meant}", node.shown()))
     }
 }
 
@@ -54,9 +82,14 @@ pub(super) struct Flag;
 
 impl Form<bool> for Flag {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<bool> {
-        match node.value {
-            Value::Boolean(flag) => Some(flag),
-            _ => faults.expected(node, "true or false"),
+        let word = match node.value {
+            Value::Boolean(flag) => return Some(flag),
+            Value::Integer(number) => Some(number.to_string()),
+            _ => node.as_text().map(str::to_owned),
+        };
+        match word.and_then(|word| unit::truth(&word)) {
+            Some(flag) => faults.instead(node, &flag.to_string()),
+            None => faults.expected(node, "true or false"),
         }
     }
 
@@ -84,8 +117,10 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Form<T> for CountForm {
         };
         let within = number.filter(|number| (self.min..=self.max).contains(number));
         let Some(count) = within.and_then(|number| T::try_from(number).ok()) else {
+            let meant = number.is_none().then(|| node.as_text().and_then(unit::meant_count));
             let bounds = format!("a number from {} to {}", self.min, self.max);
-            return faults.expected(node, &bounds);
+            let advice = meant.flatten().map(|meant| format!("write {meant}"));
+            return faults.expected_or(node, &bounds, advice);
         };
         Some(count)
     }
@@ -111,6 +146,9 @@ impl Form<Duration> for Span {
         if let Some(number) = bare_number(node) {
             let text = format!("found {number}, without a unit; write \"{number}s\" for seconds");
             return faults.add(node, text);
+        }
+        if let Some(meant) = node.as_text().and_then(unit::meant_duration) {
+            return faults.instead(node, &format!("\"{meant}\""));
         }
         let Some(duration) = node.as_text().and_then(unit::duration) else {
             return faults
@@ -147,8 +185,7 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Form<T> for Size {
             return faults.add(node, text);
         }
         if let Some(meant) = node.as_text().and_then(unit::meant_size) {
-            let text = format!("found {}; write \"{meant}\"", node.shown());
-            return faults.add(node, text);
+            return faults.instead(node, &format!("\"{meant}\""));
         }
         let Some(bytes) = node.as_text().and_then(unit::size) else {
             return faults.expected(node, r#"a size such as "64KiB", "8MiB" or "1GiB""#);
@@ -192,7 +229,10 @@ impl<T: Copy + PartialEq> Form<T> for Words<'_, T> {
             return faults.expected(node, &self.listed());
         };
         let known = self.0.iter().find(|(name, _)| *name == word);
-        known.map(|(_, value)| *value).or_else(|| faults.expected(node, &self.listed()))
+        known.map(|(_, value)| *value).or_else(|| {
+            let near = self.near(word).map(|near| format!("did you mean \"{near}\"?"));
+            faults.expected_or(node, &self.listed(), near)
+        })
     }
 
     fn write(&self, value: &T) -> Option<String> {
@@ -206,6 +246,13 @@ impl<T: Copy + PartialEq> Form<T> for Words<'_, T> {
 }
 
 impl<T> Words<'_, T> {
+    /// The word that is spelled alike.
+    fn near(&self, word: &str) -> Option<&'static str> {
+        let names: Vec<&'static str> = self.0.iter().map(|(name, _)| *name).collect();
+        let same = names.iter().find(|name| name.eq_ignore_ascii_case(word)).copied();
+        same.or_else(|| nearest(word, &names))
+    }
+
     fn listed(&self) -> String {
         let quoted: Vec<String> = self.0.iter().map(|(name, _)| format!("\"{name}\"")).collect();
         match quoted.split_last() {
@@ -278,8 +325,8 @@ impl<T, F: Form<T>> Form<Option<T>> for Either<F> {
         }
         let before = faults.found.len();
         let value = self.1.read(node, faults).map(Some);
-        for (_, text) in faults.found.iter_mut().skip(before) {
-            let _ = write!(text, ", or \"{}\"", self.0);
+        for fault in faults.found.iter_mut().skip(before) {
+            let _ = write!(fault.text, ", or \"{}\"", self.0);
         }
         value
     }
@@ -316,7 +363,14 @@ impl<T, F: Form<T>> Form<Vec<T>> for List<T, F> {
             let text = format!("found {} values; expected at most {LIST_MAX}", nodes.len());
             return faults.add(node, text);
         }
+        let before = faults.found.len();
         let read: Vec<Option<T>> = nodes.iter().map(|node| self.of.read(node, faults)).collect();
+        if faults.found.len() > before
+            && let Some(list) = meant_list(node, faults, |one, faults| self.of.read(one, faults))
+        {
+            faults.found.truncate(before);
+            return faults.instead(node, &list);
+        }
         read.into_iter().collect()
     }
 
@@ -328,6 +382,27 @@ impl<T, F: Form<T>> Form<Vec<T>> for List<T, F> {
     fn shape(&self) -> Json {
         shape::list(&self.of.shape(), LIST_MAX)
     }
+}
+
+/// The list that is meant by a single text with several values in it, such as `"a, b"`.
+pub(super) fn meant_list<T>(
+    node: &Node,
+    faults: &Faults<'_>,
+    read: impl Fn(&Node, &mut Faults<'_>) -> Option<T>,
+) -> Option<String> {
+    let mut unheard =
+        Faults { environment: faults.environment, path: faults.path, found: Vec::new() };
+    // A longer one is another mistake, and too much for a message.
+    const LONGEST: usize = 256;
+    let parts = node.as_text().filter(|text| text.len() <= LONGEST)?.split([',', ';', '|', ' ']);
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    let is_valid =
+        |part: &&str| read(&Node::text(node.location.clone(), *part), &mut unheard).is_some();
+    if parts.len() < 2 || !parts.iter().all(is_valid) {
+        return None;
+    }
+    let quoted: Vec<String> = parts.iter().map(|part| string(part)).collect();
+    Some(format!("[{}]", quoted.join(", ")))
 }
 
 /// `text` as a TOML basic string.

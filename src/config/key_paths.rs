@@ -49,6 +49,12 @@ impl KeyPaths {
         }
     }
 
+    /// Whether this is a key or a table at the top of the file.
+    pub(super) fn is_at_top(&self, name: &str) -> bool {
+        let first = |path: &str| path.split(['.', '[']).next() == Some(name);
+        self.paths.iter().any(|path| first(path))
+    }
+
     /// Whether this is the path of a key, and not of a table: `cache.memory`, `origins.blog.url`.
     pub(super) fn is_key(&self, path: &str) -> bool {
         let named = path.strip_prefix("origins.").and_then(|path| path.split_once('.'));

@@ -3,15 +3,14 @@
 //! Knows TOML, and how sources are merged, but not the settings themselves.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::duplicate::{self, Repeated};
 use super::problem::{Problem, SettingLocation};
+use super::syntax::{self, Lines};
 
 /// A value and its place.
 #[derive(Clone, Debug)]
@@ -119,48 +118,15 @@ pub(super) fn lay_over(table: &mut TomlTable, path: &[&str], node: Node) {
 /// Parses the text of a file.
 ///
 /// # Errors
-/// Every place where the text is not TOML. The remaining settings are not read, because the rest of a
+/// Every line where the text is not TOML. The remaining settings are not read, because the rest of a
 /// broken file is unreliable.
 pub(super) fn parse_file(path: &Path, text: &str) -> Result<TomlTable, Vec<Problem>> {
-    let path: Arc<Path> = path.into();
-    let starts: Vec<usize> =
-        std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-    let place = |offset: usize| {
-        SettingLocation::Line(Arc::clone(&path), starts.partition_point(|start| *start <= offset))
-    };
+    let lines = Lines::of(path, text);
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        return Ok(convert_table(table.get_ref(), &place));
+        return Ok(convert_table(table.get_ref(), &|offset| lines.place(offset)));
     }
-    // The end of a text without a final newline may be reported as one byte past it.
-    let at = |error: &toml::de::Error| error.span().map_or(0, |span| span.start.min(text.len()));
-    let is_repeated = |error: &toml::de::Error| error.message() == "duplicate key";
-    let repeated =
-        if errors.iter().any(is_repeated) { duplicate::repeated(text) } else { HashMap::new() };
-    let problem = |error: &toml::de::Error| {
-        let here = place(at(error));
-        match repeated.get(&at(error)).filter(|_| is_repeated(error)) {
-            Some(Repeated { path, first, is_table: true }) => {
-                let text = format!(
-                    "this table begins at {} already; put all its keys there",
-                    place(*first)
-                );
-                Problem::new(here, path, text)
-            }
-            Some(Repeated { path, first, is_table: false }) => {
-                let text = format!("is already set at {}; remove one of the two", place(*first));
-                Problem::new(here, path, text)
-            }
-            None => Problem::new(here, "", syntax(error)),
-        }
-    };
-    let mut problems: Vec<Problem> = errors.iter().map(problem).collect();
-    problems.sort_by(|a, b| a.location.cmp(&b.location));
-    Err(problems)
-}
-
-fn syntax(error: &toml::de::Error) -> String {
-    format!("not TOML: {}", error.message().replace('\n', "; "))
+    Err(syntax::problems(&lines, &errors))
 }
 
 fn convert_table(table: &DeTable<'_>, place: &impl Fn(usize) -> SettingLocation) -> TomlTable {

@@ -13,7 +13,25 @@ const REQUESTS_MAX: u32 = 1_000_000;
 
 /// Parses requests per second, minute or hour, and the burst.
 pub(super) fn parse(text: &str) -> Result<Rate, String> {
-    read(text).ok_or_else(|| r#"a rate such as "100/s", "10/m" or "10/m burst 20""#.to_owned())
+    read(text).ok_or_else(|| match meant(text) {
+        Some(meant) => format!("\"{meant}\""),
+        None => r#"a rate such as "100/s", "10/m" or "10/m burst 20""#.to_owned(),
+    })
+}
+
+/// The rate that was probably meant by `10r/s`, `10 per minute` or `100/sec`.
+fn meant(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase().replace("per", "/");
+    let (requests, span) = lower.split_once('/')?;
+    let requests = requests.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+    let span = match span.trim() {
+        "s" | "sec" | "second" => "s",
+        "m" | "min" | "minute" => "m",
+        "h" | "hour" => "h",
+        _ => return None,
+    };
+    let meant = format!("{requests}/{span}");
+    read(&meant).map(|_| meant)
 }
 
 fn read(text: &str) -> Option<Rate> {
@@ -57,6 +75,21 @@ mod tests {
             assert_eq!((rate.requests.get(), rate.burst.get()), (requests, burst), "{text}");
             assert_eq!(rate.per.as_secs(), seconds, "{text}");
             assert_eq!(parse(&show(&rate)), Ok(rate), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_in_other_notations_are_understood_for_the_message() {
+        for (text, expected) in [
+            ("10r/s", Some("10/s")),
+            ("10 per minute", Some("10/m")),
+            ("100 requests / hour", Some("100/h")),
+            ("5/sec", Some("5/s")),
+            ("5/d", None),
+            ("0r/s", None),
+            ("100", None),
+        ] {
+            assert_eq!(meant(text).as_deref(), expected, "{text}");
         }
     }
 

@@ -4,13 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use super::form::{Faults, Form};
+use super::form::{Fault, Faults, Form};
 use super::key_paths::KeyPaths;
 use super::node::{Node, TomlTable, Value};
 use super::problem::{Problem, SettingLocation};
-use super::suggest::{called_elsewhere, nearest};
-use super::text;
 use super::walk::Walk;
+use super::{meant, text, unknown_key};
 
 /// Where each setting was written, by its path: `cache.memory`, `route[2].match.path`.
 #[derive(Debug)]
@@ -114,7 +113,7 @@ impl<'a> Reader<'a> {
             if read_keys.contains(&name.as_str()) {
                 continue;
             }
-            let text = unknown_key(name, &self.path, &read_keys);
+            let text = unknown_key::text(name, node, &self.path, &read_keys);
             let path = self.path_of(&name.escape_debug().to_string());
             self.problem(node.location.clone(), &path, text);
         }
@@ -124,44 +123,53 @@ impl<'a> Reader<'a> {
         if let Value::Table(table) = &node.value {
             return Some(table);
         }
-        let example = KeyPaths::of_schema().example(path).map(|key| format!(" such as {key}"));
-        let example = example.unwrap_or_default();
-        let text = format!("found {}; expected {expected}{example}", node.shown());
+        let text = match meant::table(path, node) {
+            Some(meant) => format!("found {}; write {meant}", node.shown()),
+            None => {
+                let paths = KeyPaths::of_schema();
+                let example =
+                    paths.example(path).map_or(String::new(), |key| format!(" such as {key}"));
+                format!("found {}; expected {expected}{example}", node.shown())
+            }
+        };
         self.problem(node.location.clone(), path, text);
         None
     }
 }
 
-/// What to say of a key that is not valid in the table at `path`.
-fn unknown_key(name: &str, path: &str, valid: &[&str]) -> String {
-    let paths = KeyPaths::of_schema();
-    // A key of a table within comes first, then what others call a key, then a key that is spelled alike.
-    let here = paths.within(path, name).map(str::to_owned);
-    let of_others = || called_elsewhere(path, name).map(|key| paths.place(path, key));
-    let alike = || nearest(name, valid).map(str::to_owned);
-    match here.or_else(of_others).or_else(alike).or_else(|| paths.elsewhere(name)) {
-        Some(place) => format!("unknown key; did you mean {place}?"),
-        None => format!("unknown key; valid here: {}", valid.join(", ")),
-    }
+/// The place of a variable in a value of a file, and what to say of it.
+fn variable_in(node: &Node, path: &str) -> Option<(SettingLocation, String)> {
+    node.as_list().iter().find_map(|node| {
+        let variable = meant::variable(node.as_text()?)?;
+        node.location.file()?;
+        Some((node.location.clone(), meant::instead_of_variable(path, variable)))
+    })
 }
 
 impl Walk for Reader<'_> {
     fn key<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>) {
         let Some(node) = self.ask(name) else { return };
-        let mut faults = Faults { environment: self.environment, found: Vec::new() };
+        let path = self.path_of(name);
+        if let Some((place, text)) = variable_in(node, &path) {
+            self.problem(place, &path, text);
+            return;
+        }
+        let mut faults = Faults { environment: self.environment, path: &path, found: Vec::new() };
         if let Some(read) = form.read(node, &mut faults) {
             *value = read;
         }
-        let path = self.path_of(name);
-        for (place, text) in faults.found {
-            self.problem(place, &path, text);
+        for Fault { location, text, advice } in faults.found {
+            let advice = advice.map_or(String::new(), |advice| format!("; {advice}"));
+            self.problem(location, &path, text + &advice);
         }
     }
 
     fn required<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>, hint: &str) {
         self.key(name, value, form);
         let path = self.path_of(name);
-        if !self.places.said(&path) {
+        // A table that is no table is told as a whole.
+        let is_told = self.problems.iter().any(|problem| problem.setting == self.path);
+        if !self.places.said(&path) && !is_told {
             let place = self.places.of(&path);
             self.problem(place, &path, format!("missing; {hint}"));
         }

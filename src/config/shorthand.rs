@@ -26,6 +26,10 @@ pub(super) fn main_key(path: &str) -> Option<&'static str> {
 pub(super) fn write_out(tree: &mut TomlTable) {
     for (name, key) in TABLES {
         if let Some(node) = tree.get_mut(name) {
+            // A port alone is refused as the URL that it is not.
+            if let ("origin", Value::Integer(port)) = (name, &node.value) {
+                node.value = Value::Text(port.to_string());
+            }
             wrap(node, key);
         }
     }
@@ -45,9 +49,9 @@ pub(super) fn write_out(tree: &mut TomlTable) {
     }
 }
 
-/// Makes a port an address: `8080` stands for `":8080"`, as in nginx.
+/// Makes a port an address: `8080` stands for `":8080"`, as in nginx. The form refuses one out of range.
 fn write_port_out(node: &mut Node) {
-    if let Value::Integer(port @ 1..=65_535) = node.value {
+    if let Value::Integer(port) = node.value {
         node.value = Value::Text(format!(":{port}"));
     }
 }

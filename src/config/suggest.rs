@@ -1,7 +1,10 @@
 //! Suggests the name that was probably intended.
 
+/// Tables that a file may have several of, each under a header of its own.
+pub(super) const LISTS: [&str; 4] = ["listen", "route", "cookies", "rows"];
+
 /// What nginx, Varnish, HAProxy, Caddy and Traefik call a key: the table, their name, and the key's path here.
-pub(super) const CALLED_ELSEWHERE: [(&str, &str, &str); 45] = [
+pub(super) const CALLED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("", "bind", "listen"),
     ("", "port", "listen"),
     ("", "workers", "threads"),
@@ -47,7 +50,80 @@ pub(super) const CALLED_ELSEWHERE: [(&str, &str, &str); 45] = [
     ("route[]", "return", "route[].redirect"),
     ("route[]", "rewrite", "route[].strip_prefix"),
     ("route[]", "proxy_pass", "route[].origin"),
+    ("", "rule", "route[].match.path"),
+    ("", "rules", "route[].match.path"),
+    ("listen[]", "listen", "listen[].address"),
+    ("listen[]", "bind", "listen[].address"),
+    ("listen[]", "port", "listen[].address"),
+    ("listen[]", "ssl", "listen[].tls.cert"),
+    ("origin", "servers", "origin.urls"),
+    ("origin", "server", "origin.url"),
+    ("origin", "address", "origin.url"),
+    ("origin", "port", "origin.url"),
+    ("session", "cookie_name", "session.cookie"),
+    ("session", "name", "session.cookie"),
+    ("session", "timeout", "session.idle_timeout"),
+    ("session", "ttl", "session.idle_timeout"),
+    ("cache", "path", "store.url"),
+    ("cache", "dir", "store.url"),
+    ("log", "path", "log.to"),
+    ("log", "output", "log.to"),
+    ("log", "format", "log.access"),
+    ("limits", "timeout", "origin.first_byte_timeout"),
+    ("limits", "request_timeout", "origin.first_byte_timeout"),
+    ("limits", "rate", "limits.requests_per_address"),
+    ("purge", "allow", "purge.purge_from"),
+    ("purge", "acl", "purge.purge_from"),
+    ("route[]", "limit_req", "route[].requests_per_address"),
+    ("route[]", "try_files", "route[].match.path"),
 ];
+
+/// Tables of other proxies that have no counterpart, and what to write for what is in them.
+const ADVICE: &[(&str, &[&str], &str)] = &[
+    (
+        "",
+        &["http", "server", "servers", "frontend", "site", "sites", "vhost", "entryPoints"],
+        "write listen = \":80\" and origin = { url = \"http://127.0.0.1:3000\", hosts = [\"shop.example\"] } \
+         above the first [table]",
+    ),
+    (
+        "",
+        &["tls", "ssl", "https"],
+        "a certificate belongs to a [[listen]]: write address = \":443\" and tls.cert there",
+    ),
+    (
+        "route[]",
+        &["cache", "no_cache", "nocache", "bypass", "pass", "proxy_cache", "proxy_no_cache"],
+        "a page that is never stored has share = \"none\"",
+    ),
+    (
+        "cache",
+        &["enabled", "enable", "disabled", "off", "on"],
+        "pages that are never stored have a [[route]] with share = \"none\"",
+    ),
+    (
+        "cache",
+        &["key", "cache_key", "hash", "vary"],
+        "a page depends on host, path and query, and on key_headers and key_cookies in a [[route]]",
+    ),
+    (
+        "log",
+        &["level", "error_log", "debug"],
+        "the environment variable ANTEROOM_LOG sets how much is logged, as in ANTEROOM_LOG=debug",
+    ),
+    (
+        "listen[]",
+        &["acme", "letsencrypt", "auto_https"],
+        "certificates come from certbot or the like: tls.cert is the path of its fullchain.pem",
+    ),
+];
+
+/// What to write in place of a key or a table that has no counterpart.
+pub(super) fn advice(table: &str, name: &str) -> Option<&'static str> {
+    let table = without_numbers(table);
+    let found = ADVICE.iter().find(|(there, names, _)| *there == table && names.contains(&name));
+    found.map(|(_, _, advice)| *advice)
+}
 
 /// The path of the key that other proxies call `name`, in the table at `table`.
 pub(super) fn called_elsewhere(table: &str, name: &str) -> Option<&'static str> {

@@ -22,10 +22,90 @@ pub(super) fn size(text: &str) -> Option<u64> {
     amount(text, &SIZES)
 }
 
+/// What a word for yes or no means.
+pub(super) fn truth(word: &str) -> Option<bool> {
+    match word.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" | "enabled" | "1" => Some(true),
+        "false" | "off" | "no" | "disabled" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// The duration that was probably meant by one in another notation: `5m` for `5 minutes`, `90m` for `1h30m` or
+/// `1.5h`.
+pub(super) fn meant_duration(text: &str) -> Option<String> {
+    let mut rest = text.trim();
+    let mut total = 0_u64;
+    let mut smallest = u64::MAX;
+    while !rest.is_empty() {
+        let (number, after) = fraction(rest)?;
+        let after = after.trim_start();
+        let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let unit = match after[..end].to_ascii_lowercase().as_str() {
+            "ms" | "msec" | "millis" | "milliseconds" => 1,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1_000,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000,
+            "h" | "hr" | "hrs" | "hour" | "hours" => 3_600_000,
+            "d" | "day" | "days" => 86_400_000,
+            "w" | "week" | "weeks" => 7 * 86_400_000,
+            "y" | "year" | "years" => 365 * 86_400_000,
+            _ => return None,
+        };
+        total = total.checked_add(number.of(unit)?)?;
+        smallest = smallest.min(unit);
+        rest = after[end..].trim_start();
+    }
+    // The unit that was written is the one that is understood best.
+    let kept = DURATIONS
+        .iter()
+        .rev()
+        .find(|(_, factor)| *factor <= smallest && total > 0 && total.is_multiple_of(*factor));
+    let (unit, factor) = kept?;
+    let meant = format!("{}{unit}", total / factor);
+    (meant != text).then_some(meant)
+}
+
+/// The number that was probably meant by `10M`, `64k` or `10,000`.
+pub(super) fn meant_count(text: &str) -> Option<u64> {
+    let plain: String = text.chars().filter(|c| !matches!(c, ',' | ' ' | '\'')).collect();
+    let (digits, factor) = match plain.char_indices().last()? {
+        (end, 'k' | 'K') => (&plain[..end], 1_000),
+        (end, 'm' | 'M') => (&plain[..end], 1_000_000),
+        _ => (plain.as_str(), 1),
+    };
+    let is_plain = digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse::<u64>().ok().filter(|_| is_plain)?.checked_mul(factor)
+}
+
+/// A number with up to three decimals, in thousandths.
+#[derive(Clone, Copy, Debug)]
+struct Thousandths(u64);
+
+impl Thousandths {
+    /// So much of a unit, if that is a whole number.
+    fn of(self, unit: u64) -> Option<u64> {
+        let product = self.0.checked_mul(unit)?;
+        product.is_multiple_of(1_000).then_some(product / 1_000)
+    }
+}
+
+/// The number at the beginning of a text, and the rest.
+fn fraction(text: &str) -> Option<(Thousandths, &str)> {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let (whole, rest) = text.split_at(digits(text));
+    let whole = whole.parse::<u64>().ok()?.checked_mul(1_000)?;
+    let Some(behind) = rest.strip_prefix('.') else { return Some((Thousandths(whole), rest)) };
+    let (decimals, rest) = behind.split_at(digits(behind));
+    if !(1..=3).contains(&decimals.len()) {
+        return None;
+    }
+    let decimals = format!("{decimals:0<3}").parse::<u64>().ok()?;
+    Some((Thousandths(whole.checked_add(decimals)?), rest))
+}
+
 /// The size that was probably meant by one in another notation: `256MiB` for `256MB`, `256M` or `256mib`.
 pub(super) fn meant_size(text: &str) -> Option<String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
+    let (number, unit) = fraction(text)?;
     let letters = unit.trim_start().to_ascii_lowercase();
     let unit = match letters.as_str() {
         "b" | "bytes" => "B",
@@ -35,7 +115,14 @@ pub(super) fn meant_size(text: &str) -> Option<String> {
         "t" | "tb" | "tib" => "TiB",
         _ => return None,
     };
-    let meant = format!("{number}{unit}");
+    let (_, factor) = SIZES.iter().find(|(name, _)| *name == unit)?;
+    let bytes = number.of(*factor)?;
+    // A fraction becomes a whole number of a smaller unit.
+    let meant = if bytes.is_multiple_of(*factor) {
+        format!("{}{unit}", bytes / factor)
+    } else {
+        show_size(bytes)
+    };
     (meant != text && size(&meant).is_some()).then_some(meant)
 }
 
@@ -104,10 +191,51 @@ mod tests {
             ("64kib", Some("64KiB")),
             ("64KiB", None),
             ("MB", None),
-            ("1.5MB", None),
+            ("1.5MB", Some("1536KiB")),
+            ("1.5GiB", Some("1536MiB")),
+            ("0.0001MB", None),
             ("64", None),
         ] {
             assert_eq!(meant_size(text).as_deref(), meant, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_in_other_notations_are_understood_for_the_message() {
+        for (text, meant) in [
+            ("5 minutes", Some("5m")),
+            ("10min", Some("10m")),
+            ("1h30m", Some("90m")),
+            ("1.5h", Some("90m")),
+            ("1w", Some("7d")),
+            ("2 Weeks", Some("14d")),
+            ("1d 12h", Some("36h")),
+            ("0.5s", Some("500ms")),
+            ("1y", Some("365d")),
+            ("5m", None),
+            ("5", None),
+            ("0 min", None),
+            ("off", None),
+            ("", None),
+            ("99999999999999999 years", None),
+        ] {
+            assert_eq!(meant_duration(text).as_deref(), meant, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_in_other_notations_are_understood_for_the_message() {
+        for (text, meant) in [
+            ("10M", Some(10_000_000)),
+            ("64k", Some(64_000)),
+            ("10,000", Some(10_000)),
+            ("many", None),
+            ("-1", None),
+            ("+1k", None),
+            ("", None),
+            ("99999999999999999999M", None),
+        ] {
+            assert_eq!(meant_count(text), meant, "{text}");
         }
     }
 

@@ -110,13 +110,13 @@ impl fmt::Display for Pattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// The text is empty.
-    #[error("a name must not be empty")]
+    #[error("a name that is not empty")]
     Empty,
     /// The text is longer than [`PATTERN_MAX`].
-    #[error("a name must not be longer than {PATTERN_MAX} bytes")]
+    #[error("a name of at most {PATTERN_MAX} bytes")]
     TooLong,
     /// The text has more than one `*`.
-    #[error("a pattern has one `*` at most")]
+    #[error("a pattern with one * at most")]
     SecondStar,
 }
 

@@ -3,6 +3,8 @@
 //! `ANTEROOM_DOCS=record cargo nextest run reference::` rewrites them after a change of a key, a command or a
 //! metric.
 
+mod config_mistakes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;

@@ -85,7 +85,10 @@ impl ConfigCheck<'_> {
         }
         let hint = match (nearest(name, &known), known.is_empty()) {
             (Some(near), _) => format!("; did you mean {near:?}?"),
-            (None, true) => "; remove this line to use [origin]".to_owned(),
+            (None, true) => {
+                "; write it with the url of that app, or remove this line to use [origin]"
+                    .to_owned()
+            }
             (None, false) => format!("; there are {}", known.join(", ")),
         };
         self.problem(setting, format!("there is no [origins.{name}]{hint}"));

@@ -33,7 +33,10 @@ impl Form<Vec<(HeaderName, FieldTemplate)>> for FieldsForm {
         faults: &mut Faults<'_>,
     ) -> Option<Vec<(HeaderName, FieldTemplate)>> {
         let Value::Table(table) = &node.value else {
-            return faults.expected(node, EXPECTED);
+            return match meant_fields(node) {
+                Some(meant) => faults.instead(node, &meant),
+                None => faults.expected(node, EXPECTED),
+            };
         };
         if table.len() > FIELDS_MAX {
             return faults.expected(node, &format!("at most {FIELDS_MAX} fields"));
@@ -78,6 +81,19 @@ impl FieldsForm {
     }
 }
 
+/// The table that is meant by texts such as `"X-Frame-Options: DENY"`.
+fn meant_fields(node: &Node) -> Option<String> {
+    // More are another mistake, and too much for a message.
+    const LONGEST: usize = 200;
+    let pairs = node.as_list().iter().take(FIELDS_MAX).map(|node| {
+        let (name, value) = node.as_text()?.split_once(':')?;
+        let name = HeaderName::from_bytes(name.as_bytes()).ok().map(|_| name)?;
+        Some(format!("{} = {}", string(name), string(value.trim())))
+    });
+    let pairs = pairs.collect::<Option<Vec<_>>>().filter(|pairs| !pairs.is_empty())?;
+    Some(format!("{{ {} }}", pairs.join(", "))).filter(|meant| meant.len() <= LONGEST)
+}
+
 /// The name of a response field that may be set for clients.
 pub(super) fn settable_field(text: &str) -> Result<HeaderName, String> {
     const SET_BESIDES: [&str; 4] = [
@@ -100,6 +116,11 @@ pub(super) fn redirect_target(text: &str) -> Result<FieldTemplate, String> {
     let is_path = text.starts_with('/') && !text.starts_with("//") && !text.starts_with("/{");
     let is_url = ["http://", "https://", "{scheme}://"].iter().any(|start| text.starts_with(start));
     let is_printable = text.len() <= VALUE_MAX && text.bytes().all(|b| b.is_ascii_graphic());
+    if let Some((status, target)) = text.split_once(' ')
+        && let (Ok(status), Ok(_)) = (status.parse::<u16>(), redirect_target(target))
+    {
+        return Err(format!("\"{target}\", with redirect_status = {status}"));
+    }
     if !is_printable || !(is_path || is_url) || text.contains('\\') {
         return Err(TARGET.to_owned());
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde_json::Value as Json;
 
-use crate::config::form::{Faults, Form, Text, string};
+use crate::config::form::{Fault, Faults, Form, Text, meant_list, string};
 use crate::config::node::{Node, quoted};
 use crate::config::problem::SettingLocation;
 use crate::config::{file, shape, text};
@@ -47,7 +47,16 @@ impl<T> Form<Vec<T>> for NetworkList<T> {
                     .add(entry, format!("found more networks; expected at most {NETWORKS_MAX}"));
             }
         }
-        (faults.found.len() == before).then_some(networks)
+        if faults.found.len() == before {
+            return Some(networks);
+        }
+        let read =
+            |one: &Node, _: &mut Faults<'_>| one.as_text().and_then(|t| (self.0.parse)(t).ok());
+        if let Some(list) = meant_list(node, faults, read) {
+            faults.found.truncate(before);
+            return faults.instead(node, &list);
+        }
+        None
     }
 
     fn write(&self, networks: &Vec<T>) -> Option<String> {
@@ -100,7 +109,7 @@ impl<T> NetworkList<T> {
                     let place = SettingLocation::Line(Arc::clone(&path), number);
                     let text = format!("found {}; expected {why}, one a line", quoted(written));
                     // One is enough where the file is something else, such as a page with an error.
-                    return faults.found.push((place, text));
+                    return faults.found.push(Fault { location: place, text, advice: None });
                 }
             }
         }

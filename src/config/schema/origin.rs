@@ -95,5 +95,5 @@ pub(super) fn rows(at: &mut impl Walk, rows: &mut Rows) {
     at.required("path", &mut rows.path, &named(text::rows_path), hint);
     let schemes = [("http", Scheme::Http), ("https", Scheme::Https)];
     at.key("scheme", &mut rows.scheme, &Words(&schemes));
-    at.key("origin", &mut rows.origin, &Optional(named(text::rows_name)));
+    at.key("origin", &mut rows.origin, &Optional(named(text::origin_reference)));
 }

@@ -60,7 +60,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("esi", &mut route.esi, &EsiForm);
     at.key("visitor_token", &mut route.visitor_token, &Flag);
     at.key("rows", &mut route.rows, &Optional(shared(text::rows_name)));
-    at.key("origin", &mut route.origin, &Optional(shared(text::rows_name)));
+    at.key("origin", &mut route.origin, &Optional(shared(text::origin_reference)));
     at.key("allow_from", &mut route.allow_from, &networks());
     at.key("requests_per_address", &mut route.requests_per_address, &Optional(RATE));
     at.key("requests_per_session", &mut route.requests_per_session, &Optional(RATE));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{ORIGIN, Plan, file, read, told, usual, variables, warnings};
+use super::{ConfigSources, ORIGIN, Plan, file, read, told, usual, variables, warnings};
 use crate::http::extract::{Extractor, ResponseMatcher};
 use crate::policy::route::SetCookie;
 
@@ -63,7 +63,12 @@ fn configuration_examples_in_the_docs_can_be_read() {
         ("/etc/anteroom/admin-token", file_of("admin-token", &"k".repeat(32))),
         ("/etc/anteroom/webhook.key", file_of("webhook.key", "key")),
         ("/run/credentials/anteroom.service/origin-secret", file_of("origin-secret", "key")),
+        ("/etc/anteroom/502.html", file_of("502.html", "<p>down</p>")),
     ];
+    let environment = variables(&[
+        ("REDIS_URL", "redis://127.0.0.1"),
+        ("ADMIN_TOKEN", "0123456789abcdef0123456789abcdef"),
+    ]);
     for (page, block) in shown {
         // A part of a file is read as one.
         let is_whole = block.lines().any(|line| {
@@ -74,7 +79,8 @@ fn configuration_examples_in_the_docs_can_be_read() {
         for (named, there) in &files {
             text = text.replace(named, there);
         }
-        if let Err(problems) = Plan::read(&file(&text)) {
+        let sources = ConfigSources { env: environment.clone(), ..file(&text) };
+        if let Err(problems) = Plan::read(&sources) {
             panic!("{page}:\n{text}\n{}", told(&problems).join("\n"));
         }
     }

@@ -80,6 +80,48 @@ fn a_key_that_is_set_twice_is_told_with_both_places() {
     }
 }
 
+#[test]
+fn a_file_of_another_program_is_one_problem() {
+    for (text, expected) in [
+        (
+            "server {\n    listen 80;\n    location / {\n    }\n}\n",
+            "proxy.toml:1: this looks like an nginx configuration (\"server {\"), and Anteroom reads TOML: begin \
+             with origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx.md",
+        ),
+        (
+            "user hunter2@shop;\nhttp {\n}\n",
+            "proxy.toml:1: this looks like an nginx configuration, and Anteroom reads TOML: begin with \
+             origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx.md",
+        ),
+    ] {
+        assert_eq!(problems(&file(text)), [expected]);
+    }
+}
+
+#[test]
+fn a_second_table_of_a_list_is_told_once() {
+    let expected = "proxy.toml:3: route: this table begins at proxy.toml:1 already; write [[route]] at both places";
+    for second in ["[route]", "[[route]]"] {
+        let text = format!("[route]\nmatch = \"/a\"\n{second}\nmatch = \"/b\"\n");
+        assert_eq!(problems(&file(&text)), [expected], "{second}");
+    }
+}
+
+#[test]
+fn no_message_about_a_line_shows_a_password() {
+    for text in [
+        "store = redis://:hunter2@redis.example\n",
+        "[admin]\ntoken = hunter2\n",
+        "[admin]\ntoken: \"hunter2\"\n",
+        "store = “redis://:hunter2@redis.example”\n",
+        "origin = \"http://me:hunter2@app/path\"\n",
+        "store = \"redis://:${PASSWORD}hunter2@redis.example\"\n",
+    ] {
+        let told = problems(&file(text)).join("\n");
+        assert!(!told.is_empty() && !told.contains("hunter2"), "{told}");
+    }
+}
+
 /// One wrong value each; what is told first begins with the text given.
 const WRONG_VALUES: &[(&str, &str)] = &[
     ("cache.default_ttl = true", "[cache] default_ttl: found true; expected a duration"),
@@ -100,10 +142,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"limits.max_body = "all""#,
         r#"[limits] max_body: found "all"; expected a size such as "64KiB", "8MiB" or "1GiB", or "none""#,
     ),
-    (
-        r#"cache.trust_public = "yes""#,
-        r#"[cache] trust_public: found "yes"; expected true or false"#,
-    ),
+    (r#"cache.trust_public = "yes""#, r#"[cache] trust_public: found "yes"; write true"#),
     ("session.max_sessions = -1", "[session] max_sessions: found -1; expected a number from 1"),
     (
         "session.max_sessions = 99999999999999999999",
@@ -205,7 +244,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     ("cache = 5", "cache: found 5; expected a table of keys"),
     ("route = 5", "[[route]]: found 5; expected a table of keys such as name"),
-    ("listen = 80800", "[[listen]]: found 80800; expected a table of keys such as address"),
+    ("listen = 80800", r#"[[listen]] address: found ":80800"; expected a port from 1 to 65535"#),
     (r#"cache.memory = "256MB""#, r#"[cache] memory: found "256MB"; write "256MiB""#),
     (r#"default_ttl = "5m""#, "default_ttl: unknown key; did you mean default_ttl in [cache]?"),
     ("[[route]]\npath = \"/a\"", "[[route]] path: unknown key; did you mean match.path?"),
@@ -1023,7 +1062,8 @@ fn the_rules_of_a_route_keep_sharing_safe() {
         ("set_headers = { Anteroom-Item = \"a\" }", "needed by HTTP or by the proxy"),
         ("set_headers = { Cache-Control = \"public\" }", "needs share = \"everyone\""),
         ("set_headers = { X-A = \"{query}\" }", "no other variable than {scheme}, {host}, {path}"),
-        ("set_headers = \"X-A: b\"", "a table such as { \"X-Frame-Options\" = \"DENY\" }"),
+        ("set_headers = \"DENY\"", "a table such as { \"X-Frame-Options\" = \"DENY\" }"),
+        ("set_headers = \"X-A: b\"", "write { \"X-A\" = \"b\" }"),
         (
             "set_request_headers = { X-A = \"{client_address}\" }",
             "no other variable than {scheme}, {host}",

@@ -172,7 +172,7 @@ fn what_others_call_a_key_leads_to_a_key() {
     let is_there = |path: &str| {
         paths.all().iter().any(|known| known == path || known.starts_with(&format!("{path}[]")))
     };
-    for (table, name, path) in CALLED_ELSEWHERE {
+    for &(table, name, path) in CALLED_ELSEWHERE {
         assert!(is_there(path), "{path}");
         let own = if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") };
         assert!(!is_there(&own), "{own} is a key");

@@ -7,6 +7,7 @@ use ::http::uri::PathAndQuery;
 use ipnet::{IpNet, Ipv6Net};
 
 use super::NAME_MAX;
+use super::path::path_prefix;
 use crate::config::plan::{Address, OriginUrl, WebhookUrl};
 use crate::http::host::Scheme;
 use crate::http::host_pattern::HostPattern;
@@ -41,8 +42,36 @@ pub(in crate::config) fn listen_address(text: &str) -> Result<Address, String> {
     if let Some(port) = text.strip_prefix(':').and_then(port_number) {
         return Ok(Address::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))));
     }
-    let or = |why| format!(r#"{why}, ":8080" for all addresses, "unix:" and a path, or "systemd""#);
+    let or = |why| match meant_listen_address(text) {
+        Some(meant) => meant,
+        None => format!(r#"{why}, ":8080" for all addresses, "unix:" and a path, or "systemd""#),
+    };
     address(text).map(Address::Tcp).map_err(or)
+}
+
+/// What was probably meant by an address in the notation of another proxy.
+fn meant_listen_address(text: &str) -> Option<String> {
+    let first = text.split_whitespace().next()?;
+    let plain = ["http://", "https://", "tcp://"].iter().find_map(|it| first.strip_prefix(it));
+    let plain = plain.unwrap_or(first).trim_end_matches('/');
+    let port = plain.rsplit_once(':').map_or(plain, |(_, port)| port);
+    if is_beyond_ports(port) {
+        return Some("a port from 1 to 65535".to_owned());
+    }
+    let every = plain.strip_prefix("*:").or(Some(plain)).filter(|port| port_number(port).is_some());
+    if let Some(port) = every {
+        return Some(format!("\":{port}\""));
+    }
+    if let Ok(ip) = plain.parse::<IpAddr>() {
+        return Some(format!("a port, too, as in \"{}\"", SocketAddr::new(ip, 8080)));
+    }
+    let loopback = plain.replacen("localhost", "127.0.0.1", 1);
+    loopback.parse::<SocketAddr>().ok().map(|address| format!("\"{address}\""))
+}
+
+/// Whether this is a number, and too large for a port.
+fn is_beyond_ports(text: &str) -> bool {
+    text.len() > 4 && text.bytes().all(|b| b.is_ascii_digit()) && port_number(text).is_none()
 }
 
 /// A file mode, in octal.
@@ -120,14 +149,18 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, String> {
 
 /// `http://host[:port]` or `https://host[:port]` with at most a `/` after it; or `unix:` and a path.
 pub(in crate::config) fn origin_url(text: &str) -> Result<OriginUrl, String> {
-    if let Some(path) = text.strip_prefix("unix:").filter(|path| is_rooted(path)) {
+    // nginx ends the path of a socket with a colon.
+    let is_socket = |path: &&str| is_rooted(path) && !path.ends_with(':') && !path.contains(":/");
+    if let Some(path) = text.strip_prefix("unix:").filter(is_socket) {
         let socket = Some(PathBuf::from(path));
         return Ok(OriginUrl { socket, ..OriginUrl::http("localhost", 80) });
     }
     let lower = text.to_ascii_lowercase();
     let expected = || {
-        r#"a URL such as "http://127.0.0.1:3000", without path or user, or "unix:" and a path that begins with /"#
-            .to_owned()
+        meant_origin_url(&lower).unwrap_or_else(|| {
+            r#"a URL such as "http://127.0.0.1:3000", without path or user, or "unix:" and a path that begins with /"#
+                .to_owned()
+        })
     };
     let (scheme, rest, usual) = match lower.split_once("://") {
         Some(("https", rest)) => (Scheme::Https, rest, HTTPS),
@@ -147,6 +180,42 @@ pub(in crate::config) fn origin_url(text: &str) -> Result<OriginUrl, String> {
     let (host, port) = host_and_port(authority).ok_or_else(expected)?;
     let port = port.unwrap_or(usual);
     Ok(OriginUrl { scheme, ..OriginUrl::http(host, port) })
+}
+
+/// What was probably meant by a URL in the notation of another proxy.
+fn meant_origin_url(text: &str) -> Option<String> {
+    if let Some((_, path)) = text.split_once("unix:").filter(|(_, path)| is_rooted(path)) {
+        let path = path.split(':').next().filter(|path| is_path(path) && !path.contains('"'))?;
+        return Some(format!("\"unix:{path}\""));
+    }
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    if ["fastcgi", "uwsgi", "scgi", "ajp"].contains(&scheme) {
+        return Some(format!(
+            "an app that speaks HTTP: for {scheme} put a web server in between, as in docs/guides/php.md"
+        ));
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = authority.rsplit_once(':').unwrap_or(("", authority));
+    if is_beyond_ports(port) {
+        return Some("a port from 1 to 65535".to_owned());
+    }
+    if host.is_empty() && scheme.is_empty() && port_number(port).is_some() && path.is_empty() {
+        return Some(format!("\"http://127.0.0.1:{port}\""));
+    }
+    host_and_port(authority)?;
+    let is_http = ["", "http", "https"].contains(&scheme);
+    let known = if scheme == "https" { scheme } else { "http" };
+    match scheme {
+        "h2c" | "grpc" => Some(format!("\"http://{authority}\", with http2 = \"always\"")),
+        "tcp" | "ws" => Some(format!("\"http://{authority}\"")),
+        "wss" => Some(format!("\"https://{authority}\"")),
+        _ if is_http => {
+            let prefix = path_prefix(&format!("/{}", path.trim_end_matches('/'))).ok()?;
+            let add = format!("a [[route]] adds a path by add_prefix = \"{prefix}\"");
+            Some(format!("\"{known}://{authority}\"; {add}"))
+        }
+        _ => None,
+    }
 }
 
 /// The URL that [`origin_url`] reads back.
@@ -200,10 +269,30 @@ pub(in crate::config) fn host(text: &str) -> Result<String, String> {
 
 /// `[*.]host[:port]`, in lower case.
 pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, String> {
-    HostPattern::parse(text).ok_or_else(|| {
-        r#"a host such as "example.com" (with any port), "example.com:8080" or "*.example.com""#
-            .into()
-    })
+    let is_name = text != "_";
+    HostPattern::parse(text).filter(|_| is_name).ok_or_else(|| meant_host(text))
+}
+
+/// What is expected in place of a text that is no host.
+fn meant_host(text: &str) -> String {
+    let expected =
+        r#"a host such as "example.com" (with any port), "example.com:8080" or "*.example.com""#;
+    if matches!(text, "_" | "*" | ".*" | "default") {
+        return format!("{expected}; without this key every host is served");
+    }
+    let without_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let plain = without_scheme.split('/').next().unwrap_or_default();
+    let plain = match plain.strip_prefix('.') {
+        Some(domain) => format!("*.{domain}"),
+        None => plain.to_owned(),
+    };
+    if plain != text && HostPattern::parse(&plain).is_some() {
+        return format!("{plain:?}");
+    }
+    if text.contains(['~', '^', '$', '\\', '(']) {
+        return format!("{expected}; a regular expression is not read here");
+    }
+    expected.to_owned()
 }
 
 /// The Host that the origin receives: `preserve` for the client's, or a host.

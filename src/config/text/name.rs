@@ -19,10 +19,26 @@ pub(in crate::config) fn cookie_name(text: &str) -> Result<String, String> {
 
 /// A cookie's name, or a pattern with one `*`.
 pub(in crate::config) fn cookie_pattern(text: &str) -> Result<Pattern, String> {
-    if !is_token(text) {
-        return Err(r#"the name of a cookie, or a pattern such as "*_session""#.into());
+    let expected = r#"the name of a cookie, or a pattern such as "*_session""#;
+    if let Some(meant) = without_anchors(text) {
+        return Err(format!("\"{meant}\": a regular expression is not read here"));
+    }
+    if !is_token(text) || text.contains('|') {
+        return Err(expected.into());
     }
     pattern(text)
+}
+
+/// The pattern that stands for a regular expression such as `^wordpress_logged_in_`.
+fn without_anchors(text: &str) -> Option<String> {
+    let begun = text.strip_prefix('^');
+    let ended = begun.unwrap_or(text).strip_suffix('$');
+    let inner = ended.or(begun)?;
+    let inner = inner.trim_end_matches(".*");
+    let is_name = !inner.is_empty()
+        && inner.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    let star = if ended.is_none() { "*" } else { "" };
+    is_name.then(|| format!("{inner}{star}"))
 }
 
 /// As [`cookie_pattern`], or `*` for all cookies.
@@ -64,7 +80,7 @@ pub(in crate::config) fn any_query(text: &str) -> Result<Pattern, String> {
 
 fn pattern(text: &str) -> Result<Pattern, String> {
     if text == "*" {
-        return Err("one * at most, with something beside it".into());
+        return Err("a pattern with one * at most, and something beside it".into());
     }
     Pattern::parse(text).map_err(|why| why.to_string())
 }
@@ -137,6 +153,16 @@ pub(in crate::config) fn rows_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The name of the app that a route uses.
+pub(in crate::config) fn origin_reference(text: &str) -> Result<String, String> {
+    if text.contains(['/', ':', '.']) {
+        return Err(
+            "the name of an app, such as \"blog\", whose url is in [origins.blog]".to_owned()
+        );
+    }
+    rows_name(text)
+}
+
 /// The name of a further origin. The first one is called `origin`, like its table.
 pub(in crate::config) fn origin_name(text: &str) -> Result<String, String> {
     match text {
@@ -168,8 +194,17 @@ mod tests {
         for good in ["login", "*_session", "a_*_a"] {
             assert_eq!(cookie_pattern(good).unwrap().to_string(), good);
         }
-        for bad in ["", "*", "**", "a*b*", "a b", "a=b", "a;b", "ä"] {
+        for bad in ["", "*", "**", "a*b*", "a b", "a=b", "a;b", "ä", "a|b", "^a", "a$"] {
             assert!(cookie_pattern(bad).is_err(), "{bad}");
+        }
+        for (expression, meant) in [
+            ("^wordpress_logged_in_", Some("wordpress_logged_in_*")),
+            ("^PHPSESSID$", Some("PHPSESSID")),
+            ("^sess.*", Some("sess*")),
+            ("^(a|b)$", None),
+            ("sess.*", None),
+        ] {
+            assert_eq!(without_anchors(expression).as_deref(), meant, "{expression}");
         }
     }
 }

@@ -19,6 +19,9 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, String>
 
 /// The pattern of a path, or `~` and a regular expression.
 pub(in crate::config) fn route_path(text: &str) -> Result<PathPattern, String> {
+    if let Some(meant) = meant_route_path(text) {
+        return Err(meant);
+    }
     if !text.starts_with('~') {
         let expected = |why| format!("{why}, or ~ and a regular expression such as \"~^/[0-9]+$\"");
         return path_pattern(text)
@@ -28,6 +31,35 @@ pub(in crate::config) fn route_path(text: &str) -> Result<PathPattern, String> {
         return Err(format!("at most {TEXT_MAX} bytes"));
     }
     PathPattern::parse_expression(text).map_err(|why| format!("~ and a regular expression ({why})"))
+}
+
+/// What was probably meant by a path in the notation of another proxy: `= /a`, `~* \.jpg$`, `^/a`, `*.jpg`, `a/b`.
+fn meant_route_path(text: &str) -> Option<String> {
+    let expression = |options: &str, text: &str| {
+        let written = format!("~{options}{text}");
+        let is_plain = !written.contains(|c: char| c.is_control() || c == '\'');
+        let is_short = written.len() <= TEXT_MAX;
+        let is_valid = is_short && is_plain && PathPattern::parse_expression(&written).is_ok();
+        is_valid.then(|| format!("'{written}'"))
+    };
+    let path = |text: String| path_pattern(&text).is_ok().then(|| format!("\"{text}\""));
+    if let Some(rest) = text.strip_prefix("~*") {
+        return expression("(?i)", rest.trim_start());
+    }
+    if let Some(rest) = text.strip_prefix("~ ") {
+        return expression("", rest.trim_start());
+    }
+    if let Some(rest) = text.strip_prefix("= ").or_else(|| text.strip_prefix("^~ ")) {
+        return path(rest.trim_start().to_owned());
+    }
+    if text.starts_with('^') {
+        return expression("", text);
+    }
+    if text.starts_with("*.") {
+        return path(format!("/**/{text}"));
+    }
+    let is_relative = text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.contains('/');
+    if is_relative && !text.contains("://") { path(format!("/{text}")) } else { None }
 }
 
 /// Whole segments at the beginning of a path.

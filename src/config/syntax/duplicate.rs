@@ -45,8 +45,8 @@ struct Names<'a> {
     value: String,
     /// What surrounds it.
     scopes: Vec<Scope>,
-    /// The number of tables in each list of tables so far.
-    lists: HashMap<String, usize>,
+    /// The number of tables in each list of tables so far, and where the last one begins.
+    lists: HashMap<String, (usize, usize)>,
     first: HashMap<String, usize>,
     repeated: HashMap<usize, Repeated>,
 }
@@ -110,10 +110,18 @@ impl Names<'_> {
     /// The path of the key or the table that was read. Its place and those of the tables in it are noted.
     fn finish_key(&mut self, is_table: bool) -> String {
         let names = std::mem::take(&mut self.key);
+        // The parser refuses such a key.
+        if names.len() > DEPTH_MAX as usize {
+            return self.table.clone();
+        }
         let mut path = self.table.clone();
         for (index, name) in names.iter().enumerate() {
             path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            if let Some(count) = self.lists.get(&path) {
+            if let Some((count, begins)) = self.lists.get(&path) {
+                if is_table && index + 1 == names.len() {
+                    let repeated = Repeated { path: path.clone(), first: *begins, is_table };
+                    self.repeated.insert(self.at, repeated);
+                }
                 path = format!("{path}[{}]", count - 1);
             }
             let first = *self.first.entry(path.clone()).or_insert(self.at);
@@ -130,8 +138,13 @@ impl Names<'_> {
         let last = self.key.pop().unwrap_or_default();
         let within = self.finish_key(true);
         let path = if within.is_empty() { last } else { format!("{within}.{last}") };
-        let count = self.lists.entry(path.clone()).or_default();
+        if let (Some(first), None) = (self.first.get(&path), self.lists.get(&path)) {
+            let repeated = Repeated { path: path.clone(), first: *first, is_table: true };
+            self.repeated.insert(self.at, repeated);
+        }
+        let (count, begins) = self.lists.entry(path.clone()).or_default();
         *count += 1;
+        *begins = self.at;
         format!("{path}[{}]", *count - 1)
     }
 }
@@ -151,6 +164,9 @@ mod tests {
             ("l = [{ a = 1 }, { a = 1, a = 2 }]", "l[1].a", 18, 25),
             ("[[l]]\na = 1\n[[l]]\na = 1\n[l.m]\nb = 1\nb = 2", "l[1].m.b", 30, 36),
             ("[[l]]\n[l.m]\n[[l]]\n[l.m]\n[l.m]", "l[1].m", 21, 27),
+            ("[l]\na = 1\n[[l]]\n", "l", 1, 12),
+            ("[[l]]\na = 1\n[l]\n", "l", 2, 13),
+            ("l = 1\n[[l]]\n", "l", 0, 8),
         ] {
             let found = repeated(text);
             let repeated = found.get(&second).unwrap_or_else(|| panic!("{text}: {found:?}"));
