@@ -6,7 +6,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, InfoDict, RedisError};
 use tokio::time::timeout;
 
-use super::open_client;
 use crate::store::OpenError;
 
 /// What a Redis says about itself. Parts that its access rules hide are `None`.
@@ -46,7 +45,8 @@ pub fn label(url: &str) -> String {
 /// # Errors
 /// See [`ProbeError`].
 pub async fn probe(url: &str, limit: Duration) -> Result<RedisReport, ProbeError> {
-    let client = open_client(url)?;
+    let client = redis::Client::open(super::url::RedisUrl::parse(url)?.login)
+        .map_err(|error| OpenError::BadUrl(error.into()))?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
         .set_response_timeout(Some(limit));
