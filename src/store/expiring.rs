@@ -253,7 +253,7 @@ pub struct Outbox {
     /// The shard that has them.
     pub(super) shard: usize,
     /// The batches of several shards, if there are several.
-    pub(super) of_shards: Vec<Outbox>,
+    pub(super) of_shards: Vec<Self>,
 }
 
 impl Outbox {

@@ -178,8 +178,8 @@ impl TestCluster {
         for node in &self.nodes {
             let client = redis::Client::open(format!("redis://{node}")).unwrap();
             let mut on = client.get_multiplexed_async_connection().await.unwrap();
-            let role: (String, redis::Value, redis::Value) = ask(&mut on, &["ROLE"]).await;
-            if role.0 == "master" {
+            let role: Vec<redis::Value> = ask(&mut on, &["ROLE"]).await;
+            if role[0] == redis::Value::BulkString(b"master".to_vec()) {
                 found.extend(dump_redis(&mut on, &self.prefix).await);
             }
         }

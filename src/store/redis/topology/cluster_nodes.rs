@@ -29,7 +29,10 @@ impl Line<'_> {
 /// The table of these shards, by the replies of some nodes, each with the address that was asked. Where they
 /// differ, the node with the highest configuration epoch has the slot: that is how a Cluster itself decides. `None`
 /// if no reply names an owner of any shard.
-pub(super) fn table_of(replies: &[(ServerAddress, String)], slots: &[u16]) -> Option<Table> {
+pub(in crate::store::redis) fn table_of(
+    replies: &[(ServerAddress, String)],
+    slots: &[u16],
+) -> Option<Table> {
     let mut owners: Vec<Option<(u64, Primary)>> = vec![None; slots.len()];
     for (asked, reply) in replies {
         let lines: Vec<Line<'_>> = reply.lines().filter_map(|line| line_of(line, asked)).collect();
@@ -78,10 +81,9 @@ fn line_of<'a>(line: &'a str, asked: &ServerAddress) -> Option<Line<'a>> {
     let (place, names) = address.split_once('@').unwrap_or((address, ""));
     let mut address = ServerAddress::parse(place, asked);
     // A host name is there where the operator prefers it: certificates are checked against it.
-    if let (Some(address), Some(name)) = (&mut address, names.split(',').nth(1)) {
-        if !name.is_empty() && !name.contains('=') {
-            name.clone_into(&mut address.host);
-        }
+    let name = names.split(',').nth(1).filter(|name| !name.is_empty() && !name.contains('='));
+    if let (Some(address), Some(name)) = (&mut address, name) {
+        name.clone_into(&mut address.host);
     }
     Some(Line { id, address, flags, primary, epoch, slots })
 }

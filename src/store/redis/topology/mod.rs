@@ -3,7 +3,7 @@
 //! calls.
 
 pub(super) mod cluster;
-mod cluster_nodes;
+pub(super) mod cluster_nodes;
 pub(super) mod sentinel;
 pub(super) mod slot;
 

@@ -74,6 +74,11 @@ impl SentinelKeeper {
         tokio::join!(listening, asking);
     }
 
+    /// The primary now; `None` if no Sentinel names one.
+    pub(in crate::store::redis) async fn primary(&self) -> Option<Primary> {
+        self.ask(&mut HashMap::new()).await
+    }
+
     /// The primary by the Sentinel with the highest configuration epoch.
     async fn ask(
         &self,
@@ -116,7 +121,7 @@ impl SentinelKeeper {
         Ok((connection, primary_of(&said, sentinel)))
     }
 
-    /// Asks anew when a Sentinel says that a primary has changed. One is listened to at a time.
+    /// Asks again when a Sentinel says that a primary has changed. One is listened to at a time.
     async fn listen(&self, topology: &Topology) {
         for sentinel in self.sentinels.iter().cycle() {
             if let Err(error) = self.listen_to(sentinel, topology).await {
