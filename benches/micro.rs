@@ -28,7 +28,7 @@ use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::policy::route::Route;
 use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, OpenStore, RequestFrequency, StoreLimits, StoreSettings, Url, Visit,
+    AnyStore, Layout, OpenStore, RequestFrequency, StoreLimits, StoreSettings, Url, Visit,
 };
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -270,7 +270,7 @@ async fn filled(url: Url) -> (OpenStore, AnyStore) {
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    let settings = StoreSettings { url, prefix: String::new(), limits };
+    let settings = StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits };
     let open = OpenStore::open(&settings).await.expect("the store opens");
     let store = open.thread_handle();
     store.connected().await;

@@ -13,7 +13,9 @@ use std::time::Duration;
 use anteroom::clock::unix_now;
 use anteroom::ident::{Item, StoredToken, User};
 use anteroom::store::traits::*;
-use anteroom::store::{AnyStore, OpenStore, StoreError, StoreLimits, StoreSettings, Url, Visit};
+use anteroom::store::{
+    AnyStore, Layout, OpenStore, StoreError, StoreLimits, StoreSettings, Url, Visit,
+};
 use clap::Parser;
 use tokio::task::JoinSet;
 
@@ -115,7 +117,7 @@ fn settings(url: &str) -> StoreSettings {
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    StoreSettings { url, prefix: String::new(), limits }
+    StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits }
 }
 
 fn visit(options: &Options, n: u32, now: f64) -> Visit {

@@ -12,7 +12,8 @@ use super::shared_state::SharedState;
 use super::{origins, parts, rows, sessions, webhook};
 use crate::store::AnyStore;
 use crate::task::{
-    self, Clean, CleanVisitors, EndedSessions, FlushVisitors, LogOuts, PurgeTask, Rescale, Visits,
+    self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, LogOuts, PurgeTask,
+    Rescale, Visits,
 };
 use crate::telemetry::metrics::ThreadMetrics;
 
@@ -171,6 +172,11 @@ fn configured(
             stop.clone(),
         )),
     ];
+    if matches!(store, AnyStore::Sharded(_)) {
+        let handovers = Handovers { store: store.background() };
+        let driven = task::drive(handovers, Arc::clone(thread_metrics), stop.clone());
+        jobs.push(tokio::task::spawn_local(driven));
+    }
     jobs.extend(rows::start(plan, &live.origins, thread_metrics, store, stop));
     jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Plan, StoreUrl};
+use crate::config::{Plan, StoreLayout, StoreUrl};
 use crate::store::{self, AnyStore, OpenError, OpenStore, StoreState};
 
 /// How often the store's state is checked for `/readyz` and the metrics.
@@ -36,7 +36,11 @@ fn settings(plan: &Plan) -> store::StoreSettings {
         pages: plan.store.pages,
         max_page: plan.store.max_page,
     };
-    store::StoreSettings { url, prefix: plan.store.prefix.clone(), limits }
+    let layout = match plan.store.layout {
+        StoreLayout::Chapter => store::Layout::Chapter,
+        StoreLayout::Sharded => store::Layout::Sharded,
+    };
+    store::StoreSettings { url, prefix: plan.store.prefix.clone(), layout, limits }
 }
 
 /// Keeps the store's state in `connected`, which every thread can read.

@@ -17,6 +17,7 @@ impl Plan {
             ("store.pages", store.pages != next.store.pages),
             ("store.max_page", store.max_page != next.store.max_page),
             ("store.prefix", store.prefix != next.store.prefix),
+            ("store.layout", store.layout != next.store.layout),
             ("session.token_storage", session.token_storage != next.session.token_storage),
             ("session.viewed_items", session.viewed_items != next.session.viewed_items),
             ("cache.memory", cache.memory != next.cache.memory),

@@ -21,7 +21,8 @@ const SECRET_MAX: u64 = 64 << 10;
 const NOT_IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'#').add(b'%').add(b'?');
 
 /// The URLs of stores.
-const SCHEMES: &str = "embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>";
+const SCHEMES: &str = "embedded:<dir>, redis://<host>, rediss://<host>, redis+unix:<path>, \
+                       redis+cluster://<host>,<host> or redis+sentinel://<host>,<host>/<primary>";
 
 /// The expected form of a [`SecretRef`].
 const REFERENCE: &str = r#"{ file = "/path/of/it" } or { env = "NAME_OF_IT" }"#;
@@ -222,12 +223,9 @@ fn store_url(url: Secret) -> Result<StoreUrl, String> {
         let dir = dir.ok_or("embedded: needs a folder, such as embedded:./data")?;
         return Ok(StoreUrl::Embedded(PathBuf::from(dir)));
     }
-    for absent in ["redis+sentinel", "redis+cluster"] {
-        if text.starts_with(absent) {
-            return Err(format!("{absent}: is not available; expected {SCHEMES}"));
-        }
-    }
-    if !["redis://", "rediss://", "redis+unix:"].iter().any(|scheme| text.starts_with(scheme)) {
+    let several = SEVERAL.iter().any(|scheme| text.starts_with(scheme));
+    let one = ["redis://", "rediss://", "redis+unix:"];
+    if !several && !one.iter().any(|scheme| text.starts_with(scheme)) {
         return Err(format!("not a store; expected {SCHEMES}"));
     }
     if text.contains(HIDDEN) {
@@ -235,12 +233,49 @@ fn store_url(url: Secret) -> Result<StoreUrl, String> {
             "the password is {HIDDEN}, as config print writes it; expected the password itself"
         ));
     }
-    if text.into_connection_info().is_err() {
+    if several {
+        several_servers(text)?;
+    } else if text.into_connection_info().is_err() {
         return Err(
             "not a Redis URL; expected one such as redis://user:password@host:6379/0".into()
         );
     }
     Ok(StoreUrl::Redis(url))
+}
+
+/// The schemes of stores that have several servers.
+const SEVERAL: [&str; 4] =
+    ["redis+cluster://", "rediss+cluster://", "redis+sentinel://", "rediss+sentinel://"];
+
+/// Checks the URL of a Cluster or of Sentinels: each host must do for a URL of its own.
+fn several_servers(text: &str) -> Result<(), String> {
+    let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
+    let is_cluster = scheme.ends_with("cluster");
+    let expected = match is_cluster {
+        true => "expected some nodes, such as redis+cluster://user:password@a:6379,b:6379",
+        false => {
+            "expected Sentinels and the name of the primary, such as redis+sentinel://a:26379,b:26379/mymaster"
+        }
+    };
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, hosts) =
+        authority.rfind('@').map_or(("", authority), |at| authority.split_at(at + 1));
+    let (primary, database) = path.split_once('/').unwrap_or((path, ""));
+    let is_host = |host: &str| {
+        !host.is_empty()
+            && format!("redis://{login}{host}/{database}").into_connection_info().is_ok()
+    };
+    if !hosts.split(',').all(is_host) {
+        return Err(format!("not the URL of a store; {expected}"));
+    }
+    if is_cluster && !matches!(path, "" | "0") {
+        return Err("a Cluster has one database only: leave out what follows the hosts".into());
+    }
+    if !is_cluster && primary.is_empty() {
+        return Err(format!("names no primary; {expected}"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -261,6 +296,9 @@ mod tests {
             "rediss://u:pw@redis.example",
             "redis+unix:/run/redis.sock",
             "redis+unix:///run/redis.sock?db=1&pass=pw",
+            "redis+cluster://a,b:7000,[::1]:7001",
+            "rediss+cluster://u:p,w@a",
+            "redis+sentinel://:pw@a,b/mymaster/2?sentinel_password=q",
         ] {
             assert_eq!(read(url), Ok(StoreUrl::Redis(Secret::new(url))), "{url}");
         }
@@ -270,8 +308,11 @@ mod tests {
     fn no_complaint_about_a_store_shows_its_password() {
         for url in [
             "embedded:",
-            "redis+sentinel://:hunter2@a/master",
-            "redis+cluster://:hunter2@a",
+            "redis+sentinel://:hunter2@a",
+            "redis+cluster://:hunter2@a/3",
+            "redis+cluster://:hunter2@",
+            "redis+cluster://:hunter2@a,,b",
+            "redis+sentinel://:hunter2@a:x/master",
             "postgres://:hunter2@a",
             "redis://:hunter2@host:port",
             "hunter2",
@@ -290,6 +331,11 @@ mod tests {
             ("redis://me:hun@ter/2@a/1", "\"redis://me:(hidden)@a/1\""),
             ("redis+unix:/s?pass=hunter2://hunter2@hunter2", "\"redis+unix:/s?pass=(hidden)\""),
             ("redis+unix:/s?pass=hunter2&db=1", "\"redis+unix:/s?pass=(hidden)&db=1\""),
+            ("redis+cluster://me:hunter2@a,b", "\"redis+cluster://me:(hidden)@a,b\""),
+            (
+                "redis+sentinel://:hunter2@a/m?sentinel_user=s&sentinel_password=hunter2",
+                "\"redis+sentinel://:(hidden)@a/m?sentinel_user=s&sentinel_password=(hidden)\"",
+            ),
         ] {
             let url = StoreUrl::Redis(Secret::new(url));
             assert_eq!(StoreForm.write(&url).as_deref(), Some(written));

@@ -43,8 +43,8 @@ pub use json_schema::json_schema;
 pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, ErrorsConfig,
     LimitsConfig, Listen, LogConfig, Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl,
-    Plan, Purge, PurgeAuthorization, Rows, Servers, SessionConfig, Store, StoreUrl, TlsConfig,
-    TlsVersion, Verify, ViewsConfig, Visitor, WebhookUrl,
+    Plan, Purge, PurgeAuthorization, Rows, Servers, SessionConfig, Store, StoreLayout, StoreUrl,
+    TlsConfig, TlsVersion, Verify, ViewsConfig, Visitor, WebhookUrl,
 };
 pub use print::print;
 pub use problem::{Problem, SettingLocation, Warning};
@@ -127,6 +127,9 @@ impl Plan {
         }
         if !places.said("session.token_storage") {
             self.session.token_storage = self.store.url.usual_token_storage();
+        }
+        if !places.said("store.layout") {
+            self.store.layout = self.store.url.usual_layout();
         }
         if let StoreUrl::Embedded(folder) = &self.store.url
             && !places.said("admin.socket")

@@ -180,6 +180,12 @@ pub(super) const HIDDEN: &str = "(hidden)";
 /// `url` with its password hidden: the text between `://` and the last `@` (an unencoded password may
 /// contain `@` or `/`), and the query parameter `pass`.
 pub(super) fn without_password(url: &str) -> Cow<'_, str> {
+    // The login at Sentinels is a part of the query, and stands after the other.
+    if let Some((before, after)) = url.split_once("sentinel_password=") {
+        let before = without_password(before);
+        let others = after.split_once('&').map_or(String::new(), |(_, more)| format!("&{more}"));
+        return format!("{before}sentinel_password={HIDDEN}{others}").into();
+    }
     // The first colon may belong to a leading "webhook:".
     let is_scheme = |(scheme, _): &(&str, &str)| !scheme.contains(['/', '?', '@']);
     let parts = url.split_once("://").filter(is_scheme);

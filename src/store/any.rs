@@ -1,4 +1,4 @@
-//! One type for both stores: it only dispatches.
+//! One type for all stores: it only dispatches.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::embedded::EmbeddedStore;
 use super::redis::RedisStore;
+use super::sharded::ShardedStore;
 use super::{
     AnswerStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, CartStore, ClaimResult,
     Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore,
@@ -18,13 +19,15 @@ use super::{
 };
 use crate::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 
-/// Either store, as one thread uses it. Cheap to clone.
+/// Any store, as one thread uses it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum AnyStore {
     /// In a local folder.
     Embedded(EmbeddedStore),
-    /// In Redis.
+    /// In Redis, in the chapter's layout.
     Redis(RedisStore),
+    /// In Redis, in 64 shards.
+    Sharded(ShardedStore),
 }
 
 impl AnyStore {
@@ -35,6 +38,7 @@ impl AnyStore {
         match self {
             Self::Embedded(_) => self.clone(),
             Self::Redis(store) => Self::Redis(store.background()),
+            Self::Sharded(store) => Self::Sharded(store.background()),
         }
     }
 
@@ -44,6 +48,7 @@ impl AnyStore {
         match self {
             Self::Embedded(store) => store.state(),
             Self::Redis(store) => store.state(),
+            Self::Sharded(store) => store.state(),
         }
     }
 
@@ -53,6 +58,7 @@ impl AnyStore {
         match self {
             Self::Embedded(store) => store.counted(),
             Self::Redis(store) => store.counted(),
+            Self::Sharded(store) => store.counted(),
         }
     }
 
@@ -62,6 +68,7 @@ impl AnyStore {
         match self {
             Self::Embedded(_) => std::future::pending().await,
             Self::Redis(store) => store.purge_announced().await,
+            Self::Sharded(store) => store.purge_announced().await,
         }
     }
 
@@ -71,13 +78,16 @@ impl AnyStore {
         match self {
             Self::Embedded(_) => std::future::pending().await,
             Self::Redis(store) => store.ended_sessions().await,
+            Self::Sharded(store) => store.ended_sessions().await,
         }
     }
 
     /// Returns once the store answers. It may never return: use a timeout.
     pub async fn connected(&self) {
-        if let Self::Redis(store) = self {
-            store.connected().await;
+        match self {
+            Self::Embedded(_) => {}
+            Self::Redis(store) => store.connected().await,
+            Self::Sharded(store) => store.connected().await,
         }
     }
 }
@@ -90,6 +100,7 @@ macro_rules! delegate {
                 match self {
                     Self::Embedded(store) => store.$call($($name),*).await,
                     Self::Redis(store) => store.$call($($name),*).await,
+                    Self::Sharded(store) => store.$call($($name),*).await,
                 }
             })*
         })*
@@ -107,6 +118,7 @@ delegate! {
         rotate_token(rotation: &Rotation) -> Rotated;
         revoke_token(token: &StoredToken) -> ();
         dismiss_token(token: &StoredToken, expiry_action: &ExpiryAction) -> EndedCarts;
+        finish_handovers(now: f64) -> usize;
     }
 
     VisitStore {

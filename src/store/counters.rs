@@ -13,13 +13,29 @@ pub enum StoreState {
     Away,
 }
 
+/// The most shards that have pages.
+const SHARDS_MAX: usize = 64;
+
 /// Error counters for `/metrics`, over all handles.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StoreCounters {
     timeouts: AtomicU64,
     failures: AtomicU64,
     breaker_openings: AtomicU64,
-    page_bytes: AtomicU64,
+    /// By shard.
+    page_bytes: [AtomicU64; SHARDS_MAX],
+}
+
+impl Default for StoreCounters {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            timeouts: zero(),
+            failures: zero(),
+            breaker_openings: zero(),
+            page_bytes: std::array::from_fn(|_| zero()),
+        }
+    }
 }
 
 /// One reading of the [`StoreCounters`].
@@ -56,11 +72,14 @@ impl StoreCounters {
     /// Bytes of pages in the store, as last reported.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
-        self.page_bytes.load(Ordering::Relaxed)
+        self.page_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
-    pub(super) fn holds(&self, page_bytes: u64) {
-        self.page_bytes.store(page_bytes, Ordering::Relaxed);
+    /// A shard has this many bytes of pages.
+    pub(super) fn holds(&self, shard: usize, page_bytes: u64) {
+        if let Some(bytes) = self.page_bytes.get(shard) {
+            bytes.store(page_bytes, Ordering::Relaxed);
+        }
     }
 
     /// The counters now.

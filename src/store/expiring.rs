@@ -105,6 +105,8 @@ pub struct Cursor {
     pub(super) left: u64,
     /// The last of them and when it was seen, if the store uses that as its position.
     pub(super) last: Option<(f64, StoredToken)>,
+    /// How many it has left in each shard, if there are several.
+    pub(super) of_shards: Vec<u64>,
 }
 
 /// The result of a step of cleaning.
@@ -248,6 +250,10 @@ pub struct Outbox {
     pub(super) records: usize,
     /// The first of them as it is stored.
     pub(super) first: Vec<u8>,
+    /// The shard that has them.
+    pub(super) shard: usize,
+    /// The batches of several shards, if there are several.
+    pub(super) of_shards: Vec<Self>,
 }
 
 impl Outbox {
@@ -256,7 +262,8 @@ impl Outbox {
         let expired = records.iter().filter_map(|record| Expired::read(record)).collect();
         let count = records.len();
         let first = records.into_iter().next().unwrap_or_default();
-        Self { expired, more: (count as u64) < all, records: count, first }
+        let more = (count as u64) < all;
+        Self { expired, more, records: count, first, ..Self::default() }
     }
 
     /// Whether nothing waits.

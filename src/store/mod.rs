@@ -1,4 +1,4 @@
-//! Where state lives: sessions, views, carts and pages, in an embedded database or in Redis.
+//! Where state lives: sessions, views, carts and pages, in an embedded database, in Redis, or in a Redis Cluster.
 //!
 //! The store does not depend on HTTP. Its traits follow what the proxy does, not the Redis
 //! commands, so that one user-visible step is one atomic step in both stores; and they are split by
@@ -23,6 +23,7 @@ mod rows;
 #[cfg(test)]
 pub(crate) mod scratch;
 mod session;
+mod sharded;
 mod view;
 mod visitors;
 
@@ -44,13 +45,14 @@ pub use self::expiring::{
     ExpiryStore, HandoverReason, LeaseStore, OUTBOX_MAX, Outbox, TaskLease,
 };
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
-pub use self::open::{OpenStore, StoreSettings, Url, may_drop_sessions};
+pub use self::open::{Layout, OpenStore, StoreSettings, Url, may_drop_sessions};
 pub use self::open_error::OpenError;
 pub use self::page::{Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore, RequestFrequency};
 pub use self::purge::{
     CUT_OFF_AFTER, Generation, LATER_MARKS, MARKS, MarkKey, PURGE_MARKS_MAX, PurgePosition,
     PurgeStore, PurgesSince,
 };
+pub use self::redis::shard_of;
 pub use self::revoked::{REVOKED_FOR, REVOKED_MAX, RevocationStore};
 pub use self::rows::{
     ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoredRow,

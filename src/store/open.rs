@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
+use super::sharded::ShardedStore;
 use super::{AnyStore, OpenError, StoreCounters, StoreError, StoreLimits};
 
 /// What the store needs from `[store]`.
@@ -15,8 +16,20 @@ pub struct StoreSettings {
     /// The prefix of every key in Redis, so that sites can share one. The embedded store belongs to
     /// one proxy and needs none.
     pub prefix: String,
+    /// How the keys in Redis are laid out.
+    pub layout: Layout,
     /// The bounds to keep.
     pub limits: StoreLimits,
+}
+
+/// How keys are laid out in Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// As in Redis in Action, chapter 2: `login:`, `recent:`, `viewed:<token>`. One server has all of it.
+    #[default]
+    Chapter,
+    /// In 64 shards, each in one slot of a Cluster: `login:{s17}`, `viewed:{s17}:<token>`.
+    Sharded,
 }
 
 /// Where the store is.
@@ -24,7 +37,7 @@ pub struct StoreSettings {
 pub enum Url {
     /// In a local folder.
     Embedded(PathBuf),
-    /// `redis://`, `rediss://` or `redis+unix:`; it may hold a password.
+    /// `redis://`, `rediss://`, `redis+unix:`, `redis+cluster://`, `redis+sentinel://`; it may hold a password.
     Redis(String),
 }
 
@@ -42,6 +55,7 @@ impl std::fmt::Debug for Url {
 #[derive(Clone, Debug)]
 pub struct OpenStore {
     kind: Kind,
+    layout: Layout,
     /// Where pages are, if in another Redis.
     pages: Option<Arc<RedisAddress>>,
     counters: Arc<StoreCounters>,
@@ -68,12 +82,9 @@ impl OpenStore {
                     EmbeddedStore::open(folder, settings.limits, Arc::clone(&counters)).await?;
                 Kind::Embedded(store)
             }
-            Url::Redis(url) => {
-                let StoreSettings { prefix, limits, .. } = settings;
-                Kind::Redis(Arc::new(RedisAddress::parse(url, prefix, *limits, &counters)?))
-            }
+            Url::Redis(url) => Kind::Redis(open_redis(url, settings, &counters)?),
         };
-        Ok(Self { kind, pages: None, counters })
+        Ok(Self { kind, layout: settings.layout, pages: None, counters })
     }
 
     /// Keeps the pages of a store in Redis in another Redis. In a runtime only.
@@ -81,9 +92,8 @@ impl OpenStore {
     /// # Errors
     /// An unusable address.
     pub fn with_pages_in(self, url: &str, settings: &StoreSettings) -> Result<Self, OpenError> {
-        let StoreSettings { prefix, limits, .. } = settings;
-        let address = RedisAddress::parse(url, prefix, *limits, &self.counters)?;
-        Ok(Self { pages: Some(Arc::new(address)), ..self })
+        let address = open_redis(url, settings, &self.counters)?;
+        Ok(Self { pages: Some(address), ..self })
     }
 
     /// The store for the calling thread: call it once on each runtime thread, in the runtime.
@@ -96,10 +106,14 @@ impl OpenStore {
             Kind::Embedded(store) => AnyStore::Embedded(store.clone()),
             Kind::Redis(address) => {
                 let store = RedisStore::start(address);
-                AnyStore::Redis(match &self.pages {
+                let store = match &self.pages {
                     Some(pages) => store.with_pages_in(RedisStore::start(pages)),
                     None => store,
-                })
+                };
+                match self.layout {
+                    Layout::Chapter => AnyStore::Redis(store),
+                    Layout::Sharded => AnyStore::Sharded(ShardedStore::new(store)),
+                }
             }
         }
     }
@@ -119,7 +133,9 @@ impl OpenStore {
         match &self.kind {
             Kind::Embedded(_) => Ok(None),
             Kind::Redis(address) => {
-                let policy = address.eviction_policy().await?;
+                let store = RedisStore::start(address);
+                store.connected().await;
+                let policy = store.eviction_policy().await?;
                 Ok(policy.filter(|policy| may_drop_sessions(policy)))
             }
         }
@@ -131,6 +147,15 @@ impl OpenStore {
             store.close().await;
         }
     }
+}
+
+fn open_redis(
+    url: &str,
+    settings: &StoreSettings,
+    counters: &Arc<StoreCounters>,
+) -> Result<Arc<RedisAddress>, OpenError> {
+    let StoreSettings { prefix, layout, limits, .. } = settings;
+    RedisAddress::parse(url, prefix, *layout, *limits, counters)
 }
 
 /// Whether a Redis with this `maxmemory-policy` may evict sessions.

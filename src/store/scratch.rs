@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AnyStore, OpenStore, StoreLimits, StoreSettings, Url};
+use super::{AnyStore, Layout, OpenStore, StoreLimits, StoreSettings, Url};
 
 /// Runs a test on a runtime of its own with a fresh store, and closes the store afterwards.
 pub(crate) fn with_store(test: impl AsyncFnOnce(AnyStore)) {
@@ -15,7 +15,7 @@ pub(crate) fn with_store(test: impl AsyncFnOnce(AnyStore)) {
         max_page: 1 << 20,
     };
     let url = Url::Embedded(folder.path().to_owned());
-    let settings = StoreSettings { url, prefix: String::new(), limits };
+    let settings = StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())

@@ -112,6 +112,10 @@ pub trait LogInStore {
         token: &StoredToken,
         expiry_action: &ExpiryAction,
     ) -> impl Future<Output = Result<EndedCarts, StoreError>>;
+
+    /// Finishes what log-ins have begun in processes that stopped meanwhile, where a log-in takes more than one step.
+    /// Returns how many there were.
+    fn finish_handovers(&self, now: f64) -> impl Future<Output = Result<usize, StoreError>>;
 }
 
 /// What is written after the response.

@@ -5,6 +5,7 @@
 
 mod clean;
 mod gone;
+mod handovers;
 mod health;
 mod log_outs;
 mod purges;
@@ -26,6 +27,7 @@ use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 pub use clean::{Clean, Expiring};
 pub use gone::EndedSessions;
+pub use handovers::Handovers;
 pub use health::HealthChecks;
 pub use log_outs::LogOuts;
 pub use purges::PurgeTask;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, OpenStore, StoreError, StoreLimits, StoreSettings, StoreState, Url,
+    AnyStore, Layout, OpenStore, StoreError, StoreLimits, StoreSettings, StoreState, Url,
 };
 use futures_util::future::join_all;
 
@@ -29,8 +29,14 @@ impl Relayed {
         let server = RedisServer::start();
         let relay = Relay::start(server.port());
         let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
-        let open =
-            OpenStore::open(&StoreSettings { url, prefix: String::new(), limits }).await.unwrap();
+        let open = OpenStore::open(&StoreSettings {
+            url,
+            prefix: String::new(),
+            layout: Layout::Chapter,
+            limits,
+        })
+        .await
+        .unwrap();
         let store = open.thread_handle();
         connected(&store).await;
         store.update_token(&token(1), &user("ann"), None, 1.0).await.unwrap();

@@ -25,9 +25,10 @@ contract!(
     the_cart_under_a_token_that_becomes_another_s_is_handed_on,
     the_cart_of_a_session_that_is_dismissed_is_handed_on_once,
     without_an_expiry_action_a_cart_goes_as_on_a_log_out,
-    dismissed_carts_keep_to_the_bound_of_the_queue,
     dismissed_carts_queue_behind_carts_waiting_for_the_file,
     a_cart_that_cannot_be_handed_on_is_lost_and_counted,
+    ; of one place:
+    dismissed_carts_keep_to_the_bound_of_the_queue,
 );
 
 impl Bench {

@@ -15,21 +15,22 @@ const OUTBOX: ExpiryAction = ExpiryAction::Outbox { storage: PLAIN };
 const QUEUE: ExpiryAction = ExpiryAction::Queue { storage: PLAIN, keep: 100_000 };
 
 contract!(
-    an_event_has_all_details_of_the_cart,
-    waiting_events_are_bounded_and_the_oldest_are_dropped,
     only_delivered_events_are_removed,
     an_event_that_is_put_back_comes_last,
     when_it_was_refused_first_is_known_ever_after,
     how_its_receiver_failed_with_it_is_known_ever_after,
     events_of_a_forgotten_user_are_removed,
-    idle_carts_are_told_of_once_and_their_sessions_go_on,
     a_returning_user_is_reported_again_when_idle_again,
-    idle_sessions_of_one_time_are_all_reported_in_any_batch_size,
-    idle_carts_wait_while_much_waits,
     idle_carts_wait_while_the_outbox_is_not_empty,
     a_cart_is_told_of_as_idle_and_then_as_expired,
     a_log_in_takes_its_cart_to_be_idle_again,
     a_report_by_a_fast_clock_does_not_suppress_later_reports,
+    ; of one place:
+    an_event_has_all_details_of_the_cart,
+    idle_carts_are_told_of_once_and_their_sessions_go_on,
+    idle_carts_wait_while_much_waits,
+    idle_sessions_of_one_time_are_all_reported_in_any_batch_size,
+    waiting_events_are_bounded_and_the_oldest_are_dropped,
 );
 
 impl Bench {

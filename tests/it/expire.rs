@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anteroom::ident::{Token, TokenStorage};
 use anteroom::store::traits::*;
-use anteroom::store::{Cursor, Eviction, ExpiryAction, OpenStore, StoreSettings, Url};
+use anteroom::store::{Cursor, Eviction, ExpiryAction, Layout, OpenStore, StoreSettings, Url};
 use serde_json::Value;
 
 use crate::store_contract::limits;
@@ -234,6 +234,7 @@ fn fill_outbox(folder: &Path, keep: u64) {
     let settings = StoreSettings {
         url: Url::Embedded(folder.to_owned()),
         prefix: String::new(),
+        layout: Layout::Chapter,
         limits: limits(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

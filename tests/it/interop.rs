@@ -10,8 +10,8 @@ use std::time::Duration;
 use anteroom::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, CartAnswer, CartChange, CartOwner, Eviction, OpenStore, RequestFrequency, Rescaled,
-    Rescaling, Rotation, SessionLifetimes, StoreLimits, StoreSettings, Url, Visit,
+    AnyStore, CartAnswer, CartChange, CartOwner, Eviction, Layout, OpenStore, RequestFrequency,
+    Rescaled, Rescaling, Rotation, SessionLifetimes, StoreLimits, StoreSettings, Url, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -247,7 +247,7 @@ fn settings(url: String) -> StoreSettings {
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    StoreSettings { url: Url::Redis(url), prefix: String::new(), limits }
+    StoreSettings { url: Url::Redis(url), prefix: String::new(), layout: Layout::Chapter, limits }
 }
 
 /// The app in Python.

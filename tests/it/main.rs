@@ -11,6 +11,7 @@ mod background;
 mod browse;
 mod cart;
 mod cleanup;
+mod cluster;
 mod coding;
 mod command;
 mod connect_check;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anteroom::ident::PageKey;
 use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, OpenStore, PAGE_HEAD, RequestFrequency, StoreError, StoreLimits, StoreSettings, Url,
+    AnyStore, Layout, OpenStore, PAGE_HEAD, RequestFrequency, StoreError, StoreLimits,
+    StoreSettings, Url,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -13,9 +14,10 @@ use redis::aio::MultiplexedConnection;
 use crate::store_contract::{Bench, ask, connected, contract, limits, until};
 
 contract!(
-    the_last_fifth_is_for_pages_that_are_asked_for_again,
     a_page_that_is_there_is_replaced_at_once,
     deleted_pages_make_room,
+    ; of one place:
+    the_last_fifth_is_for_pages_that_are_asked_for_again,
 );
 
 /// What a page in Redis takes beside its bytes, as the ledger has it.
@@ -207,7 +209,8 @@ async fn another_program_s_pages_count_once_they_are_ours() {
 async fn a_fleet_has_one_ledger_and_a_restart_loses_nothing() {
     let mut bench = Bench::redis().await;
     let url = Url::Redis(bench.server().url());
-    let other = StoreSettings { url, prefix: String::new(), limits: limits() };
+    let other =
+        StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits: limits() };
     let other = OpenStore::open(&other).await.unwrap().thread_handle();
     connected(&other).await;
     let (one, _) = fill(&bench.store, 0, RequestFrequency::Once).await;

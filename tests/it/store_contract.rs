@@ -9,7 +9,7 @@ use anteroom::session::visit::VisitQueue;
 use anteroom::store::traits::*;
 use anteroom::store::{
     AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Evicted,
-    Eviction, Expired, ExpiryAction, HandoverReason, OpenError, OpenStore, PurgePosition,
+    Eviction, Expired, ExpiryAction, HandoverReason, Layout, OpenError, OpenStore, PurgePosition,
     RequestFrequency, Rescaled, Rescaling, Rotation, SessionLifetimes, StoreError, StoreLimits,
     StoreSettings, StoreState, Url, Visit,
 };
@@ -44,6 +44,7 @@ pub(crate) struct Bench {
 pub(crate) enum Ground {
     Folder(TempDir),
     Server(RedisServer),
+    Cluster(TestCluster),
 }
 
 impl Bench {
@@ -60,24 +61,48 @@ impl Bench {
     pub(crate) async fn redis_with(limits: StoreLimits) -> Self {
         let server = RedisServer::start();
         let url = Url::Redis(server.url());
-        let open =
-            OpenStore::open(&StoreSettings { url, prefix: String::new(), limits }).await.unwrap();
+        let open = OpenStore::open(&StoreSettings {
+            url,
+            prefix: String::new(),
+            layout: Layout::Chapter,
+            limits,
+        })
+        .await
+        .unwrap();
         let store = open.thread_handle();
         connected(&store).await;
         Self { store, open, ground: Ground::Server(server) }
     }
 
+    /// A store in a Cluster.
+    pub(crate) async fn cluster() -> Self {
+        let cluster = TestCluster::start();
+        let (url, prefix) = (Url::Redis(cluster.url()), cluster.prefix.clone());
+        let layout = Layout::Sharded;
+        // Each shard has its part of the room.
+        let limits = StoreLimits { pages: 64 << 20, ..limits() };
+        let settings = StoreSettings { url, prefix, layout, limits };
+        let open = OpenStore::open(&settings).await.unwrap();
+        let store = open.thread_handle();
+        connected(&store).await;
+        Self { store, open, ground: Ground::Cluster(cluster) }
+    }
+
+    pub(crate) fn in_background(self) -> Self {
+        Self { store: self.store.background(), ..self }
+    }
+
     pub(crate) fn server(&mut self) -> &mut RedisServer {
         match &mut self.ground {
             Ground::Server(server) => server,
-            Ground::Folder(folder) => panic!("no server, but {}", folder.path().display()),
+            Ground::Folder(_) | Ground::Cluster(_) => panic!("there is not one server"),
         }
     }
 
     pub(crate) async fn raw(&self) -> MultiplexedConnection {
         match &self.ground {
             Ground::Server(server) => server.connection().await,
-            Ground::Folder(folder) => panic!("no server, but {}", folder.path().display()),
+            Ground::Folder(_) | Ground::Cluster(_) => panic!("there is not one server"),
         }
     }
 
@@ -85,8 +110,19 @@ impl Bench {
     pub(crate) async fn dump(&self) -> Vec<String> {
         match &self.store {
             AnyStore::Embedded(store) => store.dump_keys().unwrap(),
-            AnyStore::Redis(_) => dump_redis(&mut self.raw().await).await,
+            AnyStore::Redis(_) => lines_of(dump_redis(&mut self.raw().await, "").await),
+            AnyStore::Sharded(_) => match &self.ground {
+                Ground::Cluster(cluster) => cluster.dump().await,
+                Ground::Folder(_) | Ground::Server(_) => panic!("there is no Cluster"),
+            },
         }
+    }
+
+    /// The keys of a Cluster as they are.
+    pub(crate) async fn raw_keys(&self) -> Vec<String> {
+        let Ground::Cluster(cluster) = &self.ground else { panic!("there is no Cluster") };
+        let found = cluster.found().await;
+        found.into_iter().map(|(key, _, _)| key).collect()
     }
 
     /// The members of one key, in the order of their scores.
@@ -109,20 +145,93 @@ impl Bench {
     }
 }
 
-async fn dump_redis(on: &mut MultiplexedConnection) -> Vec<String> {
-    let mut lines = Vec::new();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(on).await.unwrap();
-    for key in keys {
-        let members: Vec<String> = match type_of(on, &key).await.as_str() {
-            "zset" => ask(on, &["ZRANGE", &key, "0", "-1"]).await,
-            "hash" => ask(on, &["HKEYS", &key]).await,
-            "list" => ask(on, &["LRANGE", &key, "0", "-1"]).await,
-            "stream" => streamed(on, &key).await,
-            _ => vec![String::new()],
-        };
-        lines.extend(members.into_iter().map(|member| format!("{key} {member}")));
+/// A Cluster with the keys of one test.
+pub(crate) struct TestCluster {
+    /// The test's own, of one node, unless a Cluster is there for all tests.
+    _own: Option<RedisServer>,
+    nodes: Vec<String>,
+    prefix: String,
+}
+
+/// Names the nodes of a Cluster that the tests share, `host:port,host:port`.
+const SHARED_CLUSTER: &str = "ANTEROOM_TEST_CLUSTER";
+
+impl TestCluster {
+    fn start() -> Self {
+        if let Ok(nodes) = std::env::var(SHARED_CLUSTER) {
+            let nodes = nodes.split(',').map(str::to_owned).collect();
+            let prefix = format!("t{:016x}:", fastrand::u64(..));
+            return Self { _own: None, nodes, prefix };
+        }
+        let own = RedisServer::start_cluster();
+        let nodes = vec![format!("127.0.0.1:{}", own.port())];
+        Self { _own: Some(own), nodes, prefix: String::new() }
     }
-    lines
+
+    fn url(&self) -> String {
+        format!("redis+cluster://{}", self.nodes.join(","))
+    }
+
+    /// Everything that the test has written, by key without its prefix.
+    async fn found(&self) -> Vec<(String, f64, String)> {
+        let mut found = Vec::new();
+        for node in &self.nodes {
+            let client = redis::Client::open(format!("redis://{node}")).unwrap();
+            let mut on = client.get_multiplexed_async_connection().await.unwrap();
+            let role: Vec<redis::Value> = ask(&mut on, &["ROLE"]).await;
+            if role[0] == redis::Value::BulkString(b"master".to_vec()) {
+                found.extend(dump_redis(&mut on, &self.prefix).await);
+            }
+        }
+        for (key, _, _) in &mut found {
+            *key = key.strip_prefix(&self.prefix).unwrap().to_owned();
+        }
+        found
+    }
+
+    /// As [`Bench::dump`]: without the tags of shards, as if there were one.
+    async fn dump(&self) -> Vec<String> {
+        let mut found = self.found().await;
+        for (key, _, _) in &mut found {
+            *key = without_tag(key);
+        }
+        found.sort_by(|(one, time, _), (other, later, _)| {
+            one.cmp(other).then(time.total_cmp(later))
+        });
+        lines_of(found)
+    }
+}
+
+/// `login:{s17}` is `login:`, `cart:{s17}:<token>` is `cart:<token>`.
+fn without_tag(key: &str) -> String {
+    let Some((before, rest)) = key.split_once("{s") else { return key.to_owned() };
+    let after = rest.split_once('}').unwrap().1;
+    format!("{before}{}", after.strip_prefix(':').unwrap_or(after))
+}
+
+fn lines_of(found: Vec<(String, f64, String)>) -> Vec<String> {
+    found.into_iter().map(|(key, _, member)| format!("{key} {member}")).collect()
+}
+
+/// Keys that begin with a prefix, with their members and these' scores.
+async fn dump_redis(on: &mut MultiplexedConnection, prefix: &str) -> Vec<(String, f64, String)> {
+    let mut found = Vec::new();
+    let keys: Vec<String> = ask(on, &["KEYS", &format!("{prefix}*")]).await;
+    for key in keys {
+        let members: Vec<(String, f64)> = match type_of(on, &key).await.as_str() {
+            "zset" => ask(on, &["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await,
+            "hash" => unscored(ask(on, &["HKEYS", &key]).await),
+            "list" => unscored(ask(on, &["LRANGE", &key, "0", "-1"]).await),
+            "stream" => unscored(streamed(on, &key).await),
+            _ => unscored(vec![String::new()]),
+        };
+        found.extend(members.into_iter().map(|(member, score)| (key.clone(), score, member)));
+    }
+    found
+}
+
+fn unscored(members: Vec<String>) -> Vec<(String, f64)> {
+    members.into_iter().map(|member| (member, 0.0)).collect()
 }
 
 /// The fields of each entry of a stream.
@@ -150,7 +259,8 @@ async fn open_folder(folder: &Path) -> Result<OpenStore, OpenError> {
 
 async fn open_folder_with(folder: &Path, limits: StoreLimits) -> Result<OpenStore, OpenError> {
     let url = Url::Embedded(folder.to_owned());
-    OpenStore::open(&StoreSettings { url, prefix: String::new(), limits }).await
+    OpenStore::open(&StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits })
+        .await
 }
 
 pub(crate) async fn connected(store: &AnyStore) {
@@ -193,27 +303,44 @@ pub(crate) fn rotation(old: Option<usize>, new: usize, name: &str) -> Rotation {
     Rotation { old, new, user, now: 100.0, most: 0, expiry_action: None, visitor: None }
 }
 
-/// Makes a test of each promise for each store.
+/// Makes a test of each promise for each store. Those after `of one place` are not made for a Cluster: what they
+/// promise of an order or a bound holds there for each shard.
 macro_rules! contract {
-    ($($promise:ident),* $(,)?) => {
+    ($($promise:ident),* $(,)? $(; of one place: $($here:ident),* $(,)?)?) => {
         mod embedded {
             $(#[tokio::test]
             async fn $promise() {
                 super::$promise(super::Bench::embedded().await).await;
             })*
+            $($(#[tokio::test]
+            async fn $here() {
+                super::$here(super::Bench::embedded().await).await;
+            })*)?
         }
         mod redis_store {
             $(#[tokio::test]
             async fn $promise() {
                 super::$promise(super::Bench::redis().await).await;
             })*
+            $($(#[tokio::test]
+            async fn $here() {
+                super::$here(super::Bench::redis().await).await;
+            })*)?
         }
         mod redis_in_background {
             $(#[tokio::test]
             async fn $promise() {
-                let bench = super::Bench::redis().await;
-                let store = bench.store.background();
-                super::$promise(super::Bench { store, ..bench }).await;
+                super::$promise(super::Bench::redis().await.in_background()).await;
+            })*
+            $($(#[tokio::test]
+            async fn $here() {
+                super::$here(super::Bench::redis().await.in_background()).await;
+            })*)?
+        }
+        mod cluster {
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise(super::Bench::cluster().await).await;
             })*
         }
     };
@@ -232,7 +359,6 @@ contract!(
     sessions_with_carts_stay_until_they_can_be_handed_on,
     no_more_carts_are_evicted_while_the_outbox_is_full,
     only_what_was_read_is_removed_from_the_outbox,
-    large_carts_end_a_batch_early,
     a_visitor_returning_before_the_cleaner_is_kept_whole,
     a_visitor_returning_after_the_cleaner_stays_gone,
     a_visitor_returning_during_cleaning_is_never_half_gone,
@@ -258,6 +384,8 @@ contract!(
     a_page_is_served_until_its_time_is_up,
     a_page_can_be_replaced_and_deleted,
     a_page_over_the_limit_is_refused,
+    ; of one place:
+    large_carts_end_a_batch_early,
 );
 
 async fn a_token_is_known_from_log_in_to_log_out(bench: Bench) {
@@ -926,7 +1054,12 @@ async fn names_and_types_in_redis_are_the_chapters() {
 async fn a_prefix_stands_before_every_key() {
     let server = RedisServer::start();
     let url = Url::Redis(server.unix_url());
-    let settings = StoreSettings { url, prefix: "shop:".to_owned(), limits: limits() };
+    let settings = StoreSettings {
+        url,
+        prefix: "shop:".to_owned(),
+        layout: Layout::Chapter,
+        limits: limits(),
+    };
     let store = OpenStore::open(&settings).await.unwrap().thread_handle();
     connected(&store).await;
     store.update_token(&token(1), &user("ann"), Some(&item(1)), 5.0).await.unwrap();
@@ -935,9 +1068,9 @@ async fn a_prefix_stands_before_every_key() {
         .put_page(&PageKey([1; 32]), "page".into(), Duration::from_secs(9), RequestFrequency::Again)
         .await
         .unwrap();
-    let lines = dump_redis(&mut server.connection().await).await;
+    let lines = dump_redis(&mut server.connection().await, "").await;
     assert_eq!(lines.len(), 10, "{lines:?}");
-    assert!(lines.iter().all(|line| line.starts_with("shop:")), "{lines:?}");
+    assert!(lines.iter().all(|line| line.0.starts_with("shop:")), "{lines:?}");
 }
 
 #[tokio::test]
@@ -1119,7 +1252,8 @@ async fn a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let relay = Relay::start(old.port());
     let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
-    let settings = StoreSettings { url, prefix: String::new(), limits: limits() };
+    let settings =
+        StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits: limits() };
     let open = OpenStore::open(&settings).await.unwrap();
     // Each handle finds out by itself, one by a transaction and one by a script.
     let [one, other] = [open.thread_handle(), open.thread_handle()];
@@ -1154,7 +1288,8 @@ async fn visits_with_a_lost_answer_are_repeated_and_views_are_not() {
     let Ground::Server(server) = &bench.ground else { unreachable!() };
     let relay = Relay::start(server.port());
     let url = Url::Redis(format!("redis://127.0.0.1:{}", relay.port()));
-    let settings = StoreSettings { url, prefix: String::new(), limits: limits() };
+    let settings =
+        StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits: limits() };
     let store = OpenStore::open(&settings).await.unwrap().thread_handle();
     connected(&store).await;
     let queue = VisitQueue::new(100, 25);
@@ -1221,8 +1356,12 @@ async fn when_redis_stands_still_calls_cost_their_budget_and_then_nothing() {
 #[tokio::test]
 async fn redis_that_is_not_there_delays_nothing() {
     let server = RedisServer::start();
-    let settings =
-        StoreSettings { url: Url::Redis(server.url()), prefix: String::new(), limits: limits() };
+    let settings = StoreSettings {
+        url: Url::Redis(server.url()),
+        prefix: String::new(),
+        layout: Layout::Chapter,
+        limits: limits(),
+    };
     drop(server);
     let store = OpenStore::open(&settings).await.unwrap().thread_handle();
     assert!(matches!(store.check_token(&token(1)).await, Err(StoreError::Away)));
@@ -1232,7 +1371,8 @@ async fn redis_that_is_not_there_delays_nothing() {
 #[tokio::test]
 async fn an_address_that_is_none_is_refused_without_showing_it() {
     let url = Url::Redis("http://:secret@host".to_owned());
-    let settings = StoreSettings { url, prefix: String::new(), limits: limits() };
+    let settings =
+        StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits: limits() };
     let error = OpenStore::open(&settings).await.unwrap_err();
     assert!(matches!(error, OpenError::BadUrl(_)));
     assert!(!format!("{settings:?} {error:?} {error}").contains("secret"), "{error:?}");

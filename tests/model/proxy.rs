@@ -10,7 +10,7 @@ use anteroom::app::Application;
 use anteroom::config::{ConfigSources, Overrides, Plan};
 use anteroom::ident::{StoredToken, User};
 use anteroom::store::traits::*;
-use anteroom::store::{OpenStore, StoreLimits, StoreSettings, Url};
+use anteroom::store::{Layout, OpenStore, StoreLimits, StoreSettings, Url};
 use tempfile::TempDir;
 
 use crate::cast::{ROUTES, USERS};
@@ -69,8 +69,12 @@ fn log_in(data: &std::path::Path) {
         pages: 1 << 30,
         max_page: 1 << 20,
     };
-    let settings =
-        StoreSettings { url: Url::Embedded(data.to_owned()), prefix: String::new(), limits };
+    let settings = StoreSettings {
+        url: Url::Embedded(data.to_owned()),
+        prefix: String::new(),
+        layout: Layout::Chapter,
+        limits,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let open = OpenStore::open(&settings).await.unwrap();

@@ -64,7 +64,7 @@ enum Holds {
 }
 
 async fn redis(url: &str, holds: Holds) -> (ConnectResult, String) {
-    let RedisReport { version, policy } = match probe(url, TIMEOUT).await {
+    let RedisReport { version, policy, kind, mut warnings } = match probe(url, TIMEOUT).await {
         Ok(report) => report,
         Err(ProbeError::TimedOut) => {
             return failed(format!("no answer to PING within {} s", TIMEOUT.as_secs()));
@@ -72,12 +72,22 @@ async fn redis(url: &str, holds: Holds) -> (ConnectResult, String) {
         Err(error) => return failed(causes(&error)),
     };
     let version = version.as_deref().unwrap_or("of unknown version");
+    let kind = kind.map(|kind| format!("; {kind}")).unwrap_or_default();
+    if let Some(policy) =
+        policy.as_deref().filter(|policy| holds == Holds::Sessions && may_drop_sessions(policy))
+    {
+        warnings.push(format!(
+            "maxmemory-policy {policy} evicts sessions when its memory is full: set volatile-lru, which evicts only \
+             pages"
+        ));
+    }
+    if !warnings.is_empty() {
+        return warning(format!("Redis {version} answers{kind}, but {}", warnings.join("; ")));
+    }
     match policy {
-        Some(policy) if holds == Holds::Sessions && may_drop_sessions(&policy) => warning(format!(
-            "Redis {version} answers, but maxmemory-policy {policy} evicts sessions when its memory is full: set \
-             volatile-lru, which evicts only pages"
-        )),
-        Some(policy) => fine(format!("Redis {version} answers; maxmemory-policy is {policy}")),
-        None => fine(format!("Redis {version} answers; maxmemory-policy cannot be read")),
+        Some(policy) => {
+            fine(format!("Redis {version} answers{kind}; maxmemory-policy is {policy}"))
+        }
+        None => fine(format!("Redis {version} answers{kind}; maxmemory-policy cannot be read")),
     }
 }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::ConfigCheck;
-use crate::config::plan::{PurgeAuthorization, StoreUrl};
+use crate::config::plan::{PurgeAuthorization, StoreLayout, StoreUrl};
 use crate::config::unit::show_size;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -29,6 +29,32 @@ impl ConfigCheck<'_> {
                 );
             }
             Some(_) | None => {}
+        }
+        self.layout();
+    }
+
+    /// In a Cluster the keys of one step must be in one slot.
+    fn layout(&mut self) {
+        let store = &self.plan.store;
+        let stores = [Some(&store.url), store.pages_url.as_ref()];
+        let is_cluster = stores.into_iter().flatten().any(StoreUrl::is_cluster);
+        let has_tag = has_hash_tag(&store.prefix);
+        match store.layout {
+            StoreLayout::Chapter if is_cluster && !has_tag => self.problem(
+                "store.layout",
+                "\"chapter\" needs all keys in one slot of the Cluster: use \"sharded\", or a prefix with a hash tag, such as \"{shop}:\"",
+            ),
+            StoreLayout::Chapter if is_cluster => self.warning(
+                "store.layout",
+                "\"chapter\" keeps everything on one node of the Cluster, because of the hash tag in prefix: \"sharded\" uses all nodes",
+            ),
+            StoreLayout::Sharded if has_tag => self.problem(
+                "store.prefix",
+                "has a hash tag, which would keep all shards in one slot: leave out { and }",
+            ),
+            StoreLayout::Sharded if matches!(store.url, StoreUrl::Embedded(_)) && !self.unread("store.url") => self
+                .warning("store.layout", "has no effect with the embedded store"),
+            StoreLayout::Chapter | StoreLayout::Sharded => {}
         }
     }
 
@@ -120,6 +146,12 @@ impl ConfigCheck<'_> {
             }
         }
     }
+}
+
+/// Whether keys with this prefix have a hash tag: text between the first `{` and the next `}`.
+fn has_hash_tag(prefix: &str) -> bool {
+    let inner = prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    inner.is_some_and(|(tag, _)| !tag.is_empty())
 }
 
 /// Whether a network contains private and loopback addresses only.

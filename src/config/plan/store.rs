@@ -28,6 +28,17 @@ pub struct Store {
     pub max_page: u64,
     /// `prefix`, `""`: the prefix of every key.
     pub prefix: String,
+    /// `layout`: how keys are laid out in Redis; default: sharded in a Cluster, the chapter's elsewhere.
+    pub layout: StoreLayout,
+}
+
+/// How keys are laid out in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreLayout {
+    /// `"chapter"`: the keys of Redis in Action, chapter 2. One server has all of them.
+    Chapter,
+    /// `"sharded"`: in 64 shards, which a Cluster spreads over its nodes.
+    Sharded,
 }
 
 impl Default for Store {
@@ -39,6 +50,7 @@ impl Default for Store {
             pages: GIB,
             max_page: MIB,
             prefix: String::new(),
+            layout: StoreLayout::Chapter,
         }
     }
 }
@@ -48,11 +60,30 @@ impl Default for Store {
 pub enum StoreUrl {
     /// `embedded:<dir>`
     Embedded(PathBuf),
-    /// `redis://`, `rediss://` or `redis+unix:`; the URL may hold a password.
+    /// `redis://`, `rediss://`, `redis+unix:`, `redis+cluster://` or `redis+sentinel://`; the URL may hold a
+    /// password.
     Redis(Secret),
 }
 
 impl StoreUrl {
+    /// Whether this is a Redis Cluster.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        match self {
+            Self::Embedded(_) => false,
+            Self::Redis(url) => {
+                let url = url.expose();
+                url.starts_with("redis+cluster:") || url.starts_with("rediss+cluster:")
+            }
+        }
+    }
+
+    /// The default of `layout` for this store.
+    #[must_use]
+    pub fn usual_layout(&self) -> StoreLayout {
+        if self.is_cluster() { StoreLayout::Sharded } else { StoreLayout::Chapter }
+    }
+
     /// The default of `token_storage` for this store: plain on Redis, which an app may share; hashed in
     /// the embedded store, which only the proxy reads.
     #[must_use]

@@ -7,7 +7,7 @@ use super::purge_rule::PurgeRuleForm;
 use super::shared::{DAY, MIB, MS, OBJECT, TIB, TTL, count, named};
 use crate::config::credential::StoreForm;
 use crate::config::form::{Flag, List, Optional, Size, Span, Text, Words};
-use crate::config::plan::{Cache, Purge, PurgeAuthorization, Store, ViewsConfig};
+use crate::config::plan::{Cache, Purge, PurgeAuthorization, Store, StoreLayout, ViewsConfig};
 use crate::config::text;
 use crate::config::walk::Walk;
 use crate::http::coding::Coding;
@@ -21,6 +21,8 @@ pub(super) fn store(at: &mut impl Walk, store: &mut Store) {
     at.key("pages", &mut store.pages, &Size { min: MIB, max: TIB });
     at.key("max_page", &mut store.max_page, &OBJECT);
     at.key("prefix", &mut store.prefix, &named(text::key_prefix));
+    let layouts = [("chapter", StoreLayout::Chapter), ("sharded", StoreLayout::Sharded)];
+    at.key("layout", &mut store.layout, &Words(&layouts));
 }
 
 pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {

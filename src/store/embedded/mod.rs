@@ -272,6 +272,10 @@ impl LogInStore for EmbeddedStore {
         })
         .await
     }
+
+    async fn finish_handovers(&self, _now: f64) -> Result<usize, StoreError> {
+        Ok(0)
+    }
 }
 
 impl VisitStore for EmbeddedStore {

@@ -88,7 +88,7 @@ impl Ledger for PageLedger {
 
     fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error> {
         disk.recreate()?;
-        self.counters.holds(0);
+        self.counters.holds(0, 0);
         prepare(disk)
     }
 }
@@ -155,7 +155,7 @@ impl<'t> PageTables<'t> {
         body.copy_from_slice(page);
         drop(place);
         self.expiry.insert((expires, &key.0), charge)?;
-        self.counters.holds(used);
+        self.counters.holds(0, used);
         Ok(true)
     }
 
@@ -167,7 +167,7 @@ impl<'t> PageTables<'t> {
             return Ok(false);
         };
         let charge = self.expiry.remove((expires, &key.0))?.map_or(0, |charge| charge.value());
-        self.counters.holds(self.counters.page_bytes().saturating_sub(charge));
+        self.counters.holds(0, self.counters.page_bytes().saturating_sub(charge));
         Ok(true)
     }
 

@@ -2,7 +2,7 @@
 
 use super::script::Invocation;
 use super::tokens::add_terms;
-use super::{Pairs, RedisCall, RedisStore, pipe, script};
+use super::{Carriage, Pairs, RedisCall, RedisStore, pipe, script};
 use crate::ident::{Item, StoredToken, User};
 use crate::store::{CART_MAX, Cart, CartAnswer, CartChange, CartOwner, CartStore, StoreError};
 
@@ -45,7 +45,7 @@ impl RedisStore {
                 script.another(item.as_str()).another(*count);
             }
         }
-        changed_cart(self.invoke(RedisCall::Write, &script).await?)
+        changed_cart(self.acknowledge(&script).await?)
     }
 }
 
@@ -63,7 +63,7 @@ impl CartStore for RedisStore {
         } else {
             step.cmd("HDEL").arg(cart).arg(item.as_str());
         }
-        self.write(&step).await
+        self.write_over(Carriage::Confirmed, &step).await
     }
 
     async fn change_cart(

@@ -30,6 +30,57 @@ pub(super) fn refusal_of(refusal: &[u8]) -> Option<String> {
     Some(refusal).filter(|refusal| !refusal.is_empty())
 }
 
+/// A set whose oldest members are cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum OldestOf {
+    /// `recent:`
+    Sessions,
+    /// `visitors:`
+    Visitors,
+}
+
+/// What the sharded layout puts together.
+impl RedisStore {
+    fn set_of(&self, set: OldestOf) -> &str {
+        match set {
+            OldestOf::Sessions => &self.keys().recent,
+            OldestOf::Visitors => &self.keys().visitors,
+        }
+    }
+
+    /// How many members there are, and how many were last seen before this time.
+    pub(in crate::store) async fn size_of(
+        &self,
+        set: OldestOf,
+        before: f64,
+    ) -> Result<(u64, u64), StoreError> {
+        let mut look = pipe();
+        look.cmd("ZCARD").arg(self.set_of(set));
+        look.cmd("ZCOUNT").arg(self.set_of(set)).arg("-inf").arg(format!("({before}"));
+        self.query_all(RedisCall::Write, &look).await
+    }
+
+    /// How many carts wait in the outbox.
+    pub(in crate::store) async fn outbox_size(&self) -> Result<u64, StoreError> {
+        let mut command = redis::cmd("LLEN");
+        command.arg(&self.keys().expiring);
+        self.query(RedisCall::Write, &command).await
+    }
+
+    /// When the oldest members were last seen, after the first `left`.
+    pub(in crate::store) async fn times_of(
+        &self,
+        set: OldestOf,
+        left: u64,
+        most: u64,
+    ) -> Result<Vec<f64>, StoreError> {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(self.set_of(set)).arg(left).arg(left + most - 1).arg("WITHSCORES");
+        let oldest: Oldest = self.query(RedisCall::Write, &command).await?;
+        Ok(oldest.into_iter().map(|(_, seen)| seen).collect())
+    }
+}
+
 impl RedisStore {
     /// How many sessions are over the limit, and the oldest of them after the first `left`, each
     /// with the time when it was last seen.
@@ -116,7 +167,7 @@ impl ExpiryStore for RedisStore {
         let behind = over > from.left + oldest.len() as u64;
         let mut evicted = self.part(how, &oldest, expiry_action).await?;
         evicted.more |= behind;
-        evicted.cursor = Cursor { left: from.left + evicted.waiting as u64, last: None };
+        evicted.cursor = Cursor { left: from.left + evicted.waiting as u64, ..Cursor::default() };
         Ok(evicted)
     }
 

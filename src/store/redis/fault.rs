@@ -13,9 +13,52 @@ pub(super) enum RedisCall {
     Write,
 }
 
+/// Why a call at one server failed.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// The call has failed.
+    Store(StoreError),
+    /// Nothing was done: the keys are at another server, from now on or for this call.
+    Redirected(Redirection),
+    /// Nothing was done: the keys are on their way from one server to another.
+    Split,
+}
+
+/// The server that has the keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Redirection {
+    /// From now on: MOVED.
+    Moved(String),
+    /// For this call: ASK.
+    Ask(String),
+}
+
+impl From<StoreError> for CallError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl CallError {
+    /// The error for a caller that knows one server only.
+    pub(super) fn at_one_server(self) -> StoreError {
+        match self {
+            Self::Store(error) => error,
+            Self::Redirected(_) => StoreError::Failed(
+                "this Redis is a node of a Cluster: write redis+cluster:// in [store] url".into(),
+            ),
+            Self::Split => StoreError::Away,
+        }
+    }
+}
+
 /// The kind of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RedisFault {
+    /// Another server has the keys.
+    Redirected(Redirection),
+    /// Some of the keys have moved.
+    Split,
     /// No answer in time.
     TimedOut,
     /// The server has become a replica, and has done nothing: reconnecting finds the primary.
@@ -30,7 +73,11 @@ pub(super) enum RedisFault {
 
 impl RedisFault {
     pub(super) fn of(error: &RedisError) -> Self {
-        if error.is_timeout() {
+        if let Some(redirection) = redirection_in(error) {
+            Self::Redirected(redirection)
+        } else if error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) {
+            Self::Split
+        } else if error.is_timeout() {
             Self::TimedOut
         } else if is_demoted(error) {
             Self::Demoted
@@ -47,30 +94,48 @@ impl RedisFault {
     }
 
     /// The error for the caller.
-    pub(super) fn into_store_error(self, call: RedisCall, error: RedisError) -> StoreError {
-        match (self, call) {
+    pub(super) fn into_call_error(self, call: RedisCall, error: RedisError) -> CallError {
+        CallError::Store(match (self, call) {
+            (Self::Redirected(redirection), _) => return CallError::Redirected(redirection),
+            (Self::Split, _) => return CallError::Split,
             (Self::TimedOut, _) => StoreError::TimedOut,
             (Self::Demoted | Self::NotReady, _) | (Self::Broken, RedisCall::Read) => {
                 StoreError::Away
             }
             (Self::Broken, RedisCall::Write) => StoreError::Unanswered(Box::new(error)),
             (Self::Refused, _) => StoreError::Failed(Box::new(error)),
-        }
+        })
     }
 }
 
-fn is_demoted(error: &RedisError) -> bool {
+/// The errors of a reply: a transaction has one for each of its commands.
+fn server_errors(error: &RedisError) -> Vec<ServerError> {
     if !matches!(error.kind(), ErrorKind::Server(_)) {
-        return false;
+        return Vec::new();
     }
-    // A transaction has an error for each of its commands; scripts of older servers report it as
-    // text.
+    let errors = error.clone().into_server_errors();
+    errors.iter().flat_map(|errors| errors.iter()).map(|(_, error)| error.clone()).collect()
+}
+
+/// The details of MOVED and ASK are the slot and the address.
+fn redirection_in(error: &RedisError) -> Option<Redirection> {
+    server_errors(error).iter().find_map(|error| {
+        let address = || Some(error.details()?.split_ascii_whitespace().nth(1)?.to_owned());
+        match error.code() {
+            "MOVED" => Some(Redirection::Moved(address()?)),
+            "ASK" => Some(Redirection::Ask(address()?)),
+            _ => None,
+        }
+    })
+}
+
+fn is_demoted(error: &RedisError) -> bool {
+    // Scripts of older servers report it as text.
     let is_read_only = |error: &ServerError| {
         error.code() == "READONLY"
             || error.details().is_some_and(|words| words.contains("-READONLY "))
     };
-    let errors = error.clone().into_server_errors();
-    errors.is_some_and(|errors| errors.iter().any(|(_, error)| is_read_only(error)))
+    server_errors(error).iter().any(is_read_only)
 }
 
 fn is_not_ready(error: &RedisError) -> bool {
@@ -79,7 +144,6 @@ fn is_not_ready(error: &RedisError) -> bool {
         ErrorKind::Server(
             ServerErrorKind::BusyLoading
                 | ServerErrorKind::MasterDown
-                | ServerErrorKind::TryAgain
                 | ServerErrorKind::ClusterDown
         )
     )

@@ -1,11 +1,25 @@
-//! Every key name in Redis, once: the chapter's names, after the configured prefix.
+//! Every key name in Redis, once: the chapter's names, after the configured prefix. In the sharded layout a shard's
+//! names have its hash tag, so that a Cluster keeps them in one slot: `login:{s17}`, `viewed:{s17}:<token>`.
 
+use super::topology::slot::crc16;
 use crate::ident::{CookieHash, PageKey, Row, StoredToken, User};
+
+/// How many shards the sharded layout has. Their number is part of the layout: it never changes.
+pub(super) const SHARDS: usize = 64;
+
+/// The shard of a token, an item, or the hash of a key: the CRC16 of XMODEM, as Redis Cluster has it for slots, modulo
+/// their number. In Python: `binascii.crc_hqx(token, 0) % 64`.
+#[must_use]
+pub fn shard_of(name: &str, shards: usize) -> usize {
+    usize::from(crc16(name.as_bytes())) % shards.max(1)
+}
 
 /// Builds key names.
 #[derive(Debug)]
 pub(super) struct Keys {
     prefix: String,
+    /// What stands between a name and what follows it: the shard's tag.
+    tag: String,
     /// HASH, token to user.
     pub(super) login: String,
     /// ZSET, token by the time it was last seen.
@@ -25,6 +39,8 @@ pub(super) struct Keys {
     pub(super) events: String,
     /// STRING: up to which time idle sessions have been reported.
     pub(super) idle_reported: String,
+    /// HASH: what sessions of other shards get from ended ones of this shard. Empty but for moments.
+    pub(super) handovers: String,
     /// STRING with a time to live: the process that cleans.
     pub(super) cleaner: String,
     /// STRING with a time to live: the process that delivers.
@@ -65,35 +81,51 @@ pub(super) struct Keys {
 }
 
 impl Keys {
+    /// The chapter's names.
     pub(super) fn new(prefix: &str) -> Self {
+        Self::tagged(prefix, "", "")
+    }
+
+    /// The names of a shard.
+    pub(super) fn of_shard(prefix: &str, shard: usize) -> Self {
+        let tag = format!("{{s{shard}}}");
+        Self::tagged(prefix, &tag, &format!("{tag}:"))
+    }
+
+    /// `tag` ends a name that is a whole key, and `before` stands before what makes a name a key.
+    fn tagged(prefix: &str, tag: &str, before: &str) -> Self {
+        let whole = |name: &str| format!("{prefix}{name}:{tag}");
+        let begun = |name: &str| format!("{prefix}{name}:{before}");
         Self {
             prefix: prefix.to_owned(),
-            login: format!("{prefix}login:"),
-            recent: format!("{prefix}recent:"),
-            since: format!("{prefix}since:"),
-            visitors: format!("{prefix}visitors:"),
-            popularity: format!("{prefix}viewed:"),
-            expired: format!("{prefix}expired:"),
-            expiring: format!("{prefix}expiring:"),
-            events: format!("{prefix}cartevents:"),
-            idle_reported: format!("{prefix}cartidle:"),
-            cleaner: format!("{prefix}cleaner:"),
-            deliverer: format!("{prefix}deliverer:"),
-            rescaled: format!("{prefix}rescaled:"),
-            page_bytes: format!("{prefix}pagebytes:"),
-            purges: format!("{prefix}purges:"),
-            purging: format!("{prefix}purging:"),
-            purged: format!("{prefix}purged:"),
-            seen: format!("{prefix}seen:"),
+            tag: before.to_owned(),
+            login: whole("login"),
+            recent: whole("recent"),
+            since: whole("since"),
+            visitors: whole("visitors"),
+            popularity: whole("viewed"),
+            expired: whole("expired"),
+            expiring: whole("expiring"),
+            events: whole("cartevents"),
+            idle_reported: whole("cartidle"),
+            handovers: whole("handover"),
+            cleaner: whole("cleaner"),
+            deliverer: whole("deliverer"),
+            rescaled: whole("rescaled"),
+            page_bytes: whole("pagebytes"),
+            purges: whole("purges"),
+            purging: whole("purging"),
+            purged: whole("purged"),
+            seen: whole("seen"),
+            delay: whole("delay"),
+            schedule: whole("schedule"),
+            refreshed: whole("refreshed"),
             purge_channel: format!("{prefix}purge:"),
             gone_channel: format!("{prefix}gone:"),
-            delay: format!("{prefix}delay:"),
-            schedule: format!("{prefix}schedule:"),
-            refreshed: format!("{prefix}refreshed:"),
-            viewed_prefix: format!("{prefix}viewed:"),
-            cart_prefix: format!("{prefix}cart:"),
-            tokens_prefix: format!("{prefix}tokens:"),
-            row_prefix: format!("{prefix}inv:"),
+            viewed_prefix: begun("viewed"),
+            cart_prefix: begun("cart"),
+            tokens_prefix: begun("tokens"),
+            row_prefix: begun("inv"),
         }
     }
 
@@ -119,22 +151,44 @@ impl Keys {
 
     /// STRING with a time to live: the process that fetches a page.
     pub(super) fn lease(&self, key: &PageKey) -> String {
-        format!("{}lease:{}", self.prefix, key.hex())
+        format!("{}lease:{}{}", self.prefix, self.tag, key.hex())
     }
 
     /// STRING with a time to live, under the SHA-256 of a token: it was logged out of an app that
     /// keeps its own sessions.
     pub(super) fn revoked(&self, token: &StoredToken) -> String {
-        format!("{}barred:{}", self.prefix, token.digest())
+        format!("{}barred:{}{}", self.prefix, self.tag, token.digest())
     }
 
     /// STRING with a time to live: an app's answer about a visitor.
     pub(super) fn answer(&self, cookies: &CookieHash) -> String {
-        format!("{}answer:{}", self.prefix, cookies.hex())
+        format!("{}answer:{}{}", self.prefix, self.tag, cookies.hex())
     }
 
     /// STRING with a time to live: a page.
     pub(super) fn page(&self, key: &PageKey) -> String {
-        format!("{}cache:{}", self.prefix, key.hex())
+        format!("{}cache:{}{}", self.prefix, self.tag, key.hex())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shards_names_have_its_tag_and_the_chapters_have_none() {
+        let token = StoredToken::from_store(b"12345678").unwrap();
+        let names = |keys: &Keys| {
+            let Keys { login, popularity, gone_channel, .. } = keys;
+            [login.clone(), popularity.clone(), gone_channel.clone(), keys.viewed(&token)]
+        };
+        assert_eq!(
+            names(&Keys::new("a:")),
+            ["a:login:", "a:viewed:", "a:gone:", "a:viewed:12345678"]
+        );
+        assert_eq!(
+            names(&Keys::of_shard("a:", 17)),
+            ["a:login:{s17}", "a:viewed:{s17}", "a:gone:", "a:viewed:{s17}:12345678"]
+        );
     }
 }

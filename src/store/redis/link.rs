@@ -15,9 +15,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::fault::{RedisCall, RedisFault};
-use crate::store::{StoreCounters, StoreState};
-use crate::store::{StoreError, StoreLimits};
+use super::fault::{CallError, RedisCall, RedisFault};
+use crate::store::{StoreCounters, StoreError, StoreLimits, StoreState};
 
 /// This many calls in a row without an answer open the breaker.
 pub(super) const TIMEOUTS_TO_OPEN: u32 = 5;
@@ -117,18 +116,15 @@ impl Link {
     pub(super) async fn call<T, F>(
         &self,
         call: RedisCall,
+        budget: Duration,
         step: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, StoreError>
+    ) -> Result<T, CallError>
     where
         F: Future<Output = RedisResult<T>>,
     {
         let shared = &self.shared;
         let Some((connection, generation)) = shared.connection() else {
-            return Err(StoreError::Away);
-        };
-        let budget = match call {
-            RedisCall::Read => shared.limits.read_timeout,
-            RedisCall::Write => shared.limits.write_timeout,
+            return Err(StoreError::Away.into());
         };
         let answer = match timeout(budget, step(connection)).await {
             Ok(Ok(value)) => {
@@ -136,9 +132,11 @@ impl Link {
                 return Ok(value);
             }
             Ok(Err(error)) => shared.failed(generation, call, error),
-            Err(_elapsed) => shared.timed_out(),
+            Err(_elapsed) => shared.timed_out().into(),
         };
-        shared.counters.count(&answer);
+        if let CallError::Store(error) = &answer {
+            shared.counters.count(error);
+        }
         Err(answer)
     }
 }
@@ -184,17 +182,20 @@ impl Shared {
         StoreError::TimedOut
     }
 
-    fn failed(&self, generation: u64, call: RedisCall, error: RedisError) -> StoreError {
+    fn failed(&self, generation: u64, call: RedisCall, error: RedisError) -> CallError {
         let fault = RedisFault::of(&error);
         match fault {
-            RedisFault::TimedOut => return self.timed_out(),
+            RedisFault::TimedOut => return self.timed_out().into(),
             RedisFault::Demoted => {
                 self.hang_up(generation, "Redis takes no writes: connecting again")
             }
             RedisFault::Broken => self.hang_up(generation, BROKE),
-            RedisFault::NotReady | RedisFault::Refused => self.answered(),
+            RedisFault::NotReady
+            | RedisFault::Refused
+            | RedisFault::Redirected(_)
+            | RedisFault::Split => self.answered(),
         }
-        fault.into_store_error(call, error)
+        fault.into_call_error(call, error)
     }
 
     /// Drops a connection, unless it has been replaced already.

@@ -61,6 +61,30 @@ impl RedisStore {
     }
 }
 
+/// What the sharded layout puts together.
+impl RedisStore {
+    /// Tokens by the time when they were last seen, the latest first, from this time on.
+    pub(in crate::store) async fn seen_until(
+        &self,
+        highest: f64,
+        offset: u64,
+        most: usize,
+    ) -> Result<Oldest, StoreError> {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(&self.keys().recent).arg(highest).arg("-inf").arg("BYSCORE").arg("REV");
+        command.arg("LIMIT").arg(offset.min(i64::MAX as u64)).arg(most).arg("WITHSCORES");
+        self.query(RedisCall::Write, &command).await
+    }
+
+    /// The data of those of these tokens that have a user.
+    pub(in crate::store) async fn sessions_at(
+        &self,
+        tokens: Vec<StoredToken>,
+    ) -> Result<Vec<Session>, StoreError> {
+        self.described(self.with_users(tokens).await?).await
+    }
+}
+
 /// These reads are large, and no page waits for them: they have the budget of a write.
 impl SessionListing for RedisStore {
     async fn session(&self, token: &StoredToken) -> Result<Option<Session>, StoreError> {
@@ -86,14 +110,11 @@ impl SessionListing for RedisStore {
     ) -> Result<WalkStep<Session>, StoreError> {
         let most = most.clamp(1, WALK_MAX);
         let highest = from.map_or(f64::INFINITY, |from| f64::from_bits(from.at));
-        let mut command = redis::cmd("ZRANGE");
-        command.arg(&self.keys().recent).arg(highest).arg("-inf").arg("BYSCORE").arg("REV");
         let offset = from.map_or(0, |from| from.offset);
-        command.arg("LIMIT").arg(offset.min(i64::MAX as u64)).arg(most).arg("WITHSCORES");
-        let found: Oldest = self.query(RedisCall::Write, &command).await?;
+        let found = self.seen_until(highest, offset, most).await?;
         let times: Vec<u64> = found.iter().map(|(_, seen)| seen.to_bits()).collect();
         let tokens = found.iter().filter_map(|(token, _)| StoredToken::from_store(token));
-        let met = self.described(self.with_users(tokens.collect()).await?).await?;
+        let met = self.sessions_at(tokens.collect()).await?;
         let next = behind(from, &times).filter(|_| found.len() == most);
         Ok(WalkStep { met, next })
     }

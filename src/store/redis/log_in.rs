@@ -24,12 +24,7 @@ impl LogInStore for RedisStore {
         item: Option<&Item>,
         now: f64,
     ) -> Result<(), StoreError> {
-        let mut script = self.script(&script::UPDATE);
-        script.key("viewed", self.keys().viewed(token));
-        script.arg("token", token.as_str()).arg("user", user.as_stored()).arg("now", now);
-        script.arg("item", item.map_or("", Item::as_str));
-        script.arg("last_dropped", -1 - i64::from(self.limits().viewed_items));
-        self.run(&script).await.map(drop)
+        self.update(token, user, item, now, true).await
     }
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
@@ -48,7 +43,9 @@ impl LogInStore for RedisStore {
         let mut script = self.script(&script::REVOKE);
         script.key("viewed", keys.viewed(token)).key("cart", keys.cart(token));
         script.arg("token", token.as_str());
-        self.run(&script).await.map(drop)
+        self.acknowledge::<()>(&script).await?;
+        self.has_ended(token);
+        Ok(())
     }
 
     async fn dismiss_token(
@@ -60,12 +57,45 @@ impl LogInStore for RedisStore {
         let storage = self.add_ending(&mut script, Some(expiry_action));
         script.arg("token", token.as_str()).arg("id", id_of(token, storage));
         let (handed_on, dropped, lost, refusal): (usize, usize, usize, Vec<u8>) =
-            self.invoke(RedisCall::Write, &script).await?;
+            self.acknowledge(&script).await?;
+        self.has_ended(token);
         Ok(EndedCarts { handed_on, dropped, lost, refusal: refusal_of(&refusal) })
+    }
+
+    async fn finish_handovers(&self, _now: f64) -> Result<usize, StoreError> {
+        Ok(0)
     }
 }
 
 impl RedisStore {
+    /// The same where the popularity of the item is in another shard.
+    pub(in crate::store) async fn update_uncounted(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<&Item>,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        self.update(token, user, item, now, false).await
+    }
+
+    async fn update(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<&Item>,
+        now: f64,
+        is_counted: bool,
+    ) -> Result<(), StoreError> {
+        let mut script = self.script(&script::UPDATE);
+        script.key("viewed", self.keys().viewed(token));
+        script.arg("token", token.as_str()).arg("user", user.as_stored()).arg("now", now);
+        script.arg("item", item.map_or("", Item::as_str));
+        script.arg("last_dropped", -1 - i64::from(self.limits().viewed_items));
+        script.arg("is_counted", u8::from(is_counted));
+        self.acknowledge::<()>(&script).await
+    }
+
     /// The sessions that may have to end for this log-in. Lua has no SHA-256: their ids are passed
     /// in.
     async fn may_go(&self, rotation: &Rotation) -> Result<Vec<Named>, StoreError> {
@@ -110,7 +140,10 @@ impl RedisStore {
             script.another(token).another(id);
         }
         type Reply = (Vec<Vec<u8>>, usize, usize, usize, Vec<u8>);
-        let reply: Option<Reply> = self.invoke(RedisCall::Write, &script).await?;
+        let reply: Option<Reply> = self.acknowledge(&script).await?;
+        if let Some(old) = old.filter(|_| reply.is_some()) {
+            self.has_ended(old);
+        }
         Ok(reply.map(|(gone, handed_on, dropped, lost, refusal)| Rotated {
             gone: gone.iter().filter_map(|token| StoredToken::from_store(token)).collect(),
             ended_carts: EndedCarts { handed_on, dropped, lost, refusal: refusal_of(&refusal) },
@@ -119,7 +152,7 @@ impl RedisStore {
 
     /// Passes a script what it needs to end sessions. Returns how tokens are stored, if their ids
     /// are needed.
-    fn add_ending(
+    pub(super) fn add_ending(
         &self,
         script: &mut Invocation,
         expiry_action: Option<&ExpiryAction>,

@@ -1,17 +1,22 @@
-//! The Redis store: the chapter's keys, one multiplexed connection for each runtime thread, and a
-//! pool of connections for tasks and administration.
+//! The Redis store: the chapter's keys, one multiplexed connection for each runtime thread and server, and a pool of
+//! connections for tasks and administration.
 //!
-//! This file is how a call gets to Redis. The connections are in `link` and `pool`, the meaning of
-//! their errors in `fault`, names in `keys`, the steps that read before they write in `script`;
-//! each trait is in a file of its own.
+//! This file is how a call gets to Redis: at one shard, which is all of the chapter's layout. The connections are in
+//! `links`, `server`, `link` and `pool`; which server has a shard in `topology`; the meaning of errors in `fault`,
+//! names in `keys`, the steps that read before they write in `script`; each trait is in a file of its own.
 
+mod address;
 mod answers;
 mod carts;
+mod connection;
+mod ended;
 mod events;
 mod expiry;
 mod fault;
+mod handover;
 mod keys;
 mod link;
+mod links;
 mod listing;
 mod log_in;
 mod pages;
@@ -21,8 +26,11 @@ mod purges;
 mod revoked;
 mod rows;
 mod script;
+mod server;
 mod subscriber;
 mod tokens;
+mod topology;
+mod url;
 mod views;
 mod visitors;
 mod visits;
@@ -31,78 +39,32 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, pipe};
-use tokio::time::timeout;
 
-use self::fault::RedisCall;
+pub(super) use self::address::RedisAddress;
+use self::address::Route;
+use self::connection::Connection;
+pub(super) use self::expiry::OldestOf;
+use self::fault::{CallError, RedisCall};
+pub use self::handover::{Handover, TakenOver};
 use self::keys::Keys;
-use self::link::Link;
-use self::pool::Pool;
+pub use self::keys::shard_of;
+use self::links::Links;
 pub use self::probe::{ProbeError, RedisReport, label, probe};
 use self::script::{Invocation, Script};
-use super::{Counted, OpenError, StoreCounters, StoreError, StoreLimits, StoreState};
+use self::server::{Carriage, Path};
+use super::{Counted, StoreError, StoreLimits, StoreState};
 use crate::ident::StoredToken;
 
 /// Visits in one call of a script: longer calls would delay others.
 const TOUCH_BATCH: usize = 50;
 /// The most members that one call evicts: Lua passes no more arguments.
-const EVICT_BATCH: u32 = 1000;
+pub(super) const EVICT_BATCH: u32 = 1000;
 /// Pages and rows over this size, in bytes, use a connection of their own, so that the look-up of a
 /// token does not wait behind them.
 const BULK_SIZE: usize = 256 << 10;
 /// The longest time to live that is sent.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-/// The address of Redis, and what all handles to it share.
-#[derive(Debug)]
-pub(super) struct RedisAddress {
-    client: redis::Client,
-    pool: Pool,
-    keys: Keys,
-    limits: StoreLimits,
-    counters: Arc<StoreCounters>,
-    full: pages::PageRefused,
-}
-
-impl RedisAddress {
-    /// Reads the address; does not connect. In a tokio runtime only.
-    pub(super) fn parse(
-        url: &str,
-        prefix: &str,
-        limits: StoreLimits,
-        counters: &Arc<StoreCounters>,
-    ) -> Result<Self, OpenError> {
-        let client = open_client(url)?;
-        let counters = Arc::clone(counters);
-        let pool = Pool::new(&client, limits, Arc::clone(&counters))
-            .map_err(|error| OpenError::BadUrl(error.into()))?;
-        let (keys, full) = (Keys::new(prefix), pages::PageRefused::default());
-        Ok(Self { client, pool, keys, limits, counters, full })
-    }
-
-    /// What Redis does when its memory is full; `None` if unknown.
-    pub(super) async fn eviction_policy(&self) -> Result<Option<String>, StoreError> {
-        let mut command = redis::cmd("CONFIG");
-        command.arg("GET").arg("maxmemory-policy");
-        let step = |mut on| async move { command.query_async(&mut on).await };
-        let policy: Vec<String> = self.pool.call(RedisCall::Read, step).await?;
-        Ok(policy.into_iter().nth(1))
-    }
-
-    fn link(&self) -> Link {
-        Link::start(self.client.clone(), self.limits, Arc::clone(&self.counters))
-    }
-}
-
-/// A client for an address. It connects to nothing yet.
-fn open_client(url: &str) -> Result<redis::Client, OpenError> {
-    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
-        // An error means that a provider is installed already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    redis::Client::open(url).map_err(|error| OpenError::BadUrl(error.into()))
-}
 
 /// Fields with their values, as another program may have written them.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -115,28 +77,19 @@ fn milliseconds(ttl: Duration) -> u64 {
     u64::try_from(ttl.min(TTL_MAX).as_millis().max(1)).unwrap_or(u64::MAX)
 }
 
-/// One thread's handle to Redis. Clones are the same handle.
+/// One thread's handle to a shard in Redis. Clones are the same handle.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     handle: Arc<ThreadHandle>,
     path: Path,
-}
-
-/// Which connections carry the calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Path {
-    /// The handle's own: nothing slow uses them.
-    Requests,
-    /// The pool's.
-    Background,
+    /// The index of the shard; 0 in the chapter's layout.
+    shard: usize,
 }
 
 #[derive(Debug)]
 struct ThreadHandle {
     address: Arc<RedisAddress>,
-    link: Link,
-    /// Connected when the first large page or row is written or read.
-    bulk: OnceLock<Link>,
+    links: Links,
     large: rows::LargeRows,
     /// Subscribed when it is first waited for.
     subscriber: OnceLock<subscriber::Subscriber>,
@@ -149,13 +102,12 @@ impl RedisStore {
     pub(super) fn start(address: &Arc<RedisAddress>) -> Self {
         let handle = Arc::new(ThreadHandle {
             address: Arc::clone(address),
-            link: address.link(),
-            bulk: OnceLock::new(),
+            links: Links::start(address),
             large: rows::LargeRows::default(),
             subscriber: OnceLock::new(),
             pages: OnceLock::new(),
         });
-        Self { handle, path: Path::Requests }
+        Self { handle, path: Path::Requests, shard: 0 }
     }
 
     /// The same, with pages in another Redis.
@@ -164,9 +116,32 @@ impl RedisStore {
         self
     }
 
-    /// The handle to the Redis that has the pages.
-    pub(super) fn of_pages(&self) -> &Self {
-        self.handle.pages.get().unwrap_or(self)
+    /// The handle to the Redis that has the pages, for this shard.
+    pub(super) fn of_pages(&self) -> Self {
+        match self.handle.pages.get() {
+            Some(pages) => pages.of_shard(self.shard % pages.shards()),
+            None => self.clone(),
+        }
+    }
+
+    /// The same handle for another shard.
+    pub(super) fn of_shard(&self, shard: usize) -> Self {
+        Self { shard, ..self.clone() }
+    }
+
+    /// How many shards there are.
+    pub(super) fn shards(&self) -> usize {
+        self.handle.address.shards().len()
+    }
+
+    /// The index of this shard.
+    pub(super) fn index(&self) -> usize {
+        self.shard
+    }
+
+    /// Whether a shard may come to another server.
+    fn moves(&self) -> bool {
+        matches!(self.handle.address.route(), Route::Many(_))
     }
 
     /// The same handle for calls that no request waits for. They use the pool.
@@ -179,8 +154,9 @@ impl RedisStore {
         Self { path: Path::Requests, ..self.clone() }
     }
 
+    /// Whether any server answers.
     pub(super) fn state(&self) -> StoreState {
-        self.handle.link.state()
+        self.handle.links.state()
     }
 
     pub(super) fn counted(&self) -> Counted {
@@ -188,7 +164,7 @@ impl RedisStore {
     }
 
     pub(super) async fn connected(&self) {
-        self.handle.link.connected().await;
+        self.handle.links.connected().await;
     }
 
     /// Returns when a purge is reported, or may have been missed.
@@ -202,40 +178,54 @@ impl RedisStore {
     }
 
     fn subscriber(&self) -> &subscriber::Subscriber {
-        let (client, keys) = (&self.handle.address.client, self.keys());
+        let keys = self.keys();
         let channels = [keys.purge_channel.as_str(), keys.gone_channel.as_str()];
         self.handle
             .subscriber
-            .get_or_init(|| subscriber::Subscriber::start(client.clone(), channels))
+            .get_or_init(|| subscriber::Subscriber::start(&self.handle.address, channels))
     }
 
     fn keys(&self) -> &Keys {
-        &self.handle.address.keys
+        &self.handle.address.shards()[self.shard]
     }
 
-    fn limits(&self) -> &StoreLimits {
+    pub(super) fn limits(&self) -> &StoreLimits {
         &self.handle.address.limits
     }
 
-    /// One step within its budget, over the connections of this path. If the handle's own
-    /// connection finds Redis away, the pool is not used.
+    /// One step within its budget, over the connections of this path.
     async fn call<T, F>(
         &self,
         call: RedisCall,
-        step: impl FnOnce(MultiplexedConnection) -> F,
+        step: impl Fn(Connection) -> F,
     ) -> Result<T, StoreError>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        match self.path {
-            Path::Requests => self.handle.link.call(call, step).await,
-            Path::Background if self.state() == StoreState::Away => Err(StoreError::Away),
-            Path::Background => {
-                let handle = &self.handle;
-                // On the heap, so that a request's future does not grow.
-                let answer = Box::pin(handle.address.pool.call(call, step)).await;
-                answer.inspect_err(|error| handle.address.counters.count(error))
+        self.call_over(Carriage::Plain, call, step).await
+    }
+
+    async fn call_over<T, F>(
+        &self,
+        carriage: Carriage,
+        call: RedisCall,
+        step: impl Fn(Connection) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let limits = self.limits();
+        let budget = match call {
+            RedisCall::Read => limits.read_timeout,
+            RedisCall::Write => limits.write_timeout,
+        };
+        let way = (self.path, carriage);
+        match &self.handle.links {
+            Links::One(links) => {
+                links.call(way, call, budget, step).await.map_err(CallError::at_one_server)
             }
+            // On the heap, so that a request's future does not grow.
+            Links::Many(many) => Box::pin(many.call(self.shard, way, call, budget, step)).await,
         }
     }
 
@@ -249,9 +239,18 @@ impl RedisStore {
         call: RedisCall,
         script: &Invocation,
     ) -> Result<T, StoreError> {
+        self.invoke_over(Carriage::Plain, call, script).await
+    }
+
+    async fn invoke_over<T: FromRedisValue>(
+        &self,
+        carriage: Carriage,
+        call: RedisCall,
+        script: &Invocation,
+    ) -> Result<T, StoreError> {
         let script = script.complete();
         let step = |mut on| async move { script.invoke_async(&mut on).await };
-        self.call(call, step).await
+        self.call_over(carriage, call, step).await
     }
 
     /// A script that writes this many bytes. For a request, a large write uses a connection of its
@@ -261,17 +260,18 @@ impl RedisStore {
         bytes: usize,
         script: &Invocation,
     ) -> Result<T, StoreError> {
-        if bytes <= BULK_SIZE || self.path == Path::Background {
-            return self.invoke(RedisCall::Write, script).await;
-        }
-        let script = script.complete();
-        let step = |mut on| async move { script.invoke_async(&mut on).await };
-        self.bulk().await?.call(RedisCall::Write, step).await
+        let carriage = if bytes <= BULK_SIZE { Carriage::Plain } else { Carriage::Large };
+        self.invoke_over(carriage, RedisCall::Write, script).await
     }
 
     /// A script that writes, and returns a number or nothing.
     async fn run(&self, script: &Invocation) -> Result<usize, StoreError> {
         Ok(self.invoke::<Option<usize>>(RedisCall::Write, script).await?.unwrap_or_default())
+    }
+
+    /// A script that writes what is acknowledged: where there are replicas, one of them has it then.
+    async fn acknowledge<T: FromRedisValue>(&self, script: &Invocation) -> Result<T, StoreError> {
+        self.invoke_over(Carriage::Confirmed, RedisCall::Write, script).await
     }
 
     async fn query<T: FromRedisValue>(
@@ -294,22 +294,23 @@ impl RedisStore {
 
     /// Sends commands whose replies are not needed.
     async fn write(&self, commands: &redis::Pipeline) -> Result<(), StoreError> {
+        self.write_over(Carriage::Plain, commands).await
+    }
+
+    async fn write_over(
+        &self,
+        carriage: Carriage,
+        commands: &redis::Pipeline,
+    ) -> Result<(), StoreError> {
         let step = |mut on| async move { commands.exec_async(&mut on).await };
-        self.call(RedisCall::Write, step).await
+        self.call_over(carriage, RedisCall::Write, step).await
     }
 
-    /// The connection for large values. A call over it fails until it is connected.
-    fn begin_bulk(&self) -> &Link {
-        self.handle.bulk.get_or_init(|| self.handle.address.link())
-    }
-
-    /// The connection for large pages, once it is connected.
-    async fn bulk(&self) -> Result<&Link, StoreError> {
-        if self.state() == StoreState::Away {
-            return Err(StoreError::Away);
-        }
-        let link = self.begin_bulk();
-        let connected = timeout(self.limits().write_timeout, link.connected()).await;
-        connected.map(|()| link).map_err(|_elapsed| StoreError::Away)
+    /// What Redis does when its memory is full; `None` if unknown.
+    pub(super) async fn eviction_policy(&self) -> Result<Option<String>, StoreError> {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg("maxmemory-policy");
+        let policy: Vec<String> = self.query(RedisCall::Write, &command).await?;
+        Ok(policy.into_iter().nth(1))
     }
 }

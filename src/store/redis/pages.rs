@@ -59,7 +59,7 @@ impl PageStore for RedisStore {
         }
         let (refused, now) = (&pages.handle.address.full, unix_now() as u64);
         refused.look(demand, now)?;
-        let bound = pages.limits().pages;
+        let bound = pages.limits().pages / pages.shards() as u64;
         // A renewed page finds room that new pages may not take.
         let bound_of_new = match demand {
             RequestFrequency::Once => nearly(bound),
@@ -70,7 +70,7 @@ impl PageStore for RedisStore {
         script.arg("body", page.as_ref()).arg("ttl_ms", milliseconds(ttl));
         script.arg("bound", bound).arg("bound_of_new", bound_of_new);
         let (outcome, used): (u8, u64) = pages.invoke_with(page.len(), &script).await?;
-        pages.handle.address.counters.holds(used);
+        pages.handle.address.counters.holds(pages.index(), used);
         match outcome {
             0 => Ok(()),
             1 if demand == RequestFrequency::Once => {
@@ -98,7 +98,8 @@ impl PageStore for RedisStore {
         for key in keys {
             script.another_key(pages.keys().page(key));
         }
-        pages.handle.address.counters.holds(pages.invoke(RedisCall::Write, &script).await?);
+        let used = pages.invoke(RedisCall::Write, &script).await?;
+        pages.handle.address.counters.holds(pages.index(), used);
         Ok(())
     }
 

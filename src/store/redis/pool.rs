@@ -17,10 +17,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::{RedisCall, RedisFault};
+use super::fault::{CallError, RedisCall, RedisFault};
 use super::link::{BEAT, TIMEOUTS_TO_OPEN};
-use crate::store::StoreCounters;
-use crate::store::{StoreError, StoreLimits};
+use crate::store::{StoreCounters, StoreError, StoreLimits};
 
 /// Connections at a time.
 const SIZE: u32 = 4;
@@ -61,34 +60,40 @@ impl Pool {
         &self,
         call: RedisCall,
         step: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, StoreError>
+    ) -> Result<T, CallError>
     where
         F: Future<Output = RedisResult<T>>,
     {
         if self.breaker.is_open() {
-            return Err(StoreError::Away);
+            return Err(StoreError::Away.into());
         }
         let deadline = Instant::now() + self.budget;
         let Ok(Ok(mut pooled)) = timeout_at(deadline, self.connections.get()).await else {
             self.breaker.timed_out();
-            return Err(StoreError::Away);
+            return Err(StoreError::Away.into());
         };
         pooled.is_sound = false;
         let Ok(answer) = timeout_at(deadline, step(pooled.connection.clone())).await else {
             self.breaker.timed_out();
-            return Err(StoreError::TimedOut);
+            return Err(StoreError::TimedOut.into());
         };
         let fault = answer.as_ref().err().map(RedisFault::of);
         match fault {
             Some(RedisFault::TimedOut) => self.breaker.timed_out(),
             Some(RedisFault::Broken | RedisFault::Demoted) => {}
-            Some(RedisFault::NotReady | RedisFault::Refused) | None => {
+            Some(
+                RedisFault::NotReady
+                | RedisFault::Refused
+                | RedisFault::Redirected(_)
+                | RedisFault::Split,
+            )
+            | None => {
                 pooled.is_sound = true;
                 pooled.used = Instant::now();
                 self.breaker.answered();
             }
         }
-        answer.map_err(|error| fault.unwrap_or(RedisFault::Refused).into_store_error(call, error))
+        answer.map_err(|error| fault.unwrap_or(RedisFault::Refused).into_call_error(call, error))
     }
 }
 

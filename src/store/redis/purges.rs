@@ -46,7 +46,7 @@ impl PurgeStore for RedisStore {
         let nonce = fastrand::u64(1..);
         script.arg("kept", PURGES_KEPT).arg("kept_bytes", PURGES_KEPT_BYTES);
         script.arg("nonce", &nonce.to_be_bytes()[..]).another(marks);
-        let number: u64 = self.foreground().invoke(RedisCall::Write, &script).await?;
+        let number: u64 = self.foreground().acknowledge(&script).await?;
         let at = Generation { number, ..known.at };
         Ok((number > 0).then_some(PurgePosition { at, nonce }))
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use redis::pipe;
 
 use super::fault::RedisCall;
-use super::{BULK_SIZE, RedisStore, script};
+use super::{BULK_SIZE, Carriage, RedisStore, script};
 use crate::ident::Row;
 use crate::store::{
     ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoreError, StoredRow,
@@ -83,14 +83,17 @@ impl RowStore for RedisStore {
         // GETRANGE, not GET: another program's value of any size must not fill our memory.
         read.cmd("GETRANGE").arg(keys.row(row)).arg(0).arg(ROW_JSON_MAX);
         read.cmd("ZSCORE").arg(&keys.refreshed).arg(row.as_str());
+        let read = &read;
         type Reply = (Vec<u8>, Option<f64>);
         let step = |mut on| async move { read.query_async::<Reply>(&mut on).await };
-        let link = if self.handle.large.has(row) { self.begin_bulk() } else { &self.handle.link };
-        let (json, refreshed) = link.call(RedisCall::Read, step).await?;
+        let is_large = self.handle.large.has(row);
+        let carriage = if is_large { Carriage::Large } else { Carriage::Plain };
+        let reader = self.foreground();
+        let (json, refreshed) = reader.call_over(carriage, RedisCall::Read, step).await?;
         let is_large = json.len() > BULK_SIZE;
         if is_large {
             // For the next call.
-            self.begin_bulk();
+            self.handle.links.begin_large(self.shard);
         }
         self.handle.large.note(row, is_large);
         let whole = !json.is_empty() && json.len() <= ROW_JSON_MAX;

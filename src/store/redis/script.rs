@@ -40,6 +40,7 @@ macro_rules! libraries {
 libraries! {
     DISMISS_ONE = "dismiss_one";
     HAND_ON = "hand_on";
+    HAND_OVER = "hand_over";
     IN_JSON = "in_json";
     IS_BEHIND = "is_behind";
     IS_OVER = "is_over";
@@ -86,13 +87,16 @@ scripts! {
         args (tokens_prefix; token now idle absolute may_note);
     UPDATE = "update" (NAME_OF)
         keys (login recent since popularity; viewed)
-        args (tokens_prefix; token user now item last_dropped);
+        args (tokens_prefix; token user now item last_dropped is_counted);
     TOUCH = "touch" (NAME_OF)
         keys (login recent;)
         args (; keep);
     REVOKE = "revoke" (NAME_OF)
         keys (login recent since; viewed cart)
         args (tokens_prefix gone_channel; token);
+    END_AGAIN = "end_again" (NAME_OF)
+        keys (login recent since; viewed cart)
+        args (tokens_prefix gone_channel; token ended);
     DISMISS = "dismiss" (NAME_OF IN_JSON HAND_ON DISMISS_ONE)
         keys (login recent since expired expiring events;)
         args (viewed_prefix cart_prefix tokens_prefix gone_channel;
@@ -102,6 +106,24 @@ scripts! {
         args (viewed_prefix cart_prefix tokens_prefix gone_channel;
             action entries cart_max views_max outbox_max
             token id user now most per_user_max may_lose old old_id visitor);
+    // Log-ins from one shard to another.
+    END_FOR = "end_for" (NAME_OF IN_JSON HAND_ON DISMISS_ONE HAND_OVER)
+        keys (login recent since expired expiring events handovers; old_viewed old_cart)
+        args (viewed_prefix cart_prefix tokens_prefix gone_channel;
+            action entries cart_max views_max outbox_max
+            old old_id user now field has_cart has_views);
+    END_VISITOR_FOR = "end_visitor_for" (HAND_OVER)
+        keys (visitors handovers; old_viewed old_cart)
+        args (; visitor user now field);
+    TAKE_OVER = "take_over" (NAME_OF)
+        keys (login; viewed cart)
+        args (; token field record views_max cart_max);
+    FORGET_HANDOVER = "forget_handover" ()
+        keys (handovers;)
+        args (; field record);
+    HANDOVERS = "handovers" ()
+        keys (handovers;)
+        args (; before);
     CHANGE_CART = "change_cart" (NAME_OF IS_OVER SET_CART)
         keys (login recent since; cart)
         args (tokens_prefix; token user seen is_emptied cart_max now idle absolute);
@@ -325,9 +347,9 @@ mod tests {
     }
 
     /// What Redis and Lua 5.1 provide to a script.
-    const GLOBALS: [&str; 13] = [
-        "ARGV", "KEYS", "cjson", "ipairs", "math", "pairs", "pcall", "redis", "string", "table",
-        "tonumber", "type", "unpack",
+    const GLOBALS: [&str; 14] = [
+        "ARGV", "KEYS", "cjson", "cmsgpack", "ipairs", "math", "pairs", "pcall", "redis", "string",
+        "table", "tonumber", "type", "unpack",
     ];
 
     /// If a Lua 5.1 compiler is installed, it finds syntax errors, and undefined names.

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::RedisAddress;
 use crate::ident::StoredToken;
 
 /// How long one attempt may take.
@@ -61,15 +62,23 @@ impl Drop for Subscriber {
 impl Subscriber {
     /// Begins to listen on the channels of purges and of sessions that are gone. In a tokio runtime
     /// only.
-    pub(super) fn start(client: redis::Client, channels: [&str; 2]) -> Self {
+    pub(super) fn start(address: &Arc<RedisAddress>, channels: [&str; 2]) -> Self {
         let (heard, channels) = (Arc::<PendingNotices>::default(), channels.map(str::to_owned));
+        let address = Arc::downgrade(address);
         let shared = Arc::clone(&heard);
         #[allow(
             clippy::disallowed_methods,
             reason = "the subscriber owns its task and ends it on drop; it has no code that panics"
         )]
         let listening = tokio::spawn(async move {
-            loop {
+            // A Cluster passes messages on to all of its nodes: any of them will do.
+            while let Some(address) = address.upgrade() {
+                let client = address.client_to_listen();
+                drop(address);
+                let Some(client) = client else {
+                    sleep(PAUSE).await;
+                    continue;
+                };
                 match timeout(CONNECT_TIMEOUT, subscribe(&client, &channels)).await {
                     Ok(Ok(subscribed)) => listen(subscribed, &channels[1], &shared).await,
                     Ok(Err(error)) => {

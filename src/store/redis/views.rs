@@ -14,6 +14,30 @@ fn items_of(found: Vec<(Vec<u8>, f64)>) -> Vec<(Item, f64)> {
     found.into_iter().filter_map(entry).collect()
 }
 
+/// What the sharded layout puts together.
+impl RedisStore {
+    /// The score of an item: minus its views.
+    pub(in crate::store) async fn score_of(&self, item: &Item) -> Result<Option<f64>, StoreError> {
+        let mut command = redis::cmd("ZSCORE");
+        command.arg(&self.keys().popularity).arg(item.as_str());
+        self.query(RedisCall::Read, &command).await
+    }
+
+    /// How many items of this shard have a popularity.
+    pub(in crate::store) async fn items_known(&self) -> Result<u64, StoreError> {
+        let mut command = redis::cmd("ZCARD");
+        command.arg(&self.keys().popularity);
+        self.query(RedisCall::Read, &command).await
+    }
+
+    /// How many items of this shard were viewed more than one with this score.
+    pub(in crate::store) async fn items_better_than(&self, score: f64) -> Result<u64, StoreError> {
+        let mut command = redis::cmd("ZCOUNT");
+        command.arg(&self.keys().popularity).arg("-inf").arg(format!("({score}"));
+        self.query(RedisCall::Read, &command).await
+    }
+}
+
 impl ViewStore for RedisStore {
     async fn viewed(&self, token: &StoredToken) -> Result<Vec<(Item, f64)>, StoreError> {
         let mut command = redis::cmd("ZRANGE");

@@ -86,7 +86,7 @@ impl VisitorStore for RedisStore {
         script.arg("token", session.as_str()).arg("user", user.as_stored());
         script.arg("visitor", token.as_str());
         script.arg("views_max", self.limits().viewed_items).arg("cart_max", CART_MAX);
-        Ok(match self.run(&script).await? {
+        Ok(match self.acknowledge::<usize>(&script).await? {
             0 => MergeResult::NoSession,
             1 => MergeResult::Nothing,
             _ => MergeResult::Done,

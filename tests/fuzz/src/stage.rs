@@ -11,7 +11,7 @@ use anteroom::app::Application;
 use anteroom::config::{ConfigSources, Plan};
 use anteroom::ident::{StoredToken, User};
 use anteroom::store::traits::*;
-use anteroom::store::{OpenStore, StoreLimits, StoreSettings, Url};
+use anteroom::store::{Layout, OpenStore, StoreLimits, StoreSettings, Url};
 
 /// How long a connection may take to end, far beyond all deadlines of the proxy here.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -172,8 +172,12 @@ fn log_in(data: &std::path::Path, users: &[(&str, &str)]) {
         pages: 1 << 20,
         max_page: 1 << 20,
     };
-    let settings =
-        StoreSettings { url: Url::Embedded(data.to_owned()), prefix: String::new(), limits };
+    let settings = StoreSettings {
+        url: Url::Embedded(data.to_owned()),
+        prefix: String::new(),
+        layout: Layout::Chapter,
+        limits,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let open = OpenStore::open(&settings).await.expect("a store");

@@ -4,6 +4,7 @@
 
 pub(crate) mod apps;
 pub(crate) mod client;
+pub(crate) mod cluster;
 pub(crate) mod every_key;
 pub(crate) mod frames;
 mod keyspace;

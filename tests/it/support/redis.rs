@@ -22,22 +22,51 @@ pub(crate) struct RedisServer {
     port: u16,
     folder: TempDir,
     child: Child,
+    arguments: Vec<String>,
 }
 
 impl RedisServer {
     /// Starts a server and returns when it answers.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts one with more arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
         let folder = tempfile::tempdir().unwrap();
         let deadline = Instant::now() + START_PATIENCE;
         loop {
             // Another test may take the port between our look and the server's bind: try again.
             let port = free_port();
-            let mut child = spawn(port, &folder);
+            let mut child = spawn(port, &folder, &arguments);
             if answers(port, &mut child, deadline) {
-                return Self { port, folder, child };
+                return Self { port, folder, child, arguments };
             }
             assert!(Instant::now() < deadline, "redis-server did not come up");
         }
+    }
+
+    /// A Cluster of one node, which has all slots: it refuses what a larger one would refuse.
+    pub(crate) fn start_cluster() -> Self {
+        let server = Self::start_with(&["--cluster-enabled", "yes"]);
+        server.say("CLUSTER ADDSLOTSRANGE 0 16383");
+        let deadline = Instant::now() + START_PATIENCE;
+        while !server.say("CLUSTER INFO").contains("cluster_state:ok") {
+            assert!(Instant::now() < deadline, "the Cluster did not come up");
+            pause();
+        }
+        server
+    }
+
+    /// What the server answers to a line of words.
+    pub(crate) fn say(&self, words: &str) -> String {
+        say(self.port, words).expect("the server answers")
+    }
+
+    /// What it says of its Cluster, if it runs.
+    pub(crate) fn try_info(&self) -> Option<String> {
+        say(self.port, "CLUSTER INFO")
     }
 
     /// The address for `[store] url`.
@@ -82,7 +111,7 @@ impl RedisServer {
         self.kill();
         let deadline = Instant::now() + START_PATIENCE;
         loop {
-            self.child = spawn(self.port, &self.folder);
+            self.child = spawn(self.port, &self.folder, &self.arguments);
             if answers(self.port, &mut self.child, deadline) {
                 return;
             }
@@ -116,21 +145,27 @@ fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-fn spawn(port: u16, folder: &TempDir) -> Child {
+fn spawn(port: u16, folder: &TempDir, arguments: &[String]) -> Child {
     Command::new("redis-server")
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
         .arg(folder.path())
         .arg("--unixsocket")
         .arg(folder.path().join(SOCKET))
         .args(["--save", "", "--appendonly", "yes", "--appendfsync", "no"])
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
         .expect("redis-server is installed and in PATH")
 }
 
-/// Waits until this very child answers; false when it ended instead (the port was taken).
+/// The pause between two looks at a condition.
 #[expect(clippy::disallowed_methods, reason = "the pause between two looks at the condition")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// Waits until this very child answers; false when it ended instead (the port was taken).
 fn answers(port: u16, child: &mut Child, deadline: Instant) -> bool {
     let ours = format!("process_id:{}\r\n", child.id());
     while Instant::now() < deadline {
@@ -140,7 +175,7 @@ fn answers(port: u16, child: &mut Child, deadline: Instant) -> bool {
         if process_line(port).is_some_and(|line| line == ours) {
             return true;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        pause();
     }
     let _ = child.kill();
     let _ = child.wait();
@@ -149,15 +184,21 @@ fn answers(port: u16, child: &mut Child, deadline: Instant) -> bool {
 
 /// The `process_id` line of the server that answers `INFO server` on the port and has loaded its data.
 fn process_line(port: u16) -> Option<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let patience = Duration::from_secs(1);
-    let mut stream = TcpStream::connect_timeout(&address, patience).ok()?;
-    stream.set_read_timeout(Some(patience)).ok()?;
-    stream.write_all(b"INFO server\r\nPING\r\nQUIT\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
+    let answer = say(port, "INFO server\r\nPING")?;
     if !answer.contains("+PONG") {
         return None;
     }
     answer.split_inclusive('\n').find(|line| line.starts_with("process_id:")).map(str::to_owned)
+}
+
+/// The answer of the server on this port to a line of words.
+fn say(port: u16, words: &str) -> Option<String> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let patience = Duration::from_secs(1);
+    let mut stream = TcpStream::connect_timeout(&address, patience).ok()?;
+    stream.set_read_timeout(Some(patience)).ok()?;
+    stream.write_all(format!("{words}\r\nQUIT\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
 }

@@ -1,5 +1,6 @@
 -- A log-in, or a visit as in the chapter's layout (Redis in Action, chapter 2). `item` is empty if no item
--- was viewed; `last_dropped` is the rank of the newest view that is not kept.
+-- was viewed; `last_dropped` is the rank of the newest view that is not kept. `is_counted` is 1 where the
+-- popularity of the item is in this shard.
 local before = redis.call('HGET', login, token)
 redis.call('HSET', login, token, user)
 redis.call('ZADD', recent, 'GT', now, token)
@@ -13,5 +14,5 @@ redis.call('ZREM', since, token)
 if item ~= '' then
   redis.call('ZADD', viewed, 'GT', now, item)
   redis.call('ZREMRANGEBYRANK', viewed, 0, last_dropped)
-  redis.call('ZINCRBY', popularity, -1, item)
+  if is_counted == '1' then redis.call('ZINCRBY', popularity, -1, item) end
 end

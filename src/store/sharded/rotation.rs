@@ -1,0 +1,149 @@
+//! Log-ins, and what they hand over from one shard to another.
+//!
+//! A log-in that replaces a token of the same shard is one step. Otherwise the order is: the new session begins; the
+//! old one ends, and in the same step a record in its shard holds what the new one gets; the new one gets it; the
+//! record goes. A process that stops in between leaves the record, and any process finishes it: taking over twice is
+//! as good as once. A client gets its new token only when all of it is done.
+
+use super::ShardedStore;
+use crate::ident::{Item, StoredToken, User, VisitorToken};
+use crate::store::redis::{Handover, TakenOver};
+use crate::store::{
+    EndedCarts, ExpiryAction, LogInStore, MergeResult, Rotated, Rotation, SessionListing as _,
+    StoreError, TokenStore as _, VisitStore as _,
+};
+
+/// A record that is this old, in seconds, was left by a process that stopped.
+const LEFT_BEHIND: f64 = 10.0;
+
+impl LogInStore for ShardedStore {
+    async fn update_token(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<&Item>,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        self.of(token.as_str()).update_uncounted(token, user, item, now).await?;
+        match item {
+            Some(item) => self.count_views(&[(item.clone(), 1)]).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+        let shard = self.of(rotation.new.as_str());
+        let is_here = |name: &str| self.index_of(name) == shard.index();
+        let old = rotation.old.as_ref().filter(|old| !is_here(old.as_str()));
+        let visitor = rotation.visitor.as_ref().filter(|visitor| !is_here(visitor.as_str()));
+        let within = Rotation {
+            old: rotation.old.clone().filter(|_| old.is_none()),
+            visitor: rotation.visitor.clone().filter(|_| visitor.is_none()),
+            // The limit holds over all shards: see below.
+            most: 0,
+            ..rotation.clone()
+        };
+        let mut rotated = shard.rotate_token(&within).await?;
+        if old.is_some() {
+            let handover = self.begin_handover(rotation).await?;
+            rotated.ended_carts.add(handover.ended_carts);
+            if let Some(taken) = handover.taken {
+                self.take_over(&taken).await?;
+            }
+        }
+        if let Some(visitor) = visitor {
+            self.hand_visitor_over(visitor, &rotation.new, &rotation.user).await?;
+        }
+        if rotation.most > 0 {
+            self.end_over_limit(rotation, &mut rotated).await?;
+        }
+        Ok(rotated)
+    }
+
+    async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
+        self.of(token.as_str()).revoke_token(token).await
+    }
+
+    async fn dismiss_token(
+        &self,
+        token: &StoredToken,
+        expiry_action: &ExpiryAction,
+    ) -> Result<EndedCarts, StoreError> {
+        self.of(token.as_str()).dismiss_token(token, expiry_action).await
+    }
+    async fn finish_handovers(&self, now: f64) -> Result<usize, StoreError> {
+        let left =
+            self.at_those_there(|shard| async move { shard.handovers(now - LEFT_BEHIND).await });
+        let mut finished = 0;
+        for taken in left.await?.into_iter().flatten() {
+            self.take_over(&taken).await?;
+            finished += 1;
+        }
+        Ok(finished)
+    }
+}
+
+impl ShardedStore {
+    /// Ends the old session of a log-in, whose new one is in another shard and has begun. What the new one gets is in a
+    /// record until [`Self::take_over`].
+    ///
+    /// # Errors
+    /// Those of a write.
+    pub async fn begin_handover(&self, rotation: &Rotation) -> Result<Handover, StoreError> {
+        let old = rotation.old.as_ref().unwrap_or(&rotation.new);
+        let has = self.of(rotation.new.as_str()).has_data(&rotation.new).await?;
+        self.of(old.as_str()).end_for(old, rotation, has).await
+    }
+
+    /// Gives a session what another shard holds for it, and removes the record. A session that has ended meanwhile
+    /// gets nothing.
+    async fn take_over(&self, taken: &TakenOver) -> Result<bool, StoreError> {
+        let is_there = self.of(taken.token.as_str()).take_over(taken).await?;
+        self.any.of_shard(taken.shard).forget_handover(taken).await?;
+        Ok(is_there)
+    }
+
+    /// Gives a session what a visitor's token has.
+    pub(super) async fn hand_visitor_over(
+        &self,
+        visitor: &VisitorToken,
+        session: &StoredToken,
+        user: &User,
+    ) -> Result<MergeResult, StoreError> {
+        let holder = self.of(session.as_str()).check_token(session).await?;
+        if !holder.is_some_and(|holder| holder.is_same(user)) {
+            return Ok(MergeResult::NoSession);
+        }
+        let Handover { taken, .. } =
+            self.of(visitor.as_str()).end_visitor_for(visitor, session, user).await?;
+        match taken {
+            None => Ok(MergeResult::Nothing),
+            Some(taken) if self.take_over(&taken).await? => Ok(MergeResult::Done),
+            Some(_) => Ok(MergeResult::NoSession),
+        }
+    }
+
+    /// Ends the user's sessions over the limit, the oldest log-in first.
+    async fn end_over_limit(
+        &self,
+        rotation: &Rotation,
+        rotated: &mut Rotated,
+    ) -> Result<(), StoreError> {
+        let sessions = self.sessions_of(&rotation.user).await?;
+        let over = sessions.len().saturating_sub(rotation.most as usize);
+        let others = sessions.into_iter().filter(|session| session.token != rotation.new);
+        for session in others.take(over) {
+            let shard = self.of(session.token.as_str());
+            let ended = match &rotation.expiry_action {
+                Some(action) => shard.dismiss_token(&session.token, action).await?,
+                None => {
+                    shard.revoke_token(&session.token).await?;
+                    EndedCarts::default()
+                }
+            };
+            rotated.ended_carts.add(ended);
+            rotated.gone.push(session.token);
+        }
+        Ok(())
+    }
+}

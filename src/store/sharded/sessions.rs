@@ -1,0 +1,176 @@
+//! Sessions, visits and carts: each in the shard of its token.
+
+use futures_util::future::try_join_all;
+
+use super::ShardedStore;
+use crate::ident::{CookieHash, Item, StoredToken, User, VisitorToken};
+use crate::store::{
+    AnswerStore, Cart, CartAnswer, CartChange, CartOwner, CartStore, LogIn, MergeResult,
+    RevocationStore, SessionLifetimes, StoreError, TokenCreation, TokenStore, Visit, VisitStore,
+    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+};
+
+impl TokenStore for ShardedStore {
+    async fn check_token(&self, token: &StoredToken) -> Result<Option<User>, StoreError> {
+        self.of(token.as_str()).check_token(token).await
+    }
+
+    async fn live_token(
+        &self,
+        token: &StoredToken,
+        terms: &SessionLifetimes,
+    ) -> Result<Option<LogIn>, StoreError> {
+        self.of(token.as_str()).live_token(token, terms).await
+    }
+}
+
+impl VisitStore for ShardedStore {
+    async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
+        let by_shard = self.by_shard(visits, |visit| visit.token.as_str());
+        let touched = by_shard.into_iter().map(|(shard, visits)| async move {
+            let of_shard: Vec<Visit> = visits.iter().map(|(_, visit)| (*visit).clone()).collect();
+            let held = shard.touch_tokens(&of_shard).await?;
+            Ok::<_, StoreError>(
+                visits.into_iter().map(|(place, _)| place).zip(held).collect::<Vec<_>>(),
+            )
+        });
+        let mut recorded = vec![false; visits.len()];
+        for (place, held) in try_join_all(touched).await?.into_iter().flatten() {
+            recorded[place] = held;
+        }
+        Ok(recorded)
+    }
+
+    async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
+        let by_shard = self.by_shard(views, |(item, _)| item.as_str());
+        let counted = by_shard.into_iter().map(|(shard, views)| async move {
+            let of_shard: Vec<_> = views.into_iter().map(|(_, view)| view.clone()).collect();
+            shard.count_views(&of_shard).await
+        });
+        try_join_all(counted).await.map(drop)
+    }
+}
+
+impl CartStore for ShardedStore {
+    async fn add_to_cart(
+        &self,
+        token: &StoredToken,
+        item: &Item,
+        count: i64,
+    ) -> Result<(), StoreError> {
+        self.of(token.as_str()).add_to_cart(token, item, count).await
+    }
+
+    async fn change_cart(
+        &self,
+        owner: &CartOwner,
+        change: &CartChange,
+    ) -> Result<CartAnswer, StoreError> {
+        self.of(owner.token.as_str()).change_cart(owner, change).await
+    }
+
+    async fn cart(&self, token: &StoredToken) -> Result<Cart, StoreError> {
+        self.of(token.as_str()).cart(token).await
+    }
+}
+
+impl RevocationStore for ShardedStore {
+    async fn mark_revoked(&self, token: &StoredToken, now: f64) -> Result<(), StoreError> {
+        self.of(token.as_str()).mark_revoked(token, now).await
+    }
+
+    async fn is_revoked(&self, token: &StoredToken, now: f64) -> Result<bool, StoreError> {
+        self.of(token.as_str()).is_revoked(token, now).await
+    }
+}
+
+impl VisitorStore for ShardedStore {
+    async fn begin_visitor(
+        &self,
+        token: &VisitorToken,
+        item: &Item,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        self.of(token.as_str()).begin_visitor(token, item, now).await
+    }
+
+    async fn touch_visitors(&self, visits: &[VisitorVisit]) -> Result<Vec<bool>, StoreError> {
+        let by_shard = self.by_shard(visits, |visit| visit.token.as_str());
+        let touched = by_shard.into_iter().map(|(shard, visits)| async move {
+            let of_shard: Vec<_> = visits.iter().map(|(_, visit)| (*visit).clone()).collect();
+            let held = shard.touch_visitors(&of_shard).await?;
+            Ok::<_, StoreError>(
+                visits.into_iter().map(|(place, _)| place).zip(held).collect::<Vec<_>>(),
+            )
+        });
+        let mut recorded = vec![false; visits.len()];
+        for (place, held) in try_join_all(touched).await?.into_iter().flatten() {
+            recorded[place] = held;
+        }
+        Ok(recorded)
+    }
+
+    async fn change_visitor_cart(
+        &self,
+        token: &VisitorToken,
+        begins: TokenCreation,
+        change: &CartChange,
+        now: f64,
+    ) -> Result<CartAnswer, StoreError> {
+        self.of(token.as_str()).change_visitor_cart(token, begins, change, now).await
+    }
+
+    async fn visitor_cart(&self, token: &VisitorToken) -> Result<Cart, StoreError> {
+        self.of(token.as_str()).visitor_cart(token).await
+    }
+
+    async fn visitor_viewed(&self, token: &VisitorToken) -> Result<Vec<(Item, f64)>, StoreError> {
+        self.of(token.as_str()).visitor_viewed(token).await
+    }
+
+    async fn merge_visitor(
+        &self,
+        token: &VisitorToken,
+        session: &StoredToken,
+        user: &User,
+    ) -> Result<MergeResult, StoreError> {
+        self.hand_visitor_over(token, session, user).await
+    }
+
+    async fn forget_visitor(&self, token: &VisitorToken) -> Result<(), StoreError> {
+        self.of(token.as_str()).forget_visitor(token).await
+    }
+
+    async fn evict_visitors(&self, how: VisitorEviction) -> Result<VisitorsEvicted, StoreError> {
+        self.evict_visitors_of_all(how).await
+    }
+}
+
+impl AnswerStore for ShardedStore {
+    async fn recall(&self, cookies: &CookieHash) -> Result<Option<bytes::Bytes>, StoreError> {
+        self.of(&cookies.hex()).recall(cookies).await
+    }
+
+    async fn remember(
+        &self,
+        cookies: &CookieHash,
+        before: Option<&bytes::Bytes>,
+        answer: bytes::Bytes,
+        ttl: std::time::Duration,
+    ) -> Result<bool, StoreError> {
+        self.of(&cookies.hex()).remember(cookies, before, answer, ttl).await
+    }
+
+    async fn void(
+        &self,
+        cookies: &[CookieHash],
+        mark: bytes::Bytes,
+        ttl: std::time::Duration,
+    ) -> Result<(), StoreError> {
+        let voided = cookies.iter().map(|cookies| {
+            let (shard, mark) = (self.of(&cookies.hex()), mark.clone());
+            async move { shard.void(std::slice::from_ref(cookies), mark, ttl).await }
+        });
+        try_join_all(voided).await.map(drop)
+    }
+}
