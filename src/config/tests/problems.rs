@@ -339,7 +339,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (
         r#"store.url = "redis+sentinel://a""#,
-        "[store] url: redis+sentinel: is not available; expected embedded:<dir>, redis://<host>, rediss://<host> or redis+unix:<path>",
+        "[store] url: names no primary; expected Sentinels and the name of the primary, such as redis+sentinel://a:26379,b:26379/mymaster",
     ),
     (
         r#"session.on_expire = "webhook:ftp://a""#,
@@ -361,7 +361,15 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"session.webhook_secret = [{ file = "rustfmt.toml" }, "hunter2"]"#,
         "[session] webhook_secret: a secret is never written",
     ),
-    (r#"store.url = "redis+cluster://a""#, "[store] url: redis+cluster: is not available"),
+    (r#"store.url = "redis+cluster://a/3""#, "[store] url: a Cluster has one database only"),
+    (
+        r#"store = { url = "redis+cluster://a", layout = "chapter" }"#,
+        r#"[store] layout: "chapter" needs all keys in one slot of the Cluster: use "sharded", or a prefix with a hash tag, such as "{shop}:""#,
+    ),
+    (
+        r#"store = { url = "redis+cluster://a", prefix = "{shop}:" }"#,
+        "[store] prefix: has a hash tag, which would keep all shards in one slot: leave out { and }",
+    ),
     (
         r#"origin.secret = "hunter2""#,
         "[origin] secret: a secret is never written in the configuration itself; write { file = ",
