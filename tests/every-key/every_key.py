@@ -6,7 +6,7 @@ import shutil
 HERE = pathlib.Path(__file__).resolve().parent
 EVERYTHING = 'match.path = "/**"'
 # Every path but those of the routes that every-key.toml adds, which follow.
-NEARLY = 'match.path = "~ ^/([^e]|$)"'
+NEARLY = 'match.path = "~^/([^e]|$)"'
 
 
 def write(config, folder):
