@@ -142,11 +142,14 @@ fn converse(wire: &mut BufReader<TcpStream>, shared: &Shared) -> io::Result<()> 
         read_request(wire, &mut add)?;
         shared.seen.lock().unwrap()[at].whole = true;
         let seen = shared.seen.lock().unwrap()[at].clone();
-        for step in (shared.script)(&seen) {
-            if matches!(step, Step::Reset) {
-                return reset(wire, shared);
+        let steps = (shared.script)(&seen);
+        for (at, step) in steps.iter().enumerate() {
+            match (step, steps.get(at + 1)) {
+                (Step::Reset, _) => return reset(wire, shared),
+                (Step::Send(bytes), Some(Step::Close)) => return send_and_end(wire, bytes),
+                _ => {}
             }
-            if !take(wire, &step)? {
+            if !take(wire, step)? {
                 return Ok(());
             }
         }
@@ -160,6 +163,15 @@ fn reset(wire: &BufReader<TcpStream>, shared: &Shared) -> io::Result<()> {
     shared.sockets.lock().unwrap().retain(is_other);
     SockRef::from(wire.get_ref()).set_linger(Some(Duration::ZERO))?;
     Err(io::ErrorKind::ConnectionReset.into())
+}
+
+/// Sends the last bytes and the end of the connection as one: a peer that sees the bytes sees the end, too.
+fn send_and_end(wire: &mut BufReader<TcpStream>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let sent = SockRef::from(wire.get_ref()).send_with_flags(bytes, libc::MSG_MORE)?;
+        bytes = &bytes[sent..];
+    }
+    wire.get_ref().shutdown(Shutdown::Both)
 }
 
 /// Carries out a step; says whether the connection goes on.
