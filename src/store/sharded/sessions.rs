@@ -134,7 +134,7 @@ impl VisitorStore for ShardedStore {
         session: &StoredToken,
         user: &User,
     ) -> Result<MergeResult, StoreError> {
-        self.hand_visitor_over(token, session, user).await
+        self.within_budget(self.hand_visitor_over(token, session, user)).await
     }
 
     async fn forget_visitor(&self, token: &VisitorToken) -> Result<(), StoreError> {
