@@ -9,6 +9,7 @@ use anteroom::ident::{StoredToken, VisitorToken};
 use anteroom::store::traits::*;
 use anteroom::store::{
     AnyStore, CartChange, Layout, OpenStore, Rotation, StoreError, StoreLimits, StoreSettings, Url,
+    Visit,
 };
 
 use crate::store_contract::{Bench, connected, item, limits, rotation, token, until, user, visit};
@@ -166,12 +167,20 @@ async fn a_lost_share_refuses_no_log_in_of_the_others() {
         store.sessions_of(&user("ann")).await.is_err() && began.elapsed().as_millis() < 200
     })
     .await;
-    for number in left {
+    for number in left.clone() {
         let item = item(number);
         store.update_token(&token(number), &user("bob"), Some(&item), 1.0).await.unwrap();
         let limited = Rotation { most: 2, ..rotation(None, number, "ann") };
         store.rotate_token(&limited).await.unwrap();
     }
+    // Visits fail as a whole, and are repeated; those of the other shards are recorded all the same.
+    let newest = *left.last().unwrap();
+    let lost = (0..40).filter(|number| is_lost[shard(*number)]);
+    let visits: Vec<Visit> =
+        lost.chain([newest]).map(|number| visit(number, "ann", 200.0, &[])).collect();
+    store.touch_tokens(&visits).await.unwrap_err();
+    let session = store.session(&token(newest)).await.unwrap().unwrap();
+    assert_eq!(session.seen, Some(200.0));
 }
 
 /// Two tokens of different shards, as it is with most.
