@@ -197,7 +197,7 @@ fn process_line(port: u16) -> Option<String> {
 }
 
 /// The answer of the server on this port to a line of words.
-pub(crate) fn say(port: u16, words: &str) -> Option<String> {
+fn say(port: u16, words: &str) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let patience = Duration::from_secs(1);
     let mut stream = TcpStream::connect_timeout(&address, patience).ok()?;
