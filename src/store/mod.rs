@@ -13,6 +13,7 @@ mod counters;
 pub mod embedded;
 mod events;
 mod expiring;
+mod layout;
 mod open;
 mod open_error;
 mod page;
@@ -45,7 +46,8 @@ pub use self::expiring::{
     ExpiryStore, HandoverReason, LeaseStore, OUTBOX_MAX, Outbox, TaskLease,
 };
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
-pub use self::open::{Layout, OpenStore, StoreSettings, Url, may_drop_sessions};
+pub use self::layout::Layout;
+pub use self::open::{OpenStore, StoreSettings, Url, may_drop_sessions};
 pub use self::open_error::OpenError;
 pub use self::page::{Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore, RequestFrequency};
 pub use self::purge::{

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::embedded::EmbeddedStore;
 use super::redis::{RedisAddress, RedisStore};
 use super::sharded::ShardedStore;
-use super::{AnyStore, OpenError, StoreCounters, StoreError, StoreLimits};
+use super::{AnyStore, Layout, OpenError, StoreCounters, StoreError, StoreLimits};
 
 /// What the store needs from `[store]`.
 #[derive(Clone, Debug)]
@@ -20,16 +20,6 @@ pub struct StoreSettings {
     pub layout: Layout,
     /// The bounds to keep.
     pub limits: StoreLimits,
-}
-
-/// How keys are laid out in Redis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
-    /// As in Redis in Action, chapter 2: `login:`, `recent:`, `viewed:<token>`. One server has all of it.
-    #[default]
-    Chapter,
-    /// In 64 shards, each in one slot of a Cluster: `login:{s17}`, `viewed:{s17}:<token>`.
-    Sharded,
 }
 
 /// Where the store is.
