@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anteroom::ident::{StoredToken, VisitorToken};
 use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, CartChange, Layout, OpenStore, StoreError, StoreLimits, StoreSettings, Url,
+    AnyStore, CartChange, Layout, OpenStore, Rotation, StoreError, StoreLimits, StoreSettings, Url,
+    Visit,
 };
 
 use crate::store_contract::{Bench, connected, item, limits, rotation, token, until, user, visit};
@@ -17,12 +18,16 @@ use crate::support::cluster::RedisCluster;
 /// How many sessions a test has.
 const SESSIONS: usize = 300;
 
+pub(crate) fn cluster_limits() -> StoreLimits {
+    StoreLimits { pages: 64 << 20, write_timeout: Duration::from_secs(2), ..limits() }
+}
+
 async fn open(cluster: &RedisCluster) -> (OpenStore, AnyStore) {
     let settings = StoreSettings {
         url: Url::Redis(cluster.url()),
         prefix: String::new(),
         layout: Layout::Sharded,
-        limits: StoreLimits { pages: 64 << 20, write_timeout: Duration::from_secs(2), ..limits() },
+        limits: cluster_limits(),
     };
     let open = OpenStore::open(&settings).await.unwrap();
     let store = open.thread_handle();
@@ -32,11 +37,11 @@ async fn open(cluster: &RedisCluster) -> (OpenStore, AnyStore) {
 
 /// What was acknowledged of each session: whether it is there, and how many of an item are in its cart, if that is
 /// known.
-type Acknowledged = HashMap<usize, (bool, Option<i64>)>;
+pub(crate) type Acknowledged = HashMap<usize, (bool, Option<i64>)>;
 
 /// Changes sessions one after another, and notes what was acknowledged. After an error a session is left out: its
 /// state is not known.
-async fn change(
+pub(crate) async fn change(
     store: &AnyStore,
     acknowledged: &mut Acknowledged,
     round: usize,
@@ -44,7 +49,8 @@ async fn change(
     let (mut errors, mut longest) = (0, Duration::ZERO);
     for number in 0..SESSIONS {
         let began = Instant::now();
-        let now = 1_000.0 + round as f64;
+        // A log-out is ended again in a failover unless a later log-in followed.
+        let now = anteroom::clock::unix_now();
         let known = acknowledged.get(&number).copied();
         let is_there = known.is_some_and(|(is_there, _)| is_there);
         let done: Result<(bool, Option<i64>), StoreError> = if number % 3 == 0 && is_there {
@@ -71,7 +77,7 @@ async fn change(
 }
 
 /// The sessions that are not as they were acknowledged.
-async fn lost(store: &AnyStore, acknowledged: &Acknowledged) -> Vec<usize> {
+pub(crate) async fn lost(store: &AnyStore, acknowledged: &Acknowledged) -> Vec<usize> {
     let mut lost = Vec::new();
     for (number, (is_there, count)) in acknowledged {
         let there = store.check_token(&token(*number)).await.unwrap().is_some();
@@ -141,6 +147,41 @@ async fn slots_that_move_fail_no_call() {
     let (errors, _) = change(&store, &mut acknowledged, round).await;
     assert_eq!(errors, 0);
     assert_eq!(lost(&store, &acknowledged).await, [0; 0]);
+}
+
+#[tokio::test]
+async fn a_lost_share_refuses_no_log_in_of_the_others() {
+    let mut cluster = RedisCluster::start();
+    let (_open, store) = open(&cluster).await;
+    let lost = cluster.primary_of("login:{s0}");
+    let is_lost: Vec<bool> =
+        (0..64).map(|shard| cluster.primary_of(&format!("login:{{s{shard}}}")) == lost).collect();
+    let its = format!("master_port:{}\r", cluster.nodes[lost].port());
+    let replica = cluster.nodes.iter().position(|node| node.say("INFO replication").contains(&its));
+    for node in [lost, replica.unwrap()] {
+        cluster.nodes[node].kill();
+    }
+    let shard = |number: usize| anteroom::store::shard_of(token(number).as_str(), 64);
+    let left: Vec<usize> = (0..40).filter(|number| !is_lost[shard(*number)]).collect();
+    until("calls to the lost share fail at once", || async {
+        let began = Instant::now();
+        store.sessions_of(&user("ann")).await.is_err() && began.elapsed().as_millis() < 200
+    })
+    .await;
+    for number in left.clone() {
+        let item = item(number);
+        store.update_token(&token(number), &user("bob"), Some(&item), 1.0).await.unwrap();
+        let limited = Rotation { most: 2, ..rotation(None, number, "ann") };
+        store.rotate_token(&limited).await.unwrap();
+    }
+    // Visits fail as a whole, and are repeated; those of the other shards are recorded all the same.
+    let newest = *left.last().unwrap();
+    let lost = (0..40).filter(|number| is_lost[shard(*number)]);
+    let visits: Vec<Visit> =
+        lost.chain([newest]).map(|number| visit(number, "ann", 200.0, &[])).collect();
+    store.touch_tokens(&visits).await.unwrap_err();
+    let session = store.session(&token(newest)).await.unwrap().unwrap();
+    assert_eq!(session.seen, Some(200.0));
 }
 
 /// Two tokens of different shards, as it is with most.

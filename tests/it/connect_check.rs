@@ -13,10 +13,12 @@ use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::cluster::RedisCluster;
 use crate::support::free_port;
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy};
 use crate::support::redis::RedisServer;
+use crate::support::sentinel::Watched;
 use crate::support::tls;
 use crate::support::upstream::{Authority, Upstream};
 
@@ -261,4 +263,60 @@ fn a_configuration_that_is_wrong_is_not_tried() {
     let checked = check("[orgin]\nurl = \"http://127.0.0.1:1\"\n");
     assert_eq!(checked.code, Some(64), "{}", checked.text);
     assert!(!checked.text.contains("HEAD"), "{}", checked.text);
+}
+
+/// The result of a check of this store behind an app that answers.
+fn check_store(url: &str) -> Checked {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let layout = "store.layout = \"sharded\"";
+    check(&format!("{}store.url = \"{url}\"\n{layout}\n", origin_at(origin.address())))
+}
+
+#[test]
+fn a_cluster_is_tried_and_its_settings_too() {
+    let cluster = RedisCluster::start();
+    let checked = check_store(&cluster.url());
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    checked.says("fine", &["store", "a Cluster of 3 primaries"]);
+
+    for node in &cluster.nodes {
+        node.say("CONFIG SET cluster-require-full-coverage yes");
+        node.say("CONFIG SET cluster-node-timeout 15000");
+    }
+    let checked = check_store(&cluster.url());
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    let warning =
+        &["store", "cluster-require-full-coverage is yes", "cluster-node-timeout is 15000 ms"];
+    checked.says("warning", warning);
+}
+
+#[test]
+fn a_cluster_without_replicas_is_warned_of_and_one_server_is_none() {
+    let alone = RedisServer::start_cluster();
+    let checked = check_store(&format!("redis+cluster://127.0.0.1:{}", alone.port()));
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    checked.says("warning", &["store", &alone.port().to_string(), "has no replica"]);
+
+    let server = RedisServer::start();
+    let checked = check_store(&format!("redis+cluster://127.0.0.1:{}", server.port()));
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    let port = server.port().to_string();
+    checked.says("failed", &["store", &port, "none of", "a node of a Cluster"]);
+}
+
+#[test]
+fn sentinels_are_tried_and_the_primary_that_they_name() {
+    let mut watched = Watched::start();
+    let checked = check_store(&watched.url());
+    assert_eq!(checked.code, Some(0), "{}", checked.text);
+    let primary = format!("the primary is 127.0.0.1:{}", watched.servers[0].port());
+    checked.says("fine", &["store", "mymaster at", &primary]);
+
+    let checked = check_store(&watched.url_of("other"));
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
+    checked.says("failed", &["store", "other at", "a Sentinel that knows the primary"]);
+
+    watched.servers[0].kill();
+    let checked = check_store(&watched.url());
+    assert_eq!(checked.code, Some(1), "{}", checked.text);
 }

@@ -75,6 +75,7 @@ mod row_contract;
 mod rows;
 mod rule_test;
 mod segments;
+mod sentinel;
 mod servers;
 mod service_manager;
 mod sharing;

@@ -23,7 +23,7 @@ use crate::store::{Layout, OpenError, StoreCounters, StoreLimits};
 pub(in crate::store) struct RedisAddress {
     route: Route,
     login: ConnectionInfo,
-    /// The servers that have been used. In a Cluster there are as many as it had nodes since the start.
+    /// The servers that have been used, until no handle has connections to them.
     servers: Mutex<HashMap<ServerAddress, Arc<Server>>>,
     /// The key names of each shard; one of them in the chapter's layout.
     shards: Box<[Keys]>,
@@ -53,7 +53,7 @@ pub(super) enum Route {
 }
 
 impl RedisAddress {
-    /// Reads the address; begins to ask who has which shard, if that may change. In a tokio runtime only.
+    /// Reads the address; begins to ask which server has which shard, if that may change. In a tokio runtime only.
     pub(in crate::store) fn parse(
         url: &str,
         prefix: &str,
@@ -100,6 +100,7 @@ impl RedisAddress {
         }
         let login = self.login.clone().set_addr(address.like(self.login.addr()));
         let server = Arc::new(Server::new(&login, self.limits, &self.counters).ok()?);
+        servers.retain(|_, server| Arc::strong_count(server) > 1);
         servers.insert(address.clone(), Arc::clone(&server));
         Some(server)
     }
@@ -125,12 +126,13 @@ fn spawn_keeper(
     topology: Arc<Topology>,
     address: Weak<RedisAddress>,
 ) -> Option<AbortHandle> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "it ends by itself within a time limit, has no code that panics, and holds up no keeper"
+    )]
     let on_moved = move |moved: Vec<usize>| {
-        let address = address.clone();
-        async move {
-            if let Some(address) = address.upgrade() {
-                RedisStore::start(&address).end_again(&moved).await;
-            }
+        if let Some(address) = address.upgrade() {
+            tokio::spawn(async move { RedisStore::start(&address).end_again(&moved).await });
         }
     };
     #[allow(

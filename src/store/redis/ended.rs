@@ -5,16 +5,24 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep};
 
 use super::{RedisCall, RedisStore, script};
 use crate::clock::unix_now;
 use crate::ident::StoredToken;
+use crate::store::StoreError;
 
 /// For how long a token is remembered: longer than a failover takes.
 const REMEMBERED: Duration = Duration::from_secs(120);
 /// The most tokens that are remembered. The oldest are forgotten first.
 const MOST: usize = 20_000;
+/// How long the new primary has to end them.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause before a token is tried again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How many are ended at a time.
+const AT_A_TIME: usize = 16;
 
 /// The tokens, the oldest first.
 #[derive(Debug, Default)]
@@ -64,21 +72,38 @@ impl RedisStore {
         if ended.is_empty() {
             return;
         }
+        let deadline = Instant::now() + PATIENCE;
         let mut failed = 0;
-        for EndedToken { token, shard, ended, .. } in &ended {
-            let store = self.background().of_shard(*shard);
-            let keys = store.keys();
-            let mut script = store.script(&script::END_AGAIN);
-            script.key("viewed", keys.viewed(token)).key("cart", keys.cart(token));
-            script.arg("token", token.as_str()).arg("ended", *ended);
-            failed +=
-                usize::from(store.invoke::<Option<u8>>(RedisCall::Write, &script).await.is_err());
+        for some in ended.chunks(AT_A_TIME) {
+            let done = join_all(some.iter().map(|token| self.end_one_again(token, deadline))).await;
+            failed += done.iter().filter(|done| done.is_err()).count();
         }
         tracing::info!(
             sessions = ended.len(),
             failed,
             "ended the latest log-outs again at the new primary"
         );
+    }
+
+    /// Tries until the new primary answers: it may be connecting still.
+    async fn end_one_again(
+        &self,
+        EndedToken { token, shard, ended, .. }: &EndedToken,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
+        let store = self.background().of_shard(*shard);
+        let keys = store.keys();
+        let mut script = store.script(&script::END_AGAIN);
+        script.key("viewed", keys.viewed(token)).key("cart", keys.cart(token));
+        script.arg("token", token.as_str()).arg("ended", *ended);
+        loop {
+            match store.invoke::<Option<u8>>(RedisCall::Write, &script).await {
+                Err(error) if !error.is_refusal() && Instant::now() < deadline => {
+                    sleep(PAUSE).await;
+                }
+                done => return done.map(drop),
+            }
+        }
     }
 }
 

@@ -160,18 +160,21 @@ impl ManyLinks {
         loop {
             let version = self.topology.table().version;
             let links: Vec<_> = self.held().of_shard.iter().flatten().cloned().collect();
-            for (links, _) in &links {
-                links.connected().await;
+            let all = async {
+                for (links, _) in &links {
+                    links.connected().await;
+                }
+            };
+            tokio::select! {
+                () = all, if !links.is_empty() => return,
+                // A server that is gone for good is in no later table.
+                () = self.topology.changed_since(version) => {}
             }
-            if !links.is_empty() {
-                return;
-            }
-            self.topology.changed_since(version).await;
         }
     }
 
     /// One step at the server that has the shard, within the budget. It is repeated where a server says that it has
-    /// done nothing, and who has the keys.
+    /// done nothing, because another one has the keys or they are on their way.
     pub(super) async fn call<T, F>(
         &self,
         shard: usize,
@@ -185,7 +188,8 @@ impl ManyLinks {
     {
         let deadline = Instant::now() + budget;
         let mut target = Target::Table;
-        for _ in 0..HOPS_MAX {
+        let mut hops = 0;
+        while hops < HOPS_MAX {
             let left = deadline.saturating_duration_since(Instant::now());
             let asks = matches!(target, Target::Asks(_));
             let at = match &target {
@@ -212,6 +216,7 @@ impl ManyLinks {
                     sleep(SPLIT_PAUSE.min(left)).await;
                 }
                 Err(CallError::Redirected(redirection)) => {
+                    hops += 1;
                     target = self.redirected(shard, redirection, &address);
                 }
             }

@@ -215,9 +215,9 @@ impl RedisStore {
         F: Future<Output = RedisResult<T>>,
     {
         let limits = self.limits();
-        let budget = match call {
-            RedisCall::Read => limits.read_timeout,
-            RedisCall::Write => limits.write_timeout,
+        let budget = match (self.path, call) {
+            (Path::Requests, RedisCall::Read) => limits.read_timeout,
+            (Path::Requests, RedisCall::Write) | (Path::Background, _) => limits.write_timeout,
         };
         let way = (self.path, carriage);
         match &self.handle.links {

@@ -3,8 +3,7 @@
 //! requests have connections of their own. A check-out costs several times as much as a multiplexed
 //! call.
 //!
-//! Every call has the budget of a write. A call that gets no connection within it has changed
-//! nothing.
+//! A call that gets no connection within its budget has changed nothing.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +32,6 @@ const TRUSTED: Duration = Duration::from_secs(1);
 pub(super) struct Pool {
     connections: bb8::Pool<Manager>,
     breaker: Breaker,
-    budget: Duration,
 }
 
 impl Pool {
@@ -52,13 +50,14 @@ impl Pool {
             // The connection that was used last need not be tested.
             .queue_strategy(QueueStrategy::Lifo)
             .build_unchecked(Manager { inner, budget });
-        Ok(Self { connections, breaker: Breaker::new(counters), budget })
+        Ok(Self { connections, breaker: Breaker::new(counters) })
     }
 
     /// One step within the budget. Its errors are those of [`super::link::Link::call`].
     pub(super) async fn call<T, F>(
         &self,
         call: RedisCall,
+        budget: Duration,
         step: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, CallError>
     where
@@ -67,7 +66,7 @@ impl Pool {
         if self.breaker.is_open() {
             return Err(StoreError::Away.into());
         }
-        let deadline = Instant::now() + self.budget;
+        let deadline = Instant::now() + budget;
         let Ok(Ok(mut pooled)) = timeout_at(deadline, self.connections.get()).await else {
             self.breaker.timed_out();
             return Err(StoreError::Away.into());

@@ -20,6 +20,8 @@ use crate::store::{OpenError, StoreCounters, StoreError, StoreLimits, StoreState
 const CONFIRM: Duration = Duration::from_millis(500);
 /// For how long no confirmation is waited for after the server had no replica.
 const ALONE: Duration = Duration::from_secs(1);
+/// A replica that has been silent for longer, in seconds, is none.
+const SILENT: u64 = 5;
 
 /// A server, for the whole process.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct Server {
 #[derive(Debug)]
 struct Replicas {
     are_there: AtomicBool,
+    /// Whether one has confirmed a write since the server was last found alone.
+    have_confirmed: AtomicBool,
     began: Instant,
     /// Until when, in milliseconds since `began`, the server is taken to have none.
     alone_until: AtomicU64,
@@ -50,9 +54,10 @@ impl Replicas {
             && self.alone_until.load(Ordering::Relaxed) <= self.passed()
     }
 
-    fn is_alone(&self) {
+    fn were_not_found(&self) {
         let until = self.passed() + ALONE.as_millis() as u64;
         self.alone_until.store(until, Ordering::Relaxed);
+        self.have_confirmed.store(false, Ordering::Relaxed);
     }
 }
 
@@ -68,6 +73,7 @@ impl Server {
         let pool = Pool::new(&client, limits, Arc::clone(counters)).map_err(bad_url)?;
         let replicas = Replicas {
             are_there: AtomicBool::new(false),
+            have_confirmed: AtomicBool::new(false),
             began: Instant::now(),
             alone_until: AtomicU64::new(0),
         };
@@ -83,23 +89,46 @@ impl Server {
         Link::start(self.client.clone(), self.limits, Arc::clone(&self.counters))
     }
 
-    /// Returns once a replica has what was written over this connection. An error means that nobody can say so:
-    /// the write may be lost.
+    /// Returns once a replica has what was written over this connection. An error means that the write may be lost.
     async fn confirmed(&self, mut on: MultiplexedConnection) -> RedisResult<()> {
+        // WAIT at a server without replicas takes all of its time, and holds up the calls behind it.
+        if !self.replicas.have_confirmed.load(Ordering::Relaxed) && is_alone(&mut on).await? {
+            self.replicas.were_not_found();
+            return Ok(());
+        }
         let mut wait = redis::cmd("WAIT");
         wait.arg(1).arg(CONFIRM.as_millis() as u64);
         let have_it: u32 = wait.query_async(&mut on).await?;
         if have_it > 0 {
+            self.replicas.have_confirmed.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        let about: InfoDict = redis::cmd("INFO").arg("replication").query_async(&mut on).await?;
-        if about.get::<u32>("connected_slaves") == Some(0) {
-            self.replicas.is_alone();
+        if is_alone(&mut on).await? {
+            self.replicas.were_not_found();
             return Ok(());
         }
         Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no replica has confirmed the write")
             .into())
     }
+}
+
+/// Whether a server has no replica that confirms writes.
+async fn is_alone(on: &mut MultiplexedConnection) -> RedisResult<bool> {
+    let about: InfoDict = redis::cmd("INFO").arg("replication").query_async(on).await?;
+    let connected = about.get::<usize>("connected_slaves").unwrap_or_default();
+    let replicas = (0..connected).filter_map(|index| about.get::<String>(&format!("slave{index}")));
+    Ok(!replicas.into_iter().any(|replica| does_confirm(&replica)))
+}
+
+/// Whether a replica follows and answers, by `ip=…,port=…,state=online,offset=…,lag=0`: one that is being filled, or
+/// is silent, confirms nothing.
+fn does_confirm(replica: &str) -> bool {
+    let field = |name: &str| {
+        let mut fields = replica.split(',').filter_map(|field| field.split_once('='));
+        fields.find_map(|(field, value)| (field == name).then_some(value))
+    };
+    let lag = field("lag").and_then(|lag| lag.parse::<u64>().ok());
+    field("state") == Some("online") && lag.is_some_and(|lag| lag <= SILENT)
 }
 
 /// What a call needs of the connection.
@@ -183,6 +212,8 @@ impl ServerLinks {
     where
         F: Future<Output = RedisResult<T>>,
     {
+        let deadline = Instant::now() + budget;
+        let left = || deadline.saturating_duration_since(Instant::now());
         let waits = carriage == Carriage::Confirmed && self.server.replicas.are_waited_for();
         let step = |on: MultiplexedConnection| async move {
             let value = step(on.clone().into()).await?;
@@ -194,7 +225,7 @@ impl ServerLinks {
         match path {
             Path::Background if self.state() == StoreState::Away => Err(StoreError::Away.into()),
             Path::Background => {
-                let answer = self.server.pool.call(call, step).await;
+                let answer = self.server.pool.call(call, budget, step).await;
                 answer.inspect_err(|error| {
                     if let CallError::Store(error) = error {
                         self.server.counters.count(error);
@@ -202,12 +233,12 @@ impl ServerLinks {
                 })
             }
             Path::Requests if carriage == Carriage::Large => {
-                self.open(self.begin_large(), budget).await?.call(call, budget, step).await
+                self.open(self.begin_large(), budget).await?.call(call, left(), step).await
             }
             // WAIT holds up what comes behind it on its connection.
             Path::Requests if waits => {
                 let link = self.confirmed.get_or_init(|| self.server.link());
-                self.open(link, budget).await?.call(call, budget, step).await
+                self.open(link, budget).await?.call(call, left(), step).await
             }
             Path::Requests => self.link.call(call, budget, step).await,
         }
@@ -220,5 +251,24 @@ impl ServerLinks {
         }
         let connected = timeout(budget, link.connected()).await;
         connected.map(|()| link).map_err(|_elapsed| StoreError::Away)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_confirms_while_it_follows_and_answers() {
+        for (replica, confirms) in [
+            ("ip=10.0.0.2,port=6379,state=online,offset=9,lag=0", true),
+            ("ip=10.0.0.2,port=6379,state=online,offset=9,lag=5", true),
+            ("ip=10.0.0.2,port=6379,state=online,offset=9,lag=6", false),
+            ("ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0", false),
+            ("ip=10.0.0.2,port=6379,state=send_bulk,offset=0,lag=0", false),
+            ("", false),
+        ] {
+            assert_eq!(does_confirm(replica), confirms, "{replica}");
+        }
     }
 }

@@ -14,14 +14,7 @@ impl SessionListing for ShardedStore {
 
     async fn sessions_of(&self, user: &User) -> Result<Vec<Session>, StoreError> {
         let found = self.at_all(|shard| async move { shard.sessions_of(user).await }).await?;
-        let mut sessions: Vec<Session> = found.into_iter().flatten().collect();
-        sessions.sort_by(|one, other| {
-            let since = |session: &Session| session.since.unwrap_or_default();
-            let (first, second) = (one.token.as_str(), other.token.as_str());
-            since(one).total_cmp(&since(other)).then_with(|| first.cmp(second))
-        });
-        sessions.truncate(WALK_MAX);
-        Ok(sessions)
+        Ok(in_order(found))
     }
 
     /// The order is by time, and among sessions of one time by token, over all shards.
@@ -72,7 +65,28 @@ impl SessionListing for ShardedStore {
     }
 }
 
+/// The sessions of all shards, the oldest log-in first.
+fn in_order(found: Vec<Vec<Session>>) -> Vec<Session> {
+    let mut sessions: Vec<Session> = found.into_iter().flatten().collect();
+    sessions.sort_by(|one, other| {
+        let since = |session: &Session| session.since.unwrap_or_default();
+        let (first, second) = (one.token.as_str(), other.token.as_str());
+        since(one).total_cmp(&since(other)).then_with(|| first.cmp(second))
+    });
+    sessions.truncate(WALK_MAX);
+    sessions
+}
+
 impl ShardedStore {
+    /// A user's sessions in the shards that answer.
+    pub(super) async fn sessions_within_reach(
+        &self,
+        user: &User,
+    ) -> Result<Vec<Session>, StoreError> {
+        let found = self.at_those_there(|shard| async move { shard.sessions_of(user).await });
+        Ok(in_order(found.await?))
+    }
+
     /// The data of these sessions, in their order.
     async fn described(&self, tokens: &[StoredToken]) -> Result<Vec<Session>, StoreError> {
         let by_shard = self.by_shard(tokens, |token| token.as_str());

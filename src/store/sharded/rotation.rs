@@ -5,12 +5,14 @@
 //! record goes. A process that stops in between leaves the record, and any process finishes it: taking over twice is
 //! as good as once. A client gets its new token only when all of it is done.
 
+use tokio::time::{Instant, timeout_at};
+
 use super::ShardedStore;
 use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::redis::{Handover, TakenOver};
 use crate::store::{
-    EndedCarts, ExpiryAction, LogInStore, MergeResult, Rotated, Rotation, SessionListing as _,
-    StoreError, TokenStore as _, VisitStore as _,
+    EndedCarts, ExpiryAction, LogInStore, MergeResult, Rotated, Rotation, StoreError,
+    TokenStore as _, VisitStore as _,
 };
 
 /// A record that is this old, in seconds, was left by a process that stopped.
@@ -24,14 +26,60 @@ impl LogInStore for ShardedStore {
         item: Option<&Item>,
         now: f64,
     ) -> Result<(), StoreError> {
+        let deadline = self.deadline();
         self.of(token.as_str()).update_uncounted(token, user, item, now).await?;
-        match item {
-            Some(item) => self.count_views(&[(item.clone(), 1)]).await,
-            None => Ok(()),
+        let Some(item) = item else { return Ok(()) };
+        // The log-in stands, also where the shard of the item is away.
+        if !matches!(timeout_at(deadline, self.count_views(&[(item.clone(), 1)])).await, Ok(Ok(())))
+        {
+            tracing::debug!("the view of a log-in was not counted");
         }
+        Ok(())
     }
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+        self.within_budget(self.rotate(rotation)).await
+    }
+
+    async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
+        self.of(token.as_str()).revoke_token(token).await
+    }
+
+    async fn dismiss_token(
+        &self,
+        token: &StoredToken,
+        expiry_action: &ExpiryAction,
+    ) -> Result<EndedCarts, StoreError> {
+        self.of(token.as_str()).dismiss_token(token, expiry_action).await
+    }
+
+    async fn finish_handovers(&self, now: f64) -> Result<usize, StoreError> {
+        let left =
+            self.at_those_there(|shard| async move { shard.handovers(now - LEFT_BEHIND).await });
+        let mut finished = 0;
+        for taken in left.await?.into_iter().flatten() {
+            self.take_over(&taken).await?;
+            finished += 1;
+        }
+        Ok(finished)
+    }
+}
+
+impl ShardedStore {
+    /// When a step of several calls that begins now is given up.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.any.limits().write_timeout
+    }
+
+    /// Several calls within the budget of one.
+    pub(super) async fn within_budget<T>(
+        &self,
+        calls: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        timeout_at(self.deadline(), calls).await.unwrap_or(Err(StoreError::TimedOut))
+    }
+
+    async fn rotate(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
         let shard = self.of(rotation.new.as_str());
         let is_here = |name: &str| self.index_of(name) == shard.index();
         let old = rotation.old.as_ref().filter(|old| !is_here(old.as_str()));
@@ -60,30 +108,6 @@ impl LogInStore for ShardedStore {
         Ok(rotated)
     }
 
-    async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
-        self.of(token.as_str()).revoke_token(token).await
-    }
-
-    async fn dismiss_token(
-        &self,
-        token: &StoredToken,
-        expiry_action: &ExpiryAction,
-    ) -> Result<EndedCarts, StoreError> {
-        self.of(token.as_str()).dismiss_token(token, expiry_action).await
-    }
-    async fn finish_handovers(&self, now: f64) -> Result<usize, StoreError> {
-        let left =
-            self.at_those_there(|shard| async move { shard.handovers(now - LEFT_BEHIND).await });
-        let mut finished = 0;
-        for taken in left.await?.into_iter().flatten() {
-            self.take_over(&taken).await?;
-            finished += 1;
-        }
-        Ok(finished)
-    }
-}
-
-impl ShardedStore {
     /// Ends the old session of a log-in, whose new one is in another shard and has begun. What the new one gets is in a
     /// record until [`Self::take_over`].
     ///
@@ -123,13 +147,14 @@ impl ShardedStore {
         }
     }
 
-    /// Ends the user's sessions over the limit, the oldest log-in first.
+    /// Ends the user's sessions over the limit, the oldest log-in first. Those in a shard that is away stay until the
+    /// next log-in.
     async fn end_over_limit(
         &self,
         rotation: &Rotation,
         rotated: &mut Rotated,
     ) -> Result<(), StoreError> {
-        let sessions = self.sessions_of(&rotation.user).await?;
+        let sessions = self.sessions_within_reach(&rotation.user).await?;
         let over = sessions.len().saturating_sub(rotation.most as usize);
         let others = sessions.into_iter().filter(|session| session.token != rotation.new);
         for session in others.take(over) {

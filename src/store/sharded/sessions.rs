@@ -1,6 +1,6 @@
 //! Sessions, visits and carts: each in the shard of its token.
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use super::ShardedStore;
 use crate::ident::{CookieHash, Item, StoredToken, User, VisitorToken};
@@ -30,15 +30,9 @@ impl VisitStore for ShardedStore {
         let touched = by_shard.into_iter().map(|(shard, visits)| async move {
             let of_shard: Vec<Visit> = visits.iter().map(|(_, visit)| (*visit).clone()).collect();
             let held = shard.touch_tokens(&of_shard).await?;
-            Ok::<_, StoreError>(
-                visits.into_iter().map(|(place, _)| place).zip(held).collect::<Vec<_>>(),
-            )
+            Ok(visits.into_iter().map(|(place, _)| place).zip(held).collect())
         });
-        let mut recorded = vec![false; visits.len()];
-        for (place, held) in try_join_all(touched).await?.into_iter().flatten() {
-            recorded[place] = held;
-        }
-        Ok(recorded)
+        in_their_places(visits.len(), join_all(touched).await)
     }
 
     async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
@@ -47,8 +41,28 @@ impl VisitStore for ShardedStore {
             let of_shard: Vec<_> = views.into_iter().map(|(_, view)| view.clone()).collect();
             shard.count_views(&of_shard).await
         });
-        try_join_all(counted).await.map(drop)
+        // Views are not counted twice: those of a shard that is away are lost, unless all are.
+        let counted = join_all(counted).await;
+        match counted.iter().any(Result::is_ok) {
+            true => Ok(()),
+            false => counted.into_iter().collect(),
+        }
     }
+}
+
+/// What was recorded of visits, by the parts of the shards. A shard that is away fails it when the others have recorded
+/// their part: a visit may be recorded twice.
+fn in_their_places(
+    visits: usize,
+    parts: Vec<Result<Vec<(usize, bool)>, StoreError>>,
+) -> Result<Vec<bool>, StoreError> {
+    let mut recorded = vec![false; visits];
+    for part in parts {
+        for (place, held) in part? {
+            recorded[place] = held;
+        }
+    }
+    Ok(recorded)
 }
 
 impl CartStore for ShardedStore {
@@ -99,15 +113,9 @@ impl VisitorStore for ShardedStore {
         let touched = by_shard.into_iter().map(|(shard, visits)| async move {
             let of_shard: Vec<_> = visits.iter().map(|(_, visit)| (*visit).clone()).collect();
             let held = shard.touch_visitors(&of_shard).await?;
-            Ok::<_, StoreError>(
-                visits.into_iter().map(|(place, _)| place).zip(held).collect::<Vec<_>>(),
-            )
+            Ok(visits.into_iter().map(|(place, _)| place).zip(held).collect())
         });
-        let mut recorded = vec![false; visits.len()];
-        for (place, held) in try_join_all(touched).await?.into_iter().flatten() {
-            recorded[place] = held;
-        }
-        Ok(recorded)
+        in_their_places(visits.len(), join_all(touched).await)
     }
 
     async fn change_visitor_cart(
@@ -134,7 +142,7 @@ impl VisitorStore for ShardedStore {
         session: &StoredToken,
         user: &User,
     ) -> Result<MergeResult, StoreError> {
-        self.hand_visitor_over(token, session, user).await
+        self.within_budget(self.hand_visitor_over(token, session, user)).await
     }
 
     async fn forget_visitor(&self, token: &VisitorToken) -> Result<(), StoreError> {

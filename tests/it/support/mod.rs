@@ -13,6 +13,7 @@ pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod relay;
+pub(crate) mod sentinel;
 pub(crate) mod tap;
 pub(crate) mod tls;
 pub(crate) mod upstream;

@@ -141,12 +141,17 @@ impl Drop for RedisServer {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
+/// The server to start: the one that `ANTEROOM_REDIS_SERVER` names, such as a valkey-server, or the installed one.
+pub(crate) fn program() -> String {
+    std::env::var("ANTEROOM_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
 fn spawn(port: u16, folder: &TempDir, arguments: &[String]) -> Child {
-    Command::new("redis-server")
+    Command::new(program())
         .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
         .arg(folder.path())
         .arg("--unixsocket")

@@ -4,7 +4,7 @@
 local period, time = tonumber(every), tonumber(now)
 local last = tonumber(redis.call('GET', rescaled) or '')
 local age = last and time - last
--- Clocks differ a little; one that was set back by a whole period begins anew.
+-- Clocks differ a little; one that was set back by a whole period begins again.
 if age and age < period and age > -period then return 0 end
 local begins = not age or age < 0
 if not begins and redis.call('ZCARD', popularity) - keep > tonumber(most) then

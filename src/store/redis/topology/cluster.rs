@@ -1,4 +1,4 @@
-//! The keeper of the table of a Cluster: it asks the nodes who has which slots.
+//! The keeper of the table of a Cluster: it asks the nodes which of them has which slots.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub(in crate::store::redis) struct ClusterKeeper {
 }
 
 impl ClusterKeeper {
-    /// Keeps the table up to date, for ever. `on_moved` hears which shards have another primary than before.
-    pub(in crate::store::redis) async fn keep<F: Future<Output = ()>>(
+    /// Keeps the table up to date, for ever. `on_moved` is told which shards have another primary than before.
+    pub(in crate::store::redis) async fn keep(
         self,
         topology: Arc<Topology>,
-        on_moved: impl Fn(Vec<usize>) -> F,
+        on_moved: impl Fn(Vec<usize>),
     ) {
         let mut open: HashMap<ServerAddress, MultiplexedConnection> = HashMap::new();
         let mut was_silent = false;
@@ -40,7 +40,7 @@ impl ClusterKeeper {
                     let moved = topology.install(table);
                     if !moved.is_empty() {
                         tracing::info!(shards = moved.len(), "the Redis Cluster has moved shards");
-                        on_moved(moved).await;
+                        on_moved(moved);
                     }
                 }
                 None if !was_silent => {

@@ -7,8 +7,9 @@ pub(super) mod cluster_nodes;
 pub(super) mod sentinel;
 pub(super) mod slot;
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -116,6 +117,8 @@ impl Table {
 #[derive(Debug, Default)]
 pub(super) struct Topology {
     table: ArcSwap<Table>,
+    /// Shards that have moved, until the keeper hears of them. Under its lock the table changes.
+    moved: Mutex<BTreeSet<usize>>,
     wanted: Notify,
     changed: Notify,
 }
@@ -132,32 +135,43 @@ impl Topology {
 
     /// A server said that this shard is elsewhere.
     pub(super) fn moved(&self, shard: usize, to: &ServerAddress) {
-        let mut table = Table::clone(&self.table());
-        let known = table.primaries.iter().position(|primary| primary.address == *to);
-        let index = known.unwrap_or(table.primaries.len());
-        if known.is_none() {
-            let primary = Primary { address: to.clone(), has_replicas: false };
-            table.primaries.push(primary);
-        }
-        if let Some(place) = table.of_shard.get_mut(shard) {
-            *place = Some(index);
-        }
-        self.install(table);
+        self.change(|table| {
+            let known = table.primaries.iter().position(|primary| primary.address == *to);
+            let index = known.unwrap_or(table.primaries.len());
+            if known.is_none() {
+                let primary = Primary { address: to.clone(), has_replicas: false };
+                table.primaries.push(primary);
+            }
+            if let Some(place) = table.of_shard.get_mut(shard) {
+                *place = Some(index);
+            }
+        });
         self.refresh();
     }
 
-    /// Puts a table in force if it says something else. Returns the shards that moved.
-    fn install(&self, mut table: Table) -> Vec<usize> {
+    /// Puts a table in force if it says something else. Returns the shards that moved since the last call, also those
+    /// that a redirection moved.
+    fn install(&self, table: Table) -> Vec<usize> {
+        self.change(|held| *held = table);
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *moved).into_iter().collect()
+    }
+
+    /// One change at a time, so that each table has a version of its own and none is lost.
+    fn change(&self, change: impl FnOnce(&mut Table)) {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.table.load_full();
+        let mut table = Table::clone(&before);
+        change(&mut table);
         table.version = before.version;
         if table == *before {
-            return Vec::new();
+            return;
         }
         table.version += 1;
-        let moved = table.moved_since(&before);
+        moved.extend(table.moved_since(&before));
         self.table.store(Arc::new(table));
+        drop(moved);
         self.changed.notify_waiters();
-        moved
     }
 
     /// Returns once the table is another one than `version`.
@@ -201,6 +215,7 @@ mod tests {
         topology.moved(1, &ServerAddress::new("r", 9));
         assert_eq!(topology.table().primary_of(1).unwrap().address.port, 9);
         assert_eq!(topology.table().version, 3);
+        assert_eq!(topology.install(table(&[3, 9], &[Some(0), Some(1), Some(1)])), [1, 2]);
     }
 
     #[test]

@@ -36,11 +36,11 @@ impl SentinelKeeper {
         Self { sentinels, master, login, shards }
     }
 
-    /// Keeps the table up to date, for ever. `on_moved` hears which shards have another primary than before.
-    pub(in crate::store::redis) async fn keep<F: Future<Output = ()>>(
+    /// Keeps the table up to date, for ever. `on_moved` is told which shards have another primary than before.
+    pub(in crate::store::redis) async fn keep(
         self,
         topology: Arc<Topology>,
-        on_moved: impl Fn(Vec<usize>) -> F,
+        on_moved: impl Fn(Vec<usize>),
     ) {
         let listening = self.listen(&topology);
         let asking = async {
@@ -56,7 +56,7 @@ impl SentinelKeeper {
                         let moved = topology.install(table);
                         if !moved.is_empty() {
                             tracing::info!(primary = %address, "Sentinel names another primary");
-                            on_moved(moved).await;
+                            on_moved(moved);
                         }
                     }
                     None if !was_silent => {
@@ -149,7 +149,7 @@ impl SentinelKeeper {
     }
 }
 
-/// The primary that a Sentinel names, with its configuration epoch; `None` while it is down.
+/// The primary that a Sentinel names, with its configuration epoch; `None` if it names none.
 fn primary_of(said: &HashMap<String, String>, sentinel: &ServerAddress) -> Option<(u64, Primary)> {
     let number = |field: &str| said.get(field)?.parse::<u64>().ok();
     let port = u16::try_from(number("port")?).ok()?;
