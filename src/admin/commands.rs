@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use crate::cache::purger::Purger;
+use crate::fleet::{Fleet, ProxyEntry};
 use crate::http::bearer;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
 use crate::row::{RowMemory, RowNames};
@@ -31,6 +32,8 @@ use crate::session::Sessions;
 use crate::store::{AnyStore, StoreError};
 use crate::telemetry::metrics::Metrics;
 
+/// The path of the list of proxies.
+pub const FLEET: &str = "/fleet";
 /// The path of the cookie counts.
 pub const TOP_COOKIES: &str = "/top/cookies";
 /// How long a command waits for a store that is away.
@@ -65,6 +68,10 @@ pub struct Commands {
     pub kinds: CookieKinds,
     /// The counters of cookies.
     pub metrics: Arc<Metrics>,
+    /// What this process knows of the other proxies on the store.
+    pub fleet: Arc<Fleet>,
+    /// What it says about itself.
+    pub entry: ProxyEntry,
     /// The token that admits some commands over TCP, too.
     pub token: Option<AdminToken>,
 }
@@ -188,6 +195,7 @@ impl Commands {
             (Method::GET, TOP_COOKIES) => {
                 json_reply(cookie_report(&self.kinds, &self.metrics.cookies()))
             }
+            (Method::GET, FLEET) => self.list_fleet().await.and_then(json_reply),
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(json_reply),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know this command".to_owned())),
         };

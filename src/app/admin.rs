@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::live_config::LiveConfig;
 use super::parts::cookie_kinds;
 use super::rows;
+use super::fleet;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::worker::dry_worker;
@@ -94,6 +95,8 @@ pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore
         worker: dry_worker(live, shared, store),
         kinds: cookie_kinds(plan),
         metrics: Arc::clone(&shared.metrics),
+        fleet: Arc::clone(&shared.fleet),
+        entry: fleet::entry(live, shared),
         token: token(plan),
     })
 }

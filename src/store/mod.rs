@@ -13,6 +13,7 @@ mod counters;
 pub mod embedded;
 mod events;
 mod expiring;
+mod fleet;
 mod open;
 mod open_error;
 mod page;
@@ -45,6 +46,7 @@ pub use self::expiring::{
     ExpiryStore, HandoverReason, LeaseStore, OUTBOX_MAX, Outbox, TaskLease,
 };
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
+pub use self::fleet::{FLEET_MAX, FleetRegister, FleetStore, RegisteredProxy};
 pub use self::open::{Layout, OpenStore, StoreSettings, Url, may_drop_sessions};
 pub use self::open_error::OpenError;
 pub use self::page::{Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore, RequestFrequency};
@@ -68,7 +70,7 @@ pub use self::visitors::{
 /// All traits of a store, for `use anteroom::store::traits::*`.
 pub mod traits {
     pub use super::{
-        AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, LeaseStore as _,
+        AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, FleetStore as _, LeaseStore as _,
         LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _, RowStore as _,
         SessionListing as _, TokenStore as _, ViewStore as _, VisitStore as _, VisitorStore as _,
     };
