@@ -9,8 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::clock::unix_now;
+use crate::ident::hex;
 use crate::store::{FleetRegister, FleetStore, Generation, RegisteredProxy, StoreError};
 
 /// For how long a proxy that no longer writes is in the register.
@@ -38,19 +40,15 @@ pub struct ProxyEntry {
 impl ProxyEntry {
     /// One hash of the whole configuration, for people.
     fn config(&self) -> String {
-        // Each table's hash is one of equal length, so that a fold of them changes with any.
-        let hash = self.tables.values().fold(0xcbf2_9ce4_8422_2325_u64, |hash, table| {
-            table
-                .bytes()
-                .fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-        });
-        format!("{:012x}", hash >> 16)
+        let tables: Vec<&str> = self.tables.values().map(String::as_str).collect();
+        hex(&Sha256::digest(tables.join(" "))[..6])
     }
 }
 
 /// The names of settings with another hash. What only one of two versions knows is not compared.
 fn differing(own: &BTreeMap<String, String>, other: &BTreeMap<String, String>) -> Vec<String> {
-    let differs = |(name, hash): &(&String, &String)| other.get(*name).is_some_and(|it| it != *hash);
+    let differs =
+        |(name, hash): &(&String, &String)| other.get(*name).is_some_and(|it| it != *hash);
     own.iter().filter(differs).map(|(name, _)| name.clone()).collect()
 }
 
@@ -163,7 +161,8 @@ impl Fleet {
         own: &ProxyEntry,
     ) -> Result<FleetReport, StoreError> {
         let entry = ProxyEntry { at: unix_now(), ..own.clone() };
-        let text = serde_json::to_string(&entry).map_err(|error| StoreError::Failed(error.into()))?;
+        let text =
+            serde_json::to_string(&entry).map_err(|error| StoreError::Failed(error.into()))?;
         let register = store.register_proxy(who, &text, LIVES).await?;
         let report = FleetReport::of(&register, who, own, store.has_other_layout().await?);
         self.proxies.store(report.proxies.len() as u64, Ordering::Relaxed);
@@ -271,7 +270,8 @@ mod tests {
     fn a_difference_is_told_once_and_again_when_it_changes() {
         let fleet = Fleet::default();
         let told = |entries: &[&str]| fleet.changes(&report(entries)).0.len();
-        let (rows, cookie) = (r#"{"alike": {"rows": "8"}}"#, r#"{"alike": {"session.cookie": "8"}}"#);
+        let (rows, cookie) =
+            (r#"{"alike": {"rows": "8"}}"#, r#"{"alike": {"session.cookie": "8"}}"#);
         assert_eq!([told(&["{}", rows]), told(&["{}", rows])], [1, 0]);
         assert_eq!([told(&["{}", cookie]), told(&["{}", "{}"]), told(&["{}", cookie])], [1, 0, 1]);
     }

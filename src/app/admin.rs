@@ -8,10 +8,10 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::fleet;
 use super::live_config::LiveConfig;
 use super::parts::cookie_kinds;
 use super::rows;
-use super::fleet;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::worker::dry_worker;

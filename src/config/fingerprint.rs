@@ -31,7 +31,7 @@ const TABLES: [&str; 14] = [
     "cookies", "rows", "purge", "errors", "limits",
 ];
 /// What may differ between machines.
-const OWN: [&str; 2] = ["store.url", "store.pages_url"];
+const OWN: [&str; 3] = ["store.url", "store.pages_url", "errors.pages"];
 /// Parts of values that say where a machine has a file, or a secret.
 const PLACES: [&str; 3] = ["{ file =", "{ env =", "\"file:"];
 

@@ -70,9 +70,10 @@ pub use self::visitors::{
 /// All traits of a store, for `use anteroom::store::traits::*`.
 pub mod traits {
     pub use super::{
-        AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, FleetStore as _, LeaseStore as _,
-        LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _, RowStore as _,
-        SessionListing as _, TokenStore as _, ViewStore as _, VisitStore as _, VisitorStore as _,
+        AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, FleetStore as _,
+        LeaseStore as _, LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _,
+        RowStore as _, SessionListing as _, TokenStore as _, ViewStore as _, VisitStore as _,
+        VisitorStore as _,
     };
 }
 

@@ -34,7 +34,9 @@ fn show(report: &FleetReport) {
         }
     }
     if report.other_layout {
-        note("the store also has keys of the other layout, which these proxies do not see: see [store] layout");
+        note(
+            "the store also has keys of the other layout, which these proxies do not see: see [store] layout",
+        );
     }
 }
 

@@ -79,7 +79,17 @@ impl RedisAddress {
             let (full, ended) = (PageRefused::default(), EndedTokens::default());
             let servers = Mutex::default();
             Self {
- route, is_cluster, login, servers, shards, limits, counters, full, ended, keeper }
+                route,
+                is_cluster,
+                login,
+                servers,
+                shards,
+                limits,
+                counters,
+                full,
+                ended,
+                keeper,
+            }
         }))
     }
 

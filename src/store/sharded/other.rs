@@ -8,9 +8,9 @@ use futures_util::future::try_join_all;
 use super::ShardedStore;
 use crate::ident::{PageKey, Row};
 use crate::store::{
-    ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation, Idle, IdleStep, Lease, LeaseStore, Noted,
-    PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency, RowClaim, RowStore,
-    ScheduledRow, StoreError, StoredRow, TaskLease, WaitingEvent,
+    ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation, Idle, IdleStep,
+    Lease, LeaseStore, Noted, PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency,
+    RowClaim, RowStore, ScheduledRow, StoreError, StoredRow, TaskLease, WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
