@@ -39,7 +39,8 @@ impl Monitor {
 
     /// The stored data, without entries that expire, and without owners that are random.
     pub(super) fn state(&self) -> Vec<String> {
-        let left_out = ["cache:", "lease:", "pagebytes:", "purg", "seen:", "cleaner:", "rescaled:"];
+        let left_out =
+            ["cache:", "lease:", "pagebytes:", "purg", "seen:", "fleet:", "cleaner:", "rescaled:"];
         let of = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             self.command(&words)
