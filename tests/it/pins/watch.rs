@@ -169,7 +169,7 @@ fn is_look_up(name: &str, words: &[String]) -> bool {
 fn is_background(name: &str, words: &[String]) -> bool {
     let tasks =
         ["cleaner:", "deliverer:", "rescaled:", "seen:", "schedule:", "cartidle:", "expiring:"];
-    let is_task = |word: &String| tasks.contains(&word.as_str());
+    let is_task = |word: &String| tasks.contains(&word.as_str()) || word.starts_with("fleet:");
     let connects = ["PING", "HELLO", "CLIENT", "INFO", "SUBSCRIBE", "AUTH", "SELECT", "CONFIG"];
     // A cleaner says how many may stay, and how many go at a time.
     let says = |text: &str| words.iter().any(|word| word == text);
