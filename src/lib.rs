@@ -7,7 +7,6 @@
 //! - [`cache`] holds pages: the rules, memory, purges, and the fetches that fill it;
 //! - [`session`] and [`row`] are what else the proxy keeps; [`policy`] is what the operator decided;
 //! - [`origin`] and [`store`] are what stands behind it;
-//! - [`fleet`] is what the proxies on one store know of each other;
 //! - [`task`] works in the background, [`admin`] answers operators;
 //! - [`http`] is pure protocol knowledge; [`ident`] and [`clock`] are shared by all;
 //! - [`certificate`] reads certificates and chooses among them;
@@ -19,7 +18,6 @@ pub mod cache;
 pub mod certificate;
 pub mod clock;
 pub mod config;
-pub mod fleet;
 pub mod http;
 pub mod ident;
 pub mod origin;

@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use crate::cache::purger::Purger;
-use crate::fleet::{Fleet, ProxyEntry};
 use crate::http::bearer;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
 use crate::row::{RowMemory, RowNames};
 use crate::serve::socket::Socket;
 use crate::session::Sessions;
+use crate::store::fleet::{Fleet, ProxyEntry};
 use crate::store::{AnyStore, StoreError};
 use crate::telemetry::metrics::Metrics;
 

@@ -1,7 +1,7 @@
 //! The command that lists the proxies on the store.
 
 use super::commands::{CommandRefusal, Commands, store_failed};
-use crate::fleet::FleetReport;
+use crate::store::fleet::FleetReport;
 
 impl Commands {
     pub(super) async fn list_fleet(&self) -> Result<FleetReport, CommandRefusal> {

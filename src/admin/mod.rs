@@ -14,6 +14,7 @@ mod rows;
 mod sessions;
 mod top;
 
+pub use crate::store::fleet::{FleetReport, ListedProxy};
 pub use client::{ClientError, send_command};
 pub use commands::{AdminHandle, AdminToken, Commands, FLEET, TOP_COOKIES, serve_data};
 pub use listener::{AdminState, serve};

@@ -3,7 +3,7 @@
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
 use crate::config::{Fingerprint, fingerprint};
-use crate::fleet::ProxyEntry;
+use crate::store::fleet::ProxyEntry;
 
 /// The longest name of a machine that is told.
 const HOST_MAX: usize = 255;

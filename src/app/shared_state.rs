@@ -9,11 +9,11 @@ use crate::cache::flight::Flights;
 use crate::cache::purge::PurgeTable;
 use crate::clock::unix_now;
 use crate::config::{Plan, StoreUrl};
-use crate::fleet::Fleet;
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::row::RowMemory;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use crate::session::{SessionMemory, Verified};
+use crate::store::fleet::Fleet;
 use crate::telemetry::metrics::Metrics;
 
 /// The state that all threads share, from start to end. A reload changes no setting in it.

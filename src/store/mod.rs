@@ -13,7 +13,7 @@ mod counters;
 pub mod embedded;
 mod events;
 mod expiring;
-mod fleet;
+pub mod fleet;
 mod open;
 mod open_error;
 mod page;

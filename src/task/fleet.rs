@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{NextStep, Task};
-use crate::fleet::{Fleet, ProxyEntry};
+use crate::store::fleet::{Fleet, ProxyEntry};
 use crate::store::{AnyStore, StoreError};
 
 /// The time between two entries.

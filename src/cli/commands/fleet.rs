@@ -1,8 +1,7 @@
 //! The command that lists the proxies on the store.
 
-use anteroom::admin::{self, FLEET};
+use anteroom::admin::{self, FLEET, FleetReport, ListedProxy};
 use anteroom::clock::unix_now;
-use anteroom::fleet::{FleetReport, ListedProxy};
 use http::Method;
 
 use super::socket;

@@ -1,4 +1,4 @@
-//! The proxies on one store: what each says about itself, and how they differ.
+//! What the proxies on one store know of each other: what each says about itself, and how they differ.
 //!
 //! Each proxy writes an entry every few seconds; the store adds its own time, and forgets a proxy that stopped to
 //! write. No request depends on it.
@@ -11,9 +11,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::{FleetRegister, FleetStore, RegisteredProxy};
 use crate::clock::unix_now;
 use crate::ident::hex;
-use crate::store::{FleetRegister, FleetStore, Generation, RegisteredProxy, StoreError};
+use crate::store::{Generation, StoreError};
 
 /// For how long a proxy that no longer writes is in the register.
 const LIVES: Duration = Duration::from_secs(60);

@@ -1,8 +1,11 @@
 //! The register of the proxies on a store: each writes an entry about itself, and reads those of the others.
 
+mod report;
+
 use std::future::Future;
 use std::time::Duration;
 
+pub use self::report::{Fleet, FleetReport, ListedProxy, ProxyEntry};
 use super::{Generation, StoreError};
 
 /// The most proxies in the register. Others are not in it.
