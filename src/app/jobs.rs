@@ -85,6 +85,16 @@ fn visits((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> Visi
     }
 }
 
+fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> RegisterProxy {
+    RegisterProxy {
+        store: store.background(),
+        fleet: Arc::clone(&shared.fleet),
+        who: shared.pages.purged.who,
+        entry: fleet::entry(live, shared),
+        refusal_logged: Default::default(),
+    }
+}
+
 fn lasting(
     (live, shared): (&LiveConfig, &SharedState),
     store: &AnyStore,
@@ -161,13 +171,7 @@ fn configured(
         metrics: Arc::clone(&shared.metrics),
         hinted: Arc::clone(&shared.hinted_cookies),
     };
-    let register = RegisterProxy {
-        store: store.background(),
-        fleet: Arc::clone(&shared.fleet),
-        who: shared.pages.purged.who,
-        entry: fleet::entry(live, shared),
-        refusal_logged: Default::default(),
-    };
+    let register = register_proxy((live, shared), store);
     let mut jobs = vec![
         tokio::task::spawn_local(task::drive(register, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(log_outs, Arc::clone(thread_metrics), stop.clone())),
