@@ -28,9 +28,12 @@ use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
 use crate::row::{RowMemory, RowNames};
 use crate::serve::socket::Socket;
 use crate::session::Sessions;
+use crate::store::fleet::{Fleet, ProxyEntry};
 use crate::store::{AnyStore, StoreError};
 use crate::telemetry::metrics::Metrics;
 
+/// The path of the list of proxies.
+pub const FLEET: &str = "/fleet";
 /// The path of the cookie counts.
 pub const TOP_COOKIES: &str = "/top/cookies";
 /// How long a command waits for a store that is away.
@@ -65,6 +68,10 @@ pub struct Commands {
     pub kinds: CookieKinds,
     /// The counters of cookies.
     pub metrics: Arc<Metrics>,
+    /// What this process knows of the other proxies on the store.
+    pub fleet: Arc<Fleet>,
+    /// What it says about itself.
+    pub entry: ProxyEntry,
     /// The token that admits some commands over TCP, too.
     pub token: Option<AdminToken>,
 }
@@ -188,6 +195,7 @@ impl Commands {
             (Method::GET, TOP_COOKIES) => {
                 json_reply(cookie_report(&self.kinds, &self.metrics.cookies()))
             }
+            (Method::GET, FLEET) => self.list_fleet().await.and_then(json_reply),
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(json_reply),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know this command".to_owned())),
         };

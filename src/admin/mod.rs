@@ -1,11 +1,12 @@
 //! The interface for operators. `listener` serves health and metrics, never on the public address.
 //! The socket of the data commands has `client` at one end, and `commands` at the other, which runs
-//! `rows`, `top`, `purge`, `explain` and `sessions`. With the token the listener runs the last
-//! three, too, and shows the cookie counts.
+//! `rows`, `top`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs the last
+//! four, too, and shows the cookie counts.
 
 mod client;
 mod commands;
 mod explain;
+mod fleet;
 mod limits;
 mod listener;
 mod purge;
@@ -13,8 +14,9 @@ mod rows;
 mod sessions;
 mod top;
 
+pub use crate::store::fleet::{FleetReport, ListedProxy};
 pub use client::{ClientError, send_command};
-pub use commands::{AdminHandle, AdminToken, Commands, TOP_COOKIES, serve_data};
+pub use commands::{AdminHandle, AdminToken, Commands, FLEET, TOP_COOKIES, serve_data};
 pub use listener::{AdminState, serve};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{

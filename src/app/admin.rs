@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::fleet;
 use super::live_config::LiveConfig;
 use super::parts::cookie_kinds;
 use super::rows;
@@ -94,6 +95,8 @@ pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore
         worker: dry_worker(live, shared, store),
         kinds: cookie_kinds(plan),
         metrics: Arc::clone(&shared.metrics),
+        fleet: Arc::clone(&shared.fleet),
+        entry: fleet::entry(live, shared),
         token: token(plan),
     })
 }

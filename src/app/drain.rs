@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::jobs::Jobs;
 use super::shared_state::SharedState;
 use crate::session::Sessions;
-use crate::store::{AnyStore, PurgeStore as _, StoreError};
+use crate::store::{AnyStore, FleetStore as _, PurgeStore as _, StoreError};
 
 /// How often to check for visits that are being written.
 const LOOK_FLYING: Duration = Duration::from_millis(10);
@@ -30,6 +30,9 @@ pub(super) async fn end(
     finish((shared, sessions), store, flushed).await;
     if let Err(error) = store.leave(shared.pages.purged.who).await {
         tracing::debug!(%error, "other proxies wait briefly for this process to confirm their purges");
+    }
+    if let Err(error) = store.unregister_proxy(shared.pages.purged.who).await {
+        tracing::debug!(%error, "other proxies list this process for a minute");
     }
 }
 

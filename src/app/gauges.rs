@@ -32,6 +32,7 @@ pub(super) fn register(
     visitors(shared, metrics);
     sessions(shared, live, metrics);
     self::store(store, metrics);
+    fleet(shared, metrics);
     if let Some(log) = log {
         let log = Arc::clone(log);
         metrics.counter("anteroom_log_dropped", "Access-log lines dropped", move || log.dropped());
@@ -169,4 +170,13 @@ fn store(store: &OpenStore, metrics: &Metrics) {
     metrics.counter("anteroom_store_breaker_openings", "Times the breaker opened", move || {
         counters.read().breaker_openings
     });
+}
+
+fn fleet(shared: &SharedState, metrics: &Metrics) {
+    let fleet = Arc::clone(&shared.fleet);
+    let help = "Proxies on the store, this one included, as last seen";
+    metrics.gauge("anteroom_fleet_proxies", help, move || fleet.proxies());
+    let fleet = Arc::clone(&shared.fleet);
+    let help = "Proxies on the store that differ in settings that all must have alike";
+    metrics.gauge("anteroom_fleet_differing", help, move || fleet.mismatched());
 }

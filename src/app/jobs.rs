@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 use super::hints::Hints;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
-use super::{origins, parts, rows, sessions, webhook};
+use super::{fleet, origins, parts, rows, sessions, webhook};
 use crate::store::AnyStore;
 use crate::task::{
     self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, LogOuts, PurgeTask,
-    Rescale, Visits,
+    RegisterProxy, Rescale, Visits,
 };
 use crate::telemetry::metrics::ThreadMetrics;
 
@@ -82,6 +82,16 @@ fn visits((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> Visi
         store: store.clone(),
         queue: Arc::clone(&shared.visits),
         sessions: Arc::clone(&live.sessions),
+    }
+}
+
+fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> RegisterProxy {
+    RegisterProxy {
+        store: store.background(),
+        fleet: Arc::clone(&shared.fleet),
+        who: shared.pages.purged.who,
+        entry: fleet::entry(live, shared),
+        refusal_logged: Default::default(),
     }
 }
 
@@ -161,7 +171,9 @@ fn configured(
         metrics: Arc::clone(&shared.metrics),
         hinted: Arc::clone(&shared.hinted_cookies),
     };
+    let register = register_proxy((live, shared), store);
     let mut jobs = vec![
+        tokio::task::spawn_local(task::drive(register, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(log_outs, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(hints, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(rescale, Arc::clone(thread_metrics), stop.clone())),

@@ -12,6 +12,7 @@ mod demo;
 pub mod demo_shop;
 mod drain;
 mod files;
+mod fleet;
 mod gauges;
 mod hints;
 mod jobs;

@@ -7,11 +7,13 @@ use super::hints::HintedCookies;
 use crate::cache::Pages;
 use crate::cache::flight::Flights;
 use crate::cache::purge::PurgeTable;
+use crate::clock::unix_now;
 use crate::config::{Plan, StoreUrl};
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::row::RowMemory;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use crate::session::{SessionMemory, Verified};
+use crate::store::fleet::Fleet;
 use crate::telemetry::metrics::Metrics;
 
 /// The state that all threads share, from start to end. A reload changes no setting in it.
@@ -37,6 +39,10 @@ pub(super) struct SharedState {
     pub(super) hinted_cookies: Arc<HintedCookies>,
     /// Carts that wait for their webhook.
     pub(super) events_waiting: Arc<AtomicU64>,
+    /// The other proxies on the store.
+    pub(super) fleet: Arc<Fleet>,
+    /// The Unix time of the start.
+    pub(super) since: f64,
 }
 
 /// How reloads went.
@@ -71,6 +77,8 @@ impl SharedState {
             reloads: Arc::default(),
             hinted_cookies: Arc::default(),
             events_waiting: Arc::default(),
+            fleet: Arc::default(),
+            since: unix_now(),
         })
     }
 }

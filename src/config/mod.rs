@@ -13,6 +13,7 @@ mod change;
 mod check;
 mod credential;
 mod file;
+mod fingerprint;
 mod form;
 mod include;
 mod json_schema;
@@ -39,6 +40,7 @@ mod unknown_key;
 mod walk;
 
 pub use cases::{Case, CaseRequest, CaseVisitor, CaseWords, read_cases};
+pub use fingerprint::{Fingerprint, fingerprint};
 pub use json_schema::json_schema;
 pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, ErrorsConfig,

@@ -10,12 +10,12 @@ use super::sharded::ShardedStore;
 use super::{
     AnswerStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, CartStore, ClaimResult,
     Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore,
-    Generation, Idle, IdleStep, Lease, LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox,
-    PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency, Rescaled, Rescaling,
-    RevocationStore, Rotated, Rotation, RowClaim, RowStore, ScheduledRow, Session,
-    SessionLifetimes, SessionListing, StoreError, StoreState, StoredRow, TaskLease, TokenCreation,
-    TokenStore, ViewStore, Visit, VisitStore, VisitorEviction, VisitorStore, VisitorVisit,
-    VisitorsEvicted, WaitingEvent, WalkStep,
+    FleetRegister, FleetStore, Generation, Idle, IdleStep, Lease, LeaseStore, LogIn, LogInStore,
+    MergeResult, Noted, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
+    RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated, Rotation, RowClaim, RowStore,
+    ScheduledRow, Session, SessionLifetimes, SessionListing, StoreError, StoreState, StoredRow,
+    TaskLease, TokenCreation, TokenStore, ViewStore, Visit, VisitStore, VisitorEviction,
+    VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
 };
 use crate::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 
@@ -201,6 +201,12 @@ delegate! {
         purged_since(who: u64, known: PurgePosition) -> PurgesSince;
         is_seen(purge: Generation) -> bool;
         leave(who: u64) -> ();
+    }
+
+    FleetStore {
+        register_proxy(who: u64, entry: &str, lives: Duration) -> FleetRegister;
+        unregister_proxy(who: u64) -> ();
+        has_other_layout() -> bool;
     }
 
     RowStore {

@@ -13,6 +13,7 @@ mod counters;
 pub mod embedded;
 mod events;
 mod expiring;
+pub mod fleet;
 mod layout;
 mod open;
 mod open_error;
@@ -46,6 +47,7 @@ pub use self::expiring::{
     ExpiryStore, HandoverReason, LeaseStore, OUTBOX_MAX, Outbox, TaskLease,
 };
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
+pub use self::fleet::{FLEET_MAX, FleetRegister, FleetStore, RegisteredProxy};
 pub use self::layout::Layout;
 pub use self::open::{OpenStore, StoreSettings, Url, may_drop_sessions};
 pub use self::open_error::OpenError;
@@ -70,9 +72,10 @@ pub use self::visitors::{
 /// All traits of a store, for `use anteroom::store::traits::*`.
 pub mod traits {
     pub use super::{
-        AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, LeaseStore as _,
-        LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _, RowStore as _,
-        SessionListing as _, TokenStore as _, ViewStore as _, VisitStore as _, VisitorStore as _,
+        AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, FleetStore as _,
+        LeaseStore as _, LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _,
+        RowStore as _, SessionListing as _, TokenStore as _, ViewStore as _, VisitStore as _,
+        VisitorStore as _,
     };
 }
 

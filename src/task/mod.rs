@@ -4,6 +4,7 @@
 //! steps, or within one if the task allows it, catches a panic, and restarts the task.
 
 mod clean;
+mod fleet;
 mod gone;
 mod handovers;
 mod health;
@@ -26,6 +27,7 @@ use crate::store::StoreError;
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 pub use clean::{Clean, Expiring};
+pub use fleet::RegisterProxy;
 pub use gone::EndedSessions;
 pub use handovers::Handovers;
 pub use health::HealthChecks;

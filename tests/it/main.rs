@@ -30,6 +30,8 @@ mod event_contract;
 mod expire;
 mod explain;
 mod fixation;
+mod fleet;
+mod fleet_contract;
 mod flight;
 mod forwarding;
 mod fragments;

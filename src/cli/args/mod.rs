@@ -11,7 +11,7 @@ use anteroom::config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-pub(crate) use sessions::{SessionsCommand, UserCommand};
+pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -124,6 +124,18 @@ A path without a host stands for that path at every host. When the command retur
 in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
 command connects to the running proxy over the socket in [admin] socket.";
 
+const FLEET_EXAMPLES: &str = "\
+Examples:
+  anteroom fleet
+      Each proxy on the same store: id, machine, version, configuration, uptime, purges, clock
+  anteroom fleet --json --config /etc/anteroom/proxy.toml
+
+Each proxy writes itself into the store every 5 s. One that ends is gone at once, one that crashed
+after a minute. The configurations are compared by hashes: of all settings but [[listen]], [admin],
+[log], threads, the place of the store, files and secrets. The exit code is 1 if proxies differ in
+settings that all on one store must have alike. The command connects to the running proxy over the
+socket in [admin] socket.";
+
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   anteroom completions bash > /usr/share/bash-completion/completions/anteroom
@@ -202,6 +214,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: UserCommand,
     },
+    /// List the proxies on the store, and what differs between them
+    #[command(after_help = FLEET_EXAMPLES)]
+    Fleet(Shown),
     /// Show the most viewed items, or the cookies that visitors have
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),

@@ -3,6 +3,7 @@
 mod cases;
 mod chapter;
 mod examples;
+mod fingerprint;
 mod include;
 mod networks;
 mod origins;

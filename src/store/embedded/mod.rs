@@ -9,6 +9,7 @@ mod control;
 mod disk;
 mod events;
 mod expiring;
+mod fleet;
 mod keys;
 mod pages;
 mod popularity;
@@ -82,6 +83,7 @@ struct Inner {
     walks: control::WalkPositions,
     purges: Mutex<PurgeLog>,
     answers: Answers,
+    proxies: fleet::Proxies,
 }
 
 impl EmbeddedStore {
@@ -142,6 +144,7 @@ impl EmbeddedStore {
             walks: control::WalkPositions::default(),
             purges: Mutex::new(PurgeLog::new()),
             answers: Answers::default(),
+            proxies: fleet::Proxies::default(),
         })))
     }
 

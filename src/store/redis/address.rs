@@ -22,6 +22,7 @@ use crate::store::{Layout, OpenError, StoreCounters, StoreLimits};
 #[derive(Debug)]
 pub(in crate::store) struct RedisAddress {
     route: Route,
+    is_cluster: bool,
     login: ConnectionInfo,
     /// The servers that have been used, until no handle has connections to them.
     servers: Mutex<HashMap<ServerAddress, Arc<Server>>>,
@@ -66,6 +67,7 @@ impl RedisAddress {
             Layout::Chapter => Box::new([Keys::new(prefix)]),
             Layout::Sharded => (0..SHARDS).map(|shard| Keys::of_shard(prefix, shard)).collect(),
         };
+        let is_cluster = matches!(servers, Servers::Cluster(_));
         let topology = Arc::<Topology>::default();
         let route = match &servers {
             Servers::One => Route::One(Arc::new(Server::new(&login, limits, counters)?)),
@@ -76,12 +78,28 @@ impl RedisAddress {
             let counters = Arc::clone(counters);
             let (full, ended) = (PageRefused::default(), EndedTokens::default());
             let servers = Mutex::default();
-            Self { route, login, servers, shards, limits, counters, full, ended, keeper }
+            Self {
+                route,
+                is_cluster,
+                login,
+                servers,
+                shards,
+                limits,
+                counters,
+                full,
+                ended,
+                keeper,
+            }
         }))
     }
 
     pub(super) fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// Whether the keys of one command must be in one slot.
+    pub(super) fn is_cluster(&self) -> bool {
+        self.is_cluster
     }
 
     pub(super) fn shards(&self) -> &[Keys] {

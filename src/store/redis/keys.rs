@@ -59,6 +59,8 @@ pub(super) struct Keys {
     /// HASH with a time to live: how many purges each process has seen, and since when the list is
     /// complete.
     pub(super) seen: String,
+    /// HASH with a time to live: the proxies on the store.
+    pub(super) fleet: String,
     /// Channel: a purge's number.
     pub(super) purge_channel: String,
     /// Channel: tokens that are gone, separated by spaces.
@@ -117,6 +119,7 @@ impl Keys {
             purging: whole("purging"),
             purged: whole("purged"),
             seen: whole("seen"),
+            fleet: whole("fleet"),
             delay: whole("delay"),
             schedule: whole("schedule"),
             refreshed: whole("refreshed"),
@@ -127,6 +130,16 @@ impl Keys {
             tokens_prefix: begun("tokens"),
             row_prefix: begun("inv"),
         }
+    }
+
+    /// Keys that are there if a proxy, or an app, uses the other layout under this prefix.
+    pub(super) fn of_other_layout(&self) -> Vec<String> {
+        let others: Vec<Self> = if self.tag.is_empty() {
+            (0..SHARDS).map(|shard| Self::of_shard(&self.prefix, shard)).collect()
+        } else {
+            vec![Self::new(&self.prefix)]
+        };
+        others.into_iter().flat_map(|keys| [keys.login, keys.fleet]).collect()
     }
 
     /// The index of this user's sessions.

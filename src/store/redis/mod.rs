@@ -13,6 +13,7 @@ mod ended;
 mod events;
 mod expiry;
 mod fault;
+mod fleet;
 mod handover;
 mod keys;
 mod link;

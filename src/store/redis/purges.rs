@@ -104,8 +104,8 @@ fn add_position(known: PurgePosition, script: &mut Invocation) {
     script.arg("next_key", &MarkKey::random().bytes()[..]);
 }
 
-/// The field of a process in `seen:`.
-fn field_of(who: u64) -> String {
+/// The field of a process in `seen:` and `fleet:`.
+pub(super) fn field_of(who: u64) -> String {
     format!("{who:016x}")
 }
 

@@ -212,6 +212,11 @@ scripts! {
         keys (seen;)
         args (; era number lives_ms cut_off_ms);
 
+    // The proxies on the store.
+    REGISTER_PROXY = "register_proxy" ()
+        keys (fleet seen purges;)
+        args (; who entry lives_ms most);
+
     // Rows.
     SCHEDULE_ROW = "schedule_row" ()
         keys (delay schedule;)

@@ -8,9 +8,9 @@ use futures_util::future::try_join_all;
 use super::ShardedStore;
 use crate::ident::{PageKey, Row};
 use crate::store::{
-    ClaimResult, EventStore, ExpiryAction, Generation, Idle, IdleStep, Lease, LeaseStore, Noted,
-    PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency, RowClaim, RowStore,
-    ScheduledRow, StoreError, StoredRow, TaskLease, WaitingEvent,
+    ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation, Idle, IdleStep,
+    Lease, LeaseStore, Noted, PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency,
+    RowClaim, RowStore, ScheduledRow, StoreError, StoredRow, TaskLease, WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
@@ -77,6 +77,26 @@ impl PurgeStore for ShardedStore {
 
     async fn leave(&self, who: u64) -> Result<(), StoreError> {
         self.first().leave(who).await
+    }
+}
+
+/// There is one register, beside the purges that it tells of.
+impl FleetStore for ShardedStore {
+    async fn register_proxy(
+        &self,
+        who: u64,
+        entry: &str,
+        lives: Duration,
+    ) -> Result<FleetRegister, StoreError> {
+        self.first().register_proxy(who, entry, lives).await
+    }
+
+    async fn unregister_proxy(&self, who: u64) -> Result<(), StoreError> {
+        self.first().unregister_proxy(who).await
+    }
+
+    async fn has_other_layout(&self) -> Result<bool, StoreError> {
+        self.first().has_other_layout().await
     }
 }
 

@@ -1,0 +1,11 @@
+//! The command that lists the proxies on the store.
+
+use super::commands::{CommandRefusal, Commands, store_failed};
+use crate::store::fleet::FleetReport;
+
+impl Commands {
+    pub(super) async fn list_fleet(&self) -> Result<FleetReport, CommandRefusal> {
+        let (who, entry) = (self.worker.pages.purged.who, &self.entry);
+        self.fleet.look(&self.store, who, entry).await.map_err(|error| store_failed(&error))
+    }
+}

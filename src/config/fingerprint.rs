@@ -1,0 +1,156 @@
+//! Hashes of a plan's settings, by which the proxies of a fleet compare their configurations.
+//!
+//! A setting at its default counts as absent, so that versions with other keys compare what both of them know.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
+
+use super::form::Form;
+use super::plan::{OriginUrl, Plan};
+use super::schema::walk;
+use super::walk::Walk;
+use crate::ident::hex;
+
+/// What all proxies on one store must have alike: how the data in the store are read, and who a visitor is.
+const ALIKE: [&str; 10] = [
+    "store.layout",
+    "session.token_storage",
+    "session.viewed_items",
+    "session.cookie",
+    "session.mint",
+    "session.per_host",
+    "session.token_from",
+    "session.part",
+    "session.verify",
+    "rows",
+];
+/// The tables whose settings are compared.
+const TABLES: [&str; 14] = [
+    "client", "origin", "origins", "store", "session", "visitor", "cache", "views", "route",
+    "cookies", "rows", "purge", "errors", "limits",
+];
+/// What may differ between machines.
+const OWN: [&str; 3] = ["store.url", "store.pages_url", "errors.pages"];
+/// Parts of values that say where a machine has a file, or a secret.
+const PLACES: [&str; 3] = ["{ file =", "{ env =", "\"file:"];
+
+/// Hashes of settings, by their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Each setting that all proxies on a store must have alike.
+    pub alike: BTreeMap<String, String>,
+    /// Each table of the configuration.
+    pub tables: BTreeMap<String, String>,
+}
+
+/// The hashes of `plan`. Secrets, and what may differ between machines (listeners, threads, paths of files, the log
+/// and the admin interface), are not in them.
+#[must_use]
+pub fn fingerprint(plan: &Plan) -> Fingerprint {
+    let usual = Lines::of(&Plan::new(OriginUrl::default()));
+    let mut lines = Lines::of(plan);
+    lines.retain(|line @ (path, value)| {
+        let is_own = OWN.contains(&path.as_str());
+        !(is_own || PLACES.iter().any(|place| value.contains(place)) || usual.contains(line))
+    });
+    let hashes = |names: &[&str]| {
+        let hash = |name: &&str| ((*name).to_owned(), hash_of(&lines, name));
+        names.iter().map(hash).collect()
+    };
+    Fingerprint { alike: hashes(&ALIKE), tables: hashes(&TABLES) }
+}
+
+/// The hash of a key, or of all keys of a table.
+fn hash_of(lines: &[(String, String)], name: &str) -> String {
+    let mut hash = Sha256::new();
+    for (path, value) in lines {
+        let rest = path.strip_prefix(name);
+        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '['])) {
+            // Lengths, so that no two lists of lines are read as the same bytes.
+            hash.update((path.len() as u64).to_be_bytes());
+            hash.update(path);
+            hash.update((value.len() as u64).to_be_bytes());
+            hash.update(value);
+        }
+    }
+    hex(&hash.finalize()[..4])
+}
+
+/// Each key of a plan with its value.
+#[derive(Debug, Default)]
+struct Lines {
+    /// The name of the table, with what stands behind it.
+    table: String,
+    found: Vec<(String, String)>,
+}
+
+impl Lines {
+    fn of(plan: &Plan) -> Vec<(String, String)> {
+        let mut lines = Self::default();
+        walk(&mut lines, &mut plan.clone());
+        lines.found
+    }
+
+    /// The lines of a table.
+    fn within(&mut self, name: &str, keys: impl FnOnce(&mut Self)) -> Vec<(String, String)> {
+        let mut table = Self { table: format!("{}{name}", self.table), found: Vec::new() };
+        keys(&mut table);
+        table.found
+    }
+
+    /// Adds an item of a list: that it is there, and those of its lines that are not `usual`.
+    fn add_item(&mut self, name: String, own: Vec<(String, String)>, usual: &[(String, String)]) {
+        self.found.push((name, String::new()));
+        self.found.extend(own.into_iter().filter(|line| !usual.contains(line)));
+    }
+}
+
+impl Walk for Lines {
+    fn key<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>) {
+        if let Some(value) = form.write(value) {
+            self.found.push((format!("{}{name}", self.table), value));
+        }
+    }
+
+    fn required<T>(&mut self, name: &'static str, value: &mut T, form: &impl Form<T>, _: &str) {
+        self.key(name, value, form);
+    }
+
+    fn section(&mut self, name: &'static str, keys: impl FnOnce(&mut Self)) {
+        let found = self.within(&format!("{name}."), keys);
+        self.found.extend(found);
+    }
+
+    fn tables<T>(
+        &mut self,
+        name: &'static str,
+        _: usize,
+        items: &mut Vec<T>,
+        fresh: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    ) {
+        for (place, item) in items.iter_mut().enumerate() {
+            let name = format!("{name}[{place}]");
+            let usual = self.within(&format!("{name}."), |at| keys(at, &mut fresh()));
+            let own = self.within(&format!("{name}."), |at| keys(at, item));
+            self.add_item(name, own, &usual);
+        }
+    }
+
+    fn named<T>(
+        &mut self,
+        name: &'static str,
+        _: usize,
+        items: &mut Vec<(String, T)>,
+        fresh: impl Fn() -> T,
+        keys: impl Fn(&mut Self, &mut T),
+    ) {
+        for (own_name, item) in items {
+            let name = format!("{name}.{own_name}");
+            let usual = self.within(&format!("{name}."), |at| keys(at, &mut fresh()));
+            let own = self.within(&format!("{name}."), |at| keys(at, item));
+            self.add_item(name, own, &usual);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Which settings of two proxies differ, as far as a fleet minds.
+
+use super::*;
+
+/// Dotted, so that other dotted keys may follow.
+const SMALLEST: &str = "origin.url = \"http://127.0.0.1:3000\"\n";
+
+/// The names of the settings, and of the tables, that differ between two files.
+fn differ(one: &str, other: &str) -> (Vec<String>, Vec<String>) {
+    let read = |text: &str| fingerprint(&read(&file(&format!("{SMALLEST}{text}"))));
+    let (one, other) = (read(one), read(other));
+    let named = |one: &std::collections::BTreeMap<String, String>, other: &_| {
+        let other: &std::collections::BTreeMap<String, String> = other;
+        let names = one.iter().filter(|(name, hash)| other.get(*name) != Some(*hash));
+        names.map(|(name, _)| name.clone()).collect()
+    };
+    (named(&one.alike, &other.alike), named(&one.tables, &other.tables))
+}
+
+const ROWS: &str = "[[rows]]\nname = \"stock\"\npath = \"/stock/{row}\"\n";
+
+#[test]
+fn settings_that_proxies_must_have_alike_are_named() {
+    let verify = "[session.verify]\npath = \"/whoami\"\nuser = { header = \"X-User\" }\n\
+                  nobody = { status = [401] }\n";
+    for (one, other, alike, tables) in [
+        ("", "", &[][..], &[][..]),
+        ("session.token_storage = \"plain\"", "", &["session.token_storage"], &["session"]),
+        ("session.viewed_items = 9", "", &["session.viewed_items"], &["session"]),
+        ("session.cookie = \"sid\"", "", &["session.cookie"], &["session"]),
+        (verify, "", &["session.verify"], &["session"]),
+        (ROWS, "", &["rows"], &["rows"]),
+        ("[[route]]\nmatch.path = \"/a\"", "", &[], &["route"]),
+        ("cache.default_ttl = \"5s\"", "cache.default_ttl = \"6s\"", &[], &["cache"]),
+    ] {
+        let found = differ(one, other);
+        assert_eq!(found.0, alike, "{one} / {other}");
+        assert_eq!(found.1, tables, "{one} / {other}");
+    }
+}
+
+#[test]
+fn what_is_a_machines_own_and_what_is_at_its_default_does_not_count() {
+    for own in [
+        "threads = 3",
+        "listen = [\"127.0.0.1:1\"]",
+        "admin.address = \"off\"",
+        "log.access = \"off\"",
+        "store.url = \"embedded:/elsewhere\"",
+        "session.viewed_items = 25",
+    ] {
+        assert_eq!(differ(own, ""), (Vec::new(), Vec::new()), "{own}");
+    }
+}

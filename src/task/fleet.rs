@@ -1,0 +1,53 @@
+//! Keeps this process in the register of the proxies on the store, and logs where they differ.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{NextStep, Task};
+use crate::store::fleet::{Fleet, ProxyEntry};
+use crate::store::{AnyStore, StoreError};
+
+/// The time between two entries.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Writes the entry of this process.
+#[derive(Debug)]
+pub struct RegisterProxy {
+    /// The store.
+    pub store: AnyStore,
+    /// What this process knows of the others.
+    pub fleet: Arc<Fleet>,
+    /// The id of this process.
+    pub who: u64,
+    /// What it says about itself.
+    pub entry: ProxyEntry,
+    /// Whether the log has reported that the store does not take the entry.
+    pub refusal_logged: Cell<bool>,
+}
+
+impl Task for RegisterProxy {
+    const NAME: &'static str = "fleet";
+    /// An entry that is not finished is written by the next configuration, or removed at the end.
+    const DROPPED_AT_STOP: bool = true;
+
+    async fn step(&self) -> Result<NextStep, StoreError> {
+        match self.fleet.look(&self.store, self.who, &self.entry).await {
+            Ok(report) => {
+                self.fleet.log_changes(&report);
+                self.refusal_logged.set(false);
+            }
+            // No request needs the register.
+            Err(error) if error.is_refusal() && !self.refusal_logged.replace(true) => {
+                tracing::warn!(%error, "the store does not take the entry of this proxy: `anteroom fleet` lacks it");
+            }
+            Err(StoreError::Away) => return Err(StoreError::Away),
+            Err(_) => {}
+        }
+        Ok(NextStep::Idle)
+    }
+
+    async fn rest(&self) {
+        tokio::time::sleep(EVERY).await;
+    }
+}
