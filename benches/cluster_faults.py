@@ -118,13 +118,13 @@ def start_proxies(stack, folder, store, origin_port, count, other_user=False):
 # Visitors
 
 
-Run = collections.namedtuple("Run", "events began whole lost")
+Run = collections.namedtuple("Run", "events notes began whole lost")
 
 
 async def visit(store, stack, ports, fault, count):
     """Lets visitors live through a fault."""
-    events, over = [], asyncio.Event()
-    all_of_them = [shoppers.Shopper(number, ports, events) for number in range(count)]
+    events, notes, over = [], [], asyncio.Event()
+    all_of_them = [shoppers.Shopper(number, ports, events, notes) for number in range(count)]
     living = [asyncio.create_task(one.live(over)) for one in all_of_them]
     await asyncio.sleep(BEFORE_S)
     began, whole = time.monotonic(), None
@@ -141,7 +141,7 @@ async def visit(store, stack, ports, fault, count):
     over.set()
     await asyncio.gather(*living)
     lost = [what for one in all_of_them for what in await one.lost()]
-    return Run(events, began, whole, lost)
+    return Run(events, notes, began, whole, lost)
 
 
 def scenario(name, options):
@@ -190,6 +190,8 @@ def report(name, run, views, dropped):
     )
     for what, number in sorted(collections.Counter((e.what, e.outcome, e.status) for e in bad).items()):
         print(f"    {number} x {what[0]}: {what[1]} ({what[2]})")
+    for when, what in run.notes[:5]:
+        print(f"    {when - run.began:.1f} s after the fault: {what}")
     for what in run.lost[:5]:
         print(f"    lost: {what}")
     main.is_fine &= not (count["error"] or count["wrong"] or count["stale"] or run.lost)

@@ -133,8 +133,8 @@ class Lines:
 class Shopper:
     """One visitor: a session at most, its cart as it was acknowledged, and the sessions that are over."""
 
-    def __init__(self, number, ports, events):
-        self.number, self.lines, self.events = number, Lines(ports), events
+    def __init__(self, number, ports, events, notes):
+        self.number, self.lines, self.events, self.notes = number, Lines(ports), events, notes
         self.log_ins, self.token, self.user = 0, None, None
         self.cart, self.unsure, self.gone = {}, set(), []
 
@@ -179,10 +179,19 @@ class Shopper:
         await self.ask("item", "GET", f"/item/item-{random.randrange(ITEMS)}")
 
     async def ask_gone(self):
-        old = [token for token, _, since in self.gone if time.monotonic() - since > GONE_AFTER_S]
-        if old:
-            is_gone = lambda answer: "wrong" if answer.part("user") else "fine"
-            await self.ask("gone", "GET", "/now/gone", token=random.choice(old), judge=is_gone)
+        old = [one for one in self.gone if time.monotonic() - one[2] > GONE_AFTER_S]
+        if not old:
+            return
+        token, user, since, how = random.choice(old)
+
+        def judge(answer):
+            if not answer.part("user"):
+                return "fine"
+            now = time.monotonic()
+            self.notes.append((now, f"{user} is known {now - since:.1f} s after a {how}"))
+            return "wrong"
+
+        await self.ask("gone", "GET", "/now/gone", token=token, judge=judge)
 
     async def change_cart(self):
         item, count = f"item-{random.randrange(ITEMS)}", random.randrange(1, 100)
@@ -199,7 +208,12 @@ class Shopper:
         return all(held.get(item) == count for item, count in sure.items())
 
     async def read_cart(self):
-        judge = lambda answer: "fine" if self.is_as_acknowledged(answer) else "stale"
+        def judge(answer):
+            if self.is_as_acknowledged(answer):
+                return "fine"
+            self.notes.append((time.monotonic(), f"{self.user} has {answer.body} for {self.cart}"))
+            return "stale"
+
         answer = await self.ask("read cart", "GET", "/_anteroom/cart", judge=judge)
         if answer.status == 401:
             last = self.events.pop()
@@ -210,7 +224,7 @@ class Shopper:
         answer = await self.ask("log-out", "POST", "/logout")
         self.forget()
         if answer.status == 200:
-            self.gone.append((token, self.user, time.monotonic()))
+            self.gone.append((token, self.user, time.monotonic(), "log-out"))
 
     async def log_in(self):
         """A log-in; where there is a session, it is replaced, and the cart goes on."""
@@ -223,7 +237,7 @@ class Shopper:
         if answer.status == 200 and fresh:
             self.token = fresh
             if old:
-                self.gone.append((old, self.user, time.monotonic()))
+                self.gone.append((old, self.user, time.monotonic(), "log-in"))
         else:
             self.forget()
 
@@ -244,7 +258,7 @@ class Shopper:
                 cart = await self.lines.ask("GET", "/_anteroom/cart", fields, port=port)
                 if cart.status != 200 or not self.is_as_acknowledged(cart):
                     lost.append(f"cart of {self.user} at {port}: {cart.status} {cart.body} for {self.cart}")
-            for token, user, _ in self.gone:
+            for token, user, _, _ in self.gone:
                 page = await self.lines.ask("GET", "/now/end", f"Cookie: login={token}\r\n", port=port)
                 if page.status != 200 or page.part("user"):
                     lost.append(f"log-out of {user} at {port}: {page.status} {page.body}")

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{ConnectionInfo, InfoDict, RedisError, RedisResult};
+use redis::{ConnectionInfo, InfoDict, RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
 use super::connection::Connection;
-use super::fault::{CallError, RedisCall};
+use super::fault::{CallError, RedisCall, RedisFault};
 use super::link::Link;
 use super::pool::Pool;
 use crate::store::{OpenError, StoreCounters, StoreError, StoreLimits, StoreState};
@@ -83,9 +83,24 @@ impl Server {
         Link::start(self.client.clone(), self.limits, Arc::clone(&self.counters))
     }
 
+    /// Whether a replica follows the server. One that is still copying everything cannot confirm for a long time. A user
+    /// without the right to ask takes it that there is one.
+    async fn has_followers(&self, on: &mut MultiplexedConnection) -> RedisResult<bool> {
+        match redis::cmd("ROLE").query_async::<Value>(on).await {
+            Ok(role) => Ok(followers_in(&role) != Some(0)),
+            Err(error) if RedisFault::of(&error) == RedisFault::Refused => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns once a replica has what was written over this connection. An error means that nobody can say so:
     /// the write may be lost.
     async fn confirmed(&self, mut on: MultiplexedConnection) -> RedisResult<()> {
+        // A WAIT holds up all calls behind it on its connection, so where nothing follows there is none.
+        if !self.has_followers(&mut on).await? {
+            self.replicas.is_alone();
+            return Ok(());
+        }
         let mut wait = redis::cmd("WAIT");
         wait.arg(1).arg(CONFIRM.as_millis() as u64);
         let have_it: u32 = wait.query_async(&mut on).await?;
@@ -99,6 +114,17 @@ impl Server {
         }
         Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no replica has confirmed the write")
             .into())
+    }
+}
+
+/// How many replicas a reply to ROLE lists: `master`, the offset, and each replica that has all up to some offset.
+fn followers_in(role: &Value) -> Option<usize> {
+    match role {
+        Value::Array(parts) => match parts.get(2)? {
+            Value::Array(replicas) => Some(replicas.len()),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
