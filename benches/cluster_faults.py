@@ -13,7 +13,9 @@ acknowledged is asked for at each proxy. A row shows:
 - `errors`: answers that are none of 200 and a promised 503, and connections that broke;
 - `503`: log-ins, log-outs and carts that were refused, as promised while their shard is away;
 - `unknown`: pages for a visitor who was not recognised (forwarded, and shown as for a visitor without a login);
-- `wrong`: pages of another user, or of a session that was over for 1.5 s;
+- `wrong`: pages of another user;
+- `late`: pages for a session that was logged out 1.5 s before. A log-out that the store cannot take is answered, and
+  sent again; until the store has it, only the proxy that took it knows of it;
 - `stale` and `lost`: carts that were not as acknowledged, at once and at the end;
 - the p50 and p99 before, and from the fault until all was as before; `back`: seconds from the fault to the last answer
   that was not as it should be;
@@ -181,7 +183,7 @@ def report(name, run, views, dropped):
     count = collections.Counter(event.outcome for event in run.events)
     print(
         f"| {name} | {len(run.events):,} | {count['error']} | {count['promised']} | {count['unrecognised']} "
-        f"| {count['wrong']} | {count['stale']} | {len(run.lost)} "
+        f"| {count['wrong']} | {count['late']} | {count['stale']} | {len(run.lost)} "
         f"| {shoppers.quantile(before, 0.5):.1f} / {shoppers.quantile(before, 0.99):.1f} "
         f"| {shoppers.quantile(during, 0.5):.1f} / {shoppers.quantile(during, 0.99):.1f} "
         f"| {shoppers.quantile(during, 1):.0f} | {back:.1f} | {run.whole or 0:.1f} | {views[0]:+,} of {views[1]:,} "
@@ -292,7 +294,7 @@ def purge_scenario(name, _options):
 
 PURGES = ["purge-kill", "purge-failover", "purge-pause"]
 HEAD = [
-    "fault", "requests", "errors", "503", "unknown", "wrong", "stale", "lost", "p50 / p99 before, ms",
+    "fault", "requests", "errors", "503", "unknown", "wrong", "late", "stale", "lost", "p50 / p99 before, ms",
     "during", "longest", "back, s", "whole, s", "views", "dropped",
 ]
 

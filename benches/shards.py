@@ -127,6 +127,7 @@ def measure(name, store, layout, options):
         proxy = lab.anteroom(measure.binary, folder, origin.port, store=f'{store.url}"\nlayout = "{layout}', more=CONFIG)
         stack.enter_context(proxy)
         servers.until("the store is connected", lambda: lab.metrics(proxy)["anteroom_store_connected"] == 1)
+        idle = idle_costs(proxy, store)
         anonymous = load(folder, f'format("/item/item-%d", random(0, {ITEMS} - 1))', '""')
         wrk(proxy, options, anonymous, 2)
         # Those views are counted, too.
@@ -145,9 +146,26 @@ def measure(name, store, layout, options):
         pages = page_costs(proxy, store, folder, options)
         print(
             f"| {name} | {views / seconds:,.0f} | {unknown} | {viewing.each(views)} | {alone.each(anonymous_hits)} "
-            f"| {pages} | {purges} |",
+            f"| {pages} | {purges} | {idle} |",
             flush=True,
         )
+
+
+def idle_costs(proxy, store, seconds=5):
+    """What a proxy without visitors costs in a second, and how many commands it sends."""
+    def commands():
+        stats = (node.say("INFO", "stats") for node in store.nodes)
+        return sum(int(one.partition("total_commands_processed:")[2].partition("\r")[0]) for one in stats)
+
+    time.sleep(2)
+    def spent():
+        # To the nanosecond: it is little.
+        return [proxy.run_s(), sum(node.process.run_s() for node in store.nodes)]
+
+    before, spent_before = commands(), spent()
+    time.sleep(seconds)
+    each = ((now - then) / seconds * 1e6 for now, then in zip(spent(), spent_before))
+    return f"{' / '.join(f'{one:,.0f}' for one in each)} ({(commands() - before) / seconds:,.0f} commands)"
 
 
 def page_costs(proxy, store, folder, options):
@@ -182,7 +200,7 @@ def main():
     print(f"{lab.machine()}; one thread, wrk -t1 -c{options.connections}, {options.seconds} s; {ITEMS:,} items, "
           f"{options.tokens:,} logins\n\nCPU us each: proxy / all servers of Redis\n")
     heads = ["store", "views/s", "hits of unknown", "a view with its hit", "a hit without a login", "a page fetched and stored",
-             "a purge"]
+             "a purge", "an idle proxy, a second"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for layout in ["chapter", "sharded"]:
         with lab.scratch_folder() as name, servers.One(pathlib.Path(name)) as store:

@@ -18,10 +18,8 @@ PAUSE_S = 0.01
 PATIENCE_S = 10
 # A log-out is in force at the other proxies within a second.
 GONE_AFTER_S = 1.5
-# What may happen to a request: as it should be; an error; a promised 503; a visitor that is not recognised; a page or
-# a session of another visitor; and a cart that is not as it was acknowledged.
-OUTCOMES = ["fine", "error", "promised", "unrecognised", "wrong", "stale"]
-
+# What may happen to a request: it is fine; an error; a promised 503; the visitor is not recognised; the page is another
+# visitor's (wrong); a session goes on after its log-out (late); a cart is not as it was acknowledged (stale).
 Event = collections.namedtuple("Event", "began ended what outcome status")
 
 
@@ -187,9 +185,11 @@ class Shopper:
         def judge(answer):
             if not answer.part("user"):
                 return "fine"
+            if answer.part("user") != user:
+                return "wrong"
             now = time.monotonic()
             self.notes.append((now, f"{user} is known {now - since:.1f} s after a {how}"))
-            return "wrong"
+            return "late"
 
         await self.ask("gone", "GET", "/now/gone", token=token, judge=judge)
 
