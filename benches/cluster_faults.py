@@ -67,6 +67,15 @@ def pause(store, stack):
     stack.callback(waker.join)
 
 
+def pause_replica(store, stack):
+    """The replica hangs, with its connections open."""
+    node = store.replica_of(store.primary_of("login:{s0}"))
+    node.pause()
+    waker = threading.Timer(8, node.resume)
+    waker.start()
+    stack.callback(waker.join)
+
+
 def reshard(store, stack):
     source = store.primary_of("login:{s0}")
     target = next(node for node in store.primaries() if node is not source)
@@ -95,9 +104,11 @@ FAULTS = {
     "kill": (servers.Cluster, kill),
     "failover": (servers.Cluster, failover),
     "pause": (servers.Cluster, pause),
+    "pause-replica": (servers.Cluster, pause_replica),
     "reshard": (servers.Cluster, reshard),
     "partition": (servers.Cluster, partition),
     "sentinel-kill": (servers.Sentinels, kill),
+    "sentinel-pause-replica": (servers.Sentinels, pause_replica),
 }
 
 

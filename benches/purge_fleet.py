@@ -8,7 +8,7 @@ Each poller is what a proxy is to the Redis with the purges: a connection that a
 when a purge is announced, and another that is subscribed. A purge is `purge.lua`, and then `is_seen.lua` at the
 proxy's own pauses until all have seen it, for 1.5 s at most. The scripts are put together as src/store/redis/script.rs
 does it. All pollers are in one Python process, which may fall behind: then fewer polls are sent than `wanted`, and the
-CPU time of a poll is still right. Needs redis-server.
+CPU time of a poll is still right. At the end, a message to all subscribers, by itself. Needs redis-server.
 """
 
 import argparse
@@ -215,6 +215,21 @@ def measure(folder, count, purges, seconds):
         )
 
 
+async def messages(node, count, sent=200):
+    """CPU time of a message to so many subscribers, in us."""
+    loop, roused = asyncio.get_running_loop(), asyncio.Event()
+    for _ in range(count):
+        await loop.create_connection(lambda: Subscription(roused), "127.0.0.1", node.port)
+    poller, spent = await Poller().open(node.port), []
+    for _ in range(sent):
+        before = node.process.run_s()
+        await poller.call(servers.packed(["PUBLISH", NAMES["purge_channel"], "t" * 43]))
+        # What it cost is known when all have it.
+        await asyncio.sleep(0.01)
+        spent.append(node.process.run_s() - before)
+    return sorted(spent)[sent // 2] * 1e6
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -232,6 +247,10 @@ def main():
         for purges in options.purges or [0, 2]:
             with lab.scratch_folder() as name:
                 measure(pathlib.Path(name), count, purges, options.seconds)
+    print("\nA message to all, such as that of a log-out:")
+    for count in options.proxies or [10, 100, 300, 1_000]:
+        with lab.scratch_folder() as name, servers.One(pathlib.Path(name)) as store:
+            print(f"    {count:,} proxies: CPU of Redis {asyncio.run(messages(store.nodes[0], count)):.0f} us", flush=True)
 
 
 if __name__ == "__main__":

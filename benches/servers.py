@@ -265,6 +265,9 @@ class Sentinels:
     def primary_of(self, _key):
         return self.primaries()[0]
 
+    def replica_of(self, primary):
+        return next(node for node in self.nodes if node is not primary)
+
 
 def redis_cli(*arguments):
     command = [lab.need("redis-cli", "redis-tools"), *arguments]
