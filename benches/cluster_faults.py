@@ -121,7 +121,8 @@ def start_proxies(stack, folder, store, origin_port, count, other_user=False):
         if other_user and number == count - 1:
             folder.chmod(0o755)
             os.chown(own, OTHER_USER, OTHER_USER)
-            proxy.command = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups", *proxy.command]
+            as_other = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups"]
+            proxy.command = as_other + proxy.command
         proxies.append(stack.enter_context(proxy))
     for proxy in proxies:
         servers.until("the store is connected", lambda: lab.metrics(proxy)["anteroom_store_connected"] == 1)

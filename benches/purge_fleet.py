@@ -250,7 +250,8 @@ def main():
     print("\nA message to all, such as that of a log-out:")
     for count in options.proxies or [10, 100, 300, 1_000]:
         with lab.scratch_folder() as name, servers.One(pathlib.Path(name)) as store:
-            print(f"    {count:,} proxies: CPU of Redis {asyncio.run(messages(store.nodes[0], count)):.0f} us", flush=True)
+            spent = asyncio.run(messages(store.nodes[0], count))
+            print(f"    {count:,} proxies: CPU of Redis {spent:.0f} us", flush=True)
 
 
 if __name__ == "__main__":

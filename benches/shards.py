@@ -6,10 +6,11 @@
     benches/shards.py --primaries 1 --primaries 3 --replicas 1
 
 The load is that of benches/chapter.py: GETs of /item/N by visitors with a login that hit the cache, and the rate is
-that until the last view is in the store. CPU time is that of the proxy and that of all servers of Redis, for each view; a
-visitor whose look-up took too long is unknown, gets the page, and is no view. The same load without a login stands for what a hit costs alone; and purges, one after the other, and pages that are
-fetched and stored, each for itself, with the CPU time of both. Everything is on loopback and shares the cores. Needs
-wrk, nginx-light, redis-server.
+that until the last view is in the store. CPU time is that of the proxy and that of all servers of Redis, for each
+view; a visitor whose look-up took too long is unknown, gets the page, and is no view. The same load without a login
+stands for what a hit costs alone. Then there are purges, one after the other; pages that are fetched and stored; and,
+before all that, a proxy without visitors. Everything is on loopback and shares the cores. Needs wrk, nginx-light,
+redis-server.
 """
 
 import contextlib
@@ -124,7 +125,8 @@ def measure(name, store, layout, options):
         folder = pathlib.Path(stack.enter_context(lab.scratch_folder()))
         origin = stack.enter_context(lab.nginx_origin(folder))
         log_in(store, options.tokens)
-        proxy = lab.anteroom(measure.binary, folder, origin.port, store=f'{store.url}"\nlayout = "{layout}', more=CONFIG)
+        url = f'{store.url}"\nlayout = "{layout}'
+        proxy = lab.anteroom(measure.binary, folder, origin.port, store=url, more=CONFIG)
         stack.enter_context(proxy)
         servers.until("the store is connected", lambda: lab.metrics(proxy)["anteroom_store_connected"] == 1)
         idle = idle_costs(proxy, store)
@@ -199,8 +201,8 @@ def main():
     measure.binary = lab.anteroom_binary(options.anteroom)
     print(f"{lab.machine()}; one thread, wrk -t1 -c{options.connections}, {options.seconds} s; {ITEMS:,} items, "
           f"{options.tokens:,} logins\n\nCPU us each: proxy / all servers of Redis\n")
-    heads = ["store", "views/s", "hits of unknown", "a view with its hit", "a hit without a login", "a page fetched and stored",
-             "a purge", "an idle proxy, a second"]
+    heads = ["store", "views/s", "hits of unknown", "a view with its hit", "a hit without a login",
+             "a page fetched and stored", "a purge", "an idle proxy, a second"]
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for layout in ["chapter", "sharded"]:
         with lab.scratch_folder() as name, servers.One(pathlib.Path(name)) as store:

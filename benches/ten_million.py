@@ -199,8 +199,8 @@ def start(stack, store, keep, batch, layout):
 
 def ask_me(proxy):
     with socket.create_connection(("127.0.0.1", proxy.port)) as peer:
-        head = f"GET /_anteroom/me HTTP/1.0\r\nHost: bench.example\r\nCookie: login={token(OF_ONE_USER).decode()}\r\n\r\n"
-        peer.sendall(head.encode())
+        head = "GET /_anteroom/me HTTP/1.0\r\nHost: bench.example\r\nCookie: login={}\r\n\r\n"
+        peer.sendall(head.format(token(OF_ONE_USER).decode()).encode())
         return b"".join(iter(lambda: peer.recv(1 << 16), b"")).decode()
 
 
@@ -245,7 +245,8 @@ def measure(name, store, layout, options):
     print(f"  memory: {each[0]:.0f} bytes a session, {each[1]:.0f} of RSS; {full[1] / 1e9:.2f} GB in all", flush=True)
     with contextlib.ExitStack() as stack:
         proxy, seconds = start(stack, store, options.sessions, 100, layout)
-        print(f"  start until a visitor with a login is served: {seconds * 1e3:.0f} ms; proxy {proxy.memory_kib('VmRSS') / 1024:.0f} MiB")
+        held = proxy.memory_kib("VmRSS") / 1024
+        print(f"  start until a visitor with a login is served: {seconds * 1e3:.0f} ms; proxy {held:.0f} MiB")
         one = user(options.sessions - 1).decode()
         for words in (["list"], ["list", "--user", one], ["list", "--user", "user-heavy"],
                       ["revoke", "--user", one], ["revoke", "--user", "user-heavy"]):
@@ -284,8 +285,8 @@ def views(store, proxy, options):
     unknown = shards.hits(proxy) - hits_before - count
     print(
         f"  views by all: {count / done:,.0f} views/s, {hits / asked:,.0f} requests/s meanwhile ({unknown:,} of visitors "
-        f"unknown for a moment); CPU us each: proxy / Redis {spent.each(hits)}; HGET p99 {hget.p99:.2f} ms; pages p99 {pages.p99:.2f} ms; proxy "
-        f"{proxy.memory_kib('VmRSS') / 1024:.0f} MiB",
+        f"unknown for a moment); CPU us each: proxy / Redis {spent.each(hits)}; HGET p99 {hget.p99:.2f} ms; "
+        f"pages p99 {pages.p99:.2f} ms; proxy {proxy.memory_kib('VmRSS') / 1024:.0f} MiB",
         flush=True,
     )
 
