@@ -227,7 +227,7 @@ def clean(store, sessions, left, remove, batch, layout):
         with shards.Spent(proxy, store) as spent, of_redis(store) as hget, of_pages(proxy, sessions) as pages:
             while cleaned(proxy) < remove and time.monotonic() - began < main.seconds * 2:
                 time.sleep(0.05)
-            count, seconds = cleaned(proxy) - before, time.monotonic() - began
+            count, seconds = max(cleaned(proxy) - before, 1), time.monotonic() - began
     print(
         f"  cleaned, batch {batch}: {count / seconds:,.0f} tokens/s ({count:,}); CPU us each: proxy / Redis "
         f"{spent.each(count)}; meanwhile HGET p99 {hget.p99:.2f} ms, most {hget.most:.1f}; pages p99 "
