@@ -120,6 +120,25 @@ async fn a_killed_primary_loses_no_acknowledged_change_and_holds_up_no_call() {
 }
 
 #[tokio::test]
+async fn many_changes_at_once_are_taken_when_the_replica_is_gone() {
+    let mut cluster = RedisCluster::start();
+    let (_open, store) = open(&cluster).await;
+    change(&store, &mut Acknowledged::new(), 0).await;
+    let primary = cluster.primary_of("login:{s0}");
+    cluster.kill_replica_of(primary);
+    let shard = |number: &usize| anteroom::store::shard_of(token(*number).as_str(), 64);
+    let of_primary = (0..SESSIONS)
+        .filter(|number| cluster.primary_of(&format!("login:{{s{}}}", shard(number))) == primary);
+    let numbers: Vec<usize> = of_primary.take(20).collect();
+    let tokens: Vec<StoredToken> = numbers.into_iter().map(token).collect();
+    let item = item(1);
+    let changes = tokens.iter().map(|token| store.add_to_cart(token, &item, 1));
+    for (place, done) in futures_util::future::join_all(changes).await.into_iter().enumerate() {
+        assert!(done.is_ok(), "call {place}: {done:?}");
+    }
+}
+
+#[tokio::test]
 async fn slots_that_move_fail_no_call() {
     let cluster = RedisCluster::start();
     let (_open, store) = open(&cluster).await;

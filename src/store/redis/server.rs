@@ -11,7 +11,7 @@ use redis::{ConnectionInfo, InfoDict, RedisError, RedisResult};
 use tokio::time::{Instant, timeout};
 
 use super::connection::Connection;
-use super::fault::{CallError, RedisCall};
+use super::fault::{CallError, RedisCall, RedisFault};
 use super::link::Link;
 use super::pool::Pool;
 use crate::store::{OpenError, StoreCounters, StoreError, StoreLimits, StoreState};
@@ -37,8 +37,6 @@ pub(super) struct Server {
 #[derive(Debug)]
 struct Replicas {
     are_there: AtomicBool,
-    /// Whether one has confirmed a write since the server was last found alone.
-    have_confirmed: AtomicBool,
     began: Instant,
     /// Until when, in milliseconds since `began`, the server is taken to have none.
     alone_until: AtomicU64,
@@ -57,7 +55,6 @@ impl Replicas {
     fn were_not_found(&self) {
         let until = self.passed() + ALONE.as_millis() as u64;
         self.alone_until.store(until, Ordering::Relaxed);
-        self.have_confirmed.store(false, Ordering::Relaxed);
     }
 }
 
@@ -73,7 +70,6 @@ impl Server {
         let pool = Pool::new(&client, limits, Arc::clone(counters)).map_err(bad_url)?;
         let replicas = Replicas {
             are_there: AtomicBool::new(false),
-            have_confirmed: AtomicBool::new(false),
             began: Instant::now(),
             alone_until: AtomicU64::new(0),
         };
@@ -92,7 +88,7 @@ impl Server {
     /// Returns once a replica has what was written over this connection. An error means that the write may be lost.
     async fn confirmed(&self, mut on: MultiplexedConnection) -> RedisResult<()> {
         // WAIT at a server without replicas takes all of its time, and holds up the calls behind it.
-        if !self.replicas.have_confirmed.load(Ordering::Relaxed) && is_alone(&mut on).await? {
+        if is_alone(&mut on).await? {
             self.replicas.were_not_found();
             return Ok(());
         }
@@ -100,7 +96,6 @@ impl Server {
         wait.arg(1).arg(CONFIRM.as_millis() as u64);
         let have_it: u32 = wait.query_async(&mut on).await?;
         if have_it > 0 {
-            self.replicas.have_confirmed.store(true, Ordering::Relaxed);
             return Ok(());
         }
         if is_alone(&mut on).await? {
@@ -112,9 +107,13 @@ impl Server {
     }
 }
 
-/// Whether a server has no replica that confirms writes.
+/// Whether a server has no replica that confirms writes. A user without the right to ask takes it that there is one.
 async fn is_alone(on: &mut MultiplexedConnection) -> RedisResult<bool> {
-    let about: InfoDict = redis::cmd("INFO").arg("replication").query_async(on).await?;
+    let about: InfoDict = match redis::cmd("INFO").arg("replication").query_async(on).await {
+        Ok(about) => about,
+        Err(error) if RedisFault::of(&error) == RedisFault::Refused => return Ok(false),
+        Err(error) => return Err(error),
+    };
     let connected = about.get::<usize>("connected_slaves").unwrap_or_default();
     let replicas = (0..connected).filter_map(|index| about.get::<String>(&format!("slave{index}")));
     Ok(!replicas.into_iter().any(|replica| does_confirm(&replica)))

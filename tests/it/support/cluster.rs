@@ -68,6 +68,19 @@ impl RedisCluster {
         self.nodes.iter().position(is_primary).expect("a node has the slot")
     }
 
+    /// Kills the replicas of a primary, and returns when it knows of none.
+    pub(crate) fn kill_replica_of(&mut self, primary: usize) {
+        let follows = format!("master_port:{}\r", self.nodes[primary].port());
+        for node in &mut self.nodes {
+            if node.say("INFO replication").contains(&follows) {
+                node.kill();
+            }
+        }
+        self.until("the primary is alone", |cluster| {
+            cluster.nodes[primary].say("INFO replication").contains("connected_slaves:0")
+        });
+    }
+
     /// Waits until something is so.
     #[expect(clippy::disallowed_methods, reason = "the pause between two looks at the condition")]
     pub(crate) fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {

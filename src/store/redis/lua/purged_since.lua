@@ -6,8 +6,13 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- What is known of another history counts as nothing.
 local said = is_new and '0 0' or asked_era .. ' ' .. asked_number
 redis.call('HSET', seen, who, string.format('%s %.0f', said, now))
+-- `began`: since when all that ask are in here. `swept`: when those that do not ask any more were last removed.
+-- That reads all of `seen:`, so not each asker does it: in a large fleet it would cost the square of the fleet.
+local began, swept = unpack(redis.call('HMGET', seen, 'began', 'swept'))
+began, swept = tonumber(began or ''), tonumber(swept or '')
 local went_back = false
-if redis.call('HLEN', seen) > 16 then
+if redis.call('HLEN', seen) > 16 and not (swept and math.abs(now - swept) < lives / 3) then
+  redis.call('HSET', seen, 'swept', string.format('%.0f', now))
   local all = redis.call('HGETALL', seen)
   for at = 1, #all, 2 do
     local asked = tonumber(string.match(all[at + 1], '(%d+)$') or '') or 0
@@ -17,8 +22,6 @@ if redis.call('HLEN', seen) > 16 then
     end
   end
 end
--- Since when all that ask are in here.
-local began = tonumber(redis.call('HGET', seen, 'began') or '')
 if is_new or went_back or not began or began > now then
   redis.call('HSET', seen, 'began', string.format('%.0f', now))
 end
