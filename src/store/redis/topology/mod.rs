@@ -15,7 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use redis::ConnectionAddr;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// The time between two questions while nothing is wrong.
 const CALM: Duration = Duration::from_secs(5);
@@ -188,8 +188,10 @@ impl Topology {
     /// Returns when the keeper should ask again.
     async fn pause(&self) {
         sleep(PAUSE).await;
-        // Calm, or asked for: both are a reason.
-        let _ = timeout(CALM, self.wanted.notified()).await;
+        tokio::select! {
+            () = sleep(CALM) => {}
+            () = self.wanted.notified() => {}
+        }
     }
 }
 
