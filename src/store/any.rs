@@ -14,8 +14,8 @@ use super::{
     MergeResult, Noted, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
     RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated, Rotation, RowClaim, RowStore,
     ScheduledRow, Session, SessionLifetimes, SessionListing, StoreError, StoreState, StoredRow,
-    TaskLease, TokenCreation, TokenStore, ViewStore, Visit, VisitStore, VisitorEviction,
-    VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
+    TaskLease, TokenCreation, TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore,
+    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
 };
 use crate::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 
@@ -124,6 +124,8 @@ delegate! {
     VisitStore {
         touch_tokens(visits: &[Visit]) -> Vec<bool>;
         count_views(views: &[(Item, u64)]) -> ();
+        touch_within_reach(visits: &[Visit]) -> Vec<Option<bool>>;
+        count_within_reach(views: &[(Item, u64)]) -> Uncounted;
     }
 
     CartStore {
@@ -135,6 +137,8 @@ delegate! {
     ViewStore {
         viewed(token: &StoredToken) -> Vec<(Item, f64)>;
         ranks_under(item: &Item, top: u64) -> bool;
+        bound_of_top(top: u64) -> Option<TopBound>;
+        ranks_within(item: &Item, top: u64, bound: TopBound) -> bool;
         top(most: u32) -> Vec<(Item, f64)>;
         rescale_views(how: Rescaling) -> Rescaled;
     }
@@ -169,6 +173,7 @@ delegate! {
     VisitorStore {
         begin_visitor(token: &VisitorToken, item: &Item, now: f64) -> ();
         touch_visitors(visits: &[VisitorVisit]) -> Vec<bool>;
+        touch_visitors_within_reach(visits: &[VisitorVisit]) -> Vec<Option<bool>>;
         change_visitor_cart(token: &VisitorToken, begins: TokenCreation, change: &CartChange, now: f64) -> CartAnswer;
         visitor_cart(token: &VisitorToken) -> Cart;
         visitor_viewed(token: &VisitorToken) -> Vec<(Item, f64)>;

@@ -62,9 +62,9 @@ pub use self::rows::{
     ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoredRow,
 };
 pub use self::session::{
-    LogInStore, Rotated, Rotation, TokenStore, Visit, VisitResult, VisitStore,
+    LogInStore, Rotated, Rotation, TokenStore, Uncounted, Visit, VisitResult, VisitStore,
 };
-pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, ViewStore};
+pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, TopBound, ViewStore};
 pub use self::visitors::{
     MergeResult, TokenCreation, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
