@@ -40,15 +40,17 @@ impl LogInStore for ShardedStore {
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
         let deadline = self.deadline();
-        let begun = timeout_at(deadline, self.begin(rotation)).await;
-        let (mut rotated, taken) = begun.unwrap_or(Err(StoreError::TimedOut))?;
-        let completed = timeout_at(deadline, self.complete(rotation, taken, &mut rotated)).await;
-        if let Some(error) = completed.unwrap_or(Err(StoreError::TimedOut)).err() {
-            let has_ended = rotation.old.as_ref().is_some_and(|old| self.is_apart(rotation, old));
-            if !has_ended {
+        let (mut rotated, taken) = until(deadline, self.begin(rotation)).await?;
+        let handed_over = self.hand_the_rest_over(rotation, taken);
+        if let Err(error) = until(deadline, handed_over).await {
+            if rotation.old.is_none() {
                 return Err(error);
             }
             tracing::debug!(%error, "a log-in is finished later");
+        }
+        let limited = self.end_over_limit(rotation, &mut rotated);
+        if let Err(error) = until(deadline, limited).await {
+            tracing::debug!(%error, "a user keeps a session too many until the next log-in");
         }
         Ok(rotated)
     }
@@ -77,6 +79,14 @@ impl LogInStore for ShardedStore {
     }
 }
 
+/// Calls that are given up at this time.
+async fn until<T>(
+    deadline: Instant,
+    calls: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout_at(deadline, calls).await.unwrap_or(Err(StoreError::TimedOut))
+}
+
 impl ShardedStore {
     /// When a step of several calls that begins now is given up.
     fn deadline(&self) -> Instant {
@@ -88,12 +98,7 @@ impl ShardedStore {
         &self,
         calls: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        timeout_at(self.deadline(), calls).await.unwrap_or(Err(StoreError::TimedOut))
-    }
-
-    /// Whether a token is in another shard than the session that a log-in begins.
-    fn is_apart(&self, rotation: &Rotation, old: &StoredToken) -> bool {
-        self.index_of(old.as_str()) != self.index_of(rotation.new.as_str())
+        until(self.deadline(), calls).await
     }
 
     /// The new session begins, and the old one ends. Returns what the new one gets, too.
@@ -103,7 +108,7 @@ impl ShardedStore {
         let within = Rotation {
             old: rotation.old.clone().filter(|old| is_here(old.as_str())),
             visitor: rotation.visitor.clone().filter(|visitor| is_here(visitor.as_str())),
-            // The limit holds over all shards: see `complete`.
+            // The limit holds over all shards: see `end_over_limit`.
             most: 0,
             ..rotation.clone()
         };
@@ -116,25 +121,26 @@ impl ShardedStore {
         Ok((rotated, handover.taken))
     }
 
-    /// The new session gets what the old one and the visitor's token had; and the user keeps the allowed number.
-    async fn complete(
+    /// The new session gets what the old one had, and what the visitor's token has.
+    async fn hand_the_rest_over(
         &self,
         rotation: &Rotation,
         taken: Option<TakenOver>,
-        rotated: &mut Rotated,
     ) -> Result<(), StoreError> {
-        if let Some(taken) = taken {
-            self.take_over(&taken).await?;
-        }
+        let of_old = match taken {
+            Some(taken) => self.take_over(&taken).await.map(drop),
+            None => Ok(()),
+        };
         let shard = self.index_of(rotation.new.as_str());
         let visitor = rotation.visitor.as_ref();
-        if let Some(visitor) = visitor.filter(|visitor| self.index_of(visitor.as_str()) != shard) {
-            self.hand_visitor_over(visitor, &rotation.new, &rotation.user).await?;
-        }
-        if rotation.most > 0 {
-            self.end_over_limit(rotation, rotated).await?;
-        }
-        Ok(())
+        let of_visitor = match visitor.filter(|it| self.index_of(it.as_str()) != shard) {
+            Some(visitor) => {
+                let handed = self.hand_visitor_over(visitor, &rotation.new, &rotation.user);
+                handed.await.map(drop)
+            }
+            None => Ok(()),
+        };
+        of_old.and(of_visitor)
     }
 
     /// Ends the old session of a log-in, whose new one is in another shard and has begun. What the new one gets is in a
@@ -181,13 +187,16 @@ impl ShardedStore {
         })
     }
 
-    /// Ends the user's sessions over the limit, the oldest log-in first. Those in a shard that is away stay until the
-    /// next log-in.
+    /// Ends the user's sessions over the limit, if there is one, the oldest log-in first. Those in a shard that is away
+    /// stay until the next log-in.
     async fn end_over_limit(
         &self,
         rotation: &Rotation,
         rotated: &mut Rotated,
     ) -> Result<(), StoreError> {
+        if rotation.most == 0 {
+            return Ok(());
+        }
         let sessions = self.sessions_within_reach(&rotation.user).await?;
         let over = sessions.len().saturating_sub(rotation.most as usize);
         let others = sessions.into_iter().filter(|session| session.token != rotation.new);
