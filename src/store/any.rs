@@ -7,6 +7,10 @@ use bytes::Bytes;
 use super::embedded::EmbeddedStore;
 use super::redis::RedisStore;
 use super::sharded::ShardedStore;
+use super::transfer::{
+    SharedKind, SharedRecord, StoreCounts, TransferCursor, TransferPage, TransferRecord,
+    TransferStore,
+};
 use super::{
     AnswerStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, CartStore, ClaimResult,
     Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore,
@@ -217,5 +221,19 @@ delegate! {
         outdate_row(row: &Row, now: f64) -> ();
         row(row: &Row) -> Option<StoredRow>;
         rows(most: usize) -> Vec<ScheduledRow>;
+    }
+
+    TransferStore {
+        walk_tokens(from: Option<TransferCursor>) -> TransferPage<StoredToken>;
+        tokens_seen_since(since: f64, from: Option<TransferCursor>) -> TransferPage<StoredToken>;
+        export(tokens: &[StoredToken]) -> Vec<Option<TransferRecord>>;
+        import(records: &[TransferRecord]) -> usize;
+        holds(tokens: &[StoredToken]) -> Vec<bool>;
+        remove(tokens: &[StoredToken], before: f64) -> usize;
+        counts() -> StoreCounts;
+        export_shared(kind: SharedKind, from: Option<TransferCursor>) -> TransferPage<SharedRecord>;
+        clear_shared(kind: SharedKind) -> ();
+        import_shared(records: &[SharedRecord]) -> usize;
+        make_durable() -> ();
     }
 }

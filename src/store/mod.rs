@@ -26,6 +26,7 @@ mod rows;
 pub(crate) mod scratch;
 mod session;
 mod sharded;
+pub mod transfer;
 mod view;
 mod visitors;
 
@@ -71,6 +72,7 @@ pub use self::visitors::{
 
 /// All traits of a store, for `use anteroom::store::traits::*`.
 pub mod traits {
+    pub use super::transfer::TransferStore as _;
     pub use super::{
         AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, FleetStore as _,
         LeaseStore as _, LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _,

@@ -20,6 +20,7 @@ mod rows;
 mod sessions;
 mod sessions_file;
 mod tables;
+mod transfer;
 mod visitor_tables;
 mod visitors;
 mod writer;

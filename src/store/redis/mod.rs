@@ -31,6 +31,7 @@ mod server;
 mod subscriber;
 mod tokens;
 mod topology;
+mod transfer;
 mod url;
 mod views;
 mod visitors;

@@ -10,6 +10,7 @@ mod listing;
 mod other;
 mod rotation;
 mod sessions;
+mod transfer;
 mod views;
 
 use std::collections::HashMap;
