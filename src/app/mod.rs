@@ -31,6 +31,7 @@ mod shared_state;
 mod signals;
 mod start_error;
 mod store;
+mod store_move;
 mod tls;
 mod webhook;
 mod worker;
@@ -64,6 +65,7 @@ use service_manager::Watchdog;
 use shared_state::SharedState;
 use signals::{Signal, Signals};
 pub use start_error::StartError;
+pub use store_move::{MoveReport, StoreMoveError, StorePlace, move_store};
 
 /// A proxy with everything open, ready to run.
 #[derive(Debug)]

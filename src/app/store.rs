@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::store_move::StorePlace;
 use crate::config::{Plan, StoreLayout, StoreUrl};
 use crate::store::{self, AnyStore, OpenError, OpenStore, StoreState};
 
 /// How often the store's state is checked for `/readyz` and the metrics.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long a step may take that no request waits for.
+const UNHURRIED: Duration = Duration::from_secs(30);
 
 /// Opens the store, and the store of pages if that is another.
 pub(super) async fn open(plan: &Plan) -> Result<OpenStore, OpenError> {
@@ -24,21 +27,43 @@ pub(super) async fn open(plan: &Plan) -> Result<OpenStore, OpenError> {
     }
 }
 
-fn settings(plan: &Plan) -> store::StoreSettings {
-    let url = match &plan.store.url {
+/// Opens a store that no proxy uses, to read or write all of it. No page is kept there, and nothing waits for a step.
+pub(super) async fn unused_store(place: &StorePlace) -> Result<OpenStore, OpenError> {
+    let limits = store::StoreLimits {
+        read_timeout: UNHURRIED,
+        write_timeout: UNHURRIED,
+        // What is there is kept.
+        viewed_items: 1_000,
+        pages: 0,
+        max_page: 0,
+    };
+    let (url, layout) = (url_of(&place.url), layout_of(place.layout));
+    let prefix = place.prefix.clone();
+    OpenStore::open(&store::StoreSettings { url, prefix, layout, limits }).await
+}
+
+fn url_of(url: &StoreUrl) -> store::Url {
+    match url {
         StoreUrl::Embedded(folder) => store::Url::Embedded(folder.clone()),
         StoreUrl::Redis(url) => store::Url::Redis(url.expose().to_owned()),
-    };
+    }
+}
+
+fn layout_of(layout: StoreLayout) -> store::Layout {
+    match layout {
+        StoreLayout::Chapter => store::Layout::Chapter,
+        StoreLayout::Sharded => store::Layout::Sharded,
+    }
+}
+
+fn settings(plan: &Plan) -> store::StoreSettings {
+    let (url, layout) = (url_of(&plan.store.url), layout_of(plan.store.layout));
     let limits = store::StoreLimits {
         read_timeout: plan.store.timeout,
         write_timeout: Duration::from_secs(2),
         viewed_items: plan.session.viewed_items,
         pages: plan.store.pages,
         max_page: plan.store.max_page,
-    };
-    let layout = match plan.store.layout {
-        StoreLayout::Chapter => store::Layout::Chapter,
-        StoreLayout::Sharded => store::Layout::Sharded,
     };
     store::StoreSettings { url, prefix: plan.store.prefix.clone(), layout, limits }
 }

@@ -40,6 +40,7 @@ mod unknown_key;
 mod walk;
 
 pub use cases::{Case, CaseRequest, CaseVisitor, CaseWords, read_cases};
+pub use credential::read_store_url;
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use json_schema::json_schema;
 pub use plan::{

@@ -89,6 +89,7 @@ mod table;
 mod tls;
 mod token_storage;
 mod traces;
+mod transfer_contract;
 mod tunnel;
 mod upstream;
 mod user_pages;

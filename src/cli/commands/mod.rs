@@ -2,6 +2,7 @@
 
 pub(crate) mod fleet;
 pub(crate) mod sessions;
+pub(crate) mod store;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,0 +1,85 @@
+//! The commands about the store.
+
+use anteroom::config::{StoreLayout, StoreUrl, read_store_url};
+use clap::{Args, Subcommand, ValueEnum};
+
+pub(super) const MIGRATE_EXAMPLES: &str = "\
+Examples:
+  anteroom store migrate --from embedded:/var/lib/anteroom/data --to redis://127.0.0.1/0
+      From the embedded store to Redis; the proxy is stopped
+  anteroom store migrate --from redis://127.0.0.1/0 --to redis+cluster://10.0.0.1,10.0.0.2
+      From the chapter's layout to the 64 shards of a Cluster
+  anteroom store migrate --from redis://127.0.0.1/0 --to redis://127.0.0.1/0 --to-layout sharded
+
+Sessions, carts, views, popularity, rows, revoked tokens and carts that wait are copied; pages are
+fetched again. Nothing changes at the source. No proxy may use either store: a folder is locked by
+its proxy, and in Redis proxies that run are found in the register. A target that holds something is
+refused without --replace. Other users of this machine can see a password on the command line while
+it runs. Then write the new [store] url, and start the proxy.";
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum StoreCommand {
+    /// Copy all that a store holds to another store, so that nobody is logged out
+    #[command(after_help = MIGRATE_EXAMPLES)]
+    Migrate(MigrateArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MigrateArgs {
+    /// The store to copy from, as in [store] url
+    #[arg(long, value_name = "URL", requires = "to", value_parser = store_url)]
+    pub(crate) from: Option<Place>,
+    /// The store to copy to
+    #[arg(long, value_name = "URL", requires = "from", value_parser = store_url)]
+    pub(crate) to: Option<Place>,
+    /// The layout of keys at the source; without it chapter, or sharded in a Cluster
+    #[arg(long, value_name = "LAYOUT", requires = "from")]
+    pub(crate) from_layout: Option<LayoutWord>,
+    /// The layout of keys at the target; without it chapter, or sharded in a Cluster
+    #[arg(long, value_name = "LAYOUT", requires = "to")]
+    pub(crate) to_layout: Option<LayoutWord>,
+    /// The prefix of keys at the source, as in [store] prefix
+    #[arg(long, value_name = "PREFIX", requires = "from", default_value = "")]
+    pub(crate) from_prefix: String,
+    /// The prefix of keys at the target
+    #[arg(long, value_name = "PREFIX", requires = "to", default_value = "")]
+    pub(crate) to_prefix: String,
+    /// Replace what the target holds; also to go on after a copy that broke off
+    #[arg(long, requires = "to")]
+    pub(crate) replace: bool,
+    /// Print JSON
+    #[arg(long, requires = "to")]
+    pub(crate) json: bool,
+}
+
+/// A store on the command line. It may hold a password, so it is not printed.
+#[derive(Clone)]
+pub(crate) struct Place(pub(crate) StoreUrl);
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Place(…)")
+    }
+}
+
+fn store_url(text: &str) -> Result<Place, String> {
+    read_store_url(text).map(Place)
+}
+
+/// A layout of keys.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LayoutWord {
+    /// The keys of Redis in Action, chapter 2
+    Chapter,
+    /// 64 shards
+    Sharded,
+}
+
+impl From<LayoutWord> for StoreLayout {
+    fn from(word: LayoutWord) -> Self {
+        match word {
+            LayoutWord::Chapter => Self::Chapter,
+            LayoutWord::Sharded => Self::Sharded,
+        }
+    }
+}

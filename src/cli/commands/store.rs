@@ -1,0 +1,164 @@
+//! The commands about the store.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use anteroom::app::{MoveReport, StorePlace, move_store};
+use anteroom::config::{StoreLayout, StoreUrl};
+use anteroom::ident::TokenStorage;
+use anteroom::store::transfer::TransferProgress;
+
+use crate::cli::args::{LayoutWord, MigrateArgs, Place, StoreCommand};
+use crate::cli::output::{failed, note, say};
+
+/// The time between two lines about the progress, without a terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// The width of the progress bar.
+const BAR: u64 = 30;
+
+/// Runs a command about the store.
+pub(crate) fn store(command: StoreCommand) -> Result<(), u8> {
+    match command {
+        StoreCommand::Migrate(args) => migrate(args),
+    }
+}
+
+fn migrate(args: MigrateArgs) -> Result<(), u8> {
+    let (Some(from), Some(to)) = (args.from, args.to) else {
+        return Err(failed("give the stores with --from URL and --to URL"));
+    };
+    let from = place(from, args.from_layout, args.from_prefix);
+    let to = place(to, args.to_layout, args.to_prefix);
+    let mut shown = ShownProgress::new();
+    let moved = move_store(&from, &to, args.replace, |progress| shown.show(progress));
+    shown.end();
+    let report = moved.map_err(failed)?;
+    if args.json {
+        say(&json(&report).to_string());
+    } else {
+        show(&report);
+        advise(&from.url, &to);
+    }
+    let is_whole = differing(&report).next().is_none();
+    if is_whole { Ok(()) } else { Err(failed("the target does not hold as much as the source")) }
+}
+
+fn place(Place(url): Place, layout: Option<LayoutWord>, prefix: String) -> StorePlace {
+    let layout = layout.map_or_else(|| url.usual_layout(), StoreLayout::from);
+    StorePlace { url, layout, prefix }
+}
+
+/// What was counted, by its name: at the source, then at the target.
+fn counted(report: &MoveReport) -> [(&'static str, u64, u64); 7] {
+    let (from, to) = (&report.from, &report.to);
+    [
+        ("sessions", from.sessions, to.sessions),
+        ("visitors", from.visitors, to.visitors),
+        ("items with views", from.items, to.items),
+        ("rows", from.rows, to.rows),
+        ("events", from.events, to.events),
+        ("carts for the file", from.outbox, to.outbox),
+        ("entries of expired:", from.stream, to.stream),
+    ]
+}
+
+/// What the target has less of, but for what it cannot hold.
+fn differing(report: &MoveReport) -> impl Iterator<Item = &'static str> {
+    let left_out = report.rest.left_out;
+    counted(report)
+        .into_iter()
+        .filter(move |(_, from, to)| *to + left_out < *from)
+        .map(|(name, _, _)| name)
+}
+
+fn show(report: &MoveReport) {
+    for (name, from, to) in counted(report) {
+        if from > 0 || to > 0 {
+            say(&format!("{name:<20} {from:>10} -> {to}"));
+        }
+    }
+    if report.removed > 0 {
+        say(&format!("{:<20} {:>10}", "removed at the target", report.removed));
+    }
+    if report.rest.left_out > 0 {
+        note(&format!("the target cannot hold {} of these records", report.rest.left_out));
+    }
+    say(&format!("copied in {:.1} s", report.took.as_secs_f64()));
+}
+
+fn json(report: &MoveReport) -> serde_json::Value {
+    let mut counts = serde_json::Map::new();
+    for (name, from, to) in counted(report) {
+        counts.insert(name.to_owned(), serde_json::json!({ "from": from, "to": to }));
+    }
+    serde_json::json!({
+        "counts": counts,
+        "removed": report.removed,
+        "left_out": report.rest.left_out,
+        "seconds": report.took.as_secs_f64(),
+    })
+}
+
+/// What to write into the configuration.
+fn advise(from: &StoreUrl, to: &StorePlace) {
+    let mut lines = Vec::new();
+    match &to.url {
+        StoreUrl::Embedded(folder) => {
+            lines.push(format!("url = \"embedded:{}\"", folder.display()))
+        }
+        StoreUrl::Redis(_) => lines.push("url = …, the URL of --to".to_owned()),
+    }
+    if !to.prefix.is_empty() {
+        lines.push(format!("prefix = {:?}", to.prefix));
+    }
+    if to.layout != to.url.usual_layout() {
+        let sharded = to.layout == StoreLayout::Sharded;
+        lines.push(format!("layout = \"{}\"", if sharded { "sharded" } else { "chapter" }));
+    }
+    say(&format!("now write, below [store]: {}", lines.join("; ")));
+    if from.usual_token_storage() != to.url.usual_token_storage() {
+        let kept = match from.usual_token_storage() {
+            TokenStorage::Plain => "plain",
+            TokenStorage::Sha256 => "sha256",
+        };
+        say(&format!(
+            "and below [session], unless token_storage is there already: token_storage = \"{kept}\"; the \
+             tokens came along in this form"
+        ));
+    }
+}
+
+/// The progress, as a bar on a terminal, or as a line now and then.
+struct ShownProgress {
+    is_terminal: bool,
+    last: Instant,
+    is_open: bool,
+}
+
+impl ShownProgress {
+    fn new() -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        Self { is_terminal, last: Instant::now(), is_open: false }
+    }
+
+    fn show(&mut self, progress: &TransferProgress) {
+        let (done, of) = (progress.done(), progress.of());
+        if self.is_terminal {
+            let full = (done * BAR).checked_div(of).unwrap_or(BAR).min(BAR) as usize;
+            let bar = format!("{:<width$}", "#".repeat(full), width = BAR as usize);
+            let mut out = std::io::stderr().lock();
+            // A closed terminal is no error.
+            let _closed = write!(out, "\r[{bar}] {done} of about {of}").and_then(|()| out.flush());
+            self.is_open = true;
+        } else if self.last.elapsed() >= LINE_EVERY {
+            note(&format!("{done} of about {of} sessions and visitors"));
+            self.last = Instant::now();
+        }
+    }
+
+    fn end(&self) {
+        if self.is_open {
+            note("");
+        }
+    }
+}
