@@ -21,6 +21,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::backup::{BACKUP, LatestBackup};
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use crate::cache::purger::Purger;
 use crate::http::bearer;
@@ -70,6 +71,8 @@ pub struct Commands {
     pub metrics: Arc<Metrics>,
     /// What this process knows of the other proxies on the store.
     pub fleet: Arc<Fleet>,
+    /// The latest backup of the store.
+    pub backup: Arc<LatestBackup>,
     /// What it says about itself.
     pub entry: ProxyEntry,
     /// The token that admits some commands over TCP, too.
@@ -196,6 +199,8 @@ impl Commands {
                 json_reply(cookie_report(&self.kinds, &self.metrics.cookies()))
             }
             (Method::GET, FLEET) => self.list_fleet().await.and_then(json_reply),
+            (Method::POST, BACKUP) => self.begin_backup(body).await.and_then(json_reply),
+            (Method::GET, BACKUP) => json_reply(self.backup_state()),
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(json_reply),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know this command".to_owned())),
         };

@@ -1,8 +1,9 @@
 //! The interface for operators. `listener` serves health and metrics, never on the public address.
 //! The socket of the data commands has `client` at one end, and `commands` at the other, which runs
-//! `rows`, `top`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs the last
-//! four, too, and shows the cookie counts.
+//! `rows`, `top`, `backup`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs the
+//! last four, too, and shows the cookie counts.
 
+mod backup;
 mod client;
 mod commands;
 mod explain;
@@ -15,6 +16,7 @@ mod sessions;
 mod top;
 
 pub use crate::store::fleet::{FleetReport, ListedProxy};
+pub use backup::{BACKUP, BackupOrder, BackupState, LatestBackup};
 pub use client::{ClientError, send_command};
 pub use commands::{AdminHandle, AdminToken, Commands, FLEET, TOP_COOKIES, serve_data};
 pub use listener::{AdminState, serve};

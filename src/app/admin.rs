@@ -96,6 +96,7 @@ pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore
         kinds: cookie_kinds(plan),
         metrics: Arc::clone(&shared.metrics),
         fleet: Arc::clone(&shared.fleet),
+        backup: Arc::clone(&shared.backup),
         entry: fleet::entry(live, shared),
         token: token(plan),
     })

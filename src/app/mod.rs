@@ -31,6 +31,7 @@ mod shared_state;
 mod signals;
 mod start_error;
 mod store;
+mod store_backup;
 mod store_move;
 mod tls;
 mod webhook;
@@ -65,7 +66,9 @@ use service_manager::Watchdog;
 use shared_state::SharedState;
 use signals::{Signal, Signals};
 pub use start_error::StartError;
-pub use store_move::{MoveReport, StoreMoveError, StorePlace, move_store};
+pub use store::StorePlace;
+pub use store_backup::{StoreBackupError, back_up_store, restore_store, verify_store};
+pub use store_move::{MoveReport, StoreMoveError, move_store};
 
 /// A proxy with everything open, ready to run.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::hints::HintedCookies;
+use crate::admin::LatestBackup;
 use crate::cache::Pages;
 use crate::cache::flight::Flights;
 use crate::cache::purge::PurgeTable;
@@ -41,6 +42,8 @@ pub(super) struct SharedState {
     pub(super) events_waiting: Arc<AtomicU64>,
     /// The other proxies on the store.
     pub(super) fleet: Arc<Fleet>,
+    /// The latest backup of the store.
+    pub(super) backup: Arc<LatestBackup>,
     /// The Unix time of the start.
     pub(super) since: f64,
 }
@@ -78,6 +81,7 @@ impl SharedState {
             hinted_cookies: Arc::default(),
             events_waiting: Arc::default(),
             fleet: Arc::default(),
+            backup: Arc::default(),
             since: unix_now(),
         })
     }

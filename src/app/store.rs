@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::store_move::StorePlace;
 use crate::config::{Plan, StoreLayout, StoreUrl};
 use crate::store::{self, AnyStore, OpenError, OpenStore, StoreState};
 
@@ -14,6 +13,17 @@ use crate::store::{self, AnyStore, OpenError, OpenStore, StoreState};
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a step may take that no request waits for.
 const UNHURRIED: Duration = Duration::from_secs(30);
+
+/// Where a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorePlace {
+    /// As `[store] url`.
+    pub url: StoreUrl,
+    /// As `[store] layout`.
+    pub layout: StoreLayout,
+    /// As `[store] prefix`.
+    pub prefix: String,
+}
 
 /// Opens the store, and the store of pages if that is another.
 pub(super) async fn open(plan: &Plan) -> Result<OpenStore, OpenError> {

@@ -6,8 +6,8 @@ use tokio::time::timeout;
 
 use super::runtime::runtime;
 use super::start_error::StartError;
-use super::store::unused_store;
-use crate::config::{StoreLayout, StoreUrl};
+use super::store::{StorePlace, unused_store};
+use crate::config::StoreUrl;
 use crate::store::traits::*;
 use crate::store::transfer::{Copied, StoreCounts, Transfer, TransferProgress};
 use crate::store::{AnyStore, OpenError, OpenStore, StoreError, embedded};
@@ -18,17 +18,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 const TOLD_EVERY: Duration = Duration::from_millis(200);
 /// A proxy in the register that has not written itself for this long has ended.
 const LIVES: Duration = Duration::from_secs(60);
-
-/// Where a store is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StorePlace {
-    /// As `[store] url`.
-    pub url: StoreUrl,
-    /// As `[store] layout`.
-    pub layout: StoreLayout,
-    /// As `[store] prefix`.
-    pub prefix: String,
-}
 
 /// Why a store was not moved.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@
 
 mod answers;
 mod any;
+pub mod backup;
 mod cart;
 mod control;
 mod counters;

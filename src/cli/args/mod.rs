@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
-pub(crate) use store::{LayoutWord, MigrateArgs, Place, StoreCommand};
+pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -216,7 +216,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: UserCommand,
     },
-    /// Move what the store holds to another store
+    /// Move what the store holds to another store, back it up, or restore it
     Store {
         #[command(subcommand)]
         command: StoreCommand,

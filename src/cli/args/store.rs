@@ -1,7 +1,11 @@
 //! The commands about the store.
 
+use std::path::PathBuf;
+
 use anteroom::config::{StoreLayout, StoreUrl, read_store_url};
 use clap::{Args, Subcommand, ValueEnum};
+
+use super::SocketArgs;
 
 pub(super) const MIGRATE_EXAMPLES: &str = "\
 Examples:
@@ -17,11 +21,89 @@ its proxy, and in Redis proxies that run are found in the register. A target tha
 refused without --replace. Other users of this machine can see a password on the command line while
 it runs. Then write the new [store] url, and start the proxy.";
 
+pub(super) const BACKUP_EXAMPLES: &str = "\
+Examples:
+  anteroom store backup /var/backups/anteroom.backup --config /etc/anteroom/proxy.toml
+      The running proxy writes the file: its user needs the right to write there
+  anteroom store backup site.backup --from embedded:/var/lib/anteroom/data
+      The proxy is stopped
+
+Sessions, carts, views, popularity, rows, revoked tokens and carts that wait are in the file; pages
+are not. Who can read it can act as any visitor, if tokens are stored plain: only its owner may read
+it. The file is written under another name, and renamed when it is whole. A visit during the backup
+is in it or not.";
+
+pub(super) const RESTORE_EXAMPLES: &str = "\
+Examples:
+  anteroom store restore site.backup --to embedded:/var/lib/anteroom/data
+  anteroom store restore site.backup --to redis://127.0.0.1/0 --replace
+
+The whole file is read and checked before anything changes. No proxy may use the store. A store that
+holds something is refused without --replace, which removes that first. Sessions that have ended since
+the backup are there again.";
+
+pub(super) const VERIFY_EXAMPLES: &str = "\
+Examples:
+  anteroom store verify site.backup
+  anteroom store verify /var/lib/anteroom/data
+
+The exit code is 1 if something is damaged, or a proxy uses the folder.";
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum StoreCommand {
     /// Copy all that a store holds to another store, so that nobody is logged out
     #[command(after_help = MIGRATE_EXAMPLES)]
     Migrate(MigrateArgs),
+    /// Write a backup of the store into a file
+    #[command(after_help = BACKUP_EXAMPLES)]
+    Backup(BackupArgs),
+    /// Put a backup into a store that no proxy uses
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreArgs),
+    /// Read a backup, or the folder of an embedded store, to its end, and find damage
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify {
+        /// The file of a backup, or the folder of an embedded store that no proxy uses
+        #[arg(value_name = "FILE|DIR")]
+        path: PathBuf,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BackupArgs {
+    /// The file to write; one that is there is replaced when the backup is whole
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The store, as in [store] url, if no proxy uses it; without it the running proxy writes the file
+    #[arg(long, value_name = "URL", value_parser = store_url, conflicts_with_all = ["config", "socket"])]
+    pub(crate) from: Option<Place>,
+    /// The layout of keys; without it chapter, or sharded in a Cluster
+    #[arg(long, value_name = "LAYOUT", requires = "from")]
+    pub(crate) layout: Option<LayoutWord>,
+    /// The prefix of keys, as in [store] prefix
+    #[arg(long, value_name = "PREFIX", requires = "from", default_value = "")]
+    pub(crate) prefix: String,
+    #[command(flatten)]
+    pub(crate) at: SocketArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RestoreArgs {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The store, as in [store] url; a folder that is missing is made
+    #[arg(long, value_name = "URL", value_parser = store_url)]
+    pub(crate) to: Place,
+    /// The layout of keys; without it chapter, or sharded in a Cluster
+    #[arg(long, value_name = "LAYOUT")]
+    pub(crate) layout: Option<LayoutWord>,
+    /// The prefix of keys, as in [store] prefix
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    pub(crate) prefix: String,
+    /// Remove first what the store holds
+    #[arg(long)]
+    pub(crate) replace: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,18 +1,24 @@
 //! The commands about the store.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anteroom::app::{MoveReport, StorePlace, move_store};
+use anteroom::admin::{BACKUP, BackupOrder, BackupState, ClientError, send_command};
+use anteroom::app::{
+    MoveReport, StorePlace, back_up_store, move_store, restore_store, verify_store,
+};
 use anteroom::config::{StoreLayout, StoreUrl};
 use anteroom::ident::TokenStorage;
-use anteroom::store::transfer::TransferProgress;
+use http::Method;
 
-use crate::cli::args::{LayoutWord, MigrateArgs, Place, StoreCommand};
+use crate::cli::args::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 use crate::cli::output::{failed, note, say};
 
 /// The time between two lines about the progress, without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+/// The time between two questions to a proxy that writes a backup.
+const ASKED_EVERY: Duration = Duration::from_millis(200);
 /// The width of the progress bar.
 const BAR: u64 = 30;
 
@@ -20,6 +26,9 @@ const BAR: u64 = 30;
 pub(crate) fn store(command: StoreCommand) -> Result<(), u8> {
     match command {
         StoreCommand::Migrate(args) => migrate(args),
+        StoreCommand::Backup(args) => backup(args),
+        StoreCommand::Restore(args) => restore(args),
+        StoreCommand::Verify { path } => verify(&path),
     }
 }
 
@@ -30,7 +39,8 @@ fn migrate(args: MigrateArgs) -> Result<(), u8> {
     let from = place(from, args.from_layout, args.from_prefix);
     let to = place(to, args.to_layout, args.to_prefix);
     let mut shown = ShownProgress::new();
-    let moved = move_store(&from, &to, args.replace, |progress| shown.show(progress));
+    let moved =
+        move_store(&from, &to, args.replace, |progress| shown.show(progress.done(), progress.of()));
     shown.end();
     let report = moved.map_err(failed)?;
     if args.json {
@@ -41,6 +51,77 @@ fn migrate(args: MigrateArgs) -> Result<(), u8> {
     }
     let is_whole = differing(&report).next().is_none();
     if is_whole { Ok(()) } else { Err(failed("the target does not hold as much as the source")) }
+}
+
+fn backup(args: BackupArgs) -> Result<(), u8> {
+    let file = std::path::absolute(&args.file).map_err(failed)?;
+    let mut shown = ShownProgress::new();
+    let written = match args.from {
+        Some(from) => {
+            let from = place(from, args.layout, args.prefix);
+            back_up_store(&from, &file, |progress| shown.show(progress.done(), progress.of()))
+                .map(|counts| (counts.sessions, counts.visitors, counts.others))
+                .map_err(|error| error.to_string())
+        }
+        None => by_the_proxy(&super::socket(args.at)?, file.clone(), &mut shown),
+    };
+    shown.end();
+    let held = held(written.map_err(failed)?);
+    say(&format!("{}: {held}", file.display()));
+    Ok(())
+}
+
+/// The running proxy writes the file.
+fn by_the_proxy(
+    socket: &Path,
+    file: PathBuf,
+    shown: &mut ShownProgress,
+) -> Result<(u64, u64, u64), String> {
+    let told = |reply: Result<bytes::Bytes, ClientError>| -> Result<BackupState, String> {
+        let reply = reply.map_err(|error| error.to_string())?;
+        serde_json::from_slice(&reply).map_err(|error| error.to_string())
+    };
+    let order = serde_json::to_vec(&BackupOrder { file }).map_err(|error| error.to_string())?;
+    let begun = told(send_command(socket, Method::POST, BACKUP, order))?;
+    loop {
+        let state = told(send_command(socket, Method::GET, BACKUP, Vec::new()))?;
+        if state.number != begun.number {
+            return Err("the proxy was restarted, and the backup is not whole".to_owned());
+        }
+        shown.show(state.done, state.of);
+        match (state.error, state.written) {
+            (Some(error), _) => return Err(error),
+            (None, Some(written)) => return Ok(written),
+            (None, None) => std::thread::sleep(ASKED_EVERY),
+        }
+    }
+}
+
+fn restore(args: RestoreArgs) -> Result<(), u8> {
+    let to = place(args.to, args.layout, args.prefix);
+    let mut shown = ShownProgress::new();
+    let restored = restore_store(&args.file, &to, args.replace, |progress| {
+        shown.show(progress.done(), progress.of());
+    });
+    shown.end();
+    let counts = restored.map_err(failed)?;
+    say(&format!("restored {}", held((counts.sessions, counts.visitors, counts.others))));
+    Ok(())
+}
+
+fn verify(path: &Path) -> Result<(), u8> {
+    match verify_store(path).map_err(failed)? {
+        Some(counts) => {
+            let held = held((counts.sessions, counts.visitors, counts.others));
+            say(&format!("the backup is whole: {held}"));
+        }
+        None => say("the store is whole"),
+    }
+    Ok(())
+}
+
+fn held((sessions, visitors, others): (u64, u64, u64)) -> String {
+    format!("{sessions} sessions, {visitors} visitors without a login, {others} other records")
 }
 
 fn place(Place(url): Place, layout: Option<LayoutWord>, prefix: String) -> StorePlace {
@@ -141,8 +222,7 @@ impl ShownProgress {
         Self { is_terminal, last: Instant::now(), is_open: false }
     }
 
-    fn show(&mut self, progress: &TransferProgress) {
-        let (done, of) = (progress.done(), progress.of());
+    fn show(&mut self, done: u64, of: u64) {
         if self.is_terminal {
             let full = (done * BAR).checked_div(of).unwrap_or(BAR).min(BAR) as usize;
             let bar = format!("{:<width$}", "#".repeat(full), width = BAR as usize);

@@ -453,6 +453,16 @@ impl PageStore for EmbeddedStore {
     }
 }
 
+/// Checks every block of the file of sessions in a folder that no process uses.
+///
+/// # Errors
+/// If the folder is in use, or the file is damaged.
+pub fn check_folder(folder: &Path) -> Result<(), OpenError> {
+    let disk = open_file(folder, SESSIONS_FILE, SESSION_CACHE)?;
+    sessions_file::prepare(&disk, folder)?;
+    disk.check().map_err(|error| unreadable(folder, error))
+}
+
 fn open_file(folder: &Path, name: &str, cache_bytes: usize) -> Result<Arc<Disk>, OpenError> {
     match Disk::open(folder.join(name), cache_bytes) {
         Ok(disk) => Ok(Arc::new(disk)),

@@ -1,0 +1,111 @@
+//! The backup command: the proxy writes the file itself, and tells how far it is. So a backup may take longer than a
+//! connection.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ::http::StatusCode;
+use hyper::body::Incoming;
+use serde::{Deserialize, Serialize};
+
+use super::commands::{CommandRefusal, Commands, bad, read};
+use crate::store::backup::{BackupError, back_up};
+use crate::store::transfer::TransferProgress;
+
+/// The path of the backup: POST begins one, GET tells of the latest.
+pub const BACKUP: &str = "/store/backup";
+
+/// Which backup to write.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BackupOrder {
+    /// The file, as an absolute path.
+    pub file: PathBuf,
+}
+
+/// How the latest backup is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupState {
+    /// Its number, since this proxy started; 0: there was none.
+    pub number: u64,
+    /// Whether it is being written.
+    pub runs: bool,
+    /// Sessions and visitors written.
+    pub done: u64,
+    /// About how many there are.
+    pub of: u64,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// What is in it, once it is whole: sessions, visitors, other records.
+    pub written: Option<(u64, u64, u64)>,
+}
+
+/// The latest backup of this process. There is one at a time.
+#[derive(Debug, Default)]
+pub struct LatestBackup {
+    state: Mutex<BackupState>,
+    progress: Mutex<Arc<TransferProgress>>,
+}
+
+impl LatestBackup {
+    fn state(&self) -> MutexGuard<'_, BackupState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Arc<TransferProgress>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> BackupState {
+        let (state, progress) = (self.state().clone(), Arc::clone(&self.progress()));
+        BackupState { done: progress.done(), of: progress.of(), ..state }
+    }
+
+    /// Its number and its progress; `None` while another runs.
+    fn begin(&self) -> Option<Arc<TransferProgress>> {
+        let mut state = self.state();
+        if state.runs {
+            return None;
+        }
+        *state = BackupState { number: state.number + 1, runs: true, ..BackupState::default() };
+        let progress = Arc::<TransferProgress>::default();
+        *self.progress() = Arc::clone(&progress);
+        Some(progress)
+    }
+
+    fn end(&self, done: Result<(u64, u64, u64), BackupError>) {
+        let mut state = self.state();
+        state.runs = false;
+        match done {
+            Ok(written) => state.written = Some(written),
+            Err(error) => state.error = Some(error.to_string()),
+        }
+    }
+}
+
+impl Commands {
+    /// Begins a backup, and tells of it.
+    pub(super) async fn begin_backup(&self, body: Incoming) -> Result<BackupState, CommandRefusal> {
+        let BackupOrder { file } = read(body).await?;
+        if !file.is_absolute() {
+            return Err(bad(&"the path of the file must begin with /"));
+        }
+        let Some(progress) = self.backup.begin() else {
+            let why = "another backup is being written: wait until it is done";
+            return Err((StatusCode::CONFLICT, why.to_owned()));
+        };
+        let (latest, store) = (Arc::clone(&self.backup), self.store.clone());
+        tokio::task::spawn_local(async move {
+            let done = back_up(&store, &file, &progress).await;
+            if let Err(error) = &done {
+                tracing::warn!(%error, "the backup of the store failed");
+            }
+            latest.end(done.map(|counts| (counts.sessions, counts.visitors, counts.others)));
+        });
+        Ok(self.backup.current())
+    }
+
+    /// How the latest backup is.
+    pub(super) fn backup_state(&self) -> BackupState {
+        self.backup.current()
+    }
+}
