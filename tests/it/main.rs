@@ -82,6 +82,7 @@ mod servers;
 mod service_manager;
 mod sharing;
 mod spellings;
+mod store_command;
 mod store_contract;
 mod stripped;
 mod support;

@@ -253,7 +253,7 @@ async fn type_of(on: &mut MultiplexedConnection, key: &str) -> String {
     ask(on, &["TYPE", key]).await
 }
 
-async fn open_folder(folder: &Path) -> Result<OpenStore, OpenError> {
+pub(crate) async fn open_folder(folder: &Path) -> Result<OpenStore, OpenError> {
     open_folder_with(folder, limits()).await
 }
 

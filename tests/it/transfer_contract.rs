@@ -79,7 +79,7 @@ fn detailed(name: &str) -> User {
 }
 
 /// All tokens with their data, in the order of the tokens.
-async fn tokens_of(store: &AnyStore) -> Vec<TransferRecord> {
+pub(crate) async fn tokens_of(store: &AnyStore) -> Vec<TransferRecord> {
     let (mut records, mut cursor) = (Vec::new(), None);
     loop {
         let page = store.walk_tokens(cursor).await.unwrap();
@@ -96,7 +96,7 @@ async fn tokens_of(store: &AnyStore) -> Vec<TransferRecord> {
 }
 
 /// What belongs to no token, as text in some order; revoked tokens without their times.
-async fn shared_of(store: &AnyStore) -> Vec<String> {
+pub(crate) async fn shared_of(store: &AnyStore) -> Vec<String> {
     let mut lines = Vec::new();
     for kind in SharedKind::ALL {
         let mut cursor = None;
@@ -129,7 +129,7 @@ fn line_of(record: &SharedRecord) -> String {
 }
 
 /// Some of everything that a store holds.
-async fn fill(store: &AnyStore) {
+pub(crate) async fn fill(store: &AnyStore) {
     for number in 0..300 {
         let seen = 1_000.0 + number as f64 / 3.0;
         let name = format!("user-{}", number % 40);

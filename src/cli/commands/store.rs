@@ -92,9 +92,17 @@ fn by_the_proxy(
         match (state.error, state.written) {
             (Some(error), _) => return Err(error),
             (None, Some(written)) => return Ok(written),
-            (None, None) => std::thread::sleep(ASKED_EVERY),
+            (None, None) => pause(),
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this process has no runtime, and nothing else to do"
+)]
+fn pause() {
+    std::thread::sleep(ASKED_EVERY);
 }
 
 fn restore(args: RestoreArgs) -> Result<(), u8> {

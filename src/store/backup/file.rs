@@ -163,7 +163,7 @@ impl BackupWriter {
             fs::rename(&unfinished, &self.path)?;
             // The new name is on the disk with its folder.
             let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+            File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
         };
         rename().map_err(|source| BackupError::File { path: self.path.clone(), source })?;
         self.unfinished = None;
@@ -263,12 +263,15 @@ mod tests {
     use crate::ident::{Item, StoredToken, User};
     use crate::store::transfer::{IdleMark, LogInTime, SharedRecord, TransferRecord};
 
+    /// More than a block.
+    const RECORDS_WRITTEN: usize = 12_000;
+
     fn records() -> Vec<BackupRecord> {
         let token = |number: usize| {
             StoredToken::from_store(format!("token-{number:04}").as_bytes()).unwrap()
         };
         let item = Item::new("mug \"blue\"").unwrap();
-        let mut records: Vec<_> = (0..20_000)
+        let mut records: Vec<_> = (0..RECORDS_WRITTEN)
             .map(|number| {
                 BackupRecord::Token(TransferRecord {
                     token: token(number),
@@ -306,7 +309,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("backup");
         let counts = written(&path);
-        assert_eq!(counts, BackupCounts { sessions: 20_000, visitors: 0, others: 6 });
+        assert_eq!(
+            counts,
+            BackupCounts { sessions: RECORDS_WRITTEN as u64, visitors: 0, others: 6 }
+        );
         assert_eq!(verify(&path).unwrap(), counts);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let (mut reader, mut read) = (BackupReader::open(&path).unwrap(), Vec::new());
@@ -323,7 +329,7 @@ mod tests {
         let path = folder.path().join("backup");
         written(&path);
         let whole = fs::read(&path).unwrap();
-        for at in (0..whole.len()).step_by(9_973).chain([whole.len() - 1]) {
+        for at in (0..whole.len()).step_by(99_991).chain([whole.len() - 1]) {
             fs::write(&path, &whole[..at]).unwrap();
             assert!(verify(&path).is_err(), "cut at {at}");
             let mut changed = whole.clone();
@@ -343,7 +349,7 @@ mod tests {
         let mut file = BackupWriter::create(&path).unwrap();
         file.add(&records()[0]).unwrap();
         drop(file);
-        assert_eq!(verify(&path).unwrap().sessions, 20_000);
+        assert_eq!(verify(&path).unwrap().sessions, RECORDS_WRITTEN as u64);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -6,7 +6,7 @@ use redb::{
 };
 
 use super::EmbeddedStore;
-use super::keys::Bytes;
+use super::keys::{Bytes, NamedRecord};
 use crate::ident::StoredToken;
 use crate::store::transfer::SharedRecord;
 use crate::store::{REVOKED_FOR, REVOKED_MAX, RevocationStore, StoreError};
@@ -78,7 +78,7 @@ pub(super) fn export(
     txn: &ReadTransaction,
     from: &[u8],
     most: usize,
-) -> Result<Vec<(Vec<u8>, Option<SharedRecord>)>, redb::Error> {
+) -> Result<Vec<NamedRecord>, redb::Error> {
     let mut found = Vec::new();
     for entry in txn.open_table(REVOKED)?.range(from..)?.take(most) {
         let (digest, until) = entry?;

@@ -7,6 +7,7 @@ use redb::{
 };
 
 use super::EmbeddedStore;
+use super::keys::NamedRecord;
 use super::record::time_bits;
 use crate::ident::Row;
 use crate::store::transfer::SharedRecord;
@@ -190,7 +191,7 @@ pub(super) fn export(
     txn: &ReadTransaction,
     from: &[u8],
     most: usize,
-) -> Result<Vec<(Vec<u8>, Option<SharedRecord>)>, redb::Error> {
+) -> Result<Vec<NamedRecord>, redb::Error> {
     let contents = txn.open_table(CONTENT)?;
     let mut found = Vec::new();
     for entry in txn.open_table(ROW)?.range(from..)?.take(most) {

@@ -4,7 +4,7 @@ use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata as _, Table};
 
 use super::EmbeddedStore;
 use super::events::FROM;
-use super::keys::{Bytes, bytes_of};
+use super::keys::{Bytes, NamedRecord, bytes_of};
 use super::record::{Record, time_bits, time_of};
 use super::sessions::{cart_of, name_of, views_in};
 use super::tables::{CART, EVENTS, EXPIRING, IDLE_REPORTED, POPULARITY, RECENT, SESSION, Tables};
@@ -216,7 +216,7 @@ fn behind(last: &[u8]) -> Vec<u8> {
 }
 
 /// The page after which the next part follows.
-fn page_of(part: u8, keys: Vec<(u64, Vec<u8>)>) -> TransferPage<StoredToken> {
+fn page_of(part: u8, keys: &[(u64, Vec<u8>)]) -> TransferPage<StoredToken> {
     let next = match keys.last().filter(|_| keys.len() == TRANSFER_PAGE) {
         Some((at, last)) => {
             Some(TransferCursor { part, at: *at, last: last.clone(), ..TransferCursor::default() })
@@ -232,20 +232,20 @@ fn page_of(part: u8, keys: Vec<(u64, Vec<u8>)>) -> TransferPage<StoredToken> {
 
 fn walk(
     txn: &ReadTransaction,
-    from: TransferCursor,
+    from: &TransferCursor,
 ) -> Result<TransferPage<StoredToken>, redb::Error> {
     let table = txn.open_table(if from.part == IN_SESSIONS { SESSION } else { VISITOR })?;
     let mut keys = Vec::new();
     for entry in table.range(behind(&from.last).as_slice()..)?.take(TRANSFER_PAGE) {
         keys.push((0, entry?.0.value().to_vec()));
     }
-    Ok(page_of(from.part, keys))
+    Ok(page_of(from.part, &keys))
 }
 
 fn seen_since(
     txn: &ReadTransaction,
     since: f64,
-    from: TransferCursor,
+    from: &TransferCursor,
 ) -> Result<TransferPage<StoredToken>, redb::Error> {
     let table = txn.open_table(if from.part == IN_SESSIONS { RECENT } else { VISITORS })?;
     let at = if from.last.is_empty() { time_bits(since) } else { from.at };
@@ -255,7 +255,7 @@ fn seen_since(
         let (seen, token) = place.value();
         keys.push((seen, token.to_vec()));
     }
-    Ok(page_of(from.part, keys))
+    Ok(page_of(from.part, &keys))
 }
 
 fn export(
@@ -303,10 +303,10 @@ fn counts(txn: &ReadTransaction) -> Result<StoreCounts, redb::Error> {
 fn export_shared(
     txn: &ReadTransaction,
     kind: SharedKind,
-    from: TransferCursor,
+    from: &TransferCursor,
 ) -> Result<TransferPage<SharedRecord>, redb::Error> {
     let after = behind(&from.last);
-    let by_name = |found: Vec<(Vec<u8>, Option<SharedRecord>)>, most: usize| {
+    let by_name = |found: Vec<NamedRecord>, most: usize| {
         let next = found
             .last()
             .filter(|_| found.len() == most)
@@ -362,7 +362,7 @@ impl TransferStore for EmbeddedStore {
         &self,
         from: Option<TransferCursor>,
     ) -> Result<TransferPage<StoredToken>, StoreError> {
-        self.read(|txn| walk(txn, from.unwrap_or_default()))
+        self.read(|txn| walk(txn, &from.unwrap_or_default()))
     }
 
     async fn tokens_seen_since(
@@ -370,7 +370,7 @@ impl TransferStore for EmbeddedStore {
         since: f64,
         from: Option<TransferCursor>,
     ) -> Result<TransferPage<StoredToken>, StoreError> {
-        self.read(|txn| seen_since(txn, since, from.unwrap_or_default()))
+        self.read(|txn| seen_since(txn, since, &from.unwrap_or_default()))
     }
 
     async fn export(
@@ -427,7 +427,7 @@ impl TransferStore for EmbeddedStore {
         kind: SharedKind,
         from: Option<TransferCursor>,
     ) -> Result<TransferPage<SharedRecord>, StoreError> {
-        self.read(|txn| export_shared(txn, kind, from.unwrap_or_default()))
+        self.read(|txn| export_shared(txn, kind, &from.unwrap_or_default()))
     }
 
     async fn clear_shared(&self, kind: SharedKind) -> Result<(), StoreError> {

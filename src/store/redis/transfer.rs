@@ -1,6 +1,7 @@
 //! What is moved to and from Redis: the part of one shard, which is all of the chapter's layout.
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use redis::pipe;
 
 use super::{Oldest, Pairs, RedisCall, RedisStore, milliseconds, script};
@@ -20,6 +21,8 @@ const IN_VISITORS: u8 = 2;
 const ENTRIES: u64 = 50;
 /// Rows on a page: each may be 1 MiB.
 const ROWS: usize = 4;
+/// Tokens in one call of a script: longer calls would delay others.
+const SCRIPT_BATCH: usize = 200;
 /// Keys that one step of a walk over all keys looks at.
 const KEYS_LOOKED_AT: u32 = 5_000;
 /// Rows that one step removes.
@@ -82,42 +85,13 @@ impl TransferStore for RedisStore {
         &self,
         tokens: &[StoredToken],
     ) -> Result<Vec<Option<TransferRecord>>, StoreError> {
-        if tokens.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut script = self.script(&script::EXPORT_TOKENS);
-        script.arg("views_max", TRANSFER_VIEWS_MAX).arg("cart_max", TRANSFER_CART_MAX);
-        for token in tokens {
-            script.another(token.as_str());
-        }
-        let found: Vec<Option<Exported>> = self.invoke(RedisCall::Write, &script).await?;
-        let records = tokens.iter().zip(found);
-        Ok(records.map(|(token, found)| found.map(|found| record_of(token, &found))).collect())
+        let parts = tokens.chunks(SCRIPT_BATCH).map(|part| self.export_part(part));
+        Ok(try_join_all(parts).await?.concat())
     }
 
     async fn import(&self, records: &[TransferRecord]) -> Result<usize, StoreError> {
-        if records.is_empty() {
-            return Ok(0);
-        }
-        let mut script = self.script(&script::IMPORT_TOKENS);
-        for record in records {
-            let (kind, began) = match record.since {
-                LogInTime::Unknown => ("", None),
-                LogInTime::At(time) => ("a", Some(time)),
-                LogInTime::FirstSeen(time) => ("f", Some(time)),
-            };
-            script.another(record.token.as_str());
-            script.another(record.user.as_ref().map(User::as_stored).unwrap_or_default());
-            script.another(score_text(record.seen)).another(kind).another(score_text(began));
-            script.another(record.viewed.len()).another(record.cart.len());
-            for (item, seen) in &record.viewed {
-                script.another(*seen).another(item.as_str());
-            }
-            for (item, count) in &record.cart {
-                script.another(item.as_str()).another(*count);
-            }
-        }
-        self.run(&script).await
+        let parts = records.chunks(SCRIPT_BATCH).map(|part| self.import_part(part));
+        Ok(try_join_all(parts).await?.into_iter().sum())
     }
 
     async fn holds(&self, tokens: &[StoredToken]) -> Result<Vec<bool>, StoreError> {
@@ -139,15 +113,8 @@ impl TransferStore for RedisStore {
     }
 
     async fn remove(&self, tokens: &[StoredToken], before: f64) -> Result<usize, StoreError> {
-        if tokens.is_empty() {
-            return Ok(0);
-        }
-        let mut script = self.script(&script::REMOVE_TOKENS);
-        script.arg("before", score_text(Some(before).filter(|before| before.is_finite())));
-        for token in tokens {
-            script.another(token.as_str());
-        }
-        self.run(&script).await
+        let parts = tokens.chunks(SCRIPT_BATCH).map(|part| self.remove_part(part, before));
+        Ok(try_join_all(parts).await?.into_iter().sum())
     }
 
     async fn counts(&self) -> Result<StoreCounts, StoreError> {
@@ -325,6 +292,54 @@ fn record_of(token: &StoredToken, found: &Exported) -> TransferRecord {
 fn stream_id(id: &str) -> Option<(u64, u64)> {
     let (time, number) = id.split_once('-')?;
     Some((time.parse().ok()?, number.parse().ok()?))
+}
+
+/// The part of one script.
+impl RedisStore {
+    async fn export_part(
+        &self,
+        tokens: &[StoredToken],
+    ) -> Result<Vec<Option<TransferRecord>>, StoreError> {
+        let mut script = self.script(&script::EXPORT_TOKENS);
+        script.arg("views_max", TRANSFER_VIEWS_MAX).arg("cart_max", TRANSFER_CART_MAX);
+        for token in tokens {
+            script.another(token.as_str());
+        }
+        let found: Vec<Option<Exported>> = self.invoke(RedisCall::Write, &script).await?;
+        let records = tokens.iter().zip(found);
+        Ok(records.map(|(token, found)| found.map(|found| record_of(token, &found))).collect())
+    }
+
+    async fn import_part(&self, records: &[TransferRecord]) -> Result<usize, StoreError> {
+        let mut script = self.script(&script::IMPORT_TOKENS);
+        for record in records {
+            let (kind, began) = match record.since {
+                LogInTime::Unknown => ("", None),
+                LogInTime::At(time) => ("a", Some(time)),
+                LogInTime::FirstSeen(time) => ("f", Some(time)),
+            };
+            script.another(record.token.as_str());
+            script.another(record.user.as_ref().map(User::as_stored).unwrap_or_default());
+            script.another(score_text(record.seen)).another(kind).another(score_text(began));
+            script.another(record.viewed.len()).another(record.cart.len());
+            for (item, seen) in &record.viewed {
+                script.another(*seen).another(item.as_str());
+            }
+            for (item, count) in &record.cart {
+                script.another(item.as_str()).another(*count);
+            }
+        }
+        self.run(&script).await
+    }
+
+    async fn remove_part(&self, tokens: &[StoredToken], before: f64) -> Result<usize, StoreError> {
+        let mut script = self.script(&script::REMOVE_TOKENS);
+        script.arg("before", score_text(Some(before).filter(|before| before.is_finite())));
+        for token in tokens {
+            script.another(token.as_str());
+        }
+        self.run(&script).await
+    }
 }
 
 impl RedisStore {

@@ -17,7 +17,7 @@ use super::StoreError;
 use crate::ident::StoredToken;
 
 /// The most tokens in one call of [`TransferStore::export`], [`TransferStore::import`] and [`TransferStore::remove`].
-pub const TRANSFER_BATCH: usize = 200;
+pub const TRANSFER_BATCH: usize = 500;
 /// The most tokens on a page; a Redis that stores few of them in one block may return some more.
 pub const TRANSFER_PAGE: usize = 1_000;
 /// The most entries of a cart that are moved. Anteroom itself keeps fewer,
