@@ -21,7 +21,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::backup::{BACKUP, LatestBackup};
+use super::latest_backup::{BACKUP, LatestBackup};
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use crate::cache::purger::Purger;
 use crate::http::bearer;

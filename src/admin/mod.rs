@@ -8,6 +8,7 @@ mod client;
 mod commands;
 mod explain;
 mod fleet;
+mod latest_backup;
 mod limits;
 mod listener;
 mod purge;
@@ -16,9 +17,9 @@ mod sessions;
 mod top;
 
 pub use crate::store::fleet::{FleetReport, ListedProxy};
-pub use backup::{BACKUP, BackupOrder, BackupState, LatestBackup};
 pub use client::{ClientError, send_command};
 pub use commands::{AdminHandle, AdminToken, Commands, FLEET, TOP_COOKIES, serve_data};
+pub use latest_backup::{BACKUP, BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{
