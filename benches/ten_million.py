@@ -8,9 +8,9 @@
 The sessions are written straight into Redis, in the chapter's layout on one Redis and in the sharded one on a Cluster
 of three primaries without replicas: each has a token of 32 bytes, a user with its index, the time when it was last
 seen, and one viewed item; a tenth have a cart; one user has 50. Then one proxy with one thread is started. Measured
-are: memory for each session; the start until the first page for a visitor with a login; `sessions list` and `sessions
-revoke --user`; views by tokens drawn from all of them; and the cleaner, with the p99 of requests of visitors with a
-login and of an HGET by another client meanwhile. Needs wrk, nginx-light, redis-server.
+are: memory for each session; the bytes to and from Redis; the start until the first page for a visitor with a login;
+`sessions list` and `sessions revoke --user`; views by tokens drawn from all of them; and the cleaner, with the p99 of
+requests of visitors with a login and of an HGET by another client meanwhile. Needs wrk, nginx-light, redis-server.
 """
 
 import binascii
@@ -183,6 +183,17 @@ def memory(store):
     return [sum(number(text, name) for text in said) for name in ("used_memory", "used_memory_rss")]
 
 
+def traffic(store):
+    """Bytes that the servers have received, and sent."""
+    said = [node.say("INFO", "stats") for node in store.nodes]
+    number = lambda text, name: int(text.partition(f"\n{name}:")[2].partition("\r")[0])
+    return [sum(number(text, name) for text in said) for name in ("total_net_input_bytes", "total_net_output_bytes")]
+
+
+def bytes_each(before, after, count):
+    return " / ".join(f"{(late - early) / count:.0f}" for early, late in zip(before, after))
+
+
 def start(stack, store, keep, batch, layout):
     """The proxy, until it has served a visitor with a login; in how many seconds."""
     folder = pathlib.Path(stack.enter_context(lab.scratch_folder()))
@@ -223,14 +234,16 @@ def clean(store, sessions, left, remove, batch, layout):
     with contextlib.ExitStack() as stack:
         proxy, _ = start(stack, store, left - remove, batch, layout)
         servers.until("the cleaner begins", lambda: cleaned(proxy) > 0, 120)
-        began, before = time.monotonic(), cleaned(proxy)
+        began, before, carried = time.monotonic(), cleaned(proxy), traffic(store)
         with shards.Spent(proxy, store) as spent, of_redis(store) as hget, of_pages(proxy, sessions) as pages:
             while cleaned(proxy) < remove and time.monotonic() - began < main.seconds * 2:
                 time.sleep(0.05)
             count, seconds = max(cleaned(proxy) - before, 1), time.monotonic() - began
+        carried = bytes_each(carried, traffic(store), count)
     print(
         f"  cleaned, batch {batch}: {count / seconds:,.0f} tokens/s ({count:,}); CPU us each: proxy / Redis "
-        f"{spent.each(count)}; meanwhile HGET p99 {hget.p99:.2f} ms, most {hget.most:.1f}; pages p99 "
+        f"{spent.each(count)}; bytes each, to / from Redis {carried}; "
+        f"meanwhile HGET p99 {hget.p99:.2f} ms, most {hget.most:.1f}; pages p99 "
         f"{pages.p99:.2f} ms, most {pages.most:.1f}",
         flush=True,
     )
@@ -276,6 +289,7 @@ def views(store, proxy, options):
     time.sleep(2)
     cookie = f'format("Cookie: login=ten-million-sessions-%011d\\r\\n", random({OF_ONE_USER}, {options.sessions} - 2))'
     before, hits_before, began = shards.visits(proxy), shards.hits(proxy), time.monotonic()
+    carried = traffic(store)
     with shards.Spent(proxy, store) as spent:
         with of_redis(store) as hget, of_pages(proxy, options.sessions) as pages:
             shards.wrk(proxy, options, shards.load(folder, path, cookie))
@@ -283,9 +297,11 @@ def views(store, proxy, options):
         done = shards.settled(store, proxy) - began
     count = shards.visits(proxy) - before
     unknown = shards.hits(proxy) - hits_before - count
+    carried = bytes_each(carried, traffic(store), hits)
     print(
         f"  views by all: {count / done:,.0f} views/s, {hits / asked:,.0f} requests/s meanwhile ({unknown:,} of visitors "
-        f"unknown for a moment); CPU us each: proxy / Redis {spent.each(hits)}; HGET p99 {hget.p99:.2f} ms; "
+        f"unknown for a moment); CPU us each: proxy / Redis {spent.each(hits)}; bytes each, to / from Redis {carried}; "
+        f"HGET p99 {hget.p99:.2f} ms; "
         f"pages p99 {pages.p99:.2f} ms; proxy {proxy.memory_kib('VmRSS') / 1024:.0f} MiB",
         flush=True,
     )

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Some(Command::Rows { command }) => commands::rows(command),
         Some(Command::Purge(args)) => commands::purge(args),
         Some(Command::Explain(args)) => commands::explain(args),
+        Some(Command::Store { command }) => commands::store::store(command),
         Some(Command::Fleet(args)) => commands::fleet::fleet(args),
         Some(Command::Top(args)) => commands::top(args),
         Some(Command::Sessions { command }) => commands::sessions::sessions(command),

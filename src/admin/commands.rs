@@ -21,6 +21,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::latest_backup::{BACKUP, LatestBackup};
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use crate::cache::purger::Purger;
 use crate::http::bearer;
@@ -30,10 +31,13 @@ use crate::serve::socket::Socket;
 use crate::session::Sessions;
 use crate::store::fleet::{Fleet, ProxyEntry};
 use crate::store::{AnyStore, StoreError};
+use crate::task::MoveProgress;
 use crate::telemetry::metrics::Metrics;
 
 /// The path of the list of proxies.
 pub const FLEET: &str = "/fleet";
+/// The path of the move of the store.
+pub const MOVE: &str = "/store/migrate";
 /// The path of the cookie counts.
 pub const TOP_COOKIES: &str = "/top/cookies";
 /// How long a command waits for a store that is away.
@@ -70,8 +74,16 @@ pub struct Commands {
     pub metrics: Arc<Metrics>,
     /// What this process knows of the other proxies on the store.
     pub fleet: Arc<Fleet>,
+    /// The latest backup of the store.
+    pub backup: Arc<LatestBackup>,
     /// What it says about itself.
     pub entry: ProxyEntry,
+    /// Where the store would be moved, in words.
+    pub move_target: Option<String>,
+    /// What the configuration needs then, as a line of it.
+    pub move_advice: Option<String>,
+    /// What is known of a move by this process.
+    pub moving: Arc<MoveProgress>,
     /// The token that admits some commands over TCP, too.
     pub token: Option<AdminToken>,
 }
@@ -195,7 +207,11 @@ impl Commands {
             (Method::GET, TOP_COOKIES) => {
                 json_reply(cookie_report(&self.kinds, &self.metrics.cookies()))
             }
+            (Method::GET, MOVE) => json_reply(self.moving.report()),
+            (Method::POST, MOVE) => self.move_store(body).await.and_then(json_reply),
             (Method::GET, FLEET) => self.list_fleet().await.and_then(json_reply),
+            (Method::POST, BACKUP) => self.begin_backup(body).await.and_then(json_reply),
+            (Method::GET, BACKUP) => json_reply(self.backup_state()),
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(json_reply),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know this command".to_owned())),
         };

@@ -1,23 +1,29 @@
 //! The interface for operators. `listener` serves health and metrics, never on the public address.
 //! The socket of the data commands has `client` at one end, and `commands` at the other, which runs
-//! `rows`, `top`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs the last
-//! four, too, and shows the cookie counts.
+//! `rows`, `top`, `backup`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs the
+//! last four, too, and shows the cookie counts.
 
+mod backup;
 mod client;
 mod commands;
 mod explain;
 mod fleet;
+mod latest_backup;
 mod limits;
 mod listener;
+mod move_store;
 mod purge;
 mod rows;
 mod sessions;
 mod top;
 
 pub use crate::store::fleet::{FleetReport, ListedProxy};
+pub use crate::task::MoveStatus;
 pub use client::{ClientError, send_command};
-pub use commands::{AdminHandle, AdminToken, Commands, FLEET, TOP_COOKIES, serve_data};
+pub use commands::{AdminHandle, AdminToken, Commands, FLEET, MOVE, TOP_COOKIES, serve_data};
+pub use latest_backup::{BACKUP, BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};
+pub use move_store::MoveRequest;
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{
     ExportedItem, ExportedSession, ExportedView, LISTED_MAX, ListedSession, Removed, SessionExport,

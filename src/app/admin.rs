@@ -14,6 +14,7 @@ use super::parts::cookie_kinds;
 use super::rows;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
+use super::store;
 use super::worker::dry_worker;
 use crate::admin::{self, AdminHandle, AdminState, Commands};
 use crate::config::{Admin, Plan};
@@ -96,7 +97,11 @@ pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore
         kinds: cookie_kinds(plan),
         metrics: Arc::clone(&shared.metrics),
         fleet: Arc::clone(&shared.fleet),
+        backup: Arc::clone(&shared.backup),
         entry: fleet::entry(live, shared),
+        move_target: store::next(plan).map(|next| store::described(&next)),
+        move_advice: store::advice(plan),
+        moving: Arc::clone(&shared.moving),
         token: token(plan),
     })
 }

@@ -18,6 +18,7 @@ pub(super) fn entry(live: &LiveConfig, shared: &SharedState) -> ProxyEntry {
         at: shared.since,
         alike,
         tables,
+        moving: String::new(),
     }
 }
 

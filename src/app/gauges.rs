@@ -159,16 +159,16 @@ fn sessions(shared: &SharedState, live: &Arc<ArcSwap<LiveConfig>>, metrics: &Met
 }
 
 fn store(store: &OpenStore, metrics: &Metrics) {
-    let counters = store.counters();
-    let bytes = Arc::clone(&counters);
+    let bytes = store.clone();
     let help = "Bytes of pages in the store, as it said when it last took or lost one";
-    metrics.gauge("anteroom_store_pages_bytes", help, move || bytes.page_bytes());
-    let timeouts = Arc::clone(&counters);
+    metrics.gauge("anteroom_store_pages_bytes", help, move || bytes.counters().page_bytes());
+    let timeouts = store.clone();
     metrics.counter("anteroom_store_timeouts", "Store calls over their budget", move || {
-        timeouts.read().timeouts
+        timeouts.counters().read().timeouts
     });
+    let openings = store.clone();
     metrics.counter("anteroom_store_breaker_openings", "Times the breaker opened", move || {
-        counters.read().breaker_openings
+        openings.counters().read().breaker_openings
     });
 }
 

@@ -92,6 +92,7 @@ fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore)
         who: shared.pages.purged.who,
         entry: fleet::entry(live, shared),
         refusal_logged: Default::default(),
+        written: Default::default(),
     }
 }
 
@@ -171,9 +172,11 @@ fn configured(
         metrics: Arc::clone(&shared.metrics),
         hinted: Arc::clone(&shared.hinted_cookies),
     };
+    let handovers = Handovers { store: store.background() };
     let register = register_proxy((live, shared), store);
     let mut jobs = vec![
         tokio::task::spawn_local(task::drive(register, Arc::clone(thread_metrics), stop.clone())),
+        tokio::task::spawn_local(task::drive(handovers, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(log_outs, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(hints, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(rescale, Arc::clone(thread_metrics), stop.clone())),
@@ -184,11 +187,6 @@ fn configured(
             stop.clone(),
         )),
     ];
-    if matches!(store, AnyStore::Sharded(_)) {
-        let handovers = Handovers { store: store.background() };
-        let driven = task::drive(handovers, Arc::clone(thread_metrics), stop.clone());
-        jobs.push(tokio::task::spawn_local(driven));
-    }
     jobs.extend(rows::start(plan, &live.origins, thread_metrics, store, stop));
     jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));

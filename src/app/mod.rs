@@ -31,6 +31,8 @@ mod shared_state;
 mod signals;
 mod start_error;
 mod store;
+mod store_backup;
+mod store_move;
 mod tls;
 mod webhook;
 mod worker;
@@ -64,6 +66,9 @@ use service_manager::Watchdog;
 use shared_state::SharedState;
 use signals::{Signal, Signals};
 pub use start_error::StartError;
+pub use store::StorePlace;
+pub use store_backup::{StoreBackupError, back_up_store, restore_store, verify_store};
+pub use store_move::{MoveReport, StoreMoveError, move_store};
 
 /// A proxy with everything open, ready to run.
 #[derive(Debug)]
@@ -160,7 +165,10 @@ impl Application {
         let (mut signals, store, metrics) = (self.signals, self.store, self.metrics);
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
-        let shared = SharedState::new(&plan, Arc::clone(&metrics));
+        if !store.switch().has_moved() && !store.switch().is_left() {
+            store.switch().expect_news();
+        }
+        let shared = SharedState::new(&plan, Arc::clone(&metrics), store.switch());
         let first = LiveConfig::new(plan, &shared, &Origins::default())?;
         let live = Arc::new(ArcSwap::new(Arc::clone(&first)));
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));

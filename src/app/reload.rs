@@ -17,8 +17,9 @@ use super::jobs::Jobs;
 use super::listeners::Listeners;
 use super::live_config::LiveConfig;
 use super::outdated::outdated;
-use super::shared_state::SharedState;
+use super::shared_state::{SharedState, has_others};
 use super::start_error::StartError;
+use super::store;
 use super::worker::{self, Worker};
 use crate::admin::AdminHandle;
 use crate::config::Plan;
@@ -74,9 +75,20 @@ impl Running {
         self.shared.reloads.refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A plan with the store that is in use: after a move, `[store]` may name the store that was left, or already the next.
+    fn in_use(&self, plan: &Plan) -> Plan {
+        let mut plan = plan.clone();
+        if self.shared.fleet.switch.has_moved()
+            && let Some(next) = plan.store.next()
+        {
+            plan.store = next;
+        }
+        plan
+    }
+
     async fn put_into_force(&mut self, next: Plan) -> Result<(), Refused> {
         let old = self.live.load_full();
-        let fixed = old.plan.needs_restart(&next);
+        let fixed = self.in_use(&old.plan).needs_restart(&self.in_use(&next));
         if !fixed.is_empty() {
             return Err(Refused::NeedsRestart(fixed));
         }
@@ -90,6 +102,10 @@ impl Running {
         // until then.
         purged.purge_later(&outdated.targets);
         self.live.store(Arc::clone(&next));
+        self.shared.fleet.switch.set_wanted(store::next(&next.plan));
+        if has_others(&next.plan) {
+            purged.expect_others();
+        }
         self.listeners.carry_out(change);
         worker::tell(&self.workers, &next, self.listeners.take_entrances()).await;
         if !outdated.targets.is_empty() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::hints::HintedCookies;
+use crate::admin::LatestBackup;
 use crate::cache::Pages;
 use crate::cache::flight::Flights;
 use crate::cache::purge::PurgeTable;
@@ -13,7 +14,9 @@ use crate::proxy::connection::counter::ConnectionCounter;
 use crate::row::RowMemory;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use crate::session::{SessionMemory, Verified};
+use crate::store::Switch;
 use crate::store::fleet::Fleet;
+use crate::task::MoveProgress;
 use crate::telemetry::metrics::Metrics;
 
 /// The state that all threads share, from start to end. A reload changes no setting in it.
@@ -41,6 +44,10 @@ pub(super) struct SharedState {
     pub(super) events_waiting: Arc<AtomicU64>,
     /// The other proxies on the store.
     pub(super) fleet: Arc<Fleet>,
+    /// What is known of a move of the store by this process.
+    pub(super) moving: Arc<MoveProgress>,
+    /// The latest backup of the store.
+    pub(super) backup: Arc<LatestBackup>,
     /// The Unix time of the start.
     pub(super) since: f64,
 }
@@ -54,11 +61,11 @@ pub(super) struct ReloadCounts {
 
 impl SharedState {
     /// Built with the sizes in `plan`, which are read only at start.
-    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, switch: &Arc<Switch>) -> Arc<Self> {
+        let fleet = Arc::new(Fleet::new(Arc::clone(switch)));
         let limits = &plan.limits;
         let flights = Flights::new(limits.in_flight, limits.waiters);
-        let has_others = matches!(plan.store.url, StoreUrl::Redis(_));
-        let purged = Arc::new(PurgeTable::new(has_others));
+        let purged = Arc::new(PurgeTable::new(has_others(plan)));
         let viewed_items = plan.session.viewed_items as usize;
         Arc::new(Self {
             pages: Arc::new(Pages::new(plan.cache.memory, flights, purged, limits.variants)),
@@ -77,8 +84,17 @@ impl SharedState {
             reloads: Arc::default(),
             hinted_cookies: Arc::default(),
             events_waiting: Arc::default(),
-            fleet: Arc::default(),
+            fleet,
+            moving: Arc::default(),
+            backup: Arc::default(),
             since: unix_now(),
         })
     }
+}
+
+/// Whether other proxies may use the store, or the one that it is moved to.
+pub(super) fn has_others(plan: &Plan) -> bool {
+    let next = plan.store.next();
+    let stores = [Some(&plan.store), next.as_ref()];
+    stores.into_iter().flatten().any(|store| matches!(store.url, StoreUrl::Redis(_)))
 }

@@ -4,43 +4,146 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Plan, StoreLayout, StoreUrl};
-use crate::store::{self, AnyStore, OpenError, OpenStore, StoreState};
+use crate::config::{Plan, Store, StoreLayout, StoreUrl};
+use crate::ident::TokenStorage;
+use crate::store::redis::label;
+use crate::store::{
+    self, AnyStore, FleetStore as _, NextStore, OpenError, OpenStore, StoreSettings, StoreState,
+};
 
 /// How often the store's state is checked for `/readyz` and the metrics.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long a step may take that no request waits for.
+const UNHURRIED: Duration = Duration::from_secs(30);
+
+/// Where a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorePlace {
+    /// As `[store] url`.
+    pub url: StoreUrl,
+    /// As `[store] layout`.
+    pub layout: StoreLayout,
+    /// As `[store] prefix`.
+    pub prefix: String,
+}
+
+/// How long the start waits for the store to say whether it has been moved.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Opens the store, and the store of pages if that is another.
 pub(super) async fn open(plan: &Plan) -> Result<OpenStore, OpenError> {
-    let settings = settings(plan);
+    let NextStore { settings, pages_url } = location(&plan.store, plan.session.viewed_items);
     let store = OpenStore::open(&settings).await?;
-    match (&plan.store.url, &plan.store.pages_url) {
-        (StoreUrl::Redis(_), Some(StoreUrl::Redis(url))) => {
-            store.with_pages_in(url.expose(), &settings)
-        }
-        _ => Ok(store),
+    let store = match pages_url {
+        Some(url) => store.with_pages_in(&url, &settings)?,
+        None => store,
+    };
+    store.switch().set_wanted(next(plan));
+    follow_move(&store, plan).await;
+    Ok(store)
+}
+
+/// Goes to the next store at once if the site has been moved there, so that no visitor is looked for where none is any
+/// more. Later, [`crate::task::RegisterProxy`] follows a move.
+async fn follow_move(store: &OpenStore, plan: &Plan) {
+    let is_embedded = matches!(plan.store.url, StoreUrl::Embedded(_));
+    if plan.store.next.url.is_none() && !is_embedded {
+        return;
+    }
+    let handle = store.fixed_handle();
+    let asked = Instant::now();
+    let state = async {
+        handle.connected().await;
+        handle.move_state().await
+    };
+    match timeout(CONNECT_TIMEOUT, state).await {
+        Ok(Ok(state)) => store.switch().hear_at_start(state.as_deref(), asked).await,
+        Ok(Err(_)) | Err(_) => tracing::debug!("the store did not say whether it has been moved"),
     }
 }
 
-fn settings(plan: &Plan) -> store::StoreSettings {
-    let url = match &plan.store.url {
+/// What must be written down when `[store.next]` becomes `[store]`, because the other store has another default.
+pub(super) fn advice(plan: &Plan) -> Option<String> {
+    let storage = plan.session.token_storage;
+    let word = match storage {
+        TokenStorage::Plain => "plain",
+        TokenStorage::Sha256 => "sha256",
+    };
+    let next = plan.store.next()?;
+    (next.url.usual_token_storage() != storage)
+        .then(|| format!("[session] token_storage = {word:?}"))
+}
+
+/// In words, without a password.
+pub(super) fn described(store: &NextStore) -> String {
+    let StoreSettings { url, prefix, layout, .. } = &store.settings;
+    match url {
+        store::Url::Embedded(folder) => format!("embedded:{}", folder.display()),
+        store::Url::Redis(url) => {
+            let layout = match layout {
+                store::Layout::Chapter => "chapter",
+                store::Layout::Sharded => "sharded",
+            };
+            format!("{}, layout {layout}, prefix {prefix:?}", label(url))
+        }
+    }
+}
+
+/// Where `[store.next]` is.
+pub(super) fn next(plan: &Plan) -> Option<NextStore> {
+    plan.store.next().map(|next| location(&next, plan.session.viewed_items))
+}
+
+fn location(store: &Store, viewed_items: u32) -> NextStore {
+    let pages_url = match (&store.url, &store.pages_url) {
+        (StoreUrl::Redis(_), Some(StoreUrl::Redis(url))) => Some(url.expose().to_owned()),
+        _ => None,
+    };
+    NextStore { settings: settings(store, viewed_items), pages_url }
+}
+
+/// Opens a store that no proxy uses, to read or write all of it. No page is kept there, and nothing waits for a step.
+pub(super) async fn unused_store(place: &StorePlace) -> Result<OpenStore, OpenError> {
+    let limits = store::StoreLimits {
+        read_timeout: UNHURRIED,
+        write_timeout: UNHURRIED,
+        // What is there is kept.
+        viewed_items: 1_000,
+        pages: 0,
+        max_page: 0,
+    };
+    let (url, layout) = (url_of(&place.url), layout_of(place.layout));
+    let prefix = place.prefix.clone();
+    OpenStore::open(&StoreSettings { url, prefix, layout, limits }).await
+}
+
+fn url_of(url: &StoreUrl) -> store::Url {
+    match url {
         StoreUrl::Embedded(folder) => store::Url::Embedded(folder.clone()),
         StoreUrl::Redis(url) => store::Url::Redis(url.expose().to_owned()),
-    };
-    let limits = store::StoreLimits {
-        read_timeout: plan.store.timeout,
-        write_timeout: Duration::from_secs(2),
-        viewed_items: plan.session.viewed_items,
-        pages: plan.store.pages,
-        max_page: plan.store.max_page,
-    };
-    let layout = match plan.store.layout {
+    }
+}
+
+fn layout_of(layout: StoreLayout) -> store::Layout {
+    match layout {
         StoreLayout::Chapter => store::Layout::Chapter,
         StoreLayout::Sharded => store::Layout::Sharded,
+    }
+}
+
+fn settings(store: &Store, viewed_items: u32) -> StoreSettings {
+    let (url, layout) = (url_of(&store.url), layout_of(store.layout));
+    let limits = store::StoreLimits {
+        read_timeout: store.timeout,
+        write_timeout: Duration::from_secs(2),
+        viewed_items,
+        pages: store.pages,
+        max_page: store.max_page,
     };
-    store::StoreSettings { url, prefix: plan.store.prefix.clone(), layout, limits }
+    StoreSettings { url, prefix: store.prefix.clone(), layout, limits }
 }
 
 /// Keeps the store's state in `connected`, which every thread can read.

@@ -4,4 +4,5 @@ pub(crate) mod args;
 pub(crate) mod commands;
 pub(crate) mod manual;
 pub(crate) mod output;
+mod progress;
 pub(crate) mod socket;

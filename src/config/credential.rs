@@ -216,6 +216,14 @@ fn with_path<'a>(location: &SettingLocation, url: &'a str) -> Cow<'a, str> {
     }
 }
 
+/// Reads the URL of a store, as `[store] url` has it.
+///
+/// # Errors
+/// What is wrong with it, without the URL: it may hold a password.
+pub fn read_store_url(url: &str) -> Result<StoreUrl, String> {
+    store_url(Secret::new(url))
+}
+
 fn store_url(url: Secret) -> Result<StoreUrl, String> {
     let text = url.expose();
     if let Some(dir) = text.strip_prefix("embedded:") {

@@ -13,8 +13,9 @@ use super::walk::Walk;
 use crate::ident::hex;
 
 /// What all proxies on one store must have alike: how the data in the store are read, and who a visitor is.
-const ALIKE: [&str; 10] = [
+const ALIKE: [&str; 11] = [
     "store.layout",
+    "store.next",
     "session.token_storage",
     "session.viewed_items",
     "session.cookie",
@@ -31,7 +32,8 @@ const TABLES: [&str; 14] = [
     "cookies", "rows", "purge", "errors", "limits",
 ];
 /// What may differ between machines.
-const OWN: [&str; 3] = ["store.url", "store.pages_url", "errors.pages"];
+const OWN: [&str; 5] =
+    ["store.url", "store.pages_url", "store.next.url", "store.next.pages_url", "errors.pages"];
 /// Parts of values that say where a machine has a file, or a secret.
 const PLACES: [&str; 3] = ["{ file =", "{ env =", "\"file:"];
 

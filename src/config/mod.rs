@@ -40,13 +40,14 @@ mod unknown_key;
 mod walk;
 
 pub use cases::{Case, CaseRequest, CaseVisitor, CaseWords, read_cases};
+pub use credential::read_store_url;
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use json_schema::json_schema;
 pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, ErrorsConfig,
-    LimitsConfig, Listen, LogConfig, Login, Logout, OnExpire, OriginConfig, OriginTls, OriginUrl,
-    Plan, Purge, PurgeAuthorization, Rows, Servers, SessionConfig, Store, StoreLayout, StoreUrl,
-    TlsConfig, TlsVersion, Verify, ViewsConfig, Visitor, WebhookUrl,
+    LimitsConfig, Listen, LogConfig, Login, Logout, NextStore, OnExpire, OriginConfig, OriginTls,
+    OriginUrl, Plan, Purge, PurgeAuthorization, Rows, Servers, SessionConfig, Store, StoreLayout,
+    StoreUrl, TlsConfig, TlsVersion, Verify, ViewsConfig, Visitor, WebhookUrl,
 };
 pub use print::print;
 pub use problem::{Problem, SettingLocation, Warning};

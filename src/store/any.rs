@@ -1,12 +1,16 @@
-//! One type for all stores: it only dispatches.
+//! One type for all stores: it sends each call to the engine in use, which a move of the site replaces.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::embedded::EmbeddedStore;
-use super::redis::RedisStore;
-use super::sharded::ShardedStore;
+use super::engine::Engine;
+use super::switch::{Switch, Switched};
+use super::transfer::{
+    SharedKind, SharedRecord, StoreCounts, TransferCursor, TransferPage, TransferRecord,
+    TransferStore,
+};
 use super::{
     AnswerStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, CartStore, ClaimResult,
     Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore,
@@ -14,208 +18,310 @@ use super::{
     MergeResult, Noted, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
     RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated, Rotation, RowClaim, RowStore,
     ScheduledRow, Session, SessionLifetimes, SessionListing, StoreError, StoreState, StoredRow,
-    TaskLease, TokenCreation, TokenStore, ViewStore, Visit, VisitStore, VisitorEviction,
-    VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
+    TaskLease, TokenCreation, TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore,
+    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
 };
 use crate::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 
 /// Any store, as one thread uses it. Cheap to clone.
 #[derive(Clone, Debug)]
-pub enum AnyStore {
-    /// In a local folder.
-    Embedded(EmbeddedStore),
-    /// In Redis, in the chapter's layout.
-    Redis(RedisStore),
-    /// In Redis, in 64 shards.
-    Sharded(ShardedStore),
-}
+pub struct AnyStore(Switched);
 
 impl AnyStore {
+    pub(super) fn new(engine: Engine, switch: Arc<Switch>) -> Self {
+        Self(Switched::new(engine, switch))
+    }
+
+    /// The store that a move goes to, by a handle that no move turns to another.
+    ///
+    /// # Errors
+    /// In words, if it cannot be opened.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn of_next(switch: &Switch) -> Result<Self, String> {
+        Ok(Self::new(switch.open_next().await?.engine(), Arc::default()))
+    }
+
+    /// The same store by a handle of its own, which no move turns to another.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn fixed(&self) -> Self {
+        Self(Switched::new(self.engine().separate(), Arc::default()))
+    }
+
+    /// The store of the engine in use.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        self.0.engine()
+    }
+
     /// The same store for tasks and administration. In Redis these calls use a connection pool of
     /// their own, so that requests do not wait behind them; each call has the budget of a write.
     #[must_use]
     pub fn background(&self) -> Self {
-        match self {
-            Self::Embedded(_) => self.clone(),
-            Self::Redis(store) => Self::Redis(store.background()),
-            Self::Sharded(store) => Self::Sharded(store.background()),
-        }
+        Self(self.0.background())
     }
 
     /// Whether the store answers: for `/readyz` and metrics.
     #[must_use]
     pub fn state(&self) -> StoreState {
-        match self {
-            Self::Embedded(store) => store.state(),
-            Self::Redis(store) => store.state(),
-            Self::Sharded(store) => store.state(),
-        }
+        self.engine().state()
     }
 
     /// The error counters, over all handles.
     #[must_use]
     pub fn counted(&self) -> Counted {
-        match self {
-            Self::Embedded(store) => store.counted(),
-            Self::Redis(store) => store.counted(),
-            Self::Sharded(store) => store.counted(),
-        }
+        self.engine().counted()
     }
 
     /// Returns when another process may have purged something. It can return without a purge, or
     /// never: poll the store as well.
     pub async fn purge_announced(&self) {
-        match self {
-            Self::Embedded(_) => std::future::pending().await,
-            Self::Redis(store) => store.purge_announced().await,
-            Self::Sharded(store) => store.purge_announced().await,
+        tokio::select! {
+            () = self.engine().purge_announced() => {}
+            () = self.0.moved() => {}
         }
     }
 
     /// Tokens that another process has revoked, as they are reported. Some may be missed, and it
     /// may never return.
     pub async fn ended_sessions(&self) -> Vec<StoredToken> {
-        match self {
-            Self::Embedded(_) => std::future::pending().await,
-            Self::Redis(store) => store.ended_sessions().await,
-            Self::Sharded(store) => store.ended_sessions().await,
+        tokio::select! {
+            ended = self.engine().ended_sessions() => ended,
+            () = self.0.moved() => Vec::new(),
         }
     }
 
     /// Returns once the store answers. It may never return: use a timeout.
     pub async fn connected(&self) {
-        match self {
-            Self::Embedded(_) => {}
-            Self::Redis(store) => store.connected().await,
-            Self::Sharded(store) => store.connected().await,
-        }
+        self.engine().connected().await;
     }
 }
 
-/// Forwards each call to the store in use. The traits document the calls.
+/// Sends each call to the engine in use: `look` goes on while a move is held, `change` waits, and `home` is what tells
+/// of the move. The traits document the calls.
 macro_rules! delegate {
-    ($($store:ident { $($call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)* })*) => {
+    ($($store:ident { $($access:ident $call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)* })*) => {
         $(impl $store for AnyStore {
             $(async fn $call(&self, $($name: $kind),*) -> Result<$answer, StoreError> {
-                match self {
-                    Self::Embedded(store) => store.$call($($name),*).await,
-                    Self::Redis(store) => store.$call($($name),*).await,
-                    Self::Sharded(store) => store.$call($($name),*).await,
-                }
+                delegate!(@ $access self, store => store.$call($($name),*).await)
             })*
         })*
     };
+    (@ change $any:ident, $store:ident => $call:expr) => {{
+        let admitted = $any.0.change().await?;
+        delegate!(@ admitted.engine, $store => $call)
+    }};
+    (@ $access:ident $any:ident, $store:ident => $call:expr) => {{
+        let engine = $any.0.$access().await?;
+        delegate!(@ engine, $store => $call)
+    }};
+    (@ $engine:expr, $store:ident => $call:expr) => {
+        match $engine {
+            Engine::Embedded($store) => $call,
+            Engine::Redis($store) => $call,
+            Engine::Sharded($store) => $call,
+        }
+    };
+}
+
+/// Sessions that end are noted for a move that copies.
+impl LogInStore for AnyStore {
+    async fn update_token(
+        &self,
+        token: &StoredToken,
+        user: &User,
+        item: Option<&Item>,
+        now: f64,
+    ) -> Result<(), StoreError> {
+        delegate!(@ change self, store => store.update_token(token, user, item, now).await)
+    }
+
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+        let admitted = self.0.change().await?;
+        let rotated = delegate!(@ admitted.engine, store => store.rotate_token(rotation).await);
+        let gone = rotated.as_ref().map(|rotated| rotated.gone.iter()).into_iter().flatten();
+        admitted.note_ended(rotation.old.iter().chain(gone));
+        rotated
+    }
+
+    async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
+        let admitted = self.0.change().await?;
+        let revoked = delegate!(@ admitted.engine, store => store.revoke_token(token).await);
+        admitted.note_ended([token]);
+        revoked
+    }
+
+    async fn dismiss_token(
+        &self,
+        token: &StoredToken,
+        expiry_action: &ExpiryAction,
+    ) -> Result<EndedCarts, StoreError> {
+        let admitted = self.0.change().await?;
+        let ended =
+            delegate!(@ admitted.engine, store => store.dismiss_token(token, expiry_action).await);
+        admitted.note_ended([token]);
+        ended
+    }
+
+    async fn finish_handovers(&self, now: f64) -> Result<usize, StoreError> {
+        delegate!(@ change self, store => store.finish_handovers(now).await)
+    }
+}
+
+impl AnswerStore for AnyStore {
+    async fn recall(&self, cookies: &CookieHash) -> Result<Option<Bytes>, StoreError> {
+        delegate!(@ look self, store => store.recall(cookies).await)
+    }
+
+    async fn remember(
+        &self,
+        cookies: &CookieHash,
+        before: Option<&Bytes>,
+        answer: Bytes,
+        ttl: Duration,
+    ) -> Result<bool, StoreError> {
+        // Answers are not moved. One that was voided in the store that has been left, while the app was asked, must not
+        // get into the next.
+        if let Some(left) = self.0.left_lately() {
+            let now = delegate!(@ left, store => store.recall(cookies).await);
+            if !now.is_ok_and(|now| now.as_ref() == before) {
+                return Ok(false);
+            }
+        }
+        delegate!(@ look self, store => store.remember(cookies, before, answer, ttl).await)
+    }
+
+    async fn void(
+        &self,
+        cookies: &[CookieHash],
+        mark: Bytes,
+        ttl: Duration,
+    ) -> Result<(), StoreError> {
+        delegate!(@ change self, store => store.void(cookies, mark, ttl).await)
+    }
 }
 
 delegate! {
     TokenStore {
-        check_token(token: &StoredToken) -> Option<User>;
-        live_token(token: &StoredToken, terms: &SessionLifetimes) -> Option<LogIn>;
-    }
-
-    LogInStore {
-        update_token(token: &StoredToken, user: &User, item: Option<&Item>, now: f64) -> ();
-        rotate_token(rotation: &Rotation) -> Rotated;
-        revoke_token(token: &StoredToken) -> ();
-        dismiss_token(token: &StoredToken, expiry_action: &ExpiryAction) -> EndedCarts;
-        finish_handovers(now: f64) -> usize;
+        look check_token(token: &StoredToken) -> Option<User>;
+        look live_token(token: &StoredToken, terms: &SessionLifetimes) -> Option<LogIn>;
     }
 
     VisitStore {
-        touch_tokens(visits: &[Visit]) -> Vec<bool>;
-        count_views(views: &[(Item, u64)]) -> ();
+        change touch_tokens(visits: &[Visit]) -> Vec<bool>;
+        change count_views(views: &[(Item, u64)]) -> ();
+        change touch_within_reach(visits: &[Visit]) -> Vec<Option<bool>>;
+        change count_within_reach(views: &[(Item, u64)]) -> Uncounted;
     }
 
     CartStore {
-        add_to_cart(token: &StoredToken, item: &Item, count: i64) -> ();
-        change_cart(owner: &CartOwner, change: &CartChange) -> CartAnswer;
-        cart(token: &StoredToken) -> Cart;
+        change add_to_cart(token: &StoredToken, item: &Item, count: i64) -> ();
+        change change_cart(owner: &CartOwner, change: &CartChange) -> CartAnswer;
+        look cart(token: &StoredToken) -> Cart;
     }
 
     ViewStore {
-        viewed(token: &StoredToken) -> Vec<(Item, f64)>;
-        ranks_under(item: &Item, top: u64) -> bool;
-        top(most: u32) -> Vec<(Item, f64)>;
-        rescale_views(how: Rescaling) -> Rescaled;
+        look viewed(token: &StoredToken) -> Vec<(Item, f64)>;
+        look ranks_under(item: &Item, top: u64) -> bool;
+        look bound_of_top(top: u64) -> Option<TopBound>;
+        look ranks_within(item: &Item, top: u64, bound: TopBound) -> bool;
+        look top(most: u32) -> Vec<(Item, f64)>;
+        change rescale_views(how: Rescaling) -> Rescaled;
     }
 
     ExpiryStore {
-        evict_oldest(how: Eviction) -> usize;
-        evict_expiring(how: Eviction, from: &Cursor, expiry_action: &ExpiryAction) -> Evicted;
-        outbox() -> Outbox;
-        clear_outbox(outbox: &Outbox) -> bool;
+        change evict_oldest(how: Eviction) -> usize;
+        change evict_expiring(how: Eviction, from: &Cursor, expiry_action: &ExpiryAction) -> Evicted;
+        look outbox() -> Outbox;
+        change clear_outbox(outbox: &Outbox) -> bool;
     }
 
     LeaseStore {
-        take_lease(task: TaskLease, who: u64, time: Duration) -> bool;
+        change take_lease(task: TaskLease, who: u64, time: Duration) -> bool;
     }
 
     EventStore {
-        report_idle_carts(idle: Idle, expiry_action: &ExpiryAction) -> IdleStep;
-        events_waiting() -> u64;
-        first_event() -> Option<WaitingEvent>;
-        remove_event(event: &WaitingEvent) -> ();
-        put_back_event(event: &WaitingEvent, noted: Option<Noted>) -> ();
+        change report_idle_carts(idle: Idle, expiry_action: &ExpiryAction) -> IdleStep;
+        look events_waiting() -> u64;
+        look first_event() -> Option<WaitingEvent>;
+        change remove_event(event: &WaitingEvent) -> ();
+        change put_back_event(event: &WaitingEvent, noted: Option<Noted>) -> ();
     }
 
     SessionListing {
-        session(token: &StoredToken) -> Option<Session>;
-        sessions_of(user: &User) -> Vec<Session>;
-        newest(from: Option<Bookmark>, most: usize) -> WalkStep<Session>;
-        walk(from: Option<Bookmark>, prefix: &str) -> WalkStep<(StoredToken, User)>;
-        forget_user(user: &User) -> usize;
+        look session(token: &StoredToken) -> Option<Session>;
+        look sessions_of(user: &User) -> Vec<Session>;
+        look newest(from: Option<Bookmark>, most: usize) -> WalkStep<Session>;
+        look walk(from: Option<Bookmark>, prefix: &str) -> WalkStep<(StoredToken, User)>;
+        change forget_user(user: &User) -> usize;
     }
 
     VisitorStore {
-        begin_visitor(token: &VisitorToken, item: &Item, now: f64) -> ();
-        touch_visitors(visits: &[VisitorVisit]) -> Vec<bool>;
-        change_visitor_cart(token: &VisitorToken, begins: TokenCreation, change: &CartChange, now: f64) -> CartAnswer;
-        visitor_cart(token: &VisitorToken) -> Cart;
-        visitor_viewed(token: &VisitorToken) -> Vec<(Item, f64)>;
-        merge_visitor(token: &VisitorToken, session: &StoredToken, user: &User) -> MergeResult;
-        forget_visitor(token: &VisitorToken) -> ();
-        evict_visitors(how: VisitorEviction) -> VisitorsEvicted;
+        change begin_visitor(token: &VisitorToken, item: &Item, now: f64) -> ();
+        change touch_visitors(visits: &[VisitorVisit]) -> Vec<bool>;
+        change touch_visitors_within_reach(visits: &[VisitorVisit]) -> Vec<Option<bool>>;
+        change change_visitor_cart(token: &VisitorToken, begins: TokenCreation, change: &CartChange, now: f64) -> CartAnswer;
+        look visitor_cart(token: &VisitorToken) -> Cart;
+        look visitor_viewed(token: &VisitorToken) -> Vec<(Item, f64)>;
+        change merge_visitor(token: &VisitorToken, session: &StoredToken, user: &User) -> MergeResult;
+        change forget_visitor(token: &VisitorToken) -> ();
+        change evict_visitors(how: VisitorEviction) -> VisitorsEvicted;
     }
 
     RevocationStore {
-        mark_revoked(token: &StoredToken, now: f64) -> ();
-        is_revoked(token: &StoredToken, now: f64) -> bool;
-    }
-
-    AnswerStore {
-        recall(cookies: &CookieHash) -> Option<Bytes>;
-        remember(cookies: &CookieHash, before: Option<&Bytes>, answer: Bytes, ttl: Duration) -> bool;
-        void(cookies: &[CookieHash], mark: Bytes, ttl: Duration) -> ();
+        change mark_revoked(token: &StoredToken, now: f64) -> ();
+        look is_revoked(token: &StoredToken, now: f64) -> bool;
     }
 
     PageStore {
-        page(key: &PageKey) -> Option<Bytes>;
-        put_page(key: &PageKey, page: Bytes, ttl: Duration, demand: RequestFrequency) -> ();
-        delete_pages(keys: &[PageKey]) -> ();
-        lease(key: &PageKey, who: u64, time: Duration) -> Lease;
-        end_lease(key: &PageKey, who: u64, is_shareable: bool) -> ();
+        look page(key: &PageKey) -> Option<Bytes>;
+        look put_page(key: &PageKey, page: Bytes, ttl: Duration, demand: RequestFrequency) -> ();
+        look delete_pages(keys: &[PageKey]) -> ();
+        look lease(key: &PageKey, who: u64, time: Duration) -> Lease;
+        look end_lease(key: &PageKey, who: u64, is_shareable: bool) -> ();
     }
 
     PurgeStore {
-        purge(known: PurgePosition, marks: &[u32]) -> Option<PurgePosition>;
-        purged_since(who: u64, known: PurgePosition) -> PurgesSince;
-        is_seen(purge: Generation) -> bool;
-        leave(who: u64) -> ();
+        change purge(known: PurgePosition, marks: &[u32]) -> Option<PurgePosition>;
+        look purged_since(who: u64, known: PurgePosition) -> PurgesSince;
+        look is_seen(purge: Generation) -> bool;
+        change leave(who: u64) -> ();
     }
 
     FleetStore {
-        register_proxy(who: u64, entry: &str, lives: Duration) -> FleetRegister;
-        unregister_proxy(who: u64) -> ();
-        has_other_layout() -> bool;
+        home register_proxy(who: u64, entry: &str, lives: Duration) -> FleetRegister;
+        home unregister_proxy(who: u64) -> ();
+        home change_move(before: Option<&str>, after: Option<&str>, lives: Option<Duration>) -> bool;
+        home move_state() -> Option<String>;
+        home has_other_layout() -> bool;
     }
 
     RowStore {
-        schedule_row(row: &Row, delay: f64, now: f64) -> ();
-        claim_rows(now: f64, most: usize, lease: f64) -> ClaimResult;
-        put_row(claim: &RowClaim, json: Bytes, due_next: f64, now: f64) -> bool;
-        postpone_row(claim: &RowClaim, due_next: f64) -> bool;
-        outdate_row(row: &Row, now: f64) -> ();
-        row(row: &Row) -> Option<StoredRow>;
-        rows(most: usize) -> Vec<ScheduledRow>;
+        change schedule_row(row: &Row, delay: f64, now: f64) -> ();
+        change claim_rows(now: f64, most: usize, lease: f64) -> ClaimResult;
+        change put_row(claim: &RowClaim, json: Bytes, due_next: f64, now: f64) -> bool;
+        change postpone_row(claim: &RowClaim, due_next: f64) -> bool;
+        change outdate_row(row: &Row, now: f64) -> ();
+        look row(row: &Row) -> Option<StoredRow>;
+        look rows(most: usize) -> Vec<ScheduledRow>;
+    }
+
+    TransferStore {
+        look walk_tokens(from: Option<TransferCursor>) -> TransferPage<StoredToken>;
+        look tokens_seen_since(since: f64, from: Option<TransferCursor>) -> TransferPage<StoredToken>;
+        look export(tokens: &[StoredToken]) -> Vec<Option<TransferRecord>>;
+        change import(records: &[TransferRecord]) -> usize;
+        look holds(tokens: &[StoredToken]) -> Vec<bool>;
+        change remove(tokens: &[StoredToken], before: f64) -> usize;
+        look counts() -> StoreCounts;
+        look export_shared(kind: SharedKind, from: Option<TransferCursor>) -> TransferPage<SharedRecord>;
+        change clear_shared(kind: SharedKind) -> ();
+        change import_shared(records: &[SharedRecord]) -> usize;
+        change forget_purges() -> ();
+        look make_durable() -> ();
     }
 }

@@ -7,15 +7,18 @@
 
 mod answers;
 mod any;
+pub mod backup;
 mod cart;
 mod control;
 mod counters;
 pub mod embedded;
+mod engine;
 mod events;
 mod expiring;
 pub mod fleet;
 mod layout;
 mod open;
+mod open_engine;
 mod open_error;
 mod page;
 mod purge;
@@ -26,6 +29,8 @@ mod rows;
 pub(crate) mod scratch;
 mod session;
 mod sharded;
+mod switch;
+pub mod transfer;
 mod view;
 mod visitors;
 
@@ -41,6 +46,7 @@ pub use self::control::{
     WalkStep, by_log_in,
 };
 pub use self::counters::{Counted, StoreCounters, StoreState};
+pub use self::engine::Engine;
 pub use self::events::{EventStore, Failed, Idle, IdleStep, Noted, WaitingEvent};
 pub use self::expiring::{
     Cursor, EXPIRING_BATCH, EXPIRING_BYTES, EndedCarts, Evicted, Eviction, Expired, ExpiryAction,
@@ -49,7 +55,8 @@ pub use self::expiring::{
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
 pub use self::fleet::{FLEET_MAX, FleetRegister, FleetStore, RegisteredProxy};
 pub use self::layout::Layout;
-pub use self::open::{OpenStore, StoreSettings, Url, may_drop_sessions};
+pub use self::open::OpenStore;
+pub use self::open_engine::{OpenEngine, StoreSettings, Url, may_drop_sessions};
 pub use self::open_error::OpenError;
 pub use self::page::{Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore, RequestFrequency};
 pub use self::purge::{
@@ -62,15 +69,17 @@ pub use self::rows::{
     ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoredRow,
 };
 pub use self::session::{
-    LogInStore, Rotated, Rotation, TokenStore, Visit, VisitResult, VisitStore,
+    LogInStore, Rotated, Rotation, TokenStore, Uncounted, Visit, VisitResult, VisitStore,
 };
-pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, ViewStore};
+pub use self::switch::{MoveAnswer, MoveState, NextStore, Switch};
+pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, TopBound, ViewStore};
 pub use self::visitors::{
     MergeResult, TokenCreation, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
 /// All traits of a store, for `use anteroom::store::traits::*`.
 pub mod traits {
+    pub use super::transfer::TransferStore as _;
     pub use super::{
         AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, FleetStore as _,
         LeaseStore as _, LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _,

@@ -1,60 +1,16 @@
 //! Opening a store.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::embedded::EmbeddedStore;
-use super::redis::{RedisAddress, RedisStore};
-use super::sharded::ShardedStore;
-use super::{AnyStore, Layout, OpenError, StoreCounters, StoreError, StoreLimits};
-
-/// What the store needs from `[store]`.
-#[derive(Clone, Debug)]
-pub struct StoreSettings {
-    /// Which store.
-    pub url: Url,
-    /// The prefix of every key in Redis, so that sites can share one. The embedded store belongs to
-    /// one proxy and needs none.
-    pub prefix: String,
-    /// How the keys in Redis are laid out.
-    pub layout: Layout,
-    /// The bounds to keep.
-    pub limits: StoreLimits,
-}
-
-/// Where the store is.
-#[derive(Clone)]
-pub enum Url {
-    /// In a local folder.
-    Embedded(PathBuf),
-    /// `redis://`, `rediss://`, `redis+unix:`, `redis+cluster://`, `redis+sentinel://`; it may hold a password.
-    Redis(String),
-}
-
-impl std::fmt::Debug for Url {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Embedded(folder) => f.debug_tuple("Embedded").field(folder).finish(),
-            // SECURITY: the address may hold a password.
-            Self::Redis(_) => f.write_str("Redis(…)"),
-        }
-    }
-}
+use super::open_engine::{OpenEngine, StoreSettings};
+use super::switch::Switch;
+use super::{AnyStore, OpenError, StoreCounters, StoreError};
 
 /// An open store. Clones are the same store.
 #[derive(Clone, Debug)]
 pub struct OpenStore {
-    kind: Kind,
-    layout: Layout,
-    /// Where pages are, if in another Redis.
-    pages: Option<Arc<RedisAddress>>,
-    counters: Arc<StoreCounters>,
-}
-
-#[derive(Clone, Debug)]
-enum Kind {
-    Embedded(EmbeddedStore),
-    Redis(Arc<RedisAddress>),
+    engine: OpenEngine,
+    switch: Arc<Switch>,
 }
 
 impl OpenStore {
@@ -65,16 +21,7 @@ impl OpenStore {
     /// An unusable address; a folder that cannot be written, is in use by another process, or
     /// contains something else.
     pub async fn open(settings: &StoreSettings) -> Result<Self, OpenError> {
-        let counters = Arc::new(StoreCounters::default());
-        let kind = match &settings.url {
-            Url::Embedded(folder) => {
-                let store =
-                    EmbeddedStore::open(folder, settings.limits, Arc::clone(&counters)).await?;
-                Kind::Embedded(store)
-            }
-            Url::Redis(url) => Kind::Redis(open_redis(url, settings, &counters)?),
-        };
-        Ok(Self { kind, layout: settings.layout, pages: None, counters })
+        Ok(Self { engine: OpenEngine::open(settings).await?, switch: Arc::default() })
     }
 
     /// Keeps the pages of a store in Redis in another Redis. In a runtime only.
@@ -82,36 +29,38 @@ impl OpenStore {
     /// # Errors
     /// An unusable address.
     pub fn with_pages_in(self, url: &str, settings: &StoreSettings) -> Result<Self, OpenError> {
-        let address = open_redis(url, settings, &self.counters)?;
-        Ok(Self { pages: Some(address), ..self })
+        Ok(Self { engine: self.engine.with_pages_in(url, settings)?, ..self })
     }
 
-    /// The store for the calling thread: call it once on each runtime thread, in the runtime.
+    /// The store for the calling thread: call it once on each runtime thread, in the runtime. A move of the site turns
+    /// it to the next store.
     ///
     /// # Panics
     /// Outside a tokio runtime: a Redis handle spawns a task that keeps its connection.
     #[must_use]
     pub fn thread_handle(&self) -> AnyStore {
-        match &self.kind {
-            Kind::Embedded(store) => AnyStore::Embedded(store.clone()),
-            Kind::Redis(address) => {
-                let store = RedisStore::start(address);
-                let store = match &self.pages {
-                    Some(pages) => store.with_pages_in(RedisStore::start(pages)),
-                    None => store,
-                };
-                match self.layout {
-                    Layout::Chapter => AnyStore::Redis(store),
-                    Layout::Sharded => AnyStore::Sharded(ShardedStore::new(store)),
-                }
-            }
-        }
+        AnyStore::new(self.engine.engine(), Arc::clone(&self.switch))
     }
 
-    /// The error counters, over all handles.
+    /// The same, which no move turns to another store.
+    ///
+    /// # Panics
+    /// As [`Self::thread_handle`].
+    #[must_use]
+    pub fn fixed_handle(&self) -> AnyStore {
+        AnyStore::new(self.engine.engine(), Arc::default())
+    }
+
+    /// The part of this process in a move to another store.
+    #[must_use]
+    pub fn switch(&self) -> &Arc<Switch> {
+        &self.switch
+    }
+
+    /// The error counters, over all handles, of the store in use.
     #[must_use]
     pub fn counters(&self) -> Arc<StoreCounters> {
-        Arc::clone(&self.counters)
+        self.switch.next_in_use().unwrap_or(&self.engine).counters()
     }
 
     /// The store's eviction policy, if it can drop sessions when memory is full; `None` if sessions
@@ -120,36 +69,14 @@ impl OpenStore {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn drops_sessions(&self) -> Result<Option<String>, StoreError> {
-        match &self.kind {
-            Kind::Embedded(_) => Ok(None),
-            Kind::Redis(address) => {
-                let store = RedisStore::start(address);
-                store.connected().await;
-                let policy = store.eviction_policy().await?;
-                Ok(policy.filter(|policy| may_drop_sessions(policy)))
-            }
-        }
+        self.engine.drops_sessions().await
     }
 
-    /// Makes everything durable and releases the folder. Later calls find the store away.
+    /// Makes everything durable and releases the folder, also that of the next store. Later calls find the store away.
     pub async fn close(self) {
-        if let Kind::Embedded(store) = self.kind {
-            store.close().await;
+        self.engine.close().await;
+        if let Some(next) = self.switch.opened_next() {
+            next.close().await;
         }
     }
-}
-
-fn open_redis(
-    url: &str,
-    settings: &StoreSettings,
-    counters: &Arc<StoreCounters>,
-) -> Result<Arc<RedisAddress>, OpenError> {
-    let StoreSettings { prefix, layout, limits, .. } = settings;
-    RedisAddress::parse(url, prefix, *layout, *limits, counters)
-}
-
-/// Whether a Redis with this `maxmemory-policy` may evict sessions.
-#[must_use]
-pub fn may_drop_sessions(policy: &str) -> bool {
-    policy.starts_with("allkeys-")
 }

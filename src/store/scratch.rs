@@ -1,12 +1,12 @@
 //! A store for one unit test: the embedded one, in a temporary folder, with long timeouts.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::{AnyStore, Layout, OpenStore, StoreLimits, StoreSettings, Url};
 
-/// Runs a test on a runtime of its own with a fresh store, and closes the store afterwards.
-pub(crate) fn with_store(test: impl AsyncFnOnce(AnyStore)) {
-    let folder = tempfile::tempdir().unwrap();
+/// A store in this folder.
+pub(crate) fn embedded_in(folder: &Path) -> StoreSettings {
     let limits = StoreLimits {
         read_timeout: Duration::from_secs(5),
         write_timeout: Duration::from_secs(5),
@@ -14,8 +14,14 @@ pub(crate) fn with_store(test: impl AsyncFnOnce(AnyStore)) {
         pages: 1 << 20,
         max_page: 1 << 20,
     };
-    let url = Url::Embedded(folder.path().to_owned());
-    let settings = StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits };
+    let url = Url::Embedded(folder.to_owned());
+    StoreSettings { url, prefix: String::new(), layout: Layout::Chapter, limits }
+}
+
+/// Runs a test on a runtime of its own with a fresh store, and closes the store afterwards.
+pub(crate) fn with_store(test: impl AsyncFnOnce(AnyStore)) {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = embedded_in(folder.path());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())

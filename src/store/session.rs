@@ -129,4 +129,36 @@ pub trait VisitStore {
     /// Adds views to the popularity set `viewed:`, where the most viewed item has the lowest score:
     /// each item's score goes down by its count.
     fn count_views(&self, views: &[(Item, u64)]) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Like [`Self::touch_tokens`]; a part of the store that does not answer costs its own visits only. `None` for
+    /// those: they may be sent again.
+    ///
+    /// # Errors
+    /// When no part has answered.
+    fn touch_within_reach(
+        &self,
+        visits: &[Visit],
+    ) -> impl Future<Output = Result<Vec<Option<bool>>, StoreError>> {
+        async { Ok(self.touch_tokens(visits).await?.into_iter().map(Some).collect()) }
+    }
+
+    /// Like [`Self::count_views`]; a part of the store that does not answer costs its own views only.
+    ///
+    /// # Errors
+    /// When no part has answered.
+    fn count_within_reach(
+        &self,
+        views: &[(Item, u64)],
+    ) -> impl Future<Output = Result<Uncounted, StoreError>> {
+        async { self.count_views(views).await.map(|()| Uncounted::default()) }
+    }
+}
+
+/// Views that a part of the store has not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uncounted {
+    /// Certainly not counted: they may be sent again.
+    pub not_sent: Vec<(Item, u64)>,
+    /// Items whose views may have been counted, with these.
+    pub unknown: Vec<(Item, u64)>,
 }

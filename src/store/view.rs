@@ -34,6 +34,15 @@ pub struct Rescaling {
     pub now: f64,
 }
 
+/// Which items are among the most viewed, as it was found for all of them at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TopBound {
+    /// Every item: fewer are known.
+    Every,
+    /// Those with this score, or a lower one.
+    Score(f64),
+}
+
 /// Views.
 pub trait ViewStore {
     /// The items that a session viewed, each with the Unix time of its last view, the newest first.
@@ -46,6 +55,31 @@ pub trait ViewStore {
     /// Whether an item is among the `top` most viewed. While fewer items are known, every item is.
     /// Within the read budget.
     fn ranks_under(&self, item: &Item, top: u64) -> impl Future<Output = Result<bool, StoreError>>;
+
+    /// The bound of the `top` most viewed items, for [`Self::ranks_within`]; `None` where the store finds the rank of
+    /// one item as easily. Within the read budget.
+    ///
+    /// # Errors
+    /// Those of a read.
+    fn bound_of_top(
+        &self,
+        _top: u64,
+    ) -> impl Future<Output = Result<Option<TopBound>, StoreError>> {
+        std::future::ready(Ok(None))
+    }
+
+    /// Like [`Self::ranks_under`], by a bound that was found a moment ago.
+    ///
+    /// # Errors
+    /// Those of a read.
+    fn ranks_within(
+        &self,
+        item: &Item,
+        top: u64,
+        _bound: TopBound,
+    ) -> impl Future<Output = Result<bool, StoreError>> {
+        self.ranks_under(item, top)
+    }
 
     /// The most viewed items with their (rescaled) views, the most viewed first; at most `most`.
     /// Within the read budget.

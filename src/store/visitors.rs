@@ -77,6 +77,18 @@ pub trait VisitorStore {
         visits: &[VisitorVisit],
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>>;
 
+    /// The same; a part of the store that does not answer costs its own visits only. `None` for those: they may be
+    /// sent again.
+    ///
+    /// # Errors
+    /// When no part has answered.
+    fn touch_visitors_within_reach(
+        &self,
+        visits: &[VisitorVisit],
+    ) -> impl Future<Output = Result<Vec<Option<bool>>, StoreError>> {
+        async { Ok(self.touch_visitors(visits).await?.into_iter().map(Some).collect()) }
+    }
+
     /// Changes the cart of a token, and counts as a visit. If the token is gone, and does not begin
     /// now, [`CartAnswer::NotLoggedIn`]. Durable when it returns.
     fn change_visitor_cart(

@@ -235,6 +235,10 @@ impl Clean {
         let mut left = self.visits.queue.backlog();
         loop {
             let progress = self.visits.write(true).await;
+            // Their sessions are in a part of the store that is away: they are not cleaned either.
+            if progress.postponed > 0 && progress.visits + progress.items == 0 {
+                return Ok(());
+            }
             match progress.failure {
                 Some(error) if error.is_refusal() => {
                     if !self.refusal_logged.replace(true) {

@@ -4,12 +4,17 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{NextStep, Task};
 use crate::store::fleet::{Fleet, ProxyEntry};
 use crate::store::{AnyStore, StoreError};
 
 /// The time between two entries.
 const EVERY: Duration = Duration::from_secs(5);
+
+/// The time between two looks at a move.
+const MOVE_EVERY: Duration = Duration::from_millis(50);
 
 /// Writes the entry of this process.
 #[derive(Debug)]
@@ -24,6 +29,15 @@ pub struct RegisterProxy {
     pub entry: ProxyEntry,
     /// Whether the log has reported that the store does not take the entry.
     pub refusal_logged: Cell<bool>,
+    /// When the entry was last written.
+    pub written: Cell<Option<Instant>>,
+}
+
+impl RegisterProxy {
+    /// Whether the entry need not be written now.
+    fn is_written_lately(&self) -> bool {
+        self.written.get().is_some_and(|written| written.elapsed() < EVERY)
+    }
 }
 
 impl Task for RegisterProxy {
@@ -32,13 +46,19 @@ impl Task for RegisterProxy {
     const DROPPED_AT_STOP: bool = true;
 
     async fn step(&self) -> Result<NextStep, StoreError> {
+        let is_moving = self.fleet.switch.is_moving();
+        if is_moving && self.is_written_lately() && self.fleet.follow(&self.store).await? {
+            return Ok(NextStep::Idle);
+        }
         match self.fleet.look(&self.store, self.who, &self.entry).await {
             Ok(report) => {
+                self.written.set(Some(Instant::now()));
                 self.fleet.log_changes(&report);
                 self.refusal_logged.set(false);
             }
             // No request needs the register.
             Err(error) if error.is_refusal() && !self.refusal_logged.replace(true) => {
+                self.fleet.switch.expect_nothing();
                 tracing::warn!(%error, "the store does not take the entry of this proxy: `anteroom fleet` lacks it");
             }
             Err(StoreError::Away) => return Err(StoreError::Away),
@@ -48,6 +68,7 @@ impl Task for RegisterProxy {
     }
 
     async fn rest(&self) {
-        tokio::time::sleep(EVERY).await;
+        let is_moving = self.fleet.switch.is_moving();
+        tokio::time::sleep(if is_moving { MOVE_EVERY } else { EVERY }).await;
     }
 }

@@ -34,6 +34,10 @@ fn help_shows_examples() {
         &["sessions", "--help"],
         &["sessions", "revoke", "--help"],
         &["user", "delete", "--help"],
+        &["store", "migrate", "--help"],
+        &["store", "backup", "--help"],
+        &["store", "restore", "--help"],
+        &["store", "verify", "--help"],
         &["completions", "--help"],
     ] {
         let output = anteroom(folder.path(), words);

@@ -54,6 +54,20 @@ fn check_with(folder: &Path, config: &str, options: &[&str]) -> Checked {
     Checked { code: output.status.code(), text: format!("{out}{err}"), out }
 }
 
+#[test]
+fn the_next_store_is_tried_too() {
+    let origin = Origin::always(Reply::unstored("page"));
+    let (next, nothing) = (RedisServer::start(), free_port());
+    let config = |port| {
+        format!(
+            "origin.url = \"http://{}\"\nstore.next.url = \"redis://127.0.0.1:{port}\"",
+            origin.address()
+        )
+    };
+    check(&config(next.port())).says("fine", &["next store", &next.port().to_string()]);
+    check(&config(nothing)).says("failed", &["next store", &nothing.to_string()]);
+}
+
 fn check(config: &str) -> Checked {
     check_with(TempDir::new().unwrap().path(), config, &[])
 }

@@ -8,7 +8,7 @@ use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::session::visit::VisitQueue;
 use anteroom::store::traits::*;
 use anteroom::store::{
-    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Evicted,
+    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Engine, Evicted,
     Eviction, Expired, ExpiryAction, HandoverReason, Layout, OpenError, OpenStore, PurgePosition,
     RequestFrequency, Rescaled, Rescaling, Rotation, SessionLifetimes, StoreError, StoreLimits,
     StoreSettings, StoreState, Url, Visit,
@@ -108,10 +108,10 @@ impl Bench {
 
     /// Every key and member in the store, one a line, in the order of a set's scores.
     pub(crate) async fn dump(&self) -> Vec<String> {
-        match &self.store {
-            AnyStore::Embedded(store) => store.dump_keys().unwrap(),
-            AnyStore::Redis(_) => lines_of(dump_redis(&mut self.raw().await, "").await),
-            AnyStore::Sharded(_) => match &self.ground {
+        match self.store.engine() {
+            Engine::Embedded(store) => store.dump_keys().unwrap(),
+            Engine::Redis(_) => lines_of(dump_redis(&mut self.raw().await, "").await),
+            Engine::Sharded(_) => match &self.ground {
                 Ground::Cluster(cluster) => cluster.dump().await,
                 Ground::Folder(_) | Ground::Server(_) => panic!("there is no Cluster"),
             },
@@ -253,7 +253,7 @@ async fn type_of(on: &mut MultiplexedConnection, key: &str) -> String {
     ask(on, &["TYPE", key]).await
 }
 
-async fn open_folder(folder: &Path) -> Result<OpenStore, OpenError> {
+pub(crate) async fn open_folder(folder: &Path) -> Result<OpenStore, OpenError> {
     open_folder_with(folder, limits()).await
 }
 
@@ -1400,7 +1400,8 @@ async fn acknowledged_writes_survive_a_crash() {
     bench.store.add_to_cart(&token(1), &item(1), 2).await.unwrap();
     bench.store.rotate_token(&rotation(Some(1), 2, "ann")).await.unwrap();
     let (_folder, open) = after_a_crash(live.path()).await.unwrap();
-    let AnyStore::Embedded(store) = open.thread_handle() else { unreachable!() };
+    let store = open.thread_handle();
+    let Engine::Embedded(store) = store.engine() else { unreachable!() };
     assert_eq!(store.check_token(&token(2)).await.unwrap(), Some(user("ann")));
     assert_eq!(store.check_token(&token(1)).await.unwrap(), None);
     assert!(store.dump_keys().unwrap().contains(&"cart:token-0002 item-1".to_owned()));
@@ -1414,7 +1415,8 @@ async fn visits_survive_a_crash_soon_after_they_are_taken() {
     bench.store.touch_tokens(&[visit(1, "ann", 2.0, &[7])]).await.unwrap();
     until("the visit is on disk", async || {
         let Ok((_folder, open)) = after_a_crash(live.path()).await else { return false };
-        let AnyStore::Embedded(store) = open.thread_handle() else { unreachable!() };
+        let store = open.thread_handle();
+        let Engine::Embedded(store) = store.engine() else { unreachable!() };
         store.dump_keys().unwrap().contains(&"viewed:token-0001 item-7".to_owned())
     })
     .await;
@@ -1432,7 +1434,8 @@ async fn a_closed_store_is_whole_and_can_be_opened_again() {
     assert_eq!(bench.store.state(), StoreState::Away);
 
     let open = open_folder(folder.path()).await.unwrap();
-    let AnyStore::Embedded(store) = open.thread_handle() else { unreachable!() };
+    let store = open.thread_handle();
+    let Engine::Embedded(store) = store.engine() else { unreachable!() };
     assert!(store.dump_keys().unwrap().contains(&"viewed:token-0001 item-7".to_owned()));
 }
 

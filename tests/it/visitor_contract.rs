@@ -262,7 +262,7 @@ async fn a_member_that_is_no_token_goes_and_nothing_else(bench: Bench) {
     bench.store.add_to_cart(&token(1), &item(1), 1).await.unwrap();
     let dump = async || BTreeSet::from_iter(bench.dump().await);
     let before = dump().await;
-    if matches!(bench.store, anteroom::store::AnyStore::Redis(_)) {
+    if matches!(bench.store.engine(), anteroom::store::Engine::Redis(_)) {
         let mut raw = bench.raw().await;
         for junk in ["", token(1).as_str(), "v,short"] {
             let words = ["ZADD", "visitors:", "0", junk];

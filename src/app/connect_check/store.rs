@@ -6,21 +6,30 @@ use std::path::Path;
 
 use super::file::is_writable;
 use super::{ConnectFinding, ConnectResult, Findings, TIMEOUT, causes, failed, fine, warning};
-use crate::config::{Plan, StoreUrl};
+use crate::config::{Plan, Store, StoreUrl};
 use crate::store::embedded::SESSIONS_FILE;
 use crate::store::may_drop_sessions;
 use crate::store::redis::{ProbeError, RedisReport, label, probe};
 
-/// One for the store, and one for the Redis of pages if that is another.
+/// Those of the store, and of the next one.
 pub(super) async fn findings(plan: &Plan) -> Vec<ConnectFinding> {
-    let mut findings = Findings::about("store");
-    match &plan.store.url {
+    let mut found = of_store(&plan.store, "store").await;
+    if let Some(next) = plan.store.next() {
+        found.extend(of_store(&next, "next store").await);
+    }
+    found
+}
+
+/// One for the store, and one for the Redis of pages if that is another.
+async fn of_store(store: &Store, what: &'static str) -> Vec<ConnectFinding> {
+    let mut findings = Findings::about(what);
+    match &store.url {
         StoreUrl::Embedded(folder) => findings.add(folder.display().to_string(), embedded(folder)),
         StoreUrl::Redis(url) => {
             findings.add(label(url.expose()), redis(url.expose(), Holds::Sessions).await);
         }
     }
-    if let Some(StoreUrl::Redis(url)) = &plan.store.pages_url {
+    if let Some(StoreUrl::Redis(url)) = &store.pages_url {
         findings.add(label(url.expose()), redis(url.expose(), Holds::Pages).await);
     }
     findings.found

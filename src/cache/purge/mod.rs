@@ -9,7 +9,7 @@
 pub mod scope;
 mod unsent;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -121,7 +121,7 @@ pub struct PurgeTable {
     /// How many targets were not sent at the first attempt.
     late: AtomicU64,
     /// Whether other processes purge, too.
-    has_others: bool,
+    has_others: AtomicBool,
     started: Instant,
     /// When the table was last known to be complete, in milliseconds since the start, plus one; 0 means
     /// never.
@@ -145,7 +145,7 @@ impl PurgeTable {
             unsent_count: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
             late: AtomicU64::new(0),
-            has_others,
+            has_others: AtomicBool::new(has_others),
             started: Instant::now(),
             complete_at: AtomicU64::new(0),
             nudge: Notify::new(),
@@ -229,11 +229,16 @@ impl PurgeTable {
         self.standing(snapshot) == PurgeStanding::Current
     }
 
+    /// From now on, other processes may purge, too: the store is to be moved to one that they can share.
+    pub fn expect_others(&self) {
+        self.has_others.store(true, Ordering::Relaxed);
+    }
+
     /// Whether purges by other processes may have been missing for too long: a page fetched now may be shown
     /// for one second.
     #[must_use]
     pub fn is_cut_off(&self) -> bool {
-        self.has_others && {
+        self.has_others.load(Ordering::Relaxed) && {
             let deadline = self.complete_at.load(Ordering::Acquire) + millis(CUT_OFF_AFTER);
             deadline < millis(CUT_OFF_AFTER) + 1 || millis(self.started.elapsed()) + 1 > deadline
         }

@@ -1,6 +1,7 @@
 //! The command line: commands, options, and the help that shows them.
 
 mod sessions;
+mod store;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
+pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -213,6 +215,11 @@ pub(crate) enum Command {
     User {
         #[command(subcommand)]
         command: UserCommand,
+    },
+    /// Move what the store holds to another store, back it up, or restore it
+    Store {
+        #[command(subcommand)]
+        command: StoreCommand,
     },
     /// List the proxies on the store, and what differs between them
     #[command(after_help = FLEET_EXAMPLES)]

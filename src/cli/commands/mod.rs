@@ -1,7 +1,9 @@
 //! The data commands: each asks the running proxy over its socket, and prints the answer.
 
 pub(crate) mod fleet;
+pub(crate) mod move_store;
 pub(crate) mod sessions;
+pub(crate) mod store;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::ConfigCheck;
-use crate::config::plan::{PurgeAuthorization, StoreLayout, StoreUrl};
+use crate::config::plan::{NextStore, PurgeAuthorization, Store, StoreLayout, StoreUrl};
 use crate::config::unit::show_size;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -11,49 +11,72 @@ use crate::http::set_cookie;
 use crate::policy::cookie::Secure;
 
 impl ConfigCheck<'_> {
-    /// Checks the stores. Pages may have a store of their own; purges are recorded with the sessions.
+    /// Checks the stores.
     pub(super) fn store(&mut self) {
-        let store = &self.plan.store;
+        let plan = self.plan;
+        self.one_store(&plan.store, "store", true);
+        match plan.store.next() {
+            Some(next) => self.next_store(&plan.store, &next),
+            None if plan.store.next != NextStore::default() && !self.unread("store.next.url") => {
+                self.problem("store.next", "needs url: where the store is to be moved");
+            }
+            None => {}
+        }
+    }
+
+    fn next_store(&mut self, store: &Store, next: &Store) {
+        // A layout that the next store has by default is not said to be without effect.
+        self.one_store(next, "store.next", store.next.layout.is_some());
+        let place = |store: &Store| (store.url.clone(), store.prefix.clone(), store.layout);
+        if place(store) == place(next) {
+            self.problem("store.next.url", "is the same store as [store]");
+        }
+    }
+
+    /// Pages may have a store of their own; purges are recorded with the sessions.
+    fn one_store(&mut self, store: &Store, table: &str, says_layout: bool) {
         let is_redis = |url: &StoreUrl| matches!(url, StoreUrl::Redis(_));
+        let is_read = !self.unread(&format!("{table}.url"));
         match &store.pages_url {
             Some(pages) if !is_redis(pages) => {
                 self.problem(
-                    "store.pages_url",
+                    &format!("{table}.pages_url"),
                     "must be a Redis URL: the embedded store keeps its own pages",
                 );
             }
-            Some(_) if !is_redis(&store.url) && !self.unread("store.url") => {
+            Some(_) if !is_redis(&store.url) && is_read => {
                 self.warning(
-                    "store.pages_url",
+                    &format!("{table}.pages_url"),
                     "has no effect with the embedded store, which keeps its own pages",
                 );
             }
             Some(_) | None => {}
         }
-        self.layout();
+        self.layout(store, table, is_read && says_layout);
     }
 
     /// In a Cluster the keys of one step must be in one slot.
-    fn layout(&mut self) {
-        let store = &self.plan.store;
+    fn layout(&mut self, store: &Store, table: &str, is_said: bool) {
         let stores = [Some(&store.url), store.pages_url.as_ref()];
         let is_cluster = stores.into_iter().flatten().any(StoreUrl::is_cluster);
         let has_tag = has_hash_tag(&store.prefix);
+        let key = format!("{table}.layout");
         match store.layout {
             StoreLayout::Chapter if is_cluster && !has_tag => self.problem(
-                "store.layout",
+                &key,
                 "\"chapter\" needs all keys in one slot of the Cluster: use \"sharded\", or a prefix with a hash tag, such as \"{shop}:\"",
             ),
             StoreLayout::Chapter if is_cluster => self.warning(
-                "store.layout",
+                &key,
                 "\"chapter\" keeps everything on one node of the Cluster, because of the hash tag in prefix: \"sharded\" uses all nodes",
             ),
             StoreLayout::Sharded if has_tag => self.problem(
-                "store.prefix",
+                &format!("{table}.prefix"),
                 "has a hash tag, which would keep all shards in one slot: leave out { and }",
             ),
-            StoreLayout::Sharded if matches!(store.url, StoreUrl::Embedded(_)) && !self.unread("store.url") => self
-                .warning("store.layout", "has no effect with the embedded store"),
+            StoreLayout::Sharded if matches!(store.url, StoreUrl::Embedded(_)) && is_said => {
+                self.warning(&key, "has no effect with the embedded store");
+            }
             StoreLayout::Chapter | StoreLayout::Sharded => {}
         }
     }

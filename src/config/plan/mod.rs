@@ -27,7 +27,7 @@ pub use login::{Login, Logout, Verify};
 pub use origin::{OriginConfig, OriginTls, OriginUrl, Rows, Servers};
 pub use session::{AppPreset, OnExpire, SessionConfig, Visitor, WebhookUrl};
 pub(super) use store::DATA;
-pub use store::{Store, StoreLayout, StoreUrl};
+pub use store::{NextStore, Store, StoreLayout, StoreUrl};
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

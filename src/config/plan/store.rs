@@ -30,6 +30,21 @@ pub struct Store {
     pub prefix: String,
     /// `layout`: how keys are laid out in Redis; default: sharded in a Cluster, the chapter's elsewhere.
     pub layout: StoreLayout,
+    /// `[store.next]`: where `anteroom store migrate` moves the store.
+    pub next: NextStore,
+}
+
+/// `[store.next]`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NextStore {
+    /// `url`: no default; without it, the store stays where it is.
+    pub url: Option<StoreUrl>,
+    /// `pages_url`: another Redis, for pages alone.
+    pub pages_url: Option<StoreUrl>,
+    /// `prefix`: default as in `[store]`.
+    pub prefix: Option<String>,
+    /// `layout`: default as that of `[store]` for such a store.
+    pub layout: Option<StoreLayout>,
 }
 
 /// How keys are laid out in Redis.
@@ -51,6 +66,7 @@ impl Default for Store {
             max_page: MIB,
             prefix: String::new(),
             layout: StoreLayout::Chapter,
+            next: NextStore::default(),
         }
     }
 }
@@ -63,6 +79,23 @@ pub enum StoreUrl {
     /// `redis://`, `rediss://`, `redis+unix:`, `redis+cluster://` or `redis+sentinel://`; the URL may hold a
     /// password.
     Redis(Secret),
+}
+
+impl Store {
+    /// The store that `[store.next]` names, with the bounds of this one.
+    #[must_use]
+    pub fn next(&self) -> Option<Self> {
+        let NextStore { url, pages_url, prefix, layout } = self.next.clone();
+        let url = url?;
+        Some(Self {
+            layout: layout.unwrap_or_else(|| url.usual_layout()),
+            prefix: prefix.unwrap_or_else(|| self.prefix.clone()),
+            url,
+            pages_url,
+            next: NextStore::default(),
+            ..*self
+        })
+    }
 }
 
 impl StoreUrl {

@@ -7,7 +7,9 @@ use super::purge_rule::PurgeRuleForm;
 use super::shared::{DAY, MIB, MS, OBJECT, TIB, TTL, count, named};
 use crate::config::credential::StoreForm;
 use crate::config::form::{Flag, List, Optional, Size, Span, Text, Words};
-use crate::config::plan::{Cache, Purge, PurgeAuthorization, Store, StoreLayout, ViewsConfig};
+use crate::config::plan::{
+    Cache, NextStore, Purge, PurgeAuthorization, Store, StoreLayout, ViewsConfig,
+};
 use crate::config::text;
 use crate::config::walk::Walk;
 use crate::http::coding::Coding;
@@ -21,8 +23,19 @@ pub(super) fn store(at: &mut impl Walk, store: &mut Store) {
     at.key("pages", &mut store.pages, &Size { min: MIB, max: TIB });
     at.key("max_page", &mut store.max_page, &OBJECT);
     at.key("prefix", &mut store.prefix, &named(text::key_prefix));
-    let layouts = [("chapter", StoreLayout::Chapter), ("sharded", StoreLayout::Sharded)];
-    at.key("layout", &mut store.layout, &Words(&layouts));
+    at.key("layout", &mut store.layout, &Words(&LAYOUTS));
+    at.section("next", |at| next_store(at, &mut store.next));
+}
+
+/// The words of `layout`.
+const LAYOUTS: [(&str, StoreLayout); 2] =
+    [("chapter", StoreLayout::Chapter), ("sharded", StoreLayout::Sharded)];
+
+fn next_store(at: &mut impl Walk, next: &mut NextStore) {
+    at.key("url", &mut next.url, &Optional(StoreForm));
+    at.key("pages_url", &mut next.pages_url, &Optional(StoreForm));
+    at.key("prefix", &mut next.prefix, &Optional(named(text::key_prefix)));
+    at.key("layout", &mut next.layout, &Optional(Words(&LAYOUTS)));
 }
 
 pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {

@@ -11,7 +11,7 @@ use crate::config::key_paths::KeyPaths;
 use crate::config::reader::{Reader, SettingLocations};
 use crate::config::schema::walk;
 use crate::config::suggest::{CALLED_ELSEWHERE, called_elsewhere};
-use crate::config::{Login, OriginConfig, OriginUrl, Rows, SettingLocation, Verify};
+use crate::config::{Login, OriginConfig, OriginUrl, Rows, SettingLocation, StoreLayout, Verify};
 use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
 use crate::http::harden::Hardening;
 use crate::http::host_pattern::HostPattern;
@@ -47,6 +47,9 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     // What has no default of its own is shown by an example.
     plan.threads = usual().threads;
     assert!(plan.store.pages_url.take().is_some());
+    let next = std::mem::take(&mut plan.store.next);
+    assert!(next.url.is_some() && next.pages_url.is_some());
+    assert_eq!((next.prefix.as_deref(), next.layout), (Some(""), Some(StoreLayout::Sharded)));
     let session = &mut plan.session;
     assert!(session.part.take().is_some());
     assert_eq!(std::mem::take(&mut session.webhook_secret).len(), 1);

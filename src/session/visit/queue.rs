@@ -2,8 +2,9 @@
 //!
 //! The first touch of a session after a pause is due at once; later ones of the same session are
 //! gathered for 100 ms, or for up to 700 ms while thousands of sessions are busy; views of items
-//! for 1 s. Visits that the store refuses are put back and merged with newer ones. Which visits to
-//! note is decided elsewhere.
+//! for 1 s. Visits that the store refuses are put back and merged with newer ones; those whose part
+//! of the store is away wait for two seconds, in at most half of the queue, and delay no others. Which
+//! visits to note is decided elsewhere.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -39,6 +40,8 @@ const TOUCH_BATCH: usize = 250;
 const GATHER: Duration = Duration::from_millis(10);
 /// Items in one flush step.
 const COUNT_BATCH: usize = 500;
+/// How long visits wait whose part of the store is away.
+const POSTPONED: Duration = Duration::from_secs(2);
 /// Locks that the threads share. A power of two.
 const SHARDS: usize = 16;
 /// The first and the longest pause after the store refused.
@@ -53,6 +56,8 @@ pub struct WriteProgress {
     pub touched: Vec<VisitResult>,
     /// Items whose views were handed to the store.
     pub items: usize,
+    /// Visits and items that wait because their part of the store is away.
+    pub postponed: usize,
     /// The store's error for the rest, which was put back and is due again after a pause.
     pub failure: Option<StoreError>,
     /// More was due when the step ended.
@@ -98,6 +103,8 @@ struct Shard {
     ready: VecDeque<StoredToken>,
     /// Sessions in [`Phase::Resting`], each with the end of its rest, soonest first.
     resting: VecDeque<(Instant, StoredToken)>,
+    /// The same for sessions whose part of the store is away: their rest is longer.
+    postponed: VecDeque<(Instant, StoredToken)>,
     /// How many sessions have something to flush.
     pending: usize,
     counts: HashMap<Item, u64, RandomState>,
@@ -301,11 +308,17 @@ impl VisitQueue {
             true => self.flush_counts(store, now, all, &mut progress).await,
             false => Ok(()),
         };
+        let written = progress.visits + progress.items;
         let all_taken = progress.visits < TOUCH_BATCH && progress.items < COUNT_BATCH;
+        progress.postponed += self.shards().map(|shard| shard.postponed.len()).sum::<usize>();
         // Refused views wait by themselves, and delay no visit.
         let away = counted.as_ref().is_err_and(|error| !error.is_refusal());
         self.note_result(touched.is_ok() && !away, now, all_taken);
         progress.failure = touched.err().or_else(|| counted.err());
+        if all && progress.postponed > 0 && written == 0 {
+            // The rest has no part of the store to go to.
+            progress.failure = progress.failure.or(Some(StoreError::Away));
+        }
         progress.more = progress.failure.is_none()
             && if all {
                 self.backlog() > 0
@@ -324,7 +337,7 @@ impl VisitQueue {
     ) -> Result<(), StoreError> {
         let mut flight = TouchFlight { queue: self, visits: self.take_visits(now, all) };
         if !flight.visits.is_empty() {
-            let held = store.touch_tokens(&flight.visits).await?;
+            let held = store.touch_within_reach(&flight.visits).await?;
             progress.touched = flight.land(now, &held);
             progress.visits = progress.touched.len();
         }
@@ -343,19 +356,43 @@ impl VisitQueue {
         if flight.counts.is_empty() {
             return Ok(());
         }
-        let counted = store.count_views(&flight.counts).await;
+        let counted = store.count_within_reach(&flight.counts).await;
         match &counted {
-            Ok(()) => progress.items = flight.land(),
+            Ok(uncounted) => {
+                self.drop_views(&uncounted.unknown);
+                let waiting = match self.has_room_for_postponed() {
+                    true => uncounted.not_sent.clone(),
+                    false => {
+                        self.drop_views(&uncounted.not_sent);
+                        Vec::new()
+                    }
+                };
+                progress.items = flight.counts.len() - waiting.len();
+                progress.postponed += waiting.len();
+                self.release(progress.items);
+                // Put back on drop.
+                (flight.counts, flight.rest) = (waiting, POSTPONED);
+            }
             Err(error) if error.is_unknown() => {
-                let views = flight.counts.iter().map(|(_, count)| *count);
-                self.dropped.fetch_add(views.sum(), Ordering::Relaxed);
+                self.drop_views(&flight.counts);
                 flight.land();
             }
             // Put back on drop.
             Err(error) if error.is_refusal() => flight.rest = COUNT_EVERY,
             Err(_) => {}
         }
-        counted
+        counted.map(drop)
+    }
+
+    /// Views that are lost.
+    fn drop_views(&self, views: &[(Item, u64)]) {
+        let views = views.iter().map(|(_, count)| *count).sum();
+        self.dropped.fetch_add(views, Ordering::Relaxed);
+    }
+
+    /// What waits for a part of the store that is away has half of the queue: the other parts need the rest.
+    fn has_room_for_postponed(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) <= self.capacity / 2
     }
 
     /// Takes sessions that are due, and moves those whose rest is over.
@@ -390,7 +427,11 @@ impl VisitQueue {
 
     /// Sessions whose rest is over become ready if they have touches, else they are removed.
     fn end_rests(&self, shard: &mut Shard, now: Instant, all: bool) {
-        while let Some((_, token)) = shard.resting.pop_front_if(|(end, _)| all || *end <= now) {
+        let is_over = |(end, _): &mut (Instant, StoredToken)| all || *end <= now;
+        let is_due = |(end, _): &mut (Instant, StoredToken)| *end <= now;
+        while let Some((_, token)) =
+            shard.resting.pop_front_if(is_over).or_else(|| shard.postponed.pop_front_if(is_due))
+        {
             let Some(session) = shard.sessions.get_mut(&token) else { continue };
             if session.pending.is_some() {
                 session.phase = Phase::Ready;
@@ -444,15 +485,33 @@ impl VisitQueue {
         }
     }
 
-    /// Puts back a visit that the store refused, merged under newer touches.
-    fn put_back(&self, visit: Visit) {
+    /// Puts back a visit whose part of the store is away, or drops it where those take too much room.
+    fn postpone(&self, visit: Visit, now: Instant) {
+        if self.has_room_for_postponed() {
+            self.put_back(visit, Some(now + POSTPONED));
+        } else {
+            self.dropped.fetch_add(1 + visit.items.len() as u64, Ordering::Relaxed);
+            self.land(&visit, now);
+        }
+    }
+
+    /// Puts back a visit that the store refused, merged under newer touches. It is due at once, or at a time.
+    fn put_back(&self, visit: Visit, due: Option<Instant>) {
         let Visit { token, user, seen, items } = visit;
         let mut shard = self.shard_of(&token);
         let shard = &mut *shard;
         let flying = shard.sessions.get_mut(&token).filter(|known| known.phase == Phase::Flying);
         let Some(session) = flying else { return self.release(items.len()) };
-        session.phase = Phase::Ready;
-        shard.ready.push_back(token);
+        match due {
+            None => {
+                session.phase = Phase::Ready;
+                shard.ready.push_back(token);
+            }
+            Some(due) => {
+                session.phase = Phase::Resting;
+                shard.postponed.push_back((due, token));
+            }
+        }
         match &mut session.pending {
             None => {
                 shard.pending += 1;
@@ -558,8 +617,8 @@ impl Shard {
         if !self.ready.is_empty() {
             return Some(now);
         }
-        let rest = self.resting.front().map(|(end, _)| *end);
-        rest.into_iter().chain(self.counts_due).min()
+        let rests = [self.resting.front(), self.postponed.front()].into_iter().flatten();
+        rests.map(|(end, _)| *end).chain(self.counts_due).min()
     }
 }
 
@@ -575,21 +634,26 @@ struct TouchFlight<'q> {
 }
 
 impl TouchFlight<'_> {
-    fn land(&mut self, now: Instant, held: &[bool]) -> Vec<VisitResult> {
-        let mut held = held.iter();
+    /// Returns the store's answer about each visit. Those without one are put back.
+    fn land(&mut self, now: Instant, held: &[Option<bool>]) -> Vec<VisitResult> {
+        let mut held = held.iter().copied();
         let land = |visit: Visit| {
+            let Some(held) = held.next().flatten() else {
+                self.queue.postpone(visit, now);
+                return None;
+            };
             self.queue.land(&visit, now);
             let Visit { token, user, .. } = visit;
-            VisitResult { token, user, held: held.next() == Some(&true) }
+            Some(VisitResult { token, user, held })
         };
-        mem::take(&mut self.visits).into_iter().map(land).collect()
+        mem::take(&mut self.visits).into_iter().filter_map(land).collect()
     }
 }
 
 impl Drop for TouchFlight<'_> {
     fn drop(&mut self) {
         for visit in self.visits.drain(..) {
-            self.queue.put_back(visit);
+            self.queue.put_back(visit, None);
         }
     }
 }
@@ -627,6 +691,7 @@ mod tests {
 
     use super::*;
     use crate::ident::{Token, TokenStorage};
+    use crate::store::Uncounted;
 
     /// A store that records its calls, or refuses them.
     #[derive(Default)]
@@ -642,6 +707,8 @@ mod tests {
         counts: RefCell<BTreeMap<String, u64>>,
         /// Tokens without a session.
         strangers: RefCell<BTreeSet<String>>,
+        /// Tokens, and items, whose part of the store is away.
+        away: RefCell<BTreeSet<String>>,
         largest: Cell<usize>,
     }
 
@@ -669,6 +736,24 @@ mod tests {
             }
             let strangers = self.strangers.borrow();
             Ok(visits.iter().map(|visit| !strangers.contains(visit.token.as_str())).collect())
+        }
+
+        async fn touch_within_reach(
+            &self,
+            visits: &[Visit],
+        ) -> Result<Vec<Option<bool>>, StoreError> {
+            let is_away = |visit: &Visit| self.away.borrow().contains(visit.token.as_str());
+            let there: Vec<Visit> = visits.iter().filter(|it| !is_away(it)).cloned().collect();
+            let mut held = self.touch_tokens(&there).await?.into_iter();
+            let answer = |visit| if is_away(visit) { None } else { held.next() };
+            Ok(visits.iter().map(answer).collect())
+        }
+
+        async fn count_within_reach(&self, views: &[(Item, u64)]) -> Result<Uncounted, StoreError> {
+            let is_away = |(item, _): &(Item, u64)| self.away.borrow().contains(item.as_str());
+            let (not_sent, there): (Vec<_>, Vec<_>) = views.iter().cloned().partition(is_away);
+            self.count_views(&there).await?;
+            Ok(Uncounted { not_sent, unknown: Vec::new() })
         }
 
         async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
@@ -710,6 +795,54 @@ mod tests {
 
         assert_eq!(queue.drain_at(&book, start + REST * 3, false).await.visits, 0);
         assert_eq!(queue.queued.load(Ordering::Relaxed), 0, "a session at rest is let go");
+    }
+
+    #[tokio::test]
+    async fn visits_whose_part_of_the_store_is_away_wait_and_delay_no_others() {
+        let (queue, book, start) = (VisitQueue::new(100, 25), Book::default(), Instant::now());
+        book.away.borrow_mut().insert(token(1).as_str().to_owned());
+        book.away.borrow_mut().insert("item-1".to_owned());
+        for number in [1, 2] {
+            queue.note(token(number), user(), None, 1.0);
+            queue.count_view(item(number));
+        }
+        let later = start + COUNT_EVERY * 2;
+        let progress = queue.drain_at(&book, later, false).await;
+        assert_eq!((progress.visits, progress.items, progress.postponed), (1, 1, 2));
+        assert!(progress.failure.is_none());
+        assert_eq!((queue.backlog(), queue.dropped()), (2, 0));
+
+        // A stop does not wait for them.
+        let progress = queue.drain_at(&book, later, true).await;
+        assert!(progress.failure.is_some() && !progress.more, "{progress:?}");
+
+        book.away.borrow_mut().clear();
+        queue.note(token(1), user(), Some(item(3)), 2.0);
+        let progress = queue.drain_at(&book, later + POSTPONED * 2, false).await;
+        assert_eq!((progress.visits, progress.items, progress.postponed), (1, 1, 0));
+        assert_eq!(book.seen.borrow()["token-0001"], 2.0);
+        assert_eq!(book.counts.borrow()["item-1"], 1);
+        assert_eq!(queue.backlog(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_part_of_the_store_takes_half_of_the_queue() {
+        let (queue, book, start) = (VisitQueue::new(10, 25), Book::default(), Instant::now());
+        for number in 0..10 {
+            book.away.borrow_mut().insert(token(number).as_str().to_owned());
+        }
+        for number in 0..4 {
+            queue.note(token(number), user(), None, 1.0);
+        }
+        assert_eq!(queue.drain_at(&book, start, false).await.postponed, 4);
+        for number in 4..10 {
+            queue.note(token(number), user(), None, 1.0);
+        }
+        assert_eq!(queue.drain_at(&book, start, false).await.postponed, 4);
+        assert_eq!((queue.backlog(), queue.dropped()), (4, 6));
+        // Those that were dropped have left their room.
+        queue.drain_at(&book, start + REST_MAX, false).await;
+        assert_eq!(queue.queued.load(Ordering::Relaxed), 4);
     }
 
     #[tokio::test]

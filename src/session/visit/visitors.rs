@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub struct VisitorVisits {
     items: usize,
     gone: Cache<VisitorToken, ()>,
     dropped: AtomicU64,
+    /// Whether the last flush found visits whose part of the store is away.
+    parts_are_away: AtomicBool,
     /// Wakes the flushing task.
     news: Notify,
     /// Held during a flush: once it is released, what was in flight is in the store, or back here.
@@ -69,6 +71,7 @@ impl VisitorVisits {
             items,
             gone: Cache::new(GONE_MAX),
             dropped: AtomicU64::new(0),
+            parts_are_away: AtomicBool::new(false),
             news: Notify::new(),
             flushing: tokio::sync::Mutex::default(),
         }
@@ -170,17 +173,38 @@ impl VisitorVisits {
         if flight.visits.is_empty() {
             return Ok(0);
         }
-        let held = store.touch_visitors(&flight.visits).await?;
-        let landed = mem::take(&mut flight.visits);
-        let gone = landed.iter().zip(held).filter(|(_, held)| !held);
-        gone.for_each(|(visit, _)| self.gone.insert(visit.token.clone(), ()));
-        Ok(landed.len())
+        let held = store.touch_visitors_within_reach(&flight.visits).await?;
+        let mut landed = 0;
+        for (visit, held) in mem::take(&mut flight.visits).into_iter().zip(held) {
+            match held {
+                Some(is_there) => {
+                    landed += 1;
+                    if !is_there {
+                        self.gone.insert(visit.token, ());
+                    }
+                }
+                // Put back on drop.
+                None => flight.visits.push(visit),
+            }
+        }
+        self.parts_are_away.store(!flight.visits.is_empty(), Ordering::Relaxed);
+        if self.lock().queued > self.capacity / 2 {
+            // The parts of the store that are there need the rest of the queue.
+            self.dropped.fetch_add(flight.visits.len() as u64, Ordering::Relaxed);
+            flight.visits.clear();
+        }
+        Ok(landed)
     }
 
     /// Takes a batch.
     fn some(&self) -> Vec<VisitorVisit> {
         let mut waiting = self.lock();
-        let tokens: Vec<_> = waiting.visits.keys().take(BATCH).cloned().collect();
+        // While a part of the store is away, its visits must not hold up those behind them.
+        let first = match self.parts_are_away.load(Ordering::Relaxed) {
+            true => fastrand::usize(..waiting.visits.len().saturating_sub(BATCH).max(1)),
+            false => 0,
+        };
+        let tokens: Vec<_> = waiting.visits.keys().skip(first).take(BATCH).cloned().collect();
         let mut visits = Vec::with_capacity(tokens.len());
         for token in tokens {
             let Some(Pending { seen, items }) = waiting.visits.remove(&token) else { continue };

@@ -84,6 +84,20 @@ impl Disk {
         Ok(())
     }
 
+    /// Checks every block; blocks.
+    pub(super) fn check(&self) -> Result<(), redb::Error> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(database) = database.as_mut() else {
+            return Err(StorageError::DatabaseClosed.into());
+        };
+        match database.check_integrity()? {
+            true => Ok(()),
+            false => Err(redb::Error::Corrupted(
+                "blocks were damaged; they have been repaired as far as possible".to_owned(),
+            )),
+        }
+    }
+
     /// Closes the file for good. Readers find the store away.
     pub(super) fn close(&self) {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);

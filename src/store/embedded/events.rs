@@ -16,7 +16,7 @@ use crate::store::{
 };
 
 /// The only key of [`IDLE_REPORTED`].
-const FROM: &str = "from";
+pub(super) const FROM: &str = "from";
 
 /// The idle sessions that have not been reported, at most a batch.
 fn idle_in(

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::task::spawn_blocking;
+
 use super::EmbeddedStore;
 use crate::clock::unix_now;
 use crate::store::fleet::{FLEET_MAX, FleetRegister, FleetStore, RegisteredProxy};
@@ -34,12 +36,34 @@ impl FleetStore for EmbeddedStore {
             seen: Some(Generation::default()),
             entry: entry.clone(),
         });
-        Ok(FleetRegister { now, purges: Generation::default(), proxies: proxies.collect() })
+        let moving = self.0.moving.state();
+        Ok(FleetRegister { now, purges: Generation::default(), moving, proxies: proxies.collect() })
     }
 
     async fn unregister_proxy(&self, who: u64) -> Result<(), StoreError> {
         self.0.proxies.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&who);
         Ok(())
+    }
+
+    async fn change_move(
+        &self,
+        before: Option<&str>,
+        after: Option<&str>,
+        lives: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        let (before, after) = (before.map(str::to_owned), after.map(str::to_owned));
+        let store = self.clone();
+        let changed =
+            spawn_blocking(move || store.0.moving.change(before.as_deref(), after, lives)).await;
+        match changed {
+            Ok(Ok(changed)) => Ok(changed),
+            Ok(Err(error)) => Err(StoreError::Failed(error.into())),
+            Err(panicked) => Err(StoreError::Failed(panicked.into())),
+        }
+    }
+
+    async fn move_state(&self) -> Result<Option<String>, StoreError> {
+        Ok(self.0.moving.state())
     }
 
     async fn has_other_layout(&self) -> Result<bool, StoreError> {

@@ -1,9 +1,13 @@
 //! Keys of tables.
 
 use crate::ident::StoredToken;
+use crate::store::transfer::SharedRecord;
 
 // Keys are bytes, not text: a damaged file must not yield invalid UTF-8 as `str`.
 pub(super) type Bytes = &'static [u8];
+
+/// The name under which something is stored, and the record of it; `None`: it is foreign.
+pub(super) type NamedRecord = (Vec<u8>, Option<SharedRecord>);
 
 /// A token as a key.
 pub(super) fn bytes_of(token: &StoredToken) -> &[u8] {

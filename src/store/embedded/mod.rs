@@ -11,6 +11,7 @@ mod events;
 mod expiring;
 mod fleet;
 mod keys;
+mod moving;
 mod pages;
 mod popularity;
 mod purges;
@@ -20,6 +21,7 @@ mod rows;
 mod sessions;
 mod sessions_file;
 mod tables;
+mod transfer;
 mod visitor_tables;
 mod visitors;
 mod writer;
@@ -84,6 +86,7 @@ struct Inner {
     purges: Mutex<PurgeLog>,
     answers: Answers,
     proxies: fleet::Proxies,
+    moving: moving::MoveFile,
 }
 
 impl EmbeddedStore {
@@ -145,6 +148,7 @@ impl EmbeddedStore {
             purges: Mutex::new(PurgeLog::new()),
             answers: Answers::default(),
             proxies: fleet::Proxies::default(),
+            moving: moving::MoveFile::open(folder).map_err(start)?,
         })))
     }
 
@@ -450,6 +454,16 @@ impl PageStore for EmbeddedStore {
     async fn end_lease(&self, _: &PageKey, _: u64, _: bool) -> Result<(), StoreError> {
         Ok(())
     }
+}
+
+/// Checks every block of the file of sessions in a folder that no process uses.
+///
+/// # Errors
+/// If the folder is in use, or the file is damaged.
+pub fn check_folder(folder: &Path) -> Result<(), OpenError> {
+    let disk = open_file(folder, SESSIONS_FILE, SESSION_CACHE)?;
+    sessions_file::prepare(&disk, folder)?;
+    disk.check().map_err(|error| unreadable(folder, error))
 }
 
 fn open_file(folder: &Path, name: &str, cache_bytes: usize) -> Result<Arc<Disk>, OpenError> {

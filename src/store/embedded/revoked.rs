@@ -6,8 +6,9 @@ use redb::{
 };
 
 use super::EmbeddedStore;
-use super::keys::Bytes;
+use super::keys::{Bytes, NamedRecord};
 use crate::ident::StoredToken;
+use crate::store::transfer::SharedRecord;
 use crate::store::{REVOKED_FOR, REVOKED_MAX, RevocationStore, StoreError};
 
 /// The hash of a token to the second until which it is revoked.
@@ -47,9 +48,22 @@ impl<'t> RevocationTables<'t> {
             self.until.remove((until, oldest.as_slice()))?;
             self.revoked.remove(oldest.as_slice())?;
         }
-        let token = token.digest();
-        let token = token.as_bytes();
-        let until = now + REVOKED_FOR.as_secs();
+        self.insert(token.digest().as_bytes(), now + REVOKED_FOR.as_secs())
+    }
+
+    /// Puts a mark back, by the hash of its token. Where there are too many, the oldest goes.
+    pub(super) fn restore(&mut self, digest: &str, until: u64) -> Result<(), redb::Error> {
+        let is_new = self.revoked.get(digest.as_bytes())?.is_none();
+        if is_new && self.revoked.len()? >= REVOKED_MAX {
+            let oldest = self.until.pop_first()?.map(|(key, _)| key.value().1.to_vec());
+            if let Some(oldest) = oldest {
+                self.revoked.remove(oldest.as_slice())?;
+            }
+        }
+        self.insert(digest.as_bytes(), until)
+    }
+
+    fn insert(&mut self, token: &[u8], until: u64) -> Result<(), redb::Error> {
         let before = self.revoked.insert(token, until)?.map(|before| before.value());
         if let Some(before) = before {
             self.until.remove((before, token))?;
@@ -57,6 +71,23 @@ impl<'t> RevocationTables<'t> {
         self.until.insert((until, token), ())?;
         Ok(())
     }
+}
+
+/// At most `most` marks from this hash on, each with its hash as it is stored.
+pub(super) fn export(
+    txn: &ReadTransaction,
+    from: &[u8],
+    most: usize,
+) -> Result<Vec<NamedRecord>, redb::Error> {
+    let mut found = Vec::new();
+    for entry in txn.open_table(REVOKED)?.range(from..)?.take(most) {
+        let (digest, until) = entry?;
+        let name = String::from_utf8(digest.value().to_vec()).ok();
+        let until = until.value() as f64;
+        let record = name.map(|digest| SharedRecord::Revoked { digest, until });
+        found.push((digest.value().to_vec(), record));
+    }
+    Ok(found)
 }
 
 fn is_revoked(txn: &ReadTransaction, token: &StoredToken, now: u64) -> Result<bool, redb::Error> {

@@ -7,8 +7,10 @@ use redb::{
 };
 
 use super::EmbeddedStore;
+use super::keys::NamedRecord;
 use super::record::time_bits;
 use crate::ident::Row;
+use crate::store::transfer::SharedRecord;
 use crate::store::{
     ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoreError, StoredRow,
 };
@@ -93,6 +95,29 @@ impl<'t> RowTables<'t> {
         Ok(true)
     }
 
+    /// Puts a row back with its delay, when it is due, when it was last fetched, and its content.
+    pub(super) fn restore(
+        &mut self,
+        row: &Row,
+        scores: (f64, f64, f64),
+        json: Option<&[u8]>,
+    ) -> Result<(), redb::Error> {
+        self.write(bytes_of(row), scores)?;
+        match json {
+            Some(json) => drop(self.content.insert(bytes_of(row), json)?),
+            None => drop(self.content.remove(bytes_of(row))?),
+        }
+        Ok(())
+    }
+
+    /// Removes all rows.
+    pub(super) fn clear(&mut self) -> Result<(), redb::Error> {
+        self.row.retain(|_, _| false)?;
+        self.due.retain(|_, _| false)?;
+        self.content.retain(|_, _| false)?;
+        Ok(())
+    }
+
     fn outdate(&mut self, row: &[u8], now: f64) -> Result<(), redb::Error> {
         self.content.remove(row)?;
         match self.scores(row)? {
@@ -154,6 +179,37 @@ pub(super) fn dump_keys(
         emit("inv:", entry?.0.value(), &[]);
     }
     Ok(())
+}
+
+/// How many rows are scheduled.
+pub(super) fn scheduled(txn: &ReadTransaction) -> Result<u64, redb::Error> {
+    Ok(txn.open_table(ROW)?.len()?)
+}
+
+/// At most `most` rows from this name on, each with its name as it is stored.
+pub(super) fn export(
+    txn: &ReadTransaction,
+    from: &[u8],
+    most: usize,
+) -> Result<Vec<NamedRecord>, redb::Error> {
+    let contents = txn.open_table(CONTENT)?;
+    let mut found = Vec::new();
+    for entry in txn.open_table(ROW)?.range(from..)?.take(most) {
+        let (name, scores) = entry?;
+        let (delay, due, refreshed) = scores.value();
+        let json = contents.get(name.value())?;
+        let json = json.map(|json| Bytes::copy_from_slice(json.value()));
+        let row = std::str::from_utf8(name.value()).ok().and_then(Row::new);
+        let record = row.map(|row| SharedRecord::Row {
+            row,
+            delay,
+            due: Some(due),
+            refreshed: refreshed_at(refreshed),
+            json,
+        });
+        found.push((name.value().to_vec(), record));
+    }
+    Ok(found)
 }
 
 fn refreshed_at(time: f64) -> Option<f64> {

@@ -108,7 +108,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    fn forget_visitor(&mut self, token: &VisitorToken) -> Result<(), redb::Error> {
+    pub(super) fn forget_visitor(&mut self, token: &VisitorToken) -> Result<(), redb::Error> {
         self.visitors.remove(token)?;
         self.cart.retain_in(cart_of(bytes_of(token.as_stored())), |_, _| false)?;
         Ok(())

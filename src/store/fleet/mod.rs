@@ -20,6 +20,8 @@ pub struct FleetRegister {
     pub now: f64,
     /// How many purges there were.
     pub purges: Generation,
+    /// The state of a move to another store, see [`super::MoveState`]. To the store it is opaque.
+    pub moving: Option<String>,
     /// The proxies, in the order of their ids.
     pub proxies: Vec<RegisteredProxy>,
 }
@@ -50,6 +52,18 @@ pub trait FleetStore {
 
     /// Removes a proxy that ends.
     fn unregister_proxy(&self, who: u64) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Puts `after` in the place of `before` in the state of a move; `None` is no move. After `lives` it ends by itself.
+    /// Returns whether it did: another may have changed the state.
+    fn change_move(
+        &self,
+        before: Option<&str>,
+        after: Option<&str>,
+        lives: Option<Duration>,
+    ) -> impl Future<Output = Result<bool, StoreError>>;
+
+    /// The state of a move.
+    fn move_state(&self) -> impl Future<Output = Result<Option<String>, StoreError>>;
 
     /// Whether the store also has sessions, or a register, in the other layout of keys under the same prefix: no
     /// proxy of this layout sees them. Not known in a Cluster, and so false.

@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::{FleetRegister, FleetStore, RegisteredProxy};
 use crate::clock::unix_now;
 use crate::ident::hex;
-use crate::store::{Generation, StoreError};
+use crate::store::{Generation, StoreError, Switch};
 
 /// For how long a proxy that no longer writes is in the register.
 const LIVES: Duration = Duration::from_secs(60);
@@ -36,6 +37,8 @@ pub struct ProxyEntry {
     pub alike: BTreeMap<String, String>,
     /// Hashes of the tables of its configuration.
     pub tables: BTreeMap<String, String>,
+    /// What it says of a move to another store, see [`Switch::answer`].
+    pub moving: String,
 }
 
 impl ProxyEntry {
@@ -60,6 +63,8 @@ pub struct FleetReport {
     pub proxies: Vec<ListedProxy>,
     /// Whether the store also has keys of the other layout, which no proxy here reads.
     pub other_layout: bool,
+    /// The state of a move to another store, as it is written.
+    pub moving: Option<String>,
 }
 
 /// A proxy on the store.
@@ -87,6 +92,8 @@ pub struct ListedProxy {
     pub purges_behind: Option<u64>,
     /// By how many seconds its clock is ahead of that of the store.
     pub clock: f64,
+    /// What it says of a move to another store.
+    pub moving: String,
 }
 
 impl FleetReport {
@@ -105,11 +112,12 @@ impl FleetReport {
                 clock: entry.at - proxy.written,
                 host: entry.host,
                 version: entry.version,
+                moving: entry.moving,
             })
         };
         let mut proxies: Vec<_> = register.proxies.iter().filter_map(read).collect();
         proxies.sort_by(|one, other| (&one.host, &one.id).cmp(&(&other.host, &other.id)));
-        Self { proxies, other_layout }
+        Self { proxies, other_layout, moving: register.moving.clone() }
     }
 
     /// The proxies that differ in what must be alike.
@@ -127,6 +135,10 @@ fn behind(purges: Generation, seen: Option<Generation>) -> Option<u64> {
 /// What this process knows of its fleet.
 #[derive(Debug, Default)]
 pub struct Fleet {
+    /// Its part in a move to another store.
+    pub switch: Arc<Switch>,
+    /// What this process has said of a move. One look at a time, so that what is heard of a move is heard in order.
+    said: tokio::sync::Mutex<String>,
     proxies: AtomicU64,
     mismatched: AtomicU64,
     told: Mutex<Told>,
@@ -141,6 +153,12 @@ struct Told {
 }
 
 impl Fleet {
+    /// Of a process with this part in a move.
+    #[must_use]
+    pub fn new(switch: Arc<Switch>) -> Self {
+        Self { switch, ..Self::default() }
+    }
+
     /// How many proxies there were at the last look.
     pub fn proxies(&self) -> u64 {
         self.proxies.load(Ordering::Relaxed)
@@ -161,14 +179,32 @@ impl Fleet {
         who: u64,
         own: &ProxyEntry,
     ) -> Result<FleetReport, StoreError> {
-        let entry = ProxyEntry { at: unix_now(), ..own.clone() };
+        let mut said = self.said.lock().await;
+        let moving = self.switch.answer().text();
+        let entry = ProxyEntry { at: unix_now(), moving: moving.clone(), ..own.clone() };
         let text =
             serde_json::to_string(&entry).map_err(|error| StoreError::Failed(error.into()))?;
+        let asked = Instant::now();
         let register = store.register_proxy(who, &text, LIVES).await?;
+        *said = moving;
+        self.switch.hear(register.moving.as_deref(), asked).await;
         let report = FleetReport::of(&register, who, own, store.has_other_layout().await?);
         self.proxies.store(report.proxies.len() as u64, Ordering::Relaxed);
         self.mismatched.store(report.mismatched().count() as u64, Ordering::Relaxed);
         Ok(report)
+    }
+
+    /// Reads the state of a move, which costs less than a look. Returns whether the register has what this process says
+    /// of it.
+    ///
+    /// # Errors
+    /// If the store has no answer.
+    pub async fn follow<S: FleetStore>(&self, store: &S) -> Result<bool, StoreError> {
+        let said = self.said.lock().await;
+        let asked = Instant::now();
+        let state = store.move_state().await?;
+        self.switch.hear(state.as_deref(), asked).await;
+        Ok(*said == self.switch.answer().text())
     }
 
     /// Logs what is new in a report.
@@ -232,6 +268,7 @@ mod tests {
         FleetRegister {
             now: 1_004.0,
             purges: Generation { era: 7, number: 5 },
+            moving: None,
             proxies: (1..).zip(entries).map(proxy).collect(),
         }
     }

@@ -56,8 +56,12 @@ impl RedisStore {
     ) -> Result<(u64, u64), StoreError> {
         let mut look = pipe();
         look.cmd("ZCARD").arg(self.set_of(set));
-        look.cmd("ZCOUNT").arg(self.set_of(set)).arg("-inf").arg(format!("({before}"));
-        self.query_all(RedisCall::Write, &look).await
+        if before > 0.0 {
+            look.cmd("ZCOUNT").arg(self.set_of(set)).arg("-inf").arg(format!("({before}"));
+        }
+        let counts: Vec<u64> = self.query_all(RedisCall::Write, &look).await?;
+        let count = |place: usize| counts.get(place).copied().unwrap_or_default();
+        Ok((count(0), count(1)))
     }
 
     /// How many carts wait in the outbox.

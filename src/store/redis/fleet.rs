@@ -21,17 +21,34 @@ impl FleetStore for RedisStore {
         let mut script = self.script(&script::REGISTER_PROXY);
         script.arg("who", field_of(who)).arg("entry", entry);
         script.arg("lives_ms", milliseconds(lives)).arg("most", FLEET_MAX);
-        let (now, era, number, found): (u64, u64, u64, Vec<Registered>) =
+        let (now, era, number, moving, found): (u64, u64, u64, String, Vec<Registered>) =
             self.invoke(RedisCall::Write, &script).await?;
         let mut proxies: Vec<_> = found.iter().filter_map(proxy).collect();
         proxies.sort_unstable_by_key(|proxy| proxy.who);
-        Ok(FleetRegister { now: seconds(now), purges: Generation { era, number }, proxies })
+        let moving = (!moving.is_empty()).then_some(moving);
+        Ok(FleetRegister { now: seconds(now), purges: Generation { era, number }, moving, proxies })
     }
 
     async fn unregister_proxy(&self, who: u64) -> Result<(), StoreError> {
         let mut command = redis::cmd("HDEL");
         command.arg(&self.keys().fleet).arg(field_of(who));
         self.query(RedisCall::Write, &command).await
+    }
+
+    async fn change_move(
+        &self,
+        before: Option<&str>,
+        after: Option<&str>,
+        lives: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        let mut script = self.script(&script::CHANGE_MOVE);
+        script.arg("before", before.unwrap_or_default()).arg("after", after.unwrap_or_default());
+        script.arg("ms", lives.map_or(0, milliseconds));
+        Ok(self.acknowledge::<u8>(&script).await? > 0)
+    }
+
+    async fn move_state(&self) -> Result<Option<String>, StoreError> {
+        self.query(RedisCall::Write, redis::cmd("GET").arg(&self.keys().moving)).await
     }
 
     async fn has_other_layout(&self) -> Result<bool, StoreError> {

@@ -127,6 +127,12 @@ impl RedisStore {
         &self,
         before: f64,
     ) -> Result<Vec<TakenOver>, StoreError> {
+        // Every proxy looks, and there is seldom any.
+        let mut look = redis::cmd("EXISTS");
+        look.arg(&self.keys().handovers);
+        if self.query::<u64>(RedisCall::Write, &look).await? == 0 {
+            return Ok(Vec::new());
+        }
         let mut script: Invocation = self.script(&script::HANDOVERS);
         script.arg("before", before);
         let found: Vec<Vec<u8>> = self.invoke(RedisCall::Write, &script).await?;

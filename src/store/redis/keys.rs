@@ -61,6 +61,8 @@ pub(super) struct Keys {
     pub(super) seen: String,
     /// HASH with a time to live: the proxies on the store.
     pub(super) fleet: String,
+    /// STRING, with a time to live until the store has been left: the state of a move to another store.
+    pub(super) moving: String,
     /// Channel: a purge's number.
     pub(super) purge_channel: String,
     /// Channel: tokens that are gone, separated by spaces.
@@ -120,6 +122,7 @@ impl Keys {
             purged: whole("purged"),
             seen: whole("seen"),
             fleet: whole("fleet"),
+            moving: whole("moving"),
             delay: whole("delay"),
             schedule: whole("schedule"),
             refreshed: whole("refreshed"),
@@ -170,7 +173,31 @@ impl Keys {
     /// STRING with a time to live, under the SHA-256 of a token: it was logged out of an app that
     /// keeps its own sessions.
     pub(super) fn revoked(&self, token: &StoredToken) -> String {
-        format!("{}barred:{}{}", self.prefix, self.tag, token.digest())
+        self.revoked_digest(&token.digest())
+    }
+
+    /// The same for the hex SHA-256 of a token.
+    pub(super) fn revoked_digest(&self, digest: &str) -> String {
+        format!("{}barred:{}{digest}", self.prefix, self.tag)
+    }
+
+    /// A pattern of SCAN that matches the keys of revoked tokens, in all shards.
+    pub(super) fn revoked_pattern(&self) -> String {
+        // Pattern characters are escaped: a prefix is a prefix.
+        let prefix: String = self.prefix.chars().flat_map(|c| ['\\', c]).collect();
+        format!("{prefix}barred:*")
+    }
+
+    /// The hash in the key of a revoked token in this layout, of any shard.
+    pub(super) fn digest_in(&self, key: &[u8]) -> Option<String> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        let rest = rest.strip_prefix("barred:")?;
+        let digest = match self.tag.is_empty() {
+            true => rest,
+            false => rest.strip_prefix("{s")?.split_once("}:")?.1,
+        };
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        (digest.len() == 64 && digest.bytes().all(is_digit)).then(|| digest.to_owned())
     }
 
     /// STRING with a time to live: an app's answer about a visitor.

@@ -1,6 +1,6 @@
 //! One thread's way to the servers: to the one that there is, or to the primary of a shard, which may move.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -57,6 +57,20 @@ impl Links {
         match self {
             Self::One(links) => links.connected().await,
             Self::Many(many) => many.connected().await,
+        }
+    }
+
+    /// Of the shards of each server the first, and those whose server is not known.
+    pub(super) fn first_of_servers(&self, shards: usize) -> Vec<usize> {
+        match self {
+            Self::One(_) => vec![0],
+            Self::Many(many) => {
+                let mut met = HashSet::new();
+                let is_first = |shard: &usize| {
+                    many.links_of(*shard).is_none_or(|(_, address)| met.insert(address))
+                };
+                (0..shards).filter(is_first).collect()
+            }
         }
     }
 

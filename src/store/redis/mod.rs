@@ -31,6 +31,7 @@ mod server;
 mod subscriber;
 mod tokens;
 mod topology;
+mod transfer;
 mod url;
 mod views;
 mod visitors;
@@ -109,6 +110,11 @@ impl RedisStore {
             pages: OnceLock::new(),
         });
         Self { handle, path: Path::Requests, shard: 0 }
+    }
+
+    /// The same store by connections of its own.
+    pub(super) fn separate(&self) -> Self {
+        Self { path: self.path, ..Self::start(&self.handle.address) }
     }
 
     /// The same, with pages in another Redis.

@@ -212,10 +212,39 @@ scripts! {
         keys (seen;)
         args (; era number lives_ms cut_off_ms);
 
+    // What is moved to another store.
+    EXPORT_TOKENS = "export_tokens" (NAME_OF)
+        keys (login recent since visitors;)
+        args (viewed_prefix cart_prefix tokens_prefix; views_max cart_max);
+    IMPORT_TOKENS = "import_tokens" (NAME_OF)
+        keys (login recent since visitors;)
+        args (viewed_prefix cart_prefix tokens_prefix;);
+    REMOVE_TOKENS = "remove_tokens" (NAME_OF)
+        keys (login recent since visitors;)
+        args (viewed_prefix cart_prefix tokens_prefix; before);
+    WALK_RECENT = "walk_recent" ()
+        keys (login recent;)
+        args (; cursor count);
+    SEEN_SINCE = "seen_since" (IS_BEHIND)
+        keys (; set)
+        args (; from_time from_token most);
+    IDLE_POSITION = "idle_position" ()
+        keys (recent idle_reported;)
+        args (;);
+    ADD_TO_STREAM = "add_to_stream" ()
+        keys (expired;)
+        args (;);
+    CLEAR_ROWS = "clear_rows" ()
+        keys (delay schedule refreshed;)
+        args (row_prefix; most);
+
     // The proxies on the store.
     REGISTER_PROXY = "register_proxy" ()
-        keys (fleet seen purges;)
+        keys (fleet seen purges moving;)
         args (; who entry lives_ms most);
+    CHANGE_MOVE = "change_move" ()
+        keys (moving;)
+        args (; before after ms);
 
     // Rows.
     SCHEDULE_ROW = "schedule_row" ()

@@ -16,9 +16,13 @@ use super::link::Link;
 use super::pool::Pool;
 use crate::store::{OpenError, StoreCounters, StoreError, StoreLimits, StoreState};
 
-/// How long a replica has to confirm a write.
+/// How long a replica has to confirm a write, at most; less where the call has less left.
 const CONFIRM: Duration = Duration::from_millis(500);
-/// For how long no confirmation is waited for after the server had no replica.
+/// The same, shortly after a write that no replica has confirmed: many waits follow each other on a connection.
+const CONFIRM_SOON: Duration = Duration::from_millis(50);
+/// What a call keeps of its time, to find out why there was no confirmation.
+const ASK_WHY: Duration = Duration::from_millis(50);
+/// For how long no confirmation is waited for after the server had no replica, or for long after none was given.
 const ALONE: Duration = Duration::from_secs(1);
 /// A replica that has been silent for longer, in seconds, is none.
 const SILENT: u64 = 5;
@@ -40,6 +44,8 @@ struct Replicas {
     began: Instant,
     /// Until when, in milliseconds since `began`, the server is taken to have none.
     alone_until: AtomicU64,
+    /// The same, for the time in which a replica is taken to be silent.
+    silent_until: AtomicU64,
 }
 
 impl Replicas {
@@ -55,6 +61,19 @@ impl Replicas {
     fn were_not_found(&self) {
         let until = self.passed() + ALONE.as_millis() as u64;
         self.alone_until.store(until, Ordering::Relaxed);
+    }
+
+    fn were_silent(&self) {
+        let until = self.passed() + ALONE.as_millis() as u64;
+        self.silent_until.store(until, Ordering::Relaxed);
+    }
+
+    /// How long a call waits that has so much time left.
+    fn time_to_confirm(&self, left: Duration) -> Duration {
+        let is_silent = self.silent_until.load(Ordering::Relaxed) > self.passed();
+        let most = if is_silent { CONFIRM_SOON } else { CONFIRM };
+        // 0 would wait for ever.
+        most.min(left.saturating_sub(ASK_WHY)).max(Duration::from_millis(1))
     }
 }
 
@@ -72,6 +91,7 @@ impl Server {
             are_there: AtomicBool::new(false),
             began: Instant::now(),
             alone_until: AtomicU64::new(0),
+            silent_until: AtomicU64::new(0),
         };
         Ok(Self { client, pool, limits, counters: Arc::clone(counters), replicas })
     }
@@ -86,14 +106,15 @@ impl Server {
     }
 
     /// Returns once a replica has what was written over this connection. An error means that the write may be lost.
-    async fn confirmed(&self, mut on: MultiplexedConnection) -> RedisResult<()> {
+    async fn confirmed(&self, mut on: MultiplexedConnection, deadline: Instant) -> RedisResult<()> {
         // WAIT at a server without replicas takes all of its time, and holds up the calls behind it.
         if is_alone(&mut on).await? {
             self.replicas.were_not_found();
             return Ok(());
         }
         let mut wait = redis::cmd("WAIT");
-        wait.arg(1).arg(CONFIRM.as_millis() as u64);
+        let left = deadline.saturating_duration_since(Instant::now());
+        wait.arg(1).arg(self.replicas.time_to_confirm(left).as_millis() as u64);
         let have_it: u32 = wait.query_async(&mut on).await?;
         if have_it > 0 {
             return Ok(());
@@ -102,6 +123,7 @@ impl Server {
             self.replicas.were_not_found();
             return Ok(());
         }
+        self.replicas.were_silent();
         Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no replica has confirmed the write")
             .into())
     }
@@ -217,7 +239,7 @@ impl ServerLinks {
         let step = |on: MultiplexedConnection| async move {
             let value = step(on.clone().into()).await?;
             if waits {
-                self.server.confirmed(on).await?;
+                self.server.confirmed(on, deadline).await?;
             }
             Ok(value)
         };

@@ -30,6 +30,31 @@ impl RedisStore {
         self.query(RedisCall::Read, &command).await
     }
 
+    /// The scores of the most viewed items of this shard from one rank to another, the most viewed first.
+    pub(in crate::store) async fn scores_from(
+        &self,
+        first: u64,
+        last: u64,
+    ) -> Result<Vec<f64>, StoreError> {
+        let mut command = redis::cmd("ZRANGE");
+        command.arg(&self.keys().popularity).arg(first).arg(last).arg("WITHSCORES");
+        let found: Vec<(Vec<u8>, f64)> = self.query(RedisCall::Read, &command).await?;
+        Ok(found.into_iter().map(|(_, score)| score).collect())
+    }
+
+    /// Whether [`ViewStore::rescale_views`] would do more than look.
+    pub(in crate::store) async fn is_rescaling_due(
+        &self,
+        how: Rescaling,
+    ) -> Result<bool, StoreError> {
+        let mut command = redis::cmd("GET");
+        command.arg(&self.keys().rescaled);
+        let last: Option<String> = self.query(RedisCall::Write, &command).await?;
+        let last = last.and_then(|last| last.parse::<f64>().ok());
+        // Clocks differ a little; one that was set back by a whole period begins again.
+        Ok(last.is_none_or(|last| (how.now - last).abs() >= how.every.as_secs_f64()))
+    }
+
     /// How many items of this shard were viewed more than one with this score.
     pub(in crate::store) async fn items_better_than(&self, score: f64) -> Result<u64, StoreError> {
         let mut command = redis::cmd("ZCOUNT");

@@ -10,6 +10,8 @@ mod listing;
 mod other;
 mod rotation;
 mod sessions;
+mod sizes;
+mod transfer;
 mod views;
 
 use std::collections::HashMap;
@@ -30,12 +32,21 @@ pub struct ShardedStore {
     any: RedisStore,
     /// The shards in which an event was put back, each with its place in their order: the others come first.
     put_back: Arc<Mutex<HashMap<u64, u64>>>,
+    /// What was last found of the sets that are cleaned.
+    looks: Arc<sizes::LastLooks>,
+    /// When the popularity of all shards was last looked at, to be rescaled.
+    rescaling: Arc<views::LastRescaling>,
 }
 
 impl ShardedStore {
     /// The shards behind this handle.
     pub(super) fn new(any: RedisStore) -> Self {
-        Self { any, put_back: Arc::default() }
+        Self { any, put_back: Arc::default(), looks: Arc::default(), rescaling: Arc::default() }
+    }
+
+    /// The same store by connections of its own.
+    pub(super) fn separate(&self) -> Self {
+        Self::new(self.any.separate())
     }
 
     pub(super) fn background(&self) -> Self {

@@ -95,6 +95,19 @@ impl FleetStore for ShardedStore {
         self.first().unregister_proxy(who).await
     }
 
+    async fn change_move(
+        &self,
+        before: Option<&str>,
+        after: Option<&str>,
+        lives: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        self.first().change_move(before, after, lives).await
+    }
+
+    async fn move_state(&self) -> Result<Option<String>, StoreError> {
+        self.first().move_state().await
+    }
+
     async fn has_other_layout(&self) -> Result<bool, StoreError> {
         self.first().has_other_layout().await
     }

@@ -3,7 +3,8 @@
 //! A log-in that replaces a token of the same shard is one step. Otherwise the order is: the new session begins; the
 //! old one ends, and in the same step a record in its shard holds what the new one gets; the new one gets it; the
 //! record goes. A process that stops in between leaves the record, and any process finishes it: taking over twice is
-//! as good as once. A client gets its new token only when all of it is done.
+//! as good as once. A client gets its new token when the old session has ended: from then on nothing fails the
+//! log-in, since its client would be left with neither session. What is not done yet follows from the record.
 
 use tokio::time::{Instant, timeout_at};
 
@@ -38,7 +39,20 @@ impl LogInStore for ShardedStore {
     }
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
-        self.within_budget(self.rotate(rotation)).await
+        let deadline = self.deadline();
+        let (mut rotated, taken) = until(deadline, self.begin(rotation)).await?;
+        let handed_over = self.hand_the_rest_over(rotation, taken);
+        if let Err(error) = until(deadline, handed_over).await {
+            if rotation.old.is_none() {
+                return Err(error);
+            }
+            tracing::debug!(%error, "a log-in is finished later");
+        }
+        let limited = self.end_over_limit(rotation, &mut rotated);
+        if let Err(error) = until(deadline, limited).await {
+            tracing::debug!(%error, "a user keeps a session too many until the next log-in");
+        }
+        Ok(rotated)
     }
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
@@ -65,6 +79,14 @@ impl LogInStore for ShardedStore {
     }
 }
 
+/// Calls that are given up at this time.
+async fn until<T>(
+    deadline: Instant,
+    calls: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout_at(deadline, calls).await.unwrap_or(Err(StoreError::TimedOut))
+}
+
 impl ShardedStore {
     /// When a step of several calls that begins now is given up.
     fn deadline(&self) -> Instant {
@@ -76,36 +98,49 @@ impl ShardedStore {
         &self,
         calls: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        timeout_at(self.deadline(), calls).await.unwrap_or(Err(StoreError::TimedOut))
+        until(self.deadline(), calls).await
     }
 
-    async fn rotate(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+    /// The new session begins, and the old one ends. Returns what the new one gets, too.
+    async fn begin(&self, rotation: &Rotation) -> Result<(Rotated, Option<TakenOver>), StoreError> {
         let shard = self.of(rotation.new.as_str());
         let is_here = |name: &str| self.index_of(name) == shard.index();
-        let old = rotation.old.as_ref().filter(|old| !is_here(old.as_str()));
-        let visitor = rotation.visitor.as_ref().filter(|visitor| !is_here(visitor.as_str()));
         let within = Rotation {
-            old: rotation.old.clone().filter(|_| old.is_none()),
-            visitor: rotation.visitor.clone().filter(|_| visitor.is_none()),
-            // The limit holds over all shards: see below.
+            old: rotation.old.clone().filter(|old| is_here(old.as_str())),
+            visitor: rotation.visitor.clone().filter(|visitor| is_here(visitor.as_str())),
+            // The limit holds over all shards: see `end_over_limit`.
             most: 0,
             ..rotation.clone()
         };
         let mut rotated = shard.rotate_token(&within).await?;
-        if old.is_some() {
-            let handover = self.begin_handover(rotation).await?;
-            rotated.ended_carts.add(handover.ended_carts);
-            if let Some(taken) = handover.taken {
-                self.take_over(&taken).await?;
+        if rotation.old.is_none() || within.old.is_some() {
+            return Ok((rotated, None));
+        }
+        let handover = self.begin_handover(rotation).await?;
+        rotated.ended_carts.add(handover.ended_carts);
+        Ok((rotated, handover.taken))
+    }
+
+    /// The new session gets what the old one had, and what the visitor's token has.
+    async fn hand_the_rest_over(
+        &self,
+        rotation: &Rotation,
+        taken: Option<TakenOver>,
+    ) -> Result<(), StoreError> {
+        let of_old = match taken {
+            Some(taken) => self.take_over(&taken).await.map(drop),
+            None => Ok(()),
+        };
+        let shard = self.index_of(rotation.new.as_str());
+        let visitor = rotation.visitor.as_ref();
+        let of_visitor = match visitor.filter(|it| self.index_of(it.as_str()) != shard) {
+            Some(visitor) => {
+                let handed = self.hand_visitor_over(visitor, &rotation.new, &rotation.user);
+                handed.await.map(drop)
             }
-        }
-        if let Some(visitor) = visitor {
-            self.hand_visitor_over(visitor, &rotation.new, &rotation.user).await?;
-        }
-        if rotation.most > 0 {
-            self.end_over_limit(rotation, &mut rotated).await?;
-        }
-        Ok(rotated)
+            None => Ok(()),
+        };
+        of_old.and(of_visitor)
     }
 
     /// Ends the old session of a log-in, whose new one is in another shard and has begun. What the new one gets is in a
@@ -140,20 +175,28 @@ impl ShardedStore {
         }
         let Handover { taken, .. } =
             self.of(visitor.as_str()).end_visitor_for(visitor, session, user).await?;
-        match taken {
-            None => Ok(MergeResult::Nothing),
-            Some(taken) if self.take_over(&taken).await? => Ok(MergeResult::Done),
-            Some(_) => Ok(MergeResult::NoSession),
-        }
+        let Some(taken) = taken else { return Ok(MergeResult::Nothing) };
+        Ok(match self.take_over(&taken).await {
+            Ok(false) => MergeResult::NoSession,
+            Ok(true) => MergeResult::Done,
+            // The visitor's token has ended, and the record is there.
+            Err(error) => {
+                tracing::debug!(%error, "a visitor's cart is handed over later");
+                MergeResult::Done
+            }
+        })
     }
 
-    /// Ends the user's sessions over the limit, the oldest log-in first. Those in a shard that is away stay until the
-    /// next log-in.
+    /// Ends the user's sessions over the limit, if there is one, the oldest log-in first. Those in a shard that is away
+    /// stay until the next log-in.
     async fn end_over_limit(
         &self,
         rotation: &Rotation,
         rotated: &mut Rotated,
     ) -> Result<(), StoreError> {
+        if rotation.most == 0 {
+            return Ok(());
+        }
         let sessions = self.sessions_within_reach(&rotation.user).await?;
         let over = sessions.len().saturating_sub(rotation.most as usize);
         let others = sessions.into_iter().filter(|session| session.token != rotation.new);

@@ -6,8 +6,8 @@ use super::ShardedStore;
 use crate::ident::{CookieHash, Item, StoredToken, User, VisitorToken};
 use crate::store::{
     AnswerStore, Cart, CartAnswer, CartChange, CartOwner, CartStore, LogIn, MergeResult,
-    RevocationStore, SessionLifetimes, StoreError, TokenCreation, TokenStore, Visit, VisitStore,
-    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+    RevocationStore, SessionLifetimes, StoreError, TokenCreation, TokenStore, Uncounted, Visit,
+    VisitStore, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
 impl TokenStore for ShardedStore {
@@ -26,43 +26,105 @@ impl TokenStore for ShardedStore {
 
 impl VisitStore for ShardedStore {
     async fn touch_tokens(&self, visits: &[Visit]) -> Result<Vec<bool>, StoreError> {
-        let by_shard = self.by_shard(visits, |visit| visit.token.as_str());
-        let touched = by_shard.into_iter().map(|(shard, visits)| async move {
-            let of_shard: Vec<Visit> = visits.iter().map(|(_, visit)| (*visit).clone()).collect();
-            let held = shard.touch_tokens(&of_shard).await?;
-            Ok(visits.into_iter().map(|(place, _)| place).zip(held).collect())
-        });
-        in_their_places(visits.len(), join_all(touched).await)
+        all_recorded(self.touch_parts(visits).await)
+    }
+
+    async fn touch_within_reach(&self, visits: &[Visit]) -> Result<Vec<Option<bool>>, StoreError> {
+        recorded_within_reach(self.touch_parts(visits).await)
     }
 
     async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {
+        // Views are not counted twice: those of a shard that is away are lost, unless all are.
+        self.count_within_reach(views).await.map(drop)
+    }
+
+    async fn count_within_reach(&self, views: &[(Item, u64)]) -> Result<Uncounted, StoreError> {
         let by_shard = self.by_shard(views, |(item, _)| item.as_str());
         let counted = by_shard.into_iter().map(|(shard, views)| async move {
             let of_shard: Vec<_> = views.into_iter().map(|(_, view)| view.clone()).collect();
-            shard.count_views(&of_shard).await
+            (shard.count_views(&of_shard).await, of_shard)
         });
-        // Views are not counted twice: those of a shard that is away are lost, unless all are.
-        let counted = join_all(counted).await;
-        match counted.iter().any(Result::is_ok) {
-            true => Ok(()),
-            false => counted.into_iter().collect(),
+        let (mut uncounted, mut answered, mut refused) = (Uncounted::default(), false, None);
+        for (counted, views) in join_all(counted).await {
+            match counted {
+                Ok(()) => answered = true,
+                Err(error) => {
+                    let part = match error.is_unknown() {
+                        true => &mut uncounted.unknown,
+                        false => &mut uncounted.not_sent,
+                    };
+                    part.extend(views);
+                    // What is unknown is not sent again, so that error counts where all fail.
+                    let keeps = refused.as_ref().is_some_and(StoreError::is_unknown);
+                    refused = if keeps { refused } else { Some(error) };
+                }
+            }
+        }
+        match refused {
+            Some(error) if !answered => Err(error),
+            _ => Ok(uncounted),
         }
     }
 }
 
-/// What was recorded of visits, by the parts of the shards. A shard that is away fails it when the others have recorded
-/// their part: a visit may be recorded twice.
-fn in_their_places(
-    visits: usize,
-    parts: Vec<Result<Vec<(usize, bool)>, StoreError>>,
-) -> Result<Vec<bool>, StoreError> {
-    let mut recorded = vec![false; visits];
-    for part in parts {
-        for (place, held) in part? {
+/// What a shard has answered about its visits, and their places among all.
+type Part = (Vec<usize>, Result<Vec<bool>, StoreError>);
+
+impl ShardedStore {
+    async fn touch_parts(&self, visits: &[Visit]) -> Vec<Part> {
+        let by_shard = self.by_shard(visits, |visit| visit.token.as_str());
+        join_all(by_shard.into_iter().map(|(shard, visits)| async move {
+            let (places, of_shard): (Vec<usize>, Vec<Visit>) =
+                visits.into_iter().map(|(place, visit)| (place, visit.clone())).unzip();
+            let held = shard.touch_tokens(&of_shard).await;
+            (places, held)
+        }))
+        .await
+    }
+
+    async fn touch_visitor_parts(&self, visits: &[VisitorVisit]) -> Vec<Part> {
+        let by_shard = self.by_shard(visits, |visit| visit.token.as_str());
+        join_all(by_shard.into_iter().map(|(shard, visits)| async move {
+            let (places, of_shard): (Vec<usize>, Vec<VisitorVisit>) =
+                visits.into_iter().map(|(place, visit)| (place, visit.clone())).unzip();
+            let held = shard.touch_visitors(&of_shard).await;
+            (places, held)
+        }))
+        .await
+    }
+}
+
+/// What was recorded, in the order of the visits. A shard that is away fails it when the others have recorded their
+/// part: a visit may be recorded twice.
+fn all_recorded(parts: Vec<Part>) -> Result<Vec<bool>, StoreError> {
+    let mut recorded = vec![false; parts.iter().map(|(places, _)| places.len()).sum()];
+    for (places, held) in parts {
+        for (place, held) in places.into_iter().zip(held?) {
             recorded[place] = held;
         }
     }
     Ok(recorded)
+}
+
+/// The same; `None` for the visits of a shard that is away, unless all are.
+fn recorded_within_reach(parts: Vec<Part>) -> Result<Vec<Option<bool>>, StoreError> {
+    let mut recorded = vec![None; parts.iter().map(|(places, _)| places.len()).sum()];
+    let (mut answered, mut refused) = (false, None);
+    for (places, held) in parts {
+        match held {
+            Ok(held) => {
+                answered = true;
+                for (place, held) in places.into_iter().zip(held) {
+                    recorded[place] = Some(held);
+                }
+            }
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if !answered => Err(error),
+        _ => Ok(recorded),
+    }
 }
 
 impl CartStore for ShardedStore {
@@ -88,13 +150,14 @@ impl CartStore for ShardedStore {
     }
 }
 
+/// In the shard of the token's hash: a mark that comes from another store has no token.
 impl RevocationStore for ShardedStore {
     async fn mark_revoked(&self, token: &StoredToken, now: f64) -> Result<(), StoreError> {
-        self.of(token.as_str()).mark_revoked(token, now).await
+        self.of(&token.digest()).mark_revoked(token, now).await
     }
 
     async fn is_revoked(&self, token: &StoredToken, now: f64) -> Result<bool, StoreError> {
-        self.of(token.as_str()).is_revoked(token, now).await
+        self.of(&token.digest()).is_revoked(token, now).await
     }
 }
 
@@ -109,13 +172,14 @@ impl VisitorStore for ShardedStore {
     }
 
     async fn touch_visitors(&self, visits: &[VisitorVisit]) -> Result<Vec<bool>, StoreError> {
-        let by_shard = self.by_shard(visits, |visit| visit.token.as_str());
-        let touched = by_shard.into_iter().map(|(shard, visits)| async move {
-            let of_shard: Vec<_> = visits.iter().map(|(_, visit)| (*visit).clone()).collect();
-            let held = shard.touch_visitors(&of_shard).await?;
-            Ok(visits.into_iter().map(|(place, _)| place).zip(held).collect())
-        });
-        in_their_places(visits.len(), join_all(touched).await)
+        all_recorded(self.touch_visitor_parts(visits).await)
+    }
+
+    async fn touch_visitors_within_reach(
+        &self,
+        visits: &[VisitorVisit],
+    ) -> Result<Vec<Option<bool>>, StoreError> {
+        recorded_within_reach(self.touch_visitor_parts(visits).await)
     }
 
     async fn change_visitor_cart(

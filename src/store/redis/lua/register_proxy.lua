@@ -1,5 +1,5 @@
 -- Writes the entry of `who` with the server's time, and removes those that are older than `lives_ms`. Returns the
--- time, era and number of the purges, and for each proxy its field, its value, and what it has seen of purges.
+-- time, era and number of the purges, the state of a move, and for each proxy its field, its value, and what it has seen of purges.
 -- An entry is `1 <milliseconds> <text>`; that of another version has its time in the same place.
 --
 -- The first write takes no memory, so that a full Redis keeps the register, too.
@@ -28,4 +28,5 @@ if #found < tonumber(most) then
 end
 redis.call('PEXPIRE', fleet, lives)
 local counted = redis.call('HMGET', purges, 'era', 'number')
-return {now, tonumber(counted[1] or '') or 0, tonumber(counted[2] or '') or 0, found}
+local state = redis.call('GET', moving) or ''
+return {now, tonumber(counted[1] or '') or 0, tonumber(counted[2] or '') or 0, state, found}

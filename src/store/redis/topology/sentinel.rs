@@ -118,7 +118,16 @@ impl SentinelKeeper {
         let mut command = redis::cmd("SENTINEL");
         command.arg("MASTER").arg(&self.master);
         let said: HashMap<String, String> = command.query_async(&mut connection).await?;
-        Ok((connection, primary_of(&said, sentinel)))
+        let mut named = primary_of(&said, sentinel);
+        if let Some((_, primary)) = named.as_mut().filter(|(_, primary)| primary.has_replicas) {
+            // The number counts replicas that have died, too.
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("REPLICAS").arg(&self.master);
+            let replicas: Vec<HashMap<String, String>> =
+                command.query_async(&mut connection).await?;
+            primary.has_replicas = replicas.iter().any(is_up);
+        }
+        Ok((connection, named))
     }
 
     /// Asks again when a Sentinel says that a primary has changed. One is listened to at a time.
@@ -159,6 +168,12 @@ fn primary_of(said: &HashMap<String, String>, sentinel: &ServerAddress) -> Optio
     Some((number("config-epoch").unwrap_or_default(), primary))
 }
 
+/// Whether a Sentinel reaches a replica.
+fn is_up(replica: &HashMap<String, String>) -> bool {
+    let flags = replica.get("flags").map_or("", String::as_str);
+    !flags.split(',').any(|flag| matches!(flag, "s_down" | "o_down" | "disconnected"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,5 +188,18 @@ mod tests {
         let primary = Primary { address, has_replicas: true };
         assert_eq!(primary_of(&said, &sentinel), Some((3, primary)));
         assert_eq!(primary_of(&HashMap::new(), &sentinel), None);
+    }
+
+    #[test]
+    fn a_replica_that_a_sentinel_does_not_reach_is_not_up() {
+        for (flags, up) in [
+            ("slave", true),
+            ("s_down,slave", false),
+            ("slave,disconnected", false),
+            ("s_down,o_down,slave", false),
+        ] {
+            let replica = HashMap::from([("flags".to_owned(), flags.to_owned())]);
+            assert_eq!(is_up(&replica), up, "{flags}");
+        }
     }
 }

@@ -1,0 +1,725 @@
+//! The move of a running site to another store, as one process takes part in it.
+//!
+//! The state of a move is one value in the store that is left, which [`super::FleetStore`] reads with the register. While
+//! a move copies, calls go where they went. When it is held, changes wait, and reads go on. When it is done, every call
+//! goes to the next store. Changes in flight are counted, so that the process can say when none is.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::engine::Engine;
+use super::open_engine::{OpenEngine, StoreSettings};
+use super::{OpenError, StoreError, StoreState};
+use crate::ident::StoredToken;
+
+/// How long a change waits while a move is held: as long as a write may take.
+const HOLD_WAIT: Duration = Duration::from_secs(2);
+/// While a move copies, a change needs news of it that are younger than this: a process that slept does not write
+/// into a store that the others have left.
+const NEWS_LAST: Duration = Duration::from_secs(1);
+/// How long the first call of a thread waits for its connection to the next store.
+const CONNECT_WAIT: Duration = Duration::from_millis(500);
+
+/// How long an app may take to say who a visitor is, see `[session.verify] timeout`.
+const LEFT_LATELY: Duration = Duration::from_secs(60);
+
+/// The most ended sessions that are noted; the sweep of the move finds others.
+const ENDED_MAX: usize = 100_000;
+
+/// The state of a move, as the store that is left has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveState {
+    /// Data are being copied, by the move of this id.
+    Copying(String),
+    /// No proxy may change anything.
+    Held(String),
+    /// The store has been left, for the one that is told.
+    Moved(String),
+}
+
+impl MoveState {
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Copying(id) => format!("1 copying {id}"),
+            Self::Held(id) => format!("1 held {id}"),
+            Self::Moved(to) => format!("1 moved {to}"),
+        }
+    }
+
+    /// A written state. `None` if it is that of another version.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (word, rest) = text.strip_prefix("1 ")?.split_once(' ')?;
+        match word {
+            "copying" => Some(Self::Copying(rest.to_owned())),
+            "held" => Some(Self::Held(rest.to_owned())),
+            "moved" => Some(Self::Moved(rest.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// What a process says of a move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MoveAnswer {
+    /// Nothing.
+    None,
+    /// It follows the move of this id.
+    Ready(String),
+    /// It holds back changes, and none is in flight.
+    Quiet(String),
+    /// It cannot follow the move of this id, for this reason.
+    Refuses(String, String),
+}
+
+impl MoveAnswer {
+    /// As it is written in the entry of the process.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Ready(id) => format!("ready {id}"),
+            Self::Quiet(id) => format!("quiet {id}"),
+            Self::Refuses(id, why) => format!("refuses {id} {why}"),
+        }
+    }
+
+    /// A written answer. What is not understood is no answer.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let Some((word, rest)) = text.split_once(' ') else { return Self::None };
+        match word {
+            "ready" => Self::Ready(rest.to_owned()),
+            "quiet" => Self::Quiet(rest.to_owned()),
+            "refuses" => match rest.split_once(' ') {
+                Some((id, why)) => Self::Refuses(id.to_owned(), why.to_owned()),
+                None => Self::None,
+            },
+            _ => Self::None,
+        }
+    }
+
+    /// Whether the process follows the move of this id.
+    #[must_use]
+    pub fn is_ready(&self, id: &str) -> bool {
+        matches!(self, Self::Ready(own) | Self::Quiet(own) if own == id)
+    }
+
+    /// Whether it has no change in flight, and begins none.
+    #[must_use]
+    pub fn is_quiet(&self, id: &str) -> bool {
+        matches!(self, Self::Quiet(own) if own == id)
+    }
+
+    /// Why it cannot follow the move of this id.
+    #[must_use]
+    pub fn refusal(&self, id: &str) -> Option<&str> {
+        match self {
+            Self::Refuses(own, why) if own == id => Some(why),
+            _ => None,
+        }
+    }
+}
+
+/// What calls do. The numbers are those in [`Switch::phase`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    /// There is no move.
+    Usual = 0,
+    Copying = 1,
+    Held = 2,
+    Moved = 3,
+    /// The store has been left, and the next one is not known here: nothing is there any more.
+    Left = 4,
+    /// The process has just begun, and does not know yet whether there is a move.
+    Starting = 5,
+}
+
+impl Phase {
+    fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Usual,
+            1 => Self::Copying,
+            2 => Self::Held,
+            3 => Self::Moved,
+            5 => Self::Starting,
+            _ => Self::Left,
+        }
+    }
+}
+
+/// Where the next store is.
+#[derive(Clone, Debug)]
+pub struct NextStore {
+    /// The store.
+    pub settings: StoreSettings,
+    /// The address of another Redis for its pages.
+    pub pages_url: Option<String>,
+}
+
+/// The part of this process in a move.
+#[derive(Debug, Default)]
+pub struct Switch {
+    phase: AtomicU8,
+    /// Changes in flight.
+    changes: AtomicUsize,
+    /// Milliseconds from `began` to the last news.
+    heard: AtomicU64,
+    began: OnceLock<Instant>,
+    /// Wakes what waits for another phase, or for news.
+    turns: Notify,
+    /// Where to move, as the configuration in force has it.
+    wanted: Mutex<Option<NextStore>>,
+    /// The next store. Opened by the first move, and kept.
+    next: OnceLock<OpenEngine>,
+    told: Mutex<Told>,
+    /// When the calls went to the next store.
+    left: OnceLock<Instant>,
+    /// Sessions that this process ended during a move.
+    ended: Mutex<Vec<StoredToken>>,
+}
+
+/// What this process says of the move.
+#[derive(Debug, Default)]
+struct Told {
+    /// The move that it follows.
+    id: String,
+    /// Why it cannot follow.
+    refusal: Option<String>,
+}
+
+impl Switch {
+    fn phase(&self) -> Phase {
+        Phase::of(self.phase.load(Ordering::SeqCst))
+    }
+
+    /// Changes wait until the process has heard whether there is a move, which the register tells: until then, a move does
+    /// not know of this process.
+    pub fn expect_news(&self) {
+        self.phase.store(Phase::Starting as u8, Ordering::SeqCst);
+    }
+
+    /// The register cannot be used, so no move waits for this process: one that has just begun does not wait for it either.
+    pub fn expect_nothing(&self) {
+        let [starting, usual] = [Phase::Starting, Phase::Usual].map(|phase| phase as u8);
+        let (order, failure) = (Ordering::SeqCst, Ordering::SeqCst);
+        if self.phase.compare_exchange(starting, usual, order, failure).is_ok() {
+            self.turns.notify_waiters();
+        }
+    }
+
+    /// Says where a move would go.
+    pub fn set_wanted(&self, next: Option<NextStore>) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    /// Where a move would go.
+    #[must_use]
+    pub fn wanted(&self) -> Option<NextStore> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the process takes part in a move that has not ended.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        matches!(self.phase(), Phase::Copying | Phase::Held)
+    }
+
+    /// Whether the calls of this process go to the next store.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        self.phase() == Phase::Moved
+    }
+
+    /// Whether the store has been left for one that this process does not know.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        self.phase() == Phase::Left
+    }
+
+    /// The next store, if calls go there.
+    pub(super) fn next_in_use(&self) -> Option<&OpenEngine> {
+        self.next.get().filter(|_| self.has_moved())
+    }
+
+    /// The next store, if it is open.
+    pub(super) fn opened_next(&self) -> Option<&OpenEngine> {
+        self.next.get()
+    }
+
+    /// The next store, opened if it is not yet.
+    ///
+    /// # Errors
+    /// In words, for the operator.
+    pub async fn open_next(&self) -> Result<&OpenEngine, String> {
+        if let Some(next) = self.next.get() {
+            return Ok(next);
+        }
+        let wanted =
+            self.wanted().ok_or_else(|| "its configuration has no [store.next]".to_owned())?;
+        let opened = open(&wanted).await.map_err(|error| error.to_string())?;
+        Ok(self.next.get_or_init(|| opened))
+    }
+
+    /// As [`Self::hear`], at the start: only a move that is done is followed. The register tells of one under way.
+    pub async fn hear_at_start(&self, state: Option<&str>, asked: Instant) {
+        if let Some(MoveState::Moved(_)) = state.and_then(MoveState::parse) {
+            self.hear(state, asked).await;
+        }
+    }
+
+    /// Takes in the state of the move, which the store had after `asked`.
+    pub async fn hear(&self, state: Option<&str>, asked: Instant) {
+        let state = state.and_then(MoveState::parse);
+        let phase = match &state {
+            _ if self.phase() == Phase::Moved => Phase::Moved,
+            None => {
+                self.ended().clear();
+                Phase::Usual
+            }
+            Some(MoveState::Copying(id)) => self.follow(id, Phase::Copying).await,
+            Some(MoveState::Held(id)) => self.follow(id, Phase::Held).await,
+            Some(MoveState::Moved(_)) => match self.open_next().await {
+                Ok(_) => Phase::Moved,
+                Err(_) => Phase::Left,
+            },
+        };
+        self.log_turn(phase, state.as_ref());
+        let began = *self.began.get_or_init(|| asked);
+        let since = asked.saturating_duration_since(began).as_millis() as u64;
+        self.heard.store(since, Ordering::SeqCst);
+        if phase == Phase::Moved {
+            self.left.get_or_init(Instant::now);
+        }
+        self.phase.store(phase as u8, Ordering::SeqCst);
+        self.turns.notify_waiters();
+    }
+
+    /// Logs that the store has been left.
+    fn log_turn(&self, phase: Phase, state: Option<&MoveState>) {
+        let to = match state {
+            Some(MoveState::Moved(to)) if self.phase() != phase => to,
+            _ => return,
+        };
+        if phase == Phase::Moved {
+            tracing::warn!(
+                to,
+                "the store has been moved: make [store.next] the [store] of the configuration"
+            );
+        } else {
+            tracing::error!(
+                to,
+                "the store has been moved, and no visitor is recognised here: make it the [store] of the configuration, and restart"
+            );
+        }
+    }
+
+    /// Takes part in the move of this id, if it can.
+    async fn follow(&self, id: &str, phase: Phase) -> Phase {
+        let refusal = self.open_next().await.err();
+        let follows = refusal.is_none();
+        *self.told() = Told { id: id.to_owned(), refusal };
+        if follows { phase } else { Phase::Usual }
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What this process says of the move.
+    #[must_use]
+    pub fn answer(&self) -> MoveAnswer {
+        let (phase, told) = (self.phase(), self.told());
+        match (&told.refusal, phase) {
+            (Some(why), Phase::Usual) => MoveAnswer::Refuses(told.id.clone(), why.clone()),
+            (_, Phase::Copying) => MoveAnswer::Ready(told.id.clone()),
+            (_, Phase::Held) if self.changes.load(Ordering::SeqCst) == 0 => {
+                MoveAnswer::Quiet(told.id.clone())
+            }
+            _ => MoveAnswer::None,
+        }
+    }
+
+    /// Returns once calls go to another store.
+    pub(super) async fn moved(&self) {
+        loop {
+            let turn = self.turns.notified();
+            if matches!(self.phase(), Phase::Moved | Phase::Left) {
+                return;
+            }
+            turn.await;
+        }
+    }
+
+    /// The sessions that this process ended since the last call, while a move goes on.
+    #[must_use]
+    pub fn take_ended(&self) -> Vec<StoredToken> {
+        std::mem::take(&mut *self.ended())
+    }
+
+    fn ended(&self) -> std::sync::MutexGuard<'_, Vec<StoredToken>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn news_are_young(&self) -> bool {
+        let Some(began) = self.began.get() else { return true };
+        let heard = *began + Duration::from_millis(self.heard.load(Ordering::SeqCst));
+        heard.elapsed() < NEWS_LAST
+    }
+
+    /// Admits a change, and counts it until it is dropped. `None`: it goes to the next store. While the store is away,
+    /// nothing waits for news from it.
+    async fn admit(&self, is_away: impl Fn() -> bool) -> Result<Option<Change<'_>>, StoreError> {
+        let deadline = Instant::now() + HOLD_WAIT;
+        loop {
+            let turn = self.turns.notified();
+            match self.phase() {
+                Phase::Moved => return Ok(None),
+                Phase::Left => return Err(StoreError::Away),
+                Phase::Usual => {}
+                Phase::Copying if self.news_are_young() => {}
+                Phase::Copying | Phase::Starting if is_away() => return Err(StoreError::Away),
+                Phase::Copying | Phase::Held | Phase::Starting => {
+                    timeout_at(deadline, turn).await.map_err(|_| StoreError::Away)?;
+                    continue;
+                }
+            }
+            self.changes.fetch_add(1, Ordering::SeqCst);
+            let change = Change(self);
+            // The phase may have changed before the change was counted.
+            if matches!(self.phase(), Phase::Usual | Phase::Copying) {
+                return Ok(Some(change));
+            }
+        }
+    }
+}
+
+/// A change in flight.
+#[derive(Debug)]
+struct Change<'a>(&'a Switch);
+
+impl Admitted<'_> {
+    /// These sessions were ended, or may have been.
+    pub(super) fn note_ended<'t>(&self, tokens: impl IntoIterator<Item = &'t StoredToken>) {
+        let Some(Change(switch)) = &self.change else { return };
+        if switch.is_moving() {
+            let mut ended = switch.ended();
+            let room = ENDED_MAX.saturating_sub(ended.len());
+            ended.extend(tokens.into_iter().take(room).cloned());
+        }
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let was_last = self.0.changes.fetch_sub(1, Ordering::SeqCst) == 1;
+        if was_last && self.0.phase() == Phase::Held {
+            self.0.turns.notify_waiters();
+        }
+    }
+}
+
+async fn open(next: &NextStore) -> Result<OpenEngine, OpenError> {
+    let store = OpenEngine::open(&next.settings).await?;
+    match &next.pages_url {
+        Some(url) => store.with_pages_in(url, &next.settings),
+        None => Ok(store),
+    }
+}
+
+/// One thread's handles of both stores.
+#[derive(Clone, Debug)]
+pub(super) struct Switched {
+    first: Engine,
+    /// Made when a move begins, so that it is connected when the move is done.
+    next: Arc<NextEngine>,
+    switch: Arc<Switch>,
+    is_background: bool,
+}
+
+/// One thread's handle of the next store.
+#[derive(Debug, Default)]
+struct NextEngine {
+    engine: OnceLock<Engine>,
+    /// Whether it has been connected.
+    is_connected: AtomicBool,
+}
+
+/// A store that a change may use, for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Admitted<'a> {
+    pub(super) engine: &'a Engine,
+    change: Option<Change<'a>>,
+}
+
+impl Switched {
+    pub(super) fn new(first: Engine, switch: Arc<Switch>) -> Self {
+        Self { first, next: Arc::default(), switch, is_background: false }
+    }
+
+    pub(super) fn background(&self) -> Self {
+        Self {
+            first: self.first.background(),
+            next: Arc::default(),
+            switch: Arc::clone(&self.switch),
+            is_background: true,
+        }
+    }
+
+    /// The store that calls go to now.
+    pub(super) fn engine(&self) -> &Engine {
+        if self.switch.has_moved() { self.next().unwrap_or(&self.first) } else { &self.first }
+    }
+
+    /// The handle of the next store.
+    fn next(&self) -> Option<&Engine> {
+        let store = self.switch.next.get()?;
+        Some(self.next.engine.get_or_init(|| {
+            let engine = store.engine();
+            if self.is_background { engine.background() } else { engine }
+        }))
+    }
+
+    /// The store to read from.
+    pub(super) async fn look(&self) -> Result<&Engine, StoreError> {
+        match self.switch.phase() {
+            Phase::Usual | Phase::Starting => Ok(&self.first),
+            Phase::Copying | Phase::Held => {
+                self.next();
+                Ok(&self.first)
+            }
+            Phase::Moved => self.connected_next().await,
+            Phase::Left => Err(StoreError::Away),
+        }
+    }
+
+    /// The store to change.
+    pub(super) async fn change(&self) -> Result<Admitted<'_>, StoreError> {
+        let is_away = || self.first.state() == StoreState::Away;
+        match self.switch.admit(is_away).await? {
+            Some(change) => {
+                if self.switch.is_moving() {
+                    self.next();
+                }
+                Ok(Admitted { engine: &self.first, change: Some(change) })
+            }
+            None => Ok(Admitted { engine: self.connected_next().await?, change: None }),
+        }
+    }
+
+    /// The next store. A thread that has not been connected to it yet waits for that first.
+    async fn connected_next(&self) -> Result<&Engine, StoreError> {
+        let engine = self.next().ok_or(StoreError::Away)?;
+        if !self.next.is_connected.load(Ordering::Relaxed) {
+            let connected = timeout(CONNECT_WAIT, engine.connected()).await;
+            connected.map_err(|_elapsed| StoreError::Away)?;
+            self.next.is_connected.store(true, Ordering::Relaxed);
+        }
+        Ok(engine)
+    }
+
+    /// The store that has been left, as long as a question to an app may be older than the move.
+    pub(super) fn left_lately(&self) -> Option<&Engine> {
+        let left = self.switch.left.get()?;
+        (left.elapsed() < LEFT_LATELY).then_some(&self.first)
+    }
+
+    /// The store with the register of this process: also one that has been left.
+    pub(super) async fn home(&self) -> Result<&Engine, StoreError> {
+        if self.switch.has_moved() { self.connected_next().await } else { Ok(&self.first) }
+    }
+
+    /// Returns once the calls go to another store than [`Self::engine`] was.
+    pub(super) async fn moved(&self) {
+        if self.switch.has_moved() {
+            return std::future::pending().await;
+        }
+        self.switch.moved().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scratch::embedded_in;
+    use super::super::traits::*;
+    use super::super::{AnyStore, CartChange, CartOwner, OpenStore, SessionLifetimes};
+    use super::*;
+    use crate::ident::{Item, StoredToken, User};
+
+    /// A store that is to be moved to another, each in a folder.
+    struct Bench {
+        open: OpenStore,
+        store: AnyStore,
+        _folders: [tempfile::TempDir; 2],
+    }
+
+    impl Bench {
+        async fn new() -> Self {
+            let folders = [(), ()].map(|()| tempfile::tempdir().unwrap());
+            let open = OpenStore::open(&embedded_in(folders[0].path())).await.unwrap();
+            let next = NextStore { settings: embedded_in(folders[1].path()), pages_url: None };
+            open.switch().set_wanted(Some(next));
+            Self { store: open.thread_handle(), open, _folders: folders }
+        }
+
+        fn switch(&self) -> &Switch {
+            self.open.switch()
+        }
+
+        async fn hear(&self, state: &MoveState) {
+            self.switch().hear(Some(&state.text()), Instant::now()).await;
+        }
+
+        async fn log_in(&self) -> Result<(), StoreError> {
+            let (token, user) = session();
+            self.store.update_token(&token, &user, None, 1.0).await
+        }
+
+        async fn is_logged_in(&self) -> bool {
+            self.store.check_token(&session().0).await.unwrap().is_some()
+        }
+    }
+
+    fn session() -> (StoredToken, User) {
+        (StoredToken::from_store(b"token-0001").unwrap(), User::new(b"ann").unwrap())
+    }
+
+    fn copying() -> MoveState {
+        MoveState::Copying("a".to_owned())
+    }
+
+    fn held() -> MoveState {
+        MoveState::Held("a".to_owned())
+    }
+
+    fn moved() -> MoveState {
+        MoveState::Moved("there".to_owned())
+    }
+
+    #[test]
+    fn states_and_answers_are_read_as_they_are_written() {
+        for state in [copying(), held(), moved()] {
+            assert_eq!(MoveState::parse(&state.text()), Some(state));
+        }
+        for other in ["", "1 filling", "2 held a", "1 other a"] {
+            assert_eq!(MoveState::parse(other), None);
+        }
+        let id = || "a".to_owned();
+        let refuses = MoveAnswer::Refuses(id(), "no such host".to_owned());
+        for answer in [MoveAnswer::Ready(id()), MoveAnswer::Quiet(id()), refuses, MoveAnswer::None]
+        {
+            assert_eq!(MoveAnswer::parse(&answer.text()), answer);
+        }
+        assert!(!MoveAnswer::Ready("b".to_owned()).is_ready("a"));
+    }
+
+    #[tokio::test]
+    async fn a_held_change_waits_and_goes_to_the_next_store() {
+        let bench = Bench::new().await;
+        bench.log_in().await.unwrap();
+        bench.hear(&copying()).await;
+        assert_eq!(bench.switch().answer(), MoveAnswer::Ready("a".to_owned()));
+        bench.hear(&held()).await;
+        assert_eq!(bench.switch().answer(), MoveAnswer::Quiet("a".to_owned()));
+        assert!(bench.is_logged_in().await, "reads go on");
+        let log_in = bench.log_in();
+        tokio::pin!(log_in);
+        tokio::select! {
+            biased;
+            done = &mut log_in => panic!("a change was not held: {done:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+        bench.hear(&moved()).await;
+        assert!(!bench.is_logged_in().await, "the next store is another");
+        log_in.await.unwrap();
+        assert!(bench.is_logged_in().await);
+        assert!(bench.store.fixed().check_token(&session().0).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_change_in_flight_keeps_the_process_from_being_quiet() {
+        let bench = Bench::new().await;
+        let change = bench.switch().admit(|| false).await.unwrap();
+        bench.hear(&held()).await;
+        assert_eq!(bench.switch().answer(), MoveAnswer::None);
+        drop(change);
+        assert_eq!(bench.switch().answer(), MoveAnswer::Quiet("a".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn changes_go_on_where_they_were_when_a_move_ends_early() {
+        let bench = Bench::new().await;
+        bench.hear(&held()).await;
+        bench.switch().hear(None, Instant::now()).await;
+        bench.log_in().await.unwrap();
+        assert_eq!(bench.switch().answer(), MoveAnswer::None);
+        assert!(bench.store.fixed().check_token(&session().0).await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_is_held_for_too_long_is_refused() {
+        let bench = Bench::new().await;
+        bench.hear(&held()).await;
+        assert!(matches!(bench.log_in().await, Err(StoreError::Away)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_slept_changes_nothing_before_it_has_news() {
+        let bench = Bench::new().await;
+        bench.hear(&copying()).await;
+        assert!(bench.switch().admit(|| false).await.unwrap().is_some());
+        tokio::time::advance(NEWS_LAST).await;
+        assert!(matches!(bench.switch().admit(|| false).await, Err(StoreError::Away)));
+        bench.hear(&copying()).await;
+        assert!(bench.switch().admit(|| false).await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_begins_changes_nothing_before_it_has_news_and_waits_for_none_from_a_lost_store()
+     {
+        let bench = Bench::new().await;
+        bench.switch().expect_news();
+        let began = Instant::now();
+        assert!(matches!(bench.switch().admit(|| true).await, Err(StoreError::Away)));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(matches!(bench.switch().admit(|| false).await, Err(StoreError::Away)));
+        assert_eq!(began.elapsed(), HOLD_WAIT);
+        bench.switch().expect_nothing();
+        assert!(bench.switch().admit(|| false).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_process_without_a_next_store_refuses_a_move_and_finds_nothing_afterwards() {
+        let bench = Bench::new().await;
+        bench.switch().set_wanted(None);
+        bench.hear(&copying()).await;
+        let answer = bench.switch().answer();
+        assert!(answer.refusal("a").is_some_and(|why| why.contains("[store.next]")), "{answer:?}");
+        bench.log_in().await.unwrap();
+        bench.hear(&moved()).await;
+        assert!(bench.switch().is_left());
+        assert!(matches!(bench.store.check_token(&session().0).await, Err(StoreError::Away)));
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_cart_counts_as_one() {
+        let bench = Bench::new().await;
+        bench.log_in().await.unwrap();
+        bench.hear(&held()).await;
+        let (token, _) = session();
+        let terms = SessionLifetimes::endless(1.0);
+        let owner = CartOwner { token, user: None, now: 1.0, terms };
+        let items = vec![(Item::new("1").unwrap(), 1)];
+        let change = CartChange::Set(items);
+        let change = bench.store.change_cart(&owner, &change);
+        let done = timeout(Duration::from_millis(20), change).await;
+        assert!(done.is_err(), "it was not held: {done:?}");
+    }
+}
