@@ -165,9 +165,7 @@ impl Application {
         let (mut signals, store, metrics) = (self.signals, self.store, self.metrics);
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
-        if !store.switch().has_moved() && !store.switch().is_left() {
-            store.switch().expect_news();
-        }
+        store::expect_news(&store, &plan);
         let shared = SharedState::new(&plan, Arc::clone(&metrics), store.switch());
         let first = LiveConfig::new(plan, &shared, &Origins::default())?;
         let live = Arc::new(ArcSwap::new(Arc::clone(&first)));

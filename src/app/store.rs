@@ -65,6 +65,15 @@ async fn follow_move(store: &OpenStore, plan: &Plan) {
     }
 }
 
+/// Lets changes wait until the register has told whether the site is being moved. A folder has one process, which knows.
+pub(super) fn expect_news(store: &OpenStore, plan: &Plan) {
+    let switch = store.switch();
+    let is_shared = matches!(plan.store.url, StoreUrl::Redis(_));
+    if is_shared && !switch.has_moved() && !switch.is_left() {
+        switch.expect_news();
+    }
+}
+
 /// What must be written down when `[store.next]` becomes `[store]`, because the other store has another default.
 pub(super) fn advice(plan: &Plan) -> Option<String> {
     let storage = plan.session.token_storage;

@@ -145,6 +145,7 @@ async fn work(kit: WorkerParts) {
     let ready = async {
         first.store.connected().await;
         first.pages.purged.known().await;
+        shared.fleet.switch.heard().await;
     };
     if tokio::time::timeout(CONNECT_TIMEOUT, ready).await.is_err() {
         tracing::warn!("the store is unreachable; serving without it for now");

@@ -101,8 +101,8 @@ impl AnyStore {
     }
 }
 
-/// Sends each call to the engine in use: `look` goes on while a move is held, `change` waits, and `home` is what tells
-/// of the move. The traits document the calls.
+/// Sends each call to the engine in use: `look` goes on while a move is held, `change` and `purge` wait, and `home` is
+/// what tells of the move. The traits document the calls.
 macro_rules! delegate {
     ($($store:ident { $($access:ident $call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)* })*) => {
         $(impl $store for AnyStore {
@@ -113,6 +113,10 @@ macro_rules! delegate {
     };
     (@ change $any:ident, $store:ident => $call:expr) => {{
         let admitted = $any.0.change().await?;
+        delegate!(@ admitted.engine, $store => $call)
+    }};
+    (@ purge $any:ident, $store:ident => $call:expr) => {{
+        let admitted = $any.0.purge().await?;
         delegate!(@ admitted.engine, $store => $call)
     }};
     (@ $access:ident $any:ident, $store:ident => $call:expr) => {{
@@ -286,10 +290,10 @@ delegate! {
     }
 
     PurgeStore {
-        change purge(known: PurgePosition, marks: &[u32]) -> Option<PurgePosition>;
+        purge purge(known: PurgePosition, marks: &[u32]) -> Option<PurgePosition>;
         look purged_since(who: u64, known: PurgePosition) -> PurgesSince;
         look is_seen(purge: Generation) -> bool;
-        change leave(who: u64) -> ();
+        home leave(who: u64) -> ();
     }
 
     FleetStore {

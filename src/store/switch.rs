@@ -232,6 +232,23 @@ impl Switch {
         matches!(self.phase(), Phase::Copying | Phase::Held)
     }
 
+    /// Returns once the process has heard whether there is a move.
+    pub async fn heard(&self) {
+        loop {
+            let turn = self.turns.notified();
+            if !self.is_starting() {
+                return;
+            }
+            turn.await;
+        }
+    }
+
+    /// Whether the process does not know yet whether there is a move.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        self.phase() == Phase::Starting
+    }
+
     /// Whether the calls of this process go to the next store.
     #[must_use]
     pub fn has_moved(&self) -> bool {
@@ -374,9 +391,9 @@ impl Switch {
         heard.elapsed() < NEWS_LAST
     }
 
-    /// Admits a change, and counts it until it is dropped. `None`: it goes to the next store. While the store is away,
-    /// nothing waits for news from it.
-    async fn admit(&self, is_away: impl Fn() -> bool) -> Result<Option<Change<'_>>, StoreError> {
+    /// Admits a change, and counts it until it is dropped. `None`: it goes to the next store. If it `needs_news`, the
+    /// process must know that no other has left the store.
+    async fn admit(&self, needs_news: impl Fn() -> bool) -> Result<Option<Change<'_>>, StoreError> {
         let deadline = Instant::now() + HOLD_WAIT;
         loop {
             let turn = self.turns.notified();
@@ -385,7 +402,7 @@ impl Switch {
                 Phase::Left => return Err(StoreError::Away),
                 Phase::Usual => {}
                 Phase::Copying if self.news_are_young() => {}
-                Phase::Copying | Phase::Starting if is_away() => return Err(StoreError::Away),
+                Phase::Copying | Phase::Starting if !needs_news() => {}
                 Phase::Copying | Phase::Held | Phase::Starting => {
                     timeout_at(deadline, turn).await.map_err(|_| StoreError::Away)?;
                     continue;
@@ -394,7 +411,7 @@ impl Switch {
             self.changes.fetch_add(1, Ordering::SeqCst);
             let change = Change(self);
             // The phase may have changed before the change was counted.
-            if matches!(self.phase(), Phase::Usual | Phase::Copying) {
+            if matches!(self.phase(), Phase::Usual | Phase::Copying | Phase::Starting) {
                 return Ok(Some(change));
             }
         }
@@ -502,8 +519,17 @@ impl Switched {
 
     /// The store to change.
     pub(super) async fn change(&self) -> Result<Admitted<'_>, StoreError> {
-        let is_away = || self.first.state() == StoreState::Away;
-        match self.switch.admit(is_away).await? {
+        // While the store is away, the change fails at once, and nothing waits for news.
+        self.admitted(|| self.first.state() != StoreState::Away).await
+    }
+
+    /// The store to purge. A purge waits while a move is held, and for nothing else: it changes no session.
+    pub(super) async fn purge(&self) -> Result<Admitted<'_>, StoreError> {
+        self.admitted(|| false).await
+    }
+
+    async fn admitted(&self, needs_news: impl Fn() -> bool) -> Result<Admitted<'_>, StoreError> {
+        match self.switch.admit(needs_news).await? {
             Some(change) => {
                 if self.switch.is_moving() {
                     self.next();
@@ -646,7 +672,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_in_flight_keeps_the_process_from_being_quiet() {
         let bench = Bench::new().await;
-        let change = bench.switch().admit(|| false).await.unwrap();
+        let change = bench.switch().admit(|| true).await.unwrap();
         bench.hear(&held()).await;
         assert_eq!(bench.switch().answer(), MoveAnswer::None);
         drop(change);
@@ -674,11 +700,11 @@ mod tests {
     async fn a_process_that_slept_changes_nothing_before_it_has_news() {
         let bench = Bench::new().await;
         bench.hear(&copying()).await;
-        assert!(bench.switch().admit(|| false).await.unwrap().is_some());
+        assert!(bench.switch().admit(|| true).await.unwrap().is_some());
         tokio::time::advance(NEWS_LAST).await;
-        assert!(matches!(bench.switch().admit(|| false).await, Err(StoreError::Away)));
+        assert!(matches!(bench.switch().admit(|| true).await, Err(StoreError::Away)));
         bench.hear(&copying()).await;
-        assert!(bench.switch().admit(|| false).await.unwrap().is_some());
+        assert!(bench.switch().admit(|| true).await.unwrap().is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -687,12 +713,11 @@ mod tests {
         let bench = Bench::new().await;
         bench.switch().expect_news();
         let began = Instant::now();
+        assert!(bench.switch().admit(|| false).await.unwrap().is_some());
         assert!(matches!(bench.switch().admit(|| true).await, Err(StoreError::Away)));
-        assert_eq!(began.elapsed(), Duration::ZERO);
-        assert!(matches!(bench.switch().admit(|| false).await, Err(StoreError::Away)));
         assert_eq!(began.elapsed(), HOLD_WAIT);
         bench.switch().expect_nothing();
-        assert!(bench.switch().admit(|| false).await.unwrap().is_some());
+        assert!(bench.switch().admit(|| true).await.unwrap().is_some());
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use crate::store::{AnyStore, StoreError};
 /// The time between two entries.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// The time between two looks at a move.
+/// The time between two looks at a move, or until the first at the start.
 const MOVE_EVERY: Duration = Duration::from_millis(50);
 
 /// Writes the entry of this process.
@@ -61,6 +61,8 @@ impl Task for RegisterProxy {
                 self.fleet.switch.expect_nothing();
                 tracing::warn!(%error, "the store does not take the entry of this proxy: `anteroom fleet` lacks it");
             }
+            // At the start, changes wait for this.
+            Err(_) if self.fleet.switch.is_starting() => {}
             Err(StoreError::Away) => return Err(StoreError::Away),
             Err(_) => {}
         }
@@ -68,7 +70,7 @@ impl Task for RegisterProxy {
     }
 
     async fn rest(&self) {
-        let is_moving = self.fleet.switch.is_moving();
-        tokio::time::sleep(if is_moving { MOVE_EVERY } else { EVERY }).await;
+        let is_urgent = self.fleet.switch.is_moving() || self.fleet.switch.is_starting();
+        tokio::time::sleep(if is_urgent { MOVE_EVERY } else { EVERY }).await;
     }
 }

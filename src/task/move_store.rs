@@ -33,6 +33,9 @@ const HOLD_MOST: Duration = Duration::from_secs(7);
 const ANSWERS: Duration = Duration::from_secs(75);
 /// How long they have to become quiet.
 const QUIET: Duration = Duration::from_secs(4);
+/// By how much earlier than the switch the time of a log-in may be that waited for it, in seconds: the sweep after the
+/// switch must not take it for one that the old store has lost.
+const WAITED: f64 = 120.0;
 /// How long the announcement of ended sessions has to arrive.
 const HEARD: Duration = Duration::from_millis(500);
 /// The pause between two looks whether it has.
@@ -410,7 +413,7 @@ impl Move<'_> {
         }
         self.arrivals(proxies).await?;
         transfer.copy_marks().await?;
-        let swept = transfer.sweep(held_at).await?;
+        let swept = transfer.sweep(held_at - WAITED).await?;
         progress.change(|report| report.swept += swept as u64);
         for proxy in proxies {
             from.unregister_proxy(id_of(proxy)).await?;
@@ -493,17 +496,23 @@ impl Move<'_> {
         loop {
             match self.plan.from.change_move(Some(held), Some(&moved), None).await {
                 Ok(true) => return Ok(proxies),
-                Ok(false) if self.is_moved(&moved).await => return Ok(proxies),
+                // An earlier attempt without an answer may have been taken.
+                Ok(false) if self.state().await.as_ref() == Some(&moved) => return Ok(proxies),
                 Ok(false) => return Err(MoveError::Interrupted),
-                // Until the state has ended, it may have been taken.
-                Err(error) if error.is_unknown() => sleep(LOOK).await,
-                Err(error) => return Err(error.into()),
+                Err(error) if error.is_refusal() => return Err(error.into()),
+                Err(_) => sleep(LOOK).await,
             }
         }
     }
 
-    async fn is_moved(&self, moved: &str) -> bool {
-        self.plan.from.move_state().await.is_ok_and(|state| state.as_deref() == Some(moved))
+    /// The state of the move, once the store tells it.
+    async fn state(&self) -> Option<String> {
+        loop {
+            match self.plan.from.move_state().await {
+                Ok(state) => return state,
+                Err(_) => sleep(LOOK).await,
+            }
+        }
     }
 
     /// Returns the proxies once all give this answer about this move.

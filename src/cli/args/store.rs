@@ -60,7 +60,7 @@ The exit code is 1 if something is damaged, or a proxy uses the folder.";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum StoreCommand {
-    /// Copy all that a store holds to another store, so that nobody is logged out
+    /// Move what the store holds to another store, so that no visitor is logged out
     #[command(after_help = MIGRATE_EXAMPLES)]
     Migrate(MigrateArgs),
     /// Write a backup of the store into a file
