@@ -5,7 +5,8 @@
 //! - [`app`] puts the parts together from a [`config`] plan; [`serve`] accepts clients;
 //! - [`proxy`] is the life of one request, as a list of stages;
 //! - [`cache`] holds pages: the rules, memory, purges, and the fetches that fill it;
-//! - [`session`] and [`row`] are what else the proxy keeps; [`policy`] is what the operator decided;
+//! - [`session`] and [`row`] are what else the proxy keeps; [`database`] reads rows from databases;
+//!   [`policy`] is what the operator decided;
 //! - [`origin`] and [`store`] are what stands behind it;
 //! - [`task`] works in the background, [`admin`] answers operators;
 //! - [`http`] is pure protocol knowledge; [`ident`] and [`clock`] are shared by all;
@@ -18,6 +19,7 @@ pub mod cache;
 pub mod certificate;
 pub mod clock;
 pub mod config;
+pub mod database;
 pub mod http;
 pub mod ident;
 pub mod origin;

@@ -13,6 +13,7 @@ use super::plan::StoreUrl;
 use super::problem::SettingLocation;
 use super::secret::{Secret, SecretSource};
 use super::{file, shape};
+use crate::policy::database::DatabaseKind;
 
 /// The longest secret, in bytes.
 const SECRET_MAX: u64 = 64 << 10;
@@ -23,6 +24,10 @@ const NOT_IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'#').add(b'%').add(b'?')
 /// The URLs of stores.
 const SCHEMES: &str = "embedded:<dir>, redis://<host>, rediss://<host>, redis+unix:<path>, \
                        redis+cluster://<host>,<host> or redis+sentinel://<host>,<host>/<primary>";
+
+/// The URLs of databases.
+const DATABASES: &str =
+    "postgres://<host>/<database>, mysql://<host>/<database>, mariadb://… or sqlite:<file>";
 
 /// The expected form of a [`SecretRef`].
 const REFERENCE: &str = r#"{ file = "/path/of/it" } or { env = "NAME_OF_IT" }"#;
@@ -198,6 +203,70 @@ impl Form<StoreUrl> for OpenStoreForm {
     }
 }
 
+/// A database: a plain text, or a reference if the URL contains a password.
+#[derive(Debug)]
+pub(super) struct DatabaseForm;
+
+impl Form<Secret> for DatabaseForm {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Secret> {
+        let url = match (&node.value, node.as_text()) {
+            (Value::Table(table), _) => resolve(node, table, faults)?,
+            (_, Some(text)) => Secret::new(database_path(&node.location, text)),
+            _ => return faults.expected(node, "a text in quotes"),
+        };
+        match database_fault(url.expose()) {
+            Some(why) => faults.add(node, why),
+            None => Some(url),
+        }
+    }
+
+    fn write(&self, url: &Secret) -> Option<String> {
+        SecretRef.write(url).or_else(|| Some(string(&without_password(url.expose()))))
+    }
+
+    fn shape(&self) -> Json {
+        shape::any_of(&[shape::text(DATABASES), SecretRef.shape()])
+    }
+}
+
+/// A file of SQLite with a path that does not depend on the working directory.
+fn database_path<'a>(location: &SettingLocation, url: &'a str) -> Cow<'a, str> {
+    match (location.file(), url.strip_prefix("sqlite:").filter(|path| !path.is_empty())) {
+        (Some(written_in), Some(path)) => {
+            format!("sqlite:{}", file::beside(written_in, Path::new(path)).display()).into()
+        }
+        _ => url.into(),
+    }
+}
+
+/// What is wrong with the URL of a database, without the URL: it may hold a password.
+fn database_fault(url: &str) -> Option<String> {
+    let Some(kind) = DatabaseKind::of_url(url) else {
+        return Some(format!("not a database; expected {DATABASES}"));
+    };
+    let rest = url.split_once(':').map_or("", |(_, rest)| rest);
+    if url.contains(HIDDEN) {
+        return Some(format!(
+            "the password is {HIDDEN}, as config print writes it; expected the password itself"
+        ));
+    }
+    if kind == DatabaseKind::Sqlite {
+        let is_path = !rest.is_empty() && !rest.starts_with("//") && !rest.contains(":memory:");
+        return (!is_path).then(|| {
+            "expected the path of a file behind sqlite:, such as sqlite:/var/lib/shop/shop.db"
+                .to_owned()
+        });
+    }
+    if !rest.starts_with("//") || rest.len() == 2 {
+        return Some("expected a host, such as postgres://user:password@host/database".to_owned());
+    }
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    if query.split('&').any(|part| part.starts_with("password=")) {
+        return Some("the password belongs before the host: user:password@host".to_owned());
+    }
+    None
+}
+
 /// A store's URL with a path that does not depend on the working directory, if it is written in a file.
 fn with_path<'a>(location: &SettingLocation, url: &'a str) -> Cow<'a, str> {
     let Some(written_in) = location.file() else { return url.into() };
@@ -310,6 +379,36 @@ mod tests {
         ] {
             assert_eq!(read(url), Ok(StoreUrl::Redis(Secret::new(url))), "{url}");
         }
+    }
+
+    #[test]
+    fn a_database_is_named_by_its_url_and_no_complaint_shows_its_password() {
+        for fine in [
+            "postgres://shop:hunter2@db/shop?sslmode=require",
+            "postgresql://db",
+            "mysql://shop@db/shop",
+            "mariadb://shop@db/shop",
+            "sqlite:shop.db",
+            "sqlite:/var/lib/shop.db",
+        ] {
+            assert_eq!(database_fault(fine), None, "{fine}");
+        }
+        for (url, part) in [
+            ("hunter2", "not a database"),
+            ("redis://:hunter2@db", "not a database"),
+            ("postgres:hunter2", "expected a host"),
+            ("postgres://", "expected a host"),
+            ("mysql://db/shop?password=hunter2", "before the host"),
+            ("postgres://a:(hidden)@db/shop", "as config print"),
+            ("sqlite:", "path of a file"),
+            ("sqlite::memory:", "path of a file"),
+        ] {
+            let why = database_fault(url).unwrap();
+            assert!(why.contains(part) && !why.contains("hunter2"), "{url}: {why}");
+        }
+        let url = Secret::new("postgres://shop:hunter2@db/shop");
+        let written = DatabaseForm.write(&url).unwrap();
+        assert_eq!(written, "\"postgres://shop:(hidden)@db/shop\"");
     }
 
     #[test]

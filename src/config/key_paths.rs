@@ -57,9 +57,12 @@ impl KeyPaths {
 
     /// Whether this is the path of a key, and not of a table: `cache.memory`, `origins.blog.url`.
     pub(super) fn is_key(&self, path: &str) -> bool {
-        let named = path.strip_prefix("origins.").and_then(|path| path.split_once('.'));
-        let path = named.map_or_else(|| path.into(), |(_, key)| format!("origins.NAME.{key}"));
-        self.paths.contains(&path)
+        let named = ["origins", "databases"].iter().find_map(|table| {
+            let (_, key) = path.strip_prefix(table)?.strip_prefix('.')?.split_once('.')?;
+            Some(format!("{table}.NAME.{key}"))
+        });
+        let path = named.as_deref().unwrap_or(path);
+        self.paths.iter().any(|known| known == path)
     }
 
     fn of_name(&self, name: &str) -> impl Iterator<Item = &str> {

@@ -44,10 +44,11 @@ pub use credential::read_store_url;
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use json_schema::json_schema;
 pub use plan::{
-    Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, ErrorsConfig,
-    LimitsConfig, Listen, LogConfig, Login, Logout, NextStore, OnExpire, OriginConfig, OriginTls,
-    OriginUrl, Plan, Purge, PurgeAuthorization, Rows, Servers, SessionConfig, Store, StoreLayout,
-    StoreUrl, TlsConfig, TlsVersion, Verify, ViewsConfig, Visitor, WebhookUrl,
+    Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, DatabaseConfig,
+    ErrorsConfig, LimitsConfig, Listen, LogConfig, Login, Logout, NextStore, OnExpire,
+    OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization, Rows, Servers,
+    SessionConfig, Store, StoreLayout, StoreUrl, TlsConfig, TlsVersion, Verify, ViewsConfig,
+    Visitor, WebhookUrl,
 };
 pub use print::print;
 pub use problem::{Problem, SettingLocation, Warning};

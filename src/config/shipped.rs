@@ -70,6 +70,7 @@ fn table_of(header: &str) -> String {
     match (header.strip_prefix('['), header.trim_end_matches(']')) {
         (Some(list), _) => format!("{}[]", list.trim_end_matches(']')),
         (None, table) if table.starts_with("origins.") => "origins.NAME".to_owned(),
+        (None, table) if table.starts_with("databases.") => "databases.NAME".to_owned(),
         (None, table) => table.to_owned(),
     }
 }

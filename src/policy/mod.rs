@@ -7,6 +7,7 @@
 pub mod access_log;
 pub mod answer;
 pub mod cookie;
+pub mod database;
 pub mod error_page;
 pub mod listener;
 pub mod login;

@@ -78,8 +78,8 @@ impl ClaimedRow {
 impl ClaimedRows {
     /// Whether more rows should be claimed. While healthy rows keep this process busy, other
     /// processes may take the rest.
-    pub(super) fn has_room(&self) -> bool {
-        self.waiting[Trust::Well as usize].len() < BATCH
+    pub(super) fn has_room(&self, batch: usize) -> bool {
+        self.waiting[Trust::Well as usize].len() < batch
     }
 
     /// How many rows wait for a slot.
@@ -146,11 +146,39 @@ impl ClaimedRows {
                 place.runs = true;
                 place.begun = Some(Instant::now());
                 this.ordinary[trust as usize] += 1;
-                let is_slow = Cell::new(false);
-                return Some((claim, FetchSlot { line: Rc::clone(line), row, trust, is_slow }));
+                let (is_slow, rows) = (Cell::new(false), vec![row]);
+                return Some((claim, FetchSlot { line: Rc::clone(line), rows, trust, is_slow }));
             }
         }
         None
+    }
+
+    /// Further rows for the fetch in `slot`, at most `most`: those that wait with the same trust and
+    /// that `fits` says are read together with its row.
+    pub(super) fn join(
+        slot: &mut FetchSlot,
+        most: usize,
+        unix_now: f64,
+        fits: impl Fn(&Row) -> bool,
+    ) -> Vec<RowClaim> {
+        let mut line = slot.line.borrow_mut();
+        let this = &mut *line;
+        let (rows, now) = (&mut this.rows, Instant::now());
+        let mut joined = Vec::new();
+        this.waiting[slot.trust as usize].retain(|row| {
+            if joined.len() >= most || !fits(row) {
+                return true;
+            }
+            let Some(place) = rows.get_mut(row) else { return false };
+            place.stands = false;
+            if let Some(claim) = place.claim.take().filter(|claim| !is_late(claim, unix_now)) {
+                (place.runs, place.begun) = (true, Some(now));
+                slot.rows.push(row.clone());
+                joined.push(claim);
+            }
+            false
+        });
+        joined
     }
 
     /// Whether a row of this trust may have a slot: slots guaranteed to other waiting rows are kept
@@ -172,11 +200,11 @@ fn is_late(claim: &RowClaim, unix_now: f64) -> bool {
     claim.fence - unix_now < LEFT
 }
 
-/// The slot of a fetch; freed on drop.
+/// The slot of a fetch, of one row or of several together; freed on drop.
 #[derive(Debug)]
 pub(super) struct FetchSlot {
     line: Rc<RefCell<ClaimedRows>>,
-    row: Row,
+    rows: Vec<Row>,
     trust: Trust,
     is_slow: Cell<bool>,
 }
@@ -211,17 +239,20 @@ impl FetchSlot {
 impl Drop for FetchSlot {
     fn drop(&mut self) {
         let mut line = self.line.borrow_mut();
+        let this = &mut *line;
         match self.is_slow.get() {
-            true => line.slow -= 1,
-            false => line.ordinary[self.trust as usize] -= 1,
+            true => this.slow -= 1,
+            false => this.ordinary[self.trust as usize] -= 1,
         }
-        let Some(place) = line.rows.get_mut(&self.row) else { return };
-        place.runs = false;
-        if place.claim.is_some() {
-            // It was claimed again meanwhile; the next `tidy` lets it wait for a slot.
-            place.stands = true;
-            let until = place.rests_until().unwrap_or_else(Instant::now);
-            line.resting.push((until, self.row.clone()));
+        for row in &self.rows {
+            let Some(place) = this.rows.get_mut(row) else { continue };
+            place.runs = false;
+            if place.claim.is_some() {
+                // It was claimed again meanwhile; the next `tidy` lets it wait for a slot.
+                place.stands = true;
+                let until = place.rests_until().unwrap_or_else(Instant::now);
+                this.resting.push((until, row.clone()));
+            }
         }
     }
 }
@@ -306,6 +337,25 @@ mod tests {
         );
         line.borrow_mut().waiting = Default::default();
         assert_eq!(limit(0.001), GRACE, "no claim waits");
+    }
+
+    #[test]
+    fn rows_that_are_read_together_take_one_slot() {
+        let line = line_of(Trust::Open, 100);
+        let (_, mut slot) = ClaimedRows::next(&line, 100.0).unwrap();
+        let even = |row: &Row| row.as_str().ends_with(['2', '4', '6', '8']);
+        let joined = ClaimedRows::join(&mut slot, 30, 100.0, even);
+        assert_eq!(joined.len(), 30);
+        assert!(joined.iter().all(|claim| even(&claim.row)));
+        assert_eq!((line.borrow().waits(), line.borrow().ordinary[Trust::Open as usize]), (69, 1));
+
+        // A row of the batch that is claimed again is not fetched beside it, but behind it.
+        let again = joined[0].clone();
+        line.borrow_mut().add(again.clone(), Trust::Open, Instant::now());
+        assert_eq!((line.borrow().waits(), line.borrow().resting.len()), (69, 0));
+        drop(slot);
+        assert_eq!(line.borrow().resting[0].1, again.row);
+        assert_eq!(line.borrow().ordinary, [0; 3]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which rows are healthy, which fail, and for how many attempts.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::source::FetchError;
 use crate::ident::Row;
@@ -43,6 +43,8 @@ pub(super) struct Failures {
     sources: RefCell<HashMap<String, usize>>,
     /// When each row last succeeded.
     well: RefCell<HashMap<Row, f64>>,
+    /// Rows that their source does not have.
+    missing: RefCell<HashSet<Row>>,
     looked: Cell<f64>,
 }
 
@@ -74,6 +76,20 @@ impl Failures {
             *last = now;
         } else if well.len() < ROWS_MAX {
             well.insert(row.clone(), now);
+        }
+    }
+
+    /// Notes whether the source has the row. The log says once that it has not.
+    pub(super) fn note_there(&self, row: &Row, source: &str, is_there: bool) {
+        let mut missing = self.missing.borrow_mut();
+        if is_there {
+            missing.remove(row);
+        } else if missing.len() < ROWS_MAX && missing.insert(row.clone()) {
+            tracing::info!(
+                rows = source,
+                row = row.as_str(),
+                "there is no such row: it was removed"
+            );
         }
     }
 

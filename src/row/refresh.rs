@@ -8,12 +8,14 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use bytes::Bytes;
+use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
 use super::claimed_rows::{BATCH, ClaimedRows, FetchSlot};
 use super::failures::{Failures, pause};
 use super::source::{FetchError, RowSource, checked};
+use crate::ident::Row;
 use crate::store::{RowClaim, RowStore, StoreError};
 
 /// How long a worker has a row to itself.
@@ -26,6 +28,8 @@ const FETCH_TIME: Duration = Duration::from_secs(9);
 const USUAL: f64 = 1.0 / 40.0;
 /// The chapter's pause when no row is due. Another process may schedule one at any time.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Rows of one fetch that are stored at a time.
+const STORED_AT_A_TIME: usize = 64;
 /// The least time between two claims, however much is due.
 const BETWEEN_CLAIMS: Duration = Duration::from_millis(10);
 
@@ -44,6 +48,16 @@ pub struct RefreshProgress {
     pub busy: bool,
 }
 
+impl RefreshProgress {
+    fn count(&mut self, outcome: &RefreshOutcome) {
+        match outcome {
+            RefreshOutcome::Fetched => self.fetched += 1,
+            RefreshOutcome::Failed => self.failed += 1,
+            RefreshOutcome::Dropped => self.dropped += 1,
+        }
+    }
+}
+
 /// Refreshes rows. Dropping it drops the fetches under way; their rows are due again after
 /// [`LEASE`].
 pub struct Refresher<S, R, C> {
@@ -58,8 +72,8 @@ pub struct Refresher<S, R, C> {
     claimed_at: Cell<Option<Instant>>,
 }
 
-/// One row's complete fetch.
-type RowFetch = Pin<Box<dyn Future<Output = RefreshOutcome>>>;
+/// The complete fetch of one row, or of some that are read together.
+type RowFetch = Pin<Box<dyn Future<Output = Vec<RefreshOutcome>>>>;
 
 /// The result of a claim.
 enum RefreshOutcome {
@@ -69,6 +83,8 @@ enum RefreshOutcome {
 }
 
 struct Parts<S, R, C> {
+    /// Rows claimed from the store at a time.
+    claimed_at_a_time: usize,
     store: S,
     source: R,
     clock: C,
@@ -89,11 +105,13 @@ where
     R: RowSource + 'static,
     C: Fn() -> f64 + 'static,
 {
-    /// A refresher of the rows in `store`; `clock` returns the Unix time.
-    pub fn new(store: S, source: R, clock: C) -> Self {
+    /// A refresher of the rows in `store`; `clock` returns the Unix time. `together` is the most
+    /// rows that any source reads together.
+    pub fn new(store: S, source: R, clock: C, together: usize) -> Self {
         let (failures, usual) = (Failures::default(), Cell::new(USUAL));
+        let claimed_at_a_time = together.max(BATCH);
         Self {
-            parts: Rc::new(Parts { store, source, clock, failures, usual }),
+            parts: Rc::new(Parts { claimed_at_a_time, store, source, clock, failures, usual }),
             waiting: Rc::default(),
             open: RefCell::default(),
             progress: Cell::default(),
@@ -145,12 +163,13 @@ where
     /// Claims due rows, unless that was done a moment ago.
     async fn claim(&self) -> Result<(), StoreError> {
         let is_soon = self.claimed_at.get().is_some_and(|last| last.elapsed() < BETWEEN_CLAIMS);
-        if is_soon || !self.waiting.borrow().has_room() {
+        let batch = self.parts.claimed_at_a_time;
+        if is_soon || !self.waiting.borrow().has_room(batch) {
             return Ok(());
         }
         let now = (self.parts.clock)();
         self.parts.failures.look(now);
-        let claims = self.parts.store.claim_rows(now, BATCH, LEASE.as_secs_f64());
+        let claims = self.parts.store.claim_rows(now, batch, LEASE.as_secs_f64());
         // Fetches that end meanwhile are not delayed.
         let claimed = tokio::select! {
             claimed = claims => claimed?,
@@ -172,9 +191,16 @@ where
         let now = (self.parts.clock)();
         let failures = &self.parts.failures;
         self.waiting.borrow_mut().tidy(|row| failures.trust(row), now, Instant::now());
-        while let Some((claim, slot)) = ClaimedRows::next(&self.waiting, now) {
-            let parts = Rc::clone(&self.parts);
-            let flight = async move { parts.refresh(&claim, &slot).await };
+        while let Some((claim, mut slot)) = ClaimedRows::next(&self.waiting, now) {
+            let (parts, source) = (Rc::clone(&self.parts), &self.parts.source);
+            let further = source.together(&claim.row) - 1;
+            let mut claims = vec![claim];
+            if further > 0 {
+                let first = source.name(&claims[0].row);
+                let fits = |row: &Row| source.name(row) == first;
+                claims.extend(ClaimedRows::join(&mut slot, further, now, fits));
+            }
+            let flight = async move { parts.refresh(&claims, &slot).await };
             self.open.borrow_mut().push(Box::pin(flight));
         }
     }
@@ -184,11 +210,7 @@ where
         poll_fn(|cx| {
             let mut ended = false;
             while let Poll::Ready(Some(done)) = self.open.borrow_mut().poll_next_unpin(cx) {
-                match done {
-                    RefreshOutcome::Fetched => self.note(|progress| progress.fetched += 1),
-                    RefreshOutcome::Failed => self.note(|progress| progress.failed += 1),
-                    RefreshOutcome::Dropped => self.note(|progress| progress.dropped += 1),
-                }
+                self.note(|progress| done.iter().for_each(|outcome| progress.count(outcome)));
                 ended = true;
             }
             if ended { Poll::Ready(()) } else { Poll::Pending }
@@ -208,16 +230,32 @@ where
 }
 
 impl<S: RowStore, R: RowSource, C: Fn() -> f64> Parts<S, R, C> {
-    /// Fetches a row and stores the content, or when to try again.
-    async fn refresh(&self, claim: &RowClaim, slot: &FetchSlot) -> RefreshOutcome {
-        let json = self.fetch(claim, slot).await.and_then(checked);
+    /// Fetches rows and stores the content of each, or when to try again.
+    async fn refresh(&self, claims: &[RowClaim], slot: &FetchSlot) -> Vec<RefreshOutcome> {
+        let fetched = self.fetch(claims, slot).await;
+        let settled = claims.iter().zip(fetched).map(|(claim, json)| self.settle(claim, json));
+        stream::iter(settled).buffer_unordered(STORED_AT_A_TIME).collect().await
+    }
+
+    /// Stores what was fetched of a row, or when to try again.
+    async fn settle(
+        &self,
+        claim: &RowClaim,
+        fetched: Result<Option<Bytes>, FetchError>,
+    ) -> RefreshOutcome {
         let now = (self.clock)();
-        match json {
+        match fetched.and_then(|json| json.map(checked).transpose()) {
             Ok(json) => {
                 let due = next_due(claim, now);
-                match self.store.put_row(claim, json, due, now).await {
+                let is_there = json.is_some();
+                match self.store.put_row(claim, json.unwrap_or_default(), due, now).await {
                     Ok(is_kept) => {
                         self.failures.note_well(&claim.row, now);
+                        self.failures.note_there(
+                            &claim.row,
+                            self.source.name(&claim.row),
+                            is_there,
+                        );
                         // The row's new owner starts again.
                         if is_kept { RefreshOutcome::Fetched } else { RefreshOutcome::Dropped }
                     }
@@ -228,42 +266,55 @@ impl<S: RowStore, R: RowSource, C: Fn() -> f64> Parts<S, R, C> {
                     }
                 }
             }
+            Err(error) => self.postpone(claim, &error, now).await,
+        }
+    }
+
+    /// Lets a row that failed wait.
+    async fn postpone(&self, claim: &RowClaim, why: &FetchError, now: f64) -> RefreshOutcome {
+        let count = self.fails(claim, why, now);
+        let mut pause = pause(claim.delay, count, fastrand::f64());
+        if matches!(why, FetchError::Away(_)) {
+            pause = pause.min(claim.delay);
+        }
+        match self.store.postpone_row(claim, now + pause).await {
+            Ok(true) => RefreshOutcome::Failed,
+            Ok(false) => RefreshOutcome::Dropped,
             Err(error) => {
-                let count = self.fails(claim, &error, now);
-                let due = now + pause(claim.delay, count, fastrand::f64());
-                match self.store.postpone_row(claim, due).await {
-                    Ok(true) => RefreshOutcome::Failed,
-                    Ok(false) => RefreshOutcome::Dropped,
-                    Err(error) => {
-                        tracing::debug!(%error, "a failed row cannot be postponed: it is due again when its lease ends");
-                        RefreshOutcome::Failed
-                    }
-                }
+                tracing::debug!(%error, "a failed row cannot be postponed: it is due again when its lease ends");
+                RefreshOutcome::Failed
             }
         }
     }
 
-    /// Fetches a row, for longer than a moment if the slow quarter has a slot for it.
-    async fn fetch(&self, claim: &RowClaim, slot: &FetchSlot) -> Result<bytes::Bytes, FetchError> {
-        let (mut fetch, begun) = (pin!(self.source.fetch(&claim.row)), Instant::now());
+    /// Fetches rows, for longer than a moment if the slow quarter has a slot for it.
+    async fn fetch(
+        &self,
+        claims: &[RowClaim],
+        slot: &FetchSlot,
+    ) -> Vec<Result<Option<Bytes>, FetchError>> {
+        let rows: Vec<&Row> = claims.iter().map(|claim| &claim.row).collect();
+        let timed_out = || claims.iter().map(|_| Err(FetchError::TimedOut)).collect();
+        let (mut fetch, begun) = (pin!(self.source.fetch(&rows)), Instant::now());
         let limit = slot.lease_limit(self.usual.get());
         if let Ok(fetched) = tokio::time::timeout(limit, fetch.as_mut()).await {
-            if fetched.is_ok() {
+            if fetched.iter().any(Result::is_ok) {
                 let change = begun.elapsed().as_secs_f64() - self.usual.get();
                 self.usual.set(self.usual.get() + change / 8.0);
             }
             return fetched;
         }
         if !slot.slow_down() {
-            return Err(FetchError::TimedOut);
+            return timed_out();
         }
         // A claim that waited has less of its lease left.
         let spare = (LEASE - FETCH_TIME).as_secs_f64();
-        let left = claim.fence - (self.clock)() - spare;
+        let fence = claims.iter().map(|claim| claim.fence).fold(f64::INFINITY, f64::min);
+        let left = fence - (self.clock)() - spare;
         let left = Duration::from_secs_f64(
             left.clamp(0.0, FETCH_TIME.saturating_sub(limit).as_secs_f64()),
         );
-        tokio::time::timeout(left, fetch).await.unwrap_or(Err(FetchError::TimedOut))
+        tokio::time::timeout(left, fetch).await.unwrap_or_else(|_| timed_out())
     }
 
     fn fails(&self, claim: &RowClaim, why: &FetchError, now: f64) -> u32 {
@@ -282,17 +333,19 @@ fn next_due(claim: &RowClaim, now: f64) -> f64 {
 mod tests {
     use std::collections::HashMap;
 
-    use bytes::Bytes;
-
     use super::*;
-    use crate::ident::Row;
-    use crate::row::{FetchError, schedule_row_cache};
+    use crate::row::schedule_row_cache;
     use crate::store::AnyStore;
     use crate::store::scratch::with_store;
 
-    /// Answers each fetch as set; rows called `slow…` hang.
+    /// Answers each fetch as set, and counts them; rows called `slow…` hang, and those called `many…`
+    /// are read together.
     #[derive(Clone)]
-    struct ScriptedSource(Rc<Cell<Result<&'static str, u16>>>, Rc<RefCell<HashMap<Row, usize>>>);
+    struct ScriptedSource(
+        Rc<Cell<Result<&'static str, u16>>>,
+        Rc<RefCell<HashMap<Row, usize>>>,
+        Rc<Cell<usize>>,
+    );
 
     impl ScriptedSource {
         /// How often a row was requested.
@@ -306,16 +359,29 @@ mod tests {
     }
 
     impl RowSource for ScriptedSource {
-        async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
-            *self.1.borrow_mut().entry(row.clone()).or_default() += 1;
-            if row.as_str().starts_with("slow") {
-                std::future::pending::<()>().await;
+        async fn fetch(&self, rows: &[&Row]) -> Vec<Result<Option<Bytes>, FetchError>> {
+            for row in rows {
+                *self.1.borrow_mut().entry((*row).clone()).or_default() += 1;
+                if row.as_str().starts_with("slow") {
+                    std::future::pending::<()>().await;
+                }
             }
-            self.0.get().map(Bytes::from).map_err(FetchError::Status)
+            self.2.set(self.2.get() + 1);
+            let content = |_| match self.0.get() {
+                Ok("none") => Ok(None),
+                Ok(json) => Ok(Some(Bytes::from(json))),
+                Err(0) => Err(FetchError::Away("refused".into())),
+                Err(status) => Err(FetchError::Status(status)),
+            };
+            rows.iter().map(content).collect()
         }
 
-        fn name(&self, _: &Row) -> &str {
-            "told"
+        fn together(&self, row: &Row) -> usize {
+            if row.as_str().starts_with("many") { 500 } else { 1 }
+        }
+
+        fn name(&self, row: &Row) -> &str {
+            if row.as_str().starts_with("many") { "many" } else { "told" }
         }
     }
 
@@ -328,10 +394,11 @@ mod tests {
     }
 
     fn bench(store: AnyStore) -> Bench<impl Fn() -> f64 + 'static> {
-        let scripted = ScriptedSource(Rc::new(Cell::new(Ok("{\"n\":1}"))), Rc::default());
+        let scripted =
+            ScriptedSource(Rc::new(Cell::new(Ok("{\"n\":1}"))), Rc::default(), Rc::default());
         let time = Rc::new(Cell::new(0.0));
         let clock = Rc::clone(&time);
-        let refresher = Refresher::new(store.clone(), scripted.clone(), move || clock.get());
+        let refresher = Refresher::new(store.clone(), scripted.clone(), move || clock.get(), 500);
         Bench { store, scripted, time, refresher }
     }
 
@@ -391,12 +458,66 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_are_read_together_take_one_fetch_and_are_stored_one_by_one() {
+        with_store(async |store| {
+            let bench = bench(store);
+            for number in 0..400 {
+                bench.schedule(&format!("many-{number}")).await;
+            }
+            bench.schedule("one").await;
+            assert_eq!(bench.run(100.5).await.fetched, 401);
+            assert_eq!(bench.scripted.2.get(), 2);
+            for name in ["many-0", "many-399", "one"] {
+                assert!(bench.store.row(&row(name)).await.unwrap().is_some(), "{name}");
+            }
+            // One of them is stopped before the next fetch, and is not brought back by it.
+            schedule_row_cache(&bench.store, &row("many-7"), None, 101.0).await.unwrap();
+            let progress = bench.run(105.5).await;
+            assert_eq!((progress.fetched, progress.removed), (400, 1));
+            assert_eq!(bench.store.row(&row("many-7")).await.unwrap(), None);
+        });
+    }
+
+    #[test]
+    fn a_row_that_its_source_no_longer_has_is_removed_and_still_looked_for() {
+        with_store(async |store| {
+            let bench = bench(store);
+            bench.schedule("1").await;
+            bench.run(100.5).await;
+            bench.scripted.0.set(Ok("none"));
+            assert_eq!(bench.run(105.0).await.fetched, 1);
+            assert_eq!(bench.store.row(&row("1")).await.unwrap(), None);
+            bench.scripted.0.set(Ok("2"));
+            assert_eq!(bench.run(110.0).await.fetched, 1);
+            assert_eq!(bench.store.row(&row("1")).await.unwrap().unwrap().json, "2");
+        });
+    }
+
+    #[test]
+    fn a_row_whose_source_is_away_is_tried_again_within_its_delay() {
+        with_store(async |store| {
+            let bench = bench(store);
+            bench.schedule("1").await;
+            bench.run(100.5).await;
+            bench.scripted.0.set(Err(0));
+            let mut now = 105.0;
+            for _ in 0..8 {
+                assert_eq!(bench.run(now).await.failed, 1);
+                now += 5.0;
+            }
+            let kept = bench.store.row(&row("1")).await.unwrap().unwrap();
+            assert_eq!(kept.refreshed, Some(100.5));
+        });
+    }
+
+    #[test]
     fn rows_that_hang_do_not_hold_up_those_that_are_well() {
         with_store(async |store| {
-            let scripted = ScriptedSource(Rc::new(Cell::new(Ok("1"))), Rc::default());
+            let scripted =
+                ScriptedSource(Rc::new(Cell::new(Ok("1"))), Rc::default(), Rc::default());
             let start = Instant::now();
             let clock = move || 100.0 + start.elapsed().as_secs_f64();
-            let refresher = Refresher::new(store.clone(), scripted.clone(), clock);
+            let refresher = Refresher::new(store.clone(), scripted.clone(), clock, 1);
             let well: Vec<String> = (0..20).map(|number| format!("well-{number}")).collect();
             let schedule = async |name: &str| {
                 let delay = Some(Duration::from_millis(100));

@@ -10,8 +10,13 @@ use crate::store::{ROW_JSON_MAX, StoreError};
 
 /// The source of rows.
 pub trait RowSource {
-    /// Reads a row. The future is dropped after `FETCH_TIME`, and earlier while many are slow.
-    fn fetch(&self, row: &Row) -> impl Future<Output = Result<Bytes, FetchError>>;
+    /// Reads rows of one source, at most as many as it reads together; returns the content of each,
+    /// in order. `None`: there is no such row. The future is dropped after `FETCH_TIME`, and earlier
+    /// while many are slow.
+    fn fetch(&self, rows: &[&Row]) -> impl Future<Output = Vec<Result<Option<Bytes>, FetchError>>>;
+
+    /// How many rows are read together with this one, itself included.
+    fn together(&self, row: &Row) -> usize;
 
     /// The configured name of a row's source.
     fn name(&self, row: &Row) -> &str;
@@ -49,6 +54,9 @@ pub enum FetchError {
     /// No complete answer in time.
     #[error("the source took too long")]
     TimedOut,
+    /// The source cannot be reached. It is tried again soon, because nothing is wrong with the row.
+    #[error("the source failed: {0}")]
+    Away(#[source] Box<dyn std::error::Error>),
     /// The source could not be read.
     #[error("the source failed: {0}")]
     Source(#[source] Box<dyn std::error::Error>),

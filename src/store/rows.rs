@@ -84,7 +84,8 @@ pub trait RowStore {
 
     /// Stores the fetched content, and makes the row due at `due_next`, if the schedule still holds
     /// the claim's fence. Otherwise it does nothing and returns false: the row has been stopped,
-    /// rescheduled or claimed by another worker, whose content is newer.
+    /// rescheduled or claimed by another worker, whose content is newer. Empty content removes what
+    /// is stored: the source has no such row.
     fn put_row(
         &self,
         claim: &RowClaim,

@@ -4,12 +4,14 @@
 //! steps, or within one if the task allows it, catches a panic, and restarts the task.
 
 mod clean;
+mod database_rows;
 mod fleet;
 mod gone;
 mod handovers;
 mod health;
 mod log_outs;
 mod move_store;
+mod origin_rows;
 mod purges;
 mod rescale;
 mod rows;
@@ -28,15 +30,17 @@ use crate::store::StoreError;
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 pub use clean::{Clean, Expiring};
+pub use database_rows::RowsQuery;
 pub use fleet::RegisterProxy;
 pub use gone::EndedSessions;
 pub use handovers::Handovers;
 pub use health::HealthChecks;
 pub use log_outs::LogOuts;
 pub use move_store::{MoveError, MoveProgress, MoveStatus, MoveStore};
+pub use origin_rows::{RowLocation, RowOrigin, RowSecret};
 pub use purges::PurgeTask;
 pub use rescale::Rescale;
-pub use rows::{CacheRows, OriginRows, RowLocation, RowOrigin, RowSecret};
+pub use rows::{CacheRows, RowPlace, RowSources};
 pub use visitors::{CleanVisitors, FlushVisitors};
 pub use visits::Visits;
 pub use webhook::{Deliver, Webhook, WebhookKeys, WebhookPause};

@@ -1,44 +1,32 @@
-//! The refresher of rows, and the origin as their source.
+//! The refresher of rows, and where each source has them.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, HOST};
-use ::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
-use bytes::{Bytes, BytesMut};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use bytes::Bytes;
 
+use super::database_rows::RowsQuery;
+use super::origin_rows::RowLocation;
 use super::{NextStep, Task};
 use crate::clock::unix_now;
-use crate::http::cache_control::CacheControl;
-use crate::http::forwarded as fwd;
-use crate::http::host::Scheme;
-use crate::http::list;
-use crate::http::signature::{self, SIGNATURE};
-use crate::http::vary::Vary;
 use crate::ident::Row;
-use crate::origin::{ConnectionReuse, UploadBody, Upstream};
 use crate::row::{FetchError, RefreshProgress, Refresher, RowNames, RowSource};
-use crate::store::{AnyStore, ROW_JSON_MAX, StoreError};
+use crate::store::{AnyStore, StoreError};
 use crate::telemetry::metrics::{Count, ThreadMetrics};
-
-/// `X-Anteroom-Session`
-const SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
-/// Unreserved characters in a target (RFC 3986 §2.3); all others in a row are encoded.
-const IN_TARGET: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// `cache_rows`.
 #[derive(Debug)]
 pub struct CacheRows {
-    refresher: Refresher<AnyStore, OriginRows, fn() -> f64>,
+    refresher: Refresher<AnyStore, RowSources, fn() -> f64>,
     thread_metrics: Arc<ThreadMetrics>,
 }
 
 impl CacheRows {
     /// Refreshes the rows in `store` from `source`.
     #[must_use]
-    pub fn new(store: AnyStore, source: OriginRows, thread_metrics: Arc<ThreadMetrics>) -> Self {
-        Self { refresher: Refresher::new(store, source, unix_now), thread_metrics }
+    pub fn new(store: AnyStore, source: RowSources, thread_metrics: Arc<ThreadMetrics>) -> Self {
+        let together = source.places.iter().map(RowPlace::together).max().unwrap_or(1);
+        let refresher = Refresher::new(store, source, unix_now as fn() -> f64, together);
+        Self { refresher, thread_metrics }
     }
 }
 
@@ -64,162 +52,50 @@ impl Task for CacheRows {
     }
 }
 
-/// The origins, asked for rows as by a visitor without a login. Other parts of their answers, such
-/// as cookies, are dropped.
+/// The sources of rows.
 #[derive(Debug)]
-pub struct OriginRows {
+pub struct RowSources {
     /// The names of rows.
     pub names: RowNames,
     /// Where each source has its rows.
-    pub places: Vec<RowLocation>,
+    pub places: Vec<RowPlace>,
 }
 
-/// An origin that has rows.
+/// Where a source has its rows.
 #[derive(Debug)]
-pub struct RowOrigin {
-    /// The origin, for this thread.
-    pub upstream: Rc<Upstream>,
-    /// Its Host.
-    pub host: HeaderValue,
-    /// Whether the request says that no user is logged in.
-    pub sessions: bool,
-    /// The key of the signature.
-    pub secret: Option<RowSecret>,
+pub enum RowPlace {
+    /// At an origin.
+    Origin(RowLocation),
+    /// In a database.
+    Database(RowsQuery),
 }
 
-/// The location of a source's rows.
-#[derive(Debug)]
-pub struct RowLocation {
-    /// The text before the id.
-    pub before: String,
-    /// The text after it.
-    pub behind: String,
-    /// The scheme that the origin sees.
-    pub scheme: Scheme,
-    /// The origin.
-    pub origin: RowOrigin,
-}
-
-/// The key with which requests to the origin are signed.
-pub struct RowSecret(pub Vec<u8>);
-
-impl std::fmt::Debug for RowSecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("RowSecret(…)")
-    }
-}
-
-impl OriginRows {
-    fn target(&self, row: &Row) -> Result<(String, &RowLocation), FetchError> {
-        let (place, id) = self.names.split(row);
-        let place = self.places.get(place).ok_or(FetchError::NoPlace)?;
-        let RowLocation { before, behind, .. } = place;
-        // As a segment these would name another path, encoded or not.
-        if matches!(id, "." | ".." | "") {
-            return Err(FetchError::NoPlace);
+impl RowPlace {
+    /// How many rows are read together.
+    fn together(&self) -> usize {
+        match self {
+            Self::Origin(_) => 1,
+            Self::Database(query) => query.query.batch.unwrap_or(1),
         }
-        Ok((format!("{before}{}{behind}", utf8_percent_encode(id, IN_TARGET)), place))
     }
 }
 
-impl RowOrigin {
-    fn request(&self, target: &str, scheme: Scheme) -> Result<Request<UploadBody>, FetchError> {
-        let mut request = Request::new(UploadBody::Empty);
-        *request.uri_mut() = Uri::try_from(target).map_err(|_| FetchError::NoPlace)?;
-        let headers = request.headers_mut();
-        headers.insert(HOST, self.host.clone());
-        headers.insert(&fwd::X_FORWARDED_PROTO, fwd::x_forwarded_proto(scheme));
-        headers.insert(&fwd::X_FORWARDED_HOST, self.host.clone());
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if self.sessions {
-            headers.insert(SESSION, HeaderValue::from_static("none"));
-            let signed = self.secret.as_ref().and_then(|RowSecret(secret)| {
-                signature::value(secret, "", "GET", target, unix_now() as u64)
-            });
-            if let Some(value) = signed {
-                headers.insert(&SIGNATURE, value);
-            }
+impl RowSource for RowSources {
+    async fn fetch(&self, rows: &[&Row]) -> Vec<Result<Option<Bytes>, FetchError>> {
+        let place = rows.first().and_then(|row| self.places.get(self.names.split(row).0));
+        let ids: Vec<&str> = rows.iter().map(|row| self.names.split(row).1).collect();
+        match (place, &ids[..]) {
+            (Some(RowPlace::Database(query)), ids) => query.fetch(ids).await,
+            (Some(RowPlace::Origin(location)), [id]) => vec![location.fetch(id).await.map(Some)],
+            _ => rows.iter().map(|_| Err(FetchError::NoPlace)).collect(),
         }
-        Ok(request)
     }
-}
 
-/// Whether the content of this answer may be kept as a row. `no-store` and `Set-Cookie` are
-/// ignored: the operator has declared the rows to be for everyone, the request was anonymous, and
-/// the cookie is dropped.
-fn may_be_kept(headers: &HeaderMap) -> Result<(), FetchError> {
-    if CacheControl::parse(headers, &CACHE_CONTROL).private {
-        return Err(FetchError::Private);
-    }
-    if Vary::parse(headers) == Vary::Any {
-        return Err(FetchError::Varies);
-    }
-    let mut codings = list::members(headers, &CONTENT_ENCODING);
-    match codings.find(|coding| !coding.eq_ignore_ascii_case(b"identity")) {
-        Some(coding) => Err(FetchError::Encoded(String::from_utf8_lossy(coding).into_owned())),
-        None => Ok(()),
-    }
-}
-
-impl RowSource for OriginRows {
-    async fn fetch(&self, row: &Row) -> Result<Bytes, FetchError> {
-        let (target, RowLocation { origin, scheme, .. }) = self.target(row)?;
-        let request = origin.request(&target, *scheme)?;
-        let source = |error| FetchError::Source(Box::new(error));
-        let sent = origin.upstream.send(request, ConnectionReuse::Pool(None), None).await;
-        let came = sent.map_err(source)?;
-        if came.response.status() != StatusCode::OK {
-            return Err(FetchError::Status(came.response.status().as_u16()));
-        }
-        if came.unframed {
-            return Err(FetchError::Unframed);
-        }
-        may_be_kept(came.response.headers())?;
-        let mut body = came.response.into_body();
-        let mut content = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(source)?;
-            let Some(part) = frame.data_ref() else { continue };
-            if content.len() + part.len() > ROW_JSON_MAX {
-                return Err(FetchError::TooLarge);
-            }
-            content.extend_from_slice(part);
-        }
-        Ok(content.freeze())
+    fn together(&self, row: &Row) -> usize {
+        self.places.get(self.names.split(row).0).map_or(1, RowPlace::together)
     }
 
     fn name(&self, row: &Row) -> &str {
         self.names.name(self.names.split(row).0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn judged(name: &'static str, value: &'static str) -> Result<(), FetchError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(name, HeaderValue::from_static(value));
-        may_be_kept(&headers)
-    }
-
-    #[test]
-    fn a_personal_response_is_no_row() {
-        for (name, value) in [
-            ("cache-control", "no-store"),
-            ("cache-control", "max-age=0, public"),
-            ("set-cookie", "a=b"),
-            ("vary", "Cookie"),
-            ("content-encoding", "Identity"),
-        ] {
-            assert!(judged(name, value).is_ok(), "{name}: {value}");
-        }
-        let refused = |name, value| judged(name, value).unwrap_err().to_string();
-        for private in ["private", "max-age=5, Private", "private=\"set-cookie\""] {
-            assert!(refused("cache-control", private).contains("private"), "{private}");
-        }
-        assert!(refused("vary", "accept, *").contains("Vary: *"));
-        assert!(refused("content-encoding", "gzip").contains("\"gzip\""));
     }
 }

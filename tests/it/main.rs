@@ -18,6 +18,8 @@ mod connect_check;
 mod control;
 mod control_contract;
 mod cookies;
+mod database_rows;
+mod databases;
 mod demo;
 mod directives;
 mod dismissal_contract;

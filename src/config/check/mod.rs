@@ -8,6 +8,7 @@ mod login;
 mod origin;
 mod personal;
 mod route;
+mod rows;
 mod session;
 mod tls;
 
@@ -51,6 +52,7 @@ impl<'a> ConfigCheck<'a> {
         self.own_sessions();
         self.cache();
         self.visitor_cookie();
+        self.databases();
         self.rows();
         self.purge();
         for (index, route) in self.plan.routes.iter().enumerate() {

@@ -73,6 +73,7 @@ impl ConfigCheck<'_> {
                 self.problem(&format!("rows[{index}].name"), text);
             }
             self.names_origin(&format!("rows[{index}].origin"), one.origin.as_deref());
+            self.source_of_rows(&format!("rows[{index}]"), one);
         }
     }
 

@@ -24,7 +24,7 @@ pub use limits::LimitsConfig;
 pub(super) use listen::USUAL_MODE;
 pub use listen::{Address, ClientCerts, ClientConfig, Listen, TlsConfig, TlsVersion};
 pub use login::{Login, Logout, Verify};
-pub use origin::{OriginConfig, OriginTls, OriginUrl, Rows, Servers};
+pub use origin::{DatabaseConfig, OriginConfig, OriginTls, OriginUrl, Rows, Servers};
 pub use session::{AppPreset, OnExpire, SessionConfig, Visitor, WebhookUrl};
 pub(super) use store::DATA;
 pub use store::{NextStore, Store, StoreLayout, StoreUrl};
@@ -56,6 +56,8 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// `[[cookies]]`, in order: the first that names a cookie applies.
     pub cookies: Vec<Hardening>,
+    /// `[databases.NAME]`: databases that rows come from, by name.
+    pub databases: Vec<(String, DatabaseConfig)>,
     /// `[[rows]]`, in order: the first one has the plain key names in the store.
     pub rows: Vec<Rows>,
     /// `[purge]`
@@ -101,6 +103,7 @@ impl Plan {
             views: ViewsConfig::default(),
             routes: Vec::new(),
             cookies: Vec::new(),
+            databases: Vec::new(),
             rows: Vec::new(),
             purge: Purge::default(),
             admin: Admin::default(),

@@ -192,6 +192,23 @@ impl Default for Servers {
     }
 }
 
+/// A `[databases.NAME]`: a database that rows come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseConfig {
+    /// `url`: where it is, with the log-in. Required.
+    pub url: Secret,
+    /// `connections`, 4: the most connections of this process to it.
+    pub connections: u32,
+    /// `timeout`, 2 s: how long a connection may take to open, and a query to run.
+    pub timeout: Duration,
+}
+
+impl Default for DatabaseConfig {
+    fn default() -> Self {
+        Self { url: Secret::new(""), connections: 4, timeout: Duration::from_secs(2) }
+    }
+}
+
 /// A `[[rows]]`: the source of rows that are refreshed at an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
@@ -199,12 +216,22 @@ pub struct Rows {
     pub name: String,
     /// `every`, 5 s: the time between two refreshes of a row.
     pub every: Duration,
-    /// `path`: the target of a row at the origin, with `{row}` in it. Required.
-    pub path: String,
+    /// `path`: the target of a row at the origin, with `{row}` in it. This or `query` is required.
+    pub path: Option<String>,
     /// `scheme`, http: the scheme of the requests, which the origin receives in `X-Forwarded-Proto`.
     pub scheme: Scheme,
     /// `origin`: the `[origins.NAME]` that is asked; none: `[origin]`.
     pub origin: Option<String>,
+    /// `database`: the `[databases.NAME]` that is asked with `query`.
+    pub database: Option<String>,
+    /// `query`: the SQL that reads a row, with the row id as its one parameter.
+    pub query: Option<String>,
+    /// `batch`, 1: the most rows that one query reads; then its parameter is the list of their ids.
+    pub batch: u32,
+    /// `id`, `"id"`: the column by which the rows of a batch are told apart.
+    pub id: String,
+    /// `many`: whether the rows that a query returns for one id make an array.
+    pub many: bool,
 }
 
 impl Default for Rows {
@@ -212,9 +239,14 @@ impl Default for Rows {
         Self {
             name: String::new(),
             every: Duration::from_secs(5),
-            path: String::new(),
+            path: None,
             scheme: Scheme::Http,
             origin: None,
+            database: None,
+            query: None,
+            batch: 1,
+            id: "id".to_owned(),
+            many: false,
         }
     }
 }

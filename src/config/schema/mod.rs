@@ -26,7 +26,7 @@ mod ttl;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::config::credential::OpenStoreForm;
-use crate::config::plan::{Listen, OriginConfig, OriginUrl, Plan, Rows};
+use crate::config::plan::{DatabaseConfig, Listen, OriginConfig, OriginUrl, Plan, Rows};
 use crate::config::schema::include::IncludeForm;
 use crate::config::schema::shared::count;
 use crate::config::walk::Walk;
@@ -41,6 +41,9 @@ const ROUTES_MAX: usize = 1_000;
 
 /// The most `[origins.NAME]`.
 const ORIGINS_MAX: usize = 64;
+
+/// The most `[databases.NAME]`.
+const DATABASES_MAX: usize = 16;
 
 /// The most `[[cookies]]`.
 const COOKIES_MAX: usize = 64;
@@ -69,6 +72,13 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("views", |at| cache::views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route::route);
     at.tables("cookies", COOKIES_MAX, &mut plan.cookies, Hardening::default, route::cookies);
+    at.named(
+        "databases",
+        DATABASES_MAX,
+        &mut plan.databases,
+        DatabaseConfig::default,
+        origin::database,
+    );
     at.tables("rows", ROWS_MAX, &mut plan.rows, Rows::default, origin::rows);
     at.section("purge", |at| {
         at.preset(|| app.into_iter().for_each(|app| app.purge(&mut plan.purge)));

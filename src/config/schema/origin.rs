@@ -1,12 +1,12 @@
-//! The keys of `[origin]`, `[origins.NAME]` and `[[rows]]`.
+//! The keys of `[origin]`, `[origins.NAME]`, `[databases.NAME]` and `[[rows]]`.
 
 use std::time::Duration;
 
 use super::shared::{DAY, MS, TIMEOUT, count, hosts, named};
-use crate::config::credential::SecretRef;
+use crate::config::credential::{DatabaseForm, SecretRef};
 use crate::config::form::{Either, Flag, List, Optional, Span, Text, Words};
 use crate::config::pem::PemFile;
-use crate::config::plan::{OriginConfig, OriginTls, OriginUrl, Rows, Servers};
+use crate::config::plan::{DatabaseConfig, OriginConfig, OriginTls, OriginUrl, Rows, Servers};
 use crate::config::text;
 use crate::config::walk::Walk;
 use crate::http::host::Scheme;
@@ -88,12 +88,24 @@ pub(super) fn urls(at: &mut impl Walk, servers: &mut Servers, url: Text<OriginUr
     at.key("urls", &mut servers.urls, &List::of(url));
 }
 
+pub(super) fn database(at: &mut impl Walk, database: &mut DatabaseConfig) {
+    let hint = "write url = \"postgres://user@host/database\"";
+    at.required("url", &mut database.url, &DatabaseForm, hint);
+    at.key("connections", &mut database.connections, &count(1, 4));
+    // A fetch of rows is given up after nine seconds.
+    at.key("timeout", &mut database.timeout, &Span { min: 10 * MS, max: Duration::from_secs(8) });
+}
+
 pub(super) fn rows(at: &mut impl Walk, rows: &mut Rows) {
     at.required("name", &mut rows.name, &named(text::rows_name), "write name = \"inventory\"");
     at.key("every", &mut rows.every, &Span { min: 100 * MS, max: DAY.saturating_mul(365) });
-    let hint = "write path = \"/api/inventory/{row}\"";
-    at.required("path", &mut rows.path, &named(text::rows_path), hint);
+    at.key("path", &mut rows.path, &Optional(named(text::rows_path)));
     let schemes = [("http", Scheme::Http), ("https", Scheme::Https)];
     at.key("scheme", &mut rows.scheme, &Words(&schemes));
     at.key("origin", &mut rows.origin, &Optional(named(text::origin_reference)));
+    at.key("database", &mut rows.database, &Optional(named(text::database_reference)));
+    at.key("query", &mut rows.query, &Optional(named(text::rows_query)));
+    at.key("batch", &mut rows.batch, &count(1, 1_000));
+    at.key("id", &mut rows.id, &named(text::column_name));
+    at.key("many", &mut rows.many, &Flag);
 }

@@ -969,6 +969,36 @@ fn rows_and_the_routes_that_name_them_fit_together() {
     }
 }
 
+#[test]
+fn rows_have_one_source_with_the_keys_that_belong_to_it() {
+    let database = "[databases.shop]\nurl = \"postgres://db/shop\"\n";
+    let rows = "[[rows]]\nname = \"a\"\ndatabase = \"shop\"\nquery = \"select 1 where 1 = $1\"\n";
+    let fine = format!("{ORIGIN}{database}{rows}");
+    assert!(Plan::read(&file(&fine)).is_ok());
+    for (text, wanted) in [
+        (format!("{fine}path = \"/a/{{row}}\"\n"), "rows come from one source; remove path"),
+        (format!("{ORIGIN}[[rows]]\nname = \"a\"\n"), "or database and query"),
+        (fine.replace("= $1", "= 1"), "has no parameter for the row id; write it as $1"),
+        (fine.replace("postgres:", "mysql:"), "write it as ?"),
+        (fine.replace("database = \"shop\"", "database = \"shpo\""), "did you mean \"shop\"?"),
+        (fine.replace("database = \"shop\"\n", ""), "[databases.NAME] that the query is for"),
+        (fine.replace(database, ""), "there is no [databases.shop]; write it with its url"),
+        (format!("{fine}scheme = \"https\"\n"), "has no effect with query"),
+        (
+            format!("{ORIGIN}[[rows]]\nname = \"a\"\npath = \"/{{row}}\"\nmany = true\n"),
+            "has no effect with path",
+        ),
+        (fine.replace("postgres://db/shop", "postgres"), "not a database; expected postgres://"),
+        (
+            fine.replace("[databases.shop]", "[databases.shop]\nconnections = 5"),
+            "expected a number from 1 to 4",
+        ),
+    ] {
+        let told = problems(&file(&text));
+        assert!(told.len() == 1 && told[0].contains(wanted), "{wanted}: {told:?}");
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn no_text_makes_reading_panic(parts in proptest::collection::vec(FRAGMENTS, 0..12)) {

@@ -11,7 +11,10 @@ use crate::config::key_paths::KeyPaths;
 use crate::config::reader::{Reader, SettingLocations};
 use crate::config::schema::walk;
 use crate::config::suggest::{CALLED_ELSEWHERE, called_elsewhere};
-use crate::config::{Login, OriginConfig, OriginUrl, Rows, SettingLocation, StoreLayout, Verify};
+use crate::config::{
+    DatabaseConfig, Login, OriginConfig, OriginUrl, Rows, Secret, SettingLocation, StoreLayout,
+    Verify,
+};
 use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
 use crate::http::harden::Hardening;
 use crate::http::host_pattern::HostPattern;
@@ -38,6 +41,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         ("ANTEROOM_ORIGIN_SECRET", "s"),
         ("ANTEROOM_ADMIN_TOKEN", "t"),
         ("ANTEROOM_WEBHOOK_SECRET", "w"),
+        ("ANTEROOM_SHOP_URL", "postgres://db"),
         // The example has a limit beside a host.
         ("ANTEROOM__ORIGIN__HOSTS", "example.com"),
     ]);
@@ -100,11 +104,21 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert_eq!(plan.cookies.pop(), Some(cookies));
     let rows = Rows {
         name: "inventory".to_owned(),
-        path: "/api/inventory/{row}".to_owned(),
+        path: Some("/api/inventory/{row}".to_owned()),
         origin: Some("blog".to_owned()),
         ..Rows::default()
     };
-    assert_eq!(plan.rows.pop(), Some(rows));
+    let of_database = Rows {
+        name: "prices".to_owned(),
+        database: Some("shop".to_owned()),
+        query: Some("select id, price from prices where id = any($1)".to_owned()),
+        batch: 500,
+        ..Rows::default()
+    };
+    assert_eq!(std::mem::take(&mut plan.rows), [rows, of_database]);
+    let url = Secret::from_env("postgres://db", "ANTEROOM_SHOP_URL");
+    let shop = DatabaseConfig { url, ..DatabaseConfig::default() };
+    assert_eq!(plan.databases.pop(), Some(("shop".to_owned(), shop)));
     assert_eq!(plan, usual());
 }
 
@@ -123,7 +137,8 @@ fn the_shipped_file_names_every_key_of_the_schema() {
     let paths = KeyPaths::of_schema();
     // The keys of a further origin are those of [origin].
     let own = paths.all().iter().filter(|path| !path.starts_with("origins."));
-    let keys = own.map(|path| path.replace("[]", "[0]")).chain(["origins".to_owned()]);
+    let named = |path: &String| path.replace("databases.NAME", "databases.shop");
+    let keys = own.map(named).chain(["origins".to_owned()]);
 
     let mut plan = usual();
     let sources = file(&uncommented());
@@ -131,7 +146,9 @@ fn the_shipped_file_names_every_key_of_the_schema() {
     let mut reader = Reader::new(&tree, &[], SettingLocations::new(SettingLocation::Nowhere));
     walk(&mut reader, &mut plan);
     let (places, _) = reader.finish();
-    let missing: Vec<String> = keys.filter(|key| !places.said(key)).collect();
+    // The keys of rows from an app and from a database exclude each other.
+    let said = |key: &String| ["[0]", "[1]"].iter().any(|at| places.said(&key.replace("[]", at)));
+    let missing: Vec<String> = keys.filter(|key| !said(key)).collect();
     assert_eq!(missing, [""; 0]);
 }
 

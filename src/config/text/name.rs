@@ -6,6 +6,8 @@ use super::{NAME_MAX, TEXT_MAX};
 use crate::http::pattern::Pattern;
 use crate::policy::route::QueryValue;
 
+/// The longest query of `[[rows]]`, in bytes.
+const QUERY_MAX: usize = 16 << 10;
 /// The longest name of `[[rows]]`, in bytes.
 const ROWS_NAME_MAX: usize = 32;
 
@@ -161,6 +163,32 @@ pub(in crate::config) fn origin_reference(text: &str) -> Result<String, String> 
         );
     }
     rows_name(text)
+}
+
+/// The name of a database that rows come from.
+pub(in crate::config) fn database_reference(text: &str) -> Result<String, String> {
+    if text.contains(['/', ':', '.']) {
+        return Err(
+            "the name of a database, such as \"shop\", whose url is in [databases.shop]".to_owned()
+        );
+    }
+    rows_name(text)
+}
+
+/// The name of a column.
+pub(in crate::config) fn column_name(text: &str) -> Result<String, String> {
+    if !(1..=NAME_MAX).contains(&text.len()) || text.chars().any(char::is_control) {
+        return Err(format!("the name of a column, of 1 to {NAME_MAX} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
+/// SQL that reads a row.
+pub(in crate::config) fn rows_query(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() || text.len() > QUERY_MAX || text.contains('\0') {
+        return Err(format!("an SQL query of at most {QUERY_MAX} bytes"));
+    }
+    Ok(text.to_owned())
 }
 
 /// The name of a further origin. The first one is called `origin`, like its table.

@@ -50,7 +50,10 @@ impl<'t> RowTables<'t> {
         let row = bytes_of(&claim.row);
         match self.held_by(claim)? {
             Some((delay, _)) if delay > 0.0 => {
-                self.content.insert(row, json)?;
+                match json {
+                    [] => drop(self.content.remove(row)?),
+                    json => drop(self.content.insert(row, json)?),
+                }
                 self.write(row, (delay, due_next, now))?;
                 Ok(true)
             }

@@ -5,6 +5,7 @@
 pub(crate) mod apps;
 pub(crate) mod client;
 pub(crate) mod cluster;
+pub(crate) mod database;
 pub(crate) mod every_key;
 pub(crate) mod frames;
 mod keyspace;

@@ -1,0 +1,116 @@
+//! Where rows come from: a path of an app, or a query of a database.
+
+use super::ConfigCheck;
+use crate::config::plan::Rows;
+use crate::config::suggest::nearest;
+use crate::policy::database::DatabaseKind;
+
+impl ConfigCheck<'_> {
+    /// Checks each database.
+    pub(super) fn databases(&mut self) {
+        for (name, database) in &self.plan.databases {
+            let setting = format!("databases.{name}.url");
+            let Some(kind) = DatabaseKind::of_url(database.url.expose()) else { continue };
+            if !kind.is_built() {
+                let feature = kind.feature();
+                self.problem(
+                    &setting,
+                    format!(
+                        "this binary was built without the feature {feature:?}; build it with \
+                         `cargo build --release --features {feature}`, or install a package, \
+                         which has all databases"
+                    ),
+                );
+            }
+            let is_used = self.plan.rows.iter().any(|rows| rows.database.as_ref() == Some(name));
+            if !is_used && !self.unread_rows() {
+                self.warning(&setting, "is not used: no [[rows]] names this database");
+            }
+        }
+    }
+
+    /// Checks that rows have one source, and that its keys belong together.
+    pub(super) fn source_of_rows(&mut self, table: &str, rows: &Rows) {
+        let at = |key: &str| format!("{table}.{key}");
+        if ["path", "query", "database"].iter().any(|key| self.unread(&at(key))) {
+            return;
+        }
+        match (&rows.path, &rows.query) {
+            (Some(_), Some(_)) => {
+                return self.problem(
+                    &at("query"),
+                    "rows come from one source; remove path to read them from the database, or \
+                     query to read them from the app",
+                );
+            }
+            (None, None) => {
+                return self.problem(
+                    &at("path"),
+                    "is missing; write path = \"/api/inventory/{row}\", or database and query",
+                );
+            }
+            (Some(_), None) => self.only_with_query(table, rows),
+            (None, Some(query)) => self.query_of_rows(table, rows, query),
+        }
+    }
+
+    fn only_with_query(&mut self, table: &str, rows: &Rows) {
+        let usual = Rows::default();
+        let set = [
+            ("database", rows.database.is_some()),
+            ("batch", rows.batch != usual.batch),
+            ("id", rows.id != usual.id),
+            ("many", rows.many != usual.many),
+        ];
+        for (key, _) in set.iter().filter(|(_, is_set)| *is_set) {
+            self.problem(&format!("{table}.{key}"), "has no effect with path; it belongs to query");
+        }
+    }
+
+    fn query_of_rows(&mut self, table: &str, rows: &Rows, query: &str) {
+        let at = |key: &str| format!("{table}.{key}");
+        let set =
+            [("origin", rows.origin.is_some()), ("scheme", rows.scheme != Rows::default().scheme)];
+        for (key, _) in set.iter().filter(|(_, is_set)| *is_set) {
+            self.problem(&at(key), "has no effect with query; it belongs to path");
+        }
+        let Some(name) = &rows.database else {
+            return self.problem(
+                &at("database"),
+                "is missing; write the name of the [databases.NAME] that the query is for",
+            );
+        };
+        let known: Vec<&str> = self.plan.databases.iter().map(|(name, _)| name.as_str()).collect();
+        let Some(place) = known.iter().position(|known| known == name) else {
+            if self.unread.iter().any(|unread| unread.starts_with("databases")) {
+                return;
+            }
+            let hint = match (nearest(name, &known), known.is_empty()) {
+                (Some(near), _) => format!("; did you mean {near:?}?"),
+                (None, true) => "; write it with its url".to_owned(),
+                (None, false) => format!("; there are {}", known.join(", ")),
+            };
+            return self.problem(&at("database"), format!("there is no [databases.{name}]{hint}"));
+        };
+        let url = self.plan.databases[place].1.url.expose();
+        let Some(kind) = DatabaseKind::of_url(url) else { return };
+        if !has_parameter(kind, query) {
+            let parameter = kind.parameter();
+            self.problem(
+                &at("query"),
+                format!(
+                    "has no parameter for the row id; write it as {parameter}, such as where id = {parameter}"
+                ),
+            );
+        }
+    }
+}
+
+/// Whether a query has a parameter. The database itself counts them: `anteroom check --connect`.
+fn has_parameter(kind: DatabaseKind, query: &str) -> bool {
+    match kind {
+        DatabaseKind::Postgres => query.contains("$1"),
+        DatabaseKind::Mysql => query.contains('?'),
+        DatabaseKind::Sqlite => query.contains(['?', '$', ':', '@']),
+    }
+}
