@@ -33,12 +33,12 @@ pub(super) fn start(
     if plan.rows.is_empty() {
         return None;
     }
-    let source = source(plan, &origins.reach(thread_metrics));
+    let source = source(plan, &origins.reach(thread_metrics), thread_metrics);
     let rows = CacheRows::new(store.background(), source, Arc::clone(thread_metrics));
     Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(thread_metrics), stop.clone())))
 }
 
-fn source(plan: &Plan, upstreams: &Upstreams) -> RowSources {
+fn source(plan: &Plan, upstreams: &Upstreams, thread_metrics: &Arc<ThreadMetrics>) -> RowSources {
     let databases = databases(plan);
     let places = plan.rows.iter().map(|rows| match &rows.path {
         Some(path) => RowPlace::Origin(location(plan, upstreams, rows, path)),
@@ -46,6 +46,7 @@ fn source(plan: &Plan, upstreams: &Upstreams) -> RowSources {
             // The check has verified each name.
             database: Rc::clone(&databases[database_index(plan, rows).unwrap_or_default()]),
             query: query(rows),
+            thread_metrics: Arc::clone(thread_metrics),
         }),
     });
     RowSources { names: names(plan), places: places.collect() }

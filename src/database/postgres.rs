@@ -101,7 +101,7 @@ impl PostgresServer {
         let Described { sql, parameter } = self.described(connection, query).await?;
         let Some(bound) = Bound::new(&parameter, ids)? else { return Ok(Vec::new()) };
         let mut arguments = PgArguments::default();
-        arguments.add(bound).map_err(|error| QueryError::Refused(error))?;
+        arguments.add(bound).map_err(QueryError::Refused)?;
         let sent = sqlx::query_with(AssertSqlSafe(sql), arguments).persistent(false);
         let mut rows = sent.fetch(connection);
         let mut found = FoundRows::default();
@@ -134,7 +134,9 @@ impl DatabaseServer for PostgresServer {
         self.begin(connection).await?;
         let found = self.found(connection, query, ids).await;
         match &found {
-            Ok(_) => drop(connection.execute("commit").await.map_err(failure)?),
+            Ok(_) => {
+                connection.execute("commit").await.map_err(failure)?;
+            }
             Err(why) => {
                 self.described.borrow_mut().remove(&query.sql);
                 if why.leaves_connection() {

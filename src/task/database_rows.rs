@@ -1,11 +1,13 @@
 //! A database as a source of rows.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::database::{Database, QueryError, RowQuery};
 use crate::row::FetchError;
+use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// The query for a source's rows.
 #[derive(Debug)]
@@ -14,12 +16,18 @@ pub struct RowsQuery {
     pub database: Rc<Database>,
     /// The query.
     pub query: RowQuery,
+    /// Where queries are counted.
+    pub thread_metrics: Arc<ThreadMetrics>,
 }
 
 impl RowsQuery {
     /// Reads the rows `ids` with one query.
     pub(super) async fn fetch(&self, ids: &[&str]) -> Vec<Result<Option<Bytes>, FetchError>> {
+        self.thread_metrics.add(Count::RowQueries, 1);
         let read = self.database.read(&self.query, ids).await;
+        if read.iter().all(Result::is_err) {
+            self.thread_metrics.add(Count::RowQueriesFailed, 1);
+        }
         read.into_iter().map(|one| one.map(|json| json.map(Bytes::from)).map_err(failure)).collect()
     }
 }

@@ -51,7 +51,7 @@ fn a_row_follows_the_database_and_outlasts_its_failures() {
     wait_until("the change is there", || stock(&proxy, "7").text() == r#"{"id":7,"qty":5}"#);
     wait_until("the deleted row is not", || stock(&proxy, "8").text() == "from the app");
     assert_eq!(stock(&proxy, "no-number").text(), "from the app");
-    let log = std::fs::read_to_string(proxy.log_file()).unwrap();
+    let log = proxy.complaints();
     let said = log.lines().filter(|line| line.contains("there is no such row"));
     assert_eq!(said.count(), 2, "{log}");
 

@@ -8,7 +8,7 @@ use anteroom::database::{Database, DatabaseSettings, QueryError, RowContent, Row
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::database::{MariadbServer, PostgresServer};
+use crate::support::database::{MariadbServer, Pgbouncer, PostgresServer};
 
 fn database(url: &str) -> Database {
     let timeout = Duration::from_millis(500);
@@ -217,6 +217,30 @@ async fn a_database_that_comes_back_is_read_again() {
     server.kill();
     server.restart();
     assert_eq!(row(&database, &items, "7").await["name"], "seven");
+}
+
+#[tokio::test]
+async fn a_pooler_may_give_each_transaction_another_server() {
+    let server = PostgresServer::start(POSTGRES_SEED);
+    let bouncer = Pgbouncer::start(&server);
+    let databases = [database(&bouncer.url()), database(&bouncer.url())];
+    let single = one("select * from items where id = $1");
+    let several = batch("select id, name from items where id = any($1)");
+    for database in &databases {
+        database.check(&several).await.unwrap();
+        for _ in 0..10 {
+            assert_eq!(row(database, &single, "7").await["name"], "seven");
+            assert!(database.read(&several, &["8"]).await[0].as_ref().unwrap().is_some());
+            let fails = one("select (name || 'x')::int from items where id = $1");
+            assert!(failure(database, &fails, "7").await.contains("invalid input syntax"));
+        }
+    }
+    // Nothing is left for others on the same connections.
+    for _ in 0..2 {
+        let left = "select current_setting('statement_timeout'), current_setting('transaction_read_only'), \
+                    (select count(*) from pg_prepared_statements)";
+        assert_eq!(bouncer.run(left), "0|off|0");
+    }
 }
 
 const MARIADB_SEED: &str = "

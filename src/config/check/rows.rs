@@ -36,19 +36,15 @@ impl ConfigCheck<'_> {
             return;
         }
         match (&rows.path, &rows.query) {
-            (Some(_), Some(_)) => {
-                return self.problem(
-                    &at("query"),
-                    "rows come from one source; remove path to read them from the database, or \
-                     query to read them from the app",
-                );
-            }
-            (None, None) => {
-                return self.problem(
-                    &at("path"),
-                    "is missing; write path = \"/api/inventory/{row}\", or database and query",
-                );
-            }
+            (Some(_), Some(_)) => self.problem(
+                &at("query"),
+                "rows come from one source; remove path to read them from the database, or query \
+                 to read them from the app",
+            ),
+            (None, None) => self.problem(
+                &at("path"),
+                "is missing; write path = \"/api/inventory/{row}\", or database and query",
+            ),
             (Some(_), None) => self.only_with_query(table, rows),
             (None, Some(query)) => self.query_of_rows(table, rows, query),
         }

@@ -73,6 +73,8 @@ counts! {
         "Abandoned carts given up after the webhook refused them for days";
     RowsFetched = "anteroom_rows_fetched", "Rows fetched and kept";
     RowsFailed = "anteroom_rows_failed", "Rows that could not be fetched";
+    RowQueries = "anteroom_rows_queries", "Queries for rows that databases were asked";
+    RowQueriesFailed = "anteroom_rows_queries_failed", "Queries for rows that failed for each of their rows";
     RowsDropped = "anteroom_rows_dropped",
         "Rows fetched and not used, because their schedule changed meanwhile";
     TaskErrors = "anteroom_task_errors", "Runs of background tasks that failed";

@@ -59,10 +59,7 @@ impl PostgresServer {
     }
 
     fn try_run(&self, sql: &str) -> Result<String, String> {
-        let mut client = Command::new("psql");
-        client.args(["-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-U", "shop", "-d", "postgres"]);
-        client.args(["-v", "ON_ERROR_STOP=1", "-p", &self.port.to_string(), "-c", sql]);
-        printed(client.env("PGTZ", "UTC"))
+        psql(self.port, sql)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -99,6 +96,13 @@ impl Drop for PostgresServer {
     }
 }
 
+fn psql(port: u16, sql: &str) -> Result<String, String> {
+    let mut client = Command::new("psql");
+    client.args(["-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-U", "shop", "-d", "postgres"]);
+    client.args(["-v", "ON_ERROR_STOP=1", "-p", &port.to_string(), "-c", sql]);
+    printed(client.env("PGTZ", "UTC"))
+}
+
 fn spawn_postgres(folder: &TempDir, port: u16) -> Child {
     let log = File::options().create(true).append(true).open(folder.path().join("log")).unwrap();
     let mut server = postgres_program("postgres");
@@ -120,6 +124,56 @@ fn postgres_program(name: &str) -> Command {
         command.uid(user).gid(group).current_dir("/");
     }
     command
+}
+
+/// A PgBouncer in transaction mode: two connections, which transactions get in turn.
+#[derive(Debug)]
+pub(crate) struct Pgbouncer {
+    port: u16,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Pgbouncer {
+    pub(crate) fn start(server: &PostgresServer) -> Self {
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let file = folder.path().join("pgbouncer.ini");
+        let config = format!(
+            "[databases]\npostgres = host=127.0.0.1 port={} user=shop\n[pgbouncer]\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
+             pool_mode = transaction\nmin_pool_size = 2\ndefault_pool_size = 2\n\
+             server_round_robin = 1\n",
+            server.port
+        );
+        fs::write(&file, config).unwrap();
+        let mut bouncer = Command::new("pgbouncer");
+        if let Some((user, group)) = other_user() {
+            chown(folder.path(), Some(user), Some(group)).unwrap();
+            chown(&file, Some(user), Some(group)).unwrap();
+            bouncer.uid(user).gid(group).current_dir("/");
+        }
+        bouncer.arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let bouncer = Self { port, child: bouncer.spawn().unwrap(), _folder: folder };
+        let answers = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+        wait_within(PATIENCE, "PgBouncer answers", answers);
+        bouncer
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://shop@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// What the client prints that asks through it.
+    pub(crate) fn run(&self, sql: &str) -> String {
+        psql(self.port, sql).unwrap()
+    }
+}
+
+impl Drop for Pgbouncer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// The user and the group that stand in for root, if this is root: PostgreSQL's, or nobody's.
