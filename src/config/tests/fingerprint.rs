@@ -52,3 +52,23 @@ fn what_is_a_machines_own_and_what_is_at_its_default_does_not_count() {
         assert_eq!(differ(own, ""), (Vec::new(), Vec::new()), "{own}");
     }
 }
+
+#[test]
+fn the_databases_of_rows_are_compared_without_their_urls() {
+    let of = |url: &str, more: &str| {
+        format!(
+            "[databases.shop]\nurl = \"{url}\"\n{more}\n[[rows]]\nname = \"a\"\ndatabase = \"shop\"\n\
+             query = \"select $1\"\n"
+        )
+    };
+    let one = of("postgres://replica-1/shop", "");
+    assert_eq!(differ(&one, &of("postgres://replica-2/shop", "")), (vec![], vec![]));
+    let tables = vec!["databases".to_owned()];
+    assert_eq!(
+        differ(&one, &of("postgres://replica-1/shop", "timeout = \"1s\"")),
+        (vec![], tables)
+    );
+    let rows = vec!["rows".to_owned()];
+    let other_query = one.replace("select $1", "select 1 + $1");
+    assert_eq!(differ(&one, &other_query), (rows.clone(), rows));
+}
