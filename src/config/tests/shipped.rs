@@ -12,8 +12,8 @@ use crate::config::reader::{Reader, SettingLocations};
 use crate::config::schema::walk;
 use crate::config::suggest::{CALLED_ELSEWHERE, called_elsewhere};
 use crate::config::{
-    DatabaseConfig, Login, OriginConfig, OriginUrl, Rows, Secret, SettingLocation, StoreLayout,
-    Verify,
+    DatabaseConfig, Login, OriginConfig, OriginUrl, Plan, Rows, Secret, SettingLocation,
+    StoreLayout, Verify,
 };
 use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
 use crate::http::harden::Hardening;
@@ -34,6 +34,34 @@ fn the_shipped_file_works_as_it_is() {
     assert_eq!(said.collect::<Vec<_>>(), ["[origin]", "url = \"http://127.0.0.1:3000\""]);
 }
 
+/// Takes out what the file shows of the store and has no default.
+fn take_examples_of_the_store(plan: &mut Plan) {
+    assert!(plan.store.pages_url.take().is_some());
+    let next = std::mem::take(&mut plan.store.next);
+    assert!(next.url.is_some() && next.pages_url.is_some());
+    assert_eq!((next.prefix.as_deref(), next.layout), (Some(""), Some(StoreLayout::Sharded)));
+}
+
+fn take_examples_of_rows(plan: &mut Plan) {
+    let rows = Rows {
+        name: "inventory".to_owned(),
+        path: Some("/api/inventory/{row}".to_owned()),
+        origin: Some("blog".to_owned()),
+        ..Rows::default()
+    };
+    let of_database = Rows {
+        name: "prices".to_owned(),
+        database: Some("shop".to_owned()),
+        query: Some("select id, price from prices where id = any($1)".to_owned()),
+        batch: 500,
+        ..Rows::default()
+    };
+    assert_eq!(std::mem::take(&mut plan.rows), [rows, of_database]);
+    let url = Secret::from_env("postgres://db", "ANTEROOM_SHOP_URL");
+    let shop = DatabaseConfig { url, ..DatabaseConfig::default() };
+    assert_eq!(plan.databases.pop(), Some(("shop".to_owned(), shop)));
+}
+
 #[test]
 fn the_shipped_file_shows_every_key_at_its_default() {
     let mut sources = file(&uncommented());
@@ -50,10 +78,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
 
     // What has no default of its own is shown by an example.
     plan.threads = usual().threads;
-    assert!(plan.store.pages_url.take().is_some());
-    let next = std::mem::take(&mut plan.store.next);
-    assert!(next.url.is_some() && next.pages_url.is_some());
-    assert_eq!((next.prefix.as_deref(), next.layout), (Some(""), Some(StoreLayout::Sharded)));
+    take_examples_of_the_store(&mut plan);
     let session = &mut plan.session;
     assert!(session.part.take().is_some());
     assert_eq!(std::mem::take(&mut session.webhook_secret).len(), 1);
@@ -102,23 +127,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     let cookies =
         Hardening { names: vec![Pattern::Exact("PHPSESSID".to_owned())], ..Hardening::default() };
     assert_eq!(plan.cookies.pop(), Some(cookies));
-    let rows = Rows {
-        name: "inventory".to_owned(),
-        path: Some("/api/inventory/{row}".to_owned()),
-        origin: Some("blog".to_owned()),
-        ..Rows::default()
-    };
-    let of_database = Rows {
-        name: "prices".to_owned(),
-        database: Some("shop".to_owned()),
-        query: Some("select id, price from prices where id = any($1)".to_owned()),
-        batch: 500,
-        ..Rows::default()
-    };
-    assert_eq!(std::mem::take(&mut plan.rows), [rows, of_database]);
-    let url = Secret::from_env("postgres://db", "ANTEROOM_SHOP_URL");
-    let shop = DatabaseConfig { url, ..DatabaseConfig::default() };
-    assert_eq!(plan.databases.pop(), Some(("shop".to_owned(), shop)));
+    take_examples_of_rows(&mut plan);
     assert_eq!(plan, usual());
 }
 
