@@ -5,7 +5,7 @@
 //! - [`app`] puts the parts together from a [`config`] plan; [`serve`] accepts clients;
 //! - [`proxy`] is the life of one request, as a list of stages;
 //! - [`cache`] holds pages: the rules, memory, purges, and the fetches that fill it;
-//! - [`session`] and [`row`] are what else the proxy keeps; [`database`] reads rows from databases;
+//! - [`session`] and [`row`] are what else the proxy keeps;
 //!   [`policy`] is what the operator decided;
 //! - [`origin`] and [`store`] are what stands behind it;
 //! - [`task`] works in the background, [`admin`] answers operators;
@@ -19,7 +19,6 @@ pub mod cache;
 pub mod certificate;
 pub mod clock;
 pub mod config;
-pub mod database;
 pub mod http;
 pub mod ident;
 pub mod origin;

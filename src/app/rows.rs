@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::origins::{self, Origins};
 use crate::config::{DatabaseConfig, Plan, Rows};
-use crate::database::{Database, DatabaseSettings, RowQuery};
 use crate::origin::Upstreams;
 use crate::row::RowNames;
+use crate::row::database::{Database, DatabaseSettings, RowQuery};
 use crate::store::AnyStore;
 use crate::task::{
     self, CacheRows, RowLocation, RowOrigin, RowPlace, RowSecret, RowSources, RowsQuery,

@@ -2,9 +2,10 @@
 //! kept.
 //!
 //! A [`RowSource`] provides rows, a [`RowStore`] stores them, and the task decides when a step
-//! runs.
+//! runs. `database` reads rows by SQL; the task makes a source of it.
 
 mod claimed_rows;
+pub mod database;
 mod failures;
 mod memo;
 mod names;

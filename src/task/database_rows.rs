@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::database::{Database, QueryError, RowQuery};
 use crate::row::FetchError;
+use crate::row::database::{Database, QueryError, RowQuery};
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// The query for a source's rows.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anteroom::database::{Database, DatabaseSettings, QueryError, RowContent, RowQuery};
+use anteroom::row::database::{Database, DatabaseSettings, QueryError, RowContent, RowQuery};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
+use crate::support::on_cluster::SHARED_CLUSTER;
 use crate::support::redis::RedisServer;
 use crate::support::relay::Relay;
 
@@ -152,9 +153,6 @@ pub(crate) struct TestCluster {
     nodes: Vec<String>,
     prefix: String,
 }
-
-/// Names the nodes of a Cluster that the tests share, `host:port,host:port`.
-const SHARED_CLUSTER: &str = "ANTEROOM_TEST_CLUSTER";
 
 impl TestCluster {
     fn start() -> Self {

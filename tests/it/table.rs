@@ -13,12 +13,12 @@ use tempfile::TempDir;
 
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Rendezvous, Reply};
-use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores_and_with_every_key, shop};
+use crate::support::proxy::{Proxy, Storage, log_in, on_all_stores_and_with_every_key, shop};
 use crate::support::{at_once, every_key, wait_until};
 
 const MINT: &str = "session.mint = true";
 
-on_both_stores_and_with_every_key!(
+on_all_stores_and_with_every_key!(
     a_stranger_s_page_without_cache_control_is_a_hit,
     b_an_analytics_cookie_does_not_split_a_page,
     c_a_page_chosen_by_a_login_is_never_shared,

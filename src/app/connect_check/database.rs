@@ -3,7 +3,7 @@
 use super::{ConnectFinding, Findings, causes, failed, fine};
 use crate::app::rows;
 use crate::config::Plan;
-use crate::database::Database;
+use crate::row::database::Database;
 
 /// One for each `[[rows]]` with a query.
 pub(super) async fn findings(plan: &Plan) -> Vec<ConnectFinding> {

@@ -122,7 +122,7 @@ impl Transfer {
     /// Copies all sessions, visitors and revoked marks. What changes meanwhile is left to [`Self::catch_up`].
     ///
     /// # Errors
-    /// If a store refuses, or does not answer for [`PATIENCE`].
+    /// If a store refuses, or does not answer for 30 s.
     pub async fn copy_all(&self, progress: &TransferProgress) -> Result<Copied, StoreError> {
         let handovers = self.finish_handovers().await?;
         let counts = patiently(|| self.from.counts()).await?;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::client::{Answer, Ask, Client};
 use super::origin::{Origin, Reply};
 use super::redis::RedisServer;
-use super::{every_key, free_port, wait_until};
+use super::{every_key, free_port, on_cluster, wait_until};
 
 /// The binary under test.
 pub(crate) const ANTEROOM: &str = env!("CARGO_BIN_EXE_anteroom");
@@ -52,8 +52,8 @@ macro_rules! on_both_stores {
 }
 pub(crate) use on_both_stores;
 
-/// The same, and a third test of each case, with every key on that must change nothing.
-macro_rules! on_both_stores_and_with_every_key {
+/// The same, a third test of each case with every key on that must change nothing, and a fourth on a Cluster.
+macro_rules! on_all_stores_and_with_every_key {
     ($($case:ident),+ $(,)?) => {
         $crate::support::proxy::on_both_stores!($($case),+);
         mod with_every_key {
@@ -62,9 +62,15 @@ macro_rules! on_both_stores_and_with_every_key {
                 super::$case(&$crate::support::proxy::Storage::Embedded);
             })+
         }
+        mod cluster {
+            $(#[test] fn $case() {
+                $crate::support::on_cluster::turn_on();
+                super::$case(&$crate::support::proxy::Storage::Embedded);
+            })+
+        }
     };
 }
-pub(crate) use on_both_stores_and_with_every_key;
+pub(crate) use on_all_stores_and_with_every_key;
 
 /// A running proxy; it is killed on Drop.
 pub(crate) struct Proxy {
@@ -94,7 +100,9 @@ impl Proxy {
 
     /// Starts one before whatever is, or is not, at `origin`.
     pub(crate) fn before(origin: SocketAddr, storage: &Storage, settings: &str) -> Self {
-        Self::launch(origin, &format!("store.url = \"{}\"", storage.url()), settings)
+        let store = on_cluster::store();
+        let store = store.unwrap_or_else(|| format!("store.url = \"{}\"", storage.url()));
+        Self::launch(origin, &store, settings)
     }
 
     /// Starts one that inherits the listening socket `web`, as from systemd.

@@ -1,9 +1,7 @@
-//! What a kind of database must be able to do, and how it fails.
+//! What is read of a database, and how that fails.
 
 use std::error::Error;
 use std::sync::Arc;
-
-use super::query::RowQuery;
 
 /// The most rows that one query returns. A query with more is refused, and no more is read.
 pub(super) const FOUND_MAX: usize = 10_000;
@@ -17,33 +15,6 @@ pub(super) struct FoundRow {
     pub(super) id: Option<String>,
     /// The columns as a JSON object.
     pub(super) json: String,
-}
-
-/// A database server, or a file that is one.
-pub(super) trait DatabaseServer {
-    /// A connection. Dropping it closes it, whatever runs on it.
-    type Connection;
-
-    /// Opens a connection for reading only.
-    async fn connect(&self) -> Result<Self::Connection, QueryError>;
-
-    /// Runs the query for some ids.
-    async fn read(
-        &self,
-        connection: &mut Self::Connection,
-        query: &RowQuery,
-        ids: &[&str],
-    ) -> Result<Vec<FoundRow>, QueryError>;
-
-    /// Prepares the query.
-    async fn check(
-        &self,
-        connection: &mut Self::Connection,
-        query: &RowQuery,
-    ) -> Result<(), QueryError>;
-
-    /// How long a connection may take to open, and a query to run.
-    fn timeout(&self) -> std::time::Duration;
 }
 
 /// Why rows could not be read.

@@ -20,11 +20,10 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::DatabaseSettings;
+use super::found::{ErrorClass, FOUND_MAX, FoundRow, FoundRows, QueryError, sorted};
 use super::query::RowQuery;
-use super::server::{
-    DatabaseServer, ErrorClass, FOUND_MAX, FoundRow, FoundRows, QueryError, sorted,
-};
+use super::server::DatabaseServer;
+use super::settings::DatabaseSettings;
 
 /// How long a description of a query is believed. A table may get a column.
 const DESCRIBED: Duration = Duration::from_secs(60);

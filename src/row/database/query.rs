@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::RowContent;
-use super::server::{FoundRow, QueryError};
+use super::found::{FoundRow, QueryError};
+
+/// The content of a row: JSON; `None` if the database has no such row.
+pub type RowContent = Option<String>;
 
 /// A query for rows. It has one parameter: the id, or the ids of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]

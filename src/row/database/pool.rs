@@ -11,8 +11,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::found::{FoundRow, QueryError};
 use super::query::RowQuery;
-use super::server::{DatabaseServer, FoundRow, QueryError};
+use super::server::DatabaseServer;
 
 /// A connection that is older is not used again: names and servers change.
 const AGE_MAX: Duration = Duration::from_secs(30 * 60);

@@ -11,6 +11,7 @@
     )
 )]
 
+mod found;
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 mod json;
 #[cfg(feature = "mysql")]
@@ -20,36 +21,16 @@ mod pool;
 mod postgres;
 mod query;
 mod server;
+mod settings;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use std::time::Duration;
-
+pub use found::QueryError;
 use pool::Pool;
-pub use query::RowQuery;
-pub use server::QueryError;
+pub use query::{RowContent, RowQuery};
+pub use settings::DatabaseSettings;
 
 use crate::policy::database::DatabaseKind;
-
-/// How to reach a database.
-#[derive(Clone)]
-pub struct DatabaseSettings {
-    /// Its URL, with the password.
-    pub url: String,
-    /// The most connections.
-    pub connections: usize,
-    /// How long a connection may take to open, and a query to run.
-    pub timeout: Duration,
-}
-
-impl std::fmt::Debug for DatabaseSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DatabaseSettings").finish_non_exhaustive()
-    }
-}
-
-/// The content of a row: JSON; `None` if the database has no such row.
-pub type RowContent = Option<String>;
 
 /// A database with its connections, for one thread.
 #[derive(Debug)]

@@ -14,10 +14,11 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::DatabaseSettings;
+use super::found::{ErrorClass, FoundRow, FoundRows, QueryError, sorted};
 use super::json::{self, JsonObject};
 use super::query::RowQuery;
-use super::server::{DatabaseServer, ErrorClass, FoundRow, FoundRows, QueryError, sorted};
+use super::server::DatabaseServer;
+use super::settings::DatabaseSettings;
 
 /// Virtual-machine steps between two looks at the time: a fraction of a millisecond.
 const STEPS: i32 = 10_000;

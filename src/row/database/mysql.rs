@@ -11,10 +11,11 @@ use sqlx::{
     SqlSafeStr as _, Statement as _, Type, TypeInfo as _, ValueRef as _,
 };
 
-use super::DatabaseSettings;
+use super::found::{ErrorClass, FoundRow, FoundRows, QueryError, sorted};
 use super::json::{self, JsonObject};
 use super::query::RowQuery;
-use super::server::{DatabaseServer, ErrorClass, FoundRow, FoundRows, QueryError, sorted};
+use super::server::DatabaseServer;
+use super::settings::DatabaseSettings;
 
 /// A server of MySQL or MariaDB.
 #[derive(Debug)]
