@@ -8,6 +8,7 @@ use anteroom::row::database::{Database, DatabaseSettings, QueryError, RowContent
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::store_contract::until;
 use crate::support::database::{MariadbServer, Pgbouncer, PostgresServer};
 
 fn database(url: &str) -> Database {
@@ -208,11 +209,7 @@ async fn a_database_that_comes_back_is_read_again() {
     server.kill();
     assert!(read_one(&database, &items, "7").await.unwrap_err().is_away());
     server.restart();
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while read_one(&database, &items, "7").await.is_err() {
-        assert!(Instant::now() < deadline, "it is not read again");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("it is read again", async || read_one(&database, &items, "7").await.is_ok()).await;
     // A connection that the server has closed meanwhile costs no failure.
     server.kill();
     server.restart();
