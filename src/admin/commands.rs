@@ -26,7 +26,7 @@ use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME
 use crate::cache::purger::Purger;
 use crate::http::bearer;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
-use crate::row::{RowMemory, RowNames};
+use crate::row::{RowNames, SharedRows};
 use crate::serve::socket::Socket;
 use crate::session::Sessions;
 use crate::store::fleet::{Fleet, ProxyEntry};
@@ -60,8 +60,8 @@ pub struct Commands {
     pub sessions: Arc<Sessions>,
     /// The names of rows.
     pub names: RowNames,
-    /// Rows in memory, from which a stopped row is removed.
-    pub memo: Arc<RowMemory>,
+    /// What the threads share of rows.
+    pub rows: Arc<SharedRows>,
     /// The refresh interval of each source's rows.
     pub every: Vec<Duration>,
     /// What purges.

@@ -9,7 +9,7 @@ use super::commands::{self, CommandRefusal, Commands, bad, store_failed};
 use crate::clock::unix_now;
 use crate::ident::Row;
 use crate::row::{schedule_row_cache, together};
-use crate::store::RowStore;
+use crate::store::{RowStore, ScheduledRow};
 
 /// The most rows in one command, and in one listing.
 const ROWS_MAX: usize = 10_000;
@@ -53,6 +53,15 @@ pub struct ListedRow {
     pub due: f64,
     /// The Unix time of its last good fetch.
     pub refreshed: Option<f64>,
+    /// By how many seconds its content is older than its interval, or a first fetch is overdue.
+    #[serde(default)]
+    pub late: f64,
+    /// How often it failed in the answering process since it was last fetched there.
+    #[serde(default)]
+    pub failures: u32,
+    /// Why it failed at last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// The refresh interval in a command.
@@ -61,6 +70,13 @@ fn every_of(seconds: f64) -> Result<Duration, CommandRefusal> {
     given
         .filter(|every| (EVERY_MIN..=EVERY_MAX).contains(every))
         .ok_or_else(|| bad(&"the time between two refreshes must be from 100 ms to 365 days"))
+}
+
+/// By how many seconds a row's content is older than its interval, or its first fetch is overdue.
+fn late(scheduled: &ScheduledRow, now: f64) -> f64 {
+    let expected =
+        scheduled.refreshed.map_or(scheduled.due, |refreshed| refreshed + scheduled.delay);
+    (now - expected).max(0.0)
 }
 
 impl Commands {
@@ -89,7 +105,7 @@ impl Commands {
                 // The next claim removes it; requests no longer get it from now on.
                 done = self.store.outdate_row(row, unix_now()).await;
             }
-            self.memo.forget(row);
+            self.rows.forget(row);
             done
         };
         for some in rows.chunks(SIDE_BY_SIDE) {
@@ -103,14 +119,19 @@ impl Commands {
         let mut rows = self.store.rows(ROWS_MAX + 1).await.map_err(|error| store_failed(&error))?;
         let more = rows.len() > ROWS_MAX;
         rows.truncate(ROWS_MAX);
+        let now = unix_now();
         let listed = rows.into_iter().map(|scheduled| {
             let (place, id) = self.names.split(&scheduled.row);
+            let (failures, failure) = self.rows.failures.of(&scheduled.row).unzip();
             ListedRow {
                 name: self.names.name(place).to_owned(),
                 row: id.to_owned(),
                 every: scheduled.delay,
                 due: scheduled.due,
                 refreshed: scheduled.refreshed,
+                late: late(&scheduled, now),
+                failures: failures.unwrap_or_default(),
+                failure,
             }
         });
         Ok(Listing { rows: listed.collect(), more })

@@ -90,7 +90,7 @@ pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore
         store: store.background(),
         sessions: Arc::clone(&live.sessions),
         names: rows::names(plan),
-        memo: Arc::clone(&shared.rows),
+        rows: Arc::clone(&shared.rows),
         every: plan.rows.iter().map(|rows| rows.every).collect(),
         purger: Arc::clone(&live.purger),
         worker: dry_worker(live, shared, store),

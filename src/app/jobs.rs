@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::hints::Hints;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
-use super::{fleet, origins, parts, rows, sessions, webhook};
+use super::{fleet, origins, parts, row_tasks, sessions, webhook};
 use crate::store::AnyStore;
 use crate::task::{
     self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, LogOuts, PurgeTask,
@@ -187,7 +187,7 @@ fn configured(
             stop.clone(),
         )),
     ];
-    jobs.extend(rows::start(plan, &live.origins, thread_metrics, store, stop));
+    jobs.extend(row_tasks::start(live, shared, thread_metrics, store, stop));
     jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));
     jobs

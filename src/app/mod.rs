@@ -22,6 +22,7 @@ mod origins;
 mod outdated;
 mod parts;
 mod reload;
+mod row_tasks;
 mod rows;
 mod rule_test;
 mod runtime;

@@ -68,6 +68,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
         purge: purge_method(plan, purger),
         purge_rules: plan.purge.after.clone(),
         rows: super::rows::names(plan),
+        rows_on_demand: plan.rows.iter().map(|rows| rows.on_demand).collect(),
         fragments: FragmentLimits {
             count: plan.limits.fragments,
             size: plan.limits.fragment_size,

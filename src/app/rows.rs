@@ -1,19 +1,16 @@
-//! Converts a plan's `[[rows]]` into their names and the task that refreshes them.
+//! Converts a plan's `[[rows]]` and `[databases.NAME]` into what the tasks of rows take.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-
-use super::origins::{self, Origins};
+use super::origins;
 use crate::config::{DatabaseConfig, Plan, Rows};
 use crate::origin::Upstreams;
+use crate::policy::row_schedule::RowIds;
 use crate::row::RowNames;
 use crate::row::database::{Database, DatabaseSettings, RowQuery};
-use crate::store::AnyStore;
 use crate::task::{
-    self, CacheRows, RowLocation, RowOrigin, RowPlace, RowSecret, RowSources, RowsQuery,
+    OnDemand, RowLocation, RowOrigin, RowPlace, RowSecret, RowSources, RowsQuery, SourceSchedule,
 };
 use crate::telemetry::metrics::ThreadMetrics;
 
@@ -22,24 +19,13 @@ pub(super) fn names(plan: &Plan) -> RowNames {
     RowNames::new(plan.rows.iter().map(|rows| rows.name.as_str()))
 }
 
-/// Starts the refresh task on this thread's runtime, if there are `[[rows]]`.
-pub(super) fn start(
+/// Where the rows of each source come from, and how they are scheduled.
+pub(super) fn sources(
     plan: &Plan,
-    origins: &Origins,
+    upstreams: &Upstreams,
+    databases: &[Rc<Database>],
     thread_metrics: &Arc<ThreadMetrics>,
-    store: &AnyStore,
-    stop: &CancellationToken,
-) -> Option<JoinHandle<()>> {
-    if plan.rows.is_empty() {
-        return None;
-    }
-    let source = source(plan, &origins.reach(thread_metrics), thread_metrics);
-    let rows = CacheRows::new(store.background(), source, Arc::clone(thread_metrics));
-    Some(tokio::task::spawn_local(task::drive(rows, Arc::clone(thread_metrics), stop.clone())))
-}
-
-fn source(plan: &Plan, upstreams: &Upstreams, thread_metrics: &Arc<ThreadMetrics>) -> RowSources {
-    let databases = databases(plan);
+) -> RowSources {
     let places = plan.rows.iter().map(|rows| match &rows.path {
         Some(path) => RowPlace::Origin(location(plan, upstreams, rows, path)),
         None => RowPlace::Database(RowsQuery {
@@ -49,7 +35,21 @@ fn source(plan: &Plan, upstreams: &Upstreams, thread_metrics: &Arc<ThreadMetrics
             thread_metrics: Arc::clone(thread_metrics),
         }),
     });
-    RowSources { names: names(plan), places: places.collect() }
+    let names = names(plan);
+    let schedules = plan.rows.iter().map(|rows| schedule(rows, &names));
+    RowSources { places: places.collect(), schedules: schedules.collect(), names }
+}
+
+fn schedule(rows: &Rows, names: &RowNames) -> SourceSchedule {
+    let ids = rows.rows.iter().flat_map(RowIds::ids);
+    SourceSchedule {
+        every: rows.every,
+        rows: ids.filter_map(|id| names.row(&rows.name, &id)).collect(),
+        listed_by: rows.rows_query.clone().map(|sql| (sql, rows.rows_every)),
+        on_demand: rows
+            .on_demand
+            .then_some(OnDemand { idle: rows.idle, most: rows.on_demand_max as usize }),
+    }
 }
 
 fn location(plan: &Plan, upstreams: &Upstreams, rows: &Rows, path: &str) -> RowLocation {
@@ -63,7 +63,7 @@ fn location(plan: &Plan, upstreams: &Upstreams, rows: &Rows, path: &str) -> RowL
 }
 
 /// Each database of the plan. None is connected to yet.
-fn databases(plan: &Plan) -> Vec<Rc<Database>> {
+pub(super) fn databases(plan: &Plan) -> Vec<Rc<Database>> {
     let database =
         |(_, database): &(String, DatabaseConfig)| Rc::new(Database::new(&settings(database)));
     plan.databases.iter().map(database).collect()

@@ -11,7 +11,7 @@ use crate::cache::purge::PurgeTable;
 use crate::clock::unix_now;
 use crate::config::{Plan, StoreUrl};
 use crate::proxy::connection::counter::ConnectionCounter;
-use crate::row::RowMemory;
+use crate::row::SharedRows;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use crate::session::{SessionMemory, Verified};
 use crate::store::Switch;
@@ -30,7 +30,7 @@ pub(super) struct SharedState {
     /// Tokens of visitors in the store.
     pub(super) visitor_tokens: Arc<AtomicU64>,
     pub(super) ranks: Arc<PopularityRanks>,
-    pub(super) rows: Arc<RowMemory>,
+    pub(super) rows: Arc<SharedRows>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) connections: Arc<ConnectionCounter>,
     /// Requests of HTTP/2.

@@ -27,7 +27,7 @@ const OTHERS_TIMEOUT: Duration = Duration::from_millis(1_500);
 const LOOKS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// An order to purge.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PurgeOrder {
     /// Pages, each with all its forms: `http://host/path?query`, or `/path?query` on each of `[origin]

@@ -1,5 +1,8 @@
 //! The kinds of databases that rows come from.
 
+/// What `listen` names in an SQLite file, which has no channels: its version.
+pub const SQLITE_CHANNEL: &str = "data_version";
+
 /// A kind of database. Each has a feature of the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseKind {

@@ -15,3 +15,4 @@ pub mod origin;
 pub mod purge_rule;
 pub mod rate_limit;
 pub mod route;
+pub mod row_schedule;

@@ -139,6 +139,12 @@ impl WorkerContext {
     pub(in crate::proxy) fn row_named(&self, route: &Route, item: Option<&Item>) -> Option<Row> {
         self.settings.rows.row(route.rows.as_deref()?, item?.as_str())
     }
+
+    /// Whether a row is scheduled when it is asked for.
+    pub(in crate::proxy) fn is_on_demand(&self, row: &Row) -> bool {
+        let place = self.settings.rows.split(row).0;
+        self.settings.rows_on_demand.get(place).copied().unwrap_or_default()
+    }
 }
 
 /// The owner of the session token of an explained request, instead of what the store and the app say.

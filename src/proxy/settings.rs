@@ -86,6 +86,8 @@ pub struct ProxySettings {
     pub purge_rules: Vec<PurgeRule>,
     /// The names of the rows that routes serve.
     pub rows: RowNames,
+    /// For each source of rows, whether a row is scheduled when it is asked for.
+    pub rows_on_demand: Vec<bool>,
     /// The limits on fragments.
     pub fragments: FragmentLimits,
     /// Routes.

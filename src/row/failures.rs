@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::source::FetchError;
 use crate::ident::Row;
@@ -21,6 +22,9 @@ const LOOK: f64 = 60.0;
 /// At the limit, one row in this many is forgotten to make room.
 const EVICTED: usize = 16;
 
+/// The most bytes of a reason in a listing.
+const WHY_MAX: usize = 300;
+
 /// What a row's history says about its next fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trust {
@@ -32,13 +36,29 @@ pub(super) enum Trust {
     Slow,
 }
 
+/// The rows that cannot be refreshed in this process, shared with the listing of rows.
+#[derive(Debug, Default)]
+pub struct RowFailures(Mutex<HashMap<Row, Failing>>);
+
+impl RowFailures {
+    fn rows(&self) -> MutexGuard<'_, HashMap<Row, Failing>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often a row has failed since it last succeeded, and why at last; `None`: it has not.
+    #[must_use]
+    pub fn of(&self, row: &Row) -> Option<(u32, String)> {
+        self.rows().get(row).map(|failing| (failing.count, failing.why.clone()))
+    }
+}
+
 /// How often each row failed in a row, for the pauses between attempts. Lost with the process.
 ///
 /// The log reports when the rows of a source begin to fail and when none fails any more, not each
 /// row.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    rows: RefCell<HashMap<Row, Failing>>,
+    rows: Arc<RowFailures>,
     /// How many rows of each source fail.
     sources: RefCell<HashMap<String, usize>>,
     /// When each row last succeeded.
@@ -55,13 +75,20 @@ struct Failing {
     source: String,
     /// Whether the last attempt took too long.
     slow: bool,
+    why: String,
 }
 
 impl Failures {
+    /// Without any failure yet; they are listed in `rows`.
+    pub(super) fn listed_in(rows: Arc<RowFailures>) -> Self {
+        rows.rows().clear();
+        Self { rows, ..Self::default() }
+    }
+
     /// What to expect of a row.
     pub(super) fn trust(&self, row: &Row) -> Trust {
         let was_well = self.well.borrow().contains_key(row);
-        match self.rows.borrow().get(row) {
+        match self.rows.rows().get(row) {
             None if was_well => Trust::Well,
             Some(failing) if failing.slow && !was_well => Trust::Slow,
             _ => Trust::Open,
@@ -96,18 +123,19 @@ impl Failures {
     /// Adds a failure; returns how many in a row that makes.
     pub(super) fn add(&self, row: &Row, source: &str, why: &FetchError, now: f64) -> u32 {
         let slow = matches!(why, FetchError::TimedOut);
-        if let Some(failing) = self.rows.borrow_mut().get_mut(row) {
+        if let Some(failing) = self.rows.rows().get_mut(row) {
             failing.count = failing.count.saturating_add(1);
-            (failing.last, failing.slow) = (now, slow);
+            (failing.last, failing.slow, failing.why) = (now, slow, shown(why));
             tracing::debug!(row = row.as_str(), %why, count = failing.count, "a row still fails");
             return failing.count;
         }
-        if self.rows.borrow().len() >= ROWS_MAX {
-            let some: Vec<Row> = self.rows.borrow().keys().step_by(EVICTED).cloned().collect();
+        if self.rows.rows().len() >= ROWS_MAX {
+            let some: Vec<Row> = self.rows.rows().keys().step_by(EVICTED).cloned().collect();
             some.iter().for_each(|row| self.forget(row));
         }
-        let failing = Failing { count: 1, last: now, source: source.to_owned(), slow };
-        self.rows.borrow_mut().insert(row.clone(), failing);
+        let (source_name, shown) = (source.to_owned(), shown(why));
+        let failing = Failing { count: 1, last: now, source: source_name, slow, why: shown };
+        self.rows.rows().insert(row.clone(), failing);
         let mut sources = self.sources.borrow_mut();
         let count = sources.entry(source.to_owned()).or_default();
         *count += 1;
@@ -121,7 +149,7 @@ impl Failures {
 
     /// The row no longer counts as failing.
     fn forget(&self, row: &Row) {
-        let Some(Failing { source, .. }) = self.rows.borrow_mut().remove(row) else { return };
+        let Some(Failing { source, .. }) = self.rows.rows().remove(row) else { return };
         let mut sources = self.sources.borrow_mut();
         let Some(count) = sources.get_mut(&source) else { return };
         *count -= 1;
@@ -139,12 +167,19 @@ impl Failures {
         }
         self.looked.set(now);
         self.well.borrow_mut().retain(|_, last| (now - *last).abs() <= WELL);
-        let rows = self.rows.borrow();
+        let rows = self.rows.rows();
         let old = rows.iter().filter(|(_, failing)| (now - failing.last).abs() > FORGOTTEN);
         let old: Vec<Row> = old.map(|(row, _)| row.clone()).collect();
         drop(rows);
         old.iter().for_each(|row| self.forget(row));
     }
+}
+
+/// The reason in a listing, to a bound: a database's message may be long.
+fn shown(why: &FetchError) -> String {
+    let mut shown = why.to_string();
+    shown.truncate(shown.floor_char_boundary(WHY_MAX));
+    shown
 }
 
 /// How long a row rests after its `count`-th failure in a row: a second, or its delay if that is
@@ -177,7 +212,7 @@ mod tests {
         failures.look(1_000.0);
         assert_eq!((add(1, 1_000.0), add(2, 1_000.0), add(2, 1_500.0)), (1, 1, 2));
         failures.look(1_601.0);
-        let has = |number| failures.rows.borrow().contains_key(&row(number));
+        let has = |number| failures.rows.rows().contains_key(&row(number));
         assert_eq!((has(1), has(2)), (false, true));
         assert_eq!(failures.sources.borrow()["inventory"], 1);
         failures.forget(&row(2));
@@ -209,7 +244,7 @@ mod tests {
             let row = Row::new(&number.to_string()).unwrap();
             failures.add(&row, "inventory", &FetchError::NotJson, 1.0);
         }
-        let left = failures.rows.borrow().len();
+        let left = failures.rows.rows().len();
         assert!((ROWS_MAX / 2..ROWS_MAX).contains(&left), "{left}");
         assert_eq!(failures.sources.borrow()["inventory"], left);
     }

@@ -1,8 +1,5 @@
-//! Rows in this process's memory for a moment: concurrent requests share one read.
+//! Rows in this process's memory for a moment.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,10 +8,9 @@ use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use sha2::{Digest, Sha256};
-use tokio::sync::OnceCell;
 
 use crate::ident::{Row, hex};
-use crate::store::{ROW_JSON_MAX, RowStore, StoreError, StoredRow};
+use crate::store::{ROW_JSON_MAX, StoredRow};
 
 /// How long a row is answered from memory: short compared with any sensible refresh interval.
 const MOMENT: Duration = Duration::from_millis(250);
@@ -92,17 +88,29 @@ impl RowMemory {
         self.rows.remove(row);
     }
 
-    fn get(&self, row: &Row, now: Instant) -> Option<Arc<KeptRow>> {
+    pub(super) fn get(&self, row: &Row, now: Instant) -> Option<Arc<KeptRow>> {
         self.rows.get(row).and_then(|read| still_good(read, now))
     }
 
     /// The same, and it does not count as used.
-    fn peek(&self, row: &Row, now: Instant) -> Option<Arc<KeptRow>> {
+    pub(super) fn peek(&self, row: &Row, now: Instant) -> Option<Arc<KeptRow>> {
         self.rows.peek(row).and_then(|read| still_good(read, now))
     }
 
+    /// A row has new content in the store; empty: none. If an earlier one is in memory, this replaces it, unless
+    /// there was a change since `changes` were counted.
+    pub(super) fn renew(&self, row: &Row, stored: StoredRow, changes: u64, now: Instant) {
+        if self.rows.peek(row).is_none() {
+            return;
+        }
+        match stored.json.is_empty() {
+            true => self.forget(row),
+            false => self.keep(row, &Arc::new(stored.into()), changes, now),
+        }
+    }
+
     /// Keeps a row that was read after this many changes.
-    fn keep(&self, row: &Row, kept: &Arc<KeptRow>, changes: u64, now: Instant) {
+    pub fn keep(&self, row: &Row, kept: &Arc<KeptRow>, changes: u64, now: Instant) {
         if self.changes() != changes {
             return;
         }
@@ -113,7 +121,9 @@ impl RowMemory {
         }
     }
 
-    fn changes(&self) -> u64 {
+    /// How many changes there were.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 }
@@ -123,110 +133,9 @@ fn still_good((read, kept): (Instant, Arc<KeptRow>), now: Instant) -> Option<Arc
     (now.saturating_duration_since(read) < MOMENT).then_some(kept)
 }
 
-/// A shared read. An error is returned to the request that ran it; for the others there is no row,
-/// either.
-type PendingRead = Rc<OnceCell<Option<Arc<KeptRow>>>>;
-
-/// Reads rows for one thread: from memory, else from the store, with one read of the same row at a
-/// time.
-#[derive(Debug)]
-pub struct RowReader {
-    memo: Arc<RowMemory>,
-    /// By row, and by the number of changes: a read from before a change is no answer to a request
-    /// after it.
-    reading: RefCell<HashMap<(Row, u64), PendingRead>>,
-}
-
-impl RowReader {
-    /// A reader for one thread over the memory of all.
-    #[must_use]
-    pub fn new(memo: Arc<RowMemory>) -> Self {
-        Self { memo, reading: RefCell::default() }
-    }
-
-    /// The last good content of a row.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn row<S: RowStore>(
-        &self,
-        store: &S,
-        row: &Row,
-    ) -> Result<Option<Arc<KeptRow>>, StoreError> {
-        if let Some(kept) = self.memo.get(row, Instant::now()) {
-            return Ok(Some(kept));
-        }
-        let changes = self.memo.changes();
-        let turn = ReadWaiter::take(self, (row.clone(), changes));
-        let mut failed = None;
-        let read = turn.read.get_or_init(|| async {
-            match store.row(row).await {
-                Ok(stored) => {
-                    let kept = Arc::new(KeptRow::from(stored?));
-                    self.memo.keep(row, &kept, changes, Instant::now());
-                    Some(kept)
-                }
-                Err(error) => {
-                    failed = Some(error);
-                    None
-                }
-            }
-        });
-        let kept = read.await.clone();
-        failed.map_or(Ok(kept), Err)
-    }
-
-    /// The last good content of a row, which is not kept.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub async fn peek<S: RowStore>(
-        &self,
-        store: &S,
-        row: &Row,
-    ) -> Result<Option<Arc<KeptRow>>, StoreError> {
-        if let Some(kept) = self.memo.peek(row, Instant::now()) {
-            return Ok(Some(kept));
-        }
-        Ok(store.row(row).await?.map(|stored| Arc::new(stored.into())))
-    }
-
-    /// A row has changed.
-    pub fn forget(&self, row: &Row) {
-        self.memo.forget(row);
-    }
-}
-
-/// A request that waits for a read; the last one removes it.
-struct ReadWaiter<'r> {
-    reader: &'r RowReader,
-    key: (Row, u64),
-    read: PendingRead,
-}
-
-impl<'r> ReadWaiter<'r> {
-    fn take(reader: &'r RowReader, key: (Row, u64)) -> Self {
-        let read = Rc::clone(reader.reading.borrow_mut().entry(key.clone()).or_default());
-        Self { reader, key, read }
-    }
-}
-
-impl Drop for ReadWaiter<'_> {
-    fn drop(&mut self) {
-        let mut reading = self.reader.reading.borrow_mut();
-        // Later requests read again once this read is over; an abandoned read leaves no entry.
-        let ours = reading.get(&self.key).is_some_and(|read| Rc::ptr_eq(read, &self.read));
-        if ours && (self.read.initialized() || Rc::strong_count(&self.read) == 2) {
-            reading.remove(&self.key);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::schedule_row_cache;
-    use crate::store::scratch::with_store;
 
     fn row(name: &str) -> Row {
         Row::new(name).unwrap()
@@ -258,6 +167,20 @@ mod tests {
     }
 
     #[test]
+    fn new_content_replaces_what_is_in_memory_and_only_that() {
+        let (memo, now) = (RowMemory::default(), Instant::now());
+        let stored = |json: &'static str| StoredRow { json: json.into(), refreshed: Some(1.0) };
+        memo.keep(&row("1"), &kept("1"), 0, now);
+        memo.renew(&row("1"), stored("2"), 0, now);
+        memo.renew(&row("2"), stored("2"), 0, now);
+        let json = |name| memo.get(&row(name), now).map(|kept| kept.json.clone());
+        assert_eq!((json("1"), json("2")), (Some("2".into()), None));
+        memo.forget(&row("1"));
+        memo.renew(&row("1"), stored("3"), 0, now);
+        assert_eq!(json("1"), None, "it was read before a change");
+    }
+
+    #[test]
     fn memory_is_bounded_by_bytes() {
         let (memo, now) = (RowMemory::of(64 << 10), Instant::now());
         for number in 0..200 {
@@ -272,26 +195,5 @@ mod tests {
     fn a_tag_is_that_of_the_content() {
         assert_eq!(kept("1").tag, "\"6b86b273ff34fce19d6b804eff5a3f57\"");
         assert_ne!(kept("1").tag, kept("2").tag);
-    }
-
-    #[test]
-    fn concurrent_readers_share_one_read_and_leave_nothing_behind() {
-        with_store(async |store| {
-            let reader = RowReader::new(Arc::default());
-            schedule_row_cache(&store, &row("1"), Some(Duration::from_secs(5)), 100.0)
-                .await
-                .unwrap();
-            assert_eq!(reader.row(&store, &row("1")).await.unwrap(), None);
-            let claimed = store.claim_rows(100.0, 1, 10.0).await.unwrap();
-            let json = Bytes::from_static(b"1");
-            assert!(store.put_row(&claimed.rows[0], json, 105.0, 101.0).await.unwrap());
-            let first = row("1");
-            let (one, other) = tokio::join!(reader.row(&store, &first), reader.row(&store, &first));
-            let (one, other) = (one.unwrap().unwrap(), other.unwrap().unwrap());
-            assert!(Arc::ptr_eq(&one, &other));
-            assert_eq!((&one.json[..], one.refreshed), (&b"1"[..], Some(101.0)));
-            drop(reader.row(&store, &row("2")));
-            assert!(reader.reading.borrow().is_empty());
-        });
     }
 }

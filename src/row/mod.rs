@@ -9,20 +9,30 @@ pub mod database;
 mod failures;
 mod memo;
 mod names;
+mod reader;
 mod refresh;
+mod requests;
+mod shared;
 mod source;
 mod together;
 
 use std::time::Duration;
 
 use crate::ident::Row;
-use crate::store::{RowStore, StoreError};
+use crate::policy::row_schedule::SCHEDULED_MAX;
+use crate::store::{ROWS_MAX, RowStore, StoreError};
 
-pub use memo::{KeptRow, RowMemory, RowReader};
+pub use failures::RowFailures;
+pub use memo::{KeptRow, RowMemory};
 pub use names::RowNames;
+pub use reader::RowReader;
 pub use refresh::{LEASE, RefreshProgress, Refresher};
-pub use source::{FetchError, RowSource};
+pub use requests::{RowRequest, RowRequests};
+pub use shared::SharedRows;
+pub use source::{FetchError, RowSource, checked};
 pub use together::together;
+
+const _: () = assert!(ROWS_MAX as u64 == SCHEDULED_MAX, "the configuration has the same bound");
 
 /// `schedule_row_cache`: from now on a row is refreshed every `delay`; `None` stops that, and
 /// removes the row.

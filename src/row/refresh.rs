@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use tokio::time::Instant;
 
 use super::claimed_rows::{BATCH, ClaimedRows, FetchSlot};
 use super::failures::{Failures, pause};
+use super::shared::SharedRows;
 use super::source::{FetchError, RowSource, checked};
 use crate::ident::Row;
-use crate::store::{RowClaim, RowStore, StoreError};
+use crate::store::{RowClaim, RowStore, StoreError, StoredRow};
 
 /// How long a worker has a row to itself.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -88,6 +90,7 @@ struct Parts<S, R, C> {
     store: S,
     source: R,
     clock: C,
+    shared: Arc<SharedRows>,
     failures: Failures,
     /// How long recent successful fetches took, in seconds.
     usual: Cell<f64>,
@@ -107,11 +110,18 @@ where
 {
     /// A refresher of the rows in `store`; `clock` returns the Unix time. `together` is the most
     /// rows that any source reads together.
-    pub fn new(store: S, source: R, clock: C, together: usize) -> Self {
-        let (failures, usual) = (Failures::default(), Cell::new(USUAL));
-        let claimed_at_a_time = together.max(BATCH);
+    pub fn new(store: S, source: R, clock: C, together: usize, shared: Arc<SharedRows>) -> Self {
+        let parts = Parts {
+            claimed_at_a_time: together.max(BATCH),
+            store,
+            source,
+            clock,
+            failures: Failures::listed_in(Arc::clone(&shared.failures)),
+            shared,
+            usual: Cell::new(USUAL),
+        };
         Self {
-            parts: Rc::new(Parts { claimed_at_a_time, store, source, clock, failures, usual }),
+            parts: Rc::new(parts),
             waiting: Rc::default(),
             open: RefCell::default(),
             progress: Cell::default(),
@@ -150,7 +160,10 @@ where
         let rest = Duration::from_secs_f64(until.clamp(least, PAUSE.as_secs_f64()));
         let end = Instant::now() + rest;
         let rested = self.waiting.borrow().next_rested();
-        tokio::time::sleep_until(rested.map_or(end, |rested| rested.min(end))).await;
+        tokio::select! {
+            () = tokio::time::sleep_until(rested.map_or(end, |rested| rested.min(end))) => {}
+            () = self.parts.shared.made_due.notified() => self.claimed_at.set(None),
+        }
     }
 
     /// Continues the fetches under way, and begins none; never returns.
@@ -247,9 +260,13 @@ impl<S: RowStore, R: RowSource, C: Fn() -> f64> Parts<S, R, C> {
         match fetched.and_then(|json| json.map(checked).transpose()) {
             Ok(json) => {
                 let due = next_due(claim, now);
-                let is_there = json.is_some();
-                match self.store.put_row(claim, json.unwrap_or_default(), due, now).await {
+                let (is_there, json) = (json.is_some(), json.unwrap_or_default());
+                let changes = self.shared.memory.changes();
+                match self.store.put_row(claim, json.clone(), due, now).await {
                     Ok(is_kept) => {
+                        if is_kept {
+                            self.show(&claim.row, json, changes, now);
+                        }
                         self.failures.note_well(&claim.row, now);
                         self.failures.note_there(
                             &claim.row,
@@ -268,6 +285,12 @@ impl<S: RowStore, R: RowSource, C: Fn() -> f64> Parts<S, R, C> {
             }
             Err(error) => self.postpone(claim, &error, now).await,
         }
+    }
+
+    /// Shows this process what was stored.
+    fn show(&self, row: &Row, json: Bytes, changes: u64, now: f64) {
+        let stored = StoredRow { json, refreshed: Some(now) };
+        self.shared.memory.renew(row, stored, changes, std::time::Instant::now());
     }
 
     /// Lets a row that failed wait.
@@ -398,7 +421,13 @@ mod tests {
             ScriptedSource(Rc::new(Cell::new(Ok("{\"n\":1}"))), Rc::default(), Rc::default());
         let time = Rc::new(Cell::new(0.0));
         let clock = Rc::clone(&time);
-        let refresher = Refresher::new(store.clone(), scripted.clone(), move || clock.get(), 500);
+        let refresher = Refresher::new(
+            store.clone(),
+            scripted.clone(),
+            move || clock.get(),
+            500,
+            Arc::default(),
+        );
         Bench { store, scripted, time, refresher }
     }
 
@@ -517,7 +546,8 @@ mod tests {
                 ScriptedSource(Rc::new(Cell::new(Ok("1"))), Rc::default(), Rc::default());
             let start = Instant::now();
             let clock = move || 100.0 + start.elapsed().as_secs_f64();
-            let refresher = Refresher::new(store.clone(), scripted.clone(), clock, 1);
+            let refresher =
+                Refresher::new(store.clone(), scripted.clone(), clock, 1, Arc::default());
             let well: Vec<String> = (0..20).map(|number| format!("well-{number}")).collect();
             let schedule = async |name: &str| {
                 let delay = Some(Duration::from_millis(100));

@@ -1,6 +1,7 @@
 //! The source of rows, and which answers are accepted.
 
 use std::future::Future;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use serde::de::IgnoredAny;
@@ -20,6 +21,20 @@ pub trait RowSource {
 
     /// The configured name of a row's source.
     fn name(&self, row: &Row) -> &str;
+}
+
+impl<R: RowSource> RowSource for Rc<R> {
+    async fn fetch(&self, rows: &[&Row]) -> Vec<Result<Option<Bytes>, FetchError>> {
+        (**self).fetch(rows).await
+    }
+
+    fn together(&self, row: &Row) -> usize {
+        (**self).together(row)
+    }
+
+    fn name(&self, row: &Row) -> &str {
+        (**self).name(row)
+    }
 }
 
 /// Why a row has no new content. The last good one stays.
@@ -66,7 +81,10 @@ pub enum FetchError {
 }
 
 /// The content, if it is JSON and within the size limit.
-pub(super) fn checked(json: Bytes) -> Result<Bytes, FetchError> {
+///
+/// # Errors
+/// If it is not.
+pub fn checked(json: Bytes) -> Result<Bytes, FetchError> {
     if json.len() > ROW_JSON_MAX {
         return Err(FetchError::TooLarge);
     }

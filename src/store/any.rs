@@ -17,9 +17,10 @@ use super::{
     FleetRegister, FleetStore, Generation, Idle, IdleStep, Lease, LeaseStore, LogIn, LogInStore,
     MergeResult, Noted, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
     RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated, Rotation, RowClaim, RowStore,
-    ScheduledRow, Session, SessionLifetimes, SessionListing, StoreError, StoreState, StoredRow,
-    TaskLease, TokenCreation, TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore,
-    VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
+    RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing, StoreError, StoreState,
+    StoredRow, TaskLease, TokenCreation, TokenStore, TopBound, Uncounted, ViewStore, Visit,
+    VisitStore, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent,
+    WalkStep,
 };
 use crate::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 
@@ -306,6 +307,9 @@ delegate! {
 
     RowStore {
         change schedule_row(row: &Row, delay: f64, now: f64) -> ();
+        change schedule_until(rows: &[Row], term: RowTerm) -> usize;
+        change drop_rows(now: f64, most: usize) -> usize;
+        change make_due(rows: &[Row], now: f64) -> usize;
         change claim_rows(now: f64, most: usize, lease: f64) -> ClaimResult;
         change put_row(claim: &RowClaim, json: Bytes, due_next: f64, now: f64) -> bool;
         change postpone_row(claim: &RowClaim, due_next: f64) -> bool;

@@ -306,6 +306,8 @@ pub enum TaskLease {
     Cleaner,
     /// Delivering events.
     Deliverer,
+    /// Keeping the schedule of rows, and listening to databases.
+    Scheduler,
 }
 
 /// Leases on tasks.

@@ -66,7 +66,7 @@ pub use self::purge::{
 pub use self::redis::shard_of;
 pub use self::revoked::{REVOKED_FOR, REVOKED_MAX, RevocationStore};
 pub use self::rows::{
-    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoredRow,
+    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, RowTerm, ScheduledRow, StoredRow,
 };
 pub use self::session::{
     LogInStore, Rotated, Rotation, TokenStore, Uncounted, Visit, VisitResult, VisitStore,

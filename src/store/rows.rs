@@ -59,10 +59,23 @@ pub struct ScheduledRow {
     pub refreshed: Option<f64>,
 }
 
+/// How rows are scheduled that leave the schedule by themselves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowTerm {
+    /// Seconds between two refreshes, over 0.
+    pub delay: f64,
+    /// The Unix time at which a row that is new to the schedule is due.
+    pub due: f64,
+    /// The Unix time from which [`RowStore::drop_rows`] removes them.
+    pub until: f64,
+    /// A row that is new to the schedule is refused when the schedule has this many rows.
+    pub most: usize,
+}
+
 /// Rows, their schedule and their content. Each call is one atomic step.
 pub trait RowStore {
     /// `schedule_row_cache`: a row is due now, and then every `delay` seconds. With a delay of 0 or
-    /// less the next claim removes it. Durable when it returns.
+    /// less the next claim removes it. It has no end any more. Durable when it returns.
     ///
     /// A row beyond [`ROWS_MAX`] is refused with [`StoreError::RowsFull`].
     fn schedule_row(
@@ -71,6 +84,22 @@ pub trait RowStore {
         delay: f64,
         now: f64,
     ) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Schedules rows until a time, or moves that time on; returns how many were refused. A row that
+    /// is scheduled without an end stays as it is. A row that is scheduled already keeps its due
+    /// time, unless its delay changes, and its end is never moved back.
+    fn schedule_until(
+        &self,
+        rows: &[Row],
+        term: RowTerm,
+    ) -> impl Future<Output = Result<usize, StoreError>>;
+
+    /// Removes at most `most` rows whose end has come, with their content; returns how many.
+    fn drop_rows(&self, now: f64, most: usize) -> impl Future<Output = Result<usize, StoreError>>;
+
+    /// Makes scheduled rows due now; returns how many are scheduled. Their content stays, and a
+    /// fetch under way is dropped, because it may have read what was there before.
+    fn make_due(&self, rows: &[Row], now: f64) -> impl Future<Output = Result<usize, StoreError>>;
 
     /// Claims at most `most` due rows, the oldest first. Rows whose delay is 0 or less, or missing,
     /// are removed instead, with their content. The others are postponed by `lease` seconds: no

@@ -21,6 +21,16 @@ pub struct RowsQuery {
 }
 
 impl RowsQuery {
+    /// The ids that `sql` lists.
+    pub(super) async fn ids(&self, sql: &str) -> Result<Vec<String>, QueryError> {
+        self.thread_metrics.add(Count::RowQueries, 1);
+        let listed = self.database.ids(sql).await;
+        if listed.is_err() {
+            self.thread_metrics.add(Count::RowQueriesFailed, 1);
+        }
+        listed
+    }
+
     /// Reads the rows `ids` with one query.
     pub(super) async fn fetch(&self, ids: &[&str]) -> Vec<Result<Option<Bytes>, FetchError>> {
         self.thread_metrics.add(Count::RowQueries, 1);

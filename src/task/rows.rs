@@ -1,6 +1,8 @@
 //! The refresher of rows, and where each source has them.
 
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -9,23 +11,28 @@ use super::origin_rows::RowLocation;
 use super::{NextStep, Task};
 use crate::clock::unix_now;
 use crate::ident::Row;
-use crate::row::{FetchError, RefreshProgress, Refresher, RowNames, RowSource};
+use crate::row::{FetchError, RefreshProgress, Refresher, RowNames, RowSource, SharedRows};
 use crate::store::{AnyStore, StoreError};
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// `cache_rows`.
 #[derive(Debug)]
 pub struct CacheRows {
-    refresher: Refresher<AnyStore, RowSources, fn() -> f64>,
+    refresher: Refresher<AnyStore, Rc<RowSources>, fn() -> f64>,
     thread_metrics: Arc<ThreadMetrics>,
 }
 
 impl CacheRows {
-    /// Refreshes the rows in `store` from `source`.
+    /// Refreshes the rows in `store` from their sources.
     #[must_use]
-    pub fn new(store: AnyStore, source: RowSources, thread_metrics: Arc<ThreadMetrics>) -> Self {
-        let together = source.places.iter().map(RowPlace::together).max().unwrap_or(1);
-        let refresher = Refresher::new(store, source, unix_now as fn() -> f64, together);
+    pub fn new(
+        store: AnyStore,
+        sources: Rc<RowSources>,
+        shared: Arc<SharedRows>,
+        thread_metrics: Arc<ThreadMetrics>,
+    ) -> Self {
+        let together = sources.most_together();
+        let refresher = Refresher::new(store, sources, unix_now as fn() -> f64, together, shared);
         Self { refresher, thread_metrics }
     }
 }
@@ -59,6 +66,42 @@ pub struct RowSources {
     pub names: RowNames,
     /// Where each source has its rows.
     pub places: Vec<RowPlace>,
+    /// How the rows of each source are scheduled.
+    pub schedules: Vec<SourceSchedule>,
+}
+
+/// How the rows of a source are scheduled, beside those that commands schedule.
+#[derive(Debug)]
+pub struct SourceSchedule {
+    /// The time between two refreshes.
+    pub every: Duration,
+    /// Rows that are always scheduled.
+    pub rows: Vec<Row>,
+    /// The query that lists further ids, and the time between two runs.
+    pub listed_by: Option<(String, Duration)>,
+    /// Whether a row is scheduled when it is asked for.
+    pub on_demand: Option<OnDemand>,
+}
+
+/// The terms on which a row is scheduled when it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct OnDemand {
+    /// How long it stays without a request.
+    pub idle: Duration,
+    /// None is added when this many rows are scheduled.
+    pub most: usize,
+}
+
+impl RowSources {
+    /// The most rows that any source reads together.
+    pub fn most_together(&self) -> usize {
+        self.places.iter().map(RowPlace::together).max().unwrap_or(1)
+    }
+
+    /// How the rows of a row's source are scheduled.
+    pub(super) fn schedule_of(&self, row: &Row) -> Option<&SourceSchedule> {
+        self.schedules.get(self.names.split(row).0)
+    }
 }
 
 /// Where a source has its rows.

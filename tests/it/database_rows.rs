@@ -16,18 +16,18 @@ const SEED: &str = "
     insert into items select g, 'item ' || g, 0 from generate_series(1, 3000) g;
 ";
 
-fn settings(url: &str, rows: &str) -> String {
+pub(crate) fn settings(url: &str, rows: &str) -> String {
     format!(
         "[databases.shop]\nurl = \"{url}\"\n[[rows]]\nname = \"inventory\"\ndatabase = \"shop\"\n{rows}\n\
          [[route]]\nmatch.path = \"/api/stock/{{item}}\"\nrows = \"inventory\"\n"
     )
 }
 
-fn app() -> Origin {
+pub(crate) fn app() -> Origin {
     Origin::always(Reply::unstored("from the app"))
 }
 
-fn rows(proxy: &Proxy, words: &[&str]) -> Output {
+pub(crate) fn rows(proxy: &Proxy, words: &[&str]) -> Output {
     let mut command = Command::new(ANTEROOM);
     command.arg("rows").args(words).args(["--config", "proxy.toml"]);
     let output = command.current_dir(proxy.folder()).stdin(Stdio::null()).output().unwrap();
@@ -35,7 +35,7 @@ fn rows(proxy: &Proxy, words: &[&str]) -> Output {
     output
 }
 
-fn stock(proxy: &Proxy, id: &str) -> Answer {
+pub(crate) fn stock(proxy: &Proxy, id: &str) -> Answer {
     proxy.get(&format!("/api/stock/{id}")).send()
 }
 

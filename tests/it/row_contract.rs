@@ -2,7 +2,7 @@
 
 use anteroom::ident::Row;
 use anteroom::store::traits::*;
-use anteroom::store::{ClaimResult, RowClaim, StoreError};
+use anteroom::store::{ClaimResult, RowClaim, RowTerm, StoreError};
 
 use crate::store_contract::{Bench, contract};
 
@@ -24,6 +24,12 @@ contract!(
     a_row_too_large_is_refused,
     a_changed_row_is_forgotten_and_due,
     a_change_does_not_schedule_a_row,
+    a_row_with_an_end_leaves_the_schedule_when_it_comes,
+    an_end_is_moved_on_and_never_back,
+    a_row_that_a_command_scheduled_has_no_end,
+    a_row_with_an_end_is_due_again_only_with_another_delay,
+    no_row_with_an_end_is_added_beyond_the_bound,
+    a_row_that_may_have_changed_is_due_and_keeps_its_content,
 );
 
 fn row(number: usize) -> Row {
@@ -231,6 +237,91 @@ async fn a_change_does_not_schedule_a_row(bench: Bench) {
     assert_eq!(store.rows(8).await.unwrap()[0].due, 100.0);
     assert_eq!(claim(&bench, 100.0, 8).await.removed, 1);
     assert_eq!(bench.dump().await, [""; 0]);
+}
+
+fn term(until: f64) -> RowTerm {
+    RowTerm { delay: 5.0, due: 100.0, until, most: 8 }
+}
+
+async fn a_row_with_an_end_leaves_the_schedule_when_it_comes(bench: Bench) {
+    let store = &bench.store;
+    assert_eq!(store.schedule_until(&[row(1), row(2)], term(160.0)).await.unwrap(), 0);
+    let taken = one_of(&bench, 100.0, 1).await;
+    store.put_row(&taken, "{}".into(), 105.0, 100.0).await.unwrap();
+    assert_eq!(store.drop_rows(159.0, 8).await.unwrap(), 0);
+    assert_eq!(store.drop_rows(160.0, 1).await.unwrap(), 1);
+    assert_eq!(store.drop_rows(160.0, 8).await.unwrap(), 1);
+    assert_eq!(bench.dump().await, [""; 0]);
+    // A fetch under way does not bring it back.
+    assert!(!store.put_row(&taken, "{}".into(), 105.0, 160.0).await.unwrap());
+    assert_eq!(bench.dump().await, [""; 0]);
+}
+
+/// The claim on the first of `count` rows that are due.
+async fn one_of(bench: &Bench, now: f64, count: usize) -> RowClaim {
+    claim(bench, now, count).await.rows.remove(0)
+}
+
+async fn an_end_is_moved_on_and_never_back(bench: Bench) {
+    let store = &bench.store;
+    for until in [160.0, 200.0, 150.0] {
+        store.schedule_until(&[row(1)], term(until)).await.unwrap();
+    }
+    assert_eq!(store.drop_rows(199.0, 8).await.unwrap(), 0);
+    assert_eq!(store.drop_rows(200.0, 8).await.unwrap(), 1);
+}
+
+async fn a_row_that_a_command_scheduled_has_no_end(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 2.5, 100.0).await.unwrap();
+    store.schedule_until(&[row(1), row(2)], term(160.0)).await.unwrap();
+    store.schedule_row(&row(2), 2.5, 100.0).await.unwrap();
+    assert_eq!(store.drop_rows(1_000.0, 8).await.unwrap(), 0);
+    let listed = store.rows(8).await.unwrap();
+    assert!(listed.iter().all(|row| row.delay == 2.5), "{listed:?}");
+    assert_eq!(listed.len(), 2);
+}
+
+async fn a_row_with_an_end_is_due_again_only_with_another_delay(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_until(&[row(1)], term(160.0)).await.unwrap();
+    let taken = one(&bench, 100.0).await;
+    store.put_row(&taken, "{}".into(), 105.0, 100.0).await.unwrap();
+    store.schedule_until(&[row(1)], RowTerm { due: 102.0, ..term(160.0) }).await.unwrap();
+    assert_eq!(store.rows(8).await.unwrap()[0].due, 105.0);
+    let other = RowTerm { delay: 2.5, due: 102.0, ..term(160.0) };
+    store.schedule_until(&[row(1)], other).await.unwrap();
+    let listed = store.rows(8).await.unwrap().remove(0);
+    assert_eq!((listed.due, listed.delay), (102.0, 2.5));
+    assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, "{}");
+}
+
+async fn no_row_with_an_end_is_added_beyond_the_bound(bench: Bench) {
+    let store = &bench.store;
+    let rows: Vec<Row> = (0..4).map(row).collect();
+    let bounded = |most| RowTerm { most, ..term(160.0) };
+    assert_eq!(store.schedule_until(&rows, bounded(3)).await.unwrap(), 1);
+    assert_eq!(store.schedule_until(&rows[..3], bounded(0)).await.unwrap(), 0, "they are known");
+    assert_eq!(store.schedule_until(&rows[3..], bounded(0)).await.unwrap(), 1);
+    assert_eq!(store.rows(8).await.unwrap().len(), 3);
+}
+
+async fn a_row_that_may_have_changed_is_due_and_keeps_its_content(bench: Bench) {
+    let store = &bench.store;
+    store.schedule_row(&row(1), 600.0, 100.0).await.unwrap();
+    let taken = one(&bench, 100.0).await;
+    store.put_row(&taken, "1".into(), 700.0, 100.0).await.unwrap();
+    assert_eq!(store.make_due(&[row(1), row(2)], 101.0).await.unwrap(), 1);
+    assert_eq!(store.row(&row(1)).await.unwrap().unwrap().json, "1");
+    let earlier = one(&bench, 101.0).await;
+    // It changes again while it is fetched.
+    assert_eq!(store.make_due(&[row(1)], 101.5).await.unwrap(), 1);
+    assert!(!store.put_row(&earlier, "2".into(), 701.0, 102.0).await.unwrap());
+    assert_eq!(one(&bench, 102.0).await.due, 101.5);
+    // A row that waits already keeps its place.
+    store.schedule_row(&row(3), 5.0, 90.0).await.unwrap();
+    store.make_due(&[row(3)], 103.0).await.unwrap();
+    assert_eq!(one(&bench, 103.0).await.due, 90.0);
 }
 
 // What only Redis promises.

@@ -153,7 +153,7 @@ fn a_stopped_row_is_asked_of_the_app_again(storage: &Storage) {
         wait_until("it is gone", || !server.keys("*").contains(&"delay:".to_owned()));
     }
     if let Storage::Redis(server) = storage {
-        let ours = ["rescaled:", "purges:", "seen:", "fleet:"];
+        let ours = ["rescaled:", "purges:", "seen:", "fleet:", "scheduler:"];
         // A lease on a page ends by itself.
         let is_other = |key: &String| !ours.contains(&key.as_str()) && !key.starts_with("lease:");
         let left: Vec<_> = server.keys("*").into_iter().filter(is_other).collect();

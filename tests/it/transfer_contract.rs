@@ -9,8 +9,8 @@ use anteroom::store::transfer::{
     LogInTime, SharedKind, SharedRecord, Transfer, TransferProgress, TransferRecord,
 };
 use anteroom::store::{
-    AnyStore, CartChange, Eviction, ExpiryAction, Idle, Rotation, SessionLifetimes, StoreError,
-    TokenCreation,
+    AnyStore, CartChange, Eviction, ExpiryAction, Idle, Rotation, RowTerm, SessionLifetimes,
+    StoreError, TokenCreation,
 };
 use bytes::Bytes;
 
@@ -117,8 +117,8 @@ fn line_of(record: &SharedRecord) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match record {
         SharedRecord::Popularity(item, score) => format!("viewed {} {score}", item.as_str()),
-        SharedRecord::Row { row, delay, due, refreshed, json } => {
-            format!("row {} {delay} {due:?} {refreshed:?} {json:?}", row.as_str())
+        SharedRecord::Row { row, delay, due, refreshed, until, json } => {
+            format!("row {} {delay} {due:?} {refreshed:?} {until:?} {json:?}", row.as_str())
         }
         SharedRecord::Revoked { digest, .. } => format!("revoked {digest}"),
         SharedRecord::Event(event) => format!("event {}", text(event)),
@@ -153,10 +153,12 @@ pub(crate) async fn fill(store: &AnyStore) {
     store.begin_visitor(&visitor(50), &item(1), 2_100.5).await.unwrap();
     let views: Vec<_> = (0..50).map(|number| (item(number), number as u64 + 1)).collect();
     store.count_views(&views).await.unwrap();
-    for number in 0..20 {
+    for number in 0..19 {
         let row = Row::new(&format!("row-{number}")).unwrap();
         store.schedule_row(&row, 5.0 + number as f64, 10.0).await.unwrap();
     }
+    let term = RowTerm { delay: 24.0, due: 10.0, until: 1e10, most: 100 };
+    store.schedule_until(&[Row::new("row-19").unwrap()], term).await.unwrap();
     let claimed = store.claim_rows(20.0, 10, 60.0).await.unwrap();
     for claim in &claimed.rows {
         let json = Bytes::from(format!("{{\"row\":\"{}\"}}", claim.row.as_str()));

@@ -1,4 +1,4 @@
-//! The queries of `[[rows]]`: each is prepared by its database, and none is run.
+//! The queries of `[[rows]]`: each is prepared by its database. The one that lists rows is run.
 
 use super::{ConnectFinding, Findings, causes, failed, fine};
 use crate::app::rows;
@@ -18,6 +18,20 @@ pub(super) async fn findings(plan: &Plan) -> Vec<ConnectFinding> {
             Err(why) => failed(format!("[databases.{name}]: {}", causes(&why))),
         };
         findings.add(&source.name, result);
+        if let Some(sql) = &source.rows_query {
+            let result = match database.ids(sql).await {
+                Ok(ids) => fine(format!("[databases.{name}] lists {} for rows_query", ids.len())),
+                Err(why) => failed(format!("[databases.{name}]: rows_query: {}", causes(&why))),
+            };
+            findings.add(&source.name, result);
+        }
+        if let Some(channel) = &source.listen {
+            let result = match database.listen(&[channel]).await {
+                Ok(_) => fine(format!("[databases.{name}] announces changes on {channel}")),
+                Err(why) => failed(format!("[databases.{name}]: listen: {}", causes(&why))),
+            };
+            findings.add(&source.name, result);
+        }
     }
     findings.found
 }

@@ -53,16 +53,28 @@ pub(crate) fn rows(command: RowsCommand) -> Result<(), u8> {
 /// Prints the rows as a table.
 fn show_rows(listing: &Listing) {
     let now = unix_now();
-    for ListedRow { name, row, every, refreshed, .. } in &listing.rows {
-        let age = refreshed.map_or_else(
-            || "not fetched yet".to_owned(),
-            |at| format!("fetched {:.0} s ago", (now - at).max(0.0)),
-        );
-        say(&format!("{name}  {row}  every {every} s  {age}"));
+    for listed in &listing.rows {
+        let ListedRow { name, row, every, .. } = listed;
+        say(&format!("{name}  {row}  every {every} s  {}", row_state(listed, now)));
     }
     if listing.more {
         say("… and more");
     }
+}
+
+/// How old a row is, whether it is late, and how it fails.
+fn row_state(listed: &ListedRow, now: f64) -> String {
+    let mut state = listed.refreshed.map_or_else(
+        || "not fetched yet".to_owned(),
+        |at| format!("fetched {:.0} s ago", (now - at).max(0.0)),
+    );
+    if listed.late >= 1.0 {
+        state += &format!("  late by {:.0} s", listed.late);
+    }
+    if let Some(why) = &listed.failure {
+        state += &format!("  failed {} in a row: {why}", counted(listed.failures as usize, "time"));
+    }
+    state
 }
 
 /// What is said of a purge that found no page.

@@ -74,6 +74,7 @@ impl ConfigCheck<'_> {
             }
             self.names_origin(&format!("rows[{index}].origin"), one.origin.as_deref());
             self.source_of_rows(&format!("rows[{index}]"), one);
+            self.schedule_of_rows(&format!("rows[{index}]"), one);
         }
     }
 

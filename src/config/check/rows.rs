@@ -3,7 +3,8 @@
 use super::ConfigCheck;
 use crate::config::plan::Rows;
 use crate::config::suggest::nearest;
-use crate::policy::database::DatabaseKind;
+use crate::policy::database::{DatabaseKind, SQLITE_CHANNEL};
+use crate::policy::row_schedule::{RowIds, SCHEDULED_MAX};
 
 impl ConfigCheck<'_> {
     /// Checks each database.
@@ -50,6 +51,54 @@ impl ConfigCheck<'_> {
         }
     }
 
+    /// Checks how rows come into the schedule.
+    pub(super) fn schedule_of_rows(&mut self, table: &str, rows: &Rows) {
+        let at = |key: &str| format!("{table}.{key}");
+        let usual = Rows::default();
+        let count: u64 = rows.rows.iter().map(RowIds::count).fold(0, u64::saturating_add);
+        if count > SCHEDULED_MAX {
+            let text = format!("names {count} rows; at most {SCHEDULED_MAX} are scheduled");
+            self.problem(&at("rows"), text);
+        }
+        if rows.rows_query.is_none() && rows.rows_every != usual.rows_every {
+            self.problem(&at("rows_every"), "has no effect without rows_query");
+        }
+        if !rows.on_demand {
+            let set = [
+                ("idle", rows.idle != usual.idle),
+                ("on_demand_max", rows.on_demand_max != usual.on_demand_max),
+            ];
+            for (key, _) in set.iter().filter(|(_, is_set)| *is_set) {
+                self.problem(&at(key), "has no effect without on_demand = true");
+            }
+        }
+        if rows.listen.is_none() && !rows.listen_purges.is_empty() {
+            self.problem(&at("listen_purges"), "has no effect without listen");
+        }
+    }
+
+    /// Checks that the database can announce changes.
+    fn announcements(&mut self, table: &str, rows: &Rows, kind: DatabaseKind) {
+        let Some(channel) = &rows.listen else { return };
+        let listen = format!("{table}.listen");
+        match kind {
+            DatabaseKind::Postgres => {}
+            DatabaseKind::Mysql => self.problem(
+                &listen,
+                "MySQL and MariaDB announce no changes; rows are read each `every`",
+            ),
+            DatabaseKind::Sqlite if channel != SQLITE_CHANNEL => self.problem(
+                &listen,
+                format!("SQLite has no channels; write listen = {SQLITE_CHANNEL:?}, and rows are due when another program has written the file"),
+            ),
+            DatabaseKind::Sqlite if !rows.listen_purges.is_empty() => self.problem(
+                &format!("{table}.listen_purges"),
+                "has no effect with SQLite, which tells only that the file has changed",
+            ),
+            DatabaseKind::Sqlite => {}
+        }
+    }
+
     fn only_with_query(&mut self, table: &str, rows: &Rows) {
         let usual = Rows::default();
         let set = [
@@ -57,6 +106,8 @@ impl ConfigCheck<'_> {
             ("batch", rows.batch != usual.batch),
             ("id", rows.id != usual.id),
             ("many", rows.many != usual.many),
+            ("rows_query", rows.rows_query.is_some()),
+            ("listen", rows.listen.is_some()),
         ];
         for (key, _) in set.iter().filter(|(_, is_set)| *is_set) {
             self.problem(&format!("{table}.{key}"), "has no effect with path; it belongs to query");
@@ -90,6 +141,7 @@ impl ConfigCheck<'_> {
         };
         let url = self.plan.databases[place].1.url.expose();
         let Some(kind) = DatabaseKind::of_url(url) else { return };
+        self.announcements(table, rows, kind);
         if !has_parameter(kind, query) {
             let parameter = kind.parameter();
             self.problem(

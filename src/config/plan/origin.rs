@@ -8,6 +8,7 @@ use crate::config::secret::Secret;
 use crate::http::host::Scheme;
 use crate::http::host_pattern::HostPattern;
 use crate::policy::origin::{Balance, Health, Http2};
+use crate::policy::row_schedule::{AllowedPurge, RowIds};
 
 /// `[origin]`: the app behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,6 +233,22 @@ pub struct Rows {
     pub id: String,
     /// `many`: whether the rows that a query returns for one id make an array.
     pub many: bool,
+    /// `rows`: ids that are always scheduled.
+    pub rows: Vec<RowIds>,
+    /// `rows_query`: the SQL that lists the ids of further rows that are scheduled.
+    pub rows_query: Option<String>,
+    /// `rows_every`, 1 min: the time between two runs of `rows_query`.
+    pub rows_every: Duration,
+    /// `on_demand`: whether a row is scheduled when a request asks for it.
+    pub on_demand: bool,
+    /// `idle`, 10 min: how long such a row stays in the schedule without a request.
+    pub idle: Duration,
+    /// `on_demand_max`, 10,000: no such row is added when this many rows are scheduled.
+    pub on_demand_max: u32,
+    /// `listen`: the channel on which the database announces changed rows.
+    pub listen: Option<String>,
+    /// `listen_purges`: tags and paths of pages that may be purged over this channel.
+    pub listen_purges: Vec<AllowedPurge>,
 }
 
 impl Default for Rows {
@@ -247,6 +264,14 @@ impl Default for Rows {
             batch: 1,
             id: "id".to_owned(),
             many: false,
+            rows: Vec::new(),
+            rows_query: None,
+            rows_every: Duration::from_secs(60),
+            on_demand: false,
+            idle: Duration::from_secs(600),
+            on_demand_max: 10_000,
+            listen: None,
+            listen_purges: Vec::new(),
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::config::text;
 use crate::config::walk::Walk;
 use crate::http::host::Scheme;
 use crate::policy::origin::{Balance, Health, Http2};
+use crate::policy::row_schedule::{AllowedPurge, RowIds, SCHEDULED_MAX};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The keys that all origins have, and those of the first one.
 pub(super) fn main_origin(at: &mut impl Walk, main: &mut OriginConfig) {
@@ -108,4 +111,14 @@ pub(super) fn rows(at: &mut impl Walk, rows: &mut Rows) {
     at.key("batch", &mut rows.batch, &count(1, 1_000));
     at.key("id", &mut rows.id, &named(text::column_name));
     at.key("many", &mut rows.many, &Flag);
+    let ids = Text { parse: text::row_ids, show: RowIds::to_string };
+    at.key("rows", &mut rows.rows, &List::of(ids));
+    at.key("rows_query", &mut rows.rows_query, &Optional(named(text::rows_query)));
+    at.key("rows_every", &mut rows.rows_every, &Span { min: SECOND, max: DAY });
+    at.key("on_demand", &mut rows.on_demand, &Flag);
+    at.key("idle", &mut rows.idle, &Span { min: 10 * SECOND, max: DAY.saturating_mul(365) });
+    at.key("on_demand_max", &mut rows.on_demand_max, &count(1, SCHEDULED_MAX));
+    at.key("listen", &mut rows.listen, &Optional(named(text::channel)));
+    let purges = Text { parse: text::allowed_purge, show: AllowedPurge::to_string };
+    at.key("listen_purges", &mut rows.listen_purges, &List::of(purges));
 }

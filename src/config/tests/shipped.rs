@@ -54,6 +54,8 @@ fn take_examples_of_rows(plan: &mut Plan) {
         database: Some("shop".to_owned()),
         query: Some("select id, price from prices where id = any($1)".to_owned()),
         batch: 500,
+        rows_query: Some("select id from items where active".to_owned()),
+        listen: Some("item_changed".to_owned()),
         ..Rows::default()
     };
     assert_eq!(std::mem::take(&mut plan.rows), [rows, of_database]);

@@ -4,10 +4,14 @@ use ::http::Method;
 
 use super::{NAME_MAX, TEXT_MAX};
 use crate::http::pattern::Pattern;
+use crate::ident::Row;
 use crate::policy::route::QueryValue;
+use crate::policy::row_schedule::{AllowedPurge, RowIds};
 
 /// The longest query of `[[rows]]`, in bytes.
 const QUERY_MAX: usize = 16 << 10;
+/// The most bytes of a channel's name: `NAMEDATALEN - 1` of PostgreSQL.
+const CHANNEL_MAX: usize = 63;
 /// The longest name of `[[rows]]`, in bytes.
 const ROWS_NAME_MAX: usize = 32;
 
@@ -189,6 +193,26 @@ pub(in crate::config) fn rows_query(text: &str) -> Result<String, String> {
         return Err(format!("an SQL query of at most {QUERY_MAX} bytes"));
     }
     Ok(text.to_owned())
+}
+
+/// Ids of rows: one, or a range of numbers.
+pub(in crate::config) fn row_ids(text: &str) -> Result<RowIds, String> {
+    let ids = RowIds::parse(text).filter(|_| Row::new(text).is_some());
+    ids.ok_or_else(|| "the id of a row, or a range such as \"1..1000\"".to_owned())
+}
+
+/// A channel of PostgreSQL. The server cuts longer names off.
+pub(in crate::config) fn channel(text: &str) -> Result<String, String> {
+    if !(1..=CHANNEL_MAX).contains(&text.len()) || text.chars().any(char::is_control) {
+        return Err(format!("the name of a channel, of 1 to {CHANNEL_MAX} bytes"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Tags or paths that a database may purge.
+pub(in crate::config) fn allowed_purge(text: &str) -> Result<AllowedPurge, String> {
+    let purge = AllowedPurge::parse(text);
+    purge.ok_or_else(|| "\"tag:news\", \"tag:item-*\", \"url:/news\" or \"url:/shop/*\"".to_owned())
 }
 
 /// The name of a further origin. The first one is called `origin`, like its table.

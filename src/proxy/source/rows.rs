@@ -58,6 +58,9 @@ pub(in crate::proxy) async fn find(
         return None;
     }
     let found = match look {
+        LookupMode::Use if worker.is_on_demand(&row) => {
+            worker.rows.row_on_demand(&worker.store, &row).await
+        }
         LookupMode::Use => worker.rows.row(&worker.store, &row).await,
         LookupMode::Peek => worker.rows.peek(&worker.store, &row).await,
     };

@@ -12,8 +12,11 @@
 )]
 
 mod found;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod ids;
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 mod json;
+mod listener;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod pool;
@@ -24,8 +27,11 @@ mod server;
 mod settings;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "sqlite")]
+mod sqlite_version;
 
 pub use found::QueryError;
+pub use listener::{Listener, Notice};
 use pool::Pool;
 pub use query::{RowContent, RowQuery};
 pub use settings::DatabaseSettings;
@@ -98,6 +104,22 @@ impl Database {
             }
         }
         read
+    }
+
+    /// The ids that a query lists in its first column, as texts. `NULL` is left out.
+    ///
+    /// # Errors
+    /// If the database cannot be reached or refuses the query, or if it lists too many.
+    pub async fn ids(&self, sql: &str) -> Result<Vec<String>, QueryError> {
+        with_pool!(self, pool => pool.ids(sql).await)
+    }
+
+    /// Opens a connection over which the database announces changes on these channels.
+    ///
+    /// # Errors
+    /// If the database cannot be reached, or cannot do that.
+    pub async fn listen(&self, channels: &[&str]) -> Result<Listener, QueryError> {
+        with_pool!(self, pool => pool.listen(channels).await)
     }
 
     /// Prepares a query, as it will be read.

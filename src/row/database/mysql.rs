@@ -12,7 +12,9 @@ use sqlx::{
 };
 
 use super::found::{ErrorClass, FoundRow, FoundRows, QueryError, sorted};
+use super::ids;
 use super::json::{self, JsonObject};
+use super::listener::Listener;
 use super::query::RowQuery;
 use super::server::DatabaseServer;
 use super::settings::DatabaseSettings;
@@ -92,6 +94,18 @@ impl DatabaseServer for MysqlServer {
         query.check_parameters(count)?;
         let names: Vec<&str> = prepared.columns().iter().map(|column| column.name()).collect();
         query.check_columns(&names)
+    }
+
+    async fn ids(
+        &self,
+        connection: &mut MySqlConnection,
+        sql: &str,
+    ) -> Result<Vec<String>, QueryError> {
+        ids::listed(connection, sql, failure).await
+    }
+
+    async fn listen(&self, _: &[&str]) -> Result<Listener, QueryError> {
+        Err(QueryError::Unfit("MySQL and MariaDB announce no changes".to_owned()))
     }
 
     fn timeout(&self) -> Duration {

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::found::{FoundRow, QueryError};
+use super::listener::Listener;
 use super::query::RowQuery;
 use super::server::DatabaseServer;
 
@@ -91,6 +92,22 @@ impl<S: DatabaseServer> Pool<S> {
             self.idle.borrow_mut().push((connection, opened));
         }
         read
+    }
+
+    /// The ids that a query lists.
+    pub(super) async fn ids(&self, sql: &str) -> Result<Vec<String>, QueryError> {
+        let mut connection = self.connect().await?;
+        let ids = self.server.ids(&mut connection, sql);
+        tokio::time::timeout(self.server.timeout() + SPARE, ids)
+            .await
+            .unwrap_or(Err(QueryError::TimedOut))
+    }
+
+    /// Opens a connection over which changes are announced. It is not one of the pool's.
+    pub(super) async fn listen(&self, channels: &[&str]) -> Result<Listener, QueryError> {
+        tokio::time::timeout(self.server.timeout(), self.server.listen(channels))
+            .await
+            .unwrap_or(Err(QueryError::TimedOut))
     }
 
     /// Prepares the query over a connection of its own.
@@ -185,6 +202,18 @@ mod tests {
 
         async fn check(&self, _: &mut ScriptedConnection, _: &RowQuery) -> Result<(), QueryError> {
             Ok(())
+        }
+
+        async fn ids(
+            &self,
+            _: &mut ScriptedConnection,
+            _: &str,
+        ) -> Result<Vec<String>, QueryError> {
+            Ok(Vec::new())
+        }
+
+        async fn listen(&self, _: &[&str]) -> Result<Listener, QueryError> {
+            Err(QueryError::Resting)
         }
 
         fn timeout(&self) -> Duration {

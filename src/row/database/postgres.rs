@@ -9,10 +9,12 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::LocalBoxFuture;
 use sqlx::encode::{Encode, IsNull};
 use sqlx::error::{BoxDynError, DatabaseError};
 use sqlx::postgres::{
-    PgArgumentBuffer, PgArguments, PgConnectOptions, PgConnection, PgTypeInfo, PgTypeKind, Postgres,
+    PgArgumentBuffer, PgArguments, PgConnectOptions, PgConnection, PgListener, PgPoolOptions,
+    PgTypeInfo, PgTypeKind, Postgres,
 };
 use sqlx::{
     Arguments as _, AssertSqlSafe, Column as _, ConnectOptions as _, Connection as _,
@@ -21,6 +23,8 @@ use sqlx::{
 use tokio::time::Instant;
 
 use super::found::{ErrorClass, FOUND_MAX, FoundRow, FoundRows, QueryError, sorted};
+use super::ids;
+use super::listener::{Announcing, Listener, Notice};
 use super::query::RowQuery;
 use super::server::DatabaseServer;
 use super::settings::DatabaseSettings;
@@ -31,6 +35,11 @@ const DESCRIBED: Duration = Duration::from_secs(60);
 const JSON_MAX: usize = (1 << 20) + 1;
 /// The integers that every reader of JSON takes exactly: up to 2^53 - 1.
 const EXACT_MAX: i64 = (1 << 53) - 1;
+
+/// How long a listening connection may be quiet before it is checked.
+const QUIET: Duration = Duration::from_secs(10);
+/// How long the answer to that check may take.
+const CHECK_TIME: Duration = Duration::from_secs(5);
 
 /// A PostgreSQL server.
 #[derive(Debug)]
@@ -158,8 +167,70 @@ impl DatabaseServer for PostgresServer {
         Ok(())
     }
 
+    async fn ids(
+        &self,
+        connection: &mut PgConnection,
+        sql: &str,
+    ) -> Result<Vec<String>, QueryError> {
+        self.begin(connection).await?;
+        let ids = ids::listed(&mut *connection, sql, failure).await?;
+        connection.execute("commit").await.map_err(failure)?;
+        Ok(ids)
+    }
+
+    async fn listen(&self, channels: &[&str]) -> Result<Listener, QueryError> {
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .acquire_timeout(self.timeout)
+            .connect_with(self.options.clone())
+            .await
+            .map_err(failure)?;
+        let mut listener = PgListener::connect_with(&pool).await.map_err(failure)?;
+        listener.eager_reconnect(false);
+        listener.listen_all(channels.iter().copied()).await.map_err(failure)?;
+        Ok(Listener::new(PostgresListener(listener)))
+    }
+
     fn timeout(&self) -> Duration {
         self.timeout
+    }
+}
+
+/// A connection on which the server notifies.
+struct PostgresListener(PgListener);
+
+impl PostgresListener {
+    async fn notified(&mut self) -> Result<Notice, QueryError> {
+        loop {
+            match tokio::time::timeout(QUIET, self.0.try_recv()).await {
+                Ok(Ok(Some(notification))) => {
+                    return Ok(Notice {
+                        channel: notification.channel().to_owned(),
+                        payload: notification.payload().to_owned(),
+                    });
+                }
+                Ok(Ok(None)) => return Err(QueryError::Away("the connection was closed".into())),
+                Ok(Err(error)) => return Err(failure(error)),
+                Err(_) => self.check().await?,
+            }
+        }
+    }
+
+    /// Finds a connection whose other end has gone without a word.
+    async fn check(&mut self) -> Result<(), QueryError> {
+        match tokio::time::timeout(CHECK_TIME, self.0.execute("select 1")).await {
+            Ok(checked) => checked.map(drop).map_err(failure),
+            Err(_) => Err(QueryError::Away("the connection does not answer".into())),
+        }
+    }
+}
+
+impl Announcing for PostgresListener {
+    /// The next notification.
+    fn next(&mut self) -> LocalBoxFuture<'_, Result<Notice, QueryError>> {
+        Box::pin(self.notified())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a kind of database must be able to do.
 
 use super::found::{FoundRow, QueryError};
+use super::listener::Listener;
 use super::query::RowQuery;
 
 /// A database server, or a file that is one.
@@ -25,6 +26,16 @@ pub(super) trait DatabaseServer {
         connection: &mut Self::Connection,
         query: &RowQuery,
     ) -> Result<(), QueryError>;
+
+    /// The ids that a query without parameters lists in its first column.
+    async fn ids(
+        &self,
+        connection: &mut Self::Connection,
+        sql: &str,
+    ) -> Result<Vec<String>, QueryError>;
+
+    /// Opens a connection over which changes are announced on these channels.
+    async fn listen(&self, channels: &[&str]) -> Result<Listener, QueryError>;
 
     /// How long a connection may take to open, and a query to run.
     fn timeout(&self) -> std::time::Duration;

@@ -15,10 +15,13 @@ use sqlx::{
 use tokio::time::Instant;
 
 use super::found::{ErrorClass, FoundRow, FoundRows, QueryError, sorted};
+use super::ids;
 use super::json::{self, JsonObject};
+use super::listener::Listener;
 use super::query::RowQuery;
 use super::server::DatabaseServer;
 use super::settings::DatabaseSettings;
+use super::sqlite_version::SqliteVersion;
 
 /// Virtual-machine steps between two looks at the time: a fraction of a millisecond.
 const STEPS: i32 = 10_000;
@@ -114,6 +117,16 @@ impl DatabaseServer for SqliteServer {
         query.check_parameters(count)?;
         let names: Vec<&str> = prepared.columns().iter().map(|column| column.name()).collect();
         query.check_columns(&names)
+    }
+
+    async fn ids(&self, reader: &mut SqliteReader, sql: &str) -> Result<Vec<String>, QueryError> {
+        reader.end_at(Instant::now() + self.timeout);
+        ids::listed(&mut reader.connection, sql, failure).await
+    }
+
+    async fn listen(&self, _: &[&str]) -> Result<Listener, QueryError> {
+        let connection = SqliteConnection::connect_with(&self.options).await.map_err(failure)?;
+        Ok(Listener::new(SqliteVersion::new(connection).await?))
     }
 
     fn timeout(&self) -> Duration {

@@ -15,6 +15,8 @@ const EVENT: u8 = 4;
 const OUTBOX: u8 = 5;
 const STREAM: u8 = 6;
 const IDLE_MARK: u8 = 7;
+/// A row with the time at which it leaves the schedule before it.
+const ROW_UNTIL: u8 = 8;
 
 /// What a backup is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,8 +39,14 @@ pub(super) fn write(to: &mut Vec<u8>, record: &BackupRecord) {
             text(to, item.as_str().as_bytes());
             float(to, *score);
         }
-        BackupRecord::Shared(SharedRecord::Row { row, delay, due, refreshed, json }) => {
-            to.push(ROW);
+        BackupRecord::Shared(SharedRecord::Row { row, delay, due, refreshed, until, json }) => {
+            match until {
+                None => to.push(ROW),
+                Some(until) => {
+                    to.push(ROW_UNTIL);
+                    float(to, *until);
+                }
+            }
             text(to, row.as_str().as_bytes());
             float(to, *delay);
             maybe(to, *due, float);
@@ -125,13 +133,11 @@ pub(super) fn read(from: &mut &[u8]) -> Option<BackupRecord> {
     let shared = match take::<1>(from)?[0] {
         TOKEN => return read_token(from).map(BackupRecord::Token),
         POPULARITY => SharedRecord::Popularity(read_item(from)?, read_float(from)?),
-        ROW => SharedRecord::Row {
-            row: Row::new(std::str::from_utf8(read_text(from)?).ok()?)?,
-            delay: read_float(from)?,
-            due: read_maybe(from, read_float)?,
-            refreshed: read_maybe(from, read_float)?,
-            json: read_maybe(from, |from| read_text(from).map(Bytes::copy_from_slice))?,
-        },
+        ROW => read_row(from, None)?,
+        ROW_UNTIL => {
+            let until = read_float(from)?;
+            read_row(from, Some(until))?
+        }
         REVOKED => SharedRecord::Revoked {
             digest: String::from_utf8(read_text(from)?.to_vec()).ok()?,
             until: read_float(from)?,
@@ -191,6 +197,17 @@ fn read_text<'v>(from: &mut &'v [u8]) -> Option<&'v [u8]> {
     let (text, rest) = from.split_at_checked(length)?;
     *from = rest;
     Some(text)
+}
+
+fn read_row(from: &mut &[u8], until: Option<f64>) -> Option<SharedRecord> {
+    Some(SharedRecord::Row {
+        row: Row::new(std::str::from_utf8(read_text(from)?).ok()?)?,
+        delay: read_float(from)?,
+        due: read_maybe(from, read_float)?,
+        refreshed: read_maybe(from, read_float)?,
+        until,
+        json: read_maybe(from, |from| read_text(from).map(Bytes::copy_from_slice))?,
+    })
 }
 
 fn read_item(from: &mut &[u8]) -> Option<Item> {

@@ -12,8 +12,12 @@ use super::record::time_bits;
 use crate::ident::Row;
 use crate::store::transfer::SharedRecord;
 use crate::store::{
-    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoreError, StoredRow,
+    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, RowTerm, ScheduledRow, StoreError,
+    StoredRow,
 };
+
+/// Rows in one write: longer ones would delay others.
+const BATCH: usize = 1_000;
 
 type Key = &'static [u8];
 /// Row to its delay, when it is due, and when it was last fetched (0: never): the scores of
@@ -21,6 +25,8 @@ type Key = &'static [u8];
 const ROW: TableDefinition<'static, Key, (f64, f64, f64)> = TableDefinition::new("row");
 /// The bits of the due time and the row, oldest first: `schedule:` in its order.
 const DUE: TableDefinition<'static, (u64, Key), ()> = TableDefinition::new("row_due");
+/// Row to the time at which it leaves the schedule: `unschedule:`.
+const UNTIL: TableDefinition<'static, Key, f64> = TableDefinition::new("row_until");
 /// Row to its content: `inv:<row>`.
 const CONTENT: TableDefinition<'static, Key, Key> = TableDefinition::new("row_content");
 
@@ -28,6 +34,7 @@ const CONTENT: TableDefinition<'static, Key, Key> = TableDefinition::new("row_co
 pub(super) struct RowTables<'t> {
     row: Table<'t, Key, (f64, f64, f64)>,
     due: Table<'t, (u64, Key), ()>,
+    until: Table<'t, Key, f64>,
     content: Table<'t, Key, Key>,
 }
 
@@ -36,6 +43,7 @@ impl<'t> RowTables<'t> {
         Ok(Self {
             row: txn.open_table(ROW)?,
             due: txn.open_table(DUE)?,
+            until: txn.open_table(UNTIL)?,
             content: txn.open_table(CONTENT)?,
         })
     }
@@ -95,17 +103,75 @@ impl<'t> RowTables<'t> {
             return Ok(false);
         }
         self.write(row, (delay, now, known.map_or(0.0, |known| known.2)))?;
+        self.until.remove(row)?;
         Ok(true)
     }
 
-    /// Puts a row back with its delay, when it is due, when it was last fetched, and its content.
+    /// Schedules a row until a time, or moves that time on; returns whether there was room.
+    fn schedule_until(&mut self, row: &[u8], term: &RowTerm) -> Result<bool, redb::Error> {
+        let known = self.scores(row)?.filter(|(delay, ..)| *delay > 0.0);
+        let until = self.until.get(row)?.map(|until| until.value());
+        match (known, until) {
+            (Some(_), None) => Ok(true),
+            (Some((delay, _, refreshed)), Some(until)) => {
+                self.until.insert(row, until.max(term.until))?;
+                if delay != term.delay {
+                    self.write(row, (term.delay, term.due, refreshed))?;
+                }
+                Ok(true)
+            }
+            (None, _) if self.row.len()? >= term.most as u64 => Ok(false),
+            (None, _) => {
+                self.write(row, (term.delay, term.due, 0.0))?;
+                self.until.insert(row, term.until)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Removes those of the rows whose end has come.
+    fn drop_over(&mut self, rows: &[Vec<u8>], now: f64) -> Result<usize, redb::Error> {
+        let mut dropped = 0;
+        for row in rows {
+            if self.until.get(row.as_slice())?.is_some_and(|until| until.value() <= now) {
+                self.remove(row)?;
+                dropped += 1;
+            }
+        }
+        Ok(dropped)
+    }
+
+    fn make_due(&mut self, row: &[u8], now: f64) -> Result<bool, redb::Error> {
+        let known = self.scores(row)?.filter(|(delay, ..)| *delay > 0.0);
+        let Some((delay, due, refreshed)) = known else { return Ok(false) };
+        self.write(row, (delay, due.min(now), refreshed))?;
+        Ok(true)
+    }
+
+    /// Removes a row from the schedule, with its content.
+    fn remove(&mut self, row: &[u8]) -> Result<(), redb::Error> {
+        if let Some(scores) = self.row.remove(row)?.map(|scores| scores.value()) {
+            self.due.remove((time_bits(scores.1), row))?;
+        }
+        self.until.remove(row)?;
+        self.content.remove(row)?;
+        Ok(())
+    }
+
+    /// Puts a row back with its delay, when it is due, when it was last fetched, when it leaves the
+    /// schedule, and its content.
     pub(super) fn restore(
         &mut self,
         row: &Row,
         scores: (f64, f64, f64),
+        until: Option<f64>,
         json: Option<&[u8]>,
     ) -> Result<(), redb::Error> {
         self.write(bytes_of(row), scores)?;
+        match until {
+            Some(until) => drop(self.until.insert(bytes_of(row), until)?),
+            None => drop(self.until.remove(bytes_of(row))?),
+        }
         match json {
             Some(json) => drop(self.content.insert(bytes_of(row), json)?),
             None => drop(self.content.remove(bytes_of(row))?),
@@ -117,6 +183,7 @@ impl<'t> RowTables<'t> {
     pub(super) fn clear(&mut self) -> Result<(), redb::Error> {
         self.row.retain(|_, _| false)?;
         self.due.retain(|_, _| false)?;
+        self.until.retain(|_, _| false)?;
         self.content.retain(|_, _| false)?;
         Ok(())
     }
@@ -148,8 +215,7 @@ impl<'t> RowTables<'t> {
                 }
                 _ => {
                     self.due.remove((*bits, name.as_slice()))?;
-                    self.row.remove(name.as_slice())?;
-                    self.content.remove(name.as_slice())?;
+                    self.remove(name)?;
                     claimed.removed += 1;
                 }
             }
@@ -178,6 +244,9 @@ pub(super) fn dump_keys(
     for entry in txn.open_table(DUE)?.iter()? {
         emit("schedule:", &[], entry?.0.value().1);
     }
+    for entry in txn.open_table(UNTIL)?.iter()? {
+        emit("unschedule:", &[], entry?.0.value());
+    }
     for entry in txn.open_table(CONTENT)?.iter()? {
         emit("inv:", entry?.0.value(), &[]);
     }
@@ -195,11 +264,12 @@ pub(super) fn export(
     from: &[u8],
     most: usize,
 ) -> Result<Vec<NamedRecord>, redb::Error> {
-    let contents = txn.open_table(CONTENT)?;
+    let (contents, ends) = (txn.open_table(CONTENT)?, txn.open_table(UNTIL)?);
     let mut found = Vec::new();
     for entry in txn.open_table(ROW)?.range(from..)?.take(most) {
         let (name, scores) = entry?;
         let (delay, due, refreshed) = scores.value();
+        let until = ends.get(name.value())?.map(|until| until.value());
         let json = contents.get(name.value())?;
         let json = json.map(|json| Bytes::copy_from_slice(json.value()));
         let row = std::str::from_utf8(name.value()).ok().and_then(Row::new);
@@ -208,6 +278,7 @@ pub(super) fn export(
             delay,
             due: Some(due),
             refreshed: refreshed_at(refreshed),
+            until,
             json,
         });
         found.push((name.value().to_vec(), record));
@@ -229,6 +300,20 @@ impl EmbeddedStore {
         })
     }
 
+    /// At most `most` rows whose end has come.
+    fn over(&self, now: f64, most: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.counting(self.0.sessions.read(|txn| {
+            let mut over = Vec::new();
+            for entry in txn.open_table(UNTIL)?.iter()? {
+                let (row, until) = entry?;
+                if over.len() < most && until.value() <= now {
+                    over.push(row.value().to_vec());
+                }
+            }
+            Ok(over)
+        }))
+    }
+
     fn next_due(&self) -> Result<Option<f64>, StoreError> {
         self.counting(self.0.sessions.read(|txn| {
             let first = txn.open_table(DUE)?.first()?.map(|(due, _)| due.value().0);
@@ -244,6 +329,47 @@ impl RowStore for EmbeddedStore {
             .write_durably(move |tables| tables.rows.schedule(bytes_of(&row), delay, now))
             .await?;
         if is_there { Ok(()) } else { Err(StoreError::RowsFull) }
+    }
+
+    async fn schedule_until(&self, rows: &[Row], term: RowTerm) -> Result<usize, StoreError> {
+        let mut refused = 0;
+        for rows in rows.chunks(BATCH) {
+            let rows = rows.to_vec();
+            let step = self.write_soon(move |tables| {
+                let mut refused = 0;
+                for row in &rows {
+                    refused += usize::from(!tables.rows.schedule_until(bytes_of(row), &term)?);
+                }
+                Ok(refused)
+            });
+            refused += step.await?;
+        }
+        Ok(refused)
+    }
+
+    async fn drop_rows(&self, now: f64, most: usize) -> Result<usize, StoreError> {
+        // PERF: mostly none is over, and this check needs no write transaction.
+        let over = self.over(now, most)?;
+        if over.is_empty() {
+            return Ok(0);
+        }
+        self.write_soon(move |tables| tables.rows.drop_over(&over, now)).await
+    }
+
+    async fn make_due(&self, rows: &[Row], now: f64) -> Result<usize, StoreError> {
+        let mut known = 0;
+        for rows in rows.chunks(BATCH) {
+            let rows = rows.to_vec();
+            let step = self.write_soon(move |tables| {
+                let mut known = 0;
+                for row in &rows {
+                    known += usize::from(tables.rows.make_due(bytes_of(row), now)?);
+                }
+                Ok(known)
+            });
+            known += step.await?;
+        }
+        Ok(known)
     }
 
     async fn claim_rows(

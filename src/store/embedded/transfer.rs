@@ -124,9 +124,9 @@ impl Tables<'_> {
             SharedRecord::Popularity(item, score) => {
                 self.popularity.insert(item.as_str().as_bytes(), *score)?;
             }
-            SharedRecord::Row { row, delay, due: Some(due), refreshed, json } => {
+            SharedRecord::Row { row, delay, due: Some(due), refreshed, until, json } => {
                 let scores = (*delay, *due, refreshed.unwrap_or_default());
-                self.rows.restore(row, scores, json.as_deref())?;
+                self.rows.restore(row, scores, *until, json.as_deref())?;
             }
             SharedRecord::Revoked { digest, until } => {
                 self.revoked.restore(digest, until.max(0.0).round() as u64)?;

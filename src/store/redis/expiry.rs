@@ -200,6 +200,7 @@ impl LeaseStore for RedisStore {
         let lease = match task {
             TaskLease::Cleaner => &self.keys().cleaner,
             TaskLease::Deliverer => &self.keys().deliverer,
+            TaskLease::Scheduler => &self.keys().scheduler,
         };
         let mut script = self.script(&script::TAKE_LEASE);
         script.key("lease", lease).arg("who", who).arg("ms", milliseconds(time));

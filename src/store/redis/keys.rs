@@ -45,6 +45,8 @@ pub(super) struct Keys {
     pub(super) cleaner: String,
     /// STRING with a time to live: the process that delivers.
     pub(super) deliverer: String,
+    /// STRING with a time to live: the process that keeps the schedule of rows.
+    pub(super) scheduler: String,
     /// STRING with a time to live: when `viewed:` was last rescaled.
     pub(super) rescaled: String,
     /// HASH of a few hundred fields at most: bytes of pages, by their time of expiry.
@@ -73,6 +75,8 @@ pub(super) struct Keys {
     pub(super) schedule: String,
     /// ZSET, row by the time of its last good fetch. Not the chapter's.
     pub(super) refreshed: String,
+    /// ZSET, row by the time at which it leaves the schedule. Not the chapter's.
+    pub(super) unschedule: String,
     /// The prefix of a token's views. On its own this is the name of the popularity set: append
     /// only tokens.
     pub(super) viewed_prefix: String,
@@ -115,6 +119,7 @@ impl Keys {
             handovers: whole("handover"),
             cleaner: whole("cleaner"),
             deliverer: whole("deliverer"),
+            scheduler: whole("scheduler"),
             rescaled: whole("rescaled"),
             page_bytes: whole("pagebytes"),
             purges: whole("purges"),
@@ -126,6 +131,7 @@ impl Keys {
             delay: whole("delay"),
             schedule: whole("schedule"),
             refreshed: whole("refreshed"),
+            unschedule: whole("unschedule"),
             purge_channel: format!("{prefix}purge:"),
             gone_channel: format!("{prefix}gone:"),
             viewed_prefix: begun("viewed"),

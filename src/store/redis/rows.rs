@@ -1,5 +1,5 @@
-//! Rows in Redis: `delay:`, `schedule:` and `inv:<row>` as in the chapter, and `refreshed:`, which
-//! is our own.
+//! Rows in Redis: `delay:`, `schedule:` and `inv:<row>` as in the chapter, and `refreshed:` and
+//! `unschedule:`, which are our own.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,8 @@ use super::fault::RedisCall;
 use super::{BULK_SIZE, Carriage, RedisStore, script};
 use crate::ident::Row;
 use crate::store::{
-    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, ScheduledRow, StoreError, StoredRow,
+    ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, RowTerm, ScheduledRow, StoreError,
+    StoredRow,
 };
 
 /// The most rows remembered as large.
@@ -27,6 +28,39 @@ impl RowStore for RedisStore {
             0 => Err(StoreError::RowsFull),
             _ => Ok(()),
         }
+    }
+
+    async fn schedule_until(&self, rows: &[Row], term: RowTerm) -> Result<usize, StoreError> {
+        let mut refused = 0;
+        for rows in rows.chunks(BATCH) {
+            let mut script = self.script(&script::SCHEDULE_UNTIL);
+            script.arg("every", term.delay).arg("due", term.due);
+            script.arg("end_time", term.until).arg("most", term.most);
+            for row in rows {
+                script.another(row.as_str());
+            }
+            refused += self.run(&script).await?;
+        }
+        Ok(refused)
+    }
+
+    async fn drop_rows(&self, now: f64, most: usize) -> Result<usize, StoreError> {
+        let mut script = self.script(&script::DROP_ROWS);
+        script.arg("now", now).arg("most", most.min(BATCH));
+        self.run(&script).await
+    }
+
+    async fn make_due(&self, rows: &[Row], now: f64) -> Result<usize, StoreError> {
+        let mut known = 0;
+        for rows in rows.chunks(BATCH) {
+            let mut script = self.script(&script::MAKE_DUE);
+            script.arg("now", now);
+            for row in rows {
+                script.another(row.as_str());
+            }
+            known += self.run(&script).await?;
+        }
+        Ok(known)
     }
 
     async fn claim_rows(

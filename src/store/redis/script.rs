@@ -235,7 +235,7 @@ scripts! {
         keys (expired;)
         args (;);
     CLEAR_ROWS = "clear_rows" ()
-        keys (delay schedule refreshed;)
+        keys (delay schedule refreshed unschedule;)
         args (row_prefix; most);
 
     // The proxies on the store.
@@ -248,10 +248,19 @@ scripts! {
 
     // Rows.
     SCHEDULE_ROW = "schedule_row" ()
-        keys (delay schedule;)
+        keys (delay schedule unschedule;)
         args (; row every now most);
+    SCHEDULE_UNTIL = "schedule_until" ()
+        keys (delay schedule unschedule;)
+        args (; every due end_time most);
+    DROP_ROWS = "drop_rows" ()
+        keys (delay schedule refreshed unschedule;)
+        args (row_prefix; now most);
+    MAKE_DUE = "make_due" ()
+        keys (delay schedule;)
+        args (; now);
     CLAIM_ROWS = "claim_rows" ()
-        keys (delay schedule refreshed;)
+        keys (delay schedule refreshed unschedule;)
         args (row_prefix; now most lease);
     PUT_ROW = "put_row" ()
         keys (delay schedule refreshed; content)

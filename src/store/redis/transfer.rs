@@ -183,10 +183,15 @@ impl TransferStore for RedisStore {
                 SharedRecord::Popularity(item, score) => {
                     add.cmd("ZADD").arg(&keys.popularity).arg(*score).arg(item.as_str());
                 }
-                SharedRecord::Row { row, delay, due, refreshed, json } => {
+                SharedRecord::Row { row, delay, due, refreshed, until, json } => {
                     let name = row.as_str();
                     add.cmd("ZADD").arg(&keys.delay).arg(*delay).arg(name);
-                    for (key, time) in [(&keys.schedule, due), (&keys.refreshed, refreshed)] {
+                    let times = [
+                        (&keys.schedule, due),
+                        (&keys.refreshed, refreshed),
+                        (&keys.unschedule, until),
+                    ];
+                    for (key, time) in times {
                         if let Some(time) = time {
                             add.cmd("ZADD").arg(key).arg(*time).arg(name);
                         }
@@ -414,14 +419,14 @@ impl RedisStore {
         }
         let mut read = pipe();
         for row in &rows {
-            for key in [&keys.delay, &keys.schedule, &keys.refreshed] {
+            for key in [&keys.delay, &keys.schedule, &keys.refreshed, &keys.unschedule] {
                 read.cmd("ZSCORE").arg(key).arg(row.as_str());
             }
             read.cmd("GETRANGE").arg(keys.row(row)).arg(0).arg(ROW_JSON_MAX);
         }
         let found: Vec<Option<Vec<u8>>> = self.query_all(RedisCall::Write, &read).await?;
-        let found = rows.into_iter().zip(found.as_chunks::<4>().0);
-        let found = found.filter_map(|(row, [delay, due, refreshed, json])| {
+        let found = rows.into_iter().zip(found.as_chunks::<5>().0);
+        let found = found.filter_map(|(row, [delay, due, refreshed, until, json])| {
             let time = |time: &Option<Vec<u8>>| time.as_deref().and_then(score_in);
             let json = json.as_deref().filter(|json| (1..=ROW_JSON_MAX).contains(&json.len()));
             Some(SharedRecord::Row {
@@ -429,6 +434,7 @@ impl RedisStore {
                 delay: time(delay)?,
                 due: time(due),
                 refreshed: time(refreshed),
+                until: time(until),
                 json: json.map(Bytes::copy_from_slice),
             })
         });

@@ -10,7 +10,7 @@ use crate::ident::{PageKey, Row};
 use crate::store::{
     ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation, Idle, IdleStep,
     Lease, LeaseStore, Noted, PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency,
-    RowClaim, RowStore, ScheduledRow, StoreError, StoredRow, TaskLease, WaitingEvent,
+    RowClaim, RowStore, RowTerm, ScheduledRow, StoreError, StoredRow, TaskLease, WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
@@ -128,6 +128,18 @@ impl LeaseStore for ShardedStore {
 impl RowStore for ShardedStore {
     async fn schedule_row(&self, row: &Row, delay: f64, now: f64) -> Result<(), StoreError> {
         self.first().schedule_row(row, delay, now).await
+    }
+
+    async fn schedule_until(&self, rows: &[Row], term: RowTerm) -> Result<usize, StoreError> {
+        self.first().schedule_until(rows, term).await
+    }
+
+    async fn drop_rows(&self, now: f64, most: usize) -> Result<usize, StoreError> {
+        self.first().drop_rows(now, most).await
+    }
+
+    async fn make_due(&self, rows: &[Row], now: f64) -> Result<usize, StoreError> {
+        self.first().make_due(rows, now).await
     }
 
     async fn claim_rows(

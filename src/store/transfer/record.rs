@@ -58,7 +58,7 @@ impl LogInTime {
 pub enum SharedKind {
     /// Views of items: `viewed:`.
     Popularity,
-    /// Rows: `delay:`, `schedule:`, `refreshed:` and `inv:`.
+    /// Rows: `delay:`, `schedule:`, `refreshed:`, `unschedule:` and `inv:`.
     Rows,
     /// Revoked tokens: `barred:`.
     Revoked,
@@ -100,6 +100,8 @@ pub enum SharedRecord {
         due: Option<f64>,
         /// The Unix time of its last good fetch.
         refreshed: Option<f64>,
+        /// The Unix time at which it leaves the schedule; `None`: it stays.
+        until: Option<f64>,
         /// Its content, JSON.
         json: Option<Bytes>,
     },

@@ -75,6 +75,9 @@ counts! {
     RowsFailed = "anteroom_rows_failed", "Rows that could not be fetched";
     RowQueries = "anteroom_rows_queries", "Queries for rows that databases were asked";
     RowQueriesFailed = "anteroom_rows_queries_failed", "Queries for rows that failed for each of their rows";
+    RowNotices = "anteroom_rows_notices", "Notifications of changes that databases sent";
+    RowNoticesRefused = "anteroom_rows_notices_refused", "Notifications that have no effect";
+    RowsOnDemand = "anteroom_rows_on_demand", "Requests for rows that were not scheduled";
     RowsDropped = "anteroom_rows_dropped",
         "Rows fetched and not used, because their schedule changed meanwhile";
     TaskErrors = "anteroom_task_errors", "Runs of background tasks that failed";

@@ -16,6 +16,7 @@ for at = 1, #due, 2 do
     redis.call('ZREM', delay, row)
     redis.call('ZREM', schedule, row)
     redis.call('ZREM', refreshed, row)
+    redis.call('ZREM', unschedule, row)
     redis.call('UNLINK', row_prefix .. row)
     removed = removed + 1
   end

@@ -5,5 +5,5 @@ if #rows > 0 then
   redis.call('ZREM', delay, unpack(rows))
   return 1
 end
-redis.call('UNLINK', schedule, refreshed)
+redis.call('UNLINK', schedule, refreshed, unschedule)
 return 0

@@ -4,4 +4,5 @@ if not redis.call('ZSCORE', delay, row) and redis.call('ZCARD', delay) >= tonumb
 end
 redis.call('ZADD', delay, every, row)
 redis.call('ZADD', schedule, now, row)
+redis.call('ZREM', unschedule, row)
 return 1

@@ -1,0 +1,95 @@
+//! Starts the tasks of rows.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::live_config::LiveConfig;
+use super::rows;
+use super::shared_state::SharedState;
+use crate::config::Plan;
+use crate::store::AnyStore;
+use crate::task::{
+    self, CacheRows, ListenForChanges, ListenedSource, RowsOnDemand, ScheduleRows, Task,
+};
+use crate::telemetry::metrics::ThreadMetrics;
+
+/// Starts the tasks of rows on this thread's runtime, if there are `[[rows]]`.
+pub(super) fn start(
+    live: &LiveConfig,
+    shared: &SharedState,
+    thread_metrics: &Arc<ThreadMetrics>,
+    store: &AnyStore,
+    stop: &CancellationToken,
+) -> Vec<JoinHandle<()>> {
+    let plan = &live.plan;
+    if plan.rows.is_empty() {
+        return Vec::new();
+    }
+    let databases = rows::databases(plan);
+    let upstreams = live.origins.reach(thread_metrics);
+    let sources = Rc::new(rows::sources(plan, &upstreams, &databases, thread_metrics));
+    let (leads, led) = watch::channel(false);
+    let store = store.background();
+    let refresh = CacheRows::new(
+        store.clone(),
+        Rc::clone(&sources),
+        Arc::clone(&shared.rows),
+        Arc::clone(thread_metrics),
+    );
+    let who = shared.pages.purged.who;
+    let schedule =
+        ScheduleRows::new(store.clone(), who, Rc::clone(&sources), Arc::clone(&shared.rows), leads);
+    let on_demand = RowsOnDemand::new(
+        store.clone(),
+        Rc::clone(&sources),
+        Arc::clone(&shared.rows),
+        Arc::clone(thread_metrics),
+    );
+    let drive = (thread_metrics, stop);
+    let mut jobs = vec![spawn(refresh, drive), spawn(schedule, drive), spawn(on_demand, drive)];
+    for (place, database) in databases.into_iter().enumerate() {
+        let listened = listened(plan, place);
+        if listened.is_empty() {
+            continue;
+        }
+        let listen = ListenForChanges {
+            store: store.clone(),
+            database,
+            listened,
+            sources: Rc::clone(&sources),
+            shared: Arc::clone(&shared.rows),
+            purger: Arc::clone(&live.purger),
+            leads: led.clone(),
+            thread_metrics: Arc::clone(thread_metrics),
+            failure_logged: Default::default(),
+            refusal_logged: Default::default(),
+        };
+        jobs.push(spawn(listen, drive));
+    }
+    jobs
+}
+
+fn spawn<T: Task + 'static>(
+    task: T,
+    (thread_metrics, stop): (&Arc<ThreadMetrics>, &CancellationToken),
+) -> JoinHandle<()> {
+    tokio::task::spawn_local(task::drive(task, Arc::clone(thread_metrics), stop.clone()))
+}
+
+/// The sources that listen to the database at this place of the plan.
+fn listened(plan: &Plan, database: usize) -> Vec<ListenedSource> {
+    let of_database =
+        plan.rows.iter().filter(|rows| rows::database_index(plan, rows) == Some(database));
+    let listened = of_database.filter_map(|rows| {
+        Some(ListenedSource {
+            channel: rows.listen.clone()?,
+            name: rows.name.clone(),
+            purges: rows.listen_purges.clone(),
+        })
+    });
+    listened.collect()
+}
