@@ -135,12 +135,17 @@ class Http2Client(Client):
         self.block = b"".join(literal)
         self.peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
         self.files = self.peer.makefile("rb")
+        # What goes out before the next request, in one write: whether the proxy met two writes at once or woke up for
+        # each was a matter of timing, and worth a fifth of the count.
+        self.due = b""
 
     def ask(self, times):
         for _ in range(times):
             self.number += 1
             stream = 2 * self.number - 1
-            self.peer.sendall(frame(HEADERS, END_STREAM | END_HEADERS, stream, self.block))
+            request = frame(HEADERS, END_STREAM | END_HEADERS, stream, self.block)
+            self.peer.sendall(self.due + request)
+            self.due = b""
             self.read_stream(stream)
 
     def read_stream(self, stream):
@@ -152,11 +157,11 @@ class Http2Client(Client):
             kind, flags, of = head[3], head[4], int.from_bytes(head[5:]) & 0x7FFF_FFFF
             payload = self.files.read(int.from_bytes(head[:3]))
             if kind == SETTINGS and not flags & ACK:
-                self.peer.sendall(frame(SETTINGS, ACK, 0))
+                self.due += frame(SETTINGS, ACK, 0)
             if kind == DATA:
                 length += len(payload)
                 # What was read may be sent again.
-                self.peer.sendall(frame(WINDOW_UPDATE, 0, 0, len(payload).to_bytes(4)))
+                self.due += frame(WINDOW_UPDATE, 0, 0, len(payload).to_bytes(4))
             if kind in (DATA, HEADERS) and of == stream and flags & END_STREAM:
                 break
         if length != kinds.BODY_BYTES:

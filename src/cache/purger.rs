@@ -118,6 +118,14 @@ impl Purger {
         Ok(PurgeDone { pages, confirmed, note: None })
     }
 
+    /// Whether an order is valid.
+    ///
+    /// # Errors
+    /// If it is not, and why.
+    pub fn check(&self, order: &PurgeOrder) -> Result<(), PurgeError> {
+        self.targets(order).map(drop)
+    }
+
     /// Purges the page at a URL; `query` is the original one. Returns whether all processes have confirmed
     /// it.
     ///

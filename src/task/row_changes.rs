@@ -27,9 +27,12 @@ use crate::store::{AnyStore, ROWS_MAX, RowStore as _, StoreError};
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// How long announcements are gathered.
-const GATHERED: Duration = Duration::from_millis(2);
+const GATHERED: Duration = Duration::from_millis(1);
 /// The least time between two calls to the store.
-const BETWEEN: Duration = Duration::from_millis(20);
+const BETWEEN: Duration = Duration::from_millis(5);
+/// The least time between two times that all rows of a source are due: their schedule is read for
+/// that.
+const BETWEEN_ALL: Duration = Duration::from_secs(1);
 /// The most rows that wait; beyond that all rows are due.
 const PENDING_MAX: usize = 10_000;
 /// The most purges that wait; beyond that all that may be purged is.
@@ -124,7 +127,7 @@ impl ListenForChanges {
         let notices =
             stream::unfold(listener, async |mut listener| Some((listener.next().await, listener)));
         let mut notices = pin!(notices);
-        let (mut last, mut due) = (Instant::now(), None);
+        let (mut last, mut last_all, mut due) = (Instant::now(), Instant::now(), None);
         loop {
             tokio::select! {
                 notice = notices.next() => {
@@ -132,10 +135,17 @@ impl ListenForChanges {
                     self.thread_metrics.count(Count::RowNotices);
                     self.add(&mut pending, &notice);
                     due.get_or_insert_with(|| (Instant::now() + GATHERED).max(last + BETWEEN));
+                    if !pending.sources.is_empty() {
+                        due = due.max(Some(last_all + BETWEEN_ALL));
+                    }
                 }
                 () = sleep_until(due) => {
+                    let is_all = !pending.sources.is_empty();
                     self.carry_out(&mut pending).await?;
                     (last, due) = (Instant::now(), None);
+                    if is_all {
+                        last_all = last;
+                    }
                 }
                 _ = leads.wait_for(|leads| !*leads) => return Ok(()),
             }
@@ -179,6 +189,14 @@ impl ListenForChanges {
         if !source.purges.iter().any(|allowed| allowed.names(kind, name)) {
             return self.say_refused(source, "listen_purges does not name it");
         }
+        let one = vec![name.to_owned()];
+        let order = match kind {
+            PurgeKind::Tag => PurgeOrder { tags: one, ..PurgeOrder::default() },
+            PurgeKind::Url => PurgeOrder { urls: one, ..PurgeOrder::default() },
+        };
+        if let Err(why) = self.purger.check(&order) {
+            return self.say_refused(source, &why.to_string());
+        }
         if pending.tags.len() + pending.urls.len() >= PURGES_MAX {
             pending.all_purges = true;
             return;
@@ -218,8 +236,16 @@ impl ListenForChanges {
                 ..PurgeOrder::default()
             },
         };
-        if order != PurgeOrder::default() {
-            self.purger.carry_out(&self.store, &order).await?;
+        if order == PurgeOrder::default() {
+            return Ok(());
+        }
+        match self.purger.carry_out(&self.store, &order).await {
+            // More than one order may name.
+            Err(PurgeError::PurgeOrder(_)) if !all_purges => {
+                let all = everything_purged(self.listened.iter().flat_map(|one| &one.purges));
+                self.purger.carry_out(&self.store, &all).await?;
+            }
+            done => drop(done?),
         }
         Ok(())
     }

@@ -143,7 +143,10 @@ def schedule_row_cache(conn, row, delay_s):
 
 
 def cache_row(conn, row_json):
-    """One turn of cache_rows with what the database would give; the row refreshed, or None."""
+    """One turn of cache_rows; the row refreshed, or None.
+
+    `row_json` is what the database would give, or a function that reads it for a row.
+    """
     due = conn.zrange("schedule:", 0, 0, withscores=True)
     now = time.time()
     if not due or due[0][1] > now:
@@ -154,7 +157,8 @@ def cache_row(conn, row_json):
         if delay_s is None or delay_s <= 0:
             pipe.zrem("delay:", row).zrem("schedule:", row).delete(f"inv:{row}")
         else:
-            pipe.zadd("schedule:", {row: now + delay_s}).set(f"inv:{row}", row_json)
+            content = row_json(row) if callable(row_json) else row_json
+            pipe.zadd("schedule:", {row: now + delay_s}).set(f"inv:{row}", content)
         pipe.execute()
     return row
 
