@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::store_contract::until;
 use crate::support::database::{MariadbServer, Pgbouncer, PostgresServer};
+use crate::support::tls::Authority;
 
 fn database(url: &str) -> Database {
     let timeout = Duration::from_millis(500);
@@ -214,6 +215,32 @@ async fn a_database_that_comes_back_is_read_again() {
     server.kill();
     server.restart();
     assert_eq!(row(&database, &items, "7").await["name"], "seven");
+}
+
+#[tokio::test]
+async fn a_server_is_known_by_its_certificate() {
+    let server = PostgresServer::start(POSTGRES_SEED);
+    let folder = TempDir::new().unwrap();
+    let authority_file = |name: &str, authority: &Authority| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, &authority.cert).unwrap();
+        format!("sslmode=verify-full&sslrootcert={}", file.display())
+    };
+    let authority = Authority::new("the database's");
+    let known = authority_file("known.pem", &authority);
+    let other = authority_file("other.pem", &Authority::new("another"));
+    let url = server.speak_tls("localhost", &authority.site(&["localhost"]));
+    let encrypted =
+        one("select 7 as id, ssl from pg_stat_ssl where pid = pg_backend_pid() and $1::int = 7");
+    assert_eq!(row(&database(&format!("{url}?{known}")), &encrypted, "7").await["ssl"], true);
+    assert_eq!(row(&database(&url), &encrypted, "7").await["ssl"], true, "it is used if offered");
+    for wrong in [format!("{url}?{other}"), url.replace("localhost", "127.0.0.1") + "?" + &known] {
+        let why = read_one(&database(&wrong), &encrypted, "7").await.unwrap_err();
+        assert!(why.is_away(), "{why}");
+        assert!(complaint(&database(&wrong), &encrypted).await.contains("certificate"), "{wrong}");
+    }
+    let plain = database(&format!("{url}?sslmode=disable"));
+    assert!(read_one(&plain, &encrypted, "7").await.is_err());
 }
 
 #[tokio::test]

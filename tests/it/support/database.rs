@@ -1,7 +1,7 @@
 //! Real database servers of the test's own: free loopback port, temporary folder, gone on drop.
 
-use std::fs::{self, File};
-use std::os::unix::fs::chown;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::redis::free_port;
+use super::tls::Issued;
 use super::wait_within;
 
 /// How long a server may take to come up.
@@ -64,6 +65,27 @@ impl PostgresServer {
 
     pub(crate) fn url(&self) -> String {
         format!("postgres://shop@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Lets it speak TLS with this certificate and no longer without; returns its URL for the name in it.
+    pub(crate) fn speak_tls(&self, name: &str, certificate: &Issued) -> String {
+        let file = self.folder.path().join("site.pem");
+        certificate.write(&file);
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        if let Some((user, group)) = other_user() {
+            chown(&file, Some(user), Some(group)).unwrap();
+        }
+        let rules = self.folder.path().join("data/pg_hba.conf");
+        fs::write(rules, "hostssl all all all trust\n").unwrap();
+        for setting in ["ssl_cert_file", "ssl_key_file"] {
+            self.run(&format!("alter system set {setting} = '{}'", file.display()));
+        }
+        self.run("alter system set ssl = on");
+        self.run("select pg_reload_conf()");
+        wait_within(PATIENCE, "TLS is required", || {
+            self.try_run("select 1").is_ok_and(|_| self.run("show ssl").trim() == "on")
+        });
+        format!("postgres://shop@{name}:{}/postgres", self.port)
     }
 
     /// Kills it with all its processes, as a crash would.
