@@ -116,7 +116,7 @@ pub(super) fn rows(at: &mut impl Walk, rows: &mut Rows) {
     at.key("rows_query", &mut rows.rows_query, &Optional(named(text::rows_query)));
     at.key("rows_every", &mut rows.rows_every, &Span { min: SECOND, max: DAY });
     at.key("on_demand", &mut rows.on_demand, &Flag);
-    at.key("idle", &mut rows.idle, &Span { min: 10 * SECOND, max: DAY.saturating_mul(365) });
+    at.key("idle", &mut rows.idle, &Span { min: SECOND, max: DAY.saturating_mul(365) });
     at.key("on_demand_max", &mut rows.on_demand_max, &count(1, SCHEDULED_MAX));
     at.key("listen", &mut rows.listen, &Optional(named(text::channel)));
     let purges = Text { parse: text::allowed_purge, show: AllowedPurge::to_string };
