@@ -32,6 +32,7 @@ impl fmt::Debug for Listener {
 }
 
 impl Listener {
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(super) fn new(connection: impl Announcing + 'static) -> Self {
         Self(Box::new(connection))
     }
