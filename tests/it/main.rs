@@ -77,6 +77,7 @@ mod revalidation;
 mod route;
 mod route_rules;
 mod row_contract;
+mod row_holes;
 mod row_schedule;
 mod rows;
 mod rule_test;
