@@ -48,6 +48,7 @@ mod interop;
 mod leak;
 mod limits;
 mod listen;
+mod live_numbers;
 mod log;
 mod login;
 mod moving;

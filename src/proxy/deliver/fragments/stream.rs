@@ -202,7 +202,9 @@ impl Filling {
         }
         Poll::Ready(match self.pieces.pop_front() {
             Some(Piece::Text(text)) => self.text(text),
-            Some(Piece::Element { place, own, content }) => self.element(place, own, content),
+            Some(Piece::Element { place, own, content }) => {
+                self.element(place, own, content.as_ref())
+            }
             Some(Piece::Include(ContentState::Come(content))) => self.insert_content(&content),
             Some(Piece::Include(_)) | None => Ok(Bytes::new()),
         })
@@ -212,10 +214,10 @@ impl Filling {
         &mut self,
         place: usize,
         own: Bytes,
-        content: Option<ContentState>,
+        content: Option<&ContentState>,
     ) -> Result<Bytes, BodyError> {
         let Some(place) = self.places.0.get(place) else { return self.text(own) };
-        match (content.as_ref().unwrap_or(&place.slot), &place.fallback) {
+        match (content.unwrap_or(&place.slot), &place.fallback) {
             (ContentState::Come(content), _) => {
                 self.in_line -= own.len();
                 let content = Rc::clone(content);
