@@ -37,6 +37,7 @@ pub mod range;
 pub mod recodable;
 pub mod reference;
 pub(crate) mod remove;
+pub mod row_template;
 pub mod selector;
 pub mod set_cookie;
 pub mod signature;

@@ -8,7 +8,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 const NAME: &str = "{item}";
 
 /// Attributes whose value is a URL that may contain an item.
-const ADDRESSES: [&str; 3] = ["href", "src", "action"];
+const ADDRESSES: [&str; 8] =
+    ["href", "src", "action", "formaction", "data", "poster", "ping", "xlink:href"];
 
 /// A piece of HTML that is rendered once for each item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct Template {
 
 /// How an item is escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Escape {
+pub(super) enum Escape {
     /// As text, or in a quoted attribute.
     Html,
     /// As a URL path segment, in a quoted attribute.
@@ -39,7 +40,7 @@ impl Template {
         let mut end = pieces.next().unwrap_or_default().to_owned();
         let (mut parts, mut before) = (Vec::new(), end.clone());
         for piece in pieces {
-            let escape = escape_behind(&before)?;
+            let escape = escape_behind(&before, NAME)?;
             parts.push((std::mem::replace(&mut end, piece.to_owned()), escape));
             before.push_str(NAME);
             before.push_str(piece);
@@ -54,12 +55,19 @@ impl Template {
     pub fn write(&self, item: &str, html: &mut String) {
         for (before, escape) in &self.parts {
             html.push_str(before);
-            match escape {
-                Escape::Html => escape_html(item, html),
-                Escape::Address => html.extend(utf8_percent_encode(item, NON_ALPHANUMERIC)),
-            }
+            escape.write(item, html);
         }
         html.push_str(&self.end);
+    }
+}
+
+impl Escape {
+    /// Appends the escaped text.
+    pub(super) fn write(self, text: &str, html: &mut String) {
+        match self {
+            Self::Html => escape_html(text, html),
+            Self::Address => html.extend(utf8_percent_encode(text, NON_ALPHANUMERIC)),
+        }
     }
 }
 
@@ -69,19 +77,19 @@ impl fmt::Display for Template {
     }
 }
 
-/// How an item that follows `before` must be escaped.
-fn escape_behind(before: &str) -> Result<Escape, String> {
+/// How the value of the placeholder `shown` must be escaped, which follows `before`.
+pub(super) fn escape_behind(before: &str, shown: &str) -> Result<Escape, String> {
     let lower = before.to_ascii_lowercase();
     let is_open = |tag: &str| {
         let opened = lower.rfind(&format!("<{tag}"));
         opened.is_some_and(|at| !lower[at..].contains(&format!("</{tag}")))
     };
     if ["script", "style", "!--"].into_iter().any(is_open) {
-        return Err(
-            "{item} in text or in quoted attributes, and in no script, style or comment".into()
-        );
+        return Err(format!(
+            "{shown} in text or in quoted attributes, and in no script, style or comment"
+        ));
     }
-    let unquoted = || Err("{item} in a tag only within a quoted attribute".to_owned());
+    let unquoted = || Err(format!("{shown} in a tag only within a quoted attribute"));
     let mut inside = Inside::Text;
     let mut tag = "";
     for (at, c) in lower.char_indices() {
@@ -105,7 +113,7 @@ fn escape_behind(before: &str) -> Result<Escape, String> {
             let name = name.rsplit([' ', '\t', '\n', '"', '\'']).next().unwrap_or_default();
             // These values are parsed again as script, style or HTML, and would need another escape.
             if name.starts_with("on") || matches!(name, "style" | "srcdoc") {
-                return Err(format!("{{item}} in no attribute {name}"));
+                return Err(format!("{shown} in no attribute {name}"));
             }
             if !ADDRESSES.contains(&name) {
                 return Ok(Escape::Html);
@@ -113,7 +121,7 @@ fn escape_behind(before: &str) -> Result<Escape, String> {
             // At the start of a URL an item could set a scheme or a host.
             match lower[at + 1..].starts_with('/') && !lower[at + 1..].starts_with("//") {
                 true if lower[at + 1..].len() > 1 => Ok(Escape::Address),
-                _ => Err(format!("{{item}} in {name} only behind a path such as /item/")),
+                _ => Err(format!("{shown} in {name} only behind a path such as /item/")),
             }
         }
     }
@@ -168,6 +176,8 @@ mod tests {
         }
         for template in [
             "<a href=\"//{item}\">",
+            "<object data=\"{item}\">",
+            "<button formaction=\"{item}\">",
             "<a href=\"/{item}\">",
             "<a onclick=\"x('{item}')\">",
             "<p style='{item}'>",

@@ -158,7 +158,7 @@ async fn answer(
     let mut response = match wanted {
         Some(wanted) => {
             let (requests, response) = (Rc::new(FragmentRequests), response.into_http());
-            Box::pin(fragments::fill(&wanted, &cx, requests, response)).await.into()
+            Box::pin(fragments::fill(&wanted, (&cx, item), requests, response)).await.into()
         }
         None => response,
     };

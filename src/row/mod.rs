@@ -27,7 +27,7 @@ pub use memo::{KeptRow, RowMemory};
 pub use names::RowNames;
 pub use reader::RowReader;
 pub use refresh::{LEASE, RefreshProgress, Refresher};
-pub use requests::{RowRequest, RowRequests};
+pub use requests::{RowRequest, RowRequests, RowSoon};
 pub use shared::SharedRows;
 pub use source::{FetchError, RowSource, checked};
 pub use together::together;

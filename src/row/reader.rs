@@ -9,6 +9,7 @@ use std::time::Instant;
 use tokio::sync::OnceCell;
 
 use super::memo::KeptRow;
+use super::requests::RowSoon;
 use super::shared::SharedRows;
 use crate::ident::Row;
 use crate::store::{RowStore, StoreError};
@@ -97,6 +98,29 @@ impl RowReader {
             return Ok(kept);
         }
         Ok(self.shared.requests.ask(row).await)
+    }
+
+    /// A row that is in memory, which is a moment old at most. With `on_demand` its use is noted.
+    pub fn remembered(&self, row: &Row, on_demand: bool) -> Option<Arc<KeptRow>> {
+        let kept = self.shared.memory.get(row, Instant::now())?;
+        if on_demand {
+            self.shared.requests.note_use(row);
+        }
+        Some(kept)
+    }
+
+    /// As [`Self::row_on_demand`], for a part of a page: the page does not wait for a row that has to be
+    /// fetched first.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn row_soon<S: RowStore>(&self, store: &S, row: &Row) -> Result<RowSoon, StoreError> {
+        let kept = self.row(store, row).await?;
+        if let Some(kept) = kept {
+            self.shared.requests.note_use(row);
+            return Ok(RowSoon::Found(kept));
+        }
+        Ok(self.shared.requests.ask_soon(row).await)
     }
 
     /// A row has changed.

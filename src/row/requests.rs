@@ -12,8 +12,12 @@ use crate::ident::Row;
 
 /// How long a request waits for a row that is not scheduled yet.
 const WAIT: Duration = Duration::from_secs(1);
+/// How long a part of a page waits for such a row: as long as the store may take by default.
+const SOON: Duration = Duration::from_millis(50);
 /// The most requests that wait. A request beyond that is answered as if there were no such row.
 const WAITING_MAX: usize = 1_024;
+/// The most that wait when a part of a page adds one, so that room is left for requests.
+const WAITING_MAX_OF_PARTS: usize = WAITING_MAX / 2;
 /// How long a row that does not exist is remembered.
 const MISSING: Duration = Duration::from_secs(10);
 /// The most rows remembered as missing. The least used are forgotten first.
@@ -29,6 +33,36 @@ pub struct RowRequest {
     pub row: Row,
     /// Takes the row; `None`: there is none.
     pub answer: oneshot::Sender<Option<Arc<KeptRow>>>,
+    /// Whether the row is fetched although the client has left.
+    is_kept: bool,
+}
+
+/// A row for a part of a page.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowSoon {
+    /// Here it is.
+    Found(Arc<KeptRow>),
+    /// There is none.
+    Missing,
+    /// It is being fetched, or there are too many to fetch.
+    Later,
+}
+
+impl RowSoon {
+    /// The row, if it is there.
+    #[must_use]
+    pub fn found(self) -> Option<Arc<KeptRow>> {
+        match self {
+            Self::Found(kept) => Some(kept),
+            Self::Missing | Self::Later => None,
+        }
+    }
+}
+
+impl From<Option<Arc<KeptRow>>> for RowSoon {
+    fn from(row: Option<Arc<KeptRow>>) -> Self {
+        row.map_or(Self::Missing, Self::Found)
+    }
 }
 
 /// Rows that requests ask for, shared by all threads.
@@ -58,17 +92,30 @@ impl RowRequests {
         if self.is_missing(row, Instant::now()) {
             return None;
         }
-        let answer = self.enqueue(row)?;
+        let answer = self.enqueue(row, false)?;
         tokio::time::timeout(WAIT, answer).await.ok()?.ok()?
     }
 
-    fn enqueue(&self, row: &Row) -> Option<oneshot::Receiver<Option<Arc<KeptRow>>>> {
+    /// The same for a part of a page, which does not hold the page up: the row is fetched, and scheduled, for
+    /// the next page.
+    pub(super) async fn ask_soon(&self, row: &Row) -> RowSoon {
+        if self.is_missing(row, Instant::now()) {
+            return RowSoon::Missing;
+        }
+        let Some(answer) = self.enqueue(row, true) else { return RowSoon::Later };
+        match tokio::time::timeout(SOON, answer).await {
+            Ok(Ok(row)) => row.into(),
+            Ok(Err(_)) | Err(_) => RowSoon::Later,
+        }
+    }
+
+    fn enqueue(&self, row: &Row, is_kept: bool) -> Option<oneshot::Receiver<Option<Arc<KeptRow>>>> {
         let (answer, answered) = oneshot::channel();
         let mut waiting = locked(&self.waiting);
-        if waiting.len() >= WAITING_MAX {
+        if waiting.len() >= if is_kept { WAITING_MAX_OF_PARTS } else { WAITING_MAX } {
             return None;
         }
-        waiting.push_back(RowRequest { row: row.clone(), answer });
+        waiting.push_back(RowRequest { row: row.clone(), answer, is_kept });
         drop(waiting);
         self.arrived.notify_one();
         Some(answered)
@@ -89,7 +136,7 @@ impl RowRequests {
         fits: impl Fn(&Row, &Row) -> bool,
     ) -> Vec<RowRequest> {
         let mut waiting = locked(&self.waiting);
-        waiting.retain(|request| !request.answer.is_closed());
+        waiting.retain(|request| request.is_kept || !request.answer.is_closed());
         let Some(first) = waiting.pop_front() else { return Vec::new() };
         let most = most(&first.row);
         let mut taken = vec![first];
@@ -160,7 +207,7 @@ mod tests {
     fn requests_are_taken_together_as_their_source_reads_them() {
         let requests = RowRequests::default();
         let waiting: Vec<_> =
-            ["a1", "b1", "a2", "a1", "a3"].map(|name| requests.enqueue(&row(name))).into();
+            ["a1", "b1", "a2", "a1", "a3"].map(|name| requests.enqueue(&row(name), false)).into();
         let of_one_source =
             |one: &Row, other: &Row| one.as_str().as_bytes()[0] == other.as_str().as_bytes()[0];
         let take = || requests.take(|_| 3, of_one_source);
@@ -173,9 +220,26 @@ mod tests {
     #[test]
     fn no_more_requests_wait_than_the_bound() {
         let requests = RowRequests::default();
-        let waiting: Vec<_> = (0..WAITING_MAX).map(|_| requests.enqueue(&row("1"))).collect();
+        let waiting: Vec<_> = (0..WAITING_MAX)
+            .map(|number| requests.enqueue(&row("1"), number < WAITING_MAX_OF_PARTS))
+            .collect();
         assert!(waiting.iter().all(Option::is_some));
-        assert!(requests.enqueue(&row("1")).is_none());
+        assert!(requests.enqueue(&row("1"), false).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_page_asks_and_does_not_wait() {
+        let requests = RowRequests::default();
+        // Nothing answers.
+        assert_eq!(requests.ask_soon(&row("1")).await, RowSoon::Later);
+        assert_eq!(names(&requests.take(|_| 1, |_, _| true)), ["1"], "it is fetched all the same");
+        requests.note_missing(&row("1"));
+        assert_eq!(requests.ask_soon(&row("1")).await, RowSoon::Missing);
+        for _ in 0..WAITING_MAX_OF_PARTS {
+            assert!(requests.enqueue(&row("2"), true).is_some());
+        }
+        assert!(requests.enqueue(&row("2"), true).is_none());
+        assert!(requests.enqueue(&row("2"), false).is_some(), "there is room for requests");
     }
 
     #[tokio::test]

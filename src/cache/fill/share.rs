@@ -240,18 +240,18 @@ fn inspect(
         return Ok(Some(body.clone()));
     };
     let reason = reason_of(leak);
-    let fragments = &fetch.route.fragments;
+    // What is filled from a row is not declared to be personal: data that is found there counts.
+    let fragments = || fetch.route.fragments.iter().filter(|fragment| fragment.is_personal());
     // Three cases rule out the emptied page. Data of the visitor was found: it must not decide what other
     // visitors see. A fragment is filled for sessions only: its place would be empty for other visitors. The
     // page needs a second user's copy: an emptied page cannot be compared with one.
-    let is_kept =
-        fragments.iter().any(|fragment| fragment.only_sessions) || fetch.needs_second_user();
-    if fragments.is_empty() || is_leak(reason) || is_kept {
+    let is_kept = fragments().any(|fragment| fragment.only_sessions) || fetch.needs_second_user();
+    if fragments().next().is_none() || is_leak(reason) || is_kept {
         return Err(NotShared::Refused(reason));
     }
     // Visitors who get the kept page never see the content of a fragment, so it need not be kept.
     let page = Entry { body: body.clone(), ..Entry::clone(head) };
-    let selectors = fragments.iter().map(|fragment| &fragment.selector);
+    let selectors = fragments().map(|fragment| &fragment.selector);
     let emptied = fragments::emptied(&page, selectors, watch.max_decoded).filter(|emptied| {
         let body = std::slice::from_ref(&emptied.body);
         leak_guard::inspect(&emptied.fields.map(), body, watch).is_ok()

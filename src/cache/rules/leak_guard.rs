@@ -424,7 +424,7 @@ fn value(attribute: &Attribute<'_>) -> String {
 
 /// Decodes character references that spell ASCII; others stay. The final `;` may be missing, as browsers
 /// allow for numeric ones (WHATWG HTML §13.2.5.72).
-fn decoded(text: &str) -> Cow<'_, str> {
+pub(super) fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
     }

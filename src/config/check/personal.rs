@@ -5,9 +5,10 @@ use ::http::Method;
 use super::ConfigCheck;
 use super::route::word;
 use crate::config::plan::Plan;
+use crate::config::suggest::nearest;
 use crate::http::path::PathPattern;
 use crate::http::{host_pattern, path, query};
-use crate::policy::route::{Esi, Fill, QueryValue, Route, Segment, Share};
+use crate::policy::route::{Esi, Fill, QueryValue, Route, RowId, Segment, Share};
 
 impl ConfigCheck<'_> {
     /// Sharing by visitor needs a session cookie, and an origin that receives the identity.
@@ -60,10 +61,13 @@ impl ConfigCheck<'_> {
         if route.rows.is_some() {
             self.problem(&setting, "have no effect on a route with rows, which are JSON");
         }
+        self.row_holes(&setting, route);
         match route.share {
             Share::None => {
                 self.problem(&setting, "need shared pages, and share is \"none\"");
             }
+            // Rows are no reason to share more: they are the same for everyone.
+            Share::Anonymous | Share::User if !route.has_personal_fragments() => {}
             Share::Anonymous => self.warning(
                 &setting,
                 "share = \"anonymous\": logged-in visitors get no shared page here; if all \
@@ -79,6 +83,30 @@ impl ConfigCheck<'_> {
         if holes > most && !self.unread("limits.fragments") {
             let text = format!("found {holes}; expected at most {most} ([limits] fragments)");
             self.problem(&setting, text);
+        }
+    }
+
+    /// A row needs its source, and an id.
+    fn row_holes(&mut self, setting: &str, route: &Route) {
+        for fragment in &route.fragments {
+            let Fill::Row(fill) = &fragment.fill else { continue };
+            if fill.id == RowId::Item && !route.names_item() {
+                self.problem(
+                    setting,
+                    format!("\"{fill}\" needs {{item}} in match.path or match.query, which names the row"),
+                );
+            }
+            let known: Vec<&str> = self.plan.rows.iter().map(|rows| rows.name.as_str()).collect();
+            if known.contains(&&*fill.rows) || self.unread_rows() {
+                continue;
+            }
+            let hint = match (nearest(&fill.rows, &known), known.is_empty()) {
+                (Some(near), _) => format!("; did you mean {near:?}?"),
+                (None, true) => "; write them with name and path, or with a query".to_owned(),
+                (None, false) => format!("; there are {}", known.join(", ")),
+            };
+            let name = &fill.rows;
+            self.problem(setting, format!("there is no [[rows]] with the name {name:?}{hint}"));
         }
     }
 

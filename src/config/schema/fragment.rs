@@ -9,9 +9,10 @@ use crate::config::node::{Node, TomlTable, Value};
 use crate::config::shape;
 use crate::config::suggest::nearest;
 use crate::config::text;
+use crate::http::row_template::RowTemplate;
 use crate::http::selector::Selector;
 use crate::http::template::Template;
-use crate::policy::route::{Esi, Fill, Fragment, Share};
+use crate::policy::route::{Esi, Fill, Fragment, RowFill, RowId, Share};
 
 /// The longest selector, template or fallback, in bytes.
 const TEXT_MAX: usize = 4_096;
@@ -28,6 +29,11 @@ pub(in crate::config) const SHARES: [(&str, Share); 5] = [
 const ON: [(&str, bool); 2] = [("all", false), ("session", true)];
 
 const KEYS: [&str; 7] = ["selector", "from", "fill", "template", "share", "fallback", "on"];
+
+/// A row that fills an element.
+const ROW: &str = "a row: \"row:inventory:{item}\" for the item that match.path or match.query names, \
+                   \"row:inventory:{data-item}\" for an attribute of the element, or \
+                   \"row:inventory:7\"";
 
 /// `{ selector = "#mini-cart", from = "/partials/cart" }`
 #[derive(Debug)]
@@ -50,10 +56,18 @@ impl Form<Fragment> for FragmentForm {
             }
         }
         let fill = fill(node, table, faults);
+        let is_row = matches!(fill, Some(Fill::Row(_)));
         if let (Some(share), true) = (table.get("share"), table.contains_key("fill")) {
+            let why = match is_row {
+                true => "share applies to from only; a row is the same for everyone",
+                false => "share applies to from only; content from fill is always personal",
+            };
+            faults.add::<()>(share, why);
+        }
+        if let (Some(on), true) = (table.get("on"), is_row) {
             faults.add::<()>(
-                share,
-                "share applies to from only; content from fill is always personal",
+                on,
+                "on applies to personal content only; a row is the same for everyone",
             );
         }
         let share = table.get("share").and_then(|node| Words(&SHARES).read(node, faults));
@@ -83,6 +97,10 @@ impl Form<Fragment> for FragmentForm {
                 pairs.push(("fill", form::string("recent")));
                 pairs.push(("template", form::string(&template.to_string())));
             }
+            Fill::Row(row) => {
+                pairs.push(("fill", form::string(&row.to_string())));
+                pairs.push(("template", form::string(&row.template.to_string())));
+            }
         }
         pairs.extend(
             fragment.share.and_then(|share| Words(&SHARES).write(&share)).map(|w| ("share", w)),
@@ -100,8 +118,11 @@ impl Form<Fragment> for FragmentForm {
         let keys = [
             ("selector", shape::text("a CSS selector")),
             ("from", shape::text("a path such as \"/partials/cart\"")),
-            ("fill", shape::words(&["user", "cart_count", "recent"])),
-            ("template", shape::text("HTML with {item}")),
+            (
+                "fill",
+                shape::any_of(&[shape::words(&["user", "cart_count", "recent"]), shape::text(ROW)]),
+            ),
+            ("template", shape::text("HTML with {item}, or with the fields of a row")),
             ("share", Words(&SHARES).shape()),
             ("fallback", shape::text("HTML")),
             ("on", Words(&ON).shape()),
@@ -139,7 +160,7 @@ fn fill(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Fill>
         (None, None) => {
             return faults.add(
                 node,
-                r#"write from = "/partials/cart", or fill = "user", "cart_count" or "recent""#,
+                r#"write from = "/partials/cart", or fill = "user", "cart_count", "recent" or "row:inventory:{item}""#,
             );
         }
         (Some(from), None) => {
@@ -165,13 +186,39 @@ fn fill(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Fill>
                     r#"fill = "recent" needs template = '<a href="/item/{item}">{item}</a>'"#;
                 return faults.add(fill, hint);
             }
-            _ => faults.expected(fill, r#""user", "cart_count" or "recent""#),
+            (Some(text), _) if text.starts_with("row:") => {
+                return row_fill(text, (fill, template), faults);
+            }
+            _ => faults.expected(
+                fill,
+                r#""user", "cart_count", "recent" or a row such as "row:inventory:{item}""#,
+            ),
         },
     };
     if let Some(template) = template {
-        return faults.add(template, r#"template needs fill = "recent""#);
+        return faults.add(template, r#"template needs fill = "recent", or a row to fill in"#);
     }
     fill
+}
+
+/// A row that fills an element, by its template.
+fn row_fill(
+    text: &str,
+    (fill, template): (&Node, Option<&Node>),
+    faults: &mut Faults<'_>,
+) -> Option<Fill> {
+    let parts = text.strip_prefix("row:").and_then(|rest| rest.split_once(':'));
+    let parsed =
+        parts.and_then(|(rows, id)| Some((text::rows_name(rows).ok()?, RowId::parse(id)?)));
+    let Some((rows, id)) = parsed else { return faults.expected(fill, ROW) };
+    let Some(template) = template else {
+        let hint = r#"a row needs template = "{qty} in stock", with the fields of its JSON"#;
+        return faults.add(fill, hint);
+    };
+    match RowTemplate::parse(&bounded(template, faults)?) {
+        Ok(template) => Some(Fill::Row(RowFill { rows: rows.into(), id, template })),
+        Err(why) => faults.expected(template, &why),
+    }
 }
 
 /// `false`, `true` or `"always"`.

@@ -1034,7 +1034,40 @@ fn a_hole_that_cannot_be_filled_is_told() {
         ("selector = \"b\", from = \"//a\"", "", "expected a path such as"),
         ("selector = \"b\", from = \"/_anteroom/me\"", "", "none under /_anteroom/"),
         ("selector = \"b\", from = \"/a\", fill = \"user\"", "", "found from and fill"),
-        ("selector = \"b\", fill = \"me\"", "", "expected \"user\", \"cart_count\" or \"recent\""),
+        (
+            "selector = \"b\", fill = \"me\"",
+            "",
+            "expected \"user\", \"cart_count\", \"recent\" or a row",
+        ),
+        (
+            "selector = \"b\", fill = \"row:stock\", template = \"{qty}\"",
+            "",
+            "expected a row: \"row:inventory:{item}\" for the item",
+        ),
+        ("selector = \"b\", fill = \"row:a b:7\", template = \"{qty}\"", "", "expected a row"),
+        ("selector = \"b\", fill = \"row:a:{id}\", template = \"{qty}\"", "", "expected a row"),
+        ("selector = \"b\", fill = \"row:a:7\"", "", "a row needs template"),
+        ("selector = \"b\", fill = \"row:a:7\", template = \"qty\"", "", "the fields of the row"),
+        (
+            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\", share = \"none\"",
+            "",
+            "a row is the same for everyone",
+        ),
+        (
+            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\", on = \"session\"",
+            "",
+            "a row is the same for everyone",
+        ),
+        (
+            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\"",
+            "",
+            "there is no [[rows]] with the name \"a\"; write them",
+        ),
+        (
+            "selector = \"b\", fill = \"row:a:{item}\", template = \"{qty}\"",
+            "",
+            "\"row:a:{item}\" needs {item} in match.path",
+        ),
         ("selector = \"b\", fill = \"user\", template = \"{item}\"", "", "template needs"),
         ("selector = \"b\", fill = \"recent\"", "", "needs template"),
         (
@@ -1072,17 +1105,38 @@ fn a_hole_that_cannot_be_filled_is_told() {
 }
 
 #[test]
+fn a_row_that_fills_a_hole_has_a_source() {
+    let rows = "[[rows]]\nname = \"inventory\"\npath = \"/{row}\"\n";
+    let hole = "fragments = [{ selector = \"b\", fill = \"row:inventory:{item}\", template = \"{qty}\" }]\n";
+    let route = "[[route]]\nmatch.path = \"/item/{item}\"\n";
+    // Rows are the same for everyone: the page may be shared as it was without them.
+    for share in ["anonymous", "everyone", "user"] {
+        let session = "session.cookie = \"login\"\n";
+        let text = format!("{session}{ORIGIN}{rows}{route}share = {share:?}\n{hole}");
+        let told = warnings(&text);
+        assert!(!told.iter().any(|line| line.contains("fragments")), "{share}: {told:?}");
+    }
+    let told =
+        problems(&file(&format!("{ORIGIN}{rows}{route}{}", hole.replace("row:inv", "row:in"))));
+    assert!(told[0].contains("\"inentory\"; did you mean \"inventory\"?"), "{told:?}");
+    let told = problems(&file(&format!("{ORIGIN}{rows}{route}{}", hole.replace("inventory", "x"))));
+    assert!(told[0].contains("\"x\"; there are inventory"), "{told:?}");
+}
+
+#[test]
 fn holes_are_printed_as_they_are_read() {
     let text = format!(
         "{ORIGIN}hosts = \"example.com\"\n[[route]]\nshare = \"everyone\"\nfragments = [\
          {{ selector = \"#a\", from = \"/a?b=c\", share = \"none\", fallback = \"<b>\\\"\" }}, \
          {{ selector = \"i\", fill = \"user\", on = \"session\" }}, \
          {{ selector = \"u\", fill = \"cart_count\" }}, \
-         {{ selector = \"p\", fill = \"recent\", template = '<a href=\"/i/{{item}}\">{{item}}</a>' }}]\n\
+         {{ selector = \"p\", fill = \"recent\", template = '<a href=\"/i/{{item}}\">{{item}}</a>' }}, \
+         {{ selector = \"b\", fill = \"row:a:{{data-id}}\", template = \"{{{{x}}}} {{qty}}\" }}]\n\
+         [[rows]]\nname = \"a\"\npath = \"/{{row}}\"\n\
          [[route]]\nesi = \"always\"\nmatch.method = \"GET\"\n[[route]]\nesi = true\n"
     );
     let (plan, _) = Plan::read(&file(&text)).unwrap();
-    assert_eq!(plan.routes[0].fragments.len(), 4);
+    assert_eq!(plan.routes[0].fragments.len(), 5);
     let (again, _) = Plan::read(&file(&print(&plan))).unwrap();
     assert_eq!(again, plan);
 }

@@ -23,7 +23,7 @@ use crate::http::query::QueryRule;
 use crate::policy::rate_limit::Rate;
 
 pub use field_template::{FieldTemplate, TemplateValues, TemplateVariable};
-pub use fragment::{Esi, Fill, Fragment};
+pub use fragment::{Esi, Fill, Fragment, RowFill, RowId};
 pub use matching::{QueryValue, RouteInput};
 pub use outdated::{OutdatedPages, outdated_pages};
 pub use rewrite::Rewrite;
@@ -166,7 +166,7 @@ pub struct Route {
     /// `purges`: paths, or with `/**` everything below them, that become stale after a successful unsafe
     /// request to this route.
     pub purges: Vec<PurgePath>,
-    /// `fragments`: elements of its pages that are filled for each visitor.
+    /// `fragments`: elements of its pages that are filled when a page is delivered.
     pub fragments: Vec<Fragment>,
     /// `esi`, false: whether ESI tags in its responses are processed.
     pub esi: Esi,
@@ -289,6 +289,12 @@ impl Route {
     #[must_use]
     pub fn has_fragments(&self) -> bool {
         !self.fragments.is_empty() || self.esi != Esi::Off
+    }
+
+    /// Whether its pages have parts that may differ between visitors. Those that are filled from rows do not.
+    #[must_use]
+    pub fn has_personal_fragments(&self) -> bool {
+        self.fragments.iter().any(Fragment::is_personal) || self.esi != Esi::Off
     }
 
     /// Whether a condition names an item, in the path or in the query.

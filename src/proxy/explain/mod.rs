@@ -6,6 +6,7 @@
 //! whether another proxy has the page, whether a page can be recoded, and what the origin would answer.
 
 mod explanation;
+mod filled;
 mod parts;
 mod print;
 mod question;
@@ -96,13 +97,12 @@ pub async fn explain_for(
     explanation.look_at_request(worker, identified.request());
     // The explanation shows the request as it is adapted for fragments.
     let route = identified.route();
-    if fragments::wanted_fragments(route, identified.head_mut(), has_body).is_some() {
-        let note = "fragments are filled in for each visitor: the response is complete, in gzip or without coding, \
-             and other caches may not store it";
-        explanation.notes.push(note.to_owned());
-    }
+    let is_filled = fragments::wanted_fragments(route, identified.head_mut(), has_body).is_some();
     let cx = identified.context(worker, &client, &token, RequestKind::Page);
     let item = identified.item();
+    if is_filled {
+        explanation.notes.extend(filled::notes(&cx, item).await);
+    }
     explanation.route = Some(parts::route(&cx, item));
     explanation.visitor = Some(parts::visitor(&cx));
     explanation.cookies = parts::cookies(&cx);

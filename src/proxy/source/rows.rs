@@ -12,12 +12,12 @@ use crate::cache::LookupMode;
 use crate::http::cache_status::CacheStatus;
 use crate::http::list;
 use crate::ident::Item;
-use crate::proxy::context::RequestContext;
+use crate::proxy::context::{RequestContext, RequestKind};
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::headers;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::detect_upgrade;
-use crate::row::KeptRow;
+use crate::row::{KeptRow, RowSoon};
 use crate::telemetry::metrics::{Count, Outcome};
 
 /// Conditions and ranges that only the app can answer.
@@ -58,6 +58,10 @@ pub(in crate::proxy) async fn find(
         return None;
     }
     let found = match look {
+        // A part of a page does not hold the page up: the app is asked for it.
+        LookupMode::Use if worker.is_on_demand(&row) && cx.kind == RequestKind::Fragment => {
+            worker.rows.row_soon(&worker.store, &row).await.map(RowSoon::found)
+        }
         LookupMode::Use if worker.is_on_demand(&row) => {
             worker.rows.row_on_demand(&worker.store, &row).await
         }

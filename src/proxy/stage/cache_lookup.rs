@@ -137,14 +137,14 @@ impl<'c> WantedPage<'c> {
 
 impl<'c> WantedPage<'c> {
     /// The cookies that a fill leaves out and that may change the visitor's page. On an `everyone` route
-    /// with fragments, the operator states that fragments hold all personal content. The session cookies
+    /// with personal fragments, the operator states that they hold all personal content. The session cookies
     /// are then not counted here.
     pub(in crate::proxy) fn lost_cookies(&self) -> impl Iterator<Item = &'c [u8]> {
         let cx = self.cx;
         let rules = &cx.worker.settings.cookies;
         let is_of_fragments = move |name: &&[u8]| {
             self.class == ShareClass::Everyone
-                && cx.route.has_fragments()
+                && cx.route.has_personal_fragments()
                 && matches!(rules.class(name, cx.route), CookieClass::Session(_))
         };
         origin_request::lost_cookies(cx, self.class).filter(move |name| !is_of_fragments(name))

@@ -3,7 +3,6 @@
 use std::str::FromStr as _;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySql, MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow};
 use sqlx::{
@@ -11,12 +10,12 @@ use sqlx::{
     SqlSafeStr as _, Statement as _, Type, TypeInfo as _, ValueRef as _,
 };
 
-use super::found::{ErrorClass, FoundRow, FoundRows, QueryError, sorted};
+use super::found::{ErrorClass, FoundRow, QueryError, sorted};
 use super::ids;
-use super::json::{self, JsonObject};
+use super::json;
 use super::listener::Listener;
 use super::query::RowQuery;
-use super::server::DatabaseServer;
+use super::server::{DatabaseServer, found_rows};
 use super::settings::DatabaseSettings;
 
 /// A server of MySQL or MariaDB.
@@ -70,13 +69,7 @@ impl DatabaseServer for MysqlServer {
         query: &RowQuery,
         ids: &[&str],
     ) -> Result<Vec<FoundRow>, QueryError> {
-        let sql = AssertSqlSafe(query.statement().to_owned());
-        let mut rows = sqlx::query(sql).bind(query.bound_text(ids)).fetch(connection);
-        let mut found = FoundRows::default();
-        while let Some(row) = rows.next().await {
-            found.add(found_row(&row.map_err(failure)?, query)?)?;
-        }
-        Ok(found.done())
+        found_rows(connection, (query, ids), value, failure).await
     }
 
     async fn check(
@@ -111,18 +104,6 @@ impl DatabaseServer for MysqlServer {
     fn timeout(&self) -> Duration {
         self.timeout
     }
-}
-
-fn found_row(row: &MySqlRow, query: &RowQuery) -> Result<FoundRow, QueryError> {
-    let (mut id, mut object) = (None, JsonObject::default());
-    for (index, column) in row.columns().iter().enumerate() {
-        let value = value(row, index).map_err(failure)?;
-        if column.name() == query.id_column {
-            id = Some(json::as_text(&value));
-        }
-        object.add(column.name(), &value);
-    }
-    Ok(FoundRow { id, json: object.done() })
 }
 
 /// A value by the type of its column. The values are those of the protocol for prepared statements.

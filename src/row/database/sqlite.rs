@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{
@@ -14,12 +13,12 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::found::{ErrorClass, FoundRow, FoundRows, QueryError, sorted};
+use super::found::{ErrorClass, FoundRow, QueryError, sorted};
 use super::ids;
-use super::json::{self, JsonObject};
+use super::json;
 use super::listener::Listener;
 use super::query::RowQuery;
-use super::server::DatabaseServer;
+use super::server::{DatabaseServer, found_rows};
 use super::settings::DatabaseSettings;
 use super::sqlite_version::SqliteVersion;
 
@@ -96,14 +95,7 @@ impl DatabaseServer for SqliteServer {
         ids: &[&str],
     ) -> Result<Vec<FoundRow>, QueryError> {
         reader.end_at(Instant::now() + self.timeout);
-        let bound = query.bound_text(ids);
-        let sql = AssertSqlSafe(query.statement().to_owned());
-        let mut rows = sqlx::query(sql).bind(bound).fetch(&mut reader.connection);
-        let mut found = FoundRows::default();
-        while let Some(row) = rows.next().await {
-            found.add(found_row(&row.map_err(failure)?, query)?)?;
-        }
-        Ok(found.done())
+        found_rows(&mut reader.connection, (query, ids), value, failure).await
     }
 
     async fn check(&self, reader: &mut SqliteReader, query: &RowQuery) -> Result<(), QueryError> {
@@ -132,18 +124,6 @@ impl DatabaseServer for SqliteServer {
     fn timeout(&self) -> Duration {
         self.timeout
     }
-}
-
-fn found_row(row: &SqliteRow, query: &RowQuery) -> Result<FoundRow, QueryError> {
-    let (mut id, mut object) = (None, JsonObject::default());
-    for (index, column) in row.columns().iter().enumerate() {
-        let value = value(row, index).map_err(failure)?;
-        if column.name() == query.id_column {
-            id = Some(json::as_text(&value));
-        }
-        object.add(column.name(), &value);
-    }
-    Ok(FoundRow { id, json: object.done() })
 }
 
 /// A value by how it is stored: SQLite's columns have no types that bind.

@@ -10,12 +10,17 @@ use lol_html::{
     streaming,
 };
 
-use super::PagePart;
-use crate::http::selector::Selector;
+use super::{CutElement, PagePart};
+use crate::cache::rules::leak_guard;
 
 /// The largest content of an element that is cut out, in bytes: it is held until the element ends. A larger
 /// one stays in the page.
 const OWN_MAX: usize = 256 * 1_024;
+/// The longest attribute that is told, in bytes as it stands in the page.
+const ATTRIBUTE_MAX: usize = 1_024;
+/// Elements in whose content a browser decodes no character references (WHATWG HTML §13.2.5).
+const RAW: [&str; 8] =
+    ["script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "plaintext"];
 
 /// Where the reader writes what it has read.
 type Sink = Box<dyn FnMut(&[u8])>;
@@ -33,9 +38,8 @@ pub struct Elements {
 #[derive(Debug, Default)]
 struct CutState {
     text: BytesMut,
-    /// The open element, if it is cut: its number, its place, and its content so far. Elements within it are
-    /// part of its content.
-    open: Option<(usize, usize, BytesMut)>,
+    /// The open element, if it is cut. Elements within it are part of its content.
+    open: Option<OpenElement>,
     /// The number of elements that have begun.
     begun: usize,
     /// How many more elements may be cut out.
@@ -43,35 +47,46 @@ struct CutState {
     cuts: Vec<PagePart>,
 }
 
+#[derive(Debug)]
+struct OpenElement {
+    number: usize,
+    /// The index of its selector.
+    place: usize,
+    attribute: Option<String>,
+    /// Its content so far.
+    own: BytesMut,
+}
+
 impl CutState {
     fn read(&mut self, bytes: &[u8]) {
         match &mut self.open {
-            Some((_, _, own)) => own.extend_from_slice(bytes),
+            Some(open) => open.own.extend_from_slice(bytes),
             None => self.text.extend_from_slice(bytes),
         }
-        if self.open.as_ref().is_some_and(|(_, _, own)| own.len() > OWN_MAX) {
+        if self.open.as_ref().is_some_and(|open| open.own.len() > OWN_MAX) {
             self.give_up();
         }
     }
 
-    fn begin(&mut self, number: usize, place: usize) {
+    fn begin(&mut self, number: usize, place: usize, attribute: Option<String>) {
         if self.open.is_none() && self.left > 0 {
             self.left -= 1;
-            self.open = Some((number, place, BytesMut::new()));
+            self.open = Some(OpenElement { number, place, attribute, own: BytesMut::new() });
         }
     }
 
     fn end(&mut self, number: usize) {
-        if let Some((_, place, own)) = self.open.take_if(|(open, _, _)| *open == number) {
+        if let Some(open) = self.open.take_if(|open| open.number == number) {
             self.keep_text();
-            self.cuts.push(PagePart::Element { place, own: own.freeze() });
+            let OpenElement { place, attribute, own, .. } = open;
+            self.cuts.push(PagePart::Element { place, attribute, own: own.freeze() });
         }
     }
 
     /// Stops cutting the open element: it has no end, or is too large.
     fn give_up(&mut self) {
-        if let Some((_, _, own)) = self.open.take() {
-            self.text.unsplit(own);
+        if let Some(open) = self.open.take() {
+            self.text.unsplit(open.own);
         }
     }
 
@@ -86,7 +101,7 @@ impl CutState {
 impl Elements {
     /// See [`super::FragmentCutter::elements`].
     pub(super) fn new<'s>(
-        selectors: impl Iterator<Item = &'s Selector>,
+        elements: impl Iterator<Item = CutElement<'s>>,
         most: usize,
         encoding: AsciiCompatibleEncoding,
         room: usize,
@@ -94,13 +109,18 @@ impl Elements {
         let bench = Arc::new(Mutex::new(CutState { left: most, ..CutState::default() }));
         // If several selectors match an element, the first in the list begins it, because each handler puts
         // its start before those of the others.
-        let mut handlers: Vec<_> = selectors
+        let mut handlers: Vec<_> = elements
             .enumerate()
-            .map(|(place, selector)| {
-                let bench = Arc::clone(&bench);
+            .map(|(place, cut)| {
+                let watch = ElementWatch {
+                    place,
+                    attribute: cut.attribute.map(str::to_owned),
+                    is_text: cut.is_text,
+                    bench: Arc::clone(&bench),
+                };
                 let handler = ElementContentHandlers::default()
-                    .element(move |element: &mut Element<'_, '_>| watch(element, place, &bench));
-                (std::borrow::Cow::Owned(selector.parsed().clone()), handler)
+                    .element(move |element: &mut Element<'_, '_>| watch.see(element));
+                (std::borrow::Cow::Owned(cut.selector.parsed().clone()), handler)
             })
             .collect();
         handlers.reverse();
@@ -162,30 +182,45 @@ fn lock(bench: &Mutex<CutState>) -> MutexGuard<'_, CutState> {
     bench.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells the bench when an element's content begins and ends in the output.
-fn watch(
-    element: &mut Element<'_, '_>,
+/// Sees the elements of one selector.
+struct ElementWatch {
     place: usize,
-    bench: &Arc<Mutex<CutState>>,
-) -> lol_html::HandlerResult {
-    if !element.can_have_content() {
-        return Ok(());
+    attribute: Option<String>,
+    is_text: bool,
+    bench: Arc<Mutex<CutState>>,
+}
+
+impl ElementWatch {
+    /// Tells the bench when an element's content begins and ends in the output.
+    fn see(&self, element: &mut Element<'_, '_>) -> lol_html::HandlerResult {
+        if !element.can_have_content()
+            || (self.is_text && RAW.contains(&element.tag_name().as_str()))
+        {
+            return Ok(());
+        }
+        let number = {
+            let mut bench = lock(&self.bench);
+            bench.begun += 1;
+            bench.begun
+        };
+        let (at_start, at_end) = (Arc::clone(&self.bench), Arc::clone(&self.bench));
+        let (place, attribute) = (self.place, self.value(element));
+        element.streaming_prepend(streaming!(move |_| {
+            lock(&at_start).begin(number, place, attribute);
+            Ok(())
+        }));
+        element.streaming_append(streaming!(move |_| {
+            lock(&at_end).end(number);
+            Ok(())
+        }));
+        Ok(())
     }
-    let number = {
-        let mut bench = lock(bench);
-        bench.begun += 1;
-        bench.begun
-    };
-    let (at_start, at_end) = (Arc::clone(bench), Arc::clone(bench));
-    element.streaming_prepend(streaming!(move |_| {
-        lock(&at_start).begin(number, place);
-        Ok(())
-    }));
-    element.streaming_append(streaming!(move |_| {
-        lock(&at_end).end(number);
-        Ok(())
-    }));
-    Ok(())
+
+    /// The value of the element's attribute, with its character references decoded.
+    fn value(&self, element: &Element<'_, '_>) -> Option<String> {
+        let raw = element.get_attribute(self.attribute.as_deref()?)?;
+        (raw.len() <= ATTRIBUTE_MAX).then(|| leak_guard::decoded(&raw).into_owned())
+    }
 }
 
 #[cfg(test)]
@@ -197,12 +232,17 @@ mod tests {
 
     use super::*;
     use crate::cache::rules::fragments::FragmentCutter;
+    use crate::http::selector::Selector;
 
     fn cutter(selectors: &[&str]) -> FragmentCutter {
         let selectors: Vec<_> =
             selectors.iter().map(|text| Selector::parse(text).unwrap()).collect();
         let utf8 = AsciiCompatibleEncoding::new(UTF_8).unwrap();
-        FragmentCutter::elements(selectors.iter(), 32, utf8, 64 * 1_024)
+        let elements = selectors.iter().map(|selector| CutElement {
+            attribute: Some("data-row"),
+            ..CutElement::from(selector)
+        });
+        FragmentCutter::elements(elements, 32, utf8, 64 * 1_024)
     }
 
     /// The page with each fragment as `[place:own]`, read in pieces of `size` bytes.
@@ -215,8 +255,9 @@ mod tests {
         cuts.into_iter()
             .map(|cut| match cut {
                 PagePart::Text(text) => String::from_utf8_lossy(&text).into_owned(),
-                PagePart::Element { place, own } => {
-                    format!("[{place}:{}]", String::from_utf8_lossy(&own))
+                PagePart::Element { place, attribute, own } => {
+                    let attribute = attribute.map(|value| format!("{value}=")).unwrap_or_default();
+                    format!("[{place}:{attribute}{}]", String::from_utf8_lossy(&own))
                 }
                 PagePart::Include(include) => panic!("{include:?}"),
             })
@@ -253,6 +294,45 @@ mod tests {
             for size in [1, 3, 1_000] {
                 assert_eq!(cut_in(page.as_bytes(), selectors, size), expected, "by {size}");
             }
+        }
+    }
+
+    #[test]
+    fn an_element_tells_its_attribute() {
+        let long = "7".repeat(ATTRIBUTE_MAX + 1);
+        for (attributes, expected) in [
+            ("data-row=7", "7="),
+            ("DATA-ROW='7'", "7="),
+            ("data-row=\"a&amp;b&#45;c &quot;\"", "a&b-c \"="),
+            ("data-row=\"../x:7\"", "../x:7="),
+            ("data-row", "="),
+            ("data-row=7 data-row=8", "7="),
+            ("data-rows=7", ""),
+            (&format!("data-row={long}"), ""),
+        ] {
+            for size in [1, 10_000] {
+                let page = format!("<i {attributes}>x</i>");
+                let cut = cut_in(page.as_bytes(), &["i"], size);
+                assert_eq!(cut, format!("<i {attributes}>[0:{expected}x]</i>"), "by {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_put_in_only_where_it_is_read_as_text() {
+        let selector = Selector::parse(".a").unwrap();
+        let utf8 = AsciiCompatibleEncoding::new(UTF_8).unwrap();
+        for (page, count) in [
+            ("<script class=a>x</script><STYLE class=a>x</STYLE><iframe class=a></iframe>", 0),
+            ("<p class=a>x</p><textarea class=a></textarea><title class=a></title>", 3),
+        ] {
+            let element = CutElement { is_text: true, ..CutElement::from(&selector) };
+            let mut cutter = FragmentCutter::elements([element].into_iter(), 9, utf8, 64 * 1_024);
+            let mut cuts = VecDeque::new();
+            cutter.cut(&Bytes::from_static(page.as_bytes()), &mut cuts);
+            cutter.end(&mut cuts);
+            let elements = cuts.iter().filter(|cut| matches!(cut, PagePart::Element { .. }));
+            assert_eq!(elements.count(), count, "{page}");
         }
     }
 

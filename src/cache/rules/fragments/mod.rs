@@ -1,4 +1,4 @@
-//! Fragments: the places of a page that are filled for each visitor, found while the page streams.
+//! Fragments: the places of a page that are filled when it is delivered, found while the page streams.
 //!
 //! This module is pure. The contents are fetched elsewhere; here a page is cut into shared text and
 //! fragments.
@@ -29,11 +29,31 @@ pub enum PagePart {
     Element {
         /// The index of the matching selector.
         place: usize,
+        /// The value of the attribute that was asked for.
+        attribute: Option<String>,
         /// The original content of the element.
         own: Bytes,
     },
     /// An `<esi:include>`.
     Include(Include),
+}
+
+/// Elements that are cut out.
+#[derive(Clone, Copy, Debug)]
+pub struct CutElement<'s> {
+    /// Which elements.
+    pub selector: &'s Selector,
+    /// The attribute whose value is told, if any.
+    pub attribute: Option<&'s str>,
+    /// Whether escaped text is put in. Elements whose content is not decoded, such as a script, are not cut
+    /// then.
+    pub is_text: bool,
+}
+
+impl<'s> From<&'s Selector> for CutElement<'s> {
+    fn from(selector: &'s Selector) -> Self {
+        Self { selector, attribute: None, is_text: false }
+    }
 }
 
 /// Cuts a page, part by part.
@@ -46,16 +66,16 @@ pub enum FragmentCutter {
 }
 
 impl FragmentCutter {
-    /// A cutter for the elements that match `selectors`, at most `most` of them, in a page in `encoding`.
+    /// A cutter for elements, at most `most` of them, in a page in `encoding`.
     /// `room` limits how much of an unparsable page is kept, in bytes.
     #[must_use]
     pub fn elements<'s>(
-        selectors: impl Iterator<Item = &'s Selector>,
+        elements: impl Iterator<Item = CutElement<'s>>,
         most: usize,
         encoding: AsciiCompatibleEncoding,
         room: usize,
     ) -> Self {
-        Self::Elements(Box::new(Elements::new(selectors, most, encoding, room)))
+        Self::Elements(Box::new(Elements::new(elements, most, encoding, room)))
     }
 
     /// A cutter for ESI tags.
@@ -91,8 +111,10 @@ pub fn emptied<'s>(
 ) -> Option<Entry> {
     let body = recoded::decode(&page.body, page.fields.coding?, max)?;
     let ascii = AsciiCompatibleEncoding::new(encoding(&page.fields.map())?)?;
-    let (mut cutter, mut cuts) =
-        (FragmentCutter::elements(selectors, usize::MAX, ascii, max), VecDeque::new());
+    let (mut cutter, mut cuts) = (
+        FragmentCutter::elements(selectors.map(CutElement::from), usize::MAX, ascii, max),
+        VecDeque::new(),
+    );
     cutter.cut(&body, &mut cuts);
     cutter.end(&mut cuts);
     let mut left = BytesMut::new();

@@ -20,7 +20,8 @@ use encoding_rs::{Encoding, UTF_8};
 use super::content::{BufferCharge, FragmentContent, PendingContent, Unfilled};
 use super::cut_method::CutMethod;
 use super::gzip_writer::GzipWriter;
-use super::stream::{ContentAt, ContentState, Contents, Filling, Includes};
+use super::row_content::RowContents;
+use super::stream::{ContentAt, ContentState, Contents, Filling, NamedContents};
 use super::subrequest::{OF_A_PART, Subrequest, Subrequests, Subresponse, target};
 use super::visitor_data;
 use crate::cache::recoded;
@@ -32,10 +33,11 @@ use crate::http::coding::Coding;
 use crate::http::cookie::cookies;
 use crate::http::field_set::FieldSet;
 use crate::http::media::{self, MediaKind};
+use crate::http::row_template::RowTemplate;
 use crate::http::template::escape_html;
 use crate::http::{forwarded, path};
-use crate::ident::VisitorToken;
-use crate::policy::route::{CompiledRoute, Fill, Fragment, Share};
+use crate::ident::{Item, VisitorToken};
+use crate::policy::route::{CompiledRoute, Fill, Fragment, RowFill, RowId, Share};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
@@ -43,6 +45,7 @@ use crate::proxy::origin_request;
 use crate::proxy::stage::admit::AdmittedRequest;
 use crate::proxy::stage::divert;
 use crate::proxy::visitor::Visitor;
+use crate::row::KeptRow;
 use crate::telemetry::metrics::Count;
 
 /// The depth up to which content is searched for fragments of its own: includes within includes.
@@ -70,6 +73,7 @@ pub(super) struct FragmentRequester {
     depth: usize,
     /// The number of fragments that may still be requested for the page, nested ones included.
     left: Rc<Cell<usize>>,
+    rows: Rc<RowContents>,
 }
 
 /// The types that may fill a fragment.
@@ -101,6 +105,7 @@ impl FragmentRequester {
             encoding,
             depth: 0,
             left: Rc::new(Cell::new(limits.count)),
+            rows: Rc::new(RowContents::new(cx.worker)),
         })
     }
 
@@ -119,6 +124,7 @@ impl FragmentRequester {
             encoding,
             depth: self.depth + 1,
             left: Rc::clone(&self.left),
+            rows: Rc::clone(&self.rows),
         })
     }
 
@@ -148,18 +154,16 @@ impl FragmentRequester {
         Bytes::from(self.encoding.encode(text).0.into_owned())
     }
 
-    /// Starts to request the contents of all fragments of a page, concurrently.
-    pub(super) fn places(
-        self: &Rc<Self>,
-        fragments: &[Fragment],
-        visitor: &Rc<Visitor>,
-    ) -> Contents {
+    /// Starts to request the contents of all fragments of a page, concurrently. The page's request names
+    /// `item`.
+    pub(super) fn places(self: &Rc<Self>, visitor: &Rc<Visitor>, item: Option<&Item>) -> Contents {
+        let fragments = &self.route.fragments;
         // The login does not decide here: a guest without a login may have a cart in the app's session.
         let is_without = fragments.iter().any(|one| one.only_sessions) && !self.has_session();
         let place = |fragment: &Fragment| {
             let slot = match fragment.only_sessions && is_without {
                 true => ContentState::None,
-                false => ContentState::of(self.fragment(fragment, visitor)),
+                false => self.fragment(fragment, visitor, item),
             };
             let fallback = fragment.fallback.as_deref().map(|text| self.encoded(text));
             ContentAt { slot, fallback }
@@ -174,8 +178,8 @@ impl FragmentRequester {
         (cutter, places): (FragmentCutter, Contents),
         zip: Option<GzipWriter>,
     ) -> Body {
-        let includes = Box::new(Including(Rc::clone(self)));
-        Body::filled(Filling::new(page, cutter, places, includes, zip))
+        let named = Box::new(NamedByPage(Rc::clone(self)));
+        Body::filled(Filling::new(page, cutter, places, named, zip))
     }
 
     /// Starts to request the content of a fragment.
@@ -183,9 +187,10 @@ impl FragmentRequester {
         self: &Rc<Self>,
         fragment: &Fragment,
         visitor: &Rc<Visitor>,
-    ) -> Option<PendingContent> {
+        item: Option<&Item>,
+    ) -> ContentState {
         let (this, share) = (Rc::clone(self), fragment.share);
-        match &fragment.fill {
+        ContentState::of(match &fragment.fill {
             Fill::From(target) => {
                 let target = target.to_string();
                 self.begin(async move { this.content(&target, share, AcceptedTypes::Html).await })
@@ -198,7 +203,58 @@ impl FragmentRequester {
                     this.charged(this.encoded(&text))
                 })
             }
+            Fill::Row(fill) => {
+                return match &fill.id {
+                    RowId::Item => self.row(fill, item.map(Item::as_str)),
+                    RowId::Fixed(id) => self.row(fill, Some(id)),
+                    RowId::Attribute(_) => ContentState::OfElement,
+                };
+            }
+        })
+    }
+
+    /// Starts to read the row `id`, unless it is in memory.
+    fn row(self: &Rc<Self>, fill: &RowFill, id: Option<&str>) -> ContentState {
+        let rows = &self.rows;
+        let Some(row) = id.and_then(|id| rows.named(&fill.rows, id)) else {
+            self.count(Err(&Unfilled::NoRow));
+            return ContentState::Failed;
+        };
+        if let Some(kept) = rows.remembered(&row) {
+            let content = self.shown(&fill.template, &kept);
+            self.count(content.as_ref().map(drop));
+            return content.map_or(ContentState::Failed, |it| ContentState::Come(Rc::new(it)));
         }
+        let (this, template) = (Rc::clone(self), fill.template.clone());
+        ContentState::of(self.begin(async move {
+            let kept = this.rows.read(&row).await?;
+            this.shown(&template, &kept)
+        }))
+    }
+
+    /// A row as it stands in the page.
+    fn shown(&self, template: &RowTemplate, row: &KeptRow) -> Result<FragmentContent, Unfilled> {
+        let most = self.worker.settings.fragments.size;
+        // A larger row is not even read: this happens for each visitor.
+        if row.json.len() > most {
+            return Err(Unfilled::TooLarge);
+        }
+        let content = self.charged(self.encoded(&template.html(&row.json, most)?))?;
+        Ok(FragmentContent { is_public: true, ..content })
+    }
+
+    /// Counts a fragment that is filled, or is not.
+    fn count(&self, filled: Result<(), &Unfilled>) {
+        let count = match filled {
+            Ok(()) => Count::FragmentsFilled,
+            // A logged-out visitor has no user name to show, so this is not a failure.
+            Err(Unfilled::Nobody) => return,
+            Err(error) => {
+                tracing::debug!(%error, "a fragment is not filled");
+                Count::FragmentsUnfilled
+            }
+        };
+        self.worker.thread_metrics.count(count);
     }
 
     async fn included(&self, source: &str) -> Result<FragmentContent, Unfilled> {
@@ -211,29 +267,19 @@ impl FragmentRequester {
         self: &Rc<Self>,
         work: impl Future<Output = Result<FragmentContent, Unfilled>> + 'static,
     ) -> Option<PendingContent> {
-        let thread_metrics = Arc::clone(&self.worker.thread_metrics);
         let left = self.left.get();
         if left == 0 || self.depth >= DEPTH_MAX {
-            let error = Unfilled::TooMany;
-            tracing::debug!(%error, "a fragment is not filled");
-            thread_metrics.count(Count::FragmentsUnfilled);
+            self.count(Err(&Unfilled::TooMany));
             return None;
         }
         self.left.set(left - 1);
         let limit = self.worker.settings.fragments.timeout;
+        let this = Rc::clone(self);
         Some(PendingContent(tokio::task::spawn_local(async move {
-            match tokio::time::timeout(limit, work).await {
-                Ok(Ok(content)) => {
-                    thread_metrics.count(Count::FragmentsFilled);
-                    return Some(content);
-                }
-                // A logged-out visitor has no user name to show, so this is not a failure.
-                Ok(Err(Unfilled::Nobody)) => return None,
-                Ok(Err(error)) => tracing::debug!(%error, "a fragment is not filled"),
-                Err(_) => tracing::debug!("a fragment is not filled: its content took too long"),
-            }
-            thread_metrics.count(Count::FragmentsUnfilled);
-            None
+            let content = tokio::time::timeout(limit, work).await;
+            let content = content.unwrap_or(Err(Unfilled::Late));
+            this.count(content.as_ref().map(drop));
+            content.ok()
         })))
     }
 
@@ -264,7 +310,7 @@ impl FragmentRequester {
         let bytes = self.converted(bytes, from, is_plain);
         // Conversion may enlarge the content. The larger size is charged, too.
         let charge = if bytes.len() > charge.bytes { self.charge(bytes.len())? } else { charge };
-        Ok(FragmentContent { bytes, _charge: charge })
+        Ok(FragmentContent { bytes, is_public: false, _charge: charge })
     }
 
     /// Converts content to the form in which it can stand in the page.
@@ -317,7 +363,7 @@ impl FragmentRequester {
 
     fn charged(&self, bytes: Bytes) -> Result<FragmentContent, Unfilled> {
         let charge = self.charge(bytes.len())?;
-        Ok(FragmentContent { bytes, _charge: charge })
+        Ok(FragmentContent { bytes, is_public: false, _charge: charge })
     }
 
     /// The response to the visitor's request for `target`. The checks that the page's request passed
@@ -353,10 +399,10 @@ impl FragmentRequester {
     }
 }
 
-/// Fills the includes of a page, or of nested content.
-struct Including(Rc<FragmentRequester>);
+/// Requests what a page, or a nested content, names.
+struct NamedByPage(Rc<FragmentRequester>);
 
-impl Includes for Including {
+impl NamedContents for NamedByPage {
     fn include(&self, include: Include) -> Option<PendingContent> {
         let this = Rc::clone(&self.0);
         self.0.begin(async move {
@@ -369,6 +415,13 @@ impl Includes for Including {
                 (first, _) => first,
             }
         })
+    }
+
+    fn row(&self, place: usize, id: Option<&str>) -> ContentState {
+        match self.0.route.fragments.get(place).map(|fragment| &fragment.fill) {
+            Some(Fill::Row(fill)) => self.0.row(fill, id),
+            _ => ContentState::Failed,
+        }
     }
 }
 

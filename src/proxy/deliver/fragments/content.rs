@@ -8,12 +8,15 @@ use ::http::StatusCode;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
+use crate::http::row_template::RowTemplateError;
 use crate::proxy::context::WaitingFragments;
 use crate::proxy::error::Error;
 
 /// The content of a fragment.
 pub(super) struct FragmentContent {
     pub(super) bytes: Bytes,
+    /// Whether it is the same for every visitor.
+    pub(super) is_public: bool,
     pub(super) _charge: BufferCharge,
 }
 
@@ -51,6 +54,12 @@ pub(super) enum Unfilled {
     Store,
     #[error(transparent)]
     Refused(#[from] Error),
+    #[error("its content took too long")]
+    Late,
+    #[error("its row is not there")]
+    NoRow,
+    #[error(transparent)]
+    Row(#[from] RowTemplateError),
     #[error("the response has the status {0}")]
     Status(StatusCode),
     #[error("the response has a type that cannot stand in a page")]

@@ -1,4 +1,4 @@
-//! Fragments: the personal parts of a shared page, filled in on the way to the client.
+//! Fragments: the parts of a page that are personal or change often, filled in on the way to the client.
 //!
 //! `cache::rules::fragments` finds the fragments. The stored page stays unchanged: it is read, cut, and
 //! assembled for one visitor while it is sent. Each content is requested on behalf of the visitor, by
@@ -9,6 +9,7 @@ mod ask;
 mod content;
 pub(in crate::proxy) mod cut_method;
 mod gzip_writer;
+mod row_content;
 mod stream;
 pub(in crate::proxy) mod subrequest;
 mod visitor_data;
@@ -17,7 +18,7 @@ use std::rc::Rc;
 
 use ::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, ETAG, EXPIRES,
-    LAST_MODIFIED, TRAILER, VARY,
+    LAST_MODIFIED, SET_COOKIE, TRAILER, VARY,
 };
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
@@ -27,13 +28,14 @@ use self::cut_method::CutMethod;
 use self::stream::Contents;
 use self::subrequest::{OF_A_PART, Subrequests};
 use crate::cache::recoded;
-use crate::cache::rules::fragments::{self, FragmentCutter};
+use crate::cache::rules::fragments::{self, CutElement, FragmentCutter};
 use crate::http::apply_set_cookie::SetCookieEffect;
 use crate::http::cache_control::CacheControl;
 use crate::http::coding::{Accepted, Coding};
 use crate::http::media;
 use crate::http::vary::Vary;
-use crate::policy::route::{Esi, Route, Share};
+use crate::ident::Item;
+use crate::policy::route::{Esi, Fill, Fragment, Route, RowId, Share};
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::headers;
@@ -88,17 +90,20 @@ fn may_be_cut(route: &Route, head: &Parts) -> bool {
     }
 }
 
-/// Fills the fragments of a response for the visitor, while the response is read.
+/// Fills the fragments of a response for the visitor, while the response is read. The request names `item`.
 pub(in crate::proxy) async fn fill(
     wanted: &Wanted,
-    cx: &RequestContext<'_>,
+    (cx, item): (&RequestContext<'_>, Option<&Item>),
     requests: Rc<dyn Subrequests>,
     response: Response<Body>,
 ) -> Response<Body> {
     let Some(way) = CutMethod::of(cx.route, &response) else { return response };
     let recompressor = &cx.worker.recompressor;
     let (mut head, body) = response.into_parts();
-    describe(&mut head.headers);
+    let is_own = body.is_ones_own();
+    let is_for_everyone =
+        !is_own && cx.route.share == Share::Everyone && !cx.route.has_personal_fragments();
+    describe(&mut head.headers, is_for_everyone);
     let encoding = fragments::encoding(&head.headers)
         .filter(|_| Coding::of(&head.headers) == Some(Coding::Identity));
     let (Some(accepted), Some(encoding)) = (&wanted.accepted, encoding) else {
@@ -106,7 +111,6 @@ pub(in crate::proxy) async fn fill(
     };
     // A response that is personal throughout is not compressed: its length would reveal secrets
     // (BREACH).
-    let is_own = body.is_ones_own();
     let is_personal = matches!(cx.route.share, Share::User | Share::Segment);
     let is_shared = !is_own && !is_personal;
     let is_zipped = is_shared && accepted.takes(Coding::Gzip) && recompressor.makes(Coding::Gzip);
@@ -130,17 +134,17 @@ pub(in crate::proxy) async fn fill(
         CutMethod::Tags => (FragmentCutter::tags(), Contents::default()),
         CutMethod::Elements => {
             let route = cx.route;
-            let selectors = route.fragments.iter().map(|fragment| &fragment.selector);
+            let elements = route.fragments.iter().map(cut_element);
             let most = cx.worker.settings.fragments.count;
             let Some(ascii) = lol_html::AsciiCompatibleEncoding::new(encoding) else {
                 return Response::from_parts(head, body);
             };
-            let cutter = FragmentCutter::elements(selectors, most, ascii, READ_MAX);
+            let cutter = FragmentCutter::elements(elements, most, ascii, READ_MAX);
             let visitor = match is_own {
                 true => asker.visitor(route, cx.now).await,
                 false => cx.visitor.clone(),
             };
-            (cutter, asker.places(&route.fragments, &Rc::new(visitor)))
+            (cutter, asker.places(&Rc::new(visitor), item))
         }
     };
     let zip = is_zipped.then(gzip_writer::GzipWriter::new);
@@ -150,19 +154,39 @@ pub(in crate::proxy) async fn fill(
 /// The limit on buffered markup that has no end yet, in bytes.
 const READ_MAX: usize = 1_024 * 1_024;
 
-/// Adjusts the fields of a page with fragments: the result is private, and differs from the stored page.
-fn describe(headers: &mut HeaderMap) {
+/// The element that a fragment fills.
+fn cut_element(fragment: &Fragment) -> CutElement<'_> {
+    let row = match &fragment.fill {
+        Fill::Row(row) => Some(&row.id),
+        Fill::From(_) | Fill::User | Fill::CartCount | Fill::Recent(_) => None,
+    };
+    let attribute = match row {
+        Some(RowId::Attribute(name)) => Some(&**name),
+        Some(RowId::Item | RowId::Fixed(_)) | None => None,
+    };
+    CutElement { attribute, is_text: row.is_some(), ..CutElement::from(&fragment.selector) }
+}
+
+/// Adjusts the fields of a page with fragments: the result differs from the stored page, and is private unless
+/// it is the same for everyone. No cache may show it again without asking: what was filled in changes.
+fn describe(headers: &mut HeaderMap, is_for_everyone: bool) {
     for name in OF_THE_STORED.iter().chain(&recoded::OF_BYTES) {
         headers.remove(name);
     }
-    if !CacheControl::parse(headers, &CACHE_CONTROL).no_store {
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    let said = CacheControl::parse(headers, &CACHE_CONTROL);
+    let is_private = !is_for_everyone || said.private || headers.contains_key(SET_COOKIE);
+    if !said.no_store {
+        let control = if is_private { "private, no-cache" } else { "no-cache" };
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
+    }
+    headers::remove_for_shared_caches(headers);
+    if !is_private {
+        return;
     }
     let vary = Vary::parse(headers);
     if vary != Vary::Any && !vary.names(&COOKIE) {
         headers.append(VARY, HeaderValue::from_name(COOKIE));
     }
-    headers::remove_for_shared_caches(headers);
 }
 
 /// The fields that describe the page as it is stored.
@@ -175,10 +199,11 @@ mod tests {
 
     #[test]
     fn the_fields_say_that_it_is_one_visitor_s() {
-        for (control, expected) in [
-            ("public, max-age=60", "private, no-cache"),
-            ("private, max-age=60", "private, no-cache"),
-            ("no-store", "no-store"),
+        for (control, is_for_everyone, expected) in [
+            ("public, max-age=60", false, "private, no-cache"),
+            ("private, max-age=60", false, "private, no-cache"),
+            ("no-store", false, "no-store"),
+            ("private", true, "private, no-cache"),
         ] {
             let mut headers = HeaderMap::new();
             for (name, value) in [
@@ -195,7 +220,7 @@ mod tests {
             ] {
                 headers.insert(name, value.parse().unwrap());
             }
-            describe(&mut headers);
+            describe(&mut headers, is_for_everyone);
             let mut left: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {v:?}")).collect();
             left.sort_unstable();
             let control = format!("cache-control: {expected:?}");
@@ -209,5 +234,25 @@ mod tests {
                 ]
             );
         }
+    }
+
+    #[test]
+    fn a_page_that_is_the_same_for_everyone_is_asked_for_again_each_time() {
+        for (control, expected) in
+            [("public, max-age=3600", "no-cache"), ("max-age=60, s-maxage=9", "no-cache")]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
+            headers.insert(ETAG, HeaderValue::from_static("\"a\""));
+            headers.insert("cdn-cache-control", HeaderValue::from_static("max-age=60"));
+            describe(&mut headers, true);
+            assert_eq!(headers.len(), 1, "{headers:?}");
+            assert_eq!(headers[CACHE_CONTROL], expected);
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
+        describe(&mut headers, true);
+        assert_eq!(headers[CACHE_CONTROL], "private, no-cache");
+        assert_eq!(headers[VARY], "cookie");
     }
 }

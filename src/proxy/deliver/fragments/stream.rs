@@ -25,6 +25,13 @@ const LINE_MAX: usize = 1_024;
 #[derive(Default)]
 pub(super) struct Contents(pub(super) Vec<ContentAt>);
 
+impl Contents {
+    /// Whether elements name contents of their own.
+    fn are_named(&self) -> bool {
+        self.0.iter().any(|at| at.slot.is_of_element())
+    }
+}
+
 pub(super) struct ContentAt {
     pub(super) slot: ContentState,
     pub(super) fallback: Option<Bytes>,
@@ -38,11 +45,17 @@ pub(super) enum ContentState {
     Failed,
     /// There is none for this visitor.
     None,
+    /// Each element has a content of its own, which it names.
+    OfElement,
 }
 
 impl ContentState {
     pub(super) fn of(coming: Option<PendingContent>) -> Self {
         coming.map_or(Self::Failed, Self::Coming)
+    }
+
+    fn is_of_element(&self) -> bool {
+        matches!(self, Self::OfElement)
     }
 
     /// Waits until the content is complete or has failed.
@@ -58,14 +71,22 @@ impl ContentState {
 /// A queued piece of the page.
 enum Piece {
     Text(Bytes),
-    Element { place: usize, own: Bytes },
+    Element {
+        place: usize,
+        own: Bytes,
+        /// Its own content, if it does not share that of its place.
+        content: Option<ContentState>,
+    },
     Include(ContentState),
 }
 
-/// Fills the includes of a page.
-pub(super) trait Includes {
+/// Requests the contents that a page itself names.
+pub(super) trait NamedContents {
     /// Starts to request what an include names. `None`: the limit is reached.
     fn include(&self, include: Include) -> Option<PendingContent>;
+
+    /// Starts to read the row that an element names, whose selector has this index.
+    fn row(&self, place: usize, id: Option<&str>) -> ContentState;
 }
 
 /// A page that is filled while it is sent.
@@ -80,7 +101,7 @@ pub(super) struct Filling {
     /// Bytes of the page in the queue.
     in_line: usize,
     places: Contents,
-    includes: Box<dyn Includes>,
+    named: Box<dyn NamedContents>,
     zip: Option<GzipWriter>,
     is_over: bool,
 }
@@ -90,7 +111,7 @@ impl Filling {
         page: Body,
         cutter: FragmentCutter,
         places: Contents,
-        includes: Box<dyn Includes>,
+        named: Box<dyn NamedContents>,
         zip: Option<GzipWriter>,
     ) -> Self {
         Self {
@@ -102,20 +123,20 @@ impl Filling {
             pieces: VecDeque::new(),
             in_line: 0,
             places,
-            includes,
+            named,
             zip,
             is_over: false,
         }
     }
 
-    /// Reads the page while there is nothing to send, or while a fragment is pending. Tags are searched
-    /// for ahead, so that their contents are requested concurrently.
+    /// Reads the page while there is nothing to send, or while a fragment is pending. What the page itself
+    /// names is searched for ahead, so that it is requested concurrently.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
-        let by_tags = matches!(self.cutter, FragmentCutter::Tags(_));
+        let reads_ahead = matches!(self.cutter, FragmentCutter::Tags(_)) || self.places.are_named();
         while !self.is_read
             && self.in_line < AHEAD
             && self.pieces.len() < LINE_MAX
-            && (by_tags || !matches!(self.pieces.front(), Some(Piece::Text(_))))
+            && (reads_ahead || !matches!(self.pieces.front(), Some(Piece::Text(_))))
         {
             if self.rest.is_empty() {
                 match http_body::Body::poll_frame(Pin::new(&mut self.page), cx) {
@@ -135,31 +156,39 @@ impl Filling {
                 self.cutter.cut(&part, &mut self.cuts);
             }
             while let Some(cut) = self.cuts.pop_front() {
-                let piece = match cut {
-                    PagePart::Text(text) => {
-                        self.in_line += text.len();
-                        Piece::Text(text)
-                    }
-                    PagePart::Element { place, own } => {
-                        self.in_line += own.len();
-                        Piece::Element { place, own }
-                    }
-                    PagePart::Include(include) => match self.includes.include(include) {
-                        Some(coming) => Piece::Include(ContentState::Coming(coming)),
-                        None => continue,
-                    },
-                };
-                self.pieces.push_back(piece);
+                let piece = self.piece(cut);
+                self.pieces.extend(piece);
             }
         }
         Ok(())
+    }
+
+    /// Starts to request what a part of the page names. `None`: nothing is sent for it.
+    fn piece(&mut self, cut: PagePart) -> Option<Piece> {
+        match cut {
+            PagePart::Text(text) => {
+                self.in_line += text.len();
+                Some(Piece::Text(text))
+            }
+            PagePart::Element { place, attribute, own } => {
+                self.in_line += own.len();
+                let is_named = self.places.0.get(place).is_some_and(|at| at.slot.is_of_element());
+                let content = is_named.then(|| self.named.row(place, attribute.as_deref()));
+                Some(Piece::Element { place, own, content })
+            }
+            PagePart::Include(include) => {
+                let coming = self.named.include(include)?;
+                Some(Piece::Include(ContentState::Coming(coming)))
+            }
+        }
     }
 
     /// The output for the next piece; empty if the compressor keeps it.
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
         match self.pieces.front_mut() {
             Some(Piece::Text(_)) => {}
-            Some(Piece::Element { place, .. }) => {
+            Some(Piece::Element { content: Some(slot), .. }) => ready!(slot.settle(cx)),
+            Some(Piece::Element { place, content: None, .. }) => {
                 if let Some(place) = self.places.0.get_mut(*place) {
                     ready!(place.slot.settle(cx));
                 }
@@ -173,30 +202,39 @@ impl Filling {
         }
         Poll::Ready(match self.pieces.pop_front() {
             Some(Piece::Text(text)) => self.text(text),
-            Some(Piece::Element { place, own }) => self.element(place, own),
-            Some(Piece::Include(ContentState::Come(content))) => {
-                self.insert_content(&content.bytes)
+            Some(Piece::Element { place, own, content }) => {
+                self.element(place, own, content.as_ref())
             }
+            Some(Piece::Include(ContentState::Come(content))) => self.insert_content(&content),
             Some(Piece::Include(_)) | None => Ok(Bytes::new()),
         })
     }
 
-    fn element(&mut self, place: usize, own: Bytes) -> Result<Bytes, BodyError> {
+    fn element(
+        &mut self,
+        place: usize,
+        own: Bytes,
+        content: Option<&ContentState>,
+    ) -> Result<Bytes, BodyError> {
         let Some(place) = self.places.0.get(place) else { return self.text(own) };
-        match (&place.slot, &place.fallback) {
+        match (content.unwrap_or(&place.slot), &place.fallback) {
             (ContentState::Come(content), _) => {
                 self.in_line -= own.len();
-                let content = content.bytes.clone();
+                let content = Rc::clone(content);
                 self.insert_content(&content)
             }
             (ContentState::Failed, Some(fallback)) => {
                 self.in_line -= own.len();
                 let fallback = fallback.clone();
-                self.insert_content(&fallback)
+                self.insert(&fallback)
             }
-            (ContentState::Failed | ContentState::None | ContentState::Coming(_), _) => {
-                self.text(own)
-            }
+            (
+                ContentState::Failed
+                | ContentState::None
+                | ContentState::Coming(_)
+                | ContentState::OfElement,
+                _,
+            ) => self.text(own),
         }
     }
 
@@ -209,8 +247,16 @@ impl Filling {
         self.coded(|zip, out| zip.text(&text, out))
     }
 
-    /// Sends a content of the visitor's.
-    fn insert_content(&mut self, content: &Bytes) -> Result<Bytes, BodyError> {
+    /// Sends a content. What is the same for every visitor is compressed with the page.
+    fn insert_content(&mut self, content: &FragmentContent) -> Result<Bytes, BodyError> {
+        match content.is_public {
+            true if self.zip.is_some() => self.coded(|zip, out| zip.text(&content.bytes, out)),
+            _ => self.insert(&content.bytes),
+        }
+    }
+
+    /// Sends a text of the visitor's own, uncompressed.
+    fn insert(&mut self, content: &Bytes) -> Result<Bytes, BodyError> {
         if self.zip.is_none() {
             return Ok(content.clone());
         }

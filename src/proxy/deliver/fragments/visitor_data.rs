@@ -38,7 +38,7 @@ pub(super) async fn html(
                 template.write(item.as_str(), &mut html);
             }
         }
-        Fill::From(_) => return Err(Unfilled::Nobody),
+        Fill::From(_) | Fill::Row(_) => return Err(Unfilled::Nobody),
     }
     Ok(html)
 }
