@@ -84,6 +84,7 @@ fn routes(plan: &Plan, limiting: &mut Limiting) -> Routes {
     let origins: Vec<&str> = plan.origins.iter().map(|(name, _)| name.as_str()).collect();
     let query_rule = QueryRule { ignore: plan.cache.ignore_query.clone(), keep: None };
     let rest = Route::rest(plan.cache.trust_public, query_rule);
+    let rest = Route { refresh_ahead: plan.cache.refresh_ahead, ..rest };
     Routes::new(plan.routes.clone(), rest, &origins, limiting)
 }
 

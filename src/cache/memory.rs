@@ -447,6 +447,7 @@ mod tests {
             has_own_etag: false,
             vary: Vec::new(),
             purge_snapshot: Default::default(),
+            hits: crate::cache::hit_count::HitCount::default(),
         }))
     }
 

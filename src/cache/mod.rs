@@ -10,6 +10,7 @@ mod admission_filter;
 pub mod entry;
 pub mod fill;
 pub mod flight;
+pub mod hit_count;
 pub mod key_memo;
 pub mod memory;
 pub mod page_fields;

@@ -11,6 +11,7 @@ use quick_cache::sync::Cache;
 
 use super::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue, VariantIndex};
 use super::flight::Flights;
+use super::hit_count::HitCount;
 use super::memory::{LookupMode, Memory, MemoryValue};
 use super::page_fields::PageFields;
 use super::purge::scope::PurgeTarget;
@@ -595,6 +596,7 @@ fn plain(body: Bytes, default_ttl: Duration, now: u64) -> Entry {
         has_own_etag: false,
         vary: Vec::new(),
         purge_snapshot: Arc::default(),
+        hits: HitCount::default(),
     }
 }
 
@@ -630,6 +632,7 @@ mod tests {
             has_own_etag: false,
             vary: vary.to_vec(),
             purge_snapshot: Arc::default(),
+            hits: HitCount::default(),
         }
     }
 

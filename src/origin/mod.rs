@@ -2,6 +2,7 @@
 //!
 //! Handles HTTP framing and time limits; the meaning of requests and responses is decided elsewhere.
 
+mod background;
 mod body;
 mod check;
 mod connect;
@@ -23,6 +24,7 @@ mod upgrade;
 mod upload;
 mod upstream;
 
+pub use background::BackgroundSlot;
 pub use body::OriginBody;
 pub use check::{HealthCheck, ProbeError};
 pub use error::{BodyFault, OriginError};

@@ -67,6 +67,7 @@ mod purge_contract;
 mod races;
 mod rates;
 mod reference;
+mod refresh_ahead;
 mod reload;
 mod reload_pages;
 mod remove_headers;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::order::{FillDifference, SessionOwner};
 use crate::cache::entry::Entry;
+use crate::cache::hit_count::HitCount;
 use crate::cache::page_fields::PageFields;
 use crate::cache::purge::{PurgeSnapshot, PurgeTable};
 use crate::cache::rules::key::ShareClass;
@@ -114,6 +115,7 @@ impl Fetch {
             has_own_etag: false,
             vary: storing.vary,
             purge_snapshot: Arc::new(snapshot),
+            hits: HitCount::default(),
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::http::field_set::FieldSet;
 use crate::http::media::{self, MediaKind};
 use crate::http::set_cookie;
 use crate::http::tags::tags;
-use crate::origin::{ConnectionReuse, OriginError, OriginResponse, UploadBody};
+use crate::origin::{BackgroundSlot, ConnectionReuse, OriginError, OriginResponse, UploadBody};
 use crate::policy::route::CompiledRoute;
 use crate::store::PageStore;
 use crate::telemetry::metrics::{CookieEvent, ThreadMetrics};
@@ -131,6 +131,7 @@ impl Filler {
             personal_data,
             stored,
             withhold,
+            mut background,
         } = order;
         let target = request.uri().clone();
         let purge_snapshot = flight.purge_snapshot.clone();
@@ -147,6 +148,7 @@ impl Filler {
         let mut received = match sent {
             Ok(received) => received,
             Err(error) => {
+                background.iter_mut().for_each(BackgroundSlot::fail);
                 flight.decide(FlightVerdict::Failed(failure(&error)));
                 send_answer(sender, LeaderAnswer::Failed(error));
                 return true;
@@ -173,6 +175,9 @@ impl Filler {
         let status = received.response.status();
         if let Some(page) = stored.filter(|_| status == StatusCode::NOT_MODIFIED) {
             return self.refresh(&fetch, flight, &page, received.response.headers(), sender).await;
+        }
+        if is_server_error(status) {
+            background.iter_mut().for_each(BackgroundSlot::fail);
         }
         if withhold && is_server_error(status) {
             received.response.headers_mut().extend(cut);

@@ -10,7 +10,7 @@ use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::segment_proof::Witness;
 use crate::ident::{PageKey, StoredToken};
-use crate::origin::UploadBody;
+use crate::origin::{BackgroundSlot, UploadBody};
 use crate::policy::route::CompiledRoute;
 
 /// How the fetch differs from the visitor's own request.
@@ -73,4 +73,7 @@ pub struct FillOrder {
     /// Whether that page may be served if the origin fails. The new response is then held back until it is
     /// whole, as long as the first request is willing to wait.
     pub withhold: bool,
+    /// The place at the origin of a fetch that no request waits for, and that must not take the origin's
+    /// capacity from visitors.
+    pub background: Option<BackgroundSlot>,
 }

@@ -22,6 +22,8 @@ pub struct Cache {
     /// `stale_if_error`, 1 h: how long a stale page is served while the origin fails, if the origin does
     /// not set it.
     pub stale_if_error: Duration,
+    /// `refresh_ahead`, false: whether popular pages are fetched again before they expire.
+    pub refresh_ahead: bool,
     /// `client_directives`, `"ignore"` (false) or `"honour"`: whether a visitor's `no-cache`, `max-age`
     /// and `min-fresh` cause a new fetch.
     pub client_directives: bool,
@@ -55,6 +57,7 @@ impl Default for Cache {
             default_ttl: Duration::from_secs(300),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::from_secs(3600),
+            refresh_ahead: false,
             client_directives: false,
             unknown_cookies_bypass: true,
             trust_public: false,

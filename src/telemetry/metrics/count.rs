@@ -49,6 +49,11 @@ counts! {
     FragmentsFilled = "anteroom_fragments_filled", "Fragments that were filled";
     FragmentsUnfilled = "anteroom_fragments_unfilled", "Fragments that failed and showed their fallback";
     Stored = "anteroom_pages_stored", "Pages stored";
+    RefreshesAhead = "anteroom_pages_refreshed_ahead", "Pages fetched again before they expired";
+    RefreshesFailed = "anteroom_pages_refresh_failed",
+        "Pages that were not fetched again before they expired: the app failed, or they may not be shared any more";
+    RefreshesSkipped = "anteroom_pages_refresh_skipped",
+        "Hits that found a page due to be fetched again while the app had no room for it";
     StoreWriteErrors = "anteroom_store_write_errors", "Pages that the store refused or failed to take";
     StoreReadErrors = "anteroom_store_read_errors", "Store reads that failed or took too long";
     Visits = "anteroom_visits", "Visits recorded";
