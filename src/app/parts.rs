@@ -26,6 +26,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
     let session = &plan.session;
     let (rates, mut limiting) = rates(plan);
     ProxySettings {
+        keeps_recipes: plan.cache.warm_after_purge > 0,
         allowed_addresses: AddressRules {
             allow: plan.client.allow.clone(),
             deny: plan.client.deny.clone(),

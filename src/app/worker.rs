@@ -19,7 +19,7 @@ use super::start_error::StartError;
 use crate::cache::Pages;
 use crate::cache::fill::Filler;
 use crate::origin::Upstreams;
-use crate::proxy::WorkerContext;
+use crate::proxy::{WorkerContext, keep_warm};
 use crate::row::RowReader;
 use crate::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
 use crate::store::{AnyStore, OpenStore};
@@ -166,6 +166,8 @@ async fn work(kit: WorkerParts) {
         }
     };
     accept(entrances, &mut accepting);
+    let (context, pages) = (Rc::clone(&connection_context), Arc::clone(&shared.pages));
+    accepting.spawn_local(keep_warm(pages, move || context.inside.worker(), drain.clone()));
     if serves.send(()).is_err() {
         tracing::debug!("the start was abandoned");
     }

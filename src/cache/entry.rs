@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::hit_count::HitCount;
 use super::page_fields::PageFields;
 use super::purge::{PurgeSnapshot, SLOTS_MAX};
+use super::recipe::Recipe;
 use crate::http::etag;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
@@ -80,6 +81,8 @@ pub struct Entry {
     pub vary: Vec<HeaderName>,
     /// Which purges apply to it.
     pub purge_snapshot: Arc<PurgeSnapshot>,
+    /// How the proxy fetches it again by itself, if it may. Not stored.
+    pub recipe: Option<Arc<Recipe>>,
     /// How often it was the answer from memory. Not stored.
     pub hits: HitCount,
 }
@@ -200,6 +203,7 @@ impl Entry {
             + self.fields.as_bytes().len()
             + self.body.len()
             + self.reason.as_ref().map_or(0, Bytes::len)
+            + self.recipe.as_ref().map_or(0, |recipe| recipe.weight())
     }
 }
 
@@ -329,6 +333,7 @@ fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
         has_own_etag,
         vary,
         purge_snapshot: Arc::new(snapshot),
+        recipe: None,
         hits: HitCount::default(),
     })
 }
@@ -513,6 +518,7 @@ pub(crate) mod tests {
             static_proof: true,
             has_own_etag: false,
             vary: vec![CONTENT_TYPE],
+            recipe: None,
             hits: HitCount::default(),
             purge_snapshot: Arc::new(
                 PurgeSnapshot::stored(Generation { era: 7, number: 300 }, vec![1, 70_000]).unwrap(),
@@ -656,6 +662,7 @@ pub(crate) mod tests {
                 stale: StaleLifetimes::default(),
                 vary: vary.iter().map(name).collect(),
                 purge_snapshot: Arc::new(PurgeSnapshot::stored(Generation { era, number }, slots).unwrap()),
+                recipe: None,
                 hits: HitCount::default(),
             }
         }

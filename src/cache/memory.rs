@@ -1,5 +1,6 @@
 //! The memory tier: pages in this process, limited by bytes, and the keys that are known to be uncacheable.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
@@ -395,6 +396,29 @@ impl Memory {
         until.is_some_and(|until| now < until)
     }
 
+    /// The pages with the most hits, at most `most`, for which `is_such` is true.
+    #[must_use]
+    pub fn hottest(&self, most: usize, is_such: impl Fn(&Entry) -> bool) -> Vec<Arc<Entry>> {
+        let mut hottest = Vec::new();
+        let cut = |hottest: &mut Vec<(u64, Arc<Entry>)>| {
+            hottest.sort_by_key(|(hits, _)| Reverse(*hits));
+            hottest.truncate(most);
+        };
+        for (_, held) in self.pages.iter() {
+            let CachedValue::Slot(MemoryValue::Page(entry)) = held else { continue };
+            let hits = entry.hits.get();
+            if hits > 0 && is_such(&entry) {
+                hottest.push((hits, entry));
+            }
+            // Not all that match are held at a time.
+            if hottest.len() > most.saturating_mul(2).max(64) {
+                cut(&mut hottest);
+            }
+        }
+        cut(&mut hottest);
+        hottest.into_iter().map(|(_, entry)| entry).collect()
+    }
+
     /// The number of held pages for which `is_such` is true.
     #[must_use]
     pub fn count(&self, is_such: impl Fn(&Entry) -> bool) -> usize {
@@ -447,6 +471,7 @@ mod tests {
             has_own_etag: false,
             vary: Vec::new(),
             purge_snapshot: Default::default(),
+            recipe: None,
             hits: crate::cache::hit_count::HitCount::default(),
         }))
     }

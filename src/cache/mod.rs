@@ -17,10 +17,12 @@ pub mod page_fields;
 mod pages;
 pub mod purge;
 pub mod purger;
+pub mod recipe;
 pub mod recoded;
 pub mod rules;
 pub mod segment_proof;
 pub mod use_counts;
+pub mod warm_queue;
 
 pub use memory::LookupMode;
 pub use pages::{CacheTier, Lookup, PageSource, Pages, TierContent, ToStore, TooManyVariants};

@@ -16,9 +16,11 @@ use super::memory::{LookupMode, Memory, MemoryValue};
 use super::page_fields::PageFields;
 use super::purge::scope::PurgeTarget;
 use super::purge::{PurgeStanding, PurgeTable};
+use super::recipe::Recipe;
 use super::rules::key::variant_key;
 use super::segment_proof::SegmentProofs;
-use crate::cache::use_counts::UseCounts;
+use super::use_counts::UseCounts;
+use super::warm_queue::WarmQueue;
 use crate::ident::PageKey;
 #[cfg(test)]
 use crate::store::Lease;
@@ -57,6 +59,8 @@ pub struct Pages {
     pub segment_proofs: SegmentProofs,
     /// How often pages that are not stored were requested, on routes with `min_uses`.
     pub use_counts: UseCounts,
+    /// Pages that are to be fetched again.
+    pub warm_queue: WarmQueue,
     variants_max: usize,
 }
 
@@ -130,6 +134,7 @@ impl Pages {
             flights,
             segment_proofs: SegmentProofs::default(),
             use_counts: UseCounts::default(),
+            warm_queue: WarmQueue::default(),
             variants_max,
         }
     }
@@ -385,6 +390,22 @@ impl Pages {
         })
     }
 
+    /// The recipes of the pages in memory that a purge with these targets will hit: at most `most`, of those with
+    /// the most hits. A page without hits is not among them.
+    #[must_use]
+    pub fn hottest_hit_by(&self, targets: &[PurgeTarget], most: usize) -> Vec<Arc<Recipe>> {
+        if most == 0 {
+            return Vec::new();
+        }
+        let marks = self.purged.marks(targets);
+        let hottest = self.memory.hottest(most, |entry| {
+            entry.recipe.is_some()
+                && self.purged.is_current(&entry.purge_snapshot)
+                && entry.purge_snapshot.are_hit_by(&marks)
+        });
+        hottest.iter().filter_map(|entry| entry.recipe.clone()).collect()
+    }
+
     /// Keeps a page in memory under `primary`, or as one of its variants. Returns what the store must hold
     /// for other processes to find it.
     ///
@@ -596,6 +617,7 @@ fn plain(body: Bytes, default_ttl: Duration, now: u64) -> Entry {
         has_own_etag: false,
         vary: Vec::new(),
         purge_snapshot: Arc::default(),
+        recipe: None,
         hits: HitCount::default(),
     }
 }
@@ -632,6 +654,7 @@ mod tests {
             has_own_etag: false,
             vary: vary.to_vec(),
             purge_snapshot: Arc::default(),
+            recipe: None,
             hits: HitCount::default(),
         }
     }

@@ -104,5 +104,6 @@ mod verify;
 mod visitor;
 mod visitor_contract;
 mod visitor_tokens;
+mod warm;
 mod webhook;
 mod websocket;

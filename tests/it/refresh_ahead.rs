@@ -175,7 +175,9 @@ fn a_refresh_carries_nothing_of_the_visitor_who_caused_it() {
         let cookie = format!("{alice}; lang=de; name=alice-in-person");
         let ask = proxy.get("/page").header("Cookie", &cookie);
         let ask = ask.header("X-Person", "alice-in-person");
-        ask.header("Authorization", "Basic YWxpY2UtaW4tcGVyc29u").header("Accept-Language", "de").send()
+        ask.header("Authorization", "Basic YWxpY2UtaW4tcGVyc29u")
+            .header("Accept-Language", "de")
+            .send()
     };
     // A request with fields that a fill leaves out gets a page only from a fill of a stranger.
     let fill = proxy.get("/page").header("Cookie", "lang=de").header("Accept-Language", "de");
@@ -192,7 +194,10 @@ fn a_refresh_carries_nothing_of_the_visitor_who_caused_it() {
         assert_eq!(request.header("x-anteroom-session"), Some("none"));
         let told = format!("{request:?}");
         let personal = ["alice", "login=", "YWxpY2UtaW4tcGVyc29u", "x-person", "authorization"];
-        assert!(!personal.iter().any(|one| told.to_lowercase().contains(&one.to_lowercase())), "{told}");
+        assert!(
+            !personal.iter().any(|one| told.to_lowercase().contains(&one.to_lowercase())),
+            "{told}"
+        );
     }
 }
 

@@ -131,6 +131,7 @@ impl Filler {
             personal_data,
             stored,
             withhold,
+            recipe,
             mut background,
         } = order;
         let target = request.uri().clone();
@@ -166,6 +167,7 @@ impl Filler {
             personal_data,
             // The response to a visitor's own session belongs to this visitor, even if it breaks off.
             withhold: withhold && !class.is_personal(),
+            recipe,
             replaces,
             asked_at,
             received_at: unix_now(),

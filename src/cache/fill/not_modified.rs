@@ -78,6 +78,7 @@ impl Filler {
             has_own_etag: false,
             vary: storing.vary,
             purge_snapshot: Arc::new(snapshot),
+            recipe: fetch.recipe.clone(),
             hits: HitCount::default(),
         };
         let to_store = self.keep(fetch, flight, refreshed.clone());

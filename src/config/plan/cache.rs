@@ -24,6 +24,8 @@ pub struct Cache {
     pub stale_if_error: Duration,
     /// `refresh_ahead`, false: whether popular pages are fetched again before they expire.
     pub refresh_ahead: bool,
+    /// `warm_after_purge`, 0: how many of the hottest pages that a purge hits are fetched again.
+    pub warm_after_purge: usize,
     /// `client_directives`, `"ignore"` (false) or `"honour"`: whether a visitor's `no-cache`, `max-age`
     /// and `min-fresh` cause a new fetch.
     pub client_directives: bool,
@@ -58,6 +60,7 @@ impl Default for Cache {
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::from_secs(3600),
             refresh_ahead: false,
+            warm_after_purge: 0,
             client_directives: false,
             unknown_cookies_bypass: true,
             trust_public: false,

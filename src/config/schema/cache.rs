@@ -43,6 +43,7 @@ pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("stale_while_revalidate", &mut cache.stale_while_revalidate, &TTL);
     at.key("stale_if_error", &mut cache.stale_if_error, &TTL);
     at.key("refresh_ahead", &mut cache.refresh_ahead, &Flag);
+    at.key("warm_after_purge", &mut cache.warm_after_purge, &count(0, 100));
     let directives = [("ignore", false), ("honour", true)];
     at.key("client_directives", &mut cache.client_directives, &Words(&directives));
     let unknown = [("bypass", true), ("ignore", false)];

@@ -54,6 +54,9 @@ counts! {
         "Pages that were not fetched again before they expired: the app failed, or they may not be shared any more";
     RefreshesSkipped = "anteroom_pages_refresh_skipped",
         "Hits that found a page due to be fetched again while the app had no room for it";
+    PagesWarmed = "anteroom_pages_warmed", "Pages fetched again after a purge";
+    PagesWarmFailed = "anteroom_pages_warm_failed",
+        "Pages that were not fetched again after a purge: the app failed or had no room, or they may not be shared any more";
     StoreWriteErrors = "anteroom_store_write_errors", "Pages that the store refused or failed to take";
     StoreReadErrors = "anteroom_store_read_errors", "Store reads that failed or took too long";
     Visits = "anteroom_visits", "Visits recorded";

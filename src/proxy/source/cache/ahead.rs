@@ -36,8 +36,7 @@ pub(super) fn refresh_ahead(want: &WantedPage<'_>, entry: &Arc<Entry>) {
 /// Whether this request can order the fetch. A page that is shared by a few only never is fetched without them.
 fn may_be_refreshed(want: &WantedPage<'_>, entry: &Arc<Entry>) -> bool {
     let pages = &want.cx.worker.pages;
-    let is_failing =
-        || pages.memory().is_failing(&want.key_of(entry), want.now(), LookupMode::Use);
+    let is_failing = || pages.memory().is_failing(&want.key_of(entry), want.now(), LookupMode::Use);
     // The page may have been replaced, or have been found under another class.
     let is_held = || {
         let held = pages.in_memory(&want.key, || want.sent(), want.now());
@@ -73,7 +72,8 @@ fn refresh(want: &WantedPage<'_>, entry: &Arc<Entry>) {
     });
 }
 
-fn is_refreshed(answer: &LeaderAnswer) -> bool {
+/// Whether a fetch has brought a page that is shared.
+pub(super) fn is_refreshed(answer: &LeaderAnswer) -> bool {
     match answer {
         LeaderAnswer::Shared { .. }
         | LeaderAnswer::Landed(_)

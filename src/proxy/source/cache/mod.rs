@@ -3,6 +3,7 @@
 
 mod ahead;
 mod stale;
+mod warm;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::sync::oneshot;
 
 use self::ahead::refresh_ahead;
 use self::stale::{FAILING_TTL, RESCUE_AFTER, is_gone, may_serve_on_error, renew, stale};
+pub(in crate::proxy) use self::warm::{WarmOutcome, warm};
 use super::{forward, personal};
 use crate::cache::entry::Entry;
 use crate::cache::fill::{FillOrder, LeaderAnswer};
@@ -268,6 +270,7 @@ fn begin(
             .filter(|candidate| !is_gone(want, candidate))
             .map(|candidate| Arc::clone(&candidate.entry)),
         withhold: candidate.is_some_and(|candidate| candidate.serves_on_error),
+        recipe: warm::recipe(want),
         background,
     };
     cx.worker.filler.begin(flight, order)
