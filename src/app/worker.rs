@@ -19,7 +19,7 @@ use super::start_error::StartError;
 use crate::cache::Pages;
 use crate::cache::fill::Filler;
 use crate::origin::Upstreams;
-use crate::proxy::{WorkerContext, keep_warm};
+use crate::proxy::{DetachedTasks, WorkerContext, keep_warm};
 use crate::row::RowReader;
 use crate::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
 use crate::store::{AnyStore, OpenStore};
@@ -189,16 +189,21 @@ async fn work(kit: WorkerParts) {
     while let Some(ended) = accepting.join_next().await {
         say_failure(&ended);
     }
+    end_connections(&connections, &detached, live.plan.limits.drain_timeout).await;
+    if let Some(pulse) = pulse {
+        pulse.end();
+    }
+}
+
+/// Waits for the end of connections and detached requests, for at most `limit`.
+async fn end_connections(connections: &TaskTracker, detached: &DetachedTasks, limit: Duration) {
     connections.close();
     let ended = async {
         connections.wait().await;
         detached.ended().await;
     };
-    if tokio::time::timeout(live.plan.limits.drain_timeout, ended).await.is_err() {
+    if tokio::time::timeout(limit, ended).await.is_err() {
         tracing::warn!(open = connections.len(), "connections were closed at the drain timeout");
-    }
-    if let Some(pulse) = pulse {
-        pulse.end();
     }
 }
 

@@ -99,18 +99,27 @@ impl Filler {
         }
     }
 
-    /// Asks the route's origin.
+    /// Asks the route's origin. A failure counts against the place of a fetch without a visitor.
     async fn send(
         &self,
         route: &CompiledRoute,
         request: Request<UploadBody>,
         session: Option<&str>,
+        background: Option<&mut BackgroundSlot>,
     ) -> Result<OriginResponse, OriginError> {
         if route.maintenance {
             return Err(OriginError::Maintenance);
         }
         let upstream = &self.upstreams[route.origin_place];
-        upstream.send(request, ConnectionReuse::Pool(None), session).await
+        let sent = upstream.send(request, ConnectionReuse::Pool(None), session).await;
+        let has_failed = match &sent {
+            Ok(received) => is_server_error(received.response.status()),
+            Err(_) => true,
+        };
+        if let Some(slot) = background.filter(|_| has_failed) {
+            slot.fail();
+        }
+        sent
     }
 
     /// Fetches the page. Returns whether it may be shared.
@@ -145,11 +154,10 @@ impl Filler {
         let asked_at = unix_now();
         // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
-        let sent = self.send(&route, request, session).await;
+        let sent = self.send(&route, request, session, background.as_mut()).await;
         let mut received = match sent {
             Ok(received) => received,
             Err(error) => {
-                background.iter_mut().for_each(BackgroundSlot::fail);
                 flight.decide(FlightVerdict::Failed(failure(&error)));
                 send_answer(sender, LeaderAnswer::Failed(error));
                 return true;
@@ -177,9 +185,6 @@ impl Filler {
         let status = received.response.status();
         if let Some(page) = stored.filter(|_| status == StatusCode::NOT_MODIFIED) {
             return self.refresh(&fetch, flight, &page, received.response.headers(), sender).await;
-        }
-        if is_server_error(status) {
-            background.iter_mut().for_each(BackgroundSlot::fail);
         }
         if withhold && is_server_error(status) {
             received.response.headers_mut().extend(cut);
