@@ -30,7 +30,7 @@ use crate::telemetry::metrics::ThreadMetrics;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How long visitors wait for the store at start.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The parts of a worker.
 struct WorkerParts {

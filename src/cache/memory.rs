@@ -428,6 +428,31 @@ impl Memory {
             .count()
     }
 
+    /// The held values for which `is_such` is true of a page, at most `most`, in no order. An index is always among
+    /// them.
+    #[must_use]
+    pub fn values(
+        &self,
+        is_such: impl Fn(&Entry) -> bool,
+        most: usize,
+    ) -> Vec<(PageKey, MemoryValue)> {
+        let held = self.pages.iter().filter_map(|held| match held {
+            (TableKey::Slot(key), CachedValue::Slot(value)) => Some((key, value)),
+            _ => None,
+        });
+        let wanted = held.filter(|(_, value)| match value {
+            MemoryValue::Page(entry) => is_such(entry),
+            MemoryValue::Variants(_) => true,
+        });
+        wanted.take(most).collect()
+    }
+
+    /// Room for pages, in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.pages.capacity()
+    }
+
     /// Bytes of pages held.
     #[must_use]
     pub fn bytes(&self) -> u64 {

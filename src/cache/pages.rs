@@ -295,6 +295,30 @@ impl Pages {
         Ok(Some(slot))
     }
 
+    /// Takes a value of the page `primary` that was read from the store into memory before a request needs it, as a
+    /// look-up does that finds it there. What memory holds stays, and a page that is stale or purged is not taken.
+    /// Returns whether it was taken.
+    pub(super) fn take_ahead(
+        &self,
+        primary: &PageKey,
+        key: &PageKey,
+        stored: Bytes,
+        now: u64,
+    ) -> bool {
+        let slot = match StoredValue::decode(stored) {
+            Ok(StoredValue::Page(entry)) => match self.standing(&entry, now) {
+                PurgeStanding::Current => MemoryValue::Page(Arc::new(entry)),
+                PurgeStanding::Stale | PurgeStanding::Gone => return false,
+            },
+            Ok(StoredValue::Variants(index)) => MemoryValue::Variants(Arc::new(index)),
+            // A page of an app's own stays in memory for one second only.
+            Ok(StoredValue::Plain(_)) | Err(_) => return false,
+        };
+        // Checked after the decoding, right before the value is put: a fill may have brought a newer page.
+        self.memory.look(key, LookupMode::Peek).is_none()
+            && self.taken(primary, key, Some(slot), now, LookupMode::Use).is_some()
+    }
+
     /// Puts a value of the page `primary` from the store into memory, unless it may be from before a change.
     fn taken(
         &self,

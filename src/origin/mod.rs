@@ -34,7 +34,7 @@ pub use pool::{PinnedConnection, PinnedSlot, ServerConnections};
 pub use send::{ConnectionReuse, GrpcCall, OriginResponse, is_connection_scheme};
 pub use servers::{FailureRules, ServerList, ServerRules};
 pub use settings::ServerSettings;
-pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules};
+pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules, client_config};
 pub use upgrade::{Switched, UpgradeAnswer};
 pub use upload::{
     BodyReadState, BodyTap, RequestBody, Upload, UploadBody, expect_empty_body, unless_ended,

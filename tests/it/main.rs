@@ -105,5 +105,7 @@ mod visitor;
 mod visitor_contract;
 mod visitor_tokens;
 mod warm;
+mod warm_command;
+mod warm_start;
 mod webhook;
 mod websocket;

@@ -43,6 +43,8 @@ pub struct Cache {
     pub ignore_query: Vec<Pattern>,
     /// `memory`, 256 MiB of pages.
     pub memory: u64,
+    /// `warm_start`, 2 s: how long the start may read the pages that were in use before into memory; zero: not at all.
+    pub warm_start: Duration,
     /// `max_object`, 8 MiB.
     pub max_object: u64,
     /// `compress`, `["zstd", "br", "gzip"]`: the content codings that the proxy produces, in order of
@@ -75,6 +77,7 @@ impl Default for Cache {
                 exact("mc_cid"),
             ],
             memory: 256 * MIB,
+            warm_start: Duration::from_secs(2),
             max_object: 8 * MIB,
             compress: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
             status: StatusDetail::Full,

@@ -49,6 +49,7 @@ counts! {
     FragmentsFilled = "anteroom_fragments_filled", "Fragments that were filled";
     FragmentsUnfilled = "anteroom_fragments_unfilled", "Fragments that failed and showed their fallback";
     Stored = "anteroom_pages_stored", "Pages stored";
+    PagesWarmedAtStart = "anteroom_pages_warmed_at_start", "Pages read from the store into memory at the start";
     RefreshesAhead = "anteroom_pages_refreshed_ahead", "Pages fetched again before they expired";
     RefreshesFailed = "anteroom_pages_refresh_failed",
         "Pages that were not fetched again before they expired: the app failed, or they may not be shared any more";

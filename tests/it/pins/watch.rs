@@ -39,8 +39,18 @@ impl Monitor {
 
     /// The stored data, without entries that expire, and without owners that are random.
     pub(super) fn state(&self) -> Vec<String> {
-        let left_out =
-            ["cache:", "lease:", "pagebytes:", "purg", "seen:", "fleet:", "cleaner:", "rescaled:"];
+        let left_out = [
+            "cache:",
+            "lease:",
+            "pagebytes:",
+            "hotpages:",
+            "purg",
+            "seen:",
+            "fleet:",
+            "scheduler:",
+            "cleaner:",
+            "rescaled:",
+        ];
         let of = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             self.command(&words)
@@ -167,8 +177,16 @@ fn is_look_up(name: &str, words: &[String]) -> bool {
 
 /// Whether a command is no request's: a beat, or a task's.
 fn is_background(name: &str, words: &[String]) -> bool {
-    let tasks =
-        ["cleaner:", "deliverer:", "rescaled:", "seen:", "schedule:", "cartidle:", "expiring:"];
+    let tasks = [
+        "cleaner:",
+        "deliverer:",
+        "rescaled:",
+        "seen:",
+        "schedule:",
+        "cartidle:",
+        "expiring:",
+        "hotpages:",
+    ];
     let is_task = |word: &String| tasks.contains(&word.as_str()) || word.starts_with("fleet:");
     let connects = ["PING", "HELLO", "CLIENT", "INFO", "SUBSCRIBE", "AUTH", "SELECT", "CONFIG"];
     // A cleaner says how many may stay, and how many go at a time.
