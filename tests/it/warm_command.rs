@@ -3,9 +3,8 @@
 use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Barrier};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -119,9 +118,11 @@ fn foreign_hosts_and_what_is_no_stranger_are_refused_before_a_page_is_requested(
 fn a_local_sitemap_is_requested_by_two_at_a_time() {
     let (busy, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (now, highest) = (Arc::clone(&busy), Arc::clone(&most));
+    let pair = Barrier::new(2);
     let origin = Origin::start(move |request| {
         highest.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(10));
+        // Each waits for one other, and so there are two at least.
+        pair.wait();
         now.fetch_sub(1, Ordering::SeqCst);
         pages(request)
     });
