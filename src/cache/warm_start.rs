@@ -260,7 +260,7 @@ mod tests {
     }
 
     impl Stored {
-        fn add(&mut self, values: Vec<ToStore>) {
+        fn add(&mut self, values: &[ToStore]) {
             self.values.extend(values.iter().map(|value| (value.key, value.encode())));
         }
     }
@@ -290,10 +290,10 @@ mod tests {
         let (before, after, none) = (pages(1 << 20), pages(1 << 20), HeaderMap::new());
         let german = HeaderMap::from_iter([(ACCEPT_LANGUAGE, HeaderValue::from_static("de"))]);
         let mut stored = Stored::default();
-        stored.add(before.keep(key(1), &none, page(&[], now()), now()).unwrap());
-        stored.add(before.keep(key(2), &german, page(&[ACCEPT_LANGUAGE], now()), now()).unwrap());
+        stored.add(&before.keep(key(1), &none, page(&[], now()), now()).unwrap());
+        stored.add(&before.keep(key(2), &german, page(&[ACCEPT_LANGUAGE], now()), now()).unwrap());
         let stale = before.keep(key(3), &none, page(&[], now() - 400), now()).unwrap();
-        stored.add(stale);
+        stored.add(&stale);
         stored.list = list(&before, now());
         assert_eq!(warmed(&after, &stored).await, (3, 3), "a page, a variant and its index");
         assert!(after.in_memory(&key(1), || &none, now()).is_some());
@@ -321,7 +321,7 @@ mod tests {
         let (before, after, none) = (pages(1 << 20), pages(1 << 20), HeaderMap::new());
         let mut stored = Stored::default();
         for n in 1..=5 {
-            stored.add(before.keep(key(n), &none, page(&[], now()), now()).unwrap());
+            stored.add(&before.keep(key(n), &none, page(&[], now()), now()).unwrap());
         }
         stored.list = list(&before, now());
         let encoded = |entry| StoredValue::Page(entry).encode();
@@ -348,7 +348,7 @@ mod tests {
         let mut stored = Stored::default();
         for n in 0..40 {
             let large = Entry { body: vec![b'x'; 100_000].into(), ..page(&[], now()) };
-            stored.add(before.keep(key(n), &none, large, now()).unwrap());
+            stored.add(&before.keep(key(n), &none, large, now()).unwrap());
         }
         stored.list = list(&before, now());
         let (listed, taken) = warmed(&pages(1 << 20), &stored).await;
