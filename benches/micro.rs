@@ -178,6 +178,8 @@ fn entry() -> Entry {
         ("x-content-type-options", "nosniff"),
     ]);
     Entry {
+        recipe: None,
+        hits: anteroom::cache::hit_count::HitCount::default(),
         status: 200,
         reason: None,
         fields: PageFields::of(&headers),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::jobs::Jobs;
+use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
+use super::warm_start;
 use crate::session::Sessions;
 use crate::store::{AnyStore, FleetStore as _, PurgeStore as _, StoreError};
 
@@ -15,9 +17,10 @@ const LOOK_FLYING: Duration = Duration::from_millis(10);
 /// Waits for the tasks, and writes what they and the workers leave behind.
 pub(super) async fn end(
     (jobs, data_commands): (Jobs, Option<JoinHandle<()>>),
-    (shared, sessions): (&SharedState, &Sessions),
+    (shared, live): (&SharedState, &LiveConfig),
     store: &AnyStore,
 ) {
+    let sessions = &*live.sessions;
     // First, because an impatient supervisor may end the process during the slower steps.
     let flushed = flush((shared, sessions), store).await;
     if let Err(error) = shared.pages.purged.flush(store).await {
@@ -28,6 +31,10 @@ pub(super) async fn end(
         tracing::error!(%error, "the data commands did not shut down cleanly");
     }
     finish((shared, sessions), store, flushed).await;
+    if !live.plan.cache.warm_start.is_zero() {
+        // After what must not be lost: the store has a list of the last minute already.
+        warm_start::write_list(shared, store).await;
+    }
     if let Err(error) = store.leave(shared.pages.purged.who).await {
         tracing::debug!(%error, "other proxies wait briefly for this process to confirm their purges");
     }

@@ -12,8 +12,8 @@ use super::shared_state::SharedState;
 use super::{fleet, origins, parts, row_tasks, sessions, webhook};
 use crate::store::AnyStore;
 use crate::task::{
-    self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, LogOuts, PurgeTask,
-    RegisterProxy, Rescale, Visits,
+    self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, LogOuts,
+    PurgeTask, RegisterProxy, Rescale, Visits,
 };
 use crate::telemetry::metrics::ThreadMetrics;
 
@@ -82,6 +82,15 @@ fn visits((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> Visi
         store: store.clone(),
         queue: Arc::clone(&shared.visits),
         sessions: Arc::clone(&live.sessions),
+    }
+}
+
+/// The list of the pages in use, which the next start reads.
+pub(super) fn hot_pages(shared: &SharedState, store: &AnyStore) -> HotPages {
+    HotPages {
+        store: store.background(),
+        pages: Arc::clone(&shared.pages),
+        has_rested: Default::default(),
     }
 }
 
@@ -187,6 +196,14 @@ fn configured(
             stop.clone(),
         )),
     ];
+    if !plan.cache.warm_start.is_zero() {
+        let listing = hot_pages(shared, store);
+        jobs.push(tokio::task::spawn_local(task::drive(
+            listing,
+            Arc::clone(thread_metrics),
+            stop.clone(),
+        )));
+    }
     jobs.extend(row_tasks::start(live, shared, thread_metrics, store, stop));
     jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));

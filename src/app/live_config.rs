@@ -46,6 +46,7 @@ impl LiveConfig {
         let purger = Arc::new(Purger {
             pages: Arc::clone(&shared.pages),
             query_rules: parts::query_rules(&plan),
+            warm_after_purge: plan.cache.warm_after_purge,
         });
         let (storage, rules) = (plan.session.token_storage, sessions::rules(&plan.session));
         let (connections, requests) = (&shared.connections, &shared.requests);

@@ -35,6 +35,8 @@ mod store;
 mod store_backup;
 mod store_move;
 mod tls;
+mod warm;
+mod warm_start;
 mod webhook;
 mod worker;
 
@@ -70,6 +72,7 @@ pub use start_error::StartError;
 pub use store::StorePlace;
 pub use store_backup::{StoreBackupError, back_up_store, restore_store, verify_store};
 pub use store_move::{MoveReport, StoreMoveError, move_store};
+pub use warm::{WarmError, WarmFailure, WarmOrder, WarmReport, warm};
 
 /// A proxy with everything open, ready to run.
 #[derive(Debug)]
@@ -184,7 +187,7 @@ impl Application {
         let opened = store.clone();
         runtime.block_on(async {
             let handle = opened.thread_handle();
-            let ready = Arc::new(AtomicBool::new(true));
+            let ready = Arc::new(AtomicBool::new(false));
             let connected = Arc::new(AtomicBool::new(false));
             gauges::register_store_state(&connected, &metrics);
             let admin_handle = AdminHandle::new(admin::commands(&first, &shared, &handle));
@@ -201,9 +204,12 @@ impl Application {
             let data_commands = admin::serve_socket(socket, &admin_handle, &stop);
             let jobs = Jobs::start(&first, &shared, &handle, &stop);
             where_it_is.iter().for_each(|line| tracing::info!("{line}"));
-            drop(first);
             watchdog.map(|watchdog| tokio::task::spawn_local(watchdog.run()));
+            let warming = warm_start::begin(&first, &shared, &handle);
+            drop(first);
             worker::serving(&mut workers).await;
+            let warmed = warm_start::make_ready(warming, Arc::clone(&ready), drain.clone());
+            tokio::task::spawn_local(warmed);
             let mut running =
                 Running { live, listeners, workers, shared, store: handle, admin_handle, jobs };
             serve_until_end(&mut signals, &mut running, writer.as_deref(), again).await;
@@ -214,8 +220,8 @@ impl Application {
             drop(listeners);
             worker::join(workers).await;
             stop.cancel();
-            let sessions = Arc::clone(&live.load().sessions);
-            drain::end((jobs, data_commands), (&shared, &sessions), &handle).await;
+            let live = live.load_full();
+            drain::end((jobs, data_commands), (&shared, &live), &handle).await;
             Ok::<_, StartError>(())
         })?;
         runtime.block_on(store.close());

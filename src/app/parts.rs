@@ -26,6 +26,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
     let session = &plan.session;
     let (rates, mut limiting) = rates(plan);
     ProxySettings {
+        keeps_recipes: plan.cache.warm_after_purge > 0,
         allowed_addresses: AddressRules {
             allow: plan.client.allow.clone(),
             deny: plan.client.deny.clone(),
@@ -84,6 +85,7 @@ fn routes(plan: &Plan, limiting: &mut Limiting) -> Routes {
     let origins: Vec<&str> = plan.origins.iter().map(|(name, _)| name.as_str()).collect();
     let query_rule = QueryRule { ignore: plan.cache.ignore_query.clone(), keep: None };
     let rest = Route::rest(plan.cache.trust_public, query_rule);
+    let rest = Route { refresh_ahead: plan.cache.refresh_ahead, ..rest };
     Routes::new(plan.routes.clone(), rest, &origins, limiting)
 }
 

@@ -19,7 +19,7 @@ use super::start_error::StartError;
 use crate::cache::Pages;
 use crate::cache::fill::Filler;
 use crate::origin::Upstreams;
-use crate::proxy::WorkerContext;
+use crate::proxy::{DetachedTasks, WorkerContext, keep_warm};
 use crate::row::RowReader;
 use crate::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
 use crate::store::{AnyStore, OpenStore};
@@ -30,7 +30,7 @@ use crate::telemetry::metrics::ThreadMetrics;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How long visitors wait for the store at start.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The parts of a worker.
 struct WorkerParts {
@@ -166,6 +166,8 @@ async fn work(kit: WorkerParts) {
         }
     };
     accept(entrances, &mut accepting);
+    let (context, pages) = (Rc::clone(&connection_context), Arc::clone(&shared.pages));
+    accepting.spawn_local(keep_warm(pages, move || context.inside.worker(), drain.clone()));
     if serves.send(()).is_err() {
         tracing::debug!("the start was abandoned");
     }
@@ -187,16 +189,21 @@ async fn work(kit: WorkerParts) {
     while let Some(ended) = accepting.join_next().await {
         say_failure(&ended);
     }
+    end_connections(&connections, &detached, live.plan.limits.drain_timeout).await;
+    if let Some(pulse) = pulse {
+        pulse.end();
+    }
+}
+
+/// Waits for the end of connections and detached requests, for at most `limit`.
+async fn end_connections(connections: &TaskTracker, detached: &DetachedTasks, limit: Duration) {
     connections.close();
     let ended = async {
         connections.wait().await;
         detached.ended().await;
     };
-    if tokio::time::timeout(live.plan.limits.drain_timeout, ended).await.is_err() {
+    if tokio::time::timeout(limit, ended).await.is_err() {
         tracing::warn!(open = connections.len(), "connections were closed at the drain timeout");
-    }
-    if let Some(pulse) = pulse {
-        pulse.end();
     }
 }
 

@@ -10,8 +10,10 @@ use bytes::{Bytes, BytesMut};
 
 use std::sync::Arc;
 
+use super::hit_count::HitCount;
 use super::page_fields::PageFields;
 use super::purge::{PurgeSnapshot, SLOTS_MAX};
+use super::recipe::Recipe;
 use crate::http::etag;
 use crate::http::vary::FIELDS_MAX;
 use crate::ident::PageKey;
@@ -26,6 +28,9 @@ const LINES_MAX: u64 = 1_024;
 /// How long a stale page with a validator is kept, in seconds: a 304 makes it fresh again, which costs the
 /// origin less than the page.
 const VALIDATED_FOR: u64 = 3_600;
+
+/// A page is fetched again ahead of its expiry in the last of so many parts of its lifetime.
+const AHEAD_PART: u64 = 10;
 
 /// No text begins with these bytes, so no plain page does.
 const MAGIC: [u8; 4] = PAGE_MAGIC;
@@ -76,6 +81,10 @@ pub struct Entry {
     pub vary: Vec<HeaderName>,
     /// Which purges apply to it.
     pub purge_snapshot: Arc<PurgeSnapshot>,
+    /// How the proxy fetches it again by itself, if it may. Not stored.
+    pub recipe: Option<Arc<Recipe>>,
+    /// How often it was the answer from memory. Not stored.
+    pub hits: HitCount,
 }
 
 /// How long a page may be served after its freshness lifetime (RFC 5861), in seconds. Zero where this is
@@ -132,6 +141,17 @@ impl Entry {
         signed(self.lifetime).saturating_sub(signed(self.age(now)))
     }
 
+    /// Whether the page is fresh, and so close to its expiry that it is fetched again ahead of it: the last tenth of
+    /// its lifetime, and at least one second. `spread` is some number of the page, such as a byte of its key: it
+    /// shortens the tenth by up to half, so that pages that were stored together are not fetched together.
+    #[must_use]
+    pub fn is_due_ahead(&self, now: u64, spread: u8) -> bool {
+        let tenth = self.lifetime / AHEAD_PART;
+        let ahead = (tenth - tenth / 2 * u64::from(spread) / 256).max(1);
+        let age = self.age(now);
+        self.lifetime > age && self.lifetime - age <= ahead
+    }
+
     /// Seconds for which it has been stale at `now`; 0 while it is fresh.
     #[must_use]
     pub fn staleness(&self, now: u64) -> u64 {
@@ -183,6 +203,7 @@ impl Entry {
             + self.fields.as_bytes().len()
             + self.body.len()
             + self.reason.as_ref().map_or(0, Bytes::len)
+            + self.recipe.as_ref().map_or(0, |recipe| recipe.weight())
     }
 }
 
@@ -312,6 +333,8 @@ fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
         has_own_etag,
         vary,
         purge_snapshot: Arc::new(snapshot),
+        recipe: None,
+        hits: HitCount::default(),
     })
 }
 
@@ -495,6 +518,8 @@ pub(crate) mod tests {
             static_proof: true,
             has_own_etag: false,
             vary: vec![CONTENT_TYPE],
+            recipe: None,
+            hits: HitCount::default(),
             purge_snapshot: Arc::new(
                 PurgeSnapshot::stored(Generation { era: 7, number: 300 }, vec![1, 70_000]).unwrap(),
             ),
@@ -518,6 +543,20 @@ pub(crate) mod tests {
                 "{now}"
             );
         }
+    }
+
+    #[test]
+    fn a_page_is_due_in_the_last_part_of_its_lifetime() {
+        let due = |lifetime: u64, spread: u8| {
+            let page = Entry { stored_at: 1_000, initial_age: 0, lifetime, ..entry() };
+            let due = (0..=lifetime).filter(|age| page.is_due_ahead(1_000 + age, spread));
+            due.collect::<Vec<_>>()
+        };
+        assert_eq!(due(100, 0), (90..100).collect::<Vec<_>>());
+        assert_eq!(due(100, 255), (94..100).collect::<Vec<_>>(), "half of it");
+        assert_eq!(due(2, 0), [1], "a second at least");
+        assert_eq!(due(1, 200), [0]);
+        assert_eq!(due(0, 0), [0; 0], "never fresh");
     }
 
     #[test]
@@ -623,6 +662,8 @@ pub(crate) mod tests {
                 stale: StaleLifetimes::default(),
                 vary: vary.iter().map(name).collect(),
                 purge_snapshot: Arc::new(PurgeSnapshot::stored(Generation { era, number }, slots).unwrap()),
+                recipe: None,
+                hits: HitCount::default(),
             }
         }
     }

@@ -639,6 +639,8 @@ mod tests {
                 has_own_etag: false,
                 vary: Vec::new(),
                 purge_snapshot: Arc::default(),
+                recipe: None,
+                hits: crate::cache::hit_count::HitCount::default(),
             }),
             None,
         )

@@ -1,5 +1,6 @@
 //! The memory tier: pages in this process, limited by bytes, and the keys that are known to be uncacheable.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
@@ -395,6 +396,29 @@ impl Memory {
         until.is_some_and(|until| now < until)
     }
 
+    /// The pages with the most hits, at most `most`, for which `is_such` is true.
+    #[must_use]
+    pub fn hottest(&self, most: usize, is_such: impl Fn(&Entry) -> bool) -> Vec<Arc<Entry>> {
+        let mut hottest = Vec::new();
+        let cut = |hottest: &mut Vec<(u64, Arc<Entry>)>| {
+            hottest.sort_by_key(|(hits, _)| Reverse(*hits));
+            hottest.truncate(most);
+        };
+        for (_, held) in self.pages.iter() {
+            let CachedValue::Slot(MemoryValue::Page(entry)) = held else { continue };
+            let hits = entry.hits.get();
+            if hits > 0 && is_such(&entry) {
+                hottest.push((hits, entry));
+            }
+            // Not all that match are held at a time.
+            if hottest.len() > most.saturating_mul(2).max(64) {
+                cut(&mut hottest);
+            }
+        }
+        cut(&mut hottest);
+        hottest.into_iter().map(|(_, entry)| entry).collect()
+    }
+
     /// The number of held pages for which `is_such` is true.
     #[must_use]
     pub fn count(&self, is_such: impl Fn(&Entry) -> bool) -> usize {
@@ -402,6 +426,31 @@ impl Memory {
         pages
             .filter(|(_, held)| matches!(held, CachedValue::Slot(MemoryValue::Page(entry)) if is_such(entry)))
             .count()
+    }
+
+    /// The held values for which `is_such` is true of a page, at most `most`, in no order. An index is always among
+    /// them.
+    #[must_use]
+    pub fn values(
+        &self,
+        is_such: impl Fn(&Entry) -> bool,
+        most: usize,
+    ) -> Vec<(PageKey, MemoryValue)> {
+        let held = self.pages.iter().filter_map(|held| match held {
+            (TableKey::Slot(key), CachedValue::Slot(value)) => Some((key, value)),
+            _ => None,
+        });
+        let wanted = held.filter(|(_, value)| match value {
+            MemoryValue::Page(entry) => is_such(entry),
+            MemoryValue::Variants(_) => true,
+        });
+        wanted.take(most).collect()
+    }
+
+    /// Room for pages, in bytes.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.pages.capacity()
     }
 
     /// Bytes of pages held.
@@ -447,6 +496,8 @@ mod tests {
             has_own_etag: false,
             vary: Vec::new(),
             purge_snapshot: Default::default(),
+            recipe: None,
+            hits: crate::cache::hit_count::HitCount::default(),
         }))
     }
 

@@ -11,13 +11,16 @@ use quick_cache::sync::Cache;
 
 use super::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue, VariantIndex};
 use super::flight::Flights;
+use super::hit_count::HitCount;
 use super::memory::{LookupMode, Memory, MemoryValue};
 use super::page_fields::PageFields;
 use super::purge::scope::PurgeTarget;
 use super::purge::{PurgeStanding, PurgeTable};
+use super::recipe::Recipe;
 use super::rules::key::variant_key;
 use super::segment_proof::SegmentProofs;
-use crate::cache::use_counts::UseCounts;
+use super::use_counts::UseCounts;
+use super::warm_queue::WarmQueue;
 use crate::ident::PageKey;
 #[cfg(test)]
 use crate::store::Lease;
@@ -56,6 +59,8 @@ pub struct Pages {
     pub segment_proofs: SegmentProofs,
     /// How often pages that are not stored were requested, on routes with `min_uses`.
     pub use_counts: UseCounts,
+    /// Pages that are to be fetched again.
+    pub warm_queue: WarmQueue,
     variants_max: usize,
 }
 
@@ -129,6 +134,7 @@ impl Pages {
             flights,
             segment_proofs: SegmentProofs::default(),
             use_counts: UseCounts::default(),
+            warm_queue: WarmQueue::default(),
             variants_max,
         }
     }
@@ -289,6 +295,30 @@ impl Pages {
         Ok(Some(slot))
     }
 
+    /// Takes a value of the page `primary` that was read from the store into memory before a request needs it, as a
+    /// look-up does that finds it there. What memory holds stays, and a page that is stale or purged is not taken.
+    /// Returns whether it was taken.
+    pub(super) fn take_ahead(
+        &self,
+        primary: &PageKey,
+        key: &PageKey,
+        stored: Bytes,
+        now: u64,
+    ) -> bool {
+        let slot = match StoredValue::decode(stored) {
+            Ok(StoredValue::Page(entry)) => match self.standing(&entry, now) {
+                PurgeStanding::Current => MemoryValue::Page(Arc::new(entry)),
+                PurgeStanding::Stale | PurgeStanding::Gone => return false,
+            },
+            Ok(StoredValue::Variants(index)) => MemoryValue::Variants(Arc::new(index)),
+            // A page of an app's own stays in memory for one second only.
+            Ok(StoredValue::Plain(_)) | Err(_) => return false,
+        };
+        // Checked after the decoding, right before the value is put: a fill may have brought a newer page.
+        self.memory.look(key, LookupMode::Peek).is_none()
+            && self.taken(primary, key, Some(slot), now, LookupMode::Use).is_some()
+    }
+
     /// Puts a value of the page `primary` from the store into memory, unless it may be from before a change.
     fn taken(
         &self,
@@ -382,6 +412,22 @@ impl Pages {
         self.memory.count(|entry| {
             self.purged.is_current(&entry.purge_snapshot) && entry.purge_snapshot.are_hit_by(&marks)
         })
+    }
+
+    /// The recipes of the pages in memory that a purge with these targets will hit: at most `most`, of those with
+    /// the most hits. A page without hits is not among them.
+    #[must_use]
+    pub fn hottest_hit_by(&self, targets: &[PurgeTarget], most: usize) -> Vec<Arc<Recipe>> {
+        if most == 0 {
+            return Vec::new();
+        }
+        let marks = self.purged.marks(targets);
+        let hottest = self.memory.hottest(most, |entry| {
+            entry.recipe.is_some()
+                && self.purged.is_current(&entry.purge_snapshot)
+                && entry.purge_snapshot.are_hit_by(&marks)
+        });
+        hottest.iter().filter_map(|entry| entry.recipe.clone()).collect()
     }
 
     /// Keeps a page in memory under `primary`, or as one of its variants. Returns what the store must hold
@@ -595,6 +641,8 @@ fn plain(body: Bytes, default_ttl: Duration, now: u64) -> Entry {
         has_own_etag: false,
         vary: Vec::new(),
         purge_snapshot: Arc::default(),
+        recipe: None,
+        hits: HitCount::default(),
     }
 }
 
@@ -630,6 +678,8 @@ mod tests {
             has_own_etag: false,
             vary: vary.to_vec(),
             purge_snapshot: Arc::default(),
+            recipe: None,
+            hits: HitCount::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::cache::Pages;
 use crate::cache::purge::PurgeTable;
 use crate::cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
+use crate::cache::warm_queue::WarmOccasion;
 use crate::http::path;
 use crate::http::query::QueryRules;
 use crate::http::reference::{absolute, resolve};
@@ -100,6 +101,8 @@ pub struct Purger {
     pub pages: Arc<Pages>,
     /// The rules on the queries of stored pages' URLs.
     pub query_rules: QueryRules,
+    /// `warm_after_purge`: how many of the hottest pages that a purge hits are fetched again.
+    pub warm_after_purge: usize,
 }
 
 impl Purger {
@@ -114,7 +117,7 @@ impl Purger {
     ) -> Result<PurgeDone, PurgeError> {
         let targets = self.targets(order)?;
         let pages = self.pages.count_hit(&targets);
-        let confirmed = self.purge(store, &targets).await?;
+        let confirmed = self.purge_and_warm(store, &targets).await?;
         Ok(PurgeDone { pages, confirmed, note: None })
     }
 
@@ -143,7 +146,7 @@ impl Purger {
             .iter()
             .map(|query| Scope::Url { site, path, query }.purge_target(false))
             .collect();
-        self.purge(store, &targets).await
+        self.purge_and_warm(store, &targets).await
     }
 
     /// Purges the pages of some scopes, at most [`PURGE_MARKS_MAX`], softly. Returns whether all processes have
@@ -179,6 +182,19 @@ impl Purger {
                 Err(_) => tracing::debug!("a purge of sessions waits for the store"),
             }
         }
+    }
+
+    /// Purges, and then has the hottest of the purged pages fetched again. Pages that only the store or another
+    /// process has are not among them.
+    async fn purge_and_warm(
+        &self,
+        store: &AnyStore,
+        targets: &[PurgeTarget],
+    ) -> Result<bool, PurgeError> {
+        let hottest = self.pages.hottest_hit_by(targets, self.warm_after_purge);
+        let confirmed = self.purge(store, targets).await?;
+        self.pages.warm_queue.add(hottest, WarmOccasion::Purged);
+        Ok(confirmed)
     }
 
     async fn purge(&self, store: &AnyStore, targets: &[PurgeTarget]) -> Result<bool, PurgeError> {
@@ -321,7 +337,7 @@ mod tests {
         let purged = Arc::new(PurgeTable::new(false));
         let pages = Arc::new(Pages::new(1 << 20, flights, purged, 1));
         let query_rules = QueryRules::new(QueryRule::default(), std::iter::empty());
-        let purger = Purger { pages, query_rules };
+        let purger = Purger { pages, query_rules, warm_after_purge: 0 };
         let targets = |paths: u32| {
             let urls = (0..2 * paths).map(|path| format!("/{}", path % paths)).collect();
             purger.targets(&PurgeOrder { urls, ..PurgeOrder::default() })

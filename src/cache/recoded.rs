@@ -228,6 +228,8 @@ mod tests {
             has_own_etag: false,
             vary: Vec::new(),
             purge_snapshot: std::sync::Arc::default(),
+            recipe: None,
+            hits: crate::cache::hit_count::HitCount::default(),
         }
     }
 

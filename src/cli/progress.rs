@@ -9,6 +9,8 @@ use super::output::note;
 const LINE_EVERY: Duration = Duration::from_secs(5);
 /// The time between two questions to a proxy that works on a command.
 const ASKED_EVERY: Duration = Duration::from_millis(200);
+/// What the progress of a store is counted in.
+pub(crate) const SESSIONS: &str = "sessions and visitors";
 /// The width of the progress bar.
 const BAR: u64 = 30;
 
@@ -24,15 +26,18 @@ pub(crate) fn pause() {
 /// The progress, as a bar on a terminal, or as a line now and then.
 #[derive(Debug)]
 pub(crate) struct ShownProgress {
+    /// What is counted, in the plural.
+    what: &'static str,
     is_terminal: bool,
     last: Instant,
     is_open: bool,
 }
 
 impl ShownProgress {
-    pub(crate) fn new() -> Self {
+    /// The progress over what is counted, in the plural.
+    pub(crate) fn of(what: &'static str) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        Self { is_terminal, last: Instant::now(), is_open: false }
+        Self { what, is_terminal, last: Instant::now(), is_open: false }
     }
 
     /// Shows how far the step is.
@@ -45,7 +50,7 @@ impl ShownProgress {
             let _closed = write!(out, "\r[{bar}] {done} of about {of}").and_then(|()| out.flush());
             self.is_open = true;
         } else if self.last.elapsed() >= LINE_EVERY {
-            note(&format!("{done} of about {of} sessions and visitors"));
+            note(&format!("{done} of about {of} {}", self.what));
             self.last = Instant::now();
         }
     }

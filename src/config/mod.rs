@@ -144,6 +144,9 @@ impl Plan {
             if !places.said(&format!("route[{index}].trust_public")) {
                 route.trust_public = self.cache.trust_public;
             }
+            if !places.said(&format!("route[{index}].refresh_ahead")) {
+                route.refresh_ahead = self.cache.refresh_ahead;
+            }
             if !places.said(&format!("route[{index}].ignore_query")) {
                 route.query_rule.ignore.clone_from(&self.cache.ignore_query);
             }

@@ -2,6 +2,7 @@
 //!
 //! Handles HTTP framing and time limits; the meaning of requests and responses is decided elsewhere.
 
+mod background;
 mod body;
 mod check;
 mod connect;
@@ -23,6 +24,7 @@ mod upgrade;
 mod upload;
 mod upstream;
 
+pub use background::BackgroundSlot;
 pub use body::OriginBody;
 pub use check::{HealthCheck, ProbeError};
 pub use error::{BodyFault, OriginError};
@@ -32,7 +34,7 @@ pub use pool::{PinnedConnection, PinnedSlot, ServerConnections};
 pub use send::{ConnectionReuse, GrpcCall, OriginResponse, is_connection_scheme};
 pub use servers::{FailureRules, ServerList, ServerRules};
 pub use settings::ServerSettings;
-pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules};
+pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules, client_config};
 pub use upgrade::{Switched, UpgradeAnswer};
 pub use upload::{
     BodyReadState, BodyTap, RequestBody, Upload, UploadBody, expect_empty_body, unless_ended,

@@ -75,7 +75,7 @@ impl OriginTlsConnector {
         let name = rules.server_name.as_deref().unwrap_or(host);
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| OriginTlsError::Name(name.to_owned()))?;
-        let mut alone = config(rules)?;
+        let mut alone = client_config(rules)?;
         let mut usual = alone.clone();
         alone.alpn_protocols = vec![b"http/1.1".to_vec()];
         usual.alpn_protocols = match http2 {
@@ -87,7 +87,11 @@ impl OriginTlsConnector {
     }
 }
 
-fn config(rules: &TlsRules) -> Result<ClientConfig, OriginTlsError> {
+/// The settings of a client that keeps to these rules. Its protocol is not negotiated.
+///
+/// # Errors
+/// If a file cannot be used, or there is no trusted authority.
+pub fn client_config(rules: &TlsRules) -> Result<ClientConfig, OriginTlsError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ::http::{Request, StatusCode};
 
+use super::background::BackgroundSlot;
 use super::pool::PinnedConnection;
 use super::send::{SendFailure, is_repeatable};
 use super::servers::{NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted};
@@ -53,6 +54,13 @@ impl Upstream {
     #[must_use]
     pub fn may_speak_http2(&self) -> bool {
         self.servers.iter().any(|server| server.may_speak_http2())
+    }
+
+    /// A place for a request of the proxy's own accord; `None` while the origin has others of them, waits, is
+    /// slow or fails.
+    #[must_use]
+    pub fn background_slot(&self) -> Option<BackgroundSlot> {
+        self.server_list.background_slot()
     }
 
     pub(super) fn server_list(&self) -> &Arc<ServerList> {

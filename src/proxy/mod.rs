@@ -27,6 +27,7 @@ mod stage;
 mod subrequests;
 mod visitor;
 mod visitor_token;
+mod warm;
 
 use std::rc::Rc;
 
@@ -66,6 +67,7 @@ pub use self::settings::{
     FragmentLimits, Minted, OriginRules, ProxySettings, PurgeMethod, PurgeToken, Rates, Verifier,
 };
 pub use self::visitor_token::VisitorTokens;
+pub use self::warm::keep_warm;
 
 /// Answers a request. An error is a response, too, so this never fails. A request that may change
 /// something continues when this is dropped because its client has disconnected.

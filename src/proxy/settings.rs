@@ -45,6 +45,8 @@ pub struct ProxySettings {
     pub has_tls: bool,
     /// The listeners without TLS. `anteroom explain` uses them, because its request has no listener.
     pub plain_listeners: Vec<Arc<ListenerRules>>,
+    /// Whether pages are kept with the recipes by which the proxy fetches them again.
+    pub keeps_recipes: bool,
     /// The longest target, in bytes.
     pub uri_max: usize,
     /// The largest request body, in bytes.

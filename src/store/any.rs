@@ -14,8 +14,8 @@ use super::transfer::{
 use super::{
     AnswerStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, CartStore, ClaimResult,
     Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore,
-    FleetRegister, FleetStore, Generation, Idle, IdleStep, Lease, LeaseStore, LogIn, LogInStore,
-    MergeResult, Noted, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
+    FleetRegister, FleetStore, Generation, HotPageStore, Idle, IdleStep, Lease, LeaseStore, LogIn,
+    LogInStore, MergeResult, Noted, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
     RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated, Rotation, RowClaim, RowStore,
     RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing, StoreError, StoreState,
     StoredRow, TaskLease, TokenCreation, TokenStore, TopBound, Uncounted, ViewStore, Visit,
@@ -288,6 +288,12 @@ delegate! {
         look delete_pages(keys: &[PageKey]) -> ();
         look lease(key: &PageKey, who: u64, time: Duration) -> Lease;
         look end_lease(key: &PageKey, who: u64, is_shareable: bool) -> ();
+    }
+
+    HotPageStore {
+        look put_hot_pages(list: Bytes, ttl: Duration) -> ();
+        look hot_pages() -> Option<Bytes>;
+        look pages(keys: &[PageKey]) -> Vec<Option<Bytes>>;
     }
 
     PurgeStore {

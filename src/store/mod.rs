@@ -16,6 +16,7 @@ mod engine;
 mod events;
 mod expiring;
 pub mod fleet;
+mod hot_pages;
 mod layout;
 mod open;
 mod open_engine;
@@ -54,6 +55,7 @@ pub use self::expiring::{
 };
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
 pub use self::fleet::{FLEET_MAX, FleetRegister, FleetStore, RegisteredProxy};
+pub use self::hot_pages::{HOT_LIST_MAX, HotPageStore};
 pub use self::layout::Layout;
 pub use self::open::OpenStore;
 pub use self::open_engine::{OpenEngine, StoreSettings, Url, may_drop_sessions};
@@ -82,9 +84,9 @@ pub mod traits {
     pub use super::transfer::TransferStore as _;
     pub use super::{
         AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, FleetStore as _,
-        LeaseStore as _, LogInStore as _, PageStore as _, PurgeStore as _, RevocationStore as _,
-        RowStore as _, SessionListing as _, TokenStore as _, ViewStore as _, VisitStore as _,
-        VisitorStore as _,
+        HotPageStore as _, LeaseStore as _, LogInStore as _, PageStore as _, PurgeStore as _,
+        RevocationStore as _, RowStore as _, SessionListing as _, TokenStore as _, ViewStore as _,
+        VisitStore as _, VisitorStore as _,
     };
 }
 

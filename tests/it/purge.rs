@@ -236,7 +236,7 @@ fn a_rule_counts_without_an_answer_for_a_logged_in_user_alone() {
 }
 
 /// `anteroom purge`, and what it says.
-fn purge(proxy: &Proxy, words: &[&str]) -> Value {
+pub(crate) fn purge(proxy: &Proxy, words: &[&str]) -> Value {
     let output = Command::new(ANTEROOM)
         .args(["purge", "--json", "--config", "proxy.toml"])
         .args(words)

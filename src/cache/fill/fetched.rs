@@ -9,8 +9,10 @@ use bytes::Bytes;
 
 use super::order::{FillDifference, SessionOwner};
 use crate::cache::entry::Entry;
+use crate::cache::hit_count::HitCount;
 use crate::cache::page_fields::PageFields;
 use crate::cache::purge::{PurgeSnapshot, PurgeTable};
+use crate::cache::recipe::Recipe;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::rules::verdict::{LostCookies, Storing};
@@ -34,6 +36,8 @@ pub(super) struct Fetch {
     /// The personal data that the page must not contain; empty if the route turns the search off.
     pub(super) personal_data: PersonalData,
     pub(super) withhold: bool,
+    /// How the proxy fetches the page again by itself, if it may.
+    pub(super) recipe: Option<Arc<Recipe>>,
     /// Whether a page was already held.
     pub(super) replaces: bool,
     /// Unix times, in seconds.
@@ -114,6 +118,8 @@ impl Fetch {
             has_own_etag: false,
             vary: storing.vary,
             purge_snapshot: Arc::new(snapshot),
+            recipe: self.recipe.clone(),
+            hits: HitCount::default(),
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::http::field_set::FieldSet;
 use crate::http::media::{self, MediaKind};
 use crate::http::set_cookie;
 use crate::http::tags::tags;
-use crate::origin::{ConnectionReuse, OriginError, OriginResponse, UploadBody};
+use crate::origin::{BackgroundSlot, ConnectionReuse, OriginError, OriginResponse, UploadBody};
 use crate::policy::route::CompiledRoute;
 use crate::store::PageStore;
 use crate::telemetry::metrics::{CookieEvent, ThreadMetrics};
@@ -99,18 +99,27 @@ impl Filler {
         }
     }
 
-    /// Asks the route's origin.
+    /// Asks the route's origin. A failure counts against the place of a fetch without a visitor.
     async fn send(
         &self,
         route: &CompiledRoute,
         request: Request<UploadBody>,
         session: Option<&str>,
+        background: Option<&mut BackgroundSlot>,
     ) -> Result<OriginResponse, OriginError> {
         if route.maintenance {
             return Err(OriginError::Maintenance);
         }
         let upstream = &self.upstreams[route.origin_place];
-        upstream.send(request, ConnectionReuse::Pool(None), session).await
+        let sent = upstream.send(request, ConnectionReuse::Pool(None), session).await;
+        let has_failed = match &sent {
+            Ok(received) => is_server_error(received.response.status()),
+            Err(_) => true,
+        };
+        if let Some(slot) = background.filter(|_| has_failed) {
+            slot.fail();
+        }
+        sent
     }
 
     /// Fetches the page. Returns whether it may be shared.
@@ -131,6 +140,8 @@ impl Filler {
             personal_data,
             stored,
             withhold,
+            recipe,
+            mut background,
         } = order;
         let target = request.uri().clone();
         let purge_snapshot = flight.purge_snapshot.clone();
@@ -143,7 +154,7 @@ impl Filler {
         let asked_at = unix_now();
         // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
-        let sent = self.send(&route, request, session).await;
+        let sent = self.send(&route, request, session, background.as_mut()).await;
         let mut received = match sent {
             Ok(received) => received,
             Err(error) => {
@@ -164,6 +175,7 @@ impl Filler {
             personal_data,
             // The response to a visitor's own session belongs to this visitor, even if it breaks off.
             withhold: withhold && !class.is_personal(),
+            recipe,
             replaces,
             asked_at,
             received_at: unix_now(),

@@ -12,6 +12,7 @@ use super::lead::{LeaderAnswer, send_answer};
 use super::refuse::reason_of;
 use crate::cache::entry::Entry;
 use crate::cache::flight::{Flight, FlightVerdict};
+use crate::cache::hit_count::HitCount;
 use crate::cache::page_fields::PageFields;
 use crate::cache::rules::leak_guard;
 use crate::cache::rules::leak_guard::LeakChecks;
@@ -77,6 +78,8 @@ impl Filler {
             has_own_etag: false,
             vary: storing.vary,
             purge_snapshot: Arc::new(snapshot),
+            recipe: fetch.recipe.clone(),
+            hits: HitCount::default(),
         };
         let to_store = self.keep(fetch, flight, refreshed.clone());
         let refreshed = Arc::new(refreshed);

@@ -6,11 +6,12 @@ use ::http::header::SET_COOKIE;
 use ::http::{HeaderName, Request};
 
 use crate::cache::entry::Entry;
+use crate::cache::recipe::Recipe;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::segment_proof::Witness;
 use crate::ident::{PageKey, StoredToken};
-use crate::origin::UploadBody;
+use crate::origin::{BackgroundSlot, UploadBody};
 use crate::policy::route::CompiledRoute;
 
 /// How the fetch differs from the visitor's own request.
@@ -73,4 +74,9 @@ pub struct FillOrder {
     /// Whether that page may be served if the origin fails. The new response is then held back until it is
     /// whole, as long as the first request is willing to wait.
     pub withhold: bool,
+    /// How the proxy fetches the page again by itself, if it may.
+    pub recipe: Option<Arc<Recipe>>,
+    /// The place at the origin of a fetch that no request waits for, and that must not take the origin's
+    /// capacity from visitors.
+    pub background: Option<BackgroundSlot>,
 }

@@ -44,6 +44,13 @@ impl ShareClass {
     pub fn is_personal(self) -> bool {
         matches!(self, Self::Segment | Self::User)
     }
+
+    /// Whether a stranger can fetch the pages, so that the proxy can fetch them without a visitor. What is fetched for
+    /// `Public` may carry `Authorization`.
+    #[must_use]
+    pub fn has_recipes(self) -> bool {
+        matches!(self, Self::Anonymous | Self::Everyone)
+    }
 }
 
 /// The parts of a page's key. GET and HEAD share a key.

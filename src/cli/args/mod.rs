@@ -126,6 +126,20 @@ A path without a host stands for that path at every host. When the command retur
 in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
 command connects to the running proxy over the socket in [admin] socket.";
 
+const WARM_EXAMPLES: &str = "\
+Examples:
+  anteroom warm https://example.com/ https://example.com/item/mug
+      Two pages, by the listeners of ./proxy.toml
+  anteroom warm https://example.com/sitemap.xml --config /etc/anteroom/proxy.toml
+      Each page of a sitemap, or of each sitemap in an index; .xml.gz as well
+  anteroom warm ./sitemap.xml --to http://127.0.0.1:8080 --at-once 4
+  anteroom warm https://example.com/ --header 'Accept-Language: de' --json
+
+The proxy is requested without a cookie, as a stranger requests it, and stores a page only if its
+rules allow it. URLs have the scheme and host that visitors use. Hosts that are not in
+[origin] hosts are refused; where any host is served, a sitemap lists pages of its own host only.
+The proxy has to send Cache-Status, which is its default. The exit code is 1 if a page failed.";
+
 const FLEET_EXAMPLES: &str = "\
 Examples:
   anteroom fleet
@@ -201,6 +215,9 @@ pub(crate) enum Command {
     /// Make pages stale, or remove them, in every proxy on the same store
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(PurgeArgs),
+    /// Request pages as a stranger, so that the next visitor finds them in the cache
+    #[command(after_help = WARM_EXAMPLES)]
+    Warm(WarmArgs),
     /// Show what the cache would do with a request, step by step, and what would help
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
@@ -264,6 +281,28 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) at: SocketArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WarmArgs {
+    /// URLs of pages; sitemaps, as URLs or files that end in .xml or .xml.gz
+    #[arg(value_name = "URL|SITEMAP", required = true)]
+    pub(crate) of: Vec<String>,
+    /// Where the proxy is; without it, at the first listeners of the configuration
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: Option<String>,
+    /// How many pages are requested at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) at_once: u8,
+    /// A header field of the requests, such as 'Accept-Language: de' (may be repeated)
+    #[arg(long, value_name = "'NAME: VALUE'", value_parser = field)]
+    pub(crate) header: Vec<(String, Unshown)>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The configuration file; without it, ./proxy.toml is read if it is there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// An argument that may be a secret.

@@ -4,6 +4,7 @@ pub(crate) mod fleet;
 pub(crate) mod move_store;
 pub(crate) mod sessions;
 pub(crate) mod store;
+pub(crate) mod warm;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -8,14 +8,14 @@ use http::Method;
 use super::socket;
 use crate::cli::args::SocketArgs;
 use crate::cli::output::{counted, failed, note, say};
-use crate::cli::progress::{ShownProgress, pause};
+use crate::cli::progress::{SESSIONS, ShownProgress, pause};
 
 /// Moves the store, and returns when the move has ended. It goes on in the proxy if this process is stopped.
 pub(super) fn move_running(replace: bool, json: bool, at: SocketArgs) -> Result<(), u8> {
     let socket = socket(at)?;
     let request = serde_json::to_vec(&MoveRequest { replace }).map_err(failed)?;
     admin::send_command(&socket, Method::POST, MOVE, request).map_err(failed)?;
-    let (mut shown, mut said) = (ShownProgress::new(), (String::new(), Vec::new()));
+    let (mut shown, mut said) = (ShownProgress::of(SESSIONS), (String::new(), Vec::new()));
     let (report, text) = loop {
         pause();
         let (report, text) = ask(&socket)?;

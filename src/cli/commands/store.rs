@@ -13,7 +13,7 @@ use http::Method;
 use super::move_store::move_running;
 use crate::cli::args::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 use crate::cli::output::{failed, note, say};
-use crate::cli::progress::{ShownProgress, pause};
+use crate::cli::progress::{SESSIONS, ShownProgress, pause};
 
 /// Runs a command about the store.
 pub(crate) fn store(command: StoreCommand) -> Result<(), u8> {
@@ -31,7 +31,7 @@ fn migrate(args: MigrateArgs) -> Result<(), u8> {
     };
     let from = place(from, args.from_layout, args.from_prefix);
     let to = place(to, args.to_layout, args.to_prefix);
-    let mut shown = ShownProgress::new();
+    let mut shown = ShownProgress::of(SESSIONS);
     let moved =
         move_store(&from, &to, args.replace, |progress| shown.show(progress.done(), progress.of()));
     shown.end();
@@ -48,7 +48,7 @@ fn migrate(args: MigrateArgs) -> Result<(), u8> {
 
 fn backup(args: BackupArgs) -> Result<(), u8> {
     let file = std::path::absolute(&args.file).map_err(failed)?;
-    let mut shown = ShownProgress::new();
+    let mut shown = ShownProgress::of(SESSIONS);
     let written = match args.from {
         Some(from) => {
             let from = place(from, args.layout, args.prefix);
@@ -91,7 +91,7 @@ fn by_the_proxy(
 }
 fn restore(args: RestoreArgs) -> Result<(), u8> {
     let to = place(args.to, args.layout, args.prefix);
-    let mut shown = ShownProgress::new();
+    let mut shown = ShownProgress::of(SESSIONS);
     let restored = restore_store(&args.file, &to, args.replace, |progress| {
         shown.show(progress.done(), progress.of());
     });

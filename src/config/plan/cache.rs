@@ -22,6 +22,10 @@ pub struct Cache {
     /// `stale_if_error`, 1 h: how long a stale page is served while the origin fails, if the origin does
     /// not set it.
     pub stale_if_error: Duration,
+    /// `refresh_ahead`, false: whether popular pages are fetched again before they expire.
+    pub refresh_ahead: bool,
+    /// `warm_after_purge`, 0: how many of the hottest pages that a purge hits are fetched again.
+    pub warm_after_purge: usize,
     /// `client_directives`, `"ignore"` (false) or `"honour"`: whether a visitor's `no-cache`, `max-age`
     /// and `min-fresh` cause a new fetch.
     pub client_directives: bool,
@@ -39,6 +43,8 @@ pub struct Cache {
     pub ignore_query: Vec<Pattern>,
     /// `memory`, 256 MiB of pages.
     pub memory: u64,
+    /// `warm_start`, 2 s: how long the start may read the pages that were in use before into memory; zero: not at all.
+    pub warm_start: Duration,
     /// `max_object`, 8 MiB.
     pub max_object: u64,
     /// `compress`, `["zstd", "br", "gzip"]`: the content codings that the proxy produces, in order of
@@ -55,6 +61,8 @@ impl Default for Cache {
             default_ttl: Duration::from_secs(300),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::from_secs(3600),
+            refresh_ahead: false,
+            warm_after_purge: 0,
             client_directives: false,
             unknown_cookies_bypass: true,
             trust_public: false,
@@ -69,6 +77,7 @@ impl Default for Cache {
                 exact("mc_cid"),
             ],
             memory: 256 * MIB,
+            warm_start: Duration::from_secs(2),
             max_object: 8 * MIB,
             compress: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
             status: StatusDetail::Full,

@@ -38,10 +38,15 @@ fn next_store(at: &mut impl Walk, next: &mut NextStore) {
     at.key("layout", &mut next.layout, &Optional(Words(&LAYOUTS)));
 }
 
+/// How long a start may read pages. A supervisor waits for it no longer than a minute or two.
+const WARM_START: Span = Span { min: Duration::ZERO, max: Duration::from_secs(60) };
+
 pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("default_ttl", &mut cache.default_ttl, &TTL);
     at.key("stale_while_revalidate", &mut cache.stale_while_revalidate, &TTL);
     at.key("stale_if_error", &mut cache.stale_if_error, &TTL);
+    at.key("refresh_ahead", &mut cache.refresh_ahead, &Flag);
+    at.key("warm_after_purge", &mut cache.warm_after_purge, &count(0, 100));
     let directives = [("ignore", false), ("honour", true)];
     at.key("client_directives", &mut cache.client_directives, &Words(&directives));
     let unknown = [("bypass", true), ("ignore", false)];
@@ -54,6 +59,7 @@ pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {
     let parameters = List::of(Text { parse: text::query_pattern, show: Pattern::to_string });
     at.key("ignore_query", &mut cache.ignore_query, &parameters);
     at.key("memory", &mut cache.memory, &Size { min: MIB, max: TIB });
+    at.key("warm_start", &mut cache.warm_start, &WARM_START);
     at.key("max_object", &mut cache.max_object, &OBJECT);
     let codings = [Coding::Zstd, Coding::Brotli, Coding::Gzip];
     let codings = codings.map(|coding| (coding.as_str(), coding));

@@ -38,6 +38,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("override_private", &mut route.override_private, &Flag);
     at.key("stale_while_revalidate", &mut route.stale_while_revalidate, &Optional(TTL));
     at.key("stale_if_error", &mut route.stale_if_error, &Optional(TTL));
+    at.key("refresh_ahead", &mut route.refresh_ahead, &Flag);
     at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
     at.key("min_uses", &mut route.min_uses, &count(1, 1_000));
     at.key("trust_public", &mut route.trust_public, &Flag);

@@ -1039,35 +1039,6 @@ fn a_hole_that_cannot_be_filled_is_told() {
             "",
             "expected \"user\", \"cart_count\", \"recent\" or a row",
         ),
-        (
-            "selector = \"b\", fill = \"row:stock\", template = \"{qty}\"",
-            "",
-            "expected a row: \"row:inventory:{item}\" for the item",
-        ),
-        ("selector = \"b\", fill = \"row:a b:7\", template = \"{qty}\"", "", "expected a row"),
-        ("selector = \"b\", fill = \"row:a:{id}\", template = \"{qty}\"", "", "expected a row"),
-        ("selector = \"b\", fill = \"row:a:7\"", "", "a row needs template"),
-        ("selector = \"b\", fill = \"row:a:7\", template = \"qty\"", "", "the fields of the row"),
-        (
-            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\", share = \"none\"",
-            "",
-            "a row is the same for everyone",
-        ),
-        (
-            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\", on = \"session\"",
-            "",
-            "a row is the same for everyone",
-        ),
-        (
-            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\"",
-            "",
-            "there is no [[rows]] with the name \"a\"; write them",
-        ),
-        (
-            "selector = \"b\", fill = \"row:a:{item}\", template = \"{qty}\"",
-            "",
-            "\"row:a:{item}\" needs {item} in match.path",
-        ),
         ("selector = \"b\", fill = \"user\", template = \"{item}\"", "", "template needs"),
         ("selector = \"b\", fill = \"recent\"", "", "needs template"),
         (
@@ -1101,6 +1072,41 @@ fn a_hole_that_cannot_be_filled_is_told() {
     ] {
         let told = problems(&file(&format!("{ORIGIN}[[route]]\n{beside}\n")));
         assert!(told.len() == 1 && told[0].contains(expected), "{beside}: {told:?}");
+    }
+}
+
+#[test]
+fn a_row_that_cannot_fill_a_hole_is_told() {
+    for (hole, expected) in [
+        (
+            "selector = \"b\", fill = \"row:stock\", template = \"{qty}\"",
+            "expected a row: \"row:inventory:{item}\" for the item",
+        ),
+        ("selector = \"b\", fill = \"row:a b:7\", template = \"{qty}\"", "expected a row"),
+        ("selector = \"b\", fill = \"row:a:{id}\", template = \"{qty}\"", "expected a row"),
+        ("selector = \"b\", fill = \"row:a:7\"", "a row needs template"),
+        ("selector = \"b\", fill = \"row:a:7\", template = \"qty\"", "the fields of the row"),
+        (
+            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\", share = \"none\"",
+            "a row is the same for everyone",
+        ),
+        (
+            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\", on = \"session\"",
+            "a row is the same for everyone",
+        ),
+        (
+            "selector = \"b\", fill = \"row:a:7\", template = \"{qty}\"",
+            "there is no [[rows]] with the name \"a\"; write them",
+        ),
+        (
+            "selector = \"b\", fill = \"row:a:{item}\", template = \"{qty}\"",
+            "\"row:a:{item}\" needs {item} in match.path",
+        ),
+    ] {
+        let text = format!("{ORIGIN}[[route]]\nfragments = [{{ {hole} }}]\n");
+        let told = problems(&file(&text));
+        assert!(told.iter().any(|line| line.contains(expected)), "{hole}: {told:?}");
+        assert!(told.iter().all(|line| line.contains("[[route]] fragments: ")), "{told:?}");
     }
 }
 

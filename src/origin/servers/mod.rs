@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::background::{BackgroundRequests, BackgroundSlot};
 use crate::policy::origin::Balance;
 use balance::{Candidate, RoundRobin, preferred};
 use budget::Budget;
@@ -49,6 +50,7 @@ pub struct ServerList {
     servers: Vec<(String, u32)>,
     rules: ServerRules,
     state: Mutex<ServerState>,
+    background: Arc<BackgroundRequests>,
 }
 
 #[derive(Debug)]
@@ -141,7 +143,8 @@ impl ServerList {
             wait_queue: WaitQueue::new(rules.max_waiting),
             successor: None,
         });
-        Arc::new(Self { name: name.into(), servers, rules, state })
+        let background = Arc::default();
+        Arc::new(Self { name: name.into(), servers, rules, state, background })
     }
 
     /// Takes over what `old` knows of servers that are also in this list, by name. A rest continues
@@ -196,6 +199,16 @@ impl ServerList {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.lock().wait_queue.len()
+    }
+
+    /// A place for a request of the proxy's own accord. There is none while no server is up, or while
+    /// requests of visitors wait for one.
+    pub(super) fn background_slot(&self) -> Option<BackgroundSlot> {
+        let is_ready = {
+            let state = self.lock();
+            state.wait_queue.len() == 0 && state.standings.iter().any(ServerHealth::is_up)
+        };
+        is_ready.then(|| self.background.take(Instant::now())).flatten()
     }
 
     fn lock(&self) -> MutexGuard<'_, ServerState> {

@@ -141,6 +141,9 @@ pub struct Route {
     pub stale_while_revalidate: Option<Duration>,
     /// `stale_if_error`: the same while the origin fails.
     pub stale_if_error: Option<Duration>,
+    /// `refresh_ahead`: whether popular pages are fetched again before they expire. Default: the value in
+    /// `[cache]`.
+    pub refresh_ahead: bool,
     /// `only_top`: the number of most viewed items with cached pages; `None`: all pages are cached.
     pub only_top: Option<u64>,
     /// `min_uses`, 1: from which request on a page is stored.
@@ -221,6 +224,7 @@ impl Default for Route {
             override_private: false,
             stale_while_revalidate: None,
             stale_if_error: None,
+            refresh_ahead: false,
             only_top: None,
             min_uses: 1,
             trust_public: false,
@@ -338,6 +342,7 @@ impl Route {
             ("override_private", self.override_private),
             ("stale_while_revalidate", self.stale_while_revalidate.is_some()),
             ("stale_if_error", self.stale_if_error.is_some()),
+            ("refresh_ahead", self.refresh_ahead),
             ("min_uses", self.min_uses > 1),
             ("only_top", self.only_top.is_some()),
             ("fragments", !self.fragments.is_empty()),

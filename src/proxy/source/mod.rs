@@ -1,7 +1,7 @@
 //! Sources of answers: the cache, a row, or the origin. A source leaves the visitor's session and cart
 //! unchanged.
 
-mod cache;
+pub(in crate::proxy) mod cache;
 mod forward;
 mod personal;
 pub(in crate::proxy) mod rows;

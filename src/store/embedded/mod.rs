@@ -46,10 +46,10 @@ use self::tables::Tables;
 use self::writer::Writer;
 use super::{
     Cart, CartAnswer, CartChange, CartOwner, CartStore, Counted, Cursor, EndedCarts, Evicted,
-    Eviction, ExpiryAction, ExpiryStore, Generation, Lease, LeaseStore, LogIn, LogInStore,
-    OpenError, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency,
-    Rescaled, Rescaling, Rotated, Rotation, SessionLifetimes, StoreCounters, StoreError,
-    StoreLimits, StoreState, TaskLease, TokenStore, ViewStore, Visit, VisitStore,
+    Eviction, ExpiryAction, ExpiryStore, Generation, HotPageStore, Lease, LeaseStore, LogIn,
+    LogInStore, OpenError, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
+    RequestFrequency, Rescaled, Rescaling, Rotated, Rotation, SessionLifetimes, StoreCounters,
+    StoreError, StoreLimits, StoreState, TaskLease, TokenStore, ViewStore, Visit, VisitStore,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -453,6 +453,25 @@ impl PageStore for EmbeddedStore {
 
     async fn end_lease(&self, _: &PageKey, _: u64, _: bool) -> Result<(), StoreError> {
         Ok(())
+    }
+}
+
+/// The file of pages is deleted at each start, so a list would name nothing.
+impl HotPageStore for EmbeddedStore {
+    async fn put_hot_pages(&self, _: Bytes, _: Duration) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn hot_pages(&self) -> Result<Option<Bytes>, StoreError> {
+        Ok(None)
+    }
+
+    async fn pages(&self, keys: &[PageKey]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        let mut pages = Vec::with_capacity(keys.len());
+        for key in keys {
+            pages.push(self.page(key).await?);
+        }
+        Ok(pages)
     }
 }
 

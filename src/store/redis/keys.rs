@@ -49,6 +49,8 @@ pub(super) struct Keys {
     pub(super) scheduler: String,
     /// STRING with a time to live: when `viewed:` was last rescaled.
     pub(super) rescaled: String,
+    /// STRING with a time to live: the pages in use, for the next start.
+    pub(super) hot_pages: String,
     /// HASH of a few hundred fields at most: bytes of pages, by their time of expiry.
     pub(super) page_bytes: String,
     /// HASH: the number of purges, their era, and the key of its marks.
@@ -121,6 +123,7 @@ impl Keys {
             deliverer: whole("deliverer"),
             scheduler: whole("scheduler"),
             rescaled: whole("rescaled"),
+            hot_pages: whole("hotpages"),
             page_bytes: whole("pagebytes"),
             purges: whole("purges"),
             purging: whole("purging"),

@@ -15,6 +15,7 @@ mod expiry;
 mod fault;
 mod fleet;
 mod handover;
+mod hot_pages;
 mod keys;
 mod link;
 mod links;

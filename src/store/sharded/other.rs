@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use super::ShardedStore;
 use crate::ident::{PageKey, Row};
 use crate::store::{
-    ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation, Idle, IdleStep,
-    Lease, LeaseStore, Noted, PageStore, PurgePosition, PurgeStore, PurgesSince, RequestFrequency,
-    RowClaim, RowStore, RowTerm, ScheduledRow, StoreError, StoredRow, TaskLease, WaitingEvent,
+    ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation, HotPageStore,
+    Idle, IdleStep, Lease, LeaseStore, Noted, PageStore, PurgePosition, PurgeStore, PurgesSince,
+    RequestFrequency, RowClaim, RowStore, RowTerm, ScheduledRow, StoreError, StoredRow, TaskLease,
+    WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
@@ -50,6 +51,43 @@ impl PageStore for ShardedStore {
         is_shareable: bool,
     ) -> Result<(), StoreError> {
         self.of(&key.hex()).end_lease(key, who, is_shareable).await
+    }
+}
+
+/// There is one list, in the first shard; each page is in its own.
+impl HotPageStore for ShardedStore {
+    async fn put_hot_pages(&self, list: Bytes, ttl: Duration) -> Result<(), StoreError> {
+        self.first().put_hot_pages(list, ttl).await
+    }
+
+    async fn hot_pages(&self) -> Result<Option<Bytes>, StoreError> {
+        self.first().hot_pages().await
+    }
+
+    async fn pages(&self, keys: &[PageKey]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        let mut by_shard = vec![(Vec::new(), Vec::new()); self.any.shards()];
+        for (place, key) in keys.iter().enumerate() {
+            let (places, keys) = &mut by_shard[self.index_of(&key.hex())];
+            places.push(place);
+            keys.push(*key);
+        }
+        let asked = self.all().zip(by_shard).filter(|(_, (places, _))| !places.is_empty());
+        let asked = asked.map(|(shard, (places, keys))| async move {
+            shard.pages(&keys).await.map(|found| places.into_iter().zip(found))
+        });
+        let mut pages = vec![None; keys.len()];
+        let mut refused = None;
+        // The pages of a shard that does not answer are left out.
+        for answer in join_all(asked).await {
+            match answer {
+                Ok(found) => found.for_each(|(place, page)| pages[place] = page),
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) if pages.iter().all(Option::is_none) => Err(error),
+            _ => Ok(pages),
+        }
     }
 }
 

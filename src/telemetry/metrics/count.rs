@@ -49,6 +49,15 @@ counts! {
     FragmentsFilled = "anteroom_fragments_filled", "Fragments that were filled";
     FragmentsUnfilled = "anteroom_fragments_unfilled", "Fragments that failed and showed their fallback";
     Stored = "anteroom_pages_stored", "Pages stored";
+    PagesWarmedAtStart = "anteroom_pages_warmed_at_start", "Pages read from the store into memory at the start";
+    RefreshesAhead = "anteroom_pages_refreshed_ahead", "Pages fetched again before they expired";
+    RefreshesFailed = "anteroom_pages_refresh_failed",
+        "Pages that were not fetched again before they expired: the app failed, or they may not be shared any more";
+    RefreshesSkipped = "anteroom_pages_refresh_skipped",
+        "Hits that found a page due to be fetched again while the app had no room for it, or too many pages waited";
+    PagesWarmed = "anteroom_pages_warmed", "Pages fetched again after a purge";
+    PagesWarmFailed = "anteroom_pages_warm_failed",
+        "Pages that were not fetched again after a purge: the app failed or had no room, or they may not be shared any more";
     StoreWriteErrors = "anteroom_store_write_errors", "Pages that the store refused or failed to take";
     StoreReadErrors = "anteroom_store_read_errors", "Store reads that failed or took too long";
     Visits = "anteroom_visits", "Visits recorded";

@@ -86,6 +86,8 @@ fn entry(input: &mut Input<'_>) -> Entry {
         },
         vary: names(input),
         purge_snapshot: Arc::new(marks),
+        recipe: None,
+        hits: anteroom::cache::hit_count::HitCount::default(),
         reason: Some(Bytes::copy_from_slice(input.line())).filter(|line| !line.is_empty()),
         fields: PageFields::of(&fields(input.block())),
         body: Bytes::copy_from_slice(input.0),

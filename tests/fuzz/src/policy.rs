@@ -278,6 +278,8 @@ fn largest_said(response: &HeaderMap) -> u64 {
 /// What is kept of it says the same when it is read again.
 fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) -> Entry {
     let entry = Entry {
+        recipe: None,
+        hits: anteroom::cache::hit_count::HitCount::default(),
         status: setting.status.as_u16(),
         reason: None,
         fields: PageFields::of(response),

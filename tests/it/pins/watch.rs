@@ -43,6 +43,7 @@ impl Monitor {
             "cache:",
             "lease:",
             "pagebytes:",
+            "hotpages:",
             "purg",
             "seen:",
             "fleet:",
@@ -186,6 +187,7 @@ fn is_background(name: &str, words: &[String]) -> bool {
         "unschedule:",
         "cartidle:",
         "expiring:",
+        "hotpages:",
     ];
     let is_task = |word: &String| tasks.contains(&word.as_str()) || word.starts_with("fleet:");
     let connects = ["PING", "HELLO", "CLIENT", "INFO", "SUBSCRIBE", "AUTH", "SELECT", "CONFIG"];

@@ -179,14 +179,11 @@ fn describe(headers: &mut HeaderMap, is_for_everyone: bool) {
         let control = if is_private { "private, no-cache" } else { "no-cache" };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(control));
     }
-    headers::remove_for_shared_caches(headers);
-    if !is_private {
-        return;
-    }
     let vary = Vary::parse(headers);
-    if vary != Vary::Any && !vary.names(&COOKIE) {
+    if is_private && vary != Vary::Any && !vary.names(&COOKIE) {
         headers.append(VARY, HeaderValue::from_name(COOKIE));
     }
+    headers::remove_for_shared_caches(headers);
 }
 
 /// The fields that describe the page as it is stored.

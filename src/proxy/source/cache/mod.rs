@@ -1,14 +1,18 @@
 //! Answers from the page cache: looks the page up, and joins or starts the one fetch of it. `stale` has what
-//! concerns stale pages.
+//! concerns stale pages, `ahead` fetches popular pages again before they expire.
 
+mod ahead;
 mod stale;
+mod warm;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use self::ahead::refresh_ahead;
 use self::stale::{FAILING_TTL, RESCUE_AFTER, is_gone, may_serve_on_error, renew, stale};
+pub(in crate::proxy) use self::warm::{WarmOutcome, warm};
 use super::{forward, personal};
 use crate::cache::entry::Entry;
 use crate::cache::fill::{FillOrder, LeaderAnswer};
@@ -23,7 +27,7 @@ use crate::clock::unix_now;
 use crate::http::cache_status::{CacheStatus, Forward};
 use crate::http::coding::takes_as_it_is;
 use crate::ident::PageKey;
-use crate::origin::{OriginResponse, RequestBody};
+use crate::origin::{BackgroundSlot, OriginResponse, RequestBody};
 use crate::proxy::answer::Answer;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
@@ -69,7 +73,12 @@ pub(in crate::proxy) async fn answer(
     };
     let want = WantedPage::new(cx, class);
     let fetched = match cache_lookup::decide(&want, forwarded_for, LookupMode::Use).await {
-        CacheStep::Hit(entry, from) => Fetched::from(hit(&want, &entry, from, record).await),
+        CacheStep::Hit(entry, from) => {
+            if from == CacheTier::Memory && forwarded_for.is_none() {
+                refresh_ahead(&want, &entry);
+            }
+            Fetched::from(hit(&want, &entry, from, record).await)
+        }
         CacheStep::Forward(reason) => Fetched::Forward(reason),
         CacheStep::Head(_) => Fetched::Forward(Reason::Head),
         CacheStep::NotStored => Fetched::Failed(Error::NotStored),
@@ -245,6 +254,7 @@ fn begin(
     want: &WantedPage<'_>,
     flight: Arc<Flight>,
     candidate: Option<&StaleCandidate>,
+    background: Option<BackgroundSlot>,
 ) -> oneshot::Receiver<LeaderAnswer> {
     let cx = want.cx;
     let (request, loss) = origin_request::fill(cx, want.class, &flight.sent);
@@ -260,6 +270,8 @@ fn begin(
             .filter(|candidate| !is_gone(want, candidate))
             .map(|candidate| Arc::clone(&candidate.entry)),
         withhold: candidate.is_some_and(|candidate| candidate.serves_on_error),
+        recipe: warm::kept_recipe(want),
+        background,
     };
     cx.worker.filler.begin(flight, order)
 }
@@ -295,7 +307,7 @@ async fn lead(
         EndGuard(flight).0.answer(&entry);
         return Fetched::from(hit(want, &entry, CacheTier::Memory, record).await);
     }
-    let led = begin(want, flight, candidate).await;
+    let led = begin(want, flight, candidate, None).await;
     record.origin_answered();
     match led {
         Ok(LeaderAnswer::Shared { head: entry, reader, length, stored, waits, cookies }) => {

@@ -28,7 +28,7 @@ pub(super) fn renew(want: &WantedPage<'_>, candidate: &StaleCandidate) {
     match want.cx.worker.pages.in_memory(&want.key, || want.sent(), want.now()) {
         Some(landed) => EndGuard(flight).0.answer(&landed),
         // The client has its answer; the receiver is not needed.
-        None => drop(begin(want, flight, Some(candidate))),
+        None => drop(begin(want, flight, Some(candidate), None)),
     }
 }
 

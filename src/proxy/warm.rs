@@ -1,0 +1,99 @@
+//! Warms pages: carries recipes out as requests of a stranger, so that the next visitor finds the page.
+//!
+//! A recipe passes the same stages as a visitor's request. It is not counted as a request or a visit, it is charged
+//! to no limit, and has no line in the access log. What it fetches is judged by the rules of every fill.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::header::HOST;
+use ::http::request::Parts;
+use ::http::{HeaderValue, Request, Uri};
+use tokio_util::sync::CancellationToken;
+
+use super::connection::client::{Client, Secured};
+use super::connection_state::ConnectionState;
+use super::context::{AssumedVisitor, Mode, RequestKind, WorkerContext};
+use super::record::RequestRecord;
+use super::source::cache::{WarmOutcome, warm};
+use super::stage::receive::Received;
+use super::stage::{self, Reached, decide};
+use super::visitor_token::VisitorTokenState;
+use crate::cache::recipe::Recipe;
+use crate::cache::rules::verdict::Access;
+use crate::cache::warm_queue::{WarmOccasion, WarmRequest};
+use crate::cache::{LookupMode, Pages};
+use crate::clock::unix_now;
+use crate::http::peer::Peer;
+use crate::telemetry::metrics::Count;
+
+/// Carries out the recipes that wait, one after the other, until the proxy drains. `current` is the context that
+/// serves clients now.
+pub async fn keep_warm(
+    pages: Arc<Pages>,
+    current: impl Fn() -> Rc<WorkerContext>,
+    drain: CancellationToken,
+) {
+    let warming = async {
+        loop {
+            let request = pages.warm_queue.next().await;
+            let worker = current();
+            let outcome = Box::pin(carry_out(&worker, &request)).await;
+            if let Some(count) = counted(request.occasion, outcome) {
+                worker.thread_metrics.count(count);
+            }
+        }
+    };
+    drain.run_until_cancelled(warming).await;
+}
+
+fn counted(occasion: WarmOccasion, outcome: WarmOutcome) -> Option<Count> {
+    match (occasion, outcome) {
+        (_, WarmOutcome::Needless) => None,
+        (WarmOccasion::Purged, WarmOutcome::Fetched) => Some(Count::PagesWarmed),
+        (WarmOccasion::Purged, WarmOutcome::Failed | WarmOutcome::NoPlace) => {
+            Some(Count::PagesWarmFailed)
+        }
+        (WarmOccasion::ExpiresSoon, WarmOutcome::Fetched) => Some(Count::RefreshesAhead),
+        (WarmOccasion::ExpiresSoon, WarmOutcome::NoPlace) => Some(Count::RefreshesSkipped),
+        (WarmOccasion::ExpiresSoon, WarmOutcome::Failed) => Some(Count::RefreshesFailed),
+    }
+}
+
+/// Fetches the page of a request, unless it is there already.
+async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOutcome {
+    let WarmRequest { recipe, occasion } = request;
+    let Some(head) = head(recipe) else { return WarmOutcome::Failed };
+    // No address of a network is its own: it is no trusted proxy, and has no privileges.
+    let secured = recipe.is_https.then(Secured::default);
+    let state = ConnectionState::new();
+    let entry = (Arc::default(), CancellationToken::new());
+    let client = Client::entering(Peer::Carried(None), recipe.local, state, entry, secured);
+    let token = VisitorTokenState::default();
+    let mut record = RequestRecord::of_part(&worker.thread_metrics, &client.state, &head.method);
+    let received = Received::of(
+        &worker.settings,
+        &client,
+        Box::new(head),
+        (Some(0), false),
+        (&token, unix_now()),
+    );
+    let stranger = AssumedVisitor::Anonymous;
+    let mode = Mode::Peek { knows_address: false, visitor: Some(&stranger) };
+    let reached = stage::run(worker, &client, received, mode, &mut record).await;
+    // A page that the proxy answers itself, or refuses to a stranger, is not fetched for one.
+    let Ok(Reached::Identified(identified)) = reached else { return WarmOutcome::Failed };
+    let cx = identified.context(worker, &client, &token, RequestKind::Page);
+    match decide::access(&cx, identified.item(), false, LookupMode::Peek).await {
+        Access::Shared(class) if class.has_recipes() => warm(&cx, class, *occasion).await,
+        Access::Shared(_) | Access::StaticOnly(_) | Access::Bypass(_) => WarmOutcome::Failed,
+    }
+}
+
+fn head(recipe: &Recipe) -> Option<Parts> {
+    let mut request = Request::new(());
+    *request.uri_mut() = Uri::from(recipe.target.clone());
+    *request.headers_mut() = recipe.fields.clone();
+    request.headers_mut().insert(HOST, HeaderValue::try_from(recipe.site.as_str()).ok()?);
+    Some(request.into_parts().0)
+}
