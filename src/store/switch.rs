@@ -564,7 +564,8 @@ impl Switched {
 
     /// Returns once the calls go to another store than [`Self::engine`] was.
     pub(super) async fn moved(&self) {
-        if self.switch.has_moved() {
+        // Also in a store that has been left: its callers would ask again at once, for ever.
+        if matches!(self.switch.phase(), Phase::Moved | Phase::Left) {
             return std::future::pending().await;
         }
         self.switch.moved().await;

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::purge::purge;
 use crate::support::at_once;
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
-use crate::support::wait_until;
+use crate::support::{wait_until, wait_within};
 
 on_both_stores!(
     a_popular_page_is_neither_missed_nor_stale_for_ten_lifetimes,
@@ -68,7 +69,8 @@ fn a_popular_page_is_neither_missed_nor_stale_for_ten_lifetimes(storage: &Storag
     wait_until("the page is kept", || proxy.metric("anteroom_pages_stored_total") > 0.0);
     let mut client = proxy.connect();
 
-    wait_until("the page was refreshed ten times", || {
+    // Each is fetched again a second after it was stored.
+    wait_within(Duration::from_secs(40), "the page was refreshed ten times", || {
         for _ in 0..HITS {
             let answer = proxy.get("/").send_on(&mut client);
             assert!(is_fresh_hit(&answer), "{}", answer.cache_status());
