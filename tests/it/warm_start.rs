@@ -13,7 +13,7 @@ use anteroom::store::traits::*;
 use anteroom::task::{HotPages, Task as _};
 use bytes::Bytes;
 
-use crate::store_contract::{Bench, contract};
+use crate::store_contract::{Bench, contract, until};
 use crate::support::on_cluster;
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage};
@@ -181,11 +181,5 @@ async fn the_list_is_replaced_and_ends_by_itself(bench: Bench) {
     task.step().await.unwrap();
     assert_eq!(store.hot_pages().await.unwrap(), expected(b"two"));
     store.put_hot_pages("three".into(), Duration::from_millis(1)).await.unwrap();
-    tokio::time::timeout(crate::support::DEADLINE, async {
-        while store.hot_pages().await.unwrap().is_some() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("the list ends");
+    until("the list ends", async || store.hot_pages().await.unwrap().is_none()).await;
 }
