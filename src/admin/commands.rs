@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::CONTENT_TYPE;
+use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::latest_backup::{BACKUP, LatestBackup};
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
+use super::status::{MISSES, STATUS, StatusParts};
 use crate::cache::purger::Purger;
 use crate::http::bearer;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
@@ -72,6 +74,8 @@ pub struct Commands {
     pub kinds: CookieKinds,
     /// The counters of cookies.
     pub metrics: Arc<Metrics>,
+    /// What is read for the figures.
+    pub status_parts: StatusParts,
     /// What this process knows of the other proxies on the store.
     pub fleet: Arc<Fleet>,
     /// The latest backup of the store.
@@ -185,6 +189,9 @@ pub(super) type CommandRefusal = (StatusCode, String);
 impl Commands {
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
+        if let Some(reply) = self.figures(&head) {
+            return reply;
+        }
         // For an operator a short wait is better than an error.
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.store.connected());
         if connected.await.is_err() {
@@ -215,11 +222,27 @@ impl Commands {
             (Method::GET, "/top") => self.top(head.uri.query()).await.and_then(json_reply),
             _ => Err((StatusCode::NOT_FOUND, "this proxy does not know this command".to_owned())),
         };
-        done.unwrap_or_else(|(status, error)| {
-            let refusal = serde_json::to_vec(&Refusal { error }).unwrap_or_default();
-            json(status, refusal)
-        })
+        done.unwrap_or_else(refused)
     }
+}
+
+impl Commands {
+    /// The answer to a command that reads the process alone, and does not wait for a store that is away.
+    fn figures(&self, head: &Parts) -> Option<Response<Full<Bytes>>> {
+        if head.method != Method::GET {
+            return None;
+        }
+        let done = match head.uri.path() {
+            STATUS => json_reply(self.status()),
+            MISSES => json_reply(self.misses()),
+            _ => return None,
+        };
+        Some(done.unwrap_or_else(refused))
+    }
+}
+
+fn refused((status, error): CommandRefusal) -> Response<Full<Bytes>> {
+    json(status, serde_json::to_vec(&Refusal { error }).unwrap_or_default())
 }
 
 /// Reads a command.

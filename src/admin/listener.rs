@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::commands::{AdminHandle, FLEET, TOP_COOKIES};
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
+use super::status::{MISSES, STATUS};
 use crate::http::host::{self, Host};
 use crate::telemetry::metrics::Metrics;
 
@@ -101,7 +102,7 @@ async fn respond(
     }
     let is_order = matches!(
         (request.method(), request.uri().path()),
-        (&Method::GET, TOP_COOKIES | FLEET)
+        (&Method::GET, TOP_COOKIES | FLEET | STATUS | MISSES)
             | (
                 &Method::POST,
                 "/purge"

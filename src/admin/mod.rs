@@ -15,6 +15,7 @@ mod move_store;
 mod purge;
 mod rows;
 mod sessions;
+mod status;
 mod top;
 
 pub use crate::store::fleet::{FleetReport, ListedProxy};
@@ -28,5 +29,9 @@ pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{
     ExportedItem, ExportedSession, ExportedView, LISTED_MAX, ListedSession, Removed, SessionExport,
     SessionFilter, SessionListRequest, SessionsListing,
+};
+pub use status::{
+    ConnectionStatus, MISSES, MemoryStatus, Missed, MissesListing, OriginStatus, RouteStatus,
+    STATUS, Status, StatusParts, StoreStatus, Times,
 };
 pub use top::{TOP_MAX, Top, TopViews};

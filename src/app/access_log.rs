@@ -8,6 +8,7 @@ use super::start_error::StartError;
 use crate::config;
 use crate::policy::access_log::AccessLogTarget;
 use crate::telemetry::access_log::{AccessLog, Style};
+use crate::telemetry::shown_path::ShownPaths;
 
 /// The access log and its thread.
 pub(super) type RunningAccessLog = Option<(Arc<AccessLog>, JoinHandle<()>)>;
@@ -15,7 +16,7 @@ pub(super) type RunningAccessLog = Option<(Arc<AccessLog>, JoinHandle<()>)>;
 /// Opens it, and starts its thread.
 pub(super) fn start(plan: &config::LogConfig) -> Result<RunningAccessLog, StartError> {
     let Some(format) = plan.access else { return Ok(None) };
-    let style = Style { format, redact: plan.redact_paths.clone() };
+    let style = Style { format, paths: ShownPaths { redact: plan.redact_paths.clone() } };
     AccessLog::start(&plan.to, style).map(Some).map_err(|source| {
         let path = match &plan.to {
             AccessLogTarget::Stdout => PathBuf::new(),

@@ -16,7 +16,7 @@ use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::store;
 use super::worker::dry_worker;
-use crate::admin::{self, AdminHandle, AdminState, Commands};
+use crate::admin::{self, AdminHandle, AdminState, Commands, StatusParts};
 use crate::config::{Admin, Plan};
 use crate::serve::listen;
 use crate::serve::socket::Socket;
@@ -96,6 +96,14 @@ pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore
         worker: dry_worker(live, shared, store),
         kinds: cookie_kinds(plan),
         metrics: Arc::clone(&shared.metrics),
+        status_parts: StatusParts {
+            metrics: Arc::clone(&shared.metrics),
+            pages: Arc::clone(&shared.pages),
+            connections: Arc::clone(&shared.connections),
+            tunnels: Arc::clone(&shared.tunnels),
+            store: shared.store.clone(),
+            since: shared.since,
+        },
         fleet: Arc::clone(&shared.fleet),
         backup: Arc::clone(&shared.backup),
         entry: fleet::entry(live, shared),

@@ -170,7 +170,7 @@ impl Application {
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
         store::expect_news(&store, &plan);
-        let shared = SharedState::new(&plan, Arc::clone(&metrics), store.switch());
+        let shared = SharedState::new(&plan, Arc::clone(&metrics), &store);
         let first = LiveConfig::new(plan, &shared, &Origins::default())?;
         let live = Arc::new(ArcSwap::new(Arc::clone(&first)));
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));

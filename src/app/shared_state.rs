@@ -14,10 +14,12 @@ use crate::proxy::connection::counter::ConnectionCounter;
 use crate::row::SharedRows;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use crate::session::{SessionMemory, Verified};
-use crate::store::Switch;
+use crate::store::OpenStore;
 use crate::store::fleet::Fleet;
 use crate::task::MoveProgress;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::request_feed::RequestFeed;
+use crate::telemetry::shown_path::ShownPaths;
 
 /// The state that all threads share, from start to end. A reload changes no setting in it.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ pub(super) struct SharedState {
     pub(super) ranks: Arc<PopularityRanks>,
     pub(super) rows: Arc<SharedRows>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) store: OpenStore,
     pub(super) connections: Arc<ConnectionCounter>,
     /// Requests of HTTP/2.
     pub(super) requests: Arc<ConnectionCounter>,
@@ -48,6 +51,10 @@ pub(super) struct SharedState {
     pub(super) moving: Arc<MoveProgress>,
     /// The latest backup of the store.
     pub(super) backup: Arc<LatestBackup>,
+    /// Requests as they end, for whatever watches them.
+    pub(super) feed: Arc<RequestFeed>,
+    /// What is shown of paths.
+    pub(super) paths: Arc<ShownPaths>,
     /// The Unix time of the start.
     pub(super) since: f64,
 }
@@ -61,8 +68,8 @@ pub(super) struct ReloadCounts {
 
 impl SharedState {
     /// Built with the sizes in `plan`, which are read only at start.
-    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, switch: &Arc<Switch>) -> Arc<Self> {
-        let fleet = Arc::new(Fleet::new(Arc::clone(switch)));
+    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, store: &OpenStore) -> Arc<Self> {
+        let fleet = Arc::new(Fleet::new(Arc::clone(store.switch())));
         let limits = &plan.limits;
         let flights = Flights::new(limits.in_flight, limits.waiters);
         let purged = Arc::new(PurgeTable::new(has_others(plan)));
@@ -77,6 +84,7 @@ impl SharedState {
             ranks: Arc::default(),
             rows: Arc::default(),
             metrics,
+            store: store.clone(),
             connections: Arc::default(),
             requests: Arc::default(),
             tunnels: Arc::default(),
@@ -87,6 +95,8 @@ impl SharedState {
             fleet,
             moving: Arc::default(),
             backup: Arc::default(),
+            feed: Arc::default(),
+            paths: Arc::new(ShownPaths { redact: plan.log.redact_paths.clone() }),
             since: unix_now(),
         })
     }

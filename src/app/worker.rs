@@ -24,7 +24,8 @@ use crate::row::RowReader;
 use crate::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
 use crate::store::{AnyStore, OpenStore};
 use crate::telemetry::access_log::LogBuffer;
-use crate::telemetry::metrics::ThreadMetrics;
+use crate::telemetry::metrics::{RequestCounters, ThreadMetrics};
+use crate::telemetry::request_telemetry::RequestTelemetry;
 
 /// How often the end of the workers is checked.
 const LOOK: Duration = Duration::from_millis(10);
@@ -241,12 +242,22 @@ fn worker_context(
         upstreams,
         key_memo: Rc::default(),
         token_memo: Rc::default(),
+        telemetry: Rc::new(RequestTelemetry {
+            counters: request_counters(live, &thread_metrics),
+            log_buffer,
+            feed: Arc::clone(&shared.feed),
+            paths: Arc::clone(&shared.paths),
+        }),
         thread_metrics,
-        log_buffer,
         waiting_fragments: Rc::default(),
         detached: Rc::default(),
         tunnels: Arc::clone(&shared.tunnels),
     })
+}
+
+/// The counters of a thread for the routes of this configuration.
+fn request_counters(live: &LiveConfig, thread_metrics: &Arc<ThreadMetrics>) -> RequestCounters {
+    RequestCounters::new(thread_metrics, live.settings.routes.names())
 }
 
 fn filler(
@@ -279,10 +290,17 @@ fn next_worker_context(
         &worker_context.upstreams,
         &worker_context.thread_metrics,
     );
+    let telemetry = &worker_context.telemetry;
     Rc::new(WorkerContext {
         settings: Arc::clone(&new.settings),
         recompressor: Arc::clone(&new.recompressor),
         sessions: Arc::clone(&new.sessions),
+        telemetry: Rc::new(RequestTelemetry {
+            counters: request_counters(new, &worker_context.thread_metrics),
+            log_buffer: telemetry.log_buffer.clone(),
+            feed: Arc::clone(&telemetry.feed),
+            paths: Arc::clone(&telemetry.paths),
+        }),
         filler: filler(
             new,
             &worker_context.pages,

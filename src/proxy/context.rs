@@ -38,8 +38,8 @@ use crate::session::token_memo::TokenMemo;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use crate::session::{Sessions, Verified};
 use crate::store::AnyStore;
-use crate::telemetry::access_log::LogBuffer;
 use crate::telemetry::metrics::ThreadMetrics;
+use crate::telemetry::request_telemetry::RequestTelemetry;
 
 /// The address under which the views of clients without an address are counted.
 pub(in crate::proxy) const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -77,8 +77,8 @@ pub struct WorkerContext {
     pub token_memo: Rc<TokenMemo>,
     /// This thread's counters.
     pub thread_metrics: Arc<ThreadMetrics>,
-    /// This thread's buffer of the access log, if there is an access log.
-    pub log_buffer: Option<Arc<LogBuffer>>,
+    /// Where this thread's records of requests go.
+    pub telemetry: Rc<RequestTelemetry>,
     /// The fragment contents on this thread that wait for their pages.
     pub waiting_fragments: Rc<WaitingFragments>,
     /// Requests that continue after their clients have disconnected.

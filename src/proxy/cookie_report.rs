@@ -40,7 +40,7 @@ impl CookieKinds {
 }
 
 /// The cookies of all visitors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CookieReport {
     /// Requests since the start.
     pub requests: u64,
@@ -55,7 +55,7 @@ pub struct CookieReport {
 }
 
 /// A cookie with its counts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeenCookie {
     /// The name, cut if it is long; `*` stands for an id at its end.
     pub name: String,

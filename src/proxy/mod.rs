@@ -3,6 +3,7 @@
 //! [`respond`] is all of it: the stages, a source, settling, delivery and the record. `cache::rules`
 //! decides what may be shared. ARCHITECTURE states which of these modules may import which.
 
+mod advice;
 mod answer;
 pub mod connection;
 pub mod connection_state;
@@ -54,6 +55,7 @@ use self::subrequests::FragmentRequests;
 use self::visitor_token::VisitorTokenState;
 use crate::origin::{RequestBody, unless_ended};
 
+pub use self::advice::{Advice, advice};
 pub use self::connection::detached::DetachedTasks;
 pub use self::connection::tunnel::{Tunnel, TunnelSlot};
 pub use self::context::{AssumedVisitor, WaitingFragments, WorkerContext};
@@ -102,12 +104,8 @@ async fn carry_out(
     cancel: &CancelOnDisconnect,
 ) -> ClientResponse {
     let request_id = RequestId::give(&worker.settings, &client, &mut head);
-    let mut record = RequestRecord::begin(
-        (&worker.thread_metrics, worker.log_buffer.as_ref()),
-        &client.state,
-        client.peer.address(),
-        &head,
-    );
+    let mut record =
+        RequestRecord::begin(&worker.telemetry, &client.state, client.peer.address(), &head);
     if let Some(request_id) = &request_id {
         record.request_id(&request_id.id);
     }

@@ -6,10 +6,11 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::header::{REFERER, USER_AGENT};
 use ::http::request::Parts;
-use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use ::http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
 use super::connection_state::ConnectionState;
@@ -17,8 +18,12 @@ use crate::clock::unix_now;
 use crate::ident::User;
 use crate::policy::route::CompiledRoute;
 use crate::telemetry::access_log::{LogBuffer, LogRecord, LogTexts, VisitorClass};
-use crate::telemetry::metrics::{Count, Outcome, ThreadMetrics};
+use crate::telemetry::metrics::{Answered, Count, Outcome};
+use crate::telemetry::misses::Miss;
 use crate::telemetry::reason::Reason;
+use crate::telemetry::request_feed::{RequestEvent, Step, Steps};
+use crate::telemetry::request_telemetry::RequestTelemetry;
+use crate::telemetry::shown_path::parameter_names;
 
 /// The status that is logged if the client disconnects before there is a response (as in nginx).
 const CLIENT_LEFT: u16 = 499;
@@ -27,8 +32,11 @@ const CLIENT_LEFT: u16 = 499;
 #[derive(Debug)]
 pub(in crate::proxy) struct RequestRecord {
     /// Held instead of the worker context, which a tunnel would keep alive through reloads.
-    thread_metrics: Arc<ThreadMetrics>,
-    log_buffer: Option<Arc<LogBuffer>>,
+    telemetry: Rc<RequestTelemetry>,
+    /// Whether the access log has a line of it.
+    is_logged: bool,
+    /// Its steps, if a watcher is there.
+    steps: Option<Box<Steps>>,
     connection_state: Rc<ConnectionState>,
     begun: Instant,
     at: f64,
@@ -39,7 +47,8 @@ pub(in crate::proxy) struct RequestRecord {
     headers: (Option<HeaderValue>, Option<HeaderValue>),
     request_id: Option<HeaderValue>,
     host: Option<Arc<str>>,
-    route: Option<Arc<str>>,
+    /// The route's name, and its place among the routes.
+    route: Option<(Arc<str>, usize)>,
     visitor: VisitorClass,
     user: Option<User>,
     outcome: Outcome,
@@ -50,24 +59,25 @@ pub(in crate::proxy) struct RequestRecord {
     tunnelled: Option<(u64, u64)>,
     /// Whether the response was counted before the end of the request.
     is_counted: bool,
-    origin: Option<std::time::Duration>,
+    origin: Option<Duration>,
     whole: bool,
 }
 
 impl RequestRecord {
     /// Begins the record when the request's head has arrived.
     pub(in crate::proxy) fn begin(
-        (thread_metrics, log_buffer): (&Arc<ThreadMetrics>, Option<&Arc<LogBuffer>>),
+        telemetry: &Rc<RequestTelemetry>,
         connection_state: &Rc<ConnectionState>,
         address: Option<IpAddr>,
         head: &Parts,
     ) -> Box<Self> {
         connection_state.request_begins();
-        let logged =
-            |headers: &HeaderMap, name| log_buffer.and_then(|_| headers.get(name).cloned());
+        let is_logged = telemetry.log_buffer.is_some();
+        let logged = |name| head.headers.get(name).filter(|_| is_logged).cloned();
         Box::new(Self {
-            thread_metrics: Arc::clone(thread_metrics),
-            log_buffer: log_buffer.cloned(),
+            telemetry: Rc::clone(telemetry),
+            is_logged,
+            steps: telemetry.feed.is_watched().then(Box::default),
             connection_state: Rc::clone(connection_state),
             begun: Instant::now(),
             at: unix_now(),
@@ -75,7 +85,7 @@ impl RequestRecord {
             method: head.method.clone(),
             uri: head.uri.clone(),
             version: head.version,
-            headers: (logged(&head.headers, REFERER), logged(&head.headers, USER_AGENT)),
+            headers: (logged(REFERER), logged(USER_AGENT)),
             request_id: None,
             host: None,
             route: None,
@@ -95,14 +105,14 @@ impl RequestRecord {
     /// The record of a request that is part of another one, or is only explained. It is neither counted
     /// nor logged.
     pub(in crate::proxy) fn of_part(
-        thread_metrics: &Arc<ThreadMetrics>,
+        telemetry: &Rc<RequestTelemetry>,
         connection_state: &Rc<ConnectionState>,
         method: &Method,
     ) -> Box<Self> {
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = method.clone();
-        let mut record = Self::begin((thread_metrics, None), connection_state, None, &head);
-        record.is_counted = true;
+        let mut record = Self::begin(telemetry, connection_state, None, &head);
+        (record.is_counted, record.is_logged, record.steps) = (true, false, None);
         record
     }
 
@@ -113,7 +123,7 @@ impl RequestRecord {
 
     /// Records the request id.
     pub(in crate::proxy) fn request_id(&mut self, id: &HeaderValue) {
-        if self.log_buffer.is_some() {
+        if self.is_logged || self.steps.is_some() {
             self.request_id = Some(id.clone());
         }
     }
@@ -125,21 +135,19 @@ impl RequestRecord {
 
     /// Records the site that the request is for.
     pub(in crate::proxy) fn site(&mut self, site: &str) {
-        if self.log_buffer.is_some() {
-            self.host = Some(site.into());
-        }
+        self.host = Some(site.into());
     }
 
     /// Records the route.
     pub(in crate::proxy) fn route(&mut self, route: &CompiledRoute) {
-        self.route = Some(Arc::clone(&route.name));
-        if !route.access_log {
-            self.log_buffer = None;
-        }
+        self.route = Some((Arc::clone(&route.name), route.place));
+        self.is_logged &= route.access_log;
+        self.step(Step::Routed);
     }
 
     /// Records the visitor.
     pub(in crate::proxy) fn visitor(&mut self, class: VisitorClass, user: Option<&User>) {
+        self.step(Step::Identified);
         self.visitor = class;
         self.user = user.cloned();
     }
@@ -153,19 +161,101 @@ impl RequestRecord {
     /// Records that the head of the origin's response has arrived.
     pub(in crate::proxy) fn origin_answered(&mut self) {
         self.origin = Some(self.begun.elapsed());
+        self.step(Step::OriginHead);
     }
 
     /// Records the status of the response.
     pub(in crate::proxy) fn answered(&mut self, status: StatusCode) {
+        self.step(Step::Head);
         self.status = status.as_u16();
     }
 
     /// Records that the response opens a tunnel. It is counted now, because the time of the tunnel is
     /// not response time.
     pub(in crate::proxy) fn switched(&mut self) {
-        let took = self.begun.elapsed();
-        self.thread_metrics.answered(self.status, self.outcome, self.reason, took);
+        self.count(self.begun.elapsed());
         self.is_counted = true;
+    }
+
+    /// Notes when the request has come to a step, if a watcher is there.
+    pub(in crate::proxy) fn step(&mut self, step: Step) {
+        if let Some(steps) = &mut self.steps {
+            steps.note(step, self.begun.elapsed());
+        }
+    }
+
+    fn count(&self, took: Duration) {
+        let place = self.route.as_ref().map(|(_, place)| *place);
+        let answered = Answered {
+            status: self.status,
+            outcome: self.outcome,
+            reason: self.reason,
+            at: self.at,
+            took,
+            origin: self.origin,
+            sent: self.sent,
+        };
+        self.telemetry.counters.answered(place, &answered);
+        if let (Outcome::Miss | Outcome::Bypass, Some(reason)) = (self.outcome, self.reason)
+            && matches!(self.method, Method::GET | Method::HEAD)
+        {
+            self.telemetry.missed(&Miss {
+                host: self.host.as_deref().unwrap_or_default(),
+                path: self.uri.path(),
+                query: self.uri.query(),
+                route: self.route.as_ref().map(|(name, _)| name),
+                reason,
+                took,
+                at: self.at,
+            });
+        }
+    }
+
+    /// What the access log says of it.
+    fn log_record(&self, took: Duration) -> LogRecord {
+        LogRecord {
+            at: self.at,
+            client: self.address,
+            method: self.method.clone(),
+            version: self.version,
+            status: self.status,
+            outcome: self.outcome,
+            reason: self.reason,
+            visitor: self.visitor,
+            sent: self.tunnelled.map_or(self.sent, |(_, sent)| sent),
+            received: self.tunnelled.map(|(received, _)| received),
+            took,
+            origin: self.origin,
+            aborted: !self.whole,
+        }
+    }
+
+    fn log(&self, log_buffer: &LogBuffer, took: Duration) {
+        let texts = LogTexts {
+            path: self.uri.path().as_bytes(),
+            host: self.host.as_deref().map(str::as_bytes),
+            route: self.route.as_ref().map(|(name, _)| name.as_bytes()),
+            user: self.user.as_ref().map(User::as_bytes),
+            referer: self.headers.0.as_ref().map(HeaderValue::as_bytes),
+            agent: self.headers.1.as_ref().map(HeaderValue::as_bytes),
+            request_id: self.request_id.as_ref().map(HeaderValue::as_bytes),
+        };
+        log_buffer.write(self.log_record(took), texts);
+    }
+
+    /// Shows it to the watchers.
+    fn show(&self, mut steps: Steps, took: Duration) {
+        steps.note(Step::End, took);
+        let request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok());
+        self.telemetry.feed.add(RequestEvent {
+            record: self.log_record(took),
+            host: self.host.clone(),
+            path: self.telemetry.paths.path(self.uri.path()),
+            parameters: parameter_names(self.uri.query()),
+            route: self.route.as_ref().map(|(name, _)| Arc::clone(name)),
+            request_id: request_id.map(str::to_owned),
+            steps,
+        });
     }
 
     /// Records that part of the body was handed to the connection.
@@ -204,36 +294,15 @@ impl Drop for RequestRecord {
         let now = Instant::now();
         self.connection_state.request_ends(now);
         let took = now - self.begun;
-        let thread_metrics = &self.thread_metrics;
         if !self.is_counted {
-            thread_metrics.answered(self.status, self.outcome, self.reason, took);
+            self.count(took);
         }
-        thread_metrics.add(Count::BytesSent, self.sent);
-        let Some(log_buffer) = &self.log_buffer else { return };
-        let record = LogRecord {
-            at: self.at,
-            client: self.address,
-            method: std::mem::take(&mut self.method),
-            version: self.version,
-            status: self.status,
-            outcome: self.outcome,
-            reason: self.reason,
-            visitor: self.visitor,
-            sent: self.tunnelled.map_or(self.sent, |(_, sent)| sent),
-            received: self.tunnelled.map(|(received, _)| received),
-            took,
-            origin: self.origin,
-            aborted: !self.whole,
-        };
-        let texts = LogTexts {
-            path: self.uri.path().as_bytes(),
-            host: self.host.as_deref().map(str::as_bytes),
-            route: self.route.as_deref().map(str::as_bytes),
-            user: self.user.as_ref().map(User::as_bytes),
-            referer: self.headers.0.as_ref().map(HeaderValue::as_bytes),
-            agent: self.headers.1.as_ref().map(HeaderValue::as_bytes),
-            request_id: self.request_id.as_ref().map(HeaderValue::as_bytes),
-        };
-        log_buffer.write(record, texts);
+        self.telemetry.thread().add(Count::BytesSent, self.sent);
+        if let Some(log_buffer) = self.telemetry.log_buffer.as_ref().filter(|_| self.is_logged) {
+            self.log(log_buffer, took);
+        }
+        if let Some(steps) = self.steps.take() {
+            self.show(*steps, took);
+        }
     }
 }

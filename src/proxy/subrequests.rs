@@ -42,8 +42,7 @@ impl Subrequests for FragmentRequests {
 
 async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
     let Subrequest { worker, client, request, share, page } = asked;
-    let mut record =
-        RequestRecord::of_part(&worker.thread_metrics, &client.state, &request.head.method);
+    let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &request.head.method);
     // The page was counted among all requests. A fragment counts on its own route only.
     let counted = CountedRequest::with_its_page(&worker, request)?;
     let routed = route::route(&worker, counted, Mode::Serve, &mut record)?;

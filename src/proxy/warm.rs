@@ -70,7 +70,7 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
     let entry = (Arc::default(), CancellationToken::new());
     let client = Client::entering(Peer::Carried(None), recipe.local, state, entry, secured);
     let token = VisitorTokenState::default();
-    let mut record = RequestRecord::of_part(&worker.thread_metrics, &client.state, &head.method);
+    let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &head.method);
     let received = Received::of(
         &worker.settings,
         &client,

@@ -75,7 +75,9 @@ fn admit(arrival: Arrival, context: &Rc<ConnectionContext>) {
         return;
     };
     let context = Rc::clone(context);
+    let open = context.thread_metrics.connected();
     context.connections.clone().spawn_local(async move {
+        let _open = open;
         connection::run(arrival, place, &context).await;
     });
 }

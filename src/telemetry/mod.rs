@@ -1,8 +1,13 @@
-//! What the proxy tells operators: the access log, the metrics, and the reasons that both name.
+//! What the proxy tells operators: the access log, the metrics, missed URLs, requests as they end, and the reasons
+//! that all name.
 //!
 //! Nothing here knows a request; the parts hand over records and counts.
 
 pub mod access_log;
 pub mod metrics;
+pub mod misses;
 pub mod reason;
+pub mod request_feed;
+pub mod request_telemetry;
+pub mod shown_path;
 mod words;

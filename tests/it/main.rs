@@ -89,6 +89,7 @@ mod servers;
 mod service_manager;
 mod sharing;
 mod spellings;
+mod status;
 mod store_command;
 mod store_contract;
 mod stripped;

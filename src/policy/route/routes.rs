@@ -16,6 +16,8 @@ pub struct CompiledRoute {
     /// The rule. Its `segment` is empty unless `share` is `segment`; the segment's cookies are among its
     /// `key_cookies`.
     rule: Route,
+    /// Its index among all routes; that of the last is for requests that no other route fits.
+    pub place: usize,
     /// The index of its origin; `[origin]` is the first.
     pub origin_place: usize,
     /// Its limits.
@@ -31,7 +33,7 @@ impl Deref for CompiledRoute {
 }
 
 impl CompiledRoute {
-    fn new(mut rule: Route, origins: &[&str], limiting: &mut Limiting) -> Self {
+    fn new(place: usize, mut rule: Route, origins: &[&str], limiting: &mut Limiting) -> Self {
         if rule.share == Share::Segment {
             let cookies = rule.segment.cookies.iter();
             let missing = cookies.filter(|name| !rule.key_cookies.contains(name)).cloned();
@@ -45,7 +47,7 @@ impl CompiledRoute {
         let origin_place = rule.origin.as_deref().and_then(further).map_or(0, |place| place + 1);
         let limits =
             limiting.limits(&rule.name, rule.requests_per_address, rule.requests_per_session);
-        Self { rule, origin_place, limits }
+        Self { rule, place, origin_place, limits }
     }
 
     /// The same route for the content of a fragment on a page of `page`, if the fragment sets `share`. The
@@ -116,9 +118,10 @@ impl Routes {
     /// the names of the `[origins.NAME]`, in order; `limiting` makes the limits.
     #[must_use]
     pub fn new(listed: Vec<Route>, rest: Route, origins: &[&str], limiting: &mut Limiting) -> Self {
-        let mut compile = |rule| Arc::new(CompiledRoute::new(rule, origins, limiting));
-        let listed: Vec<_> = listed.into_iter().map(&mut compile).collect();
-        let rest = compile(rest);
+        let mut compile =
+            |(place, rule)| Arc::new(CompiledRoute::new(place, rule, origins, limiting));
+        let listed: Vec<_> = listed.into_iter().enumerate().map(&mut compile).collect();
+        let rest = compile((listed.len(), rest));
         let is_guarded = |route: &&Arc<CompiledRoute>| !route.allow_from.is_empty();
         let guarded = listed.iter().filter(is_guarded).map(Watched::new).collect();
         let requires_login = |route: &Arc<CompiledRoute>| route.requires_login == Some(true);
@@ -141,6 +144,16 @@ impl Routes {
         };
         let keep_users = listed.iter().any(keeps_users);
         Self { listed, guarded, login_guards, counting, rest, keep_users }
+    }
+
+    /// The routes of the plan, in order.
+    pub fn listed(&self) -> impl Iterator<Item = &CompiledRoute> {
+        self.listed.iter().map(|route| &**route)
+    }
+
+    /// The names of all routes, each at its [`CompiledRoute::place`].
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.listed.iter().chain([&self.rest]).map(|route| &route.name)
     }
 
     /// Whether a route stores pages, or contents of fragments, for each user.

@@ -10,7 +10,7 @@ mod filled;
 mod parts;
 mod print;
 mod question;
-mod words;
+pub(in crate::proxy) mod words;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub async fn explain_for(
         explanation.note_lost_https();
     }
     let token = VisitorTokenState::default();
-    let mut record = RequestRecord::of_part(&worker.thread_metrics, &client.state, &head.method);
+    let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &head.method);
     let received = Received::of(
         &worker.settings,
         &client,

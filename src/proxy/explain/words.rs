@@ -7,7 +7,7 @@ use crate::proxy::cookie_report::means_session;
 use crate::telemetry::reason::Reason;
 
 /// A reason as a sentence.
-pub(super) fn why(reason: Reason) -> &'static str {
+pub(in crate::proxy) fn why(reason: Reason) -> &'static str {
     of_the_request(reason).unwrap_or_else(|| of_the_response(reason))
 }
 

@@ -15,6 +15,7 @@ use crate::proxy::origin_request;
 use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::{CookieEvent, Outcome};
 use crate::telemetry::reason::Reason;
+use crate::telemetry::request_feed::Step;
 
 /// Forwards a request as it came. `reason` says why.
 pub(in crate::proxy) async fn forward(
@@ -36,6 +37,7 @@ pub(in crate::proxy) async fn forward(
     let thread_metrics = &cx.worker.thread_metrics;
     let early = interim::pass_on(&mut request, &cx.client.state, cx.head.version, thread_metrics);
     let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
+    record.step(Step::Asked);
     // PERF: boxed, so that the state of a hit stays small.
     let sent = Box::pin(cx.upstream().send(request, keep, session)).await;
     drop(early);

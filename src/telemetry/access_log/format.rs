@@ -7,17 +7,16 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{LogRecord, LogTexts};
-use crate::http::path::PathPattern;
-use crate::http::query::path_without_session_id;
 use crate::policy::access_log::AccessLogFormat;
+use crate::telemetry::shown_path::ShownPaths;
 
 /// How a line is written.
 #[derive(Debug)]
 pub struct Style {
     /// Its form.
     pub format: AccessLogFormat,
-    /// Paths whose wildcards are hidden.
-    pub redact: Vec<PathPattern>,
+    /// What it shows of paths.
+    pub paths: ShownPaths,
 }
 
 /// The JSON form. Field names are stable.
@@ -121,17 +120,7 @@ impl Style {
     /// The path without query, session ids, and what `redact_paths` hides.
     fn path(&self, path: &[u8]) -> String {
         // A target is text.
-        let path = text(path).unwrap_or_default();
-        let decoded = crate::http::path::decoded(path);
-        let hidden = self
-            .redact
-            .iter()
-            .find(|pattern| pattern.matches(decoded.as_deref().unwrap_or(path)).is_some());
-        match hidden {
-            // The pattern itself stands for the path: it has wildcards where there were values.
-            Some(pattern) => pattern.as_str().to_owned(),
-            None => path_without_session_id(path).into_owned(),
-        }
+        self.paths.path(text(path).unwrap_or_default())
     }
 }
 

@@ -26,6 +26,14 @@ words! {
     }
 }
 
+impl Outcome {
+    /// Whether a stored page, or another request's fetch, was the answer, and the origin was not asked.
+    #[must_use]
+    pub const fn is_hit(self) -> bool {
+        matches!(self, Self::HitMemory | Self::HitStore | Self::HitFlight | Self::HitStale)
+    }
+}
+
 words! {
     /// Why the store had no room for a page.
     pub enum Unstored {

@@ -5,13 +5,15 @@
 mod classic;
 mod cookies;
 mod count;
+pub mod histogram;
 mod kinds;
 mod process;
+mod route;
+mod routes_page;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -19,36 +21,39 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use self::cookies::CookieCounts;
+use self::route::RouteMetrics;
+use crate::telemetry::misses::{self, Miss, MissedUrl, Misses};
 use crate::telemetry::reason::Reason;
 
 pub use cookies::{CookieEvent, CookieEventCounts, CookieTotals, NAMES_MAX};
 pub use count::Count;
 pub use kinds::{ConnectionCut, Outcome, TunnelEnd, Unstored};
+pub use process::resident_bytes;
+pub use route::{Answered, RequestCounters, RouteTotals};
 
 /// The most limits that are counted separately.
 const LIMITS_MAX: usize = 2_000;
 /// The name under which further ones are counted.
 const OTHERS: &str = "others";
 
-/// Upper bounds of the response-time buckets, in seconds.
-const BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
-
 /// One thread's counters. Only this thread writes them, so that adding needs no locked instruction.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct ThreadMetrics {
     counts: [AtomicU64; Count::ALL.len()],
-    outcomes: [AtomicU64; Outcome::ALL.len()],
-    reasons: [AtomicU64; Reason::ALL.len()],
     refusals: [AtomicU64; Reason::ALL.len()],
     unstored: [AtomicU64; Unstored::ALL.len()],
     tunnel_ends: [AtomicU64; TunnelEnd::ALL.len()],
     cut: [AtomicU64; ConnectionCut::ALL.len()],
     statuses: [AtomicU64; 10],
-    durations: [AtomicU64; BUCKETS.len() + 1],
-    duration_us: AtomicU64,
+    /// Client connections that are open on the thread.
+    open: AtomicU64,
+    /// The counters of each route. Locked where a configuration is taken into use, and by scrapes.
+    routes: Mutex<Vec<Arc<RouteMetrics>>>,
     /// Requests over a limit, by its name. Locked by its own thread and by scrapes.
     limited: Mutex<BTreeMap<Arc<str>, u64>>,
+    /// URLs that the cache did not answer. Locked by its own thread and by readers.
+    missed: Mutex<Misses>,
     /// Messages that were examined for cookies.
     messages: [AtomicU64; 3],
     /// The cookies' names. Locked by its own thread and by readers of the totals.
@@ -59,16 +64,15 @@ impl Default for ThreadMetrics {
     fn default() -> Self {
         Self {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
-            outcomes: std::array::from_fn(|_| AtomicU64::new(0)),
-            reasons: std::array::from_fn(|_| AtomicU64::new(0)),
             refusals: std::array::from_fn(|_| AtomicU64::new(0)),
             unstored: std::array::from_fn(|_| AtomicU64::new(0)),
             tunnel_ends: std::array::from_fn(|_| AtomicU64::new(0)),
             cut: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
-            durations: std::array::from_fn(|_| AtomicU64::new(0)),
-            duration_us: AtomicU64::new(0),
+            open: AtomicU64::new(0),
+            routes: Mutex::default(),
             limited: Mutex::default(),
+            missed: Mutex::default(),
             messages: std::array::from_fn(|_| AtomicU64::new(0)),
             cookie_counts: Mutex::default(),
         }
@@ -97,6 +101,13 @@ impl ThreadMetrics {
         bump(&self.refusals[reason as usize], 1);
     }
 
+    /// Counts a client connection as open, until the guard is dropped.
+    #[must_use]
+    pub fn connected(self: &Arc<Self>) -> OpenConnection {
+        bump(&self.open, 1);
+        OpenConnection(Arc::clone(self))
+    }
+
     /// Counts a page that the store had no room for.
     pub fn unstored(&self, why: Unstored) {
         bump(&self.unstored[why as usize], 1);
@@ -121,6 +132,11 @@ impl ThreadMetrics {
         *limited.entry(name).or_default() += 1;
     }
 
+    /// Counts a request that the cache did not answer.
+    pub fn missed(&self, miss: &Miss<'_>) {
+        lock(&self.missed).count(miss);
+    }
+
     /// Counts a message, and the names of its cookies.
     pub fn cookies<'n>(&self, what: CookieEvent, names: impl Iterator<Item = &'n [u8]>) {
         bump(&self.messages[what as usize], 1);
@@ -130,18 +146,16 @@ impl ThreadMetrics {
             lock(&self.cookie_counts).count(what, names);
         }
     }
+}
 
-    /// Counts an answered request.
-    pub fn answered(&self, status: u16, outcome: Outcome, reason: Option<Reason>, took: Duration) {
-        bump(&self.statuses[usize::from(status / 100).min(9)], 1);
-        bump(&self.outcomes[outcome as usize], 1);
-        if let Some(reason) = reason {
-            bump(&self.reasons[reason as usize], 1);
-        }
-        let seconds = took.as_secs_f64();
-        let bucket = BUCKETS.iter().position(|top| seconds <= *top).unwrap_or(BUCKETS.len());
-        bump(&self.durations[bucket], 1);
-        bump(&self.duration_us, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+/// Counts a connection as open, on the thread that it is on.
+#[derive(Debug)]
+pub struct OpenConnection(Arc<ThreadMetrics>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let open = &self.0.open;
+        open.store(open.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 }
 
@@ -261,9 +275,11 @@ impl Metrics {
     pub fn cookies(&self) -> CookieTotals {
         let messages =
             |what: CookieEvent| self.sum(|thread_metrics| &thread_metrics.messages[what as usize]);
-        let hits = [Outcome::HitMemory, Outcome::HitStore, Outcome::HitFlight, Outcome::HitStale];
-        let hits = hits
-            .map(|outcome| self.sum(|thread_metrics| &thread_metrics.outcomes[outcome as usize]));
+        let routes = self.routes();
+        let hits = routes.iter().flat_map(|route| {
+            let hits = Outcome::ALL.into_iter().filter(|outcome| outcome.is_hit());
+            hits.map(|outcome| route.of(outcome).count())
+        });
         let threads = lock(&self.threads);
         let per_thread: Vec<_> =
             threads.iter().map(|thread_metrics| lock(&thread_metrics.cookie_counts)).collect();
@@ -272,11 +288,42 @@ impl Metrics {
         drop(threads);
         CookieTotals {
             requests: messages(CookieEvent::Came),
-            hits: hits.iter().sum(),
+            hits: hits.sum(),
             pages: messages(CookieEvent::Set),
             names,
             others,
         }
+    }
+
+    /// What was counted of each route.
+    #[must_use]
+    pub fn routes(&self) -> Vec<RouteTotals> {
+        route::sum(&lock(&self.threads))
+    }
+
+    /// The URLs that the cache did not answer, the most missed first.
+    #[must_use]
+    pub fn misses(&self) -> Vec<MissedUrl> {
+        let threads = lock(&self.threads);
+        let locked: Vec<_> = threads.iter().map(|thread| lock(&thread.missed)).collect();
+        misses::sum(locked.iter().map(|misses| &**misses))
+    }
+
+    /// Requests by class of status, as `2xx`.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<(String, u64)> {
+        let count = |class: usize| {
+            (format!("{class}xx"), self.sum(|thread_metrics| &thread_metrics.statuses[class]))
+        };
+        (1..10).map(count).collect()
+    }
+
+    /// Client connections that are open on each thread that serves any.
+    #[must_use]
+    pub fn open_connections(&self) -> Vec<u64> {
+        let threads = lock(&self.threads);
+        let serving = threads.iter().filter(|thread| !lock(&thread.routes).is_empty());
+        serving.map(|thread| thread.open.load(Ordering::Relaxed)).collect()
     }
 
     /// The sum of one counter over all threads.
@@ -318,7 +365,7 @@ impl Collector for ThreadCollector {
         self.plain(&mut encoder)?;
         self.labelled(&mut encoder)?;
         self.cookies(&mut encoder)?;
-        self.durations(&mut encoder)?;
+        routes_page::encode(&mut encoder, &self.0.routes())?;
         self.0.started_at.get().map_or(Ok(()), |at| process::encode(&mut encoder, *at))
     }
 }
@@ -352,12 +399,6 @@ impl ThreadCollector {
             };
             all.enumerate().map(sum).collect::<Vec<_>>()
         };
-        let outcomes = by(&mut Outcome::ALL.map(Outcome::as_str).into_iter(), |of| &of.outcomes);
-        let help = "Requests by how the cache answered them";
-        family(encoder, "anteroom_cache_results", help, "result", outcomes)?;
-        let reasons = by(&mut Reason::ALL.map(Reason::as_str).into_iter(), |of| &of.reasons);
-        let help = "Requests not answered from the cache, by reason";
-        family(encoder, "anteroom_cache_reasons", help, "reason", reasons)?;
         let refusals = by(&mut Reason::ALL.map(Reason::as_str).into_iter(), |of| &of.refusals);
         let help = "Pages fetched for the cache and not stored, by reason";
         family(encoder, "anteroom_pages_refused", help, "reason", refusals)?;
@@ -378,10 +419,8 @@ impl ThreadCollector {
         }
         let limited = limited.into_iter().map(|(name, count)| (name.to_string(), count));
         family(encoder, "anteroom_rate_limited", help, "route", limited)?;
-        let statuses = (1..10).map(|class| {
-            (format!("{class}xx"), self.0.sum(|thread_metrics| &thread_metrics.statuses[class]))
-        });
-        family(encoder, "anteroom_requests", "Requests by status class", "status", statuses)
+        let help = "Requests by status class";
+        family(encoder, "anteroom_requests", help, "status", self.0.statuses())
     }
 
     /// A name that was displaced and comes again starts at zero, as after a restart.
@@ -401,29 +440,6 @@ impl ThreadCollector {
         family(encoder, "anteroom_cookie_pages", help, "cookie", of(|tally| tally.set))?;
         let help = "Requests that a cookie kept from the cache";
         family(encoder, "anteroom_cookie_bypasses", help, "cookie", of(|tally| tally.blocked))
-    }
-
-    fn durations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let buckets: Vec<(f64, u64)> = BUCKETS
-            .iter()
-            .copied()
-            .chain([f64::INFINITY])
-            .enumerate()
-            .map(|(place, top)| {
-                (top, self.0.sum(|thread_metrics| &thread_metrics.durations[place]))
-            })
-            .collect();
-        let count = buckets.iter().map(|(_, n)| n).sum();
-        #[expect(clippy::cast_precision_loss, reason = "a sum of microseconds, shown in seconds")]
-        let sum = self.0.sum(|thread_metrics| &thread_metrics.duration_us) as f64 / 1e6;
-        let help = "Time to answer requests, to the end of the body";
-        let mut metric = encoder.encode_descriptor(
-            "anteroom_request_seconds",
-            help,
-            None,
-            MetricType::Histogram,
-        )?;
-        metric.encode_histogram::<NoLabels>(sum, count, &buckets, None)
     }
 }
 
@@ -455,6 +471,8 @@ fn family(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -470,7 +488,19 @@ mod tests {
         let (one, two) = (metrics.thread_metrics(), metrics.thread_metrics());
         one.count(Count::Accepted);
         two.add(Count::Accepted, 2);
-        two.answered(404, Outcome::Bypass, Some(Reason::Login), Duration::from_millis(3));
+        let counters = RequestCounters::new(&two, [Arc::from("shop")].iter());
+        counters.answered(
+            Some(0),
+            &Answered {
+                status: 404,
+                outcome: Outcome::Bypass,
+                reason: Some(Reason::Login),
+                at: 0.0,
+                took: Duration::from_millis(3),
+                origin: Some(Duration::from_millis(2)),
+                sent: 9,
+            },
+        );
         metrics.gauge("anteroom_test", "A test", || 7);
         let labels = vec![("origin", "blog".to_owned()), ("server", "a:1".to_owned())];
         let reading = move || vec![Reading { labels: labels.clone(), value: 1 }];
@@ -486,9 +516,14 @@ mod tests {
             "anteroom_requests_total{status=\"4xx\"} 1",
             "anteroom_rate_limited_total{route=\"login\"} 2",
             "anteroom_rate_limited_total{route=\"*\"} 1",
-            "anteroom_request_seconds_bucket{le=\"0.005\"} 1",
-            "anteroom_request_seconds_bucket{le=\"+Inf\"} 1",
-            "anteroom_request_seconds_count 1",
+            "anteroom_route_reasons_total{route=\"shop\",reason=\"login\"} 1",
+            "anteroom_request_seconds_bucket{le=\"0.001\",route=\"shop\",result=\"bypass\"} 0",
+            "anteroom_request_seconds_bucket{le=\"0.005\",route=\"shop\",result=\"bypass\"} 1",
+            "anteroom_request_seconds_bucket{le=\"+Inf\",route=\"shop\",result=\"bypass\"} 1",
+            "anteroom_request_seconds_count{route=\"shop\",result=\"bypass\"} 1",
+            "anteroom_origin_first_byte_seconds_count{route=\"shop\"} 1",
+            "anteroom_saved_seconds_total{route=\"shop\"} 0.0",
+            "anteroom_saved_bytes_total{route=\"shop\"} 0",
             "anteroom_test 7",
             "anteroom_tests{origin=\"blog\",server=\"a:1\"} 1",
         ] {

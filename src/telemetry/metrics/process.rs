@@ -56,6 +56,14 @@ pub(super) fn encode(
     Ok(())
 }
 
+/// Memory of the process that is resident, in bytes, if the system tells.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of memory")]
+pub fn resident_bytes() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    ProcessStat::parse(&stat)?.resident.map(|bytes| bytes as u64)
+}
+
 /// What `/proc/self/stat` says: seconds and bytes.
 #[derive(Debug, Default, PartialEq)]
 struct ProcessStat {

@@ -40,6 +40,7 @@ use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::cache_lookup::{self, CacheStep, StaleCandidate, WantedPage, hit_status};
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
+use crate::telemetry::request_feed::Step;
 
 impl WantedPage<'_> {
     /// Joins the one fetch of the page under `key`, or starts it.
@@ -72,7 +73,9 @@ pub(in crate::proxy) async fn answer(
         Access::Bypass(reason) => return forward::forward(cx, body, reason, record).await,
     };
     let want = WantedPage::new(cx, class);
-    let fetched = match cache_lookup::decide(&want, forwarded_for, LookupMode::Use).await {
+    let step = cache_lookup::decide(&want, forwarded_for, LookupMode::Use).await;
+    record.step(Step::LookedUp);
+    let fetched = match step {
         CacheStep::Hit(entry, from) => {
             if from == CacheTier::Memory && forwarded_for.is_none() {
                 refresh_ahead(&want, &entry);
@@ -155,6 +158,7 @@ async fn fetch(
     key: PageKey,
     record: &mut RequestRecord,
 ) -> Fetched {
+    record.step(Step::Asked);
     let rescue = candidate.filter(|candidate| candidate.serves_on_error);
     if want.loses_visitor_fields() {
         return Fetched::Forward(Reason::Miss);

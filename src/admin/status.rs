@@ -1,0 +1,312 @@
+//! The figures that the dashboard and `anteroom top` show, and the URLs that the cache does not answer.
+//!
+//! All counts are from the start of the process: a reader subtracts two readings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::commands::Commands;
+use crate::cache::Pages;
+use crate::clock::unix_now;
+use crate::proxy::connection::counter::ConnectionCounter;
+use crate::proxy::{Advice, advice, cookie_report};
+use crate::store::{OpenStore, StoreState};
+use crate::telemetry::metrics::histogram::{BOUNDS, Durations, seconds};
+use crate::telemetry::metrics::{Count, Metrics, Outcome, RouteTotals};
+use crate::telemetry::misses::MissedUrl;
+use crate::telemetry::reason::Reason;
+
+/// The path of the figures.
+pub const STATUS: &str = "/status";
+/// The path of the missed URLs.
+pub const MISSES: &str = "/misses";
+
+/// Durations of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// How many there are.
+    pub count: u64,
+    /// Their sum.
+    pub seconds: f64,
+    /// How many lie between one bound and the next; the last has those over all bounds.
+    pub buckets: Vec<u64>,
+}
+
+impl Times {
+    fn of(durations: &Durations) -> Self {
+        Self {
+            count: durations.count(),
+            seconds: durations.seconds(),
+            buckets: durations.buckets.to_vec(),
+        }
+    }
+}
+
+/// The origins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OriginStatus {
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// From the head of the request to the head of the origin's response.
+    #[serde(flatten)]
+    pub times: Times,
+}
+
+/// The store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// Whether it can be reached.
+    pub connected: bool,
+    /// Calls over their budget.
+    pub timeouts: u64,
+    /// Calls that failed.
+    pub failures: u64,
+    /// How often the breaker opened.
+    pub breaker_openings: u64,
+    /// Bytes of pages in it.
+    pub pages_bytes: u64,
+}
+
+/// The connections of clients.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ConnectionStatus {
+    /// Open ones.
+    pub open: u64,
+    /// Open tunnels.
+    pub tunnels: u64,
+    /// Open ones on each thread.
+    pub per_thread: Vec<u64>,
+}
+
+/// Memory, in bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// Of the process, as the system counts it.
+    pub resident: Option<u64>,
+    /// Pages.
+    pub pages: u64,
+    /// How many pages that are.
+    pub page_count: u64,
+    /// Bodies in flight.
+    pub in_flight: u64,
+}
+
+/// A route.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RouteStatus {
+    /// Its name; `(none)`: requests that no route was found for.
+    pub name: String,
+    /// Requests.
+    pub count: u64,
+    /// How long they took, in all.
+    pub seconds: f64,
+    /// Requests by how the cache answered.
+    pub results: BTreeMap<String, u64>,
+    /// Why it did not, the most frequent reason first.
+    pub reasons: Vec<(String, u64)>,
+    /// The Unix time of the last hit.
+    pub last_hit: Option<f64>,
+    /// Responses of the origin.
+    pub origin_count: u64,
+    /// How long they took to come, in all.
+    pub origin_seconds: f64,
+    /// What the origin would have taken for the hits.
+    pub saved_seconds: f64,
+    /// Bytes of the hits.
+    pub saved_bytes: u64,
+    /// What to change.
+    pub advice: Option<Advice>,
+}
+
+/// All figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The Unix time of the reading.
+    pub at: f64,
+    /// The Unix time of the start.
+    pub since: f64,
+    /// The version that runs.
+    pub version: String,
+    /// The bounds of durations, in seconds.
+    pub bounds: Vec<f64>,
+    /// Durations of requests, by how the cache answered.
+    pub results: BTreeMap<String, Times>,
+    /// Requests by class of status.
+    pub statuses: BTreeMap<String, u64>,
+    /// Bytes of bodies sent to clients.
+    pub sent_bytes: u64,
+    /// Bytes of those that came from the cache.
+    pub saved_bytes: u64,
+    /// What the origin would have taken for the hits.
+    pub saved_seconds: f64,
+    /// The origins.
+    pub origin: OriginStatus,
+    /// The store.
+    pub store: StoreStatus,
+    /// The connections of clients.
+    pub connections: ConnectionStatus,
+    /// Memory.
+    pub memory: MemoryStatus,
+    /// Routes that had requests, the busiest first.
+    pub routes: Vec<RouteStatus>,
+}
+
+/// A URL that the cache did not answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Missed {
+    /// The site.
+    pub host: String,
+    /// The path.
+    pub path: String,
+    /// Names of query parameters.
+    pub parameters: Vec<String>,
+    /// The route.
+    pub route: Option<String>,
+    /// The reason of the last such request.
+    pub reason: String,
+    /// How many requests there were.
+    pub count: u64,
+    /// How long their answers took, in all.
+    pub seconds: f64,
+    /// The Unix time of the last one.
+    pub last: f64,
+}
+
+/// The URLs that the cache did not answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MissesListing {
+    /// The most missed first.
+    pub misses: Vec<Missed>,
+}
+
+/// What is read for the figures.
+#[derive(Debug)]
+pub struct StatusParts {
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// The pages.
+    pub pages: Arc<Pages>,
+    /// The connections of clients.
+    pub connections: Arc<ConnectionCounter>,
+    /// The tunnels.
+    pub tunnels: Arc<ConnectionCounter>,
+    /// The store.
+    pub store: OpenStore,
+    /// The Unix time of the start.
+    pub since: f64,
+}
+
+impl Commands {
+    /// The figures now.
+    pub(super) fn status(&self) -> Status {
+        let parts = &self.status_parts;
+        let metrics = &parts.metrics;
+        let routes = metrics.routes();
+        let mut origin = Durations::default();
+        routes.iter().for_each(|route| origin.add(&route.origin));
+        let counters = parts.store.counters();
+        let counted = counters.read();
+        let pages = parts.pages.memory();
+        Status {
+            at: unix_now(),
+            since: parts.since,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            bounds: BOUNDS.to_vec(),
+            results: results(&routes),
+            statuses: metrics.statuses().into_iter().collect(),
+            sent_bytes: metrics.total(Count::BytesSent),
+            saved_bytes: routes.iter().map(|route| route.saved_bytes).sum(),
+            saved_seconds: routes.iter().map(|route| seconds(route.saved_micros)).sum(),
+            origin: OriginStatus {
+                requests: metrics.total(Count::OriginRequests),
+                errors: metrics.total(Count::OriginErrors),
+                times: Times::of(&origin),
+            },
+            store: StoreStatus {
+                connected: self.store.state() == StoreState::Connected,
+                timeouts: counted.timeouts,
+                failures: counted.failures,
+                breaker_openings: counted.breaker_openings,
+                pages_bytes: counters.page_bytes(),
+            },
+            connections: ConnectionStatus {
+                open: parts.connections.open() as u64,
+                tunnels: parts.tunnels.open() as u64,
+                per_thread: metrics.open_connections(),
+            },
+            memory: MemoryStatus {
+                resident: crate::telemetry::metrics::resident_bytes(),
+                pages: pages.bytes(),
+                page_count: pages.len() as u64,
+                in_flight: parts.pages.flights.bytes(),
+            },
+            routes: self.routes_status(&routes),
+        }
+    }
+
+    fn routes_status(&self, routes: &[RouteTotals]) -> Vec<RouteStatus> {
+        let cookies = cookie_report(&self.kinds, &self.metrics.cookies());
+        let misses = self.metrics.misses();
+        let settings = &self.worker.settings;
+        let status = |route: &RouteTotals| RouteStatus {
+            advice: advice(settings, route, (&misses, &cookies)),
+            ..route_status(route)
+        };
+        let mut all: Vec<_> = routes.iter().map(status).filter(|route| route.count > 0).collect();
+        all.sort_by_key(|route| std::cmp::Reverse(route.count));
+        all
+    }
+
+    /// The URLs that the cache did not answer.
+    pub(super) fn misses(&self) -> MissesListing {
+        let missed = |url: MissedUrl| Missed {
+            host: url.host,
+            path: url.path,
+            parameters: url.parameters,
+            route: url.route.map(|name| name.to_string()),
+            reason: url.reason.as_str().to_owned(),
+            count: url.count,
+            seconds: url.took.as_secs_f64(),
+            last: url.last,
+        };
+        MissesListing { misses: self.metrics.misses().into_iter().map(missed).collect() }
+    }
+}
+
+/// Durations over all routes.
+fn results(routes: &[RouteTotals]) -> BTreeMap<String, Times> {
+    let sum = |outcome: Outcome| {
+        let mut all = Durations::default();
+        routes.iter().for_each(|route| all.add(route.of(outcome)));
+        (outcome.as_str().to_owned(), Times::of(&all))
+    };
+    Outcome::ALL.into_iter().map(sum).collect()
+}
+
+/// What is told of a route, without advice.
+fn route_status(route: &RouteTotals) -> RouteStatus {
+    let counted = |outcome: Outcome| {
+        let count = route.of(outcome).count();
+        (count > 0).then(|| (outcome.as_str().to_owned(), count))
+    };
+    let reasons = route.top_reasons().into_iter();
+    RouteStatus {
+        name: route.name.to_string(),
+        count: route.times.iter().map(Durations::count).sum(),
+        seconds: route.times.iter().map(Durations::seconds).sum(),
+        results: Outcome::ALL.into_iter().filter_map(counted).collect(),
+        reasons: reasons
+            .map(|(reason, count)| (Reason::as_str(reason).to_owned(), count))
+            .collect(),
+        last_hit: route.last_hit,
+        origin_count: route.origin.count(),
+        origin_seconds: route.origin.seconds(),
+        saved_seconds: seconds(route.saved_micros),
+        saved_bytes: route.saved_bytes,
+        advice: None,
+    }
+}

@@ -1,0 +1,201 @@
+//! What to change on a route whose requests the cache does not answer, in lines of `proxy.toml`.
+
+use serde::{Deserialize, Serialize};
+
+use super::cookie_report::{CookieReport, means_session};
+use super::explain::words::why;
+use super::settings::ProxySettings;
+use crate::policy::route::Routes;
+use crate::telemetry::metrics::RouteTotals;
+use crate::telemetry::metrics::histogram::Durations;
+use crate::telemetry::misses::MissedUrl;
+use crate::telemetry::reason::Reason;
+
+/// A reason stands in the way from this part of a route's requests on, in percent.
+const WORTH_SAYING: u64 = 2;
+/// The most cookies that a line names.
+const COOKIES_MAX: usize = 8;
+
+/// What to change on a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advice {
+    /// The reason that keeps most requests from the cache, of those that a change helps against.
+    pub reason: String,
+    /// What it means, and when the change is right.
+    pub text: String,
+    /// What to write into `proxy.toml`.
+    pub toml: Option<String>,
+}
+
+/// What to change on a route, by what was counted there; `None`: nothing.
+#[must_use]
+pub fn advice(
+    settings: &ProxySettings,
+    counted: &RouteTotals,
+    (misses, cookies): (&[MissedUrl], &CookieReport),
+) -> Option<Advice> {
+    let requests: u64 = counted.times.iter().map(Durations::count).sum();
+    let nothing = Findings::default();
+    let in_the_way = |(reason, count): &(Reason, u64)| {
+        count * 100 >= requests * WORTH_SAYING && change(*reason, &nothing).is_some()
+    };
+    let (reason, _) = counted.top_reasons().into_iter().find(in_the_way)?;
+    let missed =
+        misses.iter().find(|url| url.route.as_ref() == Some(&counted.name) && url.reason == reason);
+    let place = RoutePlace::of(&settings.routes, counted, missed);
+    let asks_app = settings.verify.is_some() || settings.minted.is_some();
+    let (when, toml) = change(reason, &Findings { place, blocking: blocking(cookies), asks_app })?;
+    Some(Advice {
+        reason: reason.as_str().to_owned(),
+        text: format!("{}{}. {when}", why(reason)[..1].to_uppercase(), &why(reason)[1..]),
+        toml,
+    })
+}
+
+/// What a change depends on, besides its reason.
+#[derive(Debug, Default)]
+struct Findings {
+    place: RoutePlace,
+    /// The unknown cookies that kept requests from the cache.
+    blocking: Vec<String>,
+    /// Whether it is configured how the user of a session is found out.
+    asks_app: bool,
+}
+
+/// Where a line for a route stands.
+#[derive(Debug, Default)]
+struct RoutePlace {
+    /// The name of the `[[route]]` that has it; empty: a new one, for `path`.
+    name: String,
+    path: String,
+}
+
+impl RoutePlace {
+    fn of(routes: &Routes, counted: &RouteTotals, missed: Option<&MissedUrl>) -> Self {
+        let named = routes.listed().find(|route| route.name == counted.name);
+        let is_own = named.is_some_and(|route| !route.paths.is_empty());
+        let name = if is_own { counted.name.to_string() } else { String::new() };
+        let path = missed.map_or_else(|| "/…".to_owned(), |url| pattern(&url.path));
+        Self { name, path }
+    }
+
+    /// A line of the route.
+    fn with(&self, line: &str) -> String {
+        if self.name.is_empty() {
+            return format!("[[route]]\nmatch.path = {:?}\n{line}", self.path);
+        }
+        format!("# in the [[route]] named {:?}:\n{line}", self.name)
+    }
+}
+
+/// The pattern of the pages that a path is one of: its folder.
+fn pattern(path: &str) -> String {
+    let literal =
+        |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~/%".contains(c));
+    match path.rsplit_once('/') {
+        Some((folder, _)) if !folder.is_empty() && literal(folder) => format!("{folder}/**"),
+        _ if literal(path) => path.to_owned(),
+        _ => "/…".to_owned(),
+    }
+}
+
+/// The change that helps against a reason: when it is right, and what to write.
+fn change(
+    reason: Reason,
+    Findings { place, blocking, asks_app }: &Findings,
+) -> Option<(&'static str, Option<String>)> {
+    Some(match reason {
+        Reason::UnknownCookie => against_cookies(blocking, *asks_app),
+        Reason::UnknownToken | Reason::Unverified => (
+            "A page of the app that names the user of a session tells Anteroom who is logged in, and who is not: write \
+             its path. Where Anteroom alone creates the cookie, mint = true is the line",
+            Some(VERIFY.to_owned()),
+        ),
+        Reason::SetCookie => (
+            "If visitors without a login can do without the cookie, the page is stored without it",
+            Some(place.with("set_cookie = \"strip_for_anonymous\"")),
+        ),
+        Reason::NoStore | Reason::NoCache | Reason::Stale | Reason::ResponseField => (
+            "If the app says so on every page, as PHP does, and these pages are the same for all visitors without \
+             a login, this lifetime replaces it",
+            Some(place.with("override_ttl = \"60s\"")),
+        ),
+        Reason::Private => (
+            "If these pages are the same for all visitors without a login, this lifetime replaces it",
+            Some(place.with("override_ttl = \"60s\"\noverride_private = true")),
+        ),
+        Reason::NoLifetime
+        | Reason::ContentType
+        | Reason::NoValidator
+        | Reason::Status
+        | Reason::Accept => (
+            "If these pages may be stored, this is their lifetime where the app sets none",
+            Some(place.with("ttl = \"300s\"")),
+        ),
+        Reason::Login | Reason::Authorization | Reason::ClientCertificate => (
+            "If these pages are the same for everyone and hold nothing personal, all visitors may share them",
+            Some(place.with("share = \"everyone\"")),
+        ),
+        Reason::RequestDirective => (
+            "Visitors who reload a page force a new fetch; this stops it",
+            Some("[cache]\nclient_directives = \"ignore\"".to_owned()),
+        ),
+        Reason::TooLarge => (
+            "Larger pages are stored with a larger bound",
+            Some("[cache]\nmax_object = \"32MiB\"".to_owned()),
+        ),
+        Reason::CsrfField => (
+            "With share = \"everyone\" and fragments, the form is filled in for each visitor from a path of its own",
+            None,
+        ),
+        Reason::Unframed => (
+            "The app's server ends bodies by closing the connection, as `php -S` does: put a server in between that \
+             sends Content-Length or chunks",
+            None,
+        ),
+        Reason::SessionInUrl | Reason::SessionInLink => (
+            "Let the app keep its session id in a cookie only (PHP: session.use_only_cookies = 1)",
+            None,
+        ),
+        Reason::LeakUser | Reason::LeakAttribute | Reason::LeakToken => (
+            "If these pages are personal, they must not be shared",
+            Some(place.with("share = \"none\"")),
+        ),
+        _ => return None,
+    })
+}
+
+/// How Anteroom finds out whose session it is.
+const VERIFY: &str = "[session.verify]\npath = \"/whoami\"\nuser = { json = \"/user\" }\nnobody = { json = \"/user\", equals = \"null\" }";
+
+/// The unknown cookies that kept requests from the cache.
+fn blocking(cookies: &CookieReport) -> Vec<String> {
+    let unknown = cookies.cookies.iter().filter(|cookie| cookie.class == "unknown");
+    let blocking = unknown.filter(|cookie| cookie.bypasses > 0).map(|cookie| cookie.name.clone());
+    blocking.take(COOKIES_MAX).collect()
+}
+
+/// Cookies that look like sessions are to be named as such, and only others may be ignored.
+fn against_cookies(blocking: &[String], asks_app: bool) -> (&'static str, Option<String>) {
+    let (sessions, others): (Vec<&String>, Vec<&String>) =
+        blocking.iter().partition(|name| means_session(name));
+    let list = |names: &[&String]| {
+        names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+    };
+    if !sessions.is_empty() {
+        let named = format!("[session]\ncookie = [{}]", list(&sessions));
+        let toml = if asks_app { named } else { format!("{named}\n\n{VERIFY}") };
+        return (
+            "The cookie looks like the app's session: name it, beside those that [session] cookie names already. A \
+             page of the app that names the user tells who is logged in: write its path",
+            Some(toml),
+        );
+    }
+    let toml =
+        (!others.is_empty()).then(|| format!("[cache]\nignore_cookies = [{}]", list(&others)));
+    (
+        "If no page of the app depends on the cookie, it may be ignored; if some do, name it in key_cookies of their \
+         route",
+        toml,
+    )
+}

@@ -1,0 +1,162 @@
+//! The figures for operators: what they count, and whether what they advise helps.
+
+use std::fs;
+
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+use crate::support::origin::{Origin, Reply};
+use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+
+const TOKEN: &str = "secret-token-of-the-operator";
+
+on_both_stores!(requests_are_counted_by_route_result_and_reason);
+
+/// A file with the token, and the line that names it.
+fn token() -> (NamedTempFile, String) {
+    let file = NamedTempFile::new().unwrap();
+    fs::write(&file, TOKEN).unwrap();
+    let line = format!("admin.token = {{ file = \"{}\" }}\n", file.path().display());
+    (file, line)
+}
+
+/// What the admin listener answers with the token.
+fn read(proxy: &Proxy, path: &str) -> Value {
+    let bearer = format!("Bearer {TOKEN}");
+    let answer = proxy.admin(path).header("Authorization", &bearer).send();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    serde_json::from_str(&answer.text()).unwrap()
+}
+
+fn route(proxy: &Proxy, name: &str) -> Value {
+    let status = read(proxy, "/status");
+    let routes = status["routes"].as_array().unwrap();
+    routes.iter().find(|route| route["name"] == name).cloned().unwrap_or_default()
+}
+
+fn requests_are_counted_by_route_result_and_reason(storage: &Storage) {
+    let origin = shop(|_| Reply::html("hello"));
+    let (_file, token) = token();
+    let settings = format!(
+        "{token}session.mint = true\n[[route]]\nname = \"items\"\nmatch.path = \"/item/{{item}}\""
+    );
+    let proxy = Proxy::start(&origin, storage, &settings);
+    let alice = log_in(&proxy, "alice");
+    for _ in 0..3 {
+        proxy.get("/item/7?q=secret&page=2").send();
+    }
+    proxy.get("/item/7?q=secret&page=2").cookie(&alice).send();
+
+    let items = route(&proxy, "items");
+    assert_eq!(items["count"], 4);
+    assert_eq!(items["results"]["hit_memory"], 2);
+    assert_eq!(items["results"]["miss"], 1);
+    assert_eq!(items["reasons"].as_array().unwrap().len(), 2, "{items}");
+    assert!(items["saved_seconds"].as_f64().unwrap() > 0.0, "{items}");
+    assert_eq!(items["saved_bytes"], 10);
+    assert!(items["last_hit"].as_f64().unwrap() > 1e9);
+    let status = read(&proxy, "/status");
+    let buckets = status["results"]["hit_memory"]["buckets"].as_array().unwrap();
+    assert_eq!(buckets.len(), status["bounds"].as_array().unwrap().len() + 1);
+    assert_eq!(buckets.iter().map(|count| count.as_u64().unwrap()).sum::<u64>(), 2);
+    assert!(status["origin"]["count"].as_u64().unwrap() >= 2, "{status}");
+    assert_eq!(status["store"]["connected"], true);
+    assert!(status["memory"]["resident"].as_u64().unwrap() > 1 << 20);
+
+    let listing = read(&proxy, "/misses");
+    let missed = &listing["misses"][0];
+    assert_eq!((&missed["path"], &missed["count"]), (&"/item/7".into(), &2.into()));
+    assert_eq!(missed["reason"], "login", "that of the last request");
+    assert_eq!(missed["parameters"], serde_json::json!(["q", "page"]));
+    assert!(!listing.to_string().contains("secret"), "{listing}");
+    assert_eq!(proxy.admin("/misses").send().status, 401);
+    let name = "anteroom_request_seconds_count{route=\"items\",result=\"hit_memory\"}";
+    assert!((proxy.metric(name) - 2.0).abs() < f64::EPSILON);
+}
+
+/// A site that is misconfigured.
+struct Mistake {
+    reply: fn(&str) -> Reply,
+    cookie: &'static str,
+    settings: &'static str,
+    reason: &'static str,
+    /// The name of the route that the requests are on.
+    route: &'static str,
+}
+
+const MISTAKES: [Mistake; 5] = [
+    // Each visitor has a cookie that no rule names.
+    Mistake {
+        reply: |_| Reply::html("hello"),
+        cookie: "consent=yes",
+        settings: "",
+        reason: "unknown-cookie",
+        route: "default",
+    },
+    // The app sets a cookie on each page.
+    Mistake {
+        reply: |_| Reply::html("hello").header("Set-Cookie", "seen=1; Path=/"),
+        cookie: "",
+        settings: "[[route]]\nname = \"all\"\nmatch.path = \"/**\"",
+        reason: "set-cookie",
+        route: "all",
+    },
+    // PHP's session_start() says no-store.
+    Mistake {
+        reply: |_| {
+            let never = "no-store, no-cache, must-revalidate";
+            Reply::html("hello").header("Cache-Control", never).header("Pragma", "no-cache")
+        },
+        cookie: "",
+        settings: "",
+        reason: "no-store",
+        route: "default",
+    },
+    // The app says nothing of lifetimes, and no default is for JSON.
+    Mistake {
+        reply: |_| {
+            Reply::status("200 OK").header("Content-Type", "application/json").body("{\"a\":1}")
+        },
+        cookie: "",
+        settings: "",
+        reason: "content-type",
+        route: "default",
+    },
+    // The session cookie has another name than is configured.
+    Mistake {
+        reply: |path| match path {
+            "/whoami" => Reply::unstored("{\"user\":null}").header("X-Is", "json"),
+            _ => Reply::html("hello"),
+        },
+        cookie: "PHPSESSID=0a1b2c3d4e5f60718293",
+        settings: "",
+        reason: "unknown-cookie",
+        route: "default",
+    },
+];
+
+#[test]
+fn a_mistake_is_named_with_the_lines_that_mend_it() {
+    let (_file, token) = token();
+    for Mistake { reply, cookie, settings, reason, route: name } in MISTAKES {
+        let origin = Origin::start(move |request| reply(&request.target));
+        let proxy = Proxy::embedded(&origin, &format!("{token}{settings}"));
+        let crowd = || {
+            let hits = || proxy.metric("anteroom_cache_results_total{result=\"hit_memory\"}");
+            let before = hits();
+            for n in 0..20 {
+                let ask = proxy.get(&format!("/shop/{}", n % 2));
+                let ask = if cookie.is_empty() { ask } else { ask.cookie(cookie) };
+                ask.send();
+            }
+            hits() - before
+        };
+        assert!(crowd() < 1.0, "{reason}");
+        let advice = route(&proxy, name)["advice"].clone();
+        assert_eq!(advice["reason"], reason, "{advice}");
+        let toml = advice["toml"].as_str().unwrap_or_else(|| panic!("{advice}")).to_owned();
+        proxy.edit(|file| format!("{file}\n{toml}\n"));
+        assert!(proxy.reload(), "{toml}\n{}", proxy.complaints());
+        assert!(crowd() >= 16.0, "{reason}: {toml}");
+    }
+}
