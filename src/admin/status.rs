@@ -12,7 +12,7 @@ use crate::cache::Pages;
 use crate::clock::unix_now;
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::{Advice, advice, cookie_report};
-use crate::store::{OpenStore, StoreState};
+use crate::store::{CALL_BOUNDS, OpenStore, StoreState};
 use crate::telemetry::metrics::histogram::{BOUNDS, Durations, seconds};
 use crate::telemetry::metrics::{Count, Metrics, Outcome, RouteTotals};
 use crate::telemetry::misses::MissedUrl;
@@ -69,6 +69,11 @@ pub struct StoreStatus {
     pub breaker_openings: u64,
     /// Bytes of pages in it.
     pub pages_bytes: u64,
+    /// The bounds of the durations of calls over the network, in seconds.
+    pub bounds: Vec<f64>,
+    /// Durations of calls over the network.
+    #[serde(flatten)]
+    pub calls: Times,
 }
 
 /// The connections of clients.
@@ -209,7 +214,7 @@ impl Commands {
         let mut origin = Durations::default();
         routes.iter().for_each(|route| origin.add(&route.origin));
         let counters = parts.store.counters();
-        let counted = counters.read();
+        let (counted, calls) = (counters.read(), counters.calls());
         let pages = parts.pages.memory();
         Status {
             at: unix_now(),
@@ -232,6 +237,12 @@ impl Commands {
                 failures: counted.failures,
                 breaker_openings: counted.breaker_openings,
                 pages_bytes: counters.page_bytes(),
+                bounds: CALL_BOUNDS.to_vec(),
+                calls: Times {
+                    count: calls.buckets.iter().sum(),
+                    seconds: seconds(calls.micros),
+                    buckets: calls.buckets.to_vec(),
+                },
             },
             connections: ConnectionStatus {
                 open: parts.connections.open() as u64,

@@ -10,9 +10,9 @@ use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
 use crate::clock::unix_now;
 use crate::origin::ServerList;
-use crate::store::OpenStore;
+use crate::store::{CALL_BOUNDS, CallTimes, OpenStore};
 use crate::telemetry::access_log::AccessLog;
-use crate::telemetry::metrics::{Metrics, Reading};
+use crate::telemetry::metrics::{HistogramReading, Metrics, Reading};
 
 /// Registers all metrics except those of TLS and the store's state.
 pub(super) fn register(
@@ -86,6 +86,20 @@ fn connections(shared: &SharedState, metrics: &Metrics) {
     metrics.gauge("anteroom_connections", "Client connections open", move || open.open() as u64);
     let tunnels = Arc::clone(&shared.tunnels);
     metrics.gauge("anteroom_tunnels", "Tunnels open", move || tunnels.open() as u64);
+    let of_all = Arc::downgrade(&shared.metrics);
+    metrics.gauges(
+        "anteroom_thread_connections",
+        "Client connections open, by thread",
+        move || {
+            let open =
+                of_all.upgrade().map(|metrics| metrics.open_connections()).unwrap_or_default();
+            let reading = |(thread, value)| Reading {
+                labels: vec![("thread", usize::to_string(&thread))],
+                value,
+            };
+            open.into_iter().enumerate().map(reading).collect()
+        },
+    );
 }
 
 fn pages(shared: &SharedState, metrics: &Metrics) {
@@ -162,6 +176,11 @@ fn store(store: &OpenStore, metrics: &Metrics) {
     let bytes = store.clone();
     let help = "Bytes of pages in the store, as it said when it last took or lost one";
     metrics.gauge("anteroom_store_pages_bytes", help, move || bytes.counters().page_bytes());
+    let calls = store.clone();
+    metrics.histogram("anteroom_store_seconds", "Time of calls of a store in Redis", move || {
+        let CallTimes { buckets, micros } = calls.counters().calls();
+        HistogramReading { bounds: &CALL_BOUNDS, buckets: buckets.to_vec(), micros }
+    });
     let timeouts = store.clone();
     metrics.counter("anteroom_store_timeouts", "Store calls over their budget", move || {
         timeouts.counters().read().timeouts

@@ -1,6 +1,7 @@
 //! Whether the store answers, and counts of its errors.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::StoreError;
 
@@ -16,12 +17,28 @@ pub enum StoreState {
 /// The most shards that have pages.
 const SHARDS_MAX: usize = 64;
 
-/// Error counters for `/metrics`, over all handles.
+/// Upper bounds of the buckets of [`CallTimes`], in seconds: a call takes a tenth of a millisecond beside the store,
+/// and has 50 ms by default.
+pub const CALL_BOUNDS: [f64; 11] =
+    [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.25, 2.0];
+
+/// How long calls took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallTimes {
+    /// How many took up to each bound, and longer than the one before; the last has those over all bounds.
+    pub buckets: [u64; CALL_BOUNDS.len() + 1],
+    /// Their sum, in microseconds.
+    pub micros: u64,
+}
+
+/// Counters for `/metrics`, over all handles.
 #[derive(Debug)]
 pub struct StoreCounters {
     timeouts: AtomicU64,
     failures: AtomicU64,
     breaker_openings: AtomicU64,
+    call_buckets: [AtomicU64; CALL_BOUNDS.len() + 1],
+    call_micros: AtomicU64,
     /// By shard.
     page_bytes: [AtomicU64; SHARDS_MAX],
 }
@@ -33,6 +50,8 @@ impl Default for StoreCounters {
             timeouts: zero(),
             failures: zero(),
             breaker_openings: zero(),
+            call_buckets: std::array::from_fn(|_| zero()),
+            call_micros: zero(),
             page_bytes: std::array::from_fn(|_| zero()),
         }
     }
@@ -52,6 +71,24 @@ pub struct Counted {
 impl StoreCounters {
     pub(super) fn opened(&self) {
         self.breaker_openings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a call over the network that took so long.
+    pub(super) fn took(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let bucket = CALL_BOUNDS.iter().position(|top| seconds <= *top);
+        self.call_buckets[bucket.unwrap_or(CALL_BOUNDS.len())].fetch_add(1, Ordering::Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.call_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// How long calls over the network took. The embedded store has none.
+    #[must_use]
+    pub fn calls(&self) -> CallTimes {
+        CallTimes {
+            buckets: std::array::from_fn(|at| self.call_buckets[at].load(Ordering::Relaxed)),
+            micros: self.call_micros.load(Ordering::Relaxed),
+        }
     }
 
     /// Counts the error that a call is about to return. `Away` and `Full` are not errors here.

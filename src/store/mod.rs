@@ -46,7 +46,7 @@ pub use self::control::{
     Bookmark, LogIn, NoBookmark, PER_USER_MAX, Session, SessionLifetimes, SessionListing, WALK_MAX,
     WalkStep, by_log_in,
 };
-pub use self::counters::{Counted, StoreCounters, StoreState};
+pub use self::counters::{CALL_BOUNDS, CallTimes, Counted, StoreCounters, StoreState};
 pub use self::engine::Engine;
 pub use self::events::{EventStore, Failed, Idle, IdleStep, Noted, WaitingEvent};
 pub use self::expiring::{

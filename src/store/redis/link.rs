@@ -126,7 +126,10 @@ impl Link {
         let Some((connection, generation)) = shared.connection() else {
             return Err(StoreError::Away.into());
         };
-        let answer = match timeout(budget, step(connection)).await {
+        let began = Instant::now();
+        let answered = timeout(budget, step(connection)).await;
+        shared.counters.took(began.elapsed());
+        let answer = match answered {
             Ok(Ok(value)) => {
                 shared.answered();
                 return Ok(value);

@@ -58,6 +58,11 @@ impl Durations {
         self.micros += other.micros;
     }
 
+    /// Counts by bucket, and the sum in microseconds.
+    pub(super) fn parts(&self) -> (&[u64], u64) {
+        (&self.buckets, self.micros)
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {

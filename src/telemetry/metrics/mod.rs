@@ -174,8 +174,22 @@ pub struct Reading {
     pub value: u64,
 }
 
+/// A histogram read at the moment of a scrape.
+#[derive(Clone, Debug)]
+pub struct HistogramReading {
+    /// The upper bounds, in seconds.
+    pub bounds: &'static [f64],
+    /// How many lie between one bound and the next; the last has those over all bounds.
+    pub buckets: Vec<u64>,
+    /// The sum, in microseconds.
+    pub micros: u64,
+}
+
 /// Several numbers read at the moment of a scrape.
 type Readings = Box<dyn Fn() -> Vec<Reading> + Send + Sync>;
+
+/// A histogram, likewise.
+type ReadHistogram = Box<dyn Fn() -> HistogramReading + Send + Sync>;
 
 /// The counters of all threads, and the numbers read at a scrape.
 #[derive(Default)]
@@ -184,6 +198,7 @@ pub struct Metrics {
     gauges: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     counters: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     families: Mutex<Vec<(&'static str, &'static str, Readings)>>,
+    histograms: Mutex<Vec<(&'static str, &'static str, ReadHistogram)>>,
     /// When the process began, in Unix time.
     started_at: OnceLock<f64>,
 }
@@ -226,6 +241,16 @@ impl Metrics {
         read: impl Fn() -> Vec<Reading> + Send + Sync + 'static,
     ) {
         lock(&self.families).push((name, help, Box::new(read)));
+    }
+
+    /// Adds a histogram that `read` supplies at each scrape.
+    pub fn histogram(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> HistogramReading + Send + Sync + 'static,
+    ) {
+        lock(&self.histograms).push((name, help, Box::new(read)));
     }
 
     /// Adds a counter that `read` supplies at each scrape.
@@ -388,6 +413,12 @@ impl ThreadCollector {
                 let figure = Sample { kind: MetricType::Gauge, value };
                 figure.encode(metric.encode_family(&labels)?)?;
             }
+        }
+        for (name, help, read) in lock(&self.0.histograms).iter() {
+            let kind = MetricType::Histogram;
+            let metric = encoder.encode_descriptor(name, help, None, kind)?;
+            let HistogramReading { bounds, buckets, micros } = read();
+            routes_page::histogram(metric, bounds, (&buckets, micros))?;
         }
         Ok(())
     }

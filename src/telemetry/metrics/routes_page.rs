@@ -1,9 +1,9 @@
 //! What the metrics page shows of routes.
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 
-use super::histogram::{BOUNDS, Durations, seconds};
+use super::histogram::{BOUNDS, seconds};
 use super::{NoLabels, Outcome, RouteTotals, Sample, family};
 use crate::telemetry::reason::Reason;
 
@@ -58,7 +58,7 @@ fn times(
             let durations = route.of(outcome);
             if durations.count() > 0 {
                 let labels = [("route", &*route.name), ("result", outcome.as_str())];
-                histogram(metric.encode_family(&labels)?, durations)?;
+                histogram(metric.encode_family(&labels)?, &BOUNDS, durations.parts())?;
             }
         }
     }
@@ -74,7 +74,8 @@ fn origin_times(
     let name = "anteroom_origin_first_byte_seconds";
     let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
     for route in routes.iter().filter(|route| route.origin.count() > 0) {
-        histogram(metric.encode_family(&[("route", &*route.name)])?, &route.origin)?;
+        let labels = [("route", &*route.name)];
+        histogram(metric.encode_family(&labels)?, &BOUNDS, route.origin.parts())?;
     }
     Ok(())
 }
@@ -96,12 +97,14 @@ fn saved(
     family(encoder, "anteroom_saved_bytes", help, "route", bytes)
 }
 
-/// Writes one histogram.
-fn histogram(
-    mut metric: prometheus_client::encoding::MetricEncoder<'_>,
-    durations: &Durations,
+/// Writes one histogram: counts between bounds, and their sum in microseconds.
+pub(super) fn histogram(
+    mut metric: MetricEncoder<'_>,
+    bounds: &[f64],
+    (counts, micros): (&[u64], u64),
 ) -> Result<(), std::fmt::Error> {
-    let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
-    let buckets: Vec<_> = bounds.zip(durations.buckets).collect();
-    metric.encode_histogram::<NoLabels>(durations.seconds(), durations.count(), &buckets, None)
+    let bounds = bounds.iter().copied().chain([f64::INFINITY]);
+    let buckets: Vec<_> = bounds.zip(counts.iter().copied()).collect();
+    let count = counts.iter().sum();
+    metric.encode_histogram::<NoLabels>(seconds(micros), count, &buckets, None)
 }
