@@ -1,0 +1,68 @@
+// The screen "Cookies": which cookies visitors have, and which of them keep requests from the cache.
+
+import { get } from './api.js';
+import { copyable, every, h, outcome, section, setText } from './dom.js';
+import * as say from './format.js';
+import { Table } from './table.js';
+
+const REFRESH_S = 10;
+const CLASSES = {
+  session: 'It marks a logged-in user.',
+  harmless: 'No page depends on it: it neither splits pages nor blocks them.',
+  keyed: 'Pages depend on it: one page is stored for each value.',
+  unknown: 'No rule names it: requests with it go to the app.',
+};
+
+export default {
+  id: 'cookies',
+  title: 'Cookies',
+  build() {
+    const told = outcome();
+    const totals = h('p', {});
+    const table = new Table({
+      caption: 'Cookies by name; values are never kept',
+      key: ({ name }) => name,
+      empty: 'No request with a cookie has come yet.',
+      sort: 3,
+      detail,
+      columns: [
+        { title: 'Cookie', long: true, text: ({ name }) => name, by: ({ name }) => name },
+        { title: 'Requests', number: true, text: (it) => withShare(it.requests, it.requests_percent), by: (it) => it.requests },
+        { title: 'Set by pages', number: true, text: (it) => withShare(it.pages, it.pages_percent), by: (it) => it.pages },
+        { title: 'Blocks', number: true, text: (it) => say.count(it.bypasses), by: (it) => it.bypasses },
+        { title: 'Kind', text: (it) => it.class, by: (it) => it.class },
+      ],
+    });
+    const stop = every(REFRESH_S, async () => {
+      try {
+        const report = await get('/top/cookies');
+        const share = report.requests > 0 ? report.hits / report.requests : null;
+        setText(totals, `${say.count(report.requests)} requests, ${say.percent(share)} of them answered from the cache; ${say.count(report.pages)} HTML pages from the app.`);
+        const { others } = report;
+        table.update(others.requests > 0 ? [...report.cookies, others] : report.cookies);
+        told.clear();
+      } catch (error) {
+        told.bad(error);
+      }
+    });
+    const help = 'Since the start. Blocks: requests that went to the app because of this cookie. A row opens to what would help.';
+    return { element: section('All cookies', help, told.element, totals, table.element), close: stop };
+  },
+};
+
+const withShare = (count, percent) => `${say.count(count)} (${say.percent(percent / 100)})`;
+
+function detail(cookie) {
+  const parts = [h('p', {}, `${cookie.class}: ${CLASSES[cookie.class] ?? ''}`)];
+  if (cookie.hint) parts.push(h('p', {}, cookie.hint));
+  if (cookie.class === 'unknown' && cookie.hint) {
+    const name = say.tomlString(cookie.name);
+    const add = (table, key) => `[${table}]\n${key} = [${name}]  # beside the names that are there`;
+    for (const [when, lines] of [
+      ['If no page of the app depends on it:', add('cache', 'ignore_cookies')],
+      ['If pages depend on it, in the [[route]] of these pages:', `key_cookies = [${name}]`],
+      ['If it marks a logged-in user:', add('session', 'cookie')],
+    ]) parts.push(h('p', {}, when), copyable(lines, when));
+  }
+  return h('div', { class: 'detail' }, ...parts);
+}
