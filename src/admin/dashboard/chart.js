@@ -5,7 +5,10 @@ import { SPAN_S } from './live.js';
 
 const { uPlot } = globalThis;
 const HEIGHT = 170;
+/** Labels of the time axis, in minutes; on a narrow chart fewer have room. */
 const MINUTES = [5, 4, 3, 2, 1, 0];
+const MINUTES_NARROW = [4, 2, 0];
+const NARROW = 420;
 /** Lines differ by dashes, too: colours alone do not tell them apart for all. */
 const DASHES = [[], [6, 4], [2, 3]];
 
@@ -22,6 +25,7 @@ export class Chart {
   #format;
   #scale;
   #plot = null;
+  #isNarrow = false;
   #data = [[]];
   #values;
   #canvas = h('div', { class: 'plot', role: 'img' });
@@ -72,8 +76,11 @@ export class Chart {
   #fit() {
     const width = this.#canvas.clientWidth;
     if (width === 0) return;
-    if (this.#plot) this.#plot.setSize({ width, height: HEIGHT });
-    else this.#plot = new uPlot(this.#options(width), this.#data, this.#canvas);
+    const isNarrow = width < NARROW;
+    if (this.#plot && isNarrow === this.#isNarrow) return this.#plot.setSize({ width, height: HEIGHT });
+    this.#isNarrow = isNarrow;
+    this.#plot?.destroy();
+    this.#plot = new uPlot(this.#options(width), this.#data, this.#canvas);
   }
 
   /** Writes into the legend what the lines are at a place of the data. */
@@ -92,6 +99,7 @@ export class Chart {
   #options(width) {
     const ink = colour('--muted');
     const grid = { stroke: colour('--line'), width: 1 };
+    const minutes = width < NARROW ? MINUTES_NARROW : MINUTES;
     const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font: '12px system-ui, sans-serif' };
     return {
       width,
@@ -103,11 +111,16 @@ export class Chart {
       axes: [
         {
           ...axis,
-          splits: () => MINUTES.map((minutes) => this.#times()[1] - minutes * 60),
-          values: () => MINUTES.map((minutes) => (minutes ? `−${minutes} min` : 'now')),
+          splits: () => minutes.map((ago) => this.#times()[1] - ago * 60),
+          values: () => minutes.map((ago) => (ago ? `−${ago} min` : 'now')),
           size: 28,
         },
-        { ...axis, size: 58, values: (plot, splits) => splits.map((value) => this.#label(value)) },
+        {
+          ...axis,
+          size: 58,
+          ...(this.#scale === 'log' && { splits: (plot, place, low, high) => powers(low, high) }),
+          values: (plot, splits) => splits.map((value) => this.#label(value)),
+        },
       ],
       series: [{}, ...this.#series.map((line, place) => ({
         stroke: colour(line.color),
@@ -136,11 +149,15 @@ export class Chart {
   }
 
   #label(value) {
-    if (value == null) return null;
     if (this.#scale === 'share') return `${Math.round(value * 100)} %`;
-    if (this.#scale === 'log' && !Number.isInteger(Number(Math.log10(value).toFixed(6)))) return null;
     return this.#format(value);
   }
+}
+
+/** The powers of ten between two of them. */
+function powers(low, high) {
+  const [from, to] = [Math.round(Math.log10(low)), Math.round(Math.log10(high))];
+  return Array.from({ length: to - from + 1 }, (_, place) => 10 ** (from + place));
 }
 
 /** Whole decades around the values. */

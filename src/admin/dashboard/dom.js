@@ -49,7 +49,7 @@ export function section(title, help, ...children) {
 export function facts(pairs) {
   const list = h('dl', { class: 'facts' });
   for (const [name, value] of pairs) {
-    if (value == null || value === '') continue;
+    if (!value) continue;
     list.append(h('div', {}, h('dt', {}, name), h('dd', {}, value)));
   }
   return list;
@@ -79,6 +79,7 @@ export function outcome() {
   return {
     element,
     clear: () => set(''),
+    show: (...content) => set('plain', ...content),
     good: (...content) => set('good', ...content),
     bad: (error) => set('bad', error.message ?? String(error)),
   };

@@ -4,6 +4,9 @@ const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
 const NONE = '–';
 
+/** A number and its unit stay on one line. */
+const unit = (value, name) => `${short.format(value)}\u00a0${name}`;
+
 const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
 
 export const count = (value) => (isNumber(value) ? whole.format(value) : NONE);
@@ -28,12 +31,12 @@ export const seconds = (value) => {
   if (!isNumber(value)) return NONE;
   const size = Math.abs(value);
   if (size === 0) return '0 s';
-  if (size < 0.001) return `${short.format(value * 1e6)} µs`;
-  if (size < 1) return `${short.format(value * 1e3)} ms`;
-  if (size < 120) return `${short.format(value)} s`;
-  if (size < 7200) return `${whole.format(value / 60)} min`;
-  if (size < 172_800) return `${short.format(value / 3600)} h`;
-  return `${short.format(value / 86_400)} days`;
+  if (size < 0.001) return unit(value * 1e6, 'µs');
+  if (size < 1) return unit(value * 1e3, 'ms');
+  if (size < 120) return unit(value, 's');
+  if (size < 7200) return unit(Math.round(value / 60), 'min');
+  if (size < 172_800) return unit(value / 3600, 'h');
+  return unit(value / 86_400, 'days');
 };
 
 export const bytes = (value) => {
@@ -52,7 +55,7 @@ export const bytes = (value) => {
 export const ago = (at, now = Date.now() / 1000) => {
   if (!isNumber(at)) return 'never';
   const passed = Math.max(0, now - at);
-  return passed < 1 ? 'now' : `${seconds(Math.floor(passed))} ago`;
+  return passed < 1 ? 'now' : `${seconds(Math.floor(passed))}\u00a0ago`;
 };
 
 const two = (value) => String(value).padStart(2, '0');
@@ -62,7 +65,7 @@ export const time = (at) => {
   if (!isNumber(at)) return NONE;
   const date = new Date(at * 1000);
   const day = [date.getFullYear(), two(date.getMonth() + 1), two(date.getDate())].join('-');
-  return `${day} ${[date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':')}`;
+  return `${day}\u00a0${[date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':')}`;
 };
 
 /** A text without the values of queries in it: they may be secrets. */

@@ -7,13 +7,13 @@ import { Table } from './table.js';
 
 const REFRESH_S = 5;
 const OUTCOMES = {
-  hit: 'Answered from the cache.',
-  stale: 'Answered with a stale page.',
-  fetch: 'Fetched from the app for the cache, and answered with that.',
-  forward: 'Forwarded to the app as it came.',
-  row: 'Answered with a row.',
-  own: 'Answered by the proxy itself.',
-  refuse: 'Refused.',
+  hit: 'Answered from the cache',
+  stale: 'Answered with a stale page',
+  fetch: 'Fetched from the app for the cache, and answered with that',
+  forward: 'Forwarded to the app as it came',
+  row: 'Answered with a row',
+  own: 'Answered by the proxy itself',
+  refuse: 'Refused',
 };
 
 /** The URL without its scheme; the values of parameters are not known. */
@@ -68,7 +68,7 @@ function explainer(miss) {
       cookies: cookies.value.split(';').map((cookie) => cookie.trim()).filter(Boolean),
     };
     try {
-      answer.good(explanation(await post('/explain', question)));
+      answer.show(explanation(await post('/explain', question)));
     } catch (error) {
       answer.bad(error);
     }
@@ -85,7 +85,7 @@ function explanation(it) {
   const list = (names) => names.join(', ');
   const tier = (tier) => tier && (tier.error ?? (tier.page ? `a page, ${tier.page}${tier.ttl == null ? '' : `, ${tier.ttl} s left`}` : 'no page'));
   const parts = [
-    h('p', {}, h('strong', {}, OUTCOMES[it.outcome] ?? it.outcome), ` ${it.why}`),
+    h('p', {}, h('strong', {}, OUTCOMES[it.outcome] ?? it.outcome), `: ${it.why}.`),
     facts([
       ['Reason', it.reason],
       ['Cache-Status', it.cache_status && h('code', {}, it.cache_status)],

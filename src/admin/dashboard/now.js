@@ -39,6 +39,7 @@ export default {
     const element = h('div', {},
       first,
       h('dl', { class: 'figures' }, ...Object.values(figures).map((one) => one.element)),
+      h('p', { class: 'help' }, 'The charts hold the last 5 minutes, from when this page was opened.'),
       h('div', { class: 'charts' }, ...charts.map(({ chart }) => chart.element)),
       section('Results', 'How requests were answered in the last minute. p50: half of them were faster. p99: 99 of 100 were faster.', results.element),
       h('div', { class: 'parts' }, ...parts.elements),

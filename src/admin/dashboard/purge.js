@@ -105,7 +105,7 @@ function propose({ order, touches }, plan) {
       plan.bad(error);
     }
   }, { class: 'danger' });
-  plan.good(h('h3', {}, order.hard ? 'This removes:' : 'This makes stale:'),
+  plan.show(h('h3', {}, order.hard ? 'This removes:' : 'This makes stale:'),
     h('ul', { class: 'touches' }, ...touches.map((line) => h('li', {}, line))), run);
 }
 

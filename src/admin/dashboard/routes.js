@@ -32,7 +32,7 @@ export default {
       detail,
       columns: [
         { title: 'Route', text: ({ name }) => name, by: ({ name }) => name },
-        { title: 'Requests /s', number: true, text: (it) => say.rate(requests(it)), by: requests },
+        { title: 'Requests/s', number: true, text: (it) => say.rate(requests(it)), by: requests },
         { title: 'Hit share', number: true, text: (it) => say.percent(share(it)), by: share },
         { title: 'Top reason', text: ({ reasons }) => topReason(reasons), by: ({ reasons }) => reasons[0]?.[1] ?? null },
         { title: 'Last hit', text: ({ last_hit }) => say.ago(last_hit), by: ({ last_hit }) => last_hit },
