@@ -42,13 +42,18 @@ function start() {
   onLoggedOut(askForToken);
   addEventListener('hashchange', () => me && show(true));
   byId('log-out').addEventListener('click', logOut);
+  byId('skip').addEventListener('click', (event) => {
+    // The address names the screen: the link must not change it.
+    event.preventDefault();
+    main.focus();
+  });
   setInterval(showLateness, 1000);
   live.listen(showNotices);
-  enter();
+  enter(false);
 }
 
-/** Asks who this is, and shows the screen that the address names. */
-async function enter() {
+/** Asks who this is, and shows the screen that the address names; after a log-in, with the focus. */
+async function enter(isStep) {
   try {
     me = await get('/me');
   } catch (error) {
@@ -61,7 +66,7 @@ async function enter() {
   nav.replaceChildren(h('ul', {}, ...SCREENS.filter(isAllowed).map(({ id, title }) =>
     h('li', {}, h('a', { href: `#/${id}` }, title)))));
   live.start();
-  show(false);
+  show(isStep);
 }
 
 const can = (what) => ROLES[what].includes(me.role);
@@ -114,7 +119,7 @@ function askForToken() {
   byId('notices').replaceChildren();
   delete byId('notices').dataset.state;
   document.title = 'Log in – Anteroom';
-  main.replaceChildren(logInForm(enter));
+  main.replaceChildren(logInForm(() => enter(true)));
   main.querySelector('input').focus();
 }
 

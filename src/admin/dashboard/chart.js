@@ -77,7 +77,10 @@ export class Chart {
     const width = this.#canvas.clientWidth;
     if (width === 0) return;
     const isNarrow = width < NARROW;
-    if (this.#plot && isNarrow === this.#isNarrow) return this.#plot.setSize({ width, height: HEIGHT });
+    if (this.#plot && isNarrow === this.#isNarrow) {
+      this.#plot.setSize({ width, height: HEIGHT });
+      return;
+    }
     this.#isNarrow = isNarrow;
     this.#plot?.destroy();
     this.#plot = new uPlot(this.#options(width), this.#data, this.#canvas);

@@ -65,7 +65,7 @@ export const time = (at) => {
   if (!isNumber(at)) return NONE;
   const date = new Date(at * 1000);
   const day = [date.getFullYear(), two(date.getMonth() + 1), two(date.getDate())].join('-');
-  return `${day}\u00a0${[date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':')}`;
+  return `${day} ${[date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':')}`;
 };
 
 /** A text without the values of queries in it: they may be secrets. */

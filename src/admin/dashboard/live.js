@@ -128,14 +128,14 @@ export class Live {
     });
   }
 
-  #take(reading) {
+  #take(told) {
+    const reading = { ready: true, bypasses: [], ...told };
     const last = this.latest;
-    if (last && reading.since !== last.since) {
-      // Another process: its counters begin at 0.
+    if (last && (reading.since !== last.since || reading.at <= last.at)) {
+      // Another process: its counters begin at 0. Or its clock was set back.
       this.#points = [];
       this.#routes = [];
     }
-    if (last && reading.since === last.since && reading.at <= last.at) return;
     this.latest = reading;
     keep(this.#points, compact(reading), SPAN_S, POINTS_MAX);
     const newest = this.#routes.at(-1);

@@ -211,10 +211,10 @@ function store({ store: it, bounds }, live) {
   const buckets = minute ? addBuckets([], minute.after.store, minute.before.store) : [];
   const recent = minute ? it.timeouts - minute.before.store.timeouts : 0;
   return [
-    ['Kind', it.kind],
+    ...(it.kind ? [['Kind', it.kind]] : []),
     ['State', it.connected ? 'connected' : 'away: requests go on without it'],
-    ['Time of a step, p50', say.seconds(quantile(0.5, buckets, bounds))],
-    ['Time of a step, p99', say.seconds(quantile(0.99, buckets, bounds))],
+    ...[0.5, 0.99].filter(() => it.buckets).map((share) =>
+      [`Time of a step, p${share * 100}`, say.seconds(quantile(share, buckets, bounds))]),
     ['Time-outs', `${say.count(it.timeouts)} (${say.count(recent)} in the last minute)`],
     ['Breaker opened', `${say.count(it.breaker_openings)} times`],
     ['Pages', say.bytes(it.pages_bytes)],
@@ -222,12 +222,11 @@ function store({ store: it, bounds }, live) {
 }
 
 function memory({ memory: it }) {
-  const rest = it.resident - it.pages - it.in_flight;
   return [
     ['In all', say.bytes(it.resident)],
     ['Pages', `${say.bytes(it.pages)} (${say.count(it.page_count)} pages)`],
     ['Bodies in flight', say.bytes(it.in_flight)],
-    ['All else', say.bytes(Math.max(0, rest))],
+    ['All else', say.bytes(it.resident && Math.max(0, it.resident - it.pages - it.in_flight))],
   ];
 }
 
