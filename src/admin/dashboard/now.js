@@ -71,7 +71,7 @@ function makeFigures() {
     saved: figure('App time saved', 'How much longer the app would have worked without the cache.'),
     latency: figure('Time to answer', 'Until the end of the response, in the last minute: half are faster than p50, 99 of 100 faster than p99.'),
     errors: figure('Errors', 'Of all responses, the part with a status of 5xx, in the last minute.'),
-    origin: figure('Requests to the app', 'Requests per second that the app answered, over the last 10 s.'),
+    origin: figure('Requests to the app', 'Requests per second that went to the app, over the last 10 s.'),
   };
 }
 
