@@ -8,9 +8,12 @@ const LENGTHS = [['600', '10 minutes'], ['3600', '1 hour'], ['21600', '6 hours']
 
 const whose = (route) => (route == null ? 'all routes' : `route ${route}`);
 
-/** What a switch that is on means, as a sentence. */
-export const bypassText = ({ route, until, by }) =>
-  `The cache is switched off for ${whose(route)} until ${time(until)}${by ? `, by ${by}` : ''}. All requests go to the app.`;
+/** What a switch that is on means, in sentences. */
+export function bypassText({ route, until, by, only_here: isOnlyHere }) {
+  const off = `The cache is switched off for ${whose(route)} until ${time(until)}${by ? `, by ${by}` : ''}.`;
+  const where = isOnlyHere ? ' It is so on this proxy alone: the store did not take it.' : '';
+  return `${off}${where} All requests go to the app.`;
+}
 
 export const turnOff = (route) => post('/bypass', { on: false, route: route ?? null });
 

@@ -6,6 +6,14 @@ import * as say from './format.js';
 import { Table } from './table.js';
 
 const REFRESH_S = 10;
+const BESIDE = '  # beside the names that are there';
+/** Keys that a hint of the proxy may name, each with when it is right and its lines. */
+const CURES = [
+  ['[session] cookie', 'If it marks a logged-in user:', (name) => `[session]\ncookie = [${name}]${BESIDE}`],
+  ['[cache] ignore_cookies', 'If no page of the app depends on it:', (name) => `[cache]\nignore_cookies = [${name}]${BESIDE}`],
+  ['[[route]] key_cookies', 'If pages depend on it, in the [[route]] of these pages:', (name) => `key_cookies = [${name}]${BESIDE}`],
+  ['[[route]] set_cookie', 'To keep it from visitors without a login, in the [[route]] of these pages:', () => 'set_cookie = "strip_for_anonymous"'],
+];
 const CLASSES = {
   session: 'It marks a logged-in user.',
   harmless: 'No page depends on it: it neither splits pages nor blocks them.',
@@ -55,14 +63,10 @@ const withShare = (count, percent) => `${say.count(count)} (${say.percent(percen
 function detail(cookie) {
   const parts = [h('p', {}, `${cookie.class}: ${CLASSES[cookie.class] ?? ''}`)];
   if (cookie.hint) parts.push(h('p', {}, cookie.hint));
-  if (cookie.class === 'unknown' && cookie.hint) {
-    const name = say.tomlString(cookie.name);
-    const add = (table, key) => `[${table}]\n${key} = [${name}]  # beside the names that are there`;
-    for (const [when, lines] of [
-      ['If no page of the app depends on it:', add('cache', 'ignore_cookies')],
-      ['If pages depend on it, in the [[route]] of these pages:', `key_cookies = [${name}]`],
-      ['If it marks a logged-in user:', add('session', 'cookie')],
-    ]) parts.push(h('p', {}, when), copyable(lines, when));
+  // The name is a visitor's: it is no part of what the proxy says.
+  const said = cookie.hint?.replaceAll(cookie.name, '') ?? '';
+  for (const [key, when, lines] of CURES) {
+    if (said.includes(key)) parts.push(h('p', {}, when), copyable(lines(say.tomlString(cookie.name)), when));
   }
   return h('div', { class: 'detail' }, ...parts);
 }

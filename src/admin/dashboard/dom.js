@@ -71,7 +71,7 @@ export function figure(name, help) {
 
 /** A place for an outcome, which is announced. */
 export function outcome() {
-  const element = h('div', { class: 'outcome', role: 'status' });
+  const element = h('div', { class: 'outcome', role: 'status', tabindex: '-1' });
   const set = (tone, ...content) => {
     element.dataset.tone = tone;
     element.replaceChildren(...content);
@@ -81,7 +81,10 @@ export function outcome() {
     clear: () => set(''),
     show: (...content) => set('plain', ...content),
     good: (...content) => set('good', ...content),
-    bad: (error) => set('bad', error.message ?? String(error)),
+    bad: (error) => {
+      // What is told already is not announced again.
+      if (element.dataset.tone !== 'bad' || element.textContent !== error.message) set('bad', error.message);
+    },
   };
 }
 

@@ -104,6 +104,7 @@ function propose({ order, touches }, plan) {
     } catch (error) {
       plan.bad(error);
     }
+    plan.element.focus();
   }, { class: 'danger' });
   plan.show(h('h3', {}, order.hard ? 'This removes:' : 'This makes stale:'),
     h('ul', { class: 'touches' }, ...touches.map((line) => h('li', {}, line))), run);

@@ -20,7 +20,7 @@ export default {
       caption: 'Sessions; without a search, the most recently seen first',
       key: ({ id }) => id,
       empty: 'No session is found.',
-      detail: (session) => detail(session, () => list(wanted)),
+      detail: (session) => detail(session, told, () => list(wanted)),
       columns: [
         { title: 'User', long: true, text: ({ user, confirmed: is }) => (is ? user : `${user} (typed at a login)`) },
         { title: 'Id', text: ({ id }) => id },
@@ -95,13 +95,14 @@ function wholeUser(user, told, reload) {
   ];
 }
 
-/** Shows what came of a command. */
+/** Shows what came of a command, and takes the focus there: what had it may be gone. */
 async function tellOf(told, command) {
   try {
     told.good(await command());
   } catch (error) {
     told.bad(error);
   }
+  told.element.focus();
 }
 
 /** Repeats a long command until all pieces are there. */
@@ -118,8 +119,7 @@ async function pieces(path, what, pick) {
 }
 
 /** What a session opens to. */
-function detail(session, reload) {
-  const told = outcome();
+function detail(session, told, reload) {
   const held = h('div', {}, 'Loading …');
   const show = async () => {
     const { sessions: [found] } = await post('/sessions/show', { id: session.id });
@@ -144,8 +144,7 @@ function detail(session, reload) {
     });
   };
   return h('div', { class: 'detail' }, held,
-    h('p', { class: 'buttons' }, button('Export as JSON', save), button('Revoke …', revoke, { class: 'danger' })),
-    told.element);
+    h('p', { class: 'buttons' }, button('Export as JSON', save), button('Revoke …', revoke, { class: 'danger' })));
 }
 
 function contents({ attributes, cart, viewed }) {

@@ -6,20 +6,22 @@ import * as say from './format.js';
 import { Table } from './table.js';
 
 const REFRESH_S = 5;
+/** A list of rows is long. */
+const REFRESH_ROWS_S = 30;
 const ROWS_SHOWN = 200;
 const DAY_S = 86_400;
 /** A certificate that ends sooner is shown in red. */
 const DAYS_MIN = 14;
 
 /** A screen that reads a path again and again, and shows it. */
-function reading({ id, title, heading, help, path, make }) {
+function reading({ id, title, heading, help, path, refresh = REFRESH_S, make }) {
   return {
     id,
     title,
     build() {
       const told = outcome();
       const { element, show } = make();
-      const close = every(REFRESH_S, async () => {
+      const close = every(refresh, async () => {
         try {
           show(await get(path));
           told.clear();
@@ -69,6 +71,7 @@ export const rows = reading({
   heading: 'Scheduled rows',
   help: 'Rows are read again at their interval. Late: by how much a row is older than that.',
   path: '/rows',
+  refresh: REFRESH_ROWS_S,
   make() {
     const more = h('p', {});
     const table = new Table({
