@@ -1,8 +1,8 @@
 // The screen "Cookies": which cookies visitors have, and which of them keep requests from the cache.
 
-import { get } from './api.js';
-import { copyable, every, h, outcome, section, setText } from './dom.js';
+import { copyable, h, setText } from './dom.js';
 import * as say from './format.js';
+import { reading } from './reading.js';
 import { Table } from './table.js';
 
 const REFRESH_S = 10;
@@ -21,11 +21,14 @@ const CLASSES = {
   unknown: 'No rule names it: requests with it go to the app.',
 };
 
-export default {
+export default reading({
   id: 'cookies',
   title: 'Cookies',
-  build() {
-    const told = outcome();
+  heading: 'All cookies',
+  help: 'Since the start. Blocks: requests that went to the app because of this cookie. A row opens to what would help.',
+  path: '/top/cookies',
+  refresh: REFRESH_S,
+  make() {
     const totals = h('p', {});
     const table = new Table({
       caption: 'Cookies by name; values are never kept',
@@ -41,22 +44,14 @@ export default {
         { title: 'Kind', text: (it) => it.class, by: (it) => it.class },
       ],
     });
-    const stop = every(REFRESH_S, async () => {
-      try {
-        const report = await get('/top/cookies');
-        const share = report.requests > 0 ? report.hits / report.requests : null;
-        setText(totals, `${say.count(report.requests)} requests, ${say.percent(share)} of them answered from the cache; ${say.count(report.pages)} HTML pages from the app.`);
-        const { others } = report;
-        table.update(others.requests > 0 ? [...report.cookies, others] : report.cookies);
-        told.clear();
-      } catch (error) {
-        told.bad(error);
-      }
-    });
-    const help = 'Since the start. Blocks: requests that went to the app because of this cookie. A row opens to what would help.';
-    return { element: section('All cookies', help, told.element, totals, table.element), close: stop };
+    const show = ({ requests, hits, pages, cookies, others }) => {
+      const share = requests > 0 ? hits / requests : null;
+      setText(totals, `${say.count(requests)} requests, ${say.percent(share)} of them answered from the cache; ${say.count(pages)} HTML pages from the app.`);
+      table.update(others.requests > 0 ? [...cookies, others] : cookies);
+    };
+    return { elements: [totals, table.element], show };
   },
-};
+});
 
 const withShare = (count, percent) => `${say.count(count)} (${say.percent(percent / 100)})`;
 

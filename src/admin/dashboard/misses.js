@@ -1,8 +1,9 @@
 // The screen "Misses": the URLs that went to the app most, and what the cache says of each.
 
-import { get, post } from './api.js';
-import { every, facts, field, h, outcome, section, select } from './dom.js';
+import { post } from './api.js';
+import { facts, field, h, outcome, select } from './dom.js';
 import * as say from './format.js';
+import { reading } from './reading.js';
 import { Table } from './table.js';
 
 const REFRESH_S = 5;
@@ -20,11 +21,14 @@ const OUTCOMES = {
 const address = ({ host, path, parameters }) =>
   host + path + (parameters.length > 0 ? `?${parameters.map((name) => `${name}=…`).join('&')}` : '');
 
-export default {
+export default reading({
   id: 'misses',
   title: 'Misses',
-  build() {
-    const told = outcome();
+  heading: 'Most missed URLs',
+  help: 'The most frequent first, since the start. Of queries, only the names of parameters are kept. The mean time is that of the whole answer. A row opens to an explanation.',
+  path: '/misses',
+  refresh: REFRESH_S,
+  make() {
     const table = new Table({
       caption: 'URLs by how often they went to the app',
       key: (it) => JSON.stringify([it.host, it.path, it.parameters, it.reason]),
@@ -40,18 +44,9 @@ export default {
         { title: 'Route', text: ({ route }) => route ?? '–', by: ({ route }) => route },
       ],
     });
-    const stop = every(REFRESH_S, async () => {
-      try {
-        table.update((await get('/misses')).misses);
-        told.clear();
-      } catch (error) {
-        told.bad(error);
-      }
-    });
-    const help = 'The most frequent first, since the start. Of queries, only the names of parameters are kept. The mean time is that of the whole answer. A row opens to an explanation.';
-    return { element: section('Most missed URLs', help, told.element, table.element), close: stop };
+    return { elements: [table.element], show: ({ misses }) => table.update(misses) };
   },
-};
+});
 
 const mean = ({ seconds, count }) => (count > 0 ? seconds / count : null);
 

@@ -1,8 +1,9 @@
 // The screens "Configuration" and "Audit": what is in force, and what was done.
 
 import { get } from './api.js';
-import { button, copyable, every, h, outcome, section } from './dom.js';
+import { button, copyable, h, outcome, section } from './dom.js';
 import * as say from './format.js';
+import { reading } from './reading.js';
 import { Table } from './table.js';
 
 const REFRESH_S = 10;
@@ -39,11 +40,14 @@ function inForce({ text, changed, warnings, reloads }) {
   ];
 }
 
-export const audit = {
+export const audit = reading({
   id: 'audit',
   title: 'Audit',
-  build() {
-    const told = outcome();
+  heading: 'What was done',
+  help: 'The last 200, by the name of the token. Values of queries are hidden.',
+  path: '/audit',
+  refresh: REFRESH_S,
+  make() {
     const table = new Table({
       caption: 'Actions and failed log-ins, the newest first',
       key: ({ place }) => place,
@@ -56,17 +60,10 @@ export const audit = {
         { title: 'Status', number: true, text: ({ status }) => String(status), tone: ({ status }) => (status >= 400 ? 'bad' : '') },
       ],
     });
-    const stop = every(REFRESH_S, async () => {
-      try {
-        const { entries } = await get('/audit');
-        const newest = entries.toSorted((one, other) => other.at - one.at);
-        table.update(newest.map((entry, place) => ({ ...entry, place })));
-        told.clear();
-      } catch (error) {
-        told.bad(error);
-      }
-    });
-    const help = 'The last 200, by the name of the token. Values of queries are hidden.';
-    return { element: section('What was done', help, told.element, table.element), close: stop };
+    const show = ({ entries }) => {
+      const newest = entries.toSorted((one, other) => other.at - one.at);
+      table.update(newest.map((entry, place) => ({ ...entry, place })));
+    };
+    return { elements: [table.element], show };
   },
-};
+});

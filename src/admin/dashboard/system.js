@@ -1,8 +1,8 @@
 // The screens about what is around the proxy: origins, rows, certificates, the fleet.
 
-import { get } from './api.js';
-import { every, facts, h, outcome, section, setText } from './dom.js';
+import { facts, h, setText } from './dom.js';
 import * as say from './format.js';
+import { reading } from './reading.js';
 import { Table } from './table.js';
 
 const REFRESH_S = 5;
@@ -13,33 +13,13 @@ const DAY_S = 86_400;
 /** A certificate that ends sooner is shown in red. */
 const DAYS_MIN = 14;
 
-/** A screen that reads a path again and again, and shows it. */
-function reading({ id, title, heading, help, path, refresh = REFRESH_S, make }) {
-  return {
-    id,
-    title,
-    build() {
-      const told = outcome();
-      const { element, show } = make();
-      const close = every(refresh, async () => {
-        try {
-          show(await get(path));
-          told.clear();
-        } catch (error) {
-          told.bad(error);
-        }
-      });
-      return { element: section(heading, help, told.element, element), close };
-    },
-  };
-}
-
 export const origins = reading({
   id: 'origins',
   title: 'Origins',
   heading: 'The servers of the app',
   help: 'A server is down after failed requests or checks; requests then go to the others. Waiting requests have no free connection yet.',
   path: '/origins',
+  refresh: REFRESH_S,
   make() {
     const table = new Table({
       caption: 'Servers by origin',
@@ -55,7 +35,7 @@ export const origins = reading({
     });
     const show = ({ origins: all }) =>
       table.update(all.flatMap((origin) => origin.servers.map((server) => ({ origin, server }))));
-    return { element: table.element, show };
+    return { elements: [table.element], show };
   },
 });
 
@@ -94,7 +74,7 @@ export const rows = reading({
       const counted = `${isMore ? 'more than ' : ''}${say.count(all.length)}`;
       setText(more, all.length > ROWS_SHOWN ? `The ${ROWS_SHOWN} latest of ${counted} rows. The command anteroom rows list shows the others.` : '');
     };
-    return { element: h('div', {}, more, table.element), show };
+    return { elements: [more, table.element], show };
   },
 });
 
@@ -108,6 +88,7 @@ export const certificates = reading({
   heading: 'TLS certificates',
   help: `A certificate that ends within ${DAYS_MIN} days is marked. A new file is read at a reload.`,
   path: '/certificates',
+  refresh: REFRESH_S,
   make() {
     const left = ({ not_after }) => (not_after - Date.now() / 1000) / DAY_S;
     const table = new Table({
@@ -123,7 +104,7 @@ export const certificates = reading({
       ],
     });
     const show = ({ certificates: all }) => table.update(all.toSorted((one, other) => one.not_after - other.not_after));
-    return { element: table.element, show };
+    return { elements: [table.element], show };
   },
 });
 
@@ -138,6 +119,7 @@ export const fleet = reading({
   heading: 'Proxies on this store',
   help: 'Each proxy writes an entry every 5 s. Settings that must be alike and are not are marked: with them, proxies work against each other.',
   path: '/fleet',
+  refresh: REFRESH_S,
   make() {
     const notes = h('div', {});
     const table = new Table({
@@ -162,6 +144,6 @@ export const fleet = reading({
         ['Move', moving],
       ]));
     };
-    return { element: h('div', {}, notes, table.element), show };
+    return { elements: [notes, table.element], show };
   },
 });
