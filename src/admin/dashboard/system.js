@@ -28,7 +28,7 @@ export const origins = reading({
       columns: [
         { title: 'Server', long: true, text: ({ server }) => server.address },
         { title: 'Origin', text: ({ origin }) => origin.name },
-        { title: 'State', text: ({ server }) => (server.up ? 'up' : 'down') },
+        { title: 'State', text: ({ server }) => (server.up ? 'up' : 'down'), tone: ({ server }) => (server.up ? '' : 'bad') },
         { title: 'Waiting', number: true, text: ({ origin }) => say.count(origin.waiting) },
         { title: 'More', long: true, text: ({ server }) => others(server) },
       ],
