@@ -116,7 +116,7 @@ function makeCharts() {
     {
       chart: new Chart({
         name: 'Requests per second',
-        help: 'By who answered: the cache, or the app.',
+        help: 'Answered by the cache, or by the app.',
         series: [{ name: 'cache', color: '--hit' }, { name: 'app', color: '--miss' }],
         format: say.rate,
       }),
