@@ -250,7 +250,7 @@ impl RequestRecord {
         self.telemetry.feed.add(RequestEvent {
             record: self.log_record(took),
             host: self.host.clone(),
-            path: self.telemetry.paths.path(self.uri.path()),
+            path: self.telemetry.paths.path(self.uri.path()).into_owned(),
             parameters: parameter_names(self.uri.query()),
             route: self.route.as_ref().map(|(name, _)| Arc::clone(name)),
             request_id: request_id.map(str::to_owned),
