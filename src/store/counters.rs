@@ -65,7 +65,8 @@ impl StoreCounters {
             | StoreError::Full
             | StoreError::NearlyFull
             | StoreError::TooLarge
-            | StoreError::RowsFull => 0,
+            | StoreError::RowsFull
+            | StoreError::BypassesFull => 0,
         };
     }
 
