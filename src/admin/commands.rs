@@ -36,6 +36,8 @@ use crate::store::{AnyStore, StoreError};
 use crate::task::MoveProgress;
 use crate::telemetry::metrics::Metrics;
 
+/// The path of the bypass switches.
+pub const BYPASS: &str = "/bypass";
 /// The path of the list of proxies.
 pub const FLEET: &str = "/fleet";
 /// The path of the move of the store.
@@ -211,6 +213,8 @@ impl Commands {
                 self.revoke_sessions(body).await.and_then(json_reply)
             }
             (Method::POST, "/user/delete") => self.delete_user(body).await.and_then(json_reply),
+            (Method::GET, BYPASS) => json_reply(self.list_bypasses()),
+            (Method::POST, BYPASS) => self.change_bypass(body).await.and_then(json_reply),
             (Method::GET, TOP_COOKIES) => {
                 json_reply(cookie_report(&self.kinds, &self.metrics.cookies()))
             }

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::commands::{AdminHandle, FLEET, TOP_COOKIES};
+use super::commands::{AdminHandle, BYPASS, FLEET, TOP_COOKIES};
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use super::status::{MISSES, STATUS};
 use crate::http::host::{self, Host};
@@ -102,10 +102,11 @@ async fn respond(
     }
     let is_order = matches!(
         (request.method(), request.uri().path()),
-        (&Method::GET, TOP_COOKIES | FLEET | STATUS | MISSES)
+        (&Method::GET, TOP_COOKIES | FLEET | BYPASS | STATUS | MISSES)
             | (
                 &Method::POST,
                 "/purge"
+                    | BYPASS
                     | "/explain"
                     | "/sessions/list"
                     | "/sessions/show"

@@ -1,9 +1,10 @@
 //! The interface for operators. `listener` serves health and metrics, never on the public address.
 //! The socket of the data commands has `client` at one end, and `commands` at the other, which runs
-//! `rows`, `top`, `backup`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs the
-//! last four, too, and shows the cookie counts.
+//! `rows`, `top`, `backup`, `purge`, `explain`, `sessions`, `fleet` and `bypass`. With the token the listener runs
+//! the last five, too, and shows the cookie counts.
 
 mod backup;
+mod bypass;
 mod client;
 mod commands;
 mod explain;
@@ -18,10 +19,14 @@ mod sessions;
 mod status;
 mod top;
 
+pub use crate::store::bypass::BYPASS_LASTS_MAX;
 pub use crate::store::fleet::{FleetReport, ListedProxy};
 pub use crate::task::MoveStatus;
+pub use bypass::{BYPASS_LASTS, BYPASS_LASTS_MIN, BypassOrder, BypassReport, ListedBypass};
 pub use client::{ClientError, send_command};
-pub use commands::{AdminHandle, AdminToken, Commands, FLEET, MOVE, TOP_COOKIES, serve_data};
+pub use commands::{
+    AdminHandle, AdminToken, BYPASS, Commands, FLEET, MOVE, TOP_COOKIES, serve_data,
+};
 pub use latest_backup::{BACKUP, BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};
 pub use move_store::MoveRequest;

@@ -9,6 +9,8 @@
 
 mod background;
 mod browse;
+mod bypass;
+mod bypass_contract;
 mod cart;
 mod cleanup;
 mod cluster;
