@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use ::http::StatusCode;
-use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, read};
@@ -19,8 +18,6 @@ pub const BYPASS_LASTS_MIN: Duration = Duration::from_secs(1);
 pub const BYPASS_LASTS: Duration = Duration::from_secs(3_600);
 /// How long to wait for the store.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Who changes a switch if the order does not say.
-const BY: &str = "the administration API";
 
 /// An order to change the bypass switches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,9 +73,10 @@ impl Commands {
     /// this process, and the answer says so.
     pub(super) async fn change_bypass(
         &self,
-        body: Incoming,
+        operator: &str,
+        body: &[u8],
     ) -> Result<BypassReport, CommandRefusal> {
-        let change = self.read_change(read(body).await?)?;
+        let change = self.read_change(operator, read(body)?)?;
         let switch = &self.worker.pages.purged.bypass;
         let changed = tokio::time::timeout(TIMEOUT, self.store.change_bypass(&change)).await;
         let (state, route) = (state(&change), change.route.as_deref().unwrap_or("*"));
@@ -101,13 +99,21 @@ impl Commands {
         }
     }
 
-    fn read_change(&self, order: BypassOrder) -> Result<BypassChange, CommandRefusal> {
+    fn read_change(
+        &self,
+        operator: &str,
+        order: BypassOrder,
+    ) -> Result<BypassChange, CommandRefusal> {
         if let Some(route) = &order.route {
             self.find_route(route, order.on)?;
         }
         let lasts = if order.on { Some(read_lasts(order.lasts)?) } else { None };
         let by = order.by.as_deref().map(name_of).filter(|by| !by.trim().is_empty());
-        Ok(BypassChange { route: order.route, lasts, by: by.unwrap_or_else(|| BY.to_owned()) })
+        Ok(BypassChange {
+            route: order.route,
+            lasts,
+            by: by.unwrap_or_else(|| operator.to_owned()),
+        })
     }
 
     /// Refuses a name that no route has. A switch that is on may be switched off after its route is gone.
@@ -115,10 +121,10 @@ impl Commands {
         let routes = &self.worker.settings.routes;
         let switched = || self.worker.pages.purged.bypass.list();
         let is_switched = || switched().iter().any(|one| one.route.as_deref() == Some(name));
-        if routes.names().any(|own| own == name) || (!is_on && is_switched()) {
+        if routes.names().any(|own| **own == *name) || (!is_on && is_switched()) {
             return Ok(());
         }
-        Err(bad(&unknown(name, &routes.names().collect::<Vec<_>>())))
+        Err(bad(&unknown(name, &routes.names().map(|name| &**name).collect::<Vec<_>>())))
     }
 }
 

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, LocalOptions};
 
-use super::commands::Refusal;
+use super::reply::Refusal;
 
 /// How long the running proxy may take.
 const TIMEOUT: Duration = Duration::from_secs(60);

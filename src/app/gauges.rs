@@ -61,12 +61,12 @@ fn origins(live: &Arc<ArcSwap<LiveConfig>>, metrics: &Metrics) {
         let mut readings = Vec::new();
         for server_list in present.load().origins.server_lists() {
             let standings = server_list.standings().into_iter();
-            readings.extend(standings.map(|(server, is_up)| Reading {
+            readings.extend(standings.map(|server| Reading {
                 labels: vec![
                     ("origin", server_list.name().to_owned()),
-                    ("server", server.to_owned()),
+                    ("server", server.name.to_owned()),
                 ],
-                value: u64::from(is_up),
+                value: u64::from(server.is_up),
             }));
         }
         readings

@@ -20,6 +20,7 @@ mod connect_check;
 mod control;
 mod control_contract;
 mod cookies;
+mod dashboard_access;
 mod database_rows;
 mod databases;
 mod demo;

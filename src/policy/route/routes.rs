@@ -114,11 +114,6 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The names of all routes, the one of the rest included.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.listed.iter().chain([&self.rest]).map(|route| &*route.name)
-    }
-
     /// Compiles the routes of a plan: the first match in `listed` wins, otherwise `rest`. `origins` are
     /// the names of the `[origins.NAME]`, in order; `limiting` makes the limits.
     #[must_use]
