@@ -569,6 +569,14 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:2: [admin] address: 127.0.0.1:8080 is already a [[listen]] address",
     ),
     (
+        "[session]\ncookie = \"anteroom_admin\"",
+        "proxy.toml:2: [session] cookie: anteroom_admin is the cookie of the dashboard, which is cut off from visitors' requests; expected another name",
+    ),
+    (
+        "[visitor]\ncookie = \"anteroom_admin\"",
+        "proxy.toml:2: [visitor] cookie: anteroom_admin is the cookie of the dashboard, which is cut off from visitors' requests; expected another name",
+    ),
+    (
         "[admin]\naddress = \"0.0.0.0:9180\"",
         "proxy.toml:2: [admin] address: 0.0.0.0:9180 is reachable from other hosts; set token, too",
     ),
