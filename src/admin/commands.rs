@@ -1,6 +1,6 @@
 //! The data commands of the running proxy: JSON over HTTP.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -153,8 +153,10 @@ pub async fn serve_data(socket: Socket, handle: Rc<AdminHandle>, stop: Cancellat
         let commands = handle.commands();
         tokio::task::spawn_local(async move {
             let _place = place;
-            if tokio::time::timeout(CONNECTION_TIME, converse(stream, commands)).await.is_err() {
-                tracing::debug!("a data command timed out");
+            let streams = Cell::new(false);
+            tokio::select! {
+                () = converse(stream, commands, &streams) => {}
+                () = time_is_up(&streams) => tracing::debug!("a data command timed out"),
             }
         });
     }
@@ -169,10 +171,23 @@ async fn accept(
     Ok((listener.accept().await?.0, place))
 }
 
-async fn converse(stream: UnixStream, commands: Rc<Commands>) {
+/// Waits until a connection has had its time. One that streams has no end: its client, or the drain, ends it.
+async fn time_is_up(streams: &Cell<bool>) {
+    tokio::time::sleep(CONNECTION_TIME).await;
+    if streams.get() {
+        std::future::pending().await
+    }
+}
+
+/// Answers commands, and says in `streams` whether the last answer is a stream.
+async fn converse(stream: UnixStream, commands: Rc<Commands>, streams: &Cell<bool>) {
     let service = service_fn(move |request| {
         let commands = Rc::clone(&commands);
-        async move { Ok::<_, Infallible>(commands.answer(request).await) }
+        async move {
+            let response = commands.answer_or_stream(request).await;
+            streams.set(response.body().size_hint().exact().is_none());
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -241,7 +256,7 @@ impl Commands {
     }
 }
 
-fn refused((status, error): CommandRefusal) -> Response<Full<Bytes>> {
+pub(super) fn refused((status, error): CommandRefusal) -> Response<Full<Bytes>> {
     json(status, serde_json::to_vec(&Refusal { error }).unwrap_or_default())
 }
 
@@ -273,4 +288,19 @@ fn json(status: StatusCode, text: Vec<u8>) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_has_its_time_unless_it_streams() {
+        let has_ended = async |streams: bool| {
+            let streams = Cell::new(streams);
+            tokio::time::timeout(CONNECTION_TIME * 100, time_is_up(&streams)).await.is_ok()
+        };
+        assert!(has_ended(false).await);
+        assert!(!has_ended(true).await);
+    }
 }

@@ -1,7 +1,7 @@
 //! The interface for operators. `listener` serves health and metrics, never on the public address.
 //! The socket of the data commands has `client` at one end, and `commands` at the other, which runs
-//! `rows`, `top`, `backup`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs the
-//! last four, too, and shows the cookie counts.
+//! `rows`, `top`, `log`, `backup`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs
+//! the last four, too, and shows the cookie counts.
 
 mod backup;
 mod client;
@@ -11,6 +11,7 @@ mod fleet;
 mod latest_backup;
 mod limits;
 mod listener;
+mod log;
 mod move_store;
 mod purge;
 mod rows;
@@ -20,10 +21,12 @@ mod top;
 
 pub use crate::store::fleet::{FleetReport, ListedProxy};
 pub use crate::task::MoveStatus;
-pub use client::{ClientError, send_command};
+pub use crate::telemetry::request_filter::RequestFilter;
+pub use client::{ClientError, StreamEnd, send_command, stream_lines};
 pub use commands::{AdminHandle, AdminToken, Commands, FLEET, MOVE, TOP_COOKIES, serve_data};
 pub use latest_backup::{BACKUP, BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};
+pub use log::{LOG, LogLine, LoggedRequest, LoggedStep};
 pub use move_store::MoveRequest;
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{

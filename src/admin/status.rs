@@ -13,10 +13,11 @@ use crate::clock::unix_now;
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::{Advice, advice, cookie_report};
 use crate::store::{CALL_BOUNDS, OpenStore, StoreState};
-use crate::telemetry::metrics::histogram::{BOUNDS, Durations, seconds};
+use crate::telemetry::metrics::histogram::{BOUNDS, Durations, quantile, seconds};
 use crate::telemetry::metrics::{Count, Metrics, Outcome, RouteTotals};
 use crate::telemetry::misses::MissedUrl;
 use crate::telemetry::reason::Reason;
+use crate::telemetry::request_feed::RequestFeed;
 
 /// The path of the figures.
 pub const STATUS: &str = "/status";
@@ -41,6 +42,24 @@ impl Times {
             seconds: durations.seconds(),
             buckets: durations.buckets.to_vec(),
         }
+    }
+
+    /// Those that have come since an earlier reading of the same process.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = earlier.buckets.iter().copied().chain(std::iter::repeat(0));
+        let buckets = self.buckets.iter().zip(before);
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            seconds: (self.seconds - earlier.seconds).max(0.0),
+            buckets: buckets.map(|(now, before)| now.saturating_sub(before)).collect(),
+        }
+    }
+
+    /// What a share (0 to 1) of them does not exceed, in seconds: [`quantile`].
+    #[must_use]
+    pub fn quantile(&self, bounds: &[f64], share: f64) -> Option<f64> {
+        quantile(bounds, &self.buckets, share)
     }
 }
 
@@ -203,6 +222,8 @@ pub struct StatusParts {
     pub store: OpenStore,
     /// The Unix time of the start.
     pub since: f64,
+    /// Requests as they end.
+    pub feed: Arc<RequestFeed>,
 }
 
 impl Commands {
