@@ -13,7 +13,7 @@ use anteroom::app::{
 use anteroom::config::{CaseWords, json_schema, print, read_cases};
 use clap::Parser;
 use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs, TestArgs};
-use cli::output::{failed, file_or_usual, read, say};
+use cli::output::{failed, file_or_usual, load, read, say};
 use cli::{commands, manual, output};
 use tikv_jemallocator::Jemalloc;
 use tracing_subscriber::EnvFilter;
@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Rows { command }) => commands::rows(command),
         Some(Command::Purge(args)) => commands::purge(args),
+        Some(Command::Bypass(args)) => commands::bypass::bypass(args),
         Some(Command::Warm(args)) => commands::warm::warm(args),
         Some(Command::Explain(args)) => commands::explain(args),
         Some(Command::Store { command }) => commands::store::store(command),
@@ -63,10 +64,10 @@ fn main() -> ExitCode {
 fn run(args: &PlanArgs) -> Result<(), u8> {
     // A reload reads the same file again: one that is gone is an error then, and one that has appeared is not read.
     let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args.clone() };
-    let plan = read(args.clone())?;
+    let loaded = load(args.clone())?;
     log_to_stderr("info");
-    let app = Application::open(plan).map_err(failed)?;
-    app.run(|| read(args.clone()).ok()).map_err(failed)
+    let app = Application::open(loaded).map_err(failed)?;
+    app.run(|| load(args.clone()).ok()).map_err(failed)
 }
 
 /// Checks the configuration, and with `--connect` tries what it names.

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use ::http::StatusCode;
-use hyper::body::Incoming;
 
 use super::commands::{CommandRefusal, Commands, bad, read};
 use super::latest_backup::{BackupOrder, BackupState};
@@ -12,8 +11,8 @@ use crate::store::backup::back_up;
 
 impl Commands {
     /// Begins a backup, and tells of it.
-    pub(super) async fn begin_backup(&self, body: Incoming) -> Result<BackupState, CommandRefusal> {
-        let BackupOrder { file } = read(body).await?;
+    pub(super) fn begin_backup(&self, body: &[u8]) -> Result<BackupState, CommandRefusal> {
+        let BackupOrder { file } = read(body)?;
         if !file.is_absolute() {
             return Err(bad(&"the path of the file must begin with /"));
         }

@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::commands::Refusal;
+use super::reply::Refusal;
 
 /// How long the running proxy may take.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::store::backup::BackupError;
 use crate::store::transfer::TransferProgress;
 
-/// The path of the backup: POST begins one, GET tells of the latest.
-pub const BACKUP: &str = "/store/backup";
-
 /// Which backup to write.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackupOrder {

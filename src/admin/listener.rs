@@ -1,7 +1,8 @@
-//! The operator's listener: health and metrics, and commands with the token.
+//! The operator's listener: health and metrics, the dashboard, and commands for operators with a token.
 //!
-//! A Host that is neither its own nor a loopback name is refused, so that a web page in an
-//! operator's browser cannot read it by a name of its own (DNS rebinding).
+//! Each request is looked up in the table of endpoints, authenticated, and carried out by the handle, which
+//! authorizes and records it. A Host that is neither the listener's own nor a loopback name is refused, so that a web
+//! page in an operator's browser cannot read it by a name of its own (DNS rebinding).
 
 use std::convert::Infallible;
 use std::io;
@@ -9,11 +10,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use ::http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
-use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use bytes::Bytes;
-use http_body_util::Full;
+use ::http::header::{ACCEPT, ALLOW, AUTHORIZATION, LOCATION, RETRY_AFTER, SET_COOKIE};
+use ::http::request::Parts;
+use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,9 +24,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::commands::{AdminHandle, FLEET, TOP_COOKIES};
+use super::access::Operator;
+use super::audit_subject::AuditSubject;
+use super::endpoints::{self, Access, Action, Endpoint};
+use super::handle::AdminHandle;
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
-use super::status::{MISSES, STATUS};
+use super::reply::{AdminResponse, content, refusal, text};
+use super::{dashboard, login, same_origin};
+use crate::http::bearer;
+use crate::http::form::form_value;
 use crate::http::host::{self, Host};
 use crate::telemetry::metrics::Metrics;
 
@@ -32,6 +40,14 @@ use crate::telemetry::metrics::Metrics;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The text format before it.
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What `GET /` says without a token.
+const NO_TOKEN: &str = "The dashboard needs a token: set [admin] token = { file = \"/etc/anteroom/admin-token\" } in \
+                        proxy.toml, and restart or reload.\nAvailable: /healthz, /readyz and /metrics\n";
+/// Why a request of another page is refused.
+const OTHER_PAGE: &str = "a browser says that another page sent this request";
+/// The largest form of a log-in, in bytes. A token has 64 KiB at most.
+const FORM_MAX: usize = 256 << 10;
 
 /// What the listener serves.
 #[derive(Debug)]
@@ -92,70 +108,186 @@ async fn converse(socket: TcpStream, state: Rc<AdminState>) {
     }
 }
 
-async fn respond(
-    state: &AdminState,
-    own: SocketAddr,
-    request: Request<Incoming>,
-) -> Response<Full<Bytes>> {
-    if let Some(refused) = misdirected(own, &request) {
-        return refused;
+async fn respond(state: &AdminState, own: SocketAddr, request: Request<Incoming>) -> AdminResponse {
+    let (head, body) = request.into_parts();
+    let host = match served_host(own, &head) {
+        Ok(host) => host,
+        Err((status, why)) => return text(status, why),
+    };
+    let has_tokens = state.handle.as_ref().is_some_and(|handle| !handle.operators().is_empty());
+    let endpoint = endpoints::of_listener(&head.method, head.uri.path());
+    let Some(endpoint) = endpoint.filter(|one| one.access == Access::Open || has_tokens) else {
+        return unknown(&head.method, has_tokens);
+    };
+    let is_of_other_page = same_origin::is_of_other_page(&head.headers) && !endpoint.is_page();
+    let Some(handle) = state.handle.as_ref().filter(|_| has_tokens) else {
+        return match is_of_other_page {
+            true => refusal(StatusCode::FORBIDDEN, OTHER_PAGE),
+            false => open(state, endpoint, &head, has_tokens),
+        };
+    };
+    if is_of_other_page {
+        return handle.refuse_stranger(endpoint, (StatusCode::FORBIDDEN, OTHER_PAGE.to_owned()));
     }
-    let is_order = matches!(
-        (request.method(), request.uri().path()),
-        (&Method::GET, TOP_COOKIES | FLEET | STATUS | MISSES)
-            | (
-                &Method::POST,
-                "/purge"
-                    | "/explain"
-                    | "/sessions/list"
-                    | "/sessions/show"
-                    | "/sessions/revoke"
-                    | "/user/delete"
-            )
-    );
-    let admitted = state.handle.as_ref().filter(|_| is_order).and_then(|handle| {
-        let commands = |is_admitted: bool| is_admitted.then(|| handle.commands());
-        handle.admits(request.headers()).map(commands)
-    });
-    match admitted {
-        Some(Some(commands)) => commands.answer(request).await,
-        Some(None) => {
-            let mut response = text(StatusCode::UNAUTHORIZED, "a bearer token is required\n");
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            response
+    match endpoint.action {
+        Action::LogIn => log_in(handle, endpoint, (&head, &host), body).await,
+        Action::Me
+        | Action::Audit
+        | Action::Events
+        | Action::Log
+        | Action::LogOut
+        | Action::Data(_) => {
+            match authenticate(handle, endpoint, (&head, &host)) {
+                Ok(operator) => handle.carry_out(&operator, endpoint, &head, body).await,
+                Err(why) => refuse(handle, endpoint, why),
+            }
         }
-        None => answer(state, &request),
+        Action::Health
+        | Action::Readiness
+        | Action::Metrics
+        | Action::Page
+        | Action::DashboardFile => open(state, endpoint, &head, has_tokens),
     }
 }
 
-/// The refusal of a request for another host.
-fn misdirected<B>(own: SocketAddr, request: &Request<B>) -> Option<Response<Full<Bytes>>> {
-    match host::site(request.uri(), request.headers()) {
-        Ok(host) if is_listener_host(&host, own) => None,
-        Ok(_) => {
-            Some(text(StatusCode::MISDIRECTED_REQUEST, "this listener does not serve this host\n"))
+/// Why a request is refused before it has an operator.
+enum Unauthenticated {
+    /// Its token, or its session, is missing or not known.
+    Unknown,
+    /// A browser sent an operator's cookie with an action that does not show that it comes from the dashboard.
+    OfOtherPage(Operator),
+}
+
+/// The operator who sends a request, by a bearer token or by the cookie of a session. A browser sends the cookie with
+/// requests of other pages, too, so that an action with it must show that it comes from the dashboard.
+fn authenticate(
+    handle: &AdminHandle,
+    endpoint: &Endpoint,
+    (head, host): (&Parts, &Host),
+) -> Result<Operator, Unauthenticated> {
+    if head.headers.contains_key(AUTHORIZATION) {
+        let operators = handle.operators();
+        let operator = bearer::token(&head.headers).and_then(|token| operators.with_token(token));
+        return operator.cloned().ok_or(Unauthenticated::Unknown);
+    }
+    let now = Instant::now();
+    let session = login::tokens(&head.headers)
+        .find_map(|token| handle.sessions.borrow_mut().operator(token, now));
+    let operator = session.ok_or(Unauthenticated::Unknown)?;
+    let is_of_dashboard =
+        same_origin::is_of(&head.headers, host) && same_origin::has_dashboard_field(&head.headers);
+    if endpoint.is_action() && !is_of_dashboard {
+        return Err(Unauthenticated::OfOtherPage(operator));
+    }
+    Ok(operator)
+}
+
+fn refuse(
+    handle: &AdminHandle,
+    endpoint: &'static Endpoint,
+    why: Unauthenticated,
+) -> AdminResponse {
+    match why {
+        Unauthenticated::Unknown => {
+            let why = "a known bearer token, or the cookie of a log-in, is required".to_owned();
+            handle.refuse_stranger(endpoint, (StatusCode::UNAUTHORIZED, why))
         }
-        Err(_) => Some(text(StatusCode::BAD_REQUEST, "exactly one valid Host is needed\n")),
+        Unauthenticated::OfOtherPage(operator) => {
+            let why =
+                "an action with a cookie needs X-Anteroom-Admin: 1 and the Origin of this listener";
+            handle.refuse(&operator, endpoint, (StatusCode::FORBIDDEN, why.to_owned()))
+        }
     }
 }
 
-fn answer<B>(state: &AdminState, request: &Request<B>) -> Response<Full<Bytes>> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
+/// Begins a session of the dashboard for the bearer of the token in a form.
+async fn log_in(
+    handle: &AdminHandle,
+    endpoint: &'static Endpoint,
+    (head, host): (&Parts, &Host),
+    body: Incoming,
+) -> AdminResponse {
+    let refuse = |status, why: &str| handle.refuse_stranger(endpoint, (status, why.to_owned()));
+    if !same_origin::is_of(&head.headers, host) {
+        return refuse(StatusCode::FORBIDDEN, "a log-in needs the Origin of this listener");
+    }
+    let Ok(form) = Limited::new(body, FORM_MAX).collect().await else {
+        return refuse(StatusCode::BAD_REQUEST, "the form is incomplete, or too large");
+    };
+    // From here on nothing waits, so that the bound holds for log-ins at the same time, too.
+    if let Some(wait) = handle.wrong_tokens.borrow_mut().wait(Instant::now()) {
+        let mut response = refuse(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many wrong tokens: wait, or use a bearer token",
+        );
+        let seconds = HeaderValue::from(wait.as_secs() + 1);
+        response.headers_mut().insert(RETRY_AFTER, seconds);
+        return response;
+    }
+    let token = form_value(&form.to_bytes(), "token").unwrap_or_default();
+    let (now, operator) = (Instant::now(), handle.operators().with_token(&token).cloned());
+    let Some(operator) = operator else {
+        handle.wrong_tokens.borrow_mut().count(now);
+        return refuse(StatusCode::UNAUTHORIZED, "the token is not known");
+    };
+    let begun = handle.sessions.borrow_mut().begin(&operator, now);
+    let cookie = begun.ok().and_then(|token| login::cookie(&token));
+    let Some(cookie) = cookie else {
+        let why = "the system provides no random bytes".to_owned();
+        return handle.refuse(&operator, endpoint, (StatusCode::SERVICE_UNAVAILABLE, why));
+    };
+    let mut response = text(StatusCode::SEE_OTHER, "logged in\n");
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
+    response.headers_mut().insert(SET_COOKIE, cookie);
+    let entry = handle.audit().begin(&operator.name, endpoint.name(), AuditSubject::default());
+    entry.end(response.status().as_u16());
+    response
+}
+
+/// Answers what needs no operator.
+fn open(state: &AdminState, endpoint: &Endpoint, head: &Parts, has_tokens: bool) -> AdminResponse {
+    match endpoint.action {
+        Action::Health => text(StatusCode::OK, "ok\n"),
+        Action::Readiness => readiness(state),
+        Action::Metrics => metrics(state, wants_classic(&head.headers)),
+        Action::Page if has_tokens => dashboard::page(&head.headers),
+        Action::Page => text(StatusCode::OK, NO_TOKEN),
+        Action::DashboardFile => dashboard::file(&head.headers, head.uri.path())
+            .unwrap_or_else(|| unknown(&head.method, has_tokens)),
+        Action::LogIn
+        | Action::LogOut
+        | Action::Me
+        | Action::Audit
+        | Action::Events
+        | Action::Data(_) => unknown(&head.method, has_tokens),
+    }
+}
+
+/// The host that a request is for, if it is the listener's own.
+fn served_host(own: SocketAddr, head: &Parts) -> Result<Host, (StatusCode, &'static str)> {
+    match host::site(&head.uri, &head.headers) {
+        Ok(host) if is_listener_host(&host, own) => Ok(host),
+        Ok(_) => Err((StatusCode::MISDIRECTED_REQUEST, "this listener does not serve this host\n")),
+        Err(_) => Err((StatusCode::BAD_REQUEST, "exactly one valid Host is needed\n")),
+    }
+}
+
+/// There is no such endpoint.
+fn unknown(method: &Method, has_tokens: bool) -> AdminResponse {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/readyz" => readiness(state),
-        "/metrics" => metrics(state, wants_classic(request.headers())),
-        _ => text(StatusCode::NOT_FOUND, "available: /healthz, /readyz and /metrics\n"),
+    match has_tokens {
+        true => refusal(StatusCode::NOT_FOUND, "there is no such endpoint"),
+        false => text(StatusCode::NOT_FOUND, "available: /healthz, /readyz and /metrics\n"),
     }
 }
 
 /// Ready while requests are taken. A store that is away is reported, but does not make the proxy
 /// unready: it serves visitors without the store, and other proxies cannot reach the store, either.
-fn readiness(state: &AdminState) -> Response<Full<Bytes>> {
+fn readiness(state: &AdminState) -> AdminResponse {
     if !state.ready.load(Ordering::Acquire) {
         return text(StatusCode::SERVICE_UNAVAILABLE, "not ready: starting or draining\n");
     }
@@ -175,17 +307,13 @@ fn wants_classic(headers: &HeaderMap) -> bool {
     accepts("text/plain") && !accepts("application/openmetrics-text")
 }
 
-fn metrics(state: &AdminState, classic: bool) -> Response<Full<Bytes>> {
+fn metrics(state: &AdminState, classic: bool) -> AdminResponse {
     let (page, kind) = match classic {
         true => (state.metrics.classic_page(), CLASSIC),
         false => (state.metrics.page(), OPEN_METRICS),
     };
     match page {
-        Ok(page) => {
-            let mut response = text(StatusCode::OK, page);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-            response
-        }
+        Ok(page) => content(StatusCode::OK, kind, page),
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be written");
             text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n")
@@ -202,18 +330,10 @@ fn is_listener_host(host: &Host, own: SocketAddr) -> bool {
     bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback() || address == own.ip())
 }
 
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(text.into()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-    response
-}
-
 #[cfg(test)]
 mod tests {
+    use ::http::header::CONTENT_TYPE;
+
     use super::*;
 
     fn state(ready: bool, connected: bool) -> AdminState {
@@ -225,10 +345,19 @@ mod tests {
         }
     }
 
+    fn head(path: &str, name: &str, value: &str) -> Parts {
+        Request::get(path).header(name, value).body(()).unwrap().into_parts().0
+    }
+
+    fn answer(state: &AdminState, head: &Parts) -> AdminResponse {
+        let endpoint = endpoints::of_listener(&head.method, head.uri.path()).unwrap();
+        open(state, endpoint, head, false)
+    }
+
     fn status(state: &AdminState, path: &str, host: &str) -> StatusCode {
-        let request = Request::get(path).header("host", host).body(()).unwrap();
         let own = "127.0.0.1:9180".parse().unwrap();
-        misdirected(own, &request).unwrap_or_else(|| answer(state, &request)).status()
+        let head = head(path, "host", host);
+        served_host(own, &head).map_or_else(|(status, _)| status, |_| answer(state, &head).status())
     }
 
     #[test]
@@ -250,8 +379,7 @@ mod tests {
             ("text/plain;version=0.0.4;q=1,*/*;q=0.1", CLASSIC),
             ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", OPEN_METRICS),
         ] {
-            let request = Request::get("/metrics").header("accept", accept).body(()).unwrap();
-            let response = answer(&state(true, true), &request);
+            let response = answer(&state(true, true), &head("/metrics", "accept", accept));
             assert_eq!(response.headers()[CONTENT_TYPE], kind, "{accept}");
         }
     }

@@ -1,26 +1,26 @@
 //! `GET /log`: requests as they end, one JSON object a line, until the client goes or the proxy drains.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
-use ::http::{HeaderValue, Method, Request, Response, StatusCode};
+use ::http::header::{CONNECTION, CONTENT_TYPE};
+use ::http::{HeaderValue, StatusCode};
 use bytes::Bytes;
-use futures_util::stream;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Frame, Incoming};
+use futures_util::stream::unfold;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
 use serde::{Deserialize, Serialize};
 
-use super::commands::{CommandRefusal, Commands, bad, refused};
+use super::commands::{CommandRefusal, bad};
+use super::endpoints::LOG;
+use super::reply::{AdminResponse, content, refusal};
 use crate::http::query;
 use crate::telemetry::access_log::{millis, timestamp};
 use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::{RING, RequestEvent, Seen, WATCHERS_MAX, Watcher};
+use crate::telemetry::request_feed::{RING, RequestEvent, RequestFeed, Seen, WATCHERS_MAX, Watcher};
 use crate::telemetry::request_filter::RequestFilter;
 
-/// The path of the stream of requests.
-pub const LOG: &str = "/log";
 /// How long requests are collected for one look. While nothing waits for the ring, a request wakes no other
 /// thread; in this time it takes up the requests of a proxy that answers 200,000 in a second.
 const COLLECTED_FOR: Duration = Duration::from_millis(20);
@@ -28,9 +28,6 @@ const COLLECTED_FOR: Duration = Duration::from_millis(20);
 const CHUNK: usize = 64 << 10;
 /// The parameter of the filter.
 const WHERE: &str = "where";
-
-/// The body of an answer: whole, or a stream that has no end of its own.
-pub(super) type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A step of a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -200,36 +197,26 @@ impl LogStream {
     }
 }
 
-impl Commands {
-    /// Answers a command, or begins the stream of requests.
-    pub(super) async fn answer_or_stream(
-        &self,
-        request: Request<Incoming>,
-    ) -> Response<AnswerBody> {
-        if request.method() != Method::GET || request.uri().path() != LOG {
-            return self.answer(request).await.map(BodyExt::boxed_unsync);
-        }
-        let begun = self.log(request.uri().query());
-        begun.unwrap_or_else(|refusal| refused(refusal).map(BodyExt::boxed_unsync))
-    }
+/// Begins the stream of requests that match the filter in a query.
+pub(super) fn stream(feed: &Arc<RequestFeed>, query: Option<&str>) -> AdminResponse {
+    begin(feed, query).unwrap_or_else(|(status, why)| refusal(status, why))
+}
 
-    fn log(&self, query: Option<&str>) -> Result<Response<AnswerBody>, CommandRefusal> {
-        let filter = filter(query.unwrap_or_default())?;
-        let watcher = self.status_parts.feed.watch().ok_or_else(|| {
-            let why = format!(
-                "{WATCHERS_MAX} watchers read the log already, and there may be no more; end one of them"
-            );
-            (StatusCode::TOO_MANY_REQUESTS, why)
-        })?;
-        let lines = LogStream { watcher, filter, has_waited: false };
-        let body = StreamBody::new(stream::unfold(lines, LogStream::lines));
-        let mut response = Response::new(body.boxed_unsync());
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        Ok(response)
-    }
+fn begin(feed: &Arc<RequestFeed>, query: Option<&str>) -> Result<AdminResponse, CommandRefusal> {
+    let filter = filter(query.unwrap_or_default())?;
+    let watcher = feed.watch().ok_or_else(|| {
+        let why = format!(
+            "{WATCHERS_MAX} watchers read the log already, and there may be no more; end one of them"
+        );
+        (StatusCode::TOO_MANY_REQUESTS, why)
+    })?;
+    let lines = LogStream { watcher, filter, has_waited: false };
+    let mut response = content(StatusCode::OK, "", "");
+    *response.body_mut() = StreamBody::new(unfold(lines, LogStream::lines)).boxed_unsync();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    Ok(response)
 }
 
 /// The filter in a query: `where=…`, percent-encoded.
@@ -248,14 +235,12 @@ fn filter(text: &str) -> Result<Option<RequestFilter>, CommandRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use ::http::Version;
+    use ::http::{Method, Version};
 
     use super::*;
     use crate::telemetry::access_log::{LogRecord, VisitorClass};
     use crate::telemetry::metrics::Outcome;
-    use crate::telemetry::request_feed::{RequestFeed, Steps};
+    use crate::telemetry::request_feed::Steps;
 
     #[test]
     fn lines_are_ascii_and_say_the_same() {

@@ -1,32 +1,58 @@
-//! The interface for operators. `listener` serves health and metrics, never on the public address.
-//! The socket of the data commands has `client` at one end, and `commands` at the other, which runs
-//! `rows`, `top`, `log`, `backup`, `purge`, `explain`, `sessions` and `fleet`. With the token the listener runs
-//! the last four, too, and shows the cookie counts.
+//! The interface for operators. `listener` serves health, metrics, the dashboard and commands, never on the public
+//! address; `data_socket` serves the commands of the program itself, with `client` at the other end.
+//!
+//! `endpoints` is the table of all of them, each with who may use it. `access` has the operators and their tokens,
+//! `login` the sessions of the dashboard, `audit` what was done. `handle` authorizes a request and carries it out;
+//! `commands` runs the data commands, each of which is in a file of its own.
 
+mod access;
+mod audit;
+mod audit_subject;
 mod backup;
+mod bypass;
+mod certificates;
 mod client;
 mod commands;
+mod configuration;
+mod dashboard;
+mod data_socket;
+mod endpoints;
+mod events;
 mod explain;
 mod fleet;
+mod handle;
 mod latest_backup;
 mod limits;
 mod listener;
 mod log;
+mod login;
 mod move_store;
+mod origins;
+mod per_minute;
 mod purge;
+mod reply;
 mod rows;
+mod same_origin;
 mod sessions;
 mod status;
 mod top;
 
+pub use crate::store::bypass::BYPASS_LASTS_MAX;
 pub use crate::store::fleet::{FleetReport, ListedProxy};
 pub use crate::task::MoveStatus;
 pub use crate::telemetry::request_filter::RequestFilter;
+pub use access::{Operator, Operators};
+pub use audit::AuditLog;
+pub use bypass::{BYPASS_LASTS, BYPASS_LASTS_MIN, BypassOrder, BypassReport, ListedBypass};
 pub use client::{ClientError, StreamEnd, send_command, stream_lines};
-pub use commands::{AdminHandle, AdminToken, Commands, FLEET, MOVE, TOP_COOKIES, serve_data};
-pub use latest_backup::{BACKUP, BackupOrder, BackupState, LatestBackup};
+pub use commands::Commands;
+pub use configuration::{ConfigReport, FoundHints, ReloadCounts};
+pub use data_socket::serve_data;
+pub use endpoints::{BACKUP, BYPASS, FLEET, LOG, MISSES, MOVE, STATUS, TOP_COOKIES};
+pub use handle::AdminHandle;
+pub use latest_backup::{BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};
-pub use log::{LOG, LogLine, LoggedRequest, LoggedStep};
+pub use log::{LogLine, LoggedRequest, LoggedStep};
 pub use move_store::MoveRequest;
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{
@@ -34,7 +60,7 @@ pub use sessions::{
     SessionFilter, SessionListRequest, SessionsListing,
 };
 pub use status::{
-    ConnectionStatus, MISSES, MemoryStatus, Missed, MissesListing, OriginStatus, RouteStatus,
-    STATUS, Status, StatusParts, StoreStatus, Times,
+    ConnectionStatus, MemoryStatus, Missed, MissesListing, OriginStatus, RouteStatus, Status,
+    StatusParts, StoreStatus, Times,
 };
 pub use top::{TOP_MAX, Top, TopViews};

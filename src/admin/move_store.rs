@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ::http::StatusCode;
-use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, read};
@@ -18,8 +17,8 @@ pub struct MoveRequest {
 
 impl Commands {
     /// Begins a move, and returns at once: its report tells of it.
-    pub(super) async fn move_store(&self, body: Incoming) -> Result<MoveStatus, CommandRefusal> {
-        let MoveRequest { replace } = read(body).await?;
+    pub(super) fn move_store(&self, body: &[u8]) -> Result<MoveStatus, CommandRefusal> {
+        let MoveRequest { replace } = read(body)?;
         let target = self.move_target.clone();
         let target = target.ok_or_else(|| bad(&"the configuration has no [store.next] url"))?;
         if self.fleet.switch.has_moved() {

@@ -1,15 +1,13 @@
 //! The purge command.
 
-use hyper::body::Incoming;
-
 use super::commands::{CommandRefusal, Commands, read};
 use crate::cache::purger::{PurgeDone, PurgeOrder};
 use crate::http::host_pattern::HostPattern;
 
 impl Commands {
     /// Purges, and reports the result.
-    pub(super) async fn purge(&self, body: Incoming) -> Result<PurgeDone, CommandRefusal> {
-        let order: PurgeOrder = read(body).await?;
+    pub(super) async fn purge(&self, body: &[u8]) -> Result<PurgeDone, CommandRefusal> {
+        let order: PurgeOrder = read(body)?;
         let done = self.purger.carry_out(&self.store, &order).await;
         let done = done.map_err(|error| (error.status(), error.to_string()))?;
         let note = (done.pages == 0).then(|| note(&order, self.worker.settings.hosts.as_slice()));

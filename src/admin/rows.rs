@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{self, CommandRefusal, Commands, bad, store_failed};
@@ -80,12 +79,8 @@ fn late(scheduled: &ScheduledRow, now: f64) -> f64 {
 }
 
 impl Commands {
-    pub(super) async fn change_rows(
-        &self,
-        body: Incoming,
-        stops: bool,
-    ) -> Result<(), CommandRefusal> {
-        let command: RowsRequest = commands::read(body).await?;
+    pub(super) async fn change_rows(&self, body: &[u8], stops: bool) -> Result<(), CommandRefusal> {
+        let command: RowsRequest = commands::read(body)?;
         if command.rows.len() > ROWS_MAX {
             return Err(bad(&format!("at most {ROWS_MAX} rows at once")));
         }

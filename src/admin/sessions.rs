@@ -6,7 +6,6 @@
 
 use std::collections::HashSet;
 
-use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, read, store_failed};
@@ -183,9 +182,9 @@ fn bookmark(text: Option<&str>) -> Result<Option<Bookmark>, CommandRefusal> {
 impl Commands {
     pub(super) async fn list_sessions(
         &self,
-        body: Incoming,
+        body: &[u8],
     ) -> Result<SessionsListing, CommandRefusal> {
-        let wanted: SessionListRequest = read(body).await?;
+        let wanted: SessionListRequest = read(body)?;
         let limit = wanted.limit.clamp(1, LISTED_MAX) as usize;
         let from = bookmark(wanted.from.as_deref())?;
         let walked = match &wanted.user {
@@ -201,11 +200,8 @@ impl Commands {
     }
 
     /// All data of the selected sessions, piece by piece: of one, or of a user.
-    pub(super) async fn show_sessions(
-        &self,
-        body: Incoming,
-    ) -> Result<SessionExport, CommandRefusal> {
-        let meant: SessionFilter = read(body).await?;
+    pub(super) async fn show_sessions(&self, body: &[u8]) -> Result<SessionExport, CommandRefusal> {
+        let meant: SessionFilter = read(body)?;
         let selector = meant.selector()?;
         if matches!(selector, SessionSelector::All) {
             return Err(bad(&"a session id or a user is required"));
@@ -222,8 +218,8 @@ impl Commands {
     }
 
     /// Ends the selected sessions, piece by piece, as a log-out does.
-    pub(super) async fn revoke_sessions(&self, body: Incoming) -> Result<Removed, CommandRefusal> {
-        let meant: SessionFilter = read(body).await?;
+    pub(super) async fn revoke_sessions(&self, body: &[u8]) -> Result<Removed, CommandRefusal> {
+        let meant: SessionFilter = read(body)?;
         let selector = meant.selector()?;
         let (tokens, next) = self.look_for(&selector, meant.from.as_deref()).await?;
         let ended = self.end(&tokens, EndMode::HandOn).await;
@@ -245,8 +241,8 @@ impl Commands {
     }
 
     /// Removes all data of a user, piece by piece, and counts it.
-    pub(super) async fn delete_user(&self, body: Incoming) -> Result<Removed, CommandRefusal> {
-        let meant: SessionFilter = read(body).await?;
+    pub(super) async fn delete_user(&self, body: &[u8]) -> Result<Removed, CommandRefusal> {
+        let meant: SessionFilter = read(body)?;
         let SessionSelector::User(user) = meant.selector()? else {
             return Err(bad(&"a user is required"));
         };

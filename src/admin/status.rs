@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::bypass::ListedBypass;
 use super::commands::Commands;
 use crate::cache::Pages;
 use crate::clock::unix_now;
@@ -18,11 +19,6 @@ use crate::telemetry::metrics::{Count, Metrics, Outcome, RouteTotals};
 use crate::telemetry::misses::MissedUrl;
 use crate::telemetry::reason::Reason;
 use crate::telemetry::request_feed::RequestFeed;
-
-/// The path of the figures.
-pub const STATUS: &str = "/status";
-/// The path of the missed URLs.
-pub const MISSES: &str = "/misses";
 
 /// Durations of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -175,6 +171,8 @@ pub struct Status {
     pub connections: ConnectionStatus,
     /// Memory.
     pub memory: MemoryStatus,
+    /// Routes whose requests bypass the cache by order of an operator.
+    pub bypasses: Vec<ListedBypass>,
     /// Routes that had requests, the busiest first.
     pub routes: Vec<RouteStatus>,
 }
@@ -276,6 +274,7 @@ impl Commands {
                 page_count: pages.len() as u64,
                 in_flight: parts.pages.flights.bytes(),
             },
+            bypasses: self.list_bypasses().bypasses,
             routes: self.routes_status(&routes),
         }
     }

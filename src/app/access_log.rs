@@ -25,3 +25,12 @@ pub(super) fn start(plan: &config::LogConfig) -> Result<RunningAccessLog, StartE
         StartError::Log { path, source }
     })
 }
+
+/// Ends its thread once it has written what waits.
+pub(super) fn end(running: RunningAccessLog) {
+    let Some((log, writer)) = running else { return };
+    log.stop();
+    if writer.join().is_err() {
+        tracing::error!("the access log's thread panicked");
+    }
+}

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::fleet;
+use super::listeners::Listeners;
 use super::live_config::LiveConfig;
 use super::parts::cookie_kinds;
 use super::rows;
@@ -16,10 +17,14 @@ use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::store;
 use super::worker::dry_worker;
-use crate::admin::{self, AdminHandle, AdminState, Commands, StatusParts};
-use crate::config::{Admin, Plan};
+use crate::admin::{
+    self, AdminHandle, AdminState, AuditLog, Commands, ConfigReport, Operator, Operators,
+    StatusParts,
+};
+use crate::config::{Admin, Plan, Secret, changed_keys, print};
 use crate::serve::listen;
 use crate::serve::socket::Socket;
+use crate::serve::tls::ClientTls;
 use crate::store::AnyStore;
 
 /// Opens the listener for operators. The default address is a convenience: if it is in use, the proxy
@@ -83,8 +88,24 @@ pub(super) fn serve_socket(
     })
 }
 
+/// What the listener and the socket share.
+pub(super) fn handle(
+    live: &LiveConfig,
+    (shared, store): (&SharedState, &AnyStore),
+    listeners: &Listeners,
+    audit: AuditLog,
+) -> Rc<AdminHandle> {
+    let commands = commands(live, shared, store, listeners.secured());
+    AdminHandle::new(commands, operators(&live.plan), audit)
+}
+
 /// The implementation of the data commands.
-pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore) -> Rc<Commands> {
+pub(super) fn commands(
+    live: &LiveConfig,
+    shared: &SharedState,
+    store: &AnyStore,
+    tls: Vec<(String, Arc<ClientTls>)>,
+) -> Rc<Commands> {
     let plan = &live.plan;
     Rc::new(Commands {
         store: store.background(),
@@ -111,12 +132,29 @@ pub(super) fn commands(live: &LiveConfig, shared: &SharedState, store: &AnyStore
         move_target: store::next(plan).map(|next| store::described(&next)),
         move_advice: store::advice(plan),
         moving: Arc::clone(&shared.moving),
-        token: token(plan),
+        origins: live.origins.server_lists().cloned().collect(),
+        tls,
+        config: ConfigReport {
+            text: print(plan),
+            changed: changed_keys(plan),
+            warnings: live.warnings.clone(),
+        },
+        hints: Arc::clone(&shared.hints),
+        reloads: Arc::clone(&shared.reloads),
     })
 }
 
-/// The token that commands over the listener need.
-fn token(plan: &Plan) -> Option<admin::AdminToken> {
-    let token = plan.admin.token.as_ref()?.expose().as_bytes().to_vec();
-    Some(admin::AdminToken(token))
+/// Those who may send commands over the listener.
+pub(super) fn operators(plan: &Plan) -> Operators {
+    let all = plan.admin.all_tokens();
+    let operator = |(name, role, token): (&str, _, &Secret)| {
+        Operator::with_token(name, role, token.expose().as_bytes())
+    };
+    Operators::new(all.map(operator).collect())
+}
+
+/// Starts the log of what operators do.
+pub(super) fn start_audit_log(plan: &Plan) -> Result<AuditLog, StartError> {
+    AuditLog::start(plan.admin.audit_log.as_deref())
+        .map_err(|source| StartError::System { what: "a thread", source })
 }

@@ -27,6 +27,7 @@ pub(super) fn register(
     connections(shared, metrics);
     pages(shared, metrics);
     purges(shared, metrics);
+    bypasses(shared, metrics);
     reloads(shared, metrics);
     visits(shared, metrics);
     visitors(shared, metrics);
@@ -60,12 +61,12 @@ fn origins(live: &Arc<ArcSwap<LiveConfig>>, metrics: &Metrics) {
         let mut readings = Vec::new();
         for server_list in present.load().origins.server_lists() {
             let standings = server_list.standings().into_iter();
-            readings.extend(standings.map(|(server, is_up)| Reading {
+            readings.extend(standings.map(|server| Reading {
                 labels: vec![
                     ("origin", server_list.name().to_owned()),
-                    ("server", server.to_owned()),
+                    ("server", server.name.to_owned()),
                 ],
-                value: u64::from(is_up),
+                value: u64::from(server.is_up),
             }));
         }
         readings
@@ -128,6 +129,21 @@ fn purges(shared: &SharedState, metrics: &Metrics) {
     let purged = Arc::clone(&shared.pages.purged);
     metrics.counter("anteroom_purges_late", "Purges that the store did not take at once", {
         move || purged.waiting().1
+    });
+}
+
+/// `*` stands for all routes, and always has a reading.
+fn bypasses(shared: &SharedState, metrics: &Metrics) {
+    let purged = Arc::clone(&shared.pages.purged);
+    let help = "Whether a route is switched to bypass; * is all routes";
+    metrics.gauges("anteroom_bypass", help, move || {
+        let reading =
+            |route: &str, value| Reading { labels: vec![("route", route.to_owned())], value };
+        let mut list = purged.bypass.list();
+        list.dedup_by(|a, b| a.route == b.route);
+        let (routes, all): (Vec<_>, Vec<_>) = list.iter().partition(|one| one.route.is_some());
+        let of_routes = routes.iter().map(|one| reading(one.shown_route(), 1));
+        [reading("*", u64::from(!all.is_empty()))].into_iter().chain(of_routes).collect()
     });
 }
 

@@ -1,10 +1,11 @@
 //! Logs the cookies that keep pages out of the cache: once after many requests, and again for each new
 //! cookie.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::btree_map::Entry;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use crate::admin::FoundHints;
 use crate::proxy::{CookieKinds, cookie_hints, cookie_report};
 use crate::store::StoreError;
 use crate::task::{NextStep, Task};
@@ -13,15 +14,13 @@ use crate::telemetry::metrics::Metrics;
 /// How often the counts are checked.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// The cookies that have been logged since the start.
-pub(super) type HintedCookies = Mutex<BTreeSet<String>>;
-
 /// Checks the counts of cookies.
 #[derive(Debug)]
 pub(super) struct Hints {
     pub(super) kinds: CookieKinds,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) hinted: Arc<HintedCookies>,
+    /// The cookies that have been logged since the start, with what was said.
+    pub(super) found: Arc<FoundHints>,
 }
 
 impl Task for Hints {
@@ -30,10 +29,11 @@ impl Task for Hints {
     async fn step(&self) -> Result<NextStep, StoreError> {
         let report = cookie_report(&self.kinds, &self.metrics.cookies());
         // A cookie with a share around the limit is logged only once.
-        let mut hinted = self.hinted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         for cookie in cookie_hints(&report) {
-            if hinted.insert(format!("{} {}", cookie.class, cookie.name)) {
+            if let Entry::Vacant(place) = found.entry(format!("{} {}", cookie.class, cookie.name)) {
                 let hint = cookie.hint.as_deref().unwrap_or_default();
+                place.insert(hint.to_owned());
                 tracing::warn!(
                     "few requests are answered from the cache: {hint}; see anteroom top cookies"
                 );

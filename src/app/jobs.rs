@@ -179,7 +179,7 @@ fn configured(
     let hints = Hints {
         kinds: parts::cookie_kinds(plan),
         metrics: Arc::clone(&shared.metrics),
-        hinted: Arc::clone(&shared.hinted_cookies),
+        found: Arc::clone(&shared.hints),
     };
     let handovers = Handovers { store: store.background() };
     let register = register_proxy((live, shared), store);

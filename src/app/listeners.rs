@@ -13,6 +13,7 @@ use super::tls;
 use crate::config::{Address, Listen};
 use crate::serve::listen::{self, Inherited};
 use crate::serve::socket::Socket;
+use crate::serve::tls::ClientTls;
 use crate::serve::{ConnectionRules, Listener, ThreadListener};
 
 /// The listeners for visitors.
@@ -73,6 +74,13 @@ impl Listeners {
     /// The TLS of the listeners that use it, now and after each change.
     pub(super) fn tls(&self) -> &tls::All {
         &self.tls
+    }
+
+    /// The TLS of each listener that uses it, with the address of the listener.
+    pub(super) fn secured(&self) -> Vec<(String, Arc<ClientTls>)> {
+        let tls =
+            |open: &Open| Some((open.plan.address.to_string(), open.terms.load().tls.clone()?));
+        self.open.iter().filter_map(tls).collect()
     }
 
     fn gather_tls(&self) {

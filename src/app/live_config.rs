@@ -9,7 +9,7 @@ use super::start_error::StartError;
 use super::{parts, sessions, webhook};
 use crate::cache::purger::Purger;
 use crate::cache::rules::verdict::CacheSettings;
-use crate::config::{Cache, LimitsConfig, Plan};
+use crate::config::{Cache, LimitsConfig, LoadedPlan, Plan};
 use crate::origin;
 use crate::proxy::{ProxySettings, Recompressor};
 use crate::serve::io::Deadlines;
@@ -23,6 +23,8 @@ pub(super) struct LiveConfig {
     /// Each has another.
     pub(super) number: u64,
     pub(super) plan: Plan,
+    /// What was warned of when the plan was read.
+    pub(super) warnings: Vec<String>,
     pub(super) settings: Arc<ProxySettings>,
     pub(super) recompressor: Arc<Recompressor>,
     pub(super) purger: Arc<Purger>,
@@ -39,10 +41,11 @@ impl LiveConfig {
     /// Builds the configuration of `plan`, and reads the certificates that it names. The health of servers
     /// that are also in the `old` origins is kept.
     pub(super) fn new(
-        plan: Plan,
+        loaded: LoadedPlan,
         shared: &SharedState,
         old: &Origins,
     ) -> Result<Arc<Self>, StartError> {
+        let LoadedPlan { plan, warnings } = loaded;
         let purger = Arc::new(Purger {
             pages: Arc::clone(&shared.pages),
             query_rules: parts::query_rules(&plan),
@@ -62,6 +65,7 @@ impl LiveConfig {
             connection: connection(&plan.limits),
             caps: Arc::new(Caps::new(most(&plan), Arc::clone(connections), Arc::clone(requests))),
             plan,
+            warnings,
         }))
     }
 }

@@ -50,8 +50,8 @@ use arc_swap::ArcSwap;
 use tokio::runtime::LocalRuntime;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{AdminHandle, AdminState};
-use crate::config::Plan;
+use crate::admin::AdminState;
+use crate::config::LoadedPlan;
 use crate::serve::socket::Socket;
 use crate::store::OpenStore;
 use crate::telemetry::access_log::AccessLog;
@@ -77,7 +77,7 @@ pub use warm::{WarmError, WarmFailure, WarmOrder, WarmReport, warm};
 /// A proxy with everything open, ready to run.
 #[derive(Debug)]
 pub struct Application {
-    plan: Plan,
+    loaded: LoadedPlan,
     listeners: Listeners,
     admin: Option<TcpListener>,
     socket: Option<Socket>,
@@ -93,18 +93,20 @@ impl Application {
     ///
     /// # Errors
     /// If one of them cannot be opened; the others are closed again.
-    pub fn open(plan: Plan) -> Result<Self, StartError> {
+    pub fn open(plan: impl Into<LoadedPlan>) -> Result<Self, StartError> {
+        let loaded: LoadedPlan = plan.into();
+        let plan = &loaded.plan;
         files::allow(plan.limits.connections);
         let listeners = Listeners::open(&plan.listen, plan.threads)?;
         let admin = admin::open_listener(plan.admin.address)?;
         let runtime = runtime::runtime()?;
         // From here on, a signal ends the process cleanly, also while it starts.
         let signals = runtime.block_on(async { Signals::new() })?;
-        let store = runtime.block_on(store::open(&plan))?;
+        let store = runtime.block_on(store::open(plan))?;
         let log = access_log::start(&plan.log)?;
-        let socket = admin::open_socket(&plan);
+        let socket = admin::open_socket(plan);
         let metrics = Arc::default();
-        Ok(Self { plan, listeners, admin, socket, log, runtime, signals, store, metrics })
+        Ok(Self { loaded, listeners, admin, socket, log, runtime, signals, store, metrics })
     }
 
     /// The TCP addresses of the listeners; a port 0 in the plan has become a real one.
@@ -135,7 +137,7 @@ impl Application {
                 .iter()
                 .map(|path| format!("visitors are served at unix:{}", path.display())),
         );
-        let urls: Vec<_> = self.plan.origin.urls().iter().map(ToString::to_string).collect();
+        let urls: Vec<_> = self.loaded.plan.origin.urls().iter().map(ToString::to_string).collect();
         lines.push(format!("the app is at {}", urls.join(", ")));
         lines.extend(
             self.admin_address()
@@ -163,15 +165,17 @@ impl Application {
     ///
     /// # Errors
     /// If the system refuses a thread or a signal handler.
-    pub fn run(self, again: impl Fn() -> Option<Plan>) -> Result<(), StartError> {
+    pub fn run(self, again: impl Fn() -> Option<LoadedPlan>) -> Result<(), StartError> {
         let where_it_is = self.addresses_in_words();
-        let Self { plan, mut listeners, admin: operators, socket, log, runtime, .. } = self;
+        let Self { loaded, mut listeners, admin: operators, socket, log, runtime, .. } = self;
+        let plan = &loaded.plan;
         let (mut signals, store, metrics) = (self.signals, self.store, self.metrics);
         let drain = CancellationToken::new();
         let stop = CancellationToken::new();
-        store::expect_news(&store, &plan);
-        let shared = SharedState::new(&plan, Arc::clone(&metrics), &store);
-        let first = LiveConfig::new(plan, &shared, &Origins::default())?;
+        store::expect_news(&store, plan);
+        let shared = SharedState::new(plan, Arc::clone(&metrics), &store);
+        let audit = admin::start_audit_log(plan)?;
+        let first = LiveConfig::new(loaded, &shared, &Origins::default())?;
         let live = Arc::new(ArcSwap::new(Arc::clone(&first)));
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
         gauges::register(&shared, &live, &store, writer.as_ref());
@@ -190,7 +194,7 @@ impl Application {
             let ready = Arc::new(AtomicBool::new(false));
             let connected = Arc::new(AtomicBool::new(false));
             gauges::register_store_state(&connected, &metrics);
-            let admin_handle = AdminHandle::new(admin::commands(&first, &shared, &handle));
+            let admin_handle = admin::handle(&first, (&shared, &handle), &listeners, audit);
             let state = AdminState {
                 handle: Some(Rc::clone(&admin_handle)),
                 metrics,
@@ -216,22 +220,19 @@ impl Application {
             ready.store(false, Ordering::Release);
             drain.cancel();
             running.shared.feed.close();
-            let Running { live, listeners, workers, shared, store: handle, jobs, .. } = running;
+            let Running { live, listeners, workers, shared, store: handle, jobs, admin_handle } =
+                running;
             // Removes the sockets early, so that the next process can open them.
             drop(listeners);
             worker::join(workers).await;
             stop.cancel();
             let live = live.load_full();
             drain::end((jobs, data_commands), (&shared, &live), &handle).await;
+            admin_handle.audit().end();
             Ok::<_, StartError>(())
         })?;
         runtime.block_on(store.close());
-        if let Some((log, writer)) = log {
-            log.stop();
-            if writer.join().is_err() {
-                tracing::error!("the access log's thread panicked");
-            }
-        }
+        access_log::end(log);
         tracing::info!("ended");
         Ok(())
     }
@@ -242,7 +243,7 @@ async fn serve_until_end(
     signals: &mut Signals,
     running: &mut Running,
     log: Option<&AccessLog>,
-    again: impl Fn() -> Option<Plan>,
+    again: impl Fn() -> Option<LoadedPlan>,
 ) {
     service_manager::ready();
     while signals.next().await == Signal::Reload {
@@ -250,6 +251,7 @@ async fn serve_until_end(
         if let Some(log) = log {
             log.reopen();
         }
+        running.admin_handle.audit().reopen();
         service_manager::reloaded(running.reload(again()).await);
     }
     tracing::info!("draining");

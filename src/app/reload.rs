@@ -22,7 +22,7 @@ use super::start_error::StartError;
 use super::store;
 use super::worker::{self, Worker};
 use crate::admin::AdminHandle;
-use crate::config::Plan;
+use crate::config::{LoadedPlan, Plan};
 use crate::store::AnyStore;
 
 /// How long a reload waits for the store.
@@ -51,7 +51,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Applies `next`; whether it is in force. `None`: it could not be read, and the log says why.
-    pub(super) async fn reload(&mut self, next: Option<Plan>) -> bool {
+    pub(super) async fn reload(&mut self, next: Option<LoadedPlan>) -> bool {
         let Some(next) = next else {
             tracing::error!("cannot read the configuration; the old one stays in force");
             self.count_refused();
@@ -86,9 +86,9 @@ impl Running {
         plan
     }
 
-    async fn put_into_force(&mut self, next: Plan) -> Result<(), Refused> {
+    async fn put_into_force(&mut self, next: LoadedPlan) -> Result<(), Refused> {
         let old = self.live.load_full();
-        let fixed = self.in_use(&old.plan).needs_restart(&self.in_use(&next));
+        let fixed = self.in_use(&old.plan).needs_restart(&self.in_use(&next.plan));
         if !fixed.is_empty() {
             return Err(Refused::NeedsRestart(fixed));
         }
@@ -117,7 +117,8 @@ impl Running {
                 );
             }
         }
-        self.admin_handle.replace(admin::commands(&next, &self.shared, &self.store));
+        let commands = admin::commands(&next, &self.shared, &self.store, self.listeners.secured());
+        self.admin_handle.replace(commands, admin::operators(&next.plan));
         self.jobs.restart(&next, &self.shared, &self.store).await;
         Ok(())
     }

@@ -88,7 +88,7 @@ pub fn run_cases(mut plan: Plan, cases: &[Case]) -> Result<Vec<CaseResult>, Rule
     runtime.block_on(async {
         let store = store::open(&plan).await.map_err(StartError::from)?;
         let shared = SharedState::new(&plan, Arc::default(), &store);
-        let live = LiveConfig::new(plan, &shared, &Origins::default())?;
+        let live = LiveConfig::new(plan.into(), &shared, &Origins::default())?;
         let worker = dry_worker(&live, &shared, &store.thread_handle());
         let mut results = Vec::with_capacity(cases.len());
         for case in cases {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::hints::HintedCookies;
-use crate::admin::LatestBackup;
+use crate::admin::{FoundHints, LatestBackup, ReloadCounts};
 use crate::cache::Pages;
 use crate::cache::flight::Flights;
 use crate::cache::purge::PurgeTable;
@@ -42,7 +41,8 @@ pub(super) struct SharedState {
     /// Configurations made so far.
     pub(super) configs: AtomicU64,
     pub(super) reloads: Arc<ReloadCounts>,
-    pub(super) hinted_cookies: Arc<HintedCookies>,
+    /// Hints about cookies that keep pages out of the cache.
+    pub(super) hints: Arc<FoundHints>,
     /// Carts that wait for their webhook.
     pub(super) events_waiting: Arc<AtomicU64>,
     /// The other proxies on the store.
@@ -57,13 +57,6 @@ pub(super) struct SharedState {
     pub(super) paths: Arc<ShownPaths>,
     /// The Unix time of the start.
     pub(super) since: f64,
-}
-
-/// How reloads went.
-#[derive(Debug, Default)]
-pub(super) struct ReloadCounts {
-    pub(super) done: AtomicU64,
-    pub(super) refused: AtomicU64,
 }
 
 impl SharedState {
@@ -90,7 +83,7 @@ impl SharedState {
             tunnels: Arc::default(),
             configs: AtomicU64::default(),
             reloads: Arc::default(),
-            hinted_cookies: Arc::default(),
+            hints: Arc::default(),
             events_waiting: Arc::default(),
             fleet,
             moving: Arc::default(),

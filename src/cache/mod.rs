@@ -7,6 +7,7 @@
 //! out of scope here.
 
 mod admission_filter;
+pub mod bypass_switch;
 pub mod entry;
 pub mod fill;
 pub mod flight;

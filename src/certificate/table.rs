@@ -9,6 +9,7 @@ use super::names::normalised;
 /// Certificates by name. Among those for one name, the one that became valid last comes first.
 #[derive(Debug)]
 pub struct CertificateTable {
+    all: Vec<Arc<Certificate>>,
     exact: HashMap<String, Vec<Arc<Certificate>>>,
     /// By the name after `*.`.
     below: HashMap<String, Vec<Arc<Certificate>>>,
@@ -21,6 +22,7 @@ impl CertificateTable {
     #[must_use]
     pub fn new(certificates: &[Arc<Certificate>], default: Option<&str>) -> Self {
         let mut table = Self {
+            all: certificates.to_vec(),
             exact: HashMap::new(),
             below: HashMap::new(),
             default: certificates.first().cloned().into_iter().collect(),
@@ -43,6 +45,12 @@ impl CertificateTable {
             }
         }
         table
+    }
+
+    /// All certificates.
+    #[must_use]
+    pub fn all(&self) -> &[Arc<Certificate>] {
+        &self.all
     }
 
     /// Whether a certificate covers `name`.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anteroom::config::{AdminSocket, ConfigSources, Overrides, Plan, Warning};
+use anteroom::config::{AdminSocket, ConfigSources, LoadedPlan, Overrides, Plan, Warning};
 
 use crate::cli::args::PlanArgs;
 
@@ -14,11 +14,17 @@ const WRONG_USAGE: u8 = 2;
 
 /// Reads the plan; prints warnings and problems to standard error, one per line.
 pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
+    load(args).map(|loaded| loaded.plan)
+}
+
+/// As [`read`], and keeps the warnings.
+pub(crate) fn load(args: PlanArgs) -> Result<LoadedPlan, u8> {
     let (plan, warnings) = plan(args.config.as_deref(), args.overrides)?;
-    for warning in warnings {
+    let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    for warning in &warnings {
         complain(&format!("warning: {warning}"));
     }
-    Ok(plan)
+    Ok(LoadedPlan { plan, warnings })
 }
 
 /// Reads the plan. Warnings that make the check fail count as problems.

@@ -30,6 +30,7 @@ impl Plan {
             ("log.redact_paths", log.redact_paths != next.log.redact_paths),
             ("admin.address", admin.address != next.admin.address),
             ("admin.socket", admin.socket != next.admin.socket),
+            ("admin.audit_log", admin.audit_log != next.admin.audit_log),
         ];
         differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
     }

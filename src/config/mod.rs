@@ -10,6 +10,7 @@
 mod apps;
 mod cases;
 mod change;
+mod changed;
 mod check;
 mod credential;
 mod file;
@@ -18,6 +19,8 @@ mod form;
 mod include;
 mod json_schema;
 mod key_paths;
+mod lines;
+mod loaded;
 mod meant;
 mod node;
 mod pem;
@@ -40,12 +43,14 @@ mod unknown_key;
 mod walk;
 
 pub use cases::{Case, CaseRequest, CaseVisitor, CaseWords, read_cases};
+pub use changed::changed_keys;
 pub use credential::read_store_url;
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use json_schema::json_schema;
+pub use loaded::LoadedPlan;
 pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, DatabaseConfig,
-    ErrorsConfig, LimitsConfig, Listen, LogConfig, Login, Logout, NextStore, OnExpire,
+    ErrorsConfig, LimitsConfig, Listen, LogConfig, Login, Logout, NamedToken, NextStore, OnExpire,
     OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization, Rows, Servers,
     SessionConfig, Store, StoreLayout, StoreUrl, TlsConfig, TlsVersion, Verify, ViewsConfig,
     Visitor, WebhookUrl,

@@ -1,5 +1,7 @@
 //! Suggests the name that was probably intended.
 
+pub(super) use crate::ident::nearest;
+
 /// Tables that a file may have several of, each under a header of its own.
 pub(super) const LISTS: [&str; 4] = ["listen", "route", "cookies", "rows"];
 
@@ -131,18 +133,6 @@ pub(super) fn called_elsewhere(table: &str, name: &str) -> Option<&'static str> 
     let found =
         CALLED_ELSEWHERE.iter().find(|(there, called, _)| *there == table && *called == name);
     found.map(|(_, _, path)| *path)
-}
-
-/// The name among `valid` that was probably intended.
-pub(super) fn nearest<'n>(name: &str, valid: &[&'n str]) -> Option<&'n str> {
-    // The comparison costs the product of both lengths, so long names are skipped.
-    const LONGEST: usize = 64;
-    if name.len() > LONGEST {
-        return None;
-    }
-    let apart = |known: &&'n str| (strsim::osa_distance(name, known), *known);
-    let (distance, near) = valid.iter().map(apart).min()?;
-    (distance <= near.len().div_ceil(3)).then_some(near)
 }
 
 /// The path with `[2]` as `[]`.

@@ -10,13 +10,25 @@ use super::list;
 /// nothing about the token.
 #[must_use]
 pub fn carries(headers: &HeaderMap, token: &[u8]) -> bool {
-    let Some(line) = list::only_line(headers, &AUTHORIZATION) else { return false };
+    self::token(headers).is_some_and(|given| {
+        let [given, token] = [given, token].map(Sha256::digest);
+        is_same(&given.into(), &token.into())
+    })
+}
+
+/// The bearer token of a request. It is never empty.
+#[must_use]
+pub fn token(headers: &HeaderMap) -> Option<&[u8]> {
+    let line = list::only_line(headers, &AUTHORIZATION)?;
     let (scheme, given) = list::divide(line, b' ');
     let given = given.map(list::trim).unwrap_or_default();
-    let given_nothing = given.is_empty();
-    let [given, token] = [given, token].map(Sha256::digest);
-    let differs = given.iter().zip(token.iter()).fold(0, |differs, (a, b)| differs | (a ^ b));
-    scheme.eq_ignore_ascii_case(b"bearer") && !given_nothing && differs == 0
+    (scheme.eq_ignore_ascii_case(b"bearer") && !given.is_empty()).then_some(given)
+}
+
+/// Whether two digests are the same, in constant time.
+#[must_use]
+pub fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod etag;
 pub mod extract;
 pub mod field_line;
 pub mod field_set;
+pub mod form;
 pub mod forwarded;
 pub mod freshness;
 pub mod harden;

@@ -1,9 +1,10 @@
-//! Identifiers that all modules share: tokens, users, items and page keys.
+//! Identifiers that all modules share: tokens, users, items and page keys; and which name was meant by another.
 //!
 //! They are parsed once on entry and trusted afterwards. Stores and sockets are out of scope here.
 
 mod cookie_hash;
 mod hex;
+mod nearest;
 mod token;
 mod user;
 mod visitor;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 pub use self::cookie_hash::CookieHash;
 pub use self::hex::{hex, put_hex};
+pub use self::nearest::nearest;
 pub use self::token::{StoredToken, TOKEN_MAX, TOKEN_MIN, Token, TokenStorage, is_token};
 pub use self::user::{ATTRIBUTES_MAX, LogInScope, USER_MAX, User, is_attribute, is_attribute_name};
 pub use self::visitor::VisitorToken;

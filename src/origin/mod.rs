@@ -32,7 +32,7 @@ pub use http1::ExchangeError;
 pub use interim::InterimListener;
 pub use pool::{PinnedConnection, PinnedSlot, ServerConnections};
 pub use send::{ConnectionReuse, GrpcCall, OriginResponse, is_connection_scheme};
-pub use servers::{FailureRules, ServerList, ServerRules};
+pub use servers::{FailureRules, ServerList, ServerRules, ServerStanding};
 pub use settings::ServerSettings;
 pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules, client_config};
 pub use upgrade::{Switched, UpgradeAnswer};

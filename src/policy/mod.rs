@@ -5,6 +5,7 @@
 //! by [`route::Routes::new`].
 
 pub mod access_log;
+pub mod admin;
 pub mod answer;
 pub mod cookie;
 pub mod database;

@@ -247,7 +247,7 @@ impl RequestRecord {
     fn show(&self, mut steps: Steps, took: Duration) {
         steps.note(Step::End, took);
         let request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok());
-        let mut path = self.telemetry.paths.path(self.uri.path());
+        let mut path = self.telemetry.paths.path(self.uri.path()).into_owned();
         path.truncate(path.floor_char_boundary(PATH_MAX));
         path.shrink_to_fit();
         self.telemetry.feed.add(RequestEvent {

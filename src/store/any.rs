@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::bypass::BypassChange;
 use super::engine::Engine;
 use super::switch::{Switch, Switched};
 use super::transfer::{
@@ -12,15 +13,15 @@ use super::transfer::{
     TransferStore,
 };
 use super::{
-    AnswerStore, Bookmark, Cart, CartAnswer, CartChange, CartOwner, CartStore, ClaimResult,
-    Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore,
-    FleetRegister, FleetStore, Generation, HotPageStore, Idle, IdleStep, Lease, LeaseStore, LogIn,
-    LogInStore, MergeResult, Noted, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
-    RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated, Rotation, RowClaim, RowStore,
-    RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing, StoreError, StoreState,
-    StoredRow, TaskLease, TokenCreation, TokenStore, TopBound, Uncounted, ViewStore, Visit,
-    VisitStore, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent,
-    WalkStep,
+    AnswerStore, Bookmark, BypassStore, Cart, CartAnswer, CartChange, CartOwner, CartStore,
+    ClaimResult, Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction,
+    ExpiryStore, FleetRegister, FleetStore, Generation, HotPageStore, Idle, IdleStep, Lease,
+    LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox, PageStore, PurgePosition,
+    PurgeStore, RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated, Rotation,
+    RowClaim, RowStore, RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing,
+    StoreError, StoreNews, StoreState, StoredBypasses, StoredRow, TaskLease, TokenCreation,
+    TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore, VisitorEviction, VisitorStore,
+    VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
 };
 use crate::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 
@@ -298,9 +299,14 @@ delegate! {
 
     PurgeStore {
         purge purge(known: PurgePosition, marks: &[u32]) -> Option<PurgePosition>;
-        look purged_since(who: u64, known: PurgePosition) -> PurgesSince;
+        look news_since(who: u64, known: PurgePosition) -> StoreNews;
         look is_seen(purge: Generation) -> bool;
         home leave(who: u64) -> ();
+    }
+
+    BypassStore {
+        look change_bypass(change: &BypassChange) -> StoredBypasses;
+        look bypasses() -> StoredBypasses;
     }
 
     FleetStore {

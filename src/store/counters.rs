@@ -102,7 +102,8 @@ impl StoreCounters {
             | StoreError::Full
             | StoreError::NearlyFull
             | StoreError::TooLarge
-            | StoreError::RowsFull => 0,
+            | StoreError::RowsFull
+            | StoreError::BypassesFull => 0,
         };
     }
 

@@ -8,6 +8,7 @@
 mod answers;
 mod any;
 pub mod backup;
+pub mod bypass;
 mod cart;
 mod control;
 mod counters;
@@ -39,6 +40,8 @@ use std::time::Duration;
 
 pub use self::answers::{ANSWER_MAX, AnswerStore};
 pub use self::any::AnyStore;
+use self::bypass::BYPASSES_MAX;
+pub use self::bypass::{BypassStore, StoredBypass, StoredBypasses};
 pub use self::cart::{
     CART_COUNT_MAX, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, CartStore, VISITOR_CART_MAX,
 };
@@ -63,7 +66,7 @@ pub use self::open_error::OpenError;
 pub use self::page::{Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore, RequestFrequency};
 pub use self::purge::{
     CUT_OFF_AFTER, Generation, LATER_MARKS, MARKS, MarkKey, PURGE_MARKS_MAX, PurgePosition,
-    PurgeStore, PurgesSince,
+    PurgeStore, PurgesSince, StoreNews,
 };
 pub use self::redis::shard_of;
 pub use self::revoked::{REVOKED_FOR, REVOKED_MAX, RevocationStore};
@@ -83,10 +86,10 @@ pub use self::visitors::{
 pub mod traits {
     pub use super::transfer::TransferStore as _;
     pub use super::{
-        AnswerStore as _, CartStore as _, EventStore as _, ExpiryStore as _, FleetStore as _,
-        HotPageStore as _, LeaseStore as _, LogInStore as _, PageStore as _, PurgeStore as _,
-        RevocationStore as _, RowStore as _, SessionListing as _, TokenStore as _, ViewStore as _,
-        VisitStore as _, VisitorStore as _,
+        AnswerStore as _, BypassStore as _, CartStore as _, EventStore as _, ExpiryStore as _,
+        FleetStore as _, HotPageStore as _, LeaseStore as _, LogInStore as _, PageStore as _,
+        PurgeStore as _, RevocationStore as _, RowStore as _, SessionListing as _, TokenStore as _,
+        ViewStore as _, VisitStore as _, VisitorStore as _,
     };
 }
 
@@ -129,6 +132,9 @@ pub enum StoreError {
     /// The schedule is full, see [`ROWS_MAX`].
     #[error("{ROWS_MAX} rows are scheduled already, which is the limit")]
     RowsFull,
+    /// Too many bypass switches are on, see [`BYPASSES_MAX`].
+    #[error("{BYPASSES_MAX} routes are switched already, which is the limit: switch all routes")]
+    BypassesFull,
     /// The store answered with an error, or with a value that Anteroom did not write.
     #[error("the store failed")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -139,9 +145,12 @@ impl StoreError {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Failed(_) | Self::Full | Self::NearlyFull | Self::TooLarge | Self::RowsFull => {
-                true
-            }
+            Self::Failed(_)
+            | Self::Full
+            | Self::NearlyFull
+            | Self::TooLarge
+            | Self::RowsFull
+            | Self::BypassesFull => true,
             Self::Away | Self::TimedOut | Self::Unanswered(_) => false,
         }
     }

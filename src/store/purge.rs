@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::StoreError;
+use super::{StoreError, StoredBypasses};
 
 /// Slots in the first part of the table of purges.
 pub const MARKS: u32 = 262_146;
@@ -120,6 +120,15 @@ pub enum PurgesSince {
     },
 }
 
+/// What a process learns from the store at regular intervals, in one trip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreNews {
+    /// What was purged.
+    pub purges: PurgesSince,
+    /// The bypass switches.
+    pub bypasses: StoredBypasses,
+}
+
 /// The purges of all processes on a store.
 ///
 /// The caller passes the last position that it knows. If that is not part of the store's own
@@ -135,13 +144,22 @@ pub trait PurgeStore {
         marks: &[u32],
     ) -> impl Future<Output = Result<Option<PurgePosition>, StoreError>>;
 
-    /// What was purged since `known`; records that the process `who` has seen that much. Within the
-    /// read budget, unless the whole table is read.
+    /// What was purged since `known`, and the bypass switches; records that the process `who` has seen
+    /// that much. Within the read budget, unless the whole table is read.
+    fn news_since(
+        &self,
+        who: u64,
+        known: PurgePosition,
+    ) -> impl Future<Output = Result<StoreNews, StoreError>>;
+
+    /// The purges alone.
     fn purged_since(
         &self,
         who: u64,
         known: PurgePosition,
-    ) -> impl Future<Output = Result<PurgesSince, StoreError>>;
+    ) -> impl Future<Output = Result<PurgesSince, StoreError>> {
+        async move { self.news_since(who, known).await.map(|news| news.purges) }
+    }
 
     /// Whether every process that asked within the last three seconds has seen the purge. False,
     /// too, while this is unknown. Within the read budget.

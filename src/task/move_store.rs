@@ -14,10 +14,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::unix_now;
 use crate::ident::StoredToken;
+use crate::store::bypass::BypassChange;
 use crate::store::fleet::{Fleet, FleetReport, ListedProxy, ProxyEntry};
 use crate::store::traits::*;
 use crate::store::transfer::{Transfer, TransferProgress};
-use crate::store::{AnyStore, Engine, MoveAnswer, MoveState, PurgePosition, StoreError};
+use crate::store::{
+    AnyStore, Engine, MoveAnswer, MoveState, PurgePosition, StoreError, StoredBypasses,
+};
 
 /// How long the next store has to be connected to.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -480,6 +483,7 @@ impl Move<'_> {
             self.hear_all().await?;
             self.catch_up(transfer, since).await?;
             transfer.copy_what_changes().await?;
+            self.copy_bypasses().await?;
             // It may have been left by an earlier move, with pages that were purged since.
             self.to.forget_purges().await?;
             // A purge at the next store waits for every proxy from the first one on.
@@ -503,6 +507,19 @@ impl Move<'_> {
                 Err(_) => sleep(LOOK).await,
             }
         }
+    }
+
+    /// A route that is switched to bypass stays so at the next store, for the rest of its time.
+    async fn copy_bypasses(&self) -> Result<(), StoreError> {
+        let StoredBypasses { now, bypasses } = self.plan.from.bypasses().await?;
+        let every = BypassChange { route: None, lasts: None, by: String::new() };
+        self.to.change_bypass(&every).await?;
+        for bypass in bypasses {
+            let lasts = Duration::from_millis(bypass.until.saturating_sub(now));
+            let change = BypassChange { route: bypass.route, lasts: Some(lasts), by: bypass.by };
+            self.to.change_bypass(&change).await?;
+        }
+        Ok(())
     }
 
     /// The state of the move, once the store tells it.

@@ -1,4 +1,4 @@
-//! Purges by other processes on the store, and sending this process's own.
+//! Purges by other processes on the store, and sending this process's own. The bypass switch comes with them.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ impl Task for PurgeTask {
 
     async fn step(&self) -> Result<NextStep, StoreError> {
         let kept_up = self.purged.keep_up(&self.store).await;
+        // Also while the store is away.
+        self.purged.bypass.drop_ended();
         self.say_waiting(kept_up.as_ref().err());
         if let Ok(true) = kept_up {
             return Ok(NextStep::Again);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reason::Reason;
+use super::shown_path::parameter_names;
 
 /// The most URLs that one thread counts.
 const URLS_MAX: usize = 256;
@@ -58,46 +59,65 @@ pub struct MissedUrl {
     weight: u64,
 }
 
+impl MissedUrl {
+    fn count(&mut self, miss: &Miss<'_>) {
+        if miss.query.is_some() || !self.parameters.is_empty() {
+            self.parameters = parameter_names(miss.query);
+        }
+        if self.route.as_ref() != miss.route {
+            self.route = miss.route.map(Arc::clone);
+        }
+        self.reason = miss.reason;
+        self.count += 1;
+        self.weight += 1;
+        self.took += miss.took;
+        self.last = miss.at;
+    }
+}
+
 /// The URLs of one thread.
 #[derive(Debug, Default)]
-pub struct Misses(HashMap<(Box<str>, Box<str>), MissedUrl, ahash::RandomState>);
+pub struct Misses {
+    /// By host and path, with a space between.
+    urls: HashMap<Box<str>, MissedUrl, ahash::RandomState>,
+    /// The key of the request that is being counted.
+    key: String,
+}
 
 impl Misses {
     /// Counts a request.
     pub fn count(&mut self, miss: &Miss<'_>) {
-        let cut = |text: &str| text[..text.floor_char_boundary(TEXT_MAX)].to_owned();
-        let (host, path) = (cut(miss.host), cut(miss.path));
-        let key = (host.as_str().into(), path.as_str().into());
-        if !self.0.contains_key(&key) {
-            let weight = if self.0.len() < URLS_MAX { 0 } else { self.push_out() };
-            let new = MissedUrl {
-                host,
-                path,
-                parameters: Vec::new(),
-                route: None,
-                reason: miss.reason,
-                count: 0,
-                took: Duration::ZERO,
-                last: 0.0,
-                weight,
-            };
-            self.0.insert(key.clone(), new);
+        let cut = |text: &'_ str| text.floor_char_boundary(TEXT_MAX);
+        let (host, path) = (&miss.host[..cut(miss.host)], &miss.path[..cut(miss.path)]);
+        // PERF: one buffer, so that a URL that has its entry allocates nothing.
+        self.key.clear();
+        self.key.push_str(host);
+        self.key.push(' ');
+        self.key.push_str(path);
+        if let Some(url) = self.urls.get_mut(self.key.as_str()) {
+            return url.count(miss);
         }
-        let Some(url) = self.0.get_mut(&key) else { return };
-        url.parameters = super::shown_path::parameter_names(miss.query);
-        url.route = miss.route.map(Arc::clone);
-        url.reason = miss.reason;
-        url.count += 1;
-        url.weight += 1;
-        url.took += miss.took;
-        url.last = miss.at;
+        let weight = if self.urls.len() < URLS_MAX { 0 } else { self.push_out() };
+        let mut new = MissedUrl {
+            host: host.to_owned(),
+            path: path.to_owned(),
+            parameters: Vec::new(),
+            route: None,
+            reason: miss.reason,
+            count: 0,
+            took: Duration::ZERO,
+            last: 0.0,
+            weight,
+        };
+        new.count(miss);
+        self.urls.insert(self.key.as_str().into(), new);
     }
 
     /// Frees the entry with the least weight, and returns that weight.
     fn push_out(&mut self) -> u64 {
-        let least = self.0.iter().min_by_key(|(_, url)| url.weight);
+        let least = self.urls.iter().min_by_key(|(_, url)| url.weight);
         let Some(key) = least.map(|(key, _)| key.clone()) else { return 0 };
-        self.0.remove(&key).map_or(0, |gone| gone.weight)
+        self.urls.remove(&key).map_or(0, |gone| gone.weight)
     }
 }
 
@@ -105,7 +125,7 @@ impl Misses {
 #[must_use]
 pub fn sum<'m>(threads: impl Iterator<Item = &'m Misses>) -> Vec<MissedUrl> {
     let mut all: HashMap<(&str, &str), MissedUrl> = HashMap::new();
-    for url in threads.flat_map(|misses| misses.0.values()) {
+    for url in threads.flat_map(|misses| misses.urls.values()) {
         let key = (url.host.as_str(), url.path.as_str());
         let Some(same) = all.get_mut(&key) else {
             all.insert(key, url.clone());
@@ -146,7 +166,7 @@ mod tests {
             misses.count(&miss("/often"));
             misses.count(&miss(&format!("/{n}")));
         }
-        assert_eq!(misses.0.len(), URLS_MAX);
+        assert_eq!(misses.urls.len(), URLS_MAX);
         let other = {
             let mut other = Misses::default();
             other.count(&Miss { at: 9.0, reason: Reason::Login, ..miss("/often") });

@@ -13,6 +13,8 @@ words! {
         RequestBody = "request-body",
         /// The route says `share = "none"`.
         Route = "route",
+        /// The operator has switched the route to bypass (`anteroom bypass`).
+        BypassSwitch = "bypass-switch",
         /// The item is not among the most viewed (`only_top`).
         Rank = "rank",
         /// The visitor is logged in, and the route shares among anonymous visitors only.

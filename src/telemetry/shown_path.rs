@@ -1,5 +1,7 @@
 //! Paths as operators see them: without query values, session ids, and what `[log] redact_paths` hides.
 
+use std::borrow::Cow;
+
 use crate::http::path::{PathPattern, decoded};
 use crate::http::query::path_without_session_id;
 
@@ -18,7 +20,7 @@ pub struct ShownPaths {
 impl ShownPaths {
     /// A path without session ids, and without what is hidden.
     #[must_use]
-    pub fn path(&self, path: &str) -> String {
+    pub fn path<'p>(&'p self, path: &'p str) -> Cow<'p, str> {
         let hidden = (!self.redact.is_empty()).then(|| {
             let decoded = decoded(path);
             let path = decoded.as_deref().unwrap_or(path);
@@ -26,8 +28,8 @@ impl ShownPaths {
         });
         match hidden.flatten() {
             // The pattern itself stands for the path: it has wildcards where there were values.
-            Some(pattern) => pattern.as_str().to_owned(),
-            None => path_without_session_id(path).into_owned(),
+            Some(pattern) => Cow::Borrowed(pattern.as_str()),
+            None => path_without_session_id(path),
         }
     }
 }

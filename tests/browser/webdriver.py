@@ -71,7 +71,11 @@ class Driver:
         if os.geteuid() == 0:
             arguments.append("--no-sandbox")
         chrome = {"binary": servers.binary("chromium"), "args": arguments}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": chrome}
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": chrome,
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }
         session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         browser = Browser(self, session["sessionId"], session["capabilities"]["browserVersion"])
         try:
@@ -144,6 +148,22 @@ class Browser:
         """What the body of an async function comes to in the page."""
         script = f"return (async () => {{ {script} }})()"
         return self.call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def press(self, key):
+        """Presses a key, by the protocol's character for it, where the focus is."""
+        steps = [{"type": kind, "value": key} for kind in ["keyDown", "keyUp"]]
+        keyboard = {"type": "key", "id": "keyboard", "actions": steps}
+        self.call("POST", "/actions", {"actions": [keyboard]})
+
+    def devtools(self, command, **parameters):
+        """A command of Chromium's own protocol."""
+        body = {"cmd": command, "params": parameters}
+        return self.call("POST", "/goog/cdp/execute", body)
+
+    def console(self):
+        """What the console has said since the last time: levels and texts."""
+        lines = self.call("POST", "/se/log", {"type": "browser"})
+        return [(line["level"], line["message"]) for line in lines]
 
     def shown(self, css):
         """The text of an element as it is seen, `None` where it is hidden; raises where it is not there."""

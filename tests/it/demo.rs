@@ -139,6 +139,23 @@ fn the_data_commands_reach_the_demo() {
 }
 
 #[test]
+fn the_dashboard_takes_the_token_that_the_demo_prints() {
+    let folder = TempDir::new().unwrap();
+    let demo = Demo::fresh(folder.path());
+    let printed = |start: &str| {
+        let line = demo.printed.iter().find_map(|line| line.strip_prefix(start));
+        line.unwrap_or_else(|| panic!("{:?}", demo.printed)).trim().to_owned()
+    };
+    let (url, token) = (printed("dashboard: "), printed("token: "));
+    let host = url.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let ask = |path| Ask::new(host.parse().unwrap(), "GET", path).host(host);
+    assert_eq!(ask("/").send().header("content-type"), Some("text/html; charset=utf-8"));
+    let me = ask("/me").header("Authorization", &format!("Bearer {token}")).send();
+    assert_eq!(me.text(), "{\"name\":\"admin\",\"role\":\"all\"}");
+    assert_eq!(ask("/me").send().status, 401);
+}
+
+#[test]
 fn without_listen_the_next_free_port_is_used() {
     // If this fails, another process has the port, which serves as well.
     let _first = TcpListener::bind((Ipv4Addr::LOCALHOST, 8080));

@@ -9,6 +9,8 @@
 
 mod background;
 mod browse;
+mod bypass;
+mod bypass_contract;
 mod cart;
 mod cleanup;
 mod cluster;
@@ -18,6 +20,7 @@ mod connect_check;
 mod control;
 mod control_contract;
 mod cookies;
+mod dashboard_access;
 mod database_rows;
 mod databases;
 mod demo;

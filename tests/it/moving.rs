@@ -211,6 +211,26 @@ fn after_a_move_a_restart_goes_on_at_the_next_store_and_never_at_the_old_one() {
 }
 
 #[test]
+fn a_switch_to_bypass_stays_on_at_the_next_store() {
+    let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
+    let proxy = Proxy::start(&origin, &storage, &next(&to, "sharded"));
+    let switch = |words: &[&str]| {
+        let mut command = Command::new(ANTEROOM);
+        command.arg("bypass").args(words).args(["--config", "proxy.toml"]);
+        assert!(command.current_dir(proxy.folder()).status().unwrap().success());
+    };
+    switch(&["on", "--for", "10m"]);
+    moved(&migrate(&proxy, &[]));
+    let lives = to.command::<i64>(&["PTTL", "bypass:{s0}"]);
+    assert!((1..=600_000).contains(&lives), "{lives}");
+    let is_bypassed = || proxy.get("/").send().cache_status().contains("bypass-switch");
+    assert!(is_bypassed());
+    switch(&["off"]);
+    assert!(!is_bypassed());
+    assert_eq!(to.command::<u64>(&["EXISTS", "bypass:{s0}"]), 0);
+}
+
+#[test]
 fn after_a_move_the_next_store_becomes_the_store_by_a_reload() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
     let mut proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));

@@ -17,9 +17,10 @@ use super::Application;
 use super::runtime::runtime;
 use super::start_error::StartError;
 use crate::app::demo_shop::{DemoShopSettings, Shop, TourStep, serve};
-use crate::config::{Listen, OriginUrl, Plan, StoreUrl};
+use crate::config::{Listen, OriginUrl, Plan, Secret, StoreUrl};
 use crate::http::path::PathPattern;
 use crate::http::selector::Selector;
+use crate::ident::Token;
 use crate::policy::answer::Endpoint;
 use crate::policy::route::{Fill, Fragment, Route, Segment, Share};
 use crate::store::OpenError;
@@ -51,6 +52,14 @@ pub struct Demo {
     place: Place,
     folder: PathBuf,
     tour: Vec<TourStep>,
+    dashboard: Dashboard,
+}
+
+/// Where the dashboard is, and the token for its log-in. Each demo has another.
+#[derive(Debug)]
+struct Dashboard {
+    address: Option<SocketAddr>,
+    token: Token,
 }
 
 /// Where the demo is served, and where it wanted to be.
@@ -90,6 +99,9 @@ pub enum DemoError {
     /// The shop's own port.
     #[error("the shop found no free port: {0}")]
     Shop(#[source] io::Error),
+    /// The token of the dashboard.
+    #[error("the system provides no random bytes: {0}")]
+    Token(#[source] getrandom::Error),
 }
 
 impl Demo {
@@ -106,9 +118,10 @@ impl Demo {
     ) -> Result<Self, DemoError> {
         let shop = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(DemoError::Shop)?;
         let port = shop.local_addr().map_err(DemoError::Shop)?.port();
+        let token = Token::mint().map_err(DemoError::Token)?;
         let (app, folder) = match data {
-            Some(data) => in_folder(listen, port, data)?,
-            None => in_usual_folder(listen, port)?,
+            Some(data) => in_folder(listen, (port, &token), data)?,
+            None => in_usual_folder(listen, (port, &token))?,
         };
         let address = app.addresses().first().copied().unwrap_or(USUAL_ADDRESS);
         let is_moved = listen.is_none() && address.port() != USUAL_PORT;
@@ -118,10 +131,11 @@ impl Demo {
         }
         let site = format!("http://{address}");
         let tour = Tour { site: &site, program, folder: &folder, socket: &socket }.steps();
-        Ok(Self { app, shop, place: Place { address, is_moved }, folder, tour })
+        let dashboard = Dashboard { address: app.admin_address(), token };
+        Ok(Self { app, shop, place: Place { address, is_moved }, folder, tour, dashboard })
     }
 
-    /// The address to open, and the tour.
+    /// The address to open, the tour, and the dashboard with its token.
     #[must_use]
     pub fn invitation(&self) -> String {
         let Place { address, is_moved } = self.place;
@@ -135,8 +149,10 @@ impl Demo {
              \n\
              {tour}\
              http://{address}/example is a small example of a page with a script that asks /_anteroom/.\n\
+             {dashboard}\
              Sessions are kept in {folder}. Stop with Ctrl-C.",
             tour = tour::text(&self.tour),
+            dashboard = self.dashboard.invitation(),
             folder = self.folder.display(),
         )
     }
@@ -154,6 +170,15 @@ impl Demo {
         self.app.run(|| {
             tracing::warn!("the demo has no configuration file to reload");
             None
+        })
+    }
+}
+
+impl Dashboard {
+    /// Where it is, and how to log in.
+    fn invitation(&self) -> String {
+        self.address.map_or_else(String::new, |address| {
+            format!("dashboard: http://{address}/\ntoken:     {}\n\n", self.token.as_str())
         })
     }
 }
@@ -181,7 +206,7 @@ fn keep_shop(listener: TcpListener, tour: Vec<TourStep>) {
 /// Opens the proxy in the first of the usual folders that no other demo uses.
 fn in_usual_folder(
     listen: Option<SocketAddr>,
-    shop: u16,
+    shop: (u16, &Token),
 ) -> Result<(Application, PathBuf), DemoError> {
     let mut opened = Err(DemoError::InUse(std::env::temp_dir().join(FOLDERS[0])));
     for name in FOLDERS {
@@ -193,11 +218,11 @@ fn in_usual_folder(
     opened
 }
 
-/// Opens the proxy with its data in `folder`, and returns the folder as an absolute path: the commands
-/// may be typed in another folder.
+/// Opens the proxy with its data in `folder`, before the shop at a port and with a token for its dashboard, and returns
+/// the folder as an absolute path: the commands may be typed in another folder.
 fn in_folder(
     listen: Option<SocketAddr>,
-    shop: u16,
+    shop: (u16, &Token),
     folder: &Path,
 ) -> Result<(Application, PathBuf), DemoError> {
     let refused = |source| DemoError::Folder { folder: folder.to_owned(), source };
@@ -223,13 +248,15 @@ fn in_folder(
     }
 }
 
-fn plan(listen: SocketAddr, shop: u16, folder: &Path) -> Plan {
+fn plan(listen: SocketAddr, (shop, token): (u16, &Token), folder: &Path) -> Plan {
     let mut plan = Plan::new(OriginUrl::http(Ipv4Addr::LOCALHOST.to_string(), shop));
     plan.listen = vec![Listen::at(listen)];
     plan.store.url = StoreUrl::Embedded(folder.to_owned());
     plan.session.token_storage = plan.store.url.usual_token_storage();
     plan.session.mint = true;
-    plan.admin.address = None;
+    // On any free port: the usual one may be that of a proxy that runs already.
+    plan.admin.address = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    plan.admin.token = Some(Secret::new(token.as_str()));
     plan.admin.socket = Some(folder.join(SOCKET));
     plan.log.access = None;
     plan.limits.connections = CONNECTIONS;

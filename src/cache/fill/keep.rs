@@ -19,9 +19,15 @@ use crate::telemetry::reason::Reason;
 const DEFERRED_WRITES_MAX: usize = 64;
 
 impl Filler {
-    /// Keeps the page in memory, unless an unsafe request or a purge has changed it meanwhile.
+    /// Keeps the page in memory, unless an unsafe request or a purge has changed it meanwhile, or the route has
+    /// been switched to bypass.
     pub(super) fn keep(&self, fetch: &Fetch, flight: &Flight, entry: Entry) -> Vec<ToStore> {
-        if flight.is_invalidated() || !self.pages.purged.is_current(&entry.purge_snapshot) {
+        let purged = &self.pages.purged;
+        if flight.is_invalidated() || !purged.is_current(&entry.purge_snapshot) {
+            return Vec::new();
+        }
+        if purged.bypass.covers(&fetch.route.name) {
+            self.thread_metrics.refused(Reason::BypassSwitch);
             return Vec::new();
         }
         let kept = self.pages.keep(fetch.primary, &flight.sent, entry, unix_now() as u64);

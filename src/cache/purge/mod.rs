@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use self::scope::{EVERYTHING, LEVELS_MAX, PurgeTarget, Scope, ScopeDigest};
 use self::unsent::Unsent;
+use super::bypass_switch::BypassSwitch;
 use crate::store::{
     CUT_OFF_AFTER, Generation, LATER_MARKS, MarkKey, PURGE_MARKS_MAX, PurgePosition, PurgeStore,
     PurgesSince, StoreError,
@@ -127,6 +128,8 @@ pub struct PurgeTable {
     /// never.
     complete_at: AtomicU64,
     nudge: Notify,
+    /// The bypass switch: the store tells of it with the purges.
+    pub bypass: BypassSwitch,
     /// The id of this process, under which it reports to the others.
     pub who: u64,
 }
@@ -149,6 +152,7 @@ impl PurgeTable {
             started: Instant::now(),
             complete_at: AtomicU64::new(0),
             nudge: Notify::new(),
+            bypass: BypassSwitch::default(),
             who: fastrand::u64(..),
         }
     }
@@ -352,7 +356,10 @@ impl PurgeTable {
     async fn learn<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
         let known = self.latest().moment;
         let asked_at = millis(self.started.elapsed());
-        match store.purged_since(self.who, known).await? {
+        let news = store.news_since(self.who, known).await?;
+        // Before the purges: the start waits for these.
+        self.bypass.hear(&news.bypasses);
+        match news.purges {
             PurgesSince::Since { purges, upto, more } => {
                 for (marks, number) in purges.iter().zip(known.at.number + 1..) {
                     self.mark(marks, number);
@@ -547,6 +554,7 @@ mod tests {
 
     use super::scope::url_scopes;
     use super::*;
+    use crate::store::{StoreNews, StoredBypasses};
 
     /// A store that counts and keeps everything, and may be down or set back.
     struct FakeStore {
@@ -613,6 +621,22 @@ mod tests {
             }
             Ok(history)
         }
+
+        fn purges(&self, known: PurgePosition) -> Result<PurgesSince, StoreError> {
+            if self.mute.load(Ordering::Relaxed) {
+                return Err(StoreError::TimedOut);
+            }
+            let history = self.history(known)?;
+            let (upto, key) = (history.now(), history.key);
+            if known.at.era != history.era {
+                let marks = history.purges.iter().zip(1..);
+                let marks = marks.flat_map(|((_, marks), n)| marks.iter().map(move |m| (*m, n)));
+                return Ok(PurgesSince::All { upto, key, marks: marks.collect() });
+            }
+            let purges = history.purges.iter().skip(number(known));
+            let purges = purges.map(|(_, marks)| marks.clone()).collect();
+            Ok(PurgesSince::Since { purges, upto, more: false })
+        }
     }
 
     fn number(known: PurgePosition) -> usize {
@@ -633,24 +657,9 @@ mod tests {
             Ok(Some(history.now()))
         }
 
-        async fn purged_since(
-            &self,
-            _: u64,
-            known: PurgePosition,
-        ) -> Result<PurgesSince, StoreError> {
-            if self.mute.load(Ordering::Relaxed) {
-                return Err(StoreError::TimedOut);
-            }
-            let history = self.history(known)?;
-            let (upto, key) = (history.now(), history.key);
-            if known.at.era != history.era {
-                let marks = history.purges.iter().zip(1..);
-                let marks = marks.flat_map(|((_, marks), n)| marks.iter().map(move |m| (*m, n)));
-                return Ok(PurgesSince::All { upto, key, marks: marks.collect() });
-            }
-            let purges = history.purges.iter().skip(number(known));
-            let purges = purges.map(|(_, marks)| marks.clone()).collect();
-            Ok(PurgesSince::Since { purges, upto, more: false })
+        async fn news_since(&self, _: u64, known: PurgePosition) -> Result<StoreNews, StoreError> {
+            let bypasses = StoredBypasses::default();
+            self.purges(known).map(|purges| StoreNews { purges, bypasses })
         }
 
         async fn is_seen(&self, _: Generation) -> Result<bool, StoreError> {

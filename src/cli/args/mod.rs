@@ -1,5 +1,6 @@
 //! The command line: commands, options, and the help that shows them.
 
+mod bypass;
 mod live;
 mod sessions;
 mod store;
@@ -13,6 +14,7 @@ use anteroom::config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use bypass::{BypassArgs, BypassCommand};
 pub(crate) use live::{LogArgs, TopArgs, TopCommand};
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
 pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
@@ -197,6 +199,9 @@ pub(crate) enum Command {
     /// Make pages stale, or remove them, in every proxy on the same store
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(PurgeArgs),
+    /// In an emergency: forward requests to the app for a time, in every proxy on the same store
+    #[command(after_help = bypass::BYPASS_EXAMPLES)]
+    Bypass(BypassArgs),
     /// Request pages as a stranger, so that the next visitor finds them in the cache
     #[command(after_help = WARM_EXAMPLES)]
     Warm(WarmArgs),

@@ -27,7 +27,9 @@ impl ConfigCheck<'_> {
         {
             self.problem("admin.address", format!("{address} is already a [[listen]] address"));
         }
-        if !address.ip().is_loopback() && admin.token.is_none() && !self.unread("admin.token") {
+        let has_token = admin.token.is_some() || !admin.tokens.is_empty();
+        let is_unread = ["admin.token", "admin.tokens"].iter().any(|key| self.unread(key));
+        if !address.ip().is_loopback() && !has_token && !is_unread {
             let text = format!("{address} is reachable from other hosts; set token, too");
             self.problem("admin.address", text);
         }

@@ -10,6 +10,7 @@ use crate::http::host::Scheme;
 use crate::http::pattern::Pattern;
 use crate::http::set_cookie;
 use crate::ident::TokenStorage;
+use crate::policy::admin::DASHBOARD_COOKIE;
 use crate::policy::cookie::{SameSite, Secure};
 
 impl ConfigCheck<'_> {
@@ -25,6 +26,7 @@ impl ConfigCheck<'_> {
                  without Secure",
             );
         }
+        self.dashboard_cookie();
         self.minted_cookie();
         let session = &self.plan.session;
         let embedded = matches!(self.plan.store.url, StoreUrl::Embedded(_));
@@ -47,6 +49,22 @@ impl ConfigCheck<'_> {
                 "\"plain\" on the embedded store: read access to its files is enough to act as any \
                  visitor",
             );
+        }
+    }
+
+    /// The cookie of the dashboard never reaches the proxy's own reading of cookies.
+    fn dashboard_cookie(&mut self) {
+        let text = format!(
+            "{DASHBOARD_COOKIE} is the cookie of the dashboard, which is cut off from visitors' requests; expected \
+             another name"
+        );
+        let is_named =
+            |cookie: &Pattern| matches!(cookie, Pattern::Exact(name) if name == DASHBOARD_COOKIE);
+        if self.plan.session.cookies.iter().any(is_named) {
+            self.problem("session.cookie", text.clone());
+        }
+        if self.plan.visitor.cookie == DASHBOARD_COOKIE {
+            self.problem("visitor.cookie", text);
         }
     }
 

@@ -7,6 +7,7 @@ use super::store::DATA;
 use crate::config::secret::Secret;
 use crate::http::path::PathPattern;
 use crate::policy::access_log::{AccessLogFormat, AccessLogTarget};
+use crate::policy::admin::AdminRole;
 use crate::policy::error_page::ErrorPages;
 
 /// `[admin]`
@@ -14,8 +15,12 @@ use crate::policy::error_page::ErrorPages;
 pub struct Admin {
     /// `address`, 127.0.0.1:9180; `"off"`: none.
     pub address: Option<SocketAddr>,
-    /// `token`: required for everything but health and metrics.
+    /// `token`: the token with the name `admin`, which allows everything.
     pub token: Option<Secret>,
+    /// `tokens`: further tokens, each with a name and a role.
+    pub tokens: Vec<NamedToken>,
+    /// `audit_log`: the file to which actions of operators are appended; `None`: the log of the process.
+    pub audit_log: Option<PathBuf>,
     /// `socket`: the socket of the data commands; default: `admin.sock` in the embedded store's folder, or
     /// in `./anteroom-data` with Redis; `"off"`: none.
     pub socket: Option<PathBuf>,
@@ -26,16 +31,38 @@ impl Default for Admin {
         Self {
             address: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))),
             token: None,
+            tokens: Vec::new(),
+            audit_log: None,
             socket: Some(Self::socket_in(Path::new(DATA))),
         }
     }
 }
 
 impl Admin {
+    /// The name of `token`.
+    pub const NAME: &str = "admin";
+
+    /// Every token with its name and its role, `token` first.
+    pub fn all_tokens(&self) -> impl Iterator<Item = (&str, AdminRole, &Secret)> {
+        let own = self.token.iter().map(|token| (Self::NAME, AdminRole::All, token));
+        own.chain(self.tokens.iter().map(|one| (one.name.as_str(), one.role, &one.token)))
+    }
+
     /// The socket in a data folder.
     pub(in crate::config) fn socket_in(folder: &Path) -> PathBuf {
         folder.join("admin.sock")
     }
+}
+
+/// One of `[[admin.tokens]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedToken {
+    /// `name`: as the audit log calls its bearer.
+    pub name: String,
+    /// `role`.
+    pub role: AdminRole,
+    /// `token`.
+    pub token: Secret,
 }
 
 /// `[errors]`

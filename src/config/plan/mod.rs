@@ -18,7 +18,7 @@ use std::path::Path;
 use crate::http::harden::Hardening;
 use crate::policy::route::Route;
 
-pub use admin::{Admin, AdminSocket, ErrorsConfig, LogConfig};
+pub use admin::{Admin, AdminSocket, ErrorsConfig, LogConfig, NamedToken};
 pub use cache::{Cache, Purge, PurgeAuthorization, ViewsConfig};
 pub use limits::LimitsConfig;
 pub(super) use listen::USUAL_MODE;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::admin_token::AdminTokens;
 use super::error_pages::ErrorPagesForm;
 use super::path::{PathText, path};
 use super::shared::{ADDRESS, paths};
@@ -14,6 +15,8 @@ use crate::policy::access_log::{AccessLogFormat, AccessLogTarget};
 pub(super) fn admin(at: &mut impl Walk, admin: &mut Admin) {
     at.key("address", &mut admin.address, &Either("off", ADDRESS));
     at.key("token", &mut admin.token, &Optional(BearerToken));
+    at.key("tokens", &mut admin.tokens, &AdminTokens);
+    at.key("audit_log", &mut admin.audit_log, &Optional(path()));
     socket(at, admin);
 }
 

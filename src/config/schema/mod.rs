@@ -4,6 +4,7 @@
 //! Defaults are in the plan, contradictions between keys in `check`.
 
 mod admin;
+mod admin_token;
 mod cache;
 mod error_pages;
 mod extractor;

@@ -402,6 +402,27 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (r#"purge.purge_from = "somewhere""#, "[purge] purge_from: found "),
     (r#"admin.token = { file = "a", env = "b" }"#, "[admin] token: expected { file = "),
+    (r#"admin.tokens = ["a"]"#, "[admin] tokens: found \"a\"; expected a table such as { name = "),
+    (
+        r#"admin.tokens = [{ name = "a" }]"#,
+        "[admin] tokens: found a table; expected a table such as { name = ",
+    ),
+    (
+        r#"admin.tokens = [{ name = "a b", role = "read" }]"#,
+        "[admin] tokens: found \"a b\"; expected a name of 1 to 32 letters, digits, or any of - _ . @",
+    ),
+    (
+        r#"admin.tokens = [{ name = "admin", role = "read" }]"#,
+        "[admin] tokens: found \"admin\"; expected another name: this is the one of [admin] token",
+    ),
+    (
+        r#"admin.tokens = [{ name = "a", role = "write" }]"#,
+        "[admin] tokens: found \"write\"; expected \"read\", \"purge\", \"sessions\" or \"all\"",
+    ),
+    (
+        r#"admin.tokens = [{ name = "a", role = "read", token = "hunter2" }]"#,
+        "[admin] tokens: a secret is never written in the configuration itself",
+    ),
     (
         r#"client.trusted_proxies = ["10.0.0.0/33"]"#,
         r#"[client] trusted_proxies: found "10.0.0.0/33"; expected an address or a network"#,
@@ -546,6 +567,14 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[admin]\naddress = \"127.0.0.1:8080\"",
         "proxy.toml:2: [admin] address: 127.0.0.1:8080 is already a [[listen]] address",
+    ),
+    (
+        "[session]\ncookie = \"anteroom_admin\"",
+        "proxy.toml:2: [session] cookie: anteroom_admin is the cookie of the dashboard, which is cut off from visitors' requests; expected another name",
+    ),
+    (
+        "[visitor]\ncookie = \"anteroom_admin\"",
+        "proxy.toml:2: [visitor] cookie: anteroom_admin is the cookie of the dashboard, which is cut off from visitors' requests; expected another name",
     ),
     (
         "[admin]\naddress = \"0.0.0.0:9180\"",

@@ -14,10 +14,10 @@ pub(super) use address::{
 };
 pub(super) use field::{identity_header, key_header, send_header};
 pub(super) use name::{
-    allowed_purge, any_cookie, any_query, channel, column_name, cookie_name, cookie_pattern,
-    database_reference, form_field, key_prefix, method, origin_name, origin_reference,
-    pattern_of_values, query_condition, query_name, query_pattern, query_value, route_name,
-    row_ids, rows_name, rows_query, show_query_condition,
+    admin_token_name, allowed_purge, any_cookie, any_query, channel, column_name, cookie_name,
+    cookie_pattern, database_reference, form_field, key_prefix, method, origin_name,
+    origin_reference, pattern_of_values, query_condition, query_name, query_pattern, query_value,
+    route_name, row_ids, rows_name, rows_query, show_query_condition,
 };
 pub(super) use path::{
     branch, health_path, hole_path, path_pattern, path_prefix, route_path, rows_path,

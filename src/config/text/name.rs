@@ -5,6 +5,7 @@ use ::http::Method;
 use super::{NAME_MAX, TEXT_MAX};
 use crate::http::pattern::Pattern;
 use crate::ident::Row;
+use crate::policy::admin::TOKEN_NAME_MAX;
 use crate::policy::route::QueryValue;
 use crate::policy::row_schedule::{AllowedPurge, RowIds};
 
@@ -157,6 +158,20 @@ pub(in crate::config) fn rows_name(text: &str) -> Result<String, String> {
         return Err(format!("a name of 1 to {ROWS_NAME_MAX} letters, digits, \"-\" or \"_\""));
     }
     Ok(text.to_owned())
+}
+
+/// The name of an operator's token.
+pub(in crate::config) fn admin_token_name(text: &str) -> Result<String, String> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.@".contains(&b);
+    if !(1..=TOKEN_NAME_MAX).contains(&text.len()) || !text.bytes().all(fits) {
+        let why = format!("a name of 1 to {TOKEN_NAME_MAX} letters, digits, or any of - _ . @");
+        return Err(why);
+    }
+    match text {
+        "admin" => Err("another name: this is the one of [admin] token".to_owned()),
+        "socket" => Err("another name: this is the one of commands over the socket".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 /// The name of the app that a route uses.

@@ -79,6 +79,19 @@ impl Successor {
     }
 }
 
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerStanding<'s> {
+    /// Its name.
+    pub name: &'s str,
+    /// Whether it is asked.
+    pub is_up: bool,
+    /// Its weight.
+    pub weight: u32,
+    /// The requests that it works on, as far as they are counted.
+    pub busy: u32,
+}
+
 /// Why a server failed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerFailure {
@@ -187,12 +200,20 @@ impl ServerList {
         self.servers.len() == 1 && self.rules.max_busy.is_none()
     }
 
-    /// The names of its servers, and whether each is up.
+    /// How each of its servers is.
     #[must_use]
-    pub fn standings(&self) -> Vec<(&str, bool)> {
+    pub fn standings(&self) -> Vec<ServerStanding<'_>> {
         let state = self.lock();
-        let names = self.servers.iter().map(|(name, _)| name.as_str());
-        names.zip(state.standings.iter().map(ServerHealth::is_up)).collect()
+        let known = state.standings.iter().zip(&state.busy);
+        let servers = self.servers.iter().zip(known);
+        servers
+            .map(|((name, weight), (health, busy))| ServerStanding {
+                name,
+                is_up: health.is_up(),
+                weight: *weight,
+                busy: *busy,
+            })
+            .collect()
     }
 
     /// How many requests wait for a server.

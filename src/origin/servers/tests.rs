@@ -54,7 +54,7 @@ fn fail(server_list: &Arc<ServerList>, server: usize, failure: ServerFailure) {
 }
 
 fn up(server_list: &Arc<ServerList>) -> Vec<bool> {
-    server_list.standings().into_iter().map(|(_, is_up)| is_up).collect()
+    server_list.standings().into_iter().map(|one| one.is_up).collect()
 }
 
 fn busy(server_list: &Arc<ServerList>) -> Vec<u32> {

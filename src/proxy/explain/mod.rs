@@ -14,6 +14,7 @@ pub(in crate::proxy) mod words;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ::http::Method;
 use ::http::request::Parts;
@@ -380,6 +381,7 @@ impl Explanation {
             Err(error) => parts::unreadable(error),
         });
         self.look_at(&want, access, &decided, &memory);
+        self.note_bypass(cx);
         let mut reasons = reasons(&want, &decided);
         if let Access::Bypass(first) = access {
             reasons.extend(self.further_reasons(cx, has_body, first));
@@ -395,6 +397,16 @@ impl Explanation {
             self.why = why_vary(&unsent, has_login);
         }
         self.help(cx, &reasons, &unsent);
+    }
+
+    /// Tells until when, and by whom, the route is switched to bypass.
+    fn note_bypass(&mut self, cx: &RequestContext<'_>) {
+        let Some(bypass) = cx.worker.pages.purged.bypass.of(&cx.route.name) else { return };
+        let seconds = bypass.ends.saturating_duration_since(Instant::now()).as_secs();
+        let (of, by) = (bypass.shown_route(), &bypass.by);
+        self.notes.push(format!(
+            "the bypass switch is on for {seconds} s more (route {of}, by {by}): anteroom bypass off ends it"
+        ));
     }
 
     /// What keeps the request from the cache besides the first reason, on which a request acts.

@@ -16,6 +16,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Method => "the cache answers only GET and HEAD",
         Reason::RequestBody => "the request has a body",
         Reason::Route => "its route has share = \"none\"",
+        Reason::BypassSwitch => "the operator has switched the cache off (anteroom bypass)",
         Reason::Rank => "its item is not among the most viewed (only_top)",
         Reason::Login => {
             "the visitor is logged in, and this page is stored for visitors without a login only"

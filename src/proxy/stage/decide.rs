@@ -24,6 +24,9 @@ pub(in crate::proxy) async fn access(
         return Access::Bypass(Reason::Upgrade);
     }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
+    if is_read && cx.worker.pages.purged.bypass.covers(&cx.route.name) {
+        return Access::Bypass(Reason::BypassSwitch);
+    }
     let ranks = !is_read || only_top::is_popular(cx, item, look).await;
     let asked = request_view(cx, has_body, ranks);
     match can_cache(&asked, cx.route, &cx.worker.filler.policy) {

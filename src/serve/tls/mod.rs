@@ -110,6 +110,12 @@ impl ClientTls {
         self.expires.load(Ordering::Relaxed)
     }
 
+    /// The certificates that clients are shown.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<Arc<Certificate>> {
+        self.certificates.table.load().all().to_vec()
+    }
+
     /// The number of problems with files.
     #[must_use]
     pub fn faults(&self) -> u64 {

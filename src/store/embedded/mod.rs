@@ -5,6 +5,7 @@
 //! steps are in `sessions` and `pages`; the failure and reopening of a file is in `disk`.
 
 mod answers;
+mod bypass;
 mod control;
 mod disk;
 mod events;
@@ -47,9 +48,9 @@ use self::writer::Writer;
 use super::{
     Cart, CartAnswer, CartChange, CartOwner, CartStore, Counted, Cursor, EndedCarts, Evicted,
     Eviction, ExpiryAction, ExpiryStore, Generation, HotPageStore, Lease, LeaseStore, LogIn,
-    LogInStore, OpenError, Outbox, PageStore, PurgePosition, PurgeStore, PurgesSince,
-    RequestFrequency, Rescaled, Rescaling, Rotated, Rotation, SessionLifetimes, StoreCounters,
-    StoreError, StoreLimits, StoreState, TaskLease, TokenStore, ViewStore, Visit, VisitStore,
+    LogInStore, OpenError, Outbox, PageStore, PurgePosition, PurgeStore, RequestFrequency,
+    Rescaled, Rescaling, Rotated, Rotation, SessionLifetimes, StoreCounters, StoreError,
+    StoreLimits, StoreNews, StoreState, TaskLease, TokenStore, ViewStore, Visit, VisitStore,
 };
 use crate::clock::unix_now;
 use crate::ident::{Item, PageKey, StoredToken, User};
@@ -87,6 +88,7 @@ struct Inner {
     answers: Answers,
     proxies: fleet::Proxies,
     moving: moving::MoveFile,
+    bypass: bypass::BypassFile,
 }
 
 impl EmbeddedStore {
@@ -149,6 +151,7 @@ impl EmbeddedStore {
             answers: Answers::default(),
             proxies: fleet::Proxies::default(),
             moving: moving::MoveFile::open(folder).map_err(start)?,
+            bypass: bypass::BypassFile::open(folder).map_err(start)?,
         })))
     }
 
@@ -394,12 +397,9 @@ impl PurgeStore for EmbeddedStore {
         self.purges().add(known, marks)
     }
 
-    async fn purged_since(
-        &self,
-        _who: u64,
-        known: PurgePosition,
-    ) -> Result<PurgesSince, StoreError> {
-        Ok(self.purges().since(known))
+    async fn news_since(&self, _who: u64, known: PurgePosition) -> Result<StoreNews, StoreError> {
+        let purges = self.purges().since(known);
+        Ok(StoreNews { purges, bypasses: self.0.bypass.list() })
     }
 
     /// No other process has the folder.

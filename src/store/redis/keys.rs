@@ -67,7 +67,9 @@ pub(super) struct Keys {
     pub(super) fleet: String,
     /// STRING, with a time to live until the store has been left: the state of a move to another store.
     pub(super) moving: String,
-    /// Channel: a purge's number.
+    /// HASH with a time to live: the bypass switches.
+    pub(super) bypass: String,
+    /// Channel: a purge's number, or the word that a bypass switch has changed.
     pub(super) purge_channel: String,
     /// Channel: tokens that are gone, separated by spaces.
     pub(super) gone_channel: String,
@@ -131,6 +133,7 @@ impl Keys {
             seen: whole("seen"),
             fleet: whole("fleet"),
             moving: whole("moving"),
+            bypass: whole("bypass"),
             delay: whole("delay"),
             schedule: whole("schedule"),
             refreshed: whole("refreshed"),

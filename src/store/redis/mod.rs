@@ -7,6 +7,7 @@
 
 mod address;
 mod answers;
+mod bypass;
 mod carts;
 mod connection;
 mod ended;

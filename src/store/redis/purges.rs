@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::bypass::add_bound;
 use super::script::Invocation;
-use super::{RedisCall, RedisStore, script};
+use super::{Pairs, RedisCall, RedisStore, script};
 use crate::store::purge::{
     CUT_OFF_AFTER, Generation, LATER_MARKS, LIVES, MARKS, MarkKey, NEWS_MAX, PURGE_MARKS_MAX,
-    PURGES_KEPT, PURGES_KEPT_BYTES, PurgePosition, PurgesSince, is_mark,
+    PURGES_KEPT, PURGES_KEPT_BYTES, PurgePosition, PurgesSince, StoreNews, is_mark,
 };
-use crate::store::{PurgeStore, StoreError};
+use crate::store::{PurgeStore, StoreError, StoredBypasses};
 
 /// The bytes of a mark's number in the table.
 const NUMBER: usize = 8;
@@ -28,8 +29,9 @@ const _: () = assert!(LATER_MARKS.start as usize == MARKS as usize + NONCES);
 /// that of Redis, has whole milliseconds.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// Era, number, whether the table must be read, the purges, the last one's nonce, and the key.
-type PurgeReply = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>);
+/// Era, number, whether the table must be read, the purges, the last one's nonce, the key, the time in
+/// milliseconds, and the bypass switches.
+type PurgeReply = (u64, u64, u8, Vec<String>, Vec<u8>, Vec<u8>, u64, Pairs);
 
 /// Purges never use the pool: a slow export must not let an outdated page be served.
 impl PurgeStore for RedisStore {
@@ -51,33 +53,27 @@ impl PurgeStore for RedisStore {
         Ok((number > 0).then_some(PurgePosition { at, nonce }))
     }
 
-    async fn purged_since(
-        &self,
-        who: u64,
-        known: PurgePosition,
-    ) -> Result<PurgesSince, StoreError> {
+    async fn news_since(&self, who: u64, known: PurgePosition) -> Result<StoreNews, StoreError> {
         let mut script = self.script(&script::PURGED_SINCE);
+        add_bound(&mut script);
         add_position(known, &mut script);
         script.arg("who", field_of(who)).arg("news_max", NEWS_MAX);
         script.arg("lives_ms", LIVES.as_millis() as u64);
-        let (era, number, is_behind, purges, nonce, key): PurgeReply =
+        let (era, number, is_behind, purges, nonce, key, time, bypasses): PurgeReply =
             self.foreground().invoke(RedisCall::Read, &script).await?;
+        let bypasses = StoredBypasses::of(time, &bypasses);
         let (now, nonce) = (Generation { era, number }, nonce_of(&nonce)?);
         if is_behind > 0 {
             let key = key_of(&key)?;
-            return Ok(PurgesSince::All {
-                upto: PurgePosition { at: now, nonce },
-                key,
-                marks: self.table().await?,
-            });
+            let upto = PurgePosition { at: now, nonce };
+            let purges = PurgesSince::All { upto, key, marks: self.table().await? };
+            return Ok(StoreNews { purges, bypasses });
         }
         let purges: Vec<_> = purges.iter().map(|purge| marks_of(purge)).collect();
         let came = Generation { number: known.at.number + purges.len() as u64, ..now };
-        Ok(PurgesSince::Since {
-            purges,
-            upto: PurgePosition { at: came, nonce },
-            more: came != now,
-        })
+        let upto = PurgePosition { at: came, nonce };
+        let purges = PurgesSince::Since { purges, upto, more: came != now };
+        Ok(StoreNews { purges, bypasses })
     }
 
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {

@@ -38,6 +38,7 @@ macro_rules! libraries {
 }
 
 libraries! {
+    BYPASSES_IN_STORE = "bypasses";
     DISMISS_ONE = "dismiss_one";
     HAND_ON = "hand_on";
     HAND_OVER = "hand_over";
@@ -203,14 +204,22 @@ scripts! {
         args (purge_channel;
             marks_before nonces_kept asked_era asked_number asked_nonce next_era next_key
             kept kept_bytes nonce);
-    PURGED_SINCE = "purged_since" (PURGE_ERA)
-        keys (purges purging purged seen;)
+    PURGED_SINCE = "purged_since" (PURGE_ERA BYPASSES_IN_STORE)
+        keys (purges purging purged seen bypass;)
         args (purge_channel;
-            marks_before nonces_kept asked_era asked_number asked_nonce next_era next_key
+            bypasses_max marks_before nonces_kept asked_era asked_number asked_nonce next_era next_key
             who news_max lives_ms);
     IS_SEEN = "is_seen" ()
         keys (seen;)
         args (; era number lives_ms cut_off_ms);
+
+    // The bypass switches.
+    CHANGE_BYPASS = "change_bypass" (BYPASSES_IN_STORE)
+        keys (bypass;)
+        args (purge_channel; bypasses_max field lasts_ms by);
+    BYPASSES = "bypasses" (BYPASSES_IN_STORE)
+        keys (bypass;)
+        args (; bypasses_max);
 
     // What is moved to another store.
     EXPORT_TOKENS = "export_tokens" (NAME_OF)

@@ -7,11 +7,12 @@ use futures_util::future::{join_all, try_join_all};
 
 use super::ShardedStore;
 use crate::ident::{PageKey, Row};
+use crate::store::bypass::BypassChange;
 use crate::store::{
-    ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation, HotPageStore,
-    Idle, IdleStep, Lease, LeaseStore, Noted, PageStore, PurgePosition, PurgeStore, PurgesSince,
-    RequestFrequency, RowClaim, RowStore, RowTerm, ScheduledRow, StoreError, StoredRow, TaskLease,
-    WaitingEvent,
+    BypassStore, ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation,
+    HotPageStore, Idle, IdleStep, Lease, LeaseStore, Noted, PageStore, PurgePosition, PurgeStore,
+    RequestFrequency, RowClaim, RowStore, RowTerm, ScheduledRow, StoreError, StoreNews,
+    StoredBypasses, StoredRow, TaskLease, WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
@@ -101,12 +102,8 @@ impl PurgeStore for ShardedStore {
         self.first().purge(known, marks).await
     }
 
-    async fn purged_since(
-        &self,
-        who: u64,
-        known: PurgePosition,
-    ) -> Result<PurgesSince, StoreError> {
-        self.first().purged_since(who, known).await
+    async fn news_since(&self, who: u64, known: PurgePosition) -> Result<StoreNews, StoreError> {
+        self.first().news_since(who, known).await
     }
 
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
@@ -115,6 +112,17 @@ impl PurgeStore for ShardedStore {
 
     async fn leave(&self, who: u64) -> Result<(), StoreError> {
         self.first().leave(who).await
+    }
+}
+
+/// The news of purges tell of the switches, so they are in one shard.
+impl BypassStore for ShardedStore {
+    async fn change_bypass(&self, change: &BypassChange) -> Result<StoredBypasses, StoreError> {
+        self.first().change_bypass(change).await
+    }
+
+    async fn bypasses(&self) -> Result<StoredBypasses, StoreError> {
+        self.first().bypasses().await
     }
 }
 

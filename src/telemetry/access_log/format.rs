@@ -118,7 +118,7 @@ impl Style {
     }
 
     /// The path without query, session ids, and what `redact_paths` hides.
-    fn path(&self, path: &[u8]) -> String {
+    fn path<'p>(&'p self, path: &'p [u8]) -> Cow<'p, str> {
         // A target is text.
         self.paths.path(text(path).unwrap_or_default())
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::field::{FieldKind, HIT};
 use super::token::{Token, TokenKind, tokens};
 use super::{Comparison, Condition, Field, FilterError};
+use crate::ident::nearest;
 
 /// How deep parentheses and `not` may nest.
 const DEPTH_MAX: usize = 32;
@@ -183,9 +184,12 @@ impl Parser<'_> {
         let Some(field) = found else {
             let known = Field::ALL.map(Field::as_str);
             let other = OTHER_NAMES.iter().find(|(there, _)| *there == name);
-            let near = other.map_or_else(|| nearest(&name, &known), |(_, here)| *here);
+            let near = other.map_or_else(
+                || probably(&name, &known),
+                |(_, here)| format!("; the nearest is `{here}`"),
+            );
             let why = format!(
-                "unknown field `{}`; the nearest is `{near}`. Fields are {}",
+                "unknown field `{}`{near}. Fields are {}",
                 text.escape_debug(),
                 known.join(", ")
             );
@@ -205,9 +209,12 @@ impl Parser<'_> {
         };
         let found = Comparison::ALL.into_iter().find(|comparison| comparison.as_str() == sign);
         let Some(comparison) = found else {
-            let near = self.sign_elsewhere().unwrap_or_else(|| nearest(sign, &known));
+            let near = self.sign_elsewhere().map_or_else(
+                || probably(sign, &known),
+                |here| format!("; the nearest is `{here}`"),
+            );
             let why = format!(
-                "unknown operator `{sign}`; the nearest is `{near}`. Operators are {}",
+                "unknown operator `{sign}`{near}. Operators are {}",
                 known.join(" ")
             );
             return Err(self.wrong(at, why));
@@ -249,9 +256,9 @@ impl Parser<'_> {
         if let Some(words) = field.words().filter(|_| is_equality(comparison))
             && !words.contains(&value.as_str())
         {
-            let (name, near) = (field.as_str(), nearest(&value, &words));
+            let (name, near) = (field.as_str(), probably(&value, &words));
             let value = value.escape_debug();
-            let why = format!("`{value}` is no {name}; the nearest is `{near}`");
+            let why = format!("`{value}` is no {name}{near}");
             return Err(self.wrong(at, why));
         }
         if field == Field::Result && value == HIT && is_equality(comparison) {
@@ -292,8 +299,7 @@ fn example(field: Field, name: &str, comparison: Comparison) -> String {
     format!("`{name} {} {value}`", comparison.as_str())
 }
 
-/// The known word that is the fewest changes away.
-fn nearest<'n>(name: &str, known: &[&'n str]) -> &'n str {
-    let apart = |word: &&&str| strsim::osa_distance(name, word);
-    known.iter().min_by_key(apart).copied().unwrap_or_default()
+/// What was probably meant, as the end of a message.
+fn probably(name: &str, known: &[&str]) -> String {
+    nearest(name, known).map_or_else(String::new, |near| format!("; the nearest is `{near}`"))
 }

@@ -213,6 +213,11 @@ impl Proxy {
         self.ask("POST", target).body(b"")
     }
 
+    /// Where the admin listener is.
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// Asks the admin listener, as a local operator does.
     pub(crate) fn admin(&self, target: &str) -> Ask {
         Ask::new(self.admin, "GET", target).host(&self.admin.to_string())

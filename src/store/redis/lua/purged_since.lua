@@ -1,6 +1,6 @@
 -- The purges since the moment that the asker knows, at most `news_max`. Notes in `seen:` that `who` has seen
 -- that much; an asker counts as living for `lives_ms`. Returns era and number, 1 where the table has to be
--- read, the purges, the nonce of the last of them, and the key.
+-- read, the purges, the nonce of the last of them, the key, the time in milliseconds, and the bypass switches.
 local lives, time = tonumber(lives_ms), redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- What is known of another history counts as nothing.
@@ -28,9 +28,9 @@ end
 redis.call('PEXPIRE', seen, lives)
 local behind = number - known
 if era ~= known_era or behind > redis.call('LLEN', purging) then
-  return {era, number, 1, {}, nonce_of(number), key}
+  return {era, number, 1, {}, nonce_of(number), key, now, bypasses_in_store()}
 end
-if behind == 0 then return {era, number, 0, {}, asked_nonce, key} end
+if behind == 0 then return {era, number, 0, {}, asked_nonce, key, now, bypasses_in_store()} end
 local last = math.min(-behind + tonumber(news_max) - 1, -1)
 local found = redis.call('LRANGE', purging, -behind, last)
-return {era, number, 0, found, nonce_of(known + #found), key}
+return {era, number, 0, found, nonce_of(known + #found), key, now, bypasses_in_store()}

@@ -1,0 +1,304 @@
+//! The bypass switch, as this process knows it: which routes are forwarded, and not served from the cache or
+//! stored, until when.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use crate::store::bypass::{BYPASS_LASTS_MAX, BYPASSES_MAX, BypassChange};
+use crate::store::{StoredBypass, StoredBypasses};
+
+/// A switch that is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bypass {
+    /// The name of the route; `None`: all routes.
+    pub route: Option<String>,
+    /// When it ends by itself.
+    pub ends: Instant,
+    /// Who switched it on.
+    pub by: String,
+    /// Whether the store did not take it, so that the other proxies do not know of it.
+    pub only_here: bool,
+}
+
+/// The switches of this process. Shared by all threads.
+#[derive(Debug, Default)]
+pub struct BypassSwitch {
+    /// Whether any is on. PERF: a request reads nothing else while none is.
+    is_on: AtomicBool,
+    in_force: ArcSwap<Vec<Bypass>>,
+    known: Mutex<KnownBypasses>,
+}
+
+/// Where the switches in force come from.
+#[derive(Debug, Default)]
+struct KnownBypasses {
+    /// Those of the store, as it last told them.
+    stored: Vec<StoredBypass>,
+    /// The same, each with its end on this machine's clock. A clock that differs from the store's does not move it.
+    shared: Vec<Bypass>,
+    /// Those of the store that were switched off here while it could not be told.
+    ended_here: Vec<StoredBypass>,
+    /// Those that were switched on here while it could not be told, at most [`BYPASSES_MAX`].
+    only_here: Vec<Bypass>,
+    /// When the store last took a change of this process, by both clocks.
+    taken: Option<(u64, Instant)>,
+}
+
+/// How long after a change an answer of the store may be older than the change: as long as a read may take.
+const OVERTAKEN_FOR: Duration = Duration::from_secs(2);
+
+impl BypassSwitch {
+    /// Whether requests of a route are forwarded now.
+    #[must_use]
+    pub fn covers(&self, route: &str) -> bool {
+        self.is_on.load(Ordering::Relaxed) && self.is_listed(route)
+    }
+
+    /// The switch that covers a route.
+    #[must_use]
+    pub fn of(&self, route: &str) -> Option<Bypass> {
+        let now = Instant::now();
+        self.in_force.load().iter().find(|bypass| bypass.is_for(route, now)).cloned()
+    }
+
+    /// The switches that are on.
+    #[must_use]
+    pub fn list(&self) -> Vec<Bypass> {
+        let now = Instant::now();
+        self.in_force.load().iter().filter(|bypass| bypass.ends > now).cloned().collect()
+    }
+
+    #[cold]
+    fn is_listed(&self, route: &str) -> bool {
+        let now = Instant::now();
+        self.in_force.load().iter().any(|bypass| bypass.is_for(route, now))
+    }
+
+    /// Takes in what the store tells.
+    pub fn hear(&self, list: &StoredBypasses) {
+        let mut known = self.known();
+        if known.has_overtaken(list) {
+            return;
+        }
+        known.hear(list);
+        self.put_in_force(&known);
+    }
+
+    /// Takes in a change that the store took, and what it has since.
+    pub fn took(&self, change: &BypassChange, list: &StoredBypasses) {
+        let mut known = self.known();
+        known.drop_own(change);
+        known.hear(list);
+        known.taken = Some((list.now, Instant::now()));
+        self.put_in_force(&known);
+    }
+
+    /// Makes a change that the store did not take, in this process alone.
+    pub fn change_here(&self, change: &BypassChange) {
+        let mut known = self.known();
+        known.drop_own(change);
+        match change.lasts {
+            Some(lasts) => {
+                known.only_here.truncate(BYPASSES_MAX - 1);
+                known.only_here.push(Bypass {
+                    route: change.route.clone(),
+                    ends: Instant::now() + lasts.min(BYPASS_LASTS_MAX),
+                    by: change.by.clone(),
+                    only_here: true,
+                });
+            }
+            None => {
+                let KnownBypasses { stored, ended_here, .. } = &mut *known;
+                let ended = stored.iter().filter(|one| change.covers(one.route.as_deref()));
+                ended_here.extend(ended.cloned());
+            }
+        }
+        self.put_in_force(&known);
+    }
+
+    /// Takes those out of force that have ended by themselves.
+    pub fn drop_ended(&self) {
+        if self.is_on.load(Ordering::Relaxed) {
+            self.put_in_force(&self.known());
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownBypasses> {
+        // No code that can panic runs under this lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The caller holds the lock on `known`, so that an older state does not replace a newer one.
+    fn put_in_force(&self, known: &KnownBypasses) {
+        let before = self.in_force.load();
+        let after = known.in_force(Instant::now());
+        if **before == after {
+            return;
+        }
+        let is_in = |list: &[Bypass], route| list.iter().any(|one| one.route == route);
+        for bypass in after.iter().filter(|one| !before.contains(one)) {
+            let seconds = bypass.ends.saturating_duration_since(Instant::now()).as_secs();
+            tracing::info!(
+                route = bypass.shown_route(),
+                by = bypass.by,
+                seconds,
+                "the bypass switch is on: requests are forwarded, and nothing is served from the cache or stored"
+            );
+        }
+        for bypass in before.iter().filter(|one| !is_in(&after, one.route.clone())) {
+            tracing::info!(
+                route = bypass.shown_route(),
+                by = bypass.by,
+                "the bypass switch is off"
+            );
+        }
+        let is_on = !after.is_empty();
+        self.in_force.store(Arc::new(after));
+        self.is_on.store(is_on, Ordering::Release);
+    }
+}
+
+impl KnownBypasses {
+    /// Whether the store told this before it took a change of this process: the answer came late.
+    fn has_overtaken(&self, list: &StoredBypasses) -> bool {
+        self.taken.is_some_and(|(now, at)| list.now < now && at.elapsed() < OVERTAKEN_FOR)
+    }
+
+    fn hear(&mut self, list: &StoredBypasses) {
+        if self.stored == list.bypasses {
+            return;
+        }
+        let now = Instant::now();
+        let here = |one: &StoredBypass| Bypass {
+            route: one.route.clone(),
+            ends: now + lasts(one.until.saturating_sub(list.now)),
+            by: one.by.clone(),
+            only_here: false,
+        };
+        self.shared = list.bypasses.iter().map(here).collect();
+        self.stored.clone_from(&list.bypasses);
+        self.ended_here.retain(|ended| list.bypasses.contains(ended));
+    }
+
+    /// Forgets what an earlier change did here alone for the routes of this one.
+    fn drop_own(&mut self, change: &BypassChange) {
+        self.only_here.retain(|own| !change.covers(own.route.as_deref()));
+        self.ended_here.retain(|ended| !change.covers(ended.route.as_deref()));
+    }
+
+    fn in_force(&self, now: Instant) -> Vec<Bypass> {
+        let pairs = self.stored.iter().zip(&self.shared);
+        let is_on = |(stored, _): &(&StoredBypass, &Bypass)| !self.ended_here.contains(stored);
+        let shared = pairs.filter(is_on).map(|(_, shared)| shared);
+        shared.chain(&self.only_here).filter(|bypass| bypass.ends > now).cloned().collect()
+    }
+}
+
+impl Bypass {
+    fn is_for(&self, route: &str, now: Instant) -> bool {
+        self.ends > now && self.route.as_deref().is_none_or(|own| own == route)
+    }
+
+    /// The route as logs and metrics name it.
+    #[must_use]
+    pub fn shown_route(&self) -> &str {
+        self.route.as_deref().unwrap_or("*")
+    }
+}
+
+fn lasts(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds).min(BYPASS_LASTS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(route: Option<&str>, until: u64) -> StoredBypass {
+        StoredBypass { route: route.map(str::to_owned), until, by: "ann".to_owned() }
+    }
+
+    fn list(bypasses: Vec<StoredBypass>) -> StoredBypasses {
+        StoredBypasses { now: 1_000, bypasses }
+    }
+
+    fn change(route: Option<&str>, seconds: u64) -> BypassChange {
+        let lasts = (seconds > 0).then(|| Duration::from_secs(seconds));
+        BypassChange { route: route.map(str::to_owned), lasts, by: "bob".to_owned() }
+    }
+
+    #[test]
+    fn a_switch_is_for_its_route_until_its_end() {
+        let switch = BypassSwitch::default();
+        assert!(!switch.covers("shop"));
+        switch.hear(&list(vec![stored(Some("shop"), 61_000), stored(Some("blog"), 1_000)]));
+        assert!(switch.covers("shop"));
+        assert!(!switch.covers("blog"), "it has ended");
+        assert!(!switch.covers("other"));
+        assert_eq!(switch.list().len(), 1);
+        switch.hear(&list(vec![stored(None, 61_000)]));
+        assert!(switch.covers("other"));
+        switch.hear(&list(Vec::new()));
+        assert!(!switch.covers("shop"));
+    }
+
+    #[test]
+    fn an_end_that_is_far_away_is_bounded() {
+        let switch = BypassSwitch::default();
+        switch.hear(&list(vec![stored(None, u64::MAX)]));
+        let ends = switch.of("shop").unwrap().ends;
+        assert!(ends <= Instant::now() + BYPASS_LASTS_MAX);
+    }
+
+    #[test]
+    fn a_change_that_the_store_did_not_take_is_in_force_here() {
+        let switch = BypassSwitch::default();
+        switch.change_here(&change(Some("shop"), 60));
+        assert!(switch.of("shop").unwrap().only_here);
+        switch.hear(&list(Vec::new()));
+        assert!(switch.covers("shop"), "a store that knows nothing of it does not end it");
+        switch.change_here(&change(None, 0));
+        assert!(!switch.covers("shop"));
+        for _ in 0..2 * BYPASSES_MAX {
+            switch.change_here(&change(Some(&fastrand::u64(..).to_string()), 60));
+        }
+        assert_eq!(switch.list().len(), BYPASSES_MAX);
+    }
+
+    #[test]
+    fn what_was_switched_off_here_stays_off_until_the_store_has_a_later_switch() {
+        let switch = BypassSwitch::default();
+        let known = list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]);
+        switch.hear(&known);
+        switch.change_here(&change(None, 0));
+        switch.hear(&known);
+        assert!(!switch.covers("shop"));
+        switch.hear(&list(vec![stored(None, 62_000)]));
+        assert!(switch.covers("shop"));
+        switch.change_here(&change(None, 60));
+        switch.took(&change(None, 0), &list(Vec::new()));
+        assert!(!switch.covers("shop"), "the store took a later change");
+    }
+
+    #[test]
+    fn an_answer_from_before_a_change_does_not_undo_it() {
+        let switch = BypassSwitch::default();
+        switch.took(&change(None, 60), &list(vec![stored(None, 61_000)]));
+        switch.hear(&StoredBypasses { now: 999, bypasses: Vec::new() });
+        assert!(switch.covers("shop"));
+        switch.hear(&list(Vec::new()));
+        assert!(!switch.covers("shop"));
+    }
+
+    #[test]
+    fn to_switch_a_route_off_leaves_the_others() {
+        let switch = BypassSwitch::default();
+        switch.hear(&list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]));
+        switch.change_here(&change(Some("shop"), 0));
+        let routes: Vec<_> = switch.list().into_iter().map(|one| one.route).collect();
+        assert_eq!(routes, [None]);
+    }
+}
