@@ -12,7 +12,7 @@ use super::configuration::{ConfigAnswer, ConfigReport, FoundHints, ReloadCounts}
 use super::endpoints::Command;
 use super::latest_backup::LatestBackup;
 use super::reply::{AdminResponse, json, refusal};
-use super::status::StatusParts;
+use super::status_parts::StatusParts;
 use crate::cache::purger::Purger;
 use crate::origin::ServerList;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};

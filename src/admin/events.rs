@@ -5,8 +5,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ::http::header::CONTENT_TYPE;
-use ::http::{HeaderValue, StatusCode};
+use ::http::StatusCode;
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -14,12 +13,11 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval};
 
-use super::handle::AdminHandle;
 use super::reply::{AdminResponse, content, refusal};
 
 /// How often a reader gets the figures.
 const EVERY: Duration = Duration::from_secs(1);
-/// A text that is this old is made anew; below [`EVERY`], for readers' seconds do not begin together.
+/// An event that is older is made again; below [`EVERY`], for readers' seconds do not begin together.
 const YOUNG: Duration = Duration::from_millis(900);
 /// How long a stream lasts. A browser then asks again, and shows again that it may.
 const LASTS: Duration = Duration::from_secs(50);
@@ -45,61 +43,57 @@ impl Drop for OpenStream {
     }
 }
 
-/// A response that tells the figures each second.
-pub(super) fn stream(handle: &Rc<AdminHandle>) -> AdminResponse {
-    let open = &handle.streams.open;
-    if open.get() >= STREAMS_MAX {
-        let why = "too many dashboards are open: close some, or wait a minute";
-        return refusal(StatusCode::SERVICE_UNAVAILABLE, why);
-    }
-    open.set(open.get() + 1);
-    let place = OpenStream(Rc::clone(open));
-    let (events, receiver) = mpsc::channel(1);
-    let handle = Rc::clone(handle);
-    tokio::task::spawn_local(async move {
-        let _place = place;
-        let sent = tokio::time::timeout(LASTS, send(&handle, &events)).await;
-        tracing::trace!(ended = sent.is_ok(), "a stream of figures is over");
-    });
-    let body = stream::unfold(receiver, |mut receiver: mpsc::Receiver<Bytes>| async move {
-        let event = receiver.recv().await?;
-        Some((Ok::<_, Infallible>(Frame::data(event)), receiver))
-    });
-    let mut response = content(StatusCode::OK, "", "");
-    *response.body_mut() = StreamBody::new(body).boxed_unsync();
-    let kind = HeaderValue::from_static("text/event-stream");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
-}
-
-/// Sends the figures until the reader is gone.
-async fn send(handle: &AdminHandle, events: &mpsc::Sender<Bytes>) {
-    let mut ticks = interval(EVERY);
-    if events.send(Bytes::from_static(RETRY.as_bytes())).await.is_err() {
-        return;
-    }
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            () = events.closed() => return,
+impl EventStreams {
+    /// A response that tells each second what `figures` makes, as JSON.
+    pub(super) fn stream(self: &Rc<Self>, figures: impl Fn() -> String + 'static) -> AdminResponse {
+        if self.open.get() >= STREAMS_MAX {
+            let why = "too many dashboards are open: close some, or wait a minute";
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, why);
         }
-        if events.send(handle.event()).await.is_err() {
+        self.open.set(self.open.get() + 1);
+        let place = OpenStream(Rc::clone(&self.open));
+        let (events, receiver) = mpsc::channel(1);
+        let streams = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let _place = place;
+            let sent = tokio::time::timeout(LASTS, streams.send(&figures, &events)).await;
+            tracing::trace!(ended = sent.is_ok(), "a stream of figures is over");
+        });
+        let body = stream::unfold(receiver, |mut receiver: mpsc::Receiver<Bytes>| async move {
+            let event = receiver.recv().await?;
+            Some((Ok::<_, Infallible>(Frame::data(event)), receiver))
+        });
+        let mut response = content(StatusCode::OK, "text/event-stream", "");
+        *response.body_mut() = StreamBody::new(body).boxed_unsync();
+        response
+    }
+
+    /// Sends the figures until the reader is gone.
+    async fn send(&self, figures: &impl Fn() -> String, events: &mpsc::Sender<Bytes>) {
+        let mut ticks = interval(EVERY);
+        if events.send(Bytes::from_static(RETRY.as_bytes())).await.is_err() {
             return;
         }
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = events.closed() => return,
+            }
+            if events.send(self.event(figures)).await.is_err() {
+                return;
+            }
+        }
     }
-}
 
-impl AdminHandle {
-    /// The event with the figures of this second.
-    fn event(&self) -> Bytes {
-        let mut last = self.streams.last.borrow_mut();
+    /// The event with the figures of this second, made once for all readers.
+    fn event(&self, figures: &impl Fn() -> String) -> Bytes {
+        let mut last = self.last.borrow_mut();
         if let Some((made, event)) = &*last
             && made.elapsed() < YOUNG
         {
             return event.clone();
         }
-        let status = serde_json::to_string(&self.commands().status()).unwrap_or_default();
-        let event = Bytes::from(format!("data: {status}\n\n"));
+        let event = Bytes::from(format!("data: {}\n\n", figures()));
         *last = Some((Instant::now(), event.clone()));
         event
     }

@@ -16,7 +16,7 @@ use super::audit::{AuditEntry, AuditLog};
 use super::audit_subject::AuditSubject;
 use super::commands::{CommandRefusal, Commands, bad};
 use super::endpoints::{Access, Action, Endpoint};
-use super::events::{self, EventStreams};
+use super::events::EventStreams;
 use super::log;
 use super::login::{self, DashboardSessions};
 use super::per_minute::PerMinute;
@@ -36,7 +36,7 @@ pub struct AdminHandle {
     pub(super) sessions: RefCell<DashboardSessions>,
     pub(super) wrong_tokens: RefCell<PerMinute>,
     pub(super) audit: AuditLog,
-    pub(super) streams: EventStreams,
+    streams: Rc<EventStreams>,
 }
 
 impl AdminHandle {
@@ -49,7 +49,7 @@ impl AdminHandle {
             sessions: RefCell::default(),
             wrong_tokens: RefCell::new(PerMinute::new(WRONG_TOKENS_PER_MINUTE)),
             audit,
-            streams: EventStreams::default(),
+            streams: Rc::default(),
         })
     }
 
@@ -149,7 +149,12 @@ impl AdminHandle {
             }
             Action::Audit => json(StatusCode::OK, &AuditEntries { entries: self.audit.last() }),
             Action::LogOut => self.log_out(head),
-            Action::Events => events::stream(self),
+            Action::Events => {
+                let handle = Rc::clone(self);
+                let figures =
+                    move || serde_json::to_string(&handle.commands().status()).unwrap_or_default();
+                self.streams.stream(figures)
+            }
             Action::Log => log::stream(&self.commands().status_parts.feed, head.uri.query()),
             Action::Data(command) => {
                 let commands = self.commands();

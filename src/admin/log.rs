@@ -18,7 +18,9 @@ use super::reply::{AdminResponse, content, refusal};
 use crate::http::query;
 use crate::telemetry::access_log::{millis, timestamp};
 use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::{RING, RequestEvent, RequestFeed, Seen, WATCHERS_MAX, Watcher};
+use crate::telemetry::request_feed::{
+    RING, RequestEvent, RequestFeed, Seen, WATCHERS_MAX, Watcher,
+};
 use crate::telemetry::request_filter::RequestFilter;
 
 /// How long requests are collected for one look. While nothing waits for the ring, a request wakes no other

@@ -35,6 +35,7 @@ mod rows;
 mod same_origin;
 mod sessions;
 mod status;
+mod status_parts;
 mod top;
 
 pub use crate::store::bypass::BYPASS_LASTS_MAX;
@@ -61,6 +62,7 @@ pub use sessions::{
 };
 pub use status::{
     ConnectionStatus, MemoryStatus, Missed, MissesListing, OriginStatus, RouteStatus, Status,
-    StatusParts, StoreStatus, Times,
+    StoreStatus, Times,
 };
+pub use status_parts::StatusParts;
 pub use top::{TOP_MAX, Top, TopViews};

@@ -3,22 +3,18 @@
 //! All counts are from the start of the process: a reader subtracts two readings.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::bypass::ListedBypass;
 use super::commands::Commands;
-use crate::cache::Pages;
 use crate::clock::unix_now;
-use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::{Advice, advice, cookie_report};
-use crate::store::{CALL_BOUNDS, OpenStore, StoreState};
+use crate::store::{CALL_BOUNDS, StoreState};
 use crate::telemetry::metrics::histogram::{BOUNDS, Durations, quantile, seconds};
-use crate::telemetry::metrics::{Count, Metrics, Outcome, RouteTotals};
+use crate::telemetry::metrics::{Count, Outcome, RouteTotals};
 use crate::telemetry::misses::MissedUrl;
 use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::RequestFeed;
 
 /// Durations of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -203,25 +199,6 @@ pub struct Missed {
 pub struct MissesListing {
     /// The most missed first.
     pub misses: Vec<Missed>,
-}
-
-/// What is read for the figures.
-#[derive(Debug)]
-pub struct StatusParts {
-    /// The counters.
-    pub metrics: Arc<Metrics>,
-    /// The pages.
-    pub pages: Arc<Pages>,
-    /// The connections of clients.
-    pub connections: Arc<ConnectionCounter>,
-    /// The tunnels.
-    pub tunnels: Arc<ConnectionCounter>,
-    /// The store.
-    pub store: OpenStore,
-    /// The Unix time of the start.
-    pub since: f64,
-    /// Requests as they end.
-    pub feed: Arc<RequestFeed>,
 }
 
 impl Commands {

@@ -213,10 +213,7 @@ impl Parser<'_> {
                 || probably(sign, &known),
                 |here| format!("; the nearest is `{here}`"),
             );
-            let why = format!(
-                "unknown operator `{sign}`{near}. Operators are {}",
-                known.join(" ")
-            );
+            let why = format!("unknown operator `{sign}`{near}. Operators are {}", known.join(" "));
             return Err(self.wrong(at, why));
         };
         self.next += 1;

@@ -49,10 +49,7 @@ pub(super) fn run(socket: &Path) -> Result<(), u8> {
         let events = events.clone();
         move || read_keys(&events)
     });
-    thread::spawn({
-        let events = events.clone();
-        move || watch_signals(&events)
-    });
+    thread::spawn(move || watch_signals(&events));
     thread::spawn(move || reader.run(&woken));
     let mut shown = Shown { view: View::default(), last: first, screen, wants_misses, wake };
     let done = shown.follow(&receiver);

@@ -254,6 +254,7 @@ pub(super) mod tests {
                 "pages_bytes": 0, "bounds": [0.001], "count": 0, "seconds": 0.0, "buckets": [0, 0],
             },
             "connections": { "open": 3, "tunnels": 0, "per_thread": [1, 2] },
+            "bypasses": [],
             "memory": { "resident": 1 << 27, "pages": 1 << 20, "page_count": 7, "in_flight": 0 },
             "routes": [{
                 "name": "shop", "count": hits + misses, "seconds": 0.0,

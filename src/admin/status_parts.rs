@@ -1,0 +1,28 @@
+//! The parts of the process that the figures are read from.
+
+use std::sync::Arc;
+
+use crate::cache::Pages;
+use crate::proxy::connection::counter::ConnectionCounter;
+use crate::store::OpenStore;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::request_feed::RequestFeed;
+
+/// What is read for the figures.
+#[derive(Debug)]
+pub struct StatusParts {
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// The pages.
+    pub pages: Arc<Pages>,
+    /// The connections of clients.
+    pub connections: Arc<ConnectionCounter>,
+    /// The tunnels.
+    pub tunnels: Arc<ConnectionCounter>,
+    /// The store.
+    pub store: OpenStore,
+    /// The Unix time of the start.
+    pub since: f64,
+    /// Requests as they end.
+    pub feed: Arc<RequestFeed>,
+}
