@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use arc_swap::ArcSwap;
 
 use super::live_config::LiveConfig;
+use super::possible_reasons::may_occur;
 use super::shared_state::SharedState;
 use crate::clock::unix_now;
 use crate::origin::ServerList;
@@ -23,6 +24,8 @@ pub(super) fn register(
 ) {
     let metrics = &*shared.metrics;
     process(metrics);
+    let present = Arc::clone(live);
+    metrics.show_reasons(move |reason| may_occur(reason, &present.load()));
     origins(live, metrics);
     connections(shared, metrics);
     pages(shared, metrics);

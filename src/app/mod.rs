@@ -21,6 +21,7 @@ mod live_config;
 mod origins;
 mod outdated;
 mod parts;
+mod possible_reasons;
 mod reload;
 mod row_tasks;
 mod rows;

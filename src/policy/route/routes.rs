@@ -151,6 +151,11 @@ impl Routes {
         self.listed.iter().map(|route| &**route)
     }
 
+    /// All routes, each at its [`CompiledRoute::place`].
+    pub fn all(&self) -> impl Iterator<Item = &CompiledRoute> {
+        self.listed.iter().chain([&self.rest]).map(|route| &**route)
+    }
+
     /// The names of all routes, each at its [`CompiledRoute::place`].
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.listed.iter().chain([&self.rest]).map(|route| &route.name)

@@ -188,6 +188,9 @@ pub struct HistogramReading {
 /// Several numbers read at the moment of a scrape.
 type Readings = Box<dyn Fn() -> Vec<Reading> + Send + Sync>;
 
+/// Whether a reason may occur.
+type MayOccur = Box<dyn Fn(Reason) -> bool + Send + Sync>;
+
 /// A histogram, likewise.
 type ReadHistogram = Box<dyn Fn() -> HistogramReading + Send + Sync>;
 
@@ -199,6 +202,8 @@ pub struct Metrics {
     counters: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     families: Mutex<Vec<(&'static str, &'static str, Readings)>>,
     histograms: Mutex<Vec<(&'static str, &'static str, ReadHistogram)>>,
+    /// Which reasons may occur; unset: all.
+    may_occur: OnceLock<MayOccur>,
     /// When the process began, in Unix time.
     started_at: OnceLock<f64>,
 }
@@ -261,6 +266,15 @@ impl Metrics {
         read: impl Fn() -> u64 + Send + Sync + 'static,
     ) {
         lock(&self.counters).push((name, help, Box::new(read)));
+    }
+
+    /// Of the reasons that have not occurred, only those are shown that `may_occur`. The first call counts.
+    pub fn show_reasons(&self, may_occur: impl Fn(Reason) -> bool + Send + Sync + 'static) {
+        self.may_occur.get_or_init(|| Box::new(may_occur));
+    }
+
+    fn may_occur(&self, reason: Reason) -> bool {
+        self.may_occur.get().is_none_or(|may_occur| may_occur(reason))
     }
 
     /// Adds the metrics of the process, which began at `started_at` (Unix time). The first call counts.
@@ -390,7 +404,7 @@ impl Collector for ThreadCollector {
         self.plain(&mut encoder)?;
         self.labelled(&mut encoder)?;
         self.cookies(&mut encoder)?;
-        routes_page::encode(&mut encoder, &self.0.routes())?;
+        routes_page::encode(&mut encoder, &self.0.routes(), &|reason| self.0.may_occur(reason))?;
         self.0.started_at.get().map_or(Ok(()), |at| process::encode(&mut encoder, *at))
     }
 }
@@ -431,6 +445,10 @@ impl ThreadCollector {
             all.enumerate().map(sum).collect::<Vec<_>>()
         };
         let refusals = by(&mut Reason::ALL.map(Reason::as_str).into_iter(), |of| &of.refusals);
+        let shown = |(reason, (_, count)): &(Reason, (String, u64))| {
+            *count > 0 || self.0.may_occur(*reason)
+        };
+        let refusals = Reason::ALL.into_iter().zip(refusals).filter(shown).map(|(_, one)| one);
         let help = "Pages fetched for the cache and not stored, by reason";
         family(encoder, "anteroom_pages_refused", help, "reason", refusals)?;
         let unstored = by(&mut Unstored::ALL.map(Unstored::as_str).into_iter(), |of| &of.unstored);

@@ -12,6 +12,7 @@ use crate::telemetry::reason::Reason;
 pub(super) fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     routes: &[RouteTotals],
+    may_occur: &dyn Fn(Reason) -> bool,
 ) -> Result<(), std::fmt::Error> {
     let results = Outcome::ALL.into_iter().map(|outcome| {
         let count = routes.iter().map(|route| route.of(outcome).count()).sum();
@@ -20,8 +21,10 @@ pub(super) fn encode(
     let help = "Requests by how the cache answered them";
     family(encoder, "anteroom_cache_results", help, "result", results)?;
     let reasons = Reason::ALL.into_iter().enumerate().map(|(place, reason)| {
-        (reason.as_str().to_owned(), routes.iter().map(|route| route.reasons[place]).sum())
+        (reason, routes.iter().map(|route| route.reasons[place]).sum::<u64>())
     });
+    let reasons = reasons.filter(|(reason, count)| *count > 0 || may_occur(*reason));
+    let reasons = reasons.map(|(reason, count)| (reason.as_str().to_owned(), count));
     let help = "Requests not answered from the cache, by reason";
     family(encoder, "anteroom_cache_reasons", help, "reason", reasons)?;
     route_reasons(encoder, routes)?;
