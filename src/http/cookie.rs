@@ -50,7 +50,10 @@ pub fn rebuild(headers: &HeaderMap, keep: impl Fn(&[u8]) -> bool) -> Option<Head
 ///
 /// PERF: without such a cookie, each `Cookie` line is only searched for the name.
 pub fn remove(headers: &mut HeaderMap, name: &'static Name) -> bool {
-    let may_have = headers.get_all(COOKIE).iter().any(|line| name.is_within(line.as_bytes()));
+    let mut may_have = false;
+    for line in headers.get_all(&COOKIE) {
+        may_have |= name.is_within(line.as_bytes());
+    }
     if !may_have || !cookies(headers).any(|(own, _)| own == name.text) {
         return false;
     }
@@ -68,34 +71,36 @@ pub fn remove(headers: &mut HeaderMap, name: &'static Name) -> bool {
 pub struct Name {
     text: &'static [u8],
     /// By how many bytes the search may go on behind a byte that stands at the end of the name's place.
-    steps: [u8; 256],
+    steps: [usize; 256],
 }
 
 impl Name {
-    /// A name of 1 to 255 bytes.
+    /// A name of one byte or more.
     #[must_use]
     pub const fn new(text: &'static str) -> Self {
         let text = text.as_bytes();
-        assert!(!text.is_empty() && text.len() < 256, "a step is a byte");
-        let mut steps = [text.len() as u8; 256];
+        assert!(!text.is_empty(), "an empty name would be everywhere");
+        let mut steps = [text.len(); 256];
         let mut at = 0;
         while at + 1 < text.len() {
-            steps[text[at] as usize] = (text.len() - 1 - at) as u8;
+            steps[text[at] as usize] = text.len() - 1 - at;
             at += 1;
         }
         Self { text, steps }
     }
 
     /// Whether the name is anywhere in a line: the search of Boyer, Moore and Horspool, which looks at every 14th
-    /// byte or so.
+    /// byte or so of a line.
     fn is_within(&self, line: &[u8]) -> bool {
         let length = self.text.len();
+        let last = self.text[length - 1];
         let mut end = length;
         while end <= line.len() {
-            if &line[end - length..end] == self.text {
+            let byte = line[end - 1];
+            if byte == last && &line[end - length..end] == self.text {
                 return true;
             }
-            end += usize::from(self.steps[usize::from(line[end - 1])]);
+            end += self.steps[byte as usize];
         }
         false
     }

@@ -81,13 +81,14 @@ fn all_that_works_is_fine_and_nothing_is_left_behind() {
     let origin = Origin::always(Reply::status("404 Not Found").body(""));
     let folder = TempDir::new().unwrap();
     let config = origin_at(origin.address())
-        + "store.url = \"embedded:./new/data\"\nadmin.socket = \"./new/admin.sock\"\nlog.to = \"./access.log\"\n";
+        + "store.url = \"embedded:./new/data\"\nadmin.socket = \"./new/admin.sock\"\nlog.to = \"./access.log\"\nadmin.audit_log = \"./audit.log\"\n";
     let checked = check_with(folder.path(), &config, &[]);
     assert_eq!(checked.code, Some(0), "{}", checked.text);
     checked.says("fine", &["origin", &origin.address().to_string(), "HEAD / was answered 404"]);
     checked.says("fine", &["store", "new/data", "can be created"]);
     checked.says("fine", &["log", "access.log", "append"]);
     checked.says("fine", &["socket", "new/admin.sock", "can be written"]);
+    checked.says("fine", &["log", "audit.log", "can be opened"]);
     assert_eq!(origin.last().method, "HEAD");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "proxy.toml alone");
 }

@@ -7,6 +7,7 @@ use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy};
 
 const RULES: &str = include_str!("../../packaging/prometheus/anteroom.rules.yml");
+const GRAFANA: &str = include_str!("../../packaging/grafana/anteroom.json");
 
 fn packaged(file: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging").join(file)
@@ -20,17 +21,19 @@ fn the_configuration_of_the_service_is_valid() {
 }
 
 #[test]
-fn alerts_name_metrics_that_there_are() {
+fn alerts_and_panels_name_metrics_that_there_are() {
     let origin = Origin::always(Reply::unstored("hello"));
     let page = Proxy::embedded(&origin, "").admin("/metrics").send().text();
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let exposed: Vec<String> = types
-        .map(|line| match line.split_once(' ').expect("a name and its type") {
-            (name, "counter") => format!("{name}_total"),
-            (name, _) => name.to_owned(),
+        .flat_map(|line| match line.split_once(' ').expect("a name and its type") {
+            (name, "counter") => vec![format!("{name}_total")],
+            (name, "histogram") => vec![format!("{name}_bucket"), format!("{name}_count")],
+            (name, _) => vec![name.to_owned()],
         })
         .collect();
-    let words = RULES.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let texts = [RULES, GRAFANA].into_iter();
+    let words = texts.flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
     let used: Vec<&str> = words
         .filter(|word| ["anteroom_", "process_"].iter().any(|it| word.starts_with(it)))
         .collect();

@@ -1,4 +1,4 @@
-//! Files that the proxy writes: the access log, and the sockets' folder.
+//! Files that the proxy writes: the access log, the audit log, and the sockets' folder.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,14 @@ use super::{ConnectFinding, Findings, failed, fine};
 use crate::config::Plan;
 use crate::policy::access_log::AccessLogTarget;
 
-/// One for the access log if it is a file, and one for the admin socket.
+/// One for each log that is a file, and one for the admin socket.
 pub(super) fn findings(plan: &Plan) -> Vec<ConnectFinding> {
     let mut log = Findings::about("log");
-    if let (Some(_), AccessLogTarget::File(path)) = (plan.log.access, &plan.log.to) {
+    let access_log = match (plan.log.access, &plan.log.to) {
+        (Some(_), AccessLogTarget::File(path)) => Some(path),
+        _ => None,
+    };
+    for path in access_log.into_iter().chain(&plan.admin.audit_log) {
         let judged = match can_append(path) {
             Ok(()) => fine("can be opened for append"),
             Err(error) => failed(format!("cannot be opened for append: {error}")),

@@ -9,12 +9,16 @@ use ::http::{HeaderMap, Method};
 
 use super::receive::Received;
 use crate::http::field_set::FieldSet;
-use crate::http::{forwarded, hop, path};
+use crate::http::{cookie, forwarded, hop, path};
+use crate::policy::admin::DASHBOARD_COOKIE;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::settings::ProxySettings;
+
+/// The cookie of the dashboard, which browsers send to all ports of a host.
+static DASHBOARD: cookie::Name = cookie::Name::new(DASHBOARD_COOKIE);
 
 /// A request that has passed the checks of its head and of its client's address.
 pub(in crate::proxy) struct AdmittedRequest {
@@ -33,12 +37,12 @@ pub(in crate::proxy) fn admit(
     mode: Mode<'_>,
     record: &mut RequestRecord,
 ) -> Result<AdmittedRequest, Error> {
-    let Received { head, length, has_body, address, now } = received;
+    let Received { mut head, length, has_body, address, now } = received;
     record.set_client_address(address);
     if mode.knows_address() && !settings.allowed_addresses.may_come(address) {
         return Err(Error::Denied);
     }
-    let admitted = check(settings, client, &head, (address, length)).inspect_err(|error| {
+    let admitted = check(settings, client, &mut head, (address, length)).inspect_err(|error| {
         if let Error::Unlisted(host) = error {
             record.site(host.as_str());
         }
@@ -47,18 +51,18 @@ pub(in crate::proxy) fn admit(
     Ok(AdmittedRequest { head, has_body, now, admitted: Box::new(admitted) })
 }
 
-/// Checks a request's head. `address` is the client's address and `length` the body's length, where they
+/// Checks a request's head, and removes the cookie of the dashboard, so that no later stage sees it. `address` is the client's address and `length` the body's length, where they
 /// are known.
 fn check(
     settings: &ProxySettings,
     client: &Client,
-    head: &Parts,
+    head: &mut Parts,
     (address, length): (Option<IpAddr>, Option<u64>),
 ) -> Result<Admitted, Error> {
     if head.method == Method::CONNECT {
         return Err(Error::BadRequest("CONNECT is not for this server"));
     }
-    let fields = FieldSet::of(&head.headers);
+    let fields = without_dashboard(&mut head.headers);
     if fields.has(FieldSet::FRAMING) {
         check_framing(&head.headers)?;
     }
@@ -95,6 +99,15 @@ fn check(
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
         .into_owned();
     Ok(Admitted { by_proxy, host, site, scheme, address, path, fields })
+}
+
+/// Removes the cookie of the dashboard. Returns which fields are there then.
+fn without_dashboard(headers: &mut HeaderMap) -> FieldSet {
+    let fields = FieldSet::of(headers);
+    match fields.has(FieldSet::COOKIE) && cookie::remove(headers, &DASHBOARD) {
+        true => FieldSet::of(headers),
+        false => fields,
+    }
 }
 
 /// Checks the fields that frame a body.

@@ -9,16 +9,12 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::detect_upgrade;
+use crate::http::forwarded;
 use crate::http::http2::{self, MalformedRequest};
-use crate::http::{cookie, forwarded};
-use crate::policy::admin::DASHBOARD_COOKIE;
 use crate::proxy::connection::client::Client;
 use crate::proxy::error::Error;
 use crate::proxy::settings::ProxySettings;
 use crate::proxy::visitor_token::VisitorTokenState;
-
-/// The cookie of the dashboard, which browsers send to all ports of a host.
-static DASHBOARD: cookie::Name = cookie::Name::new(DASHBOARD_COOKIE);
 
 /// A request whose head has been read and not checked yet.
 pub(in crate::proxy) struct Received {
@@ -33,8 +29,7 @@ pub(in crate::proxy) struct Received {
     pub(in crate::proxy) now: f64,
 }
 
-/// Receives a request at `now`, in Unix time. The cookies of the visitor token and of the dashboard are removed, so that
-/// later stages cannot see them.
+/// Receives a request at `now`, in Unix time. The visitor token's cookie is removed, so that later stages cannot see it.
 pub(in crate::proxy) fn receive(
     (settings, client): (&ProxySettings, &Client),
     mut head: Box<Parts>,
@@ -62,7 +57,6 @@ impl Received {
         (length, has_body): (Option<u64>, bool),
         (token, now): (&VisitorTokenState, f64),
     ) -> Self {
-        cookie::remove(&mut head.headers, &DASHBOARD);
         token.take(settings.visitor_tokens.as_ref(), &mut head.headers);
         let address = address(settings, client, &head.headers);
         Self { head, length, has_body, address, now }
