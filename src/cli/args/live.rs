@@ -13,21 +13,22 @@ Examples:
   anteroom log --where 'result != hit and path ~ /shop/' --count 10
   anteroom log --where 'not (status < 500 or aborted)' --json
 
-Fields of a filter: reason, result, status, method, host, path, route, visitor, ms, origin_ms, bytes,
-aborted. Operators: = != < <= > >= and ~ (contains); and, or, not and parentheses. `result = hit` is
-each result that is a hit. A value with spaces or signs stands in quotes. A field that a request does
-not have is unequal to each value.
+Fields of a filter: reason, result, status, method, host, path, route, visitor, ms, origin_ms,
+bytes, aborted. Operators: = != < <= > >= and ~ (contains); and, or, not and parentheses.
+`result = hit` is each result that is a hit. A value with spaces or signs stands in quotes. A
+field that a request does not have is unequal to each value.
 
 Shown are requests that begin after the command. Tokens, cookies, query values and users are not
-shown. The filter is applied in the proxy. At most 4 commands watch at once; one that is too slow is
-told how many requests it has missed. Ctrl-C ends the command with exit code 0, the end of the proxy
-with 1. The command connects to the running proxy over the socket in [admin] socket.";
+shown. The filter is applied in the proxy. At most 4 commands watch at once; one that is too
+slow is told how many requests it has missed. Ctrl-C ends the command with exit code 0, the end
+of the proxy with 1. The command connects to the running proxy over the socket in [admin]
+socket.";
 
 pub(super) const TOP_EXAMPLES: &str = "\
 Examples:
   anteroom top
-      Requests, hits, times and routes, once a second. Keys: q ends, s sorts, r turns the order round, p
-      pauses, m shows the most missed URLs instead of routes, ? helps
+      Requests, hits, times and routes, once a second. Keys: q ends, s sorts, r turns the order
+      round, p pauses, m shows the most missed URLs instead of routes, ? helps
   anteroom top --once
       One reading of a second, as text
   anteroom top --once --json --socket /var/lib/anteroom/admin.sock
@@ -36,8 +37,9 @@ Examples:
   anteroom top cookies
       Cookies: why pages are not served from the cache
 
-Figures are those of the second between two readings. Where standard output is no terminal, --once is
-the default. The command connects to the running proxy over the socket in [admin] socket.";
+Figures are those of the second between two readings. Where standard output is no terminal,
+--once is the default. The command connects to the running proxy over the socket in [admin]
+socket.";
 
 const ITEMS_EXAMPLES: &str = "\
 Examples:
