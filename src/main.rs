@@ -48,7 +48,8 @@ fn main() -> ExitCode {
         Some(Command::Explain(args)) => commands::explain(args),
         Some(Command::Store { command }) => commands::store::store(command),
         Some(Command::Fleet(args)) => commands::fleet::fleet(args),
-        Some(Command::Top(args)) => commands::top(args),
+        Some(Command::Log(args)) => commands::log::log(args),
+        Some(Command::Top(args)) => commands::top::top(args),
         Some(Command::Sessions { command }) => commands::sessions::sessions(command),
         Some(Command::User { command }) => commands::sessions::user(command),
         Some(Command::Completions { shell }) => {

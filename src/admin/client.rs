@@ -1,17 +1,20 @@
 //! The client end of the socket: a data command asks the running proxy.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::http::header::HOST;
-use ::http::{HeaderValue, Method, Request, StatusCode};
+use ::http::{HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::reply::Refusal;
 
@@ -50,30 +53,119 @@ pub fn send_command(
     target: &str,
     body: Vec<u8>,
 ) -> Result<Bytes, ClientError> {
-    let broken = |error: io::Error| ClientError::Broken(error.into());
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build_local(LocalOptions::default())
-        .map_err(broken)?;
-    runtime.block_on(async {
-        let not_running = |source| ClientError::NotRunning { path: path.to_owned(), source };
-        let stream = UnixStream::connect(path).await.map_err(not_running)?;
-        let mut request = Request::new(Full::new(Bytes::from(body)));
-        *request.method_mut() = method;
-        *request.uri_mut() =
-            target.parse().map_err(|error| ClientError::Broken(Box::new(error)))?;
-        request.headers_mut().insert(HOST, HeaderValue::from_static("anteroom"));
+    runtime()?.block_on(async {
+        let stream = connected(path).await?;
+        let request = request(method, target, body)?;
         let exchanged = tokio::time::timeout(TIMEOUT, exchange(stream, request)).await;
         exchanged.map_err(|elapsed| ClientError::Broken(elapsed.into()))?
     })
 }
 
-async fn exchange(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<Bytes, ClientError> {
+/// What ended a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The proxy ended, or drains.
+    Proxy,
+    /// The reader has enough.
+    Reader,
+    /// INT or TERM came.
+    Signal,
+}
+
+/// Reads an answer that is a stream of lines, and calls `each` with some whole lines at a time, until it breaks, or INT
+/// or TERM comes, or the proxy ends. Blocks; not for use inside a runtime.
+///
+/// # Errors
+/// See [`ClientError`].
+pub fn stream_lines(
+    path: &Path,
+    target: &str,
+    mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<StreamEnd, ClientError> {
+    runtime()?.block_on(async {
+        let broken = |error: io::Error| ClientError::Broken(error.into());
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
+        tokio::select! {
+            end = read_lines(path, target, &mut each) => end,
+            _ = interrupt.recv() => Ok(StreamEnd::Signal),
+            _ = terminate.recv() => Ok(StreamEnd::Signal),
+        }
+    })
+}
+
+async fn read_lines(
+    path: &Path,
+    target: &str,
+    each: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<StreamEnd, ClientError> {
+    let stream = connected(path).await?;
+    let begun =
+        tokio::time::timeout(TIMEOUT, send(stream, request(Method::GET, target, Vec::new())?));
+    let response = begun.await.map_err(|elapsed| ClientError::Broken(elapsed.into()))??;
+    if response.status() != StatusCode::OK {
+        return Err(whole(response)
+            .await
+            .err()
+            .unwrap_or_else(|| ClientError::Refused(String::new())));
+    }
+    let mut body = response.into_body();
+    let mut unread = Vec::new();
+    // A body that breaks off is that of a proxy that has ended, too.
+    while let Some(Ok(frame)) = body.frame().await {
+        let Some(data) = frame.data_ref() else { continue };
+        if unread.len() + data.len() > ANSWER_MAX {
+            return Err(ClientError::Broken("a line is too long".into()));
+        }
+        unread.extend_from_slice(data);
+        let Some(end) = unread.iter().rposition(|byte| *byte == b'\n') else { continue };
+        if each(&unread[..=end]).is_break() {
+            return Ok(StreamEnd::Reader);
+        }
+        unread.drain(..=end);
+    }
+    Ok(StreamEnd::Proxy)
+}
+
+fn runtime() -> Result<LocalRuntime, ClientError> {
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    runtime.map_err(|error| ClientError::Broken(error.into()))
+}
+
+async fn connected(path: &Path) -> Result<UnixStream, ClientError> {
+    let not_running = |source| ClientError::NotRunning { path: path.to_owned(), source };
+    UnixStream::connect(path).await.map_err(not_running)
+}
+
+fn request(
+    method: Method,
+    target: &str,
+    body: Vec<u8>,
+) -> Result<Request<Full<Bytes>>, ClientError> {
+    let mut request = Request::new(Full::new(Bytes::from(body)));
+    *request.method_mut() = method;
+    *request.uri_mut() = target.parse().map_err(|error| ClientError::Broken(Box::new(error)))?;
+    request.headers_mut().insert(HOST, HeaderValue::from_static("anteroom"));
+    Ok(request)
+}
+
+async fn send(
+    stream: UnixStream,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, ClientError> {
     let broken = |error: hyper::Error| ClientError::Broken(error.into());
     let (mut requests, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     tokio::task::spawn_local(connection);
-    let response = requests.send_request(request).await.map_err(broken)?;
+    requests.send_request(request).await.map_err(broken)
+}
+
+async fn exchange(stream: UnixStream, request: Request<Full<Bytes>>) -> Result<Bytes, ClientError> {
+    whole(send(stream, request).await?).await
+}
+
+/// The answer, or the refusal that it is.
+async fn whole(response: Response<Incoming>) -> Result<Bytes, ClientError> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
     let answer = body.map_err(ClientError::Broken)?.to_bytes();

@@ -1,12 +1,13 @@
 //! The socket of the data commands. Whoever the system lets write to it may do everything.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{Request, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -45,8 +46,10 @@ pub async fn serve_data(socket: Socket, handle: Rc<AdminHandle>, stop: Cancellat
         let handle = Rc::clone(&handle);
         tokio::task::spawn_local(async move {
             let _place = place;
-            if tokio::time::timeout(CONNECTION_TIME, converse(stream, handle)).await.is_err() {
-                tracing::debug!("a data command timed out");
+            let streams = Cell::new(false);
+            tokio::select! {
+                () = converse(stream, handle, &streams) => {}
+                () = time_is_up(&streams) => tracing::debug!("a data command timed out"),
             }
         });
     }
@@ -61,10 +64,23 @@ async fn accept(
     Ok((listener.accept().await?.0, place))
 }
 
-async fn converse(stream: UnixStream, handle: Rc<AdminHandle>) {
+/// Waits until a connection has had its time. One that streams has no end: its client, or the drain, ends it.
+async fn time_is_up(streams: &Cell<bool>) {
+    tokio::time::sleep(CONNECTION_TIME).await;
+    if streams.get() {
+        std::future::pending().await
+    }
+}
+
+/// Answers commands, and says in `streams` whether the last answer is a stream.
+async fn converse(stream: UnixStream, handle: Rc<AdminHandle>, streams: &Cell<bool>) {
     let service = service_fn(move |request| {
         let handle = Rc::clone(&handle);
-        async move { Ok::<_, Infallible>(respond(&handle, request).await) }
+        async move {
+            let response = respond(&handle, request).await;
+            streams.set(response.body().size_hint().exact().is_none());
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -80,5 +96,20 @@ async fn respond(handle: &Rc<AdminHandle>, request: Request<Incoming>) -> AdminR
     match endpoints::of_socket(&head.method, head.uri.path()) {
         Some(endpoint) => handle.carry_out(&Operator::at_socket(), endpoint, &head, body).await,
         None => refusal(StatusCode::NOT_FOUND, "this proxy does not know this command"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_has_its_time_unless_it_streams() {
+        let has_ended = async |streams: bool| {
+            let streams = Cell::new(streams);
+            tokio::time::timeout(CONNECTION_TIME * 100, time_is_up(&streams)).await.is_ok()
+        };
+        assert!(has_ended(false).await);
+        assert!(!has_ended(true).await);
     }
 }

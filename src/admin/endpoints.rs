@@ -19,6 +19,8 @@ pub const STATUS: &str = "/status";
 pub(super) const EVENTS: &str = "/events";
 /// The path of the missed URLs.
 pub const MISSES: &str = "/misses";
+/// The path of the stream of requests.
+pub const LOG: &str = "/log";
 /// The path of the cookie counts.
 pub const TOP_COOKIES: &str = "/top/cookies";
 
@@ -61,6 +63,7 @@ pub(super) enum Action {
     Me,
     Audit,
     Events,
+    Log,
     Data(Command),
 }
 
@@ -211,6 +214,7 @@ static ENDPOINTS: &[Endpoint] = &[
         &["name", "rows"],
     ),
     Endpoint::change(MOVE, Access::Socket, Action::Data(Command::BeginMove), &["replace"]),
+    Endpoint::read(LOG, Access::Socket, Action::Log),
     Endpoint::read(MOVE, Access::Socket, Action::Data(Command::MoveState)),
     Endpoint::change(BACKUP, Access::Socket, Action::Data(Command::BeginBackup), &["file"]),
     Endpoint::read(BACKUP, Access::Socket, Action::Data(Command::BackupState)),
@@ -221,10 +225,10 @@ pub(super) fn of_listener(method: &Method, path: &str) -> Option<&'static Endpoi
     find(method, path).filter(|endpoint| endpoint.access != Access::Socket)
 }
 
-/// The endpoint of the socket for a request: a data command, or a question about the interface itself.
+/// The endpoint of the socket for a request: a data command, the log, or a question about the interface itself.
 pub(super) fn of_socket(method: &Method, path: &str) -> Option<&'static Endpoint> {
     let is_served = |endpoint: &&Endpoint| {
-        matches!(endpoint.action, Action::Data(_) | Action::Me | Action::Audit)
+        matches!(endpoint.action, Action::Data(_) | Action::Log | Action::Me | Action::Audit)
     };
     find(method, path).filter(is_served)
 }

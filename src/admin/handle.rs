@@ -17,6 +17,7 @@ use super::audit_subject::AuditSubject;
 use super::commands::{CommandRefusal, Commands, bad};
 use super::endpoints::{Access, Action, Endpoint};
 use super::events::EventStreams;
+use super::log;
 use super::login::{self, DashboardSessions};
 use super::per_minute::PerMinute;
 use super::reply::{AdminResponse, json, refusal};
@@ -154,6 +155,7 @@ impl AdminHandle {
                     move || serde_json::to_string(&handle.commands().status()).unwrap_or_default();
                 self.streams.stream(figures)
             }
+            Action::Log => log::stream(&self.commands().status_parts.feed, head.uri.query()),
             Action::Data(command) => {
                 let commands = self.commands();
                 commands.answer(command, &operator.name, (head.uri.query(), body)).await

@@ -131,12 +131,15 @@ async fn respond(state: &AdminState, own: SocketAddr, request: Request<Incoming>
     }
     match endpoint.action {
         Action::LogIn => log_in(handle, endpoint, (&head, &host), body).await,
-        Action::Me | Action::Audit | Action::Events | Action::LogOut | Action::Data(_) => {
-            match authenticate(handle, endpoint, (&head, &host)) {
-                Ok(operator) => handle.carry_out(&operator, endpoint, &head, body).await,
-                Err(why) => refuse(handle, endpoint, why),
-            }
-        }
+        Action::Me
+        | Action::Audit
+        | Action::Events
+        | Action::Log
+        | Action::LogOut
+        | Action::Data(_) => match authenticate(handle, endpoint, (&head, &host)) {
+            Ok(operator) => handle.carry_out(&operator, endpoint, &head, body).await,
+            Err(why) => refuse(handle, endpoint, why),
+        },
         Action::Health
         | Action::Readiness
         | Action::Metrics
@@ -254,6 +257,7 @@ fn open(state: &AdminState, endpoint: &Endpoint, head: &Parts, has_tokens: bool)
         | Action::Me
         | Action::Audit
         | Action::Events
+        | Action::Log
         | Action::Data(_) => unknown(&head.method, has_tokens),
     }
 }

@@ -11,7 +11,7 @@ use super::commands::Commands;
 use crate::clock::unix_now;
 use crate::proxy::{Advice, advice, cookie_report};
 use crate::store::{CALL_BOUNDS, StoreState};
-use crate::telemetry::metrics::histogram::{BOUNDS, Durations, seconds};
+use crate::telemetry::metrics::histogram::{BOUNDS, Durations, quantile, seconds};
 use crate::telemetry::metrics::{Count, Outcome, RouteTotals};
 use crate::telemetry::misses::MissedUrl;
 use crate::telemetry::reason::Reason;
@@ -34,6 +34,24 @@ impl Times {
             seconds: durations.seconds(),
             buckets: durations.buckets.to_vec(),
         }
+    }
+
+    /// Those that have come since an earlier reading of the same process.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = earlier.buckets.iter().copied().chain(std::iter::repeat(0));
+        let buckets = self.buckets.iter().zip(before);
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            seconds: (self.seconds - earlier.seconds).max(0.0),
+            buckets: buckets.map(|(now, before)| now.saturating_sub(before)).collect(),
+        }
+    }
+
+    /// What a share (0 to 1) of them does not exceed, in seconds: [`quantile`].
+    #[must_use]
+    pub fn quantile(&self, bounds: &[f64], share: f64) -> Option<f64> {
+        quantile(bounds, &self.buckets, share)
     }
 }
 

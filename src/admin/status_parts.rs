@@ -6,6 +6,7 @@ use crate::cache::Pages;
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::store::OpenStore;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::request_feed::RequestFeed;
 
 /// What is read for the figures.
 #[derive(Debug)]
@@ -22,4 +23,6 @@ pub struct StatusParts {
     pub store: OpenStore,
     /// The Unix time of the start.
     pub since: f64,
+    /// Requests as they end.
+    pub feed: Arc<RequestFeed>,
 }

@@ -124,6 +124,7 @@ pub(super) fn commands(
             tunnels: Arc::clone(&shared.tunnels),
             store: shared.store.clone(),
             since: shared.since,
+            feed: Arc::clone(&shared.feed),
         },
         fleet: Arc::clone(&shared.fleet),
         backup: Arc::clone(&shared.backup),

@@ -220,6 +220,7 @@ impl Application {
             serve_until_end(&mut signals, &mut running, writer.as_deref(), again).await;
             ready.store(false, Ordering::Release);
             drain.cancel();
+            running.shared.feed.close();
             let Running { live, listeners, workers, shared, store: handle, jobs, admin_handle } =
                 running;
             // Removes the sockets early, so that the next process can open them.

@@ -6,3 +6,4 @@ pub(crate) mod manual;
 pub(crate) mod output;
 mod progress;
 pub(crate) mod socket;
+mod terminal;

@@ -9,6 +9,8 @@ use crate::cli::args::PlanArgs;
 
 /// `EX_USAGE` of sysexits.h: the configuration is wrong.
 const BAD_CONFIGURATION: u8 = 64;
+/// The exit code for wrong usage, as of the parser of the command line.
+const WRONG_USAGE: u8 = 2;
 
 /// Reads the plan; prints warnings and problems to standard error, one per line.
 pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
@@ -90,6 +92,12 @@ pub(crate) fn failed(error: impl std::fmt::Display) -> u8 {
     1
 }
 
+/// Prints why a call makes no sense; returns the exit code of wrong usage.
+pub(crate) fn wrong_usage(why: &str) -> u8 {
+    complain(&format!("anteroom: {why}"));
+    WRONG_USAGE
+}
+
 /// Prints to standard output. A closed pipe is not an error.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
@@ -101,6 +109,19 @@ pub(crate) fn note(text: &str) {
     complain(text);
 }
 
+/// Text that a client may have chosen, in printable ASCII: nothing in it steers a terminal, or looks like what it is
+/// not.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' '..='~' if c != '\\' => shown.push(c),
+            _ => shown.extend(c.escape_default()),
+        }
+    }
+    shown
+}
+
 /// `1 page`, `3 pages`.
 pub(crate) fn counted(number: usize, thing: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
@@ -109,4 +130,16 @@ pub(crate) fn counted(number: usize, thing: &str) -> String {
 
 fn complain(text: &str) {
     let _closed = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_steers_a_terminal() {
+        let text = "a b\u{1b}]0;x\u{7}\u{9b}2J\u{202e}é\\\"";
+        let shown = printable(text);
+        assert_eq!(shown, r#"a b\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{e9}\\""#);
+    }
 }

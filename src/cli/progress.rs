@@ -15,12 +15,17 @@ pub(crate) const SESSIONS: &str = "sessions and visitors";
 const BAR: u64 = 30;
 
 /// The pause before a proxy that works on a command is asked again.
+pub(crate) fn pause() {
+    wait(ASKED_EVERY);
+}
+
+/// Waits for some time.
 #[expect(
     clippy::disallowed_methods,
     reason = "this process has no runtime, and nothing else to do"
 )]
-pub(crate) fn pause() {
-    std::thread::sleep(ASKED_EVERY);
+pub(crate) fn wait(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// The progress, as a bar on a terminal, or as a line now and then.

@@ -21,7 +21,7 @@ use crate::telemetry::access_log::{LogBuffer, LogRecord, LogTexts, VisitorClass}
 use crate::telemetry::metrics::{Answered, Count, Outcome};
 use crate::telemetry::misses::Miss;
 use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::{RequestEvent, Step, Steps};
+use crate::telemetry::request_feed::{PATH_MAX, RequestEvent, Step, Steps};
 use crate::telemetry::request_telemetry::RequestTelemetry;
 use crate::telemetry::shown_path::parameter_names;
 
@@ -247,10 +247,13 @@ impl RequestRecord {
     fn show(&self, mut steps: Steps, took: Duration) {
         steps.note(Step::End, took);
         let request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok());
+        let mut path = self.telemetry.paths.path(self.uri.path()).into_owned();
+        path.truncate(path.floor_char_boundary(PATH_MAX));
+        path.shrink_to_fit();
         self.telemetry.feed.add(RequestEvent {
             record: self.log_record(took),
             host: self.host.clone(),
-            path: self.telemetry.paths.path(self.uri.path()).into_owned(),
+            path,
             parameters: parameter_names(self.uri.query()),
             route: self.route.as_ref().map(|(name, _)| Arc::clone(name)),
             request_id: request_id.map(str::to_owned),

@@ -8,6 +8,7 @@ pub mod metrics;
 pub mod misses;
 pub mod reason;
 pub mod request_feed;
+pub mod request_filter;
 pub mod request_telemetry;
 pub mod shown_path;
 mod words;

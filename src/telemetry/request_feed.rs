@@ -8,12 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 use super::access_log::LogRecord;
 use super::words::words;
 
 /// How many requests the ring holds.
-const RING: usize = 4_096;
+pub const RING: usize = 4_096;
+/// How many watchers there may be at once: each makes every request cost more.
+pub const WATCHERS_MAX: usize = 4;
+/// The longest path that an event holds, in bytes. A full ring then has a bound of some megabytes.
+pub const PATH_MAX: usize = 1_024;
 /// The most steps that are noted of a request: a retry repeats some.
 const STEPS_MAX: usize = 16;
 
@@ -79,11 +84,16 @@ pub struct RequestEvent {
 pub struct RequestFeed {
     ring: broadcast::Sender<Arc<RequestEvent>>,
     watchers: AtomicUsize,
+    closed: CancellationToken,
 }
 
 impl Default for RequestFeed {
     fn default() -> Self {
-        Self { ring: broadcast::Sender::new(RING), watchers: AtomicUsize::new(0) }
+        Self {
+            ring: broadcast::Sender::new(RING),
+            watchers: AtomicUsize::new(0),
+            closed: CancellationToken::new(),
+        }
     }
 }
 
@@ -100,11 +110,17 @@ impl RequestFeed {
         let _ = self.ring.send(Arc::new(event));
     }
 
-    /// Watches the requests that begin from now on.
+    /// Watches the requests that begin from now on, unless [`WATCHERS_MAX`] others do.
     #[must_use]
-    pub fn watch(self: &Arc<Self>) -> Watcher {
-        self.watchers.fetch_add(1, Ordering::Relaxed);
-        Watcher { feed: Arc::clone(self), receiver: self.ring.subscribe() }
+    pub fn watch(self: &Arc<Self>) -> Option<Watcher> {
+        let one_more = |watchers| (watchers < WATCHERS_MAX).then_some(watchers + 1);
+        self.watchers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Watcher { feed: Arc::clone(self), receiver: self.ring.subscribe() })
+    }
+
+    /// Ends all watchers: the proxy drains.
+    pub fn close(&self) {
+        self.closed.cancel();
     }
 }
 
@@ -115,14 +131,30 @@ pub struct Watcher {
     receiver: broadcast::Receiver<Arc<RequestEvent>>,
 }
 
+/// A request that has ended, or how many were lost.
+pub type Seen = Result<Arc<RequestEvent>, u64>;
+
 impl Watcher {
-    /// The next request, or how many were lost.
-    pub async fn next(&mut self) -> Result<Arc<RequestEvent>, u64> {
-        match self.receiver.recv().await {
-            Ok(event) => Ok(event),
-            Err(broadcast::error::RecvError::Lagged(lost)) => Err(lost),
+    /// Waits for the next request; `None`: the feed is closed.
+    pub async fn next(&mut self) -> Option<Seen> {
+        let received = tokio::select! {
+            received = self.receiver.recv() => received,
+            () = self.feed.closed.cancelled() => return None,
+        };
+        match received {
+            Ok(event) => Some(Ok(event)),
+            Err(broadcast::error::RecvError::Lagged(lost)) => Some(Err(lost)),
             // The feed, which this holds, holds a sender.
-            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+
+    /// The next request, if it has ended already.
+    pub fn try_next(&mut self) -> Option<Seen> {
+        match self.receiver.try_recv() {
+            Ok(event) => Some(Ok(event)),
+            Err(broadcast::error::TryRecvError::Lagged(lost)) => Some(Err(lost)),
+            Err(_) => None,
         }
     }
 }

@@ -132,7 +132,7 @@ fn the_data_commands_reach_the_demo() {
         String::from_utf8(output.stdout).unwrap()
     };
     // A view is recorded behind the response.
-    wait_until("the view is counted", || shown(&["top"]).contains("fern"));
+    wait_until("the view is counted", || shown(&["top", "items"]).contains("fern"));
     assert!(shown(&["user", "export", "ada"]).contains("\"fern\""));
     assert!(shown(&["user", "delete", "ada"]).contains("nothing is left"));
     assert!(shown(&["top", "cookies"]).contains("login"));

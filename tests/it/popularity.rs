@@ -114,13 +114,15 @@ fn an_operator_sees_what_is_viewed_most(storage: &Storage) {
     };
 
     wait_until("all views are counted", || {
-        let told = top(&["--json"]).1;
+        let told = top(&["items", "--json"]).1;
         told.trim() == r#"{"items":[{"item":"cup","views":2.0},{"item":"mug","views":1.0}]}"#
     });
     let (code, told) = top(&["--number", "1"]);
     assert_eq!((code, told.as_str()), (Some(0), "     1           2.0  cup\n"));
+    assert_eq!(top(&["items", "--number", "1"]), (code, told), "the old call and the new one");
     for number in ["0", "10001"] {
         assert_eq!(top(&["--number", number]).0, Some(2));
+        assert_eq!(top(&["items", "--number", number]).0, Some(2));
     }
 }
 

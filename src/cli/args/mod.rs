@@ -1,6 +1,7 @@
 //! The command line: commands, options, and the help that shows them.
 
 mod bypass;
+mod live;
 mod sessions;
 mod store;
 
@@ -8,12 +9,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anteroom::admin::{EVERY_MAX, EVERY_MIN, TOP_MAX};
+use anteroom::admin::{EVERY_MAX, EVERY_MIN};
 use anteroom::config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use bypass::{BypassArgs, BypassCommand};
+pub(crate) use live::{LogArgs, TopArgs, TopCommand};
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
 pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 
@@ -91,26 +93,6 @@ These commands connect to the running proxy over its admin socket: --socket, or 
 the file of --config or in ./proxy.toml; without these, the one in the variable ANTEROOM_SOCKET, or
 the first that is there of ./anteroom-data/admin.sock, /run/anteroom/admin.sock and
 /var/lib/anteroom/admin.sock. The proxy answers the user that it runs as, and root.";
-
-const TOP_EXAMPLES: &str = "\
-Examples:
-  anteroom top
-  anteroom top --number 100 --config /etc/anteroom/proxy.toml
-  anteroom top --json --socket /var/lib/anteroom/admin.sock
-  anteroom top cookies
-      Cookies instead of items: why pages are not served from the cache
-
-Views by all visitors are counted. [views] rescale_every and rescale_percent say how old views
-lose weight. The command connects to the running proxy over the socket in [admin] socket.";
-
-const COOKIES_EXAMPLES: &str = "\
-Examples:
-  anteroom top cookies
-  anteroom top cookies --json --config /etc/anteroom/proxy.toml
-
-Only names are shown, never values, and only those seen by this proxy since its start. 64 names
-are counted one by one, all others together. The command connects to the running proxy over the
-socket in [admin] socket.";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
@@ -246,8 +228,11 @@ pub(crate) enum Command {
     /// List the proxies on the store, and what differs between them
     #[command(after_help = FLEET_EXAMPLES)]
     Fleet(Shown),
-    /// Show the most viewed items, or the cookies that visitors have
-    #[command(after_help = TOP_EXAMPLES)]
+    /// Show requests as they end, with their steps
+    #[command(after_help = live::LOG_EXAMPLES)]
+    Log(LogArgs),
+    /// Show what happens now: rates, times and routes; or the most viewed items, or cookies
+    #[command(after_help = live::TOP_EXAMPLES)]
     Top(TopArgs),
     /// Print the completions for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -359,35 +344,6 @@ pub(crate) struct PurgeArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) at: SocketArgs,
-}
-
-#[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct TopArgs {
-    #[command(subcommand)]
-    pub(crate) of: Option<TopCommand>,
-    /// The number of items
-    #[arg(long, short, value_name = "N", default_value_t = 25,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(TOP_MAX)))]
-    pub(crate) number: u32,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) at: SocketArgs,
-}
-
-#[derive(Subcommand, Debug)]
-pub(crate) enum TopCommand {
-    /// Show which cookies visitors have and pages set, and what helps when they keep pages out of the cache
-    #[command(after_help = COOKIES_EXAMPLES)]
-    Cookies {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        at: SocketArgs,
-    },
 }
 
 #[derive(Subcommand, Debug)]

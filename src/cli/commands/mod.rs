@@ -2,23 +2,23 @@
 
 pub(crate) mod bypass;
 pub(crate) mod fleet;
+pub(crate) mod log;
 pub(crate) mod move_store;
 pub(crate) mod sessions;
 pub(crate) mod store;
+pub(crate) mod top;
 pub(crate) mod warm;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anteroom::admin::{self, ListedRow, Listing, RowsRequest, TOP_COOKIES, Top, TopViews};
+use anteroom::admin::{self, ListedRow, Listing, RowsRequest};
 use anteroom::cache::purger;
 use anteroom::clock::unix_now;
-use anteroom::proxy::{CookieReport, Explanation, Question};
+use anteroom::proxy::{Explanation, Question};
 use http::Method;
 
-use crate::cli::args::{
-    ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs, TopArgs, TopCommand,
-};
+use crate::cli::args::{ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs};
 use crate::cli::output::{counted, failed, note, say};
 use crate::cli::socket;
 
@@ -130,38 +130,6 @@ pub(crate) fn explain(args: ExplainArgs) -> Result<(), u8> {
     }
     let reply: Explanation = serde_json::from_slice(&reply).map_err(failed)?;
     say(reply.to_string().trim_end());
-    Ok(())
-}
-
-/// Prints the most viewed items.
-pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
-    if let Some(TopCommand::Cookies { json, at }) = args.of {
-        return top_cookies(json, at);
-    }
-    let target = format!("/top?most={}", args.number);
-    let reply =
-        admin::send_command(&socket(args.at)?, Method::GET, &target, Vec::new()).map_err(failed)?;
-    if args.json {
-        say(&String::from_utf8_lossy(&reply));
-        return Ok(());
-    }
-    let Top { items } = serde_json::from_slice(&reply).map_err(failed)?;
-    for (TopViews { item, views }, place) in items.iter().zip(1..) {
-        say(&format!("{place:>6}  {views:>12.1}  {item}"));
-    }
-    Ok(())
-}
-
-/// Prints the cookies that visitors have and pages set.
-fn top_cookies(json: bool, at: SocketArgs) -> Result<(), u8> {
-    let reply =
-        admin::send_command(&socket(at)?, Method::GET, TOP_COOKIES, Vec::new()).map_err(failed)?;
-    if json {
-        say(&String::from_utf8_lossy(&reply));
-        return Ok(());
-    }
-    let report: CookieReport = serde_json::from_slice(&reply).map_err(failed)?;
-    say(report.to_string().trim_end());
     Ok(())
 }
 

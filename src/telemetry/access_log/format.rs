@@ -143,11 +143,13 @@ fn referer_origin(referer: &[u8]) -> Option<&str> {
     (!host.contains('@')).then(|| &text[..host_at + host.len()])
 }
 
-fn millis(time: std::time::Duration) -> f64 {
+/// Milliseconds, to a microsecond.
+pub(crate) fn millis(time: std::time::Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
+/// A Unix time as a date and time in UTC.
 #[expect(clippy::cast_possible_truncation, reason = "microseconds since 1970 fit")]
-fn timestamp(at: f64) -> Timestamp {
+pub(crate) fn timestamp(at: f64) -> Timestamp {
     Timestamp::from_microsecond((at * 1e6) as i64).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use format::Style;
+pub(crate) use format::{millis, timestamp};
 pub use record::{LogRecord, LogTexts, VisitorClass};
 
 use self::record::Records;

@@ -82,3 +82,59 @@ impl Durations {
 pub fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
+
+/// The duration, in seconds, that a share (0 to 1) of the counted durations does not exceed, interpolated within its
+/// bucket. `buckets` has one more than `bounds`, for durations over all bounds; there it is the last bound. `None`: nothing
+/// is counted.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "counts of requests, for a percentile")]
+pub fn quantile(bounds: &[f64], buckets: &[u64], share: f64) -> Option<f64> {
+    let count: u64 = buckets.iter().sum();
+    if count == 0 {
+        return None;
+    }
+    let rank = share.clamp(0.0, 1.0) * count as f64;
+    let (mut below, mut bottom) = (0.0, 0.0);
+    for (top, inside) in bounds.iter().zip(buckets) {
+        let inside = *inside as f64;
+        if inside > 0.0 && below + inside >= rank {
+            return Some(bottom + (top - bottom) * (rank - below) / inside);
+        }
+        (below, bottom) = (below + inside, *top);
+    }
+    Some(bottom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIDES: [f64; 3] = [1.0, 2.0, 4.0];
+
+    #[track_caller]
+    fn is(buckets: [u64; 4], share: f64, wanted: f64) {
+        let found = quantile(&SIDES, &buckets, share).unwrap();
+        assert!((found - wanted).abs() < 1e-9, "{buckets:?} at {share}: {found}");
+    }
+
+    #[test]
+    fn a_quantile_lies_within_its_bucket() {
+        assert_eq!(quantile(&SIDES, &[0; 4], 0.5), None);
+        assert_eq!(quantile(&[], &[], 0.5), None);
+        is([2, 0, 0, 0], 0.5, 0.5);
+        is([1, 0, 1, 0], 0.5, 1.0);
+        is([1, 0, 1, 0], 0.75, 3.0);
+        is([0, 4, 0, 0], 0.25, 1.25);
+        is([0, 4, 0, 0], 1.0, 2.0);
+        is([0, 4, 0, 0], 0.0, 1.0);
+        is([10, 0, 0, 10], 0.99, 4.0);
+        is([0, 0, 0, 5], 0.1, 4.0);
+    }
+
+    #[test]
+    fn a_greater_share_is_no_shorter_duration() {
+        let buckets = [3, 0, 7, 1];
+        let found = (0..=100).map(|part| quantile(&SIDES, &buckets, f64::from(part) / 100.0));
+        assert!(found.map(Option::unwrap).is_sorted());
+    }
+}
