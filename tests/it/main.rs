@@ -57,6 +57,7 @@ mod login;
 mod moving;
 mod openapi;
 mod origins;
+mod otlp;
 mod outage;
 mod own_sessions;
 mod packaging;

@@ -354,6 +354,29 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     (r#"session.on_expire = "webhook:https://a/b#c""#, "[session] on_expire: found"),
     (r#"session.on_expire = "webhook:https://a/b c""#, "[session] on_expire: found"),
     (
+        r#"traces.endpoint = "http://a:4318/v1/traces""#,
+        "[traces] endpoint: found \"http://a:4318/v1/traces\"; expected a URL without /v1/traces, which is added",
+    ),
+    (
+        r#"traces.endpoint = "127.0.0.1:4318""#,
+        "[traces] endpoint: found \"127.0.0.1:4318\"; expected a URL",
+    ),
+    (r#"traces.endpoint = "http://a?q""#, "[traces] endpoint: found"),
+    (
+        "traces.sample = 1.5",
+        "[traces] sample: found 1.5; expected a number from 0 to 1 such as 0.01",
+    ),
+    (r#"traces.sample = "1%""#, "[traces] sample: found"),
+    (
+        r#"traces.headers = { "X-Api-Key" = "hunter2" }"#,
+        "[traces] headers: a secret is never written",
+    ),
+    (
+        r#"traces.headers = { "Host" = { file = "rustfmt.toml" } }"#,
+        "[traces] headers: found \"Host\"",
+    ),
+    (r#"traces.service_name = """#, "[traces] service_name: found \"\"; expected a name"),
+    (
         r#"session.webhook_secret = "hunter2""#,
         "[session] webhook_secret: a secret is never written",
     ),
@@ -620,6 +643,10 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[session]\ncookie_lifetime = \"30d\"",
         "proxy.toml:2: [session] cookie_lifetime: needs [session] mint = true: otherwise the app creates the sessions",
+    ),
+    (
+        "[traces]\nheaders = { \"X-A\" = { file = \"deny.toml\" } }",
+        "proxy.toml:2: [traces] headers: expected a value of visible ASCII",
     ),
     (
         "[session]\non_expire = \"webhook:https://crm/carts\"",
