@@ -134,7 +134,7 @@ fn a_request_is_a_tree_of_spans() {
     assert_eq!(told, [usual(&fill), usual(&[]), usual(&fill), form]);
 
     let [miss, hit, ..] = roots[..] else { panic!("{roots:?}") };
-    for (root, cache) in [(miss, "miss"), (hit, "hit-memory")] {
+    for (root, cache) in [(miss, "miss"), (hit, "hit_memory")] {
         assert_eq!(text(root, "name"), "GET shop");
         for (name, value) in [
             ("http.request.method", "GET"),

@@ -646,7 +646,11 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[traces]\nheaders = { \"X-A\" = { file = \"deny.toml\" } }",
-        "proxy.toml:2: [traces] headers: expected a value of visible ASCII",
+        "proxy.toml:2: [traces] headers: expected a value of visible ASCII, as header fields require",
+    ),
+    (
+        "[traces]\nheaders = { \"X-A\" = { file = \"src/app/demo_shop/templates/made.html\" } }",
+        "proxy.toml:2: [traces] headers: has no effect without endpoint: set it, too",
     ),
     (
         "[session]\non_expire = \"webhook:https://crm/carts\"",
@@ -852,6 +856,10 @@ fn risky_settings_cause_warnings() {
         (
             "[session]\nwebhook_secret = { file = \"rustfmt.toml\" }\non_expire = \"webhook:http://crm/\"",
             "[session] on_expire: uses http: names and carts can be read and changed on the way; use https",
+        ),
+        (
+            "[traces]\nendpoint = \"http://collector:4318\"",
+            "[traces] endpoint: uses http: paths, and keys in headers, can be read on the way; use https",
         ),
         (
             "[[listen]]\naddress = \"[::]:80\"\nproxy_protocol.from = \"::/0\"",
