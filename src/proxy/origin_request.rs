@@ -289,6 +289,7 @@ fn introduce(
         headers.insert(name, id.clone());
     }
     set_fields(cx, headers);
+    // A fill may carry an id of a trusted proxy's trace, too: as with request ids, 32 hex digits say nothing.
     match cx.head.extensions.get::<Arc<TraceIds>>() {
         Some(ids) => ids.set(headers, cx.kind != RequestKind::Page),
         None => set_traceparent(headers, fastrand::u128(..), fastrand::u64(..)),
