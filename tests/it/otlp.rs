@@ -240,6 +240,8 @@ fn errors_and_slow_requests_are_always_traced() {
             error("/broken", "broken_body"),
         ]
     );
+    let failed = spans.iter().filter(|span| span["kind"] == 3 && span["status"]["code"] == 2);
+    assert_eq!(failed.count(), 1, "the app gave no answer to /gone");
     // They were not drawn, so the origin was not told to record them.
     assert!(origin.seen().iter().all(|seen| seen.header("traceparent").unwrap().ends_with("-00")));
 }

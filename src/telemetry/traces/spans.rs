@@ -24,6 +24,8 @@ pub enum Asking {
     Another,
     /// Its own fetch for the cache.
     Fill,
+    /// Its own fetch for the cache, which failed.
+    FailedFill,
     /// The origin's answer to the visitor's own request.
     Forward,
 }
@@ -227,25 +229,26 @@ impl FinishedRequest {
     fn add_asking(&self, spans: &mut Vec<Span>, open: OpenAsking, to: Duration) {
         let (name, asks_origin) = match open.asking {
             Asking::Another => ("wait", false),
-            Asking::Fill => ("fill", true),
+            Asking::Fill | Asking::FailedFill => ("fill", true),
             Asking::Forward => ("forward", true),
         };
         let id = self.root + ASKED + 2 * open.place;
         spans.push(self.part(name, id, open.from, to));
         if asks_origin {
             let method = match open.asking {
-                Asking::Fill => "GET",
+                Asking::Fill | Asking::FailedFill => "GET",
                 _ => known_method(&self.record.method).unwrap_or("_OTHER"),
             };
             let mut attributes = vec![("http.request.method", Value::Text(method.to_owned()))];
-            if open.head.is_none() {
+            let has_failed = open.head.is_none() || open.asking == Asking::FailedFill;
+            if has_failed {
                 attributes.push(("error.type", Value::Text("no_response".to_owned())));
             }
             spans.push(Span {
                 parent: Some(id),
                 kind: SpanKind::Client,
                 attributes,
-                is_error: open.head.is_none(),
+                is_error: has_failed,
                 ..self.part(
                     "origin",
                     span_of_origin(self.root, open.place),

@@ -315,6 +315,12 @@ async fn lead(
     record.asks_origin(Asking::Fill);
     let led = begin(want, flight, candidate, None).await;
     record.origin_answered();
+    match &led {
+        // The store had the page of another proxy, and the origin was not asked.
+        Ok(LeaderAnswer::Elsewhere(_)) => record.asks_origin(Asking::Another),
+        Ok(LeaderAnswer::Failed(_)) | Err(_) => record.asks_origin(Asking::FailedFill),
+        Ok(_) => {}
+    }
     match led {
         Ok(LeaderAnswer::Shared { head: entry, reader, length, stored, waits, cookies }) => {
             // The response to a request with the visitor's session answers this request, as it came.
