@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::support::client::Ask;
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy, log_in, shop};
+use crate::support::upstream::{Authority, Upstream};
 use crate::support::{free_port, python, wait_until};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -414,4 +415,29 @@ fn times_have_traces_as_examples_in_openmetrics_only() {
     assert!(line.starts_with("anteroom_request_seconds_bucket{"), "{line}");
     let spans = spans(&mut proxy, &receiver);
     assert_eq!(text(roots(&spans)[0], "traceId"), id);
+}
+
+#[test]
+fn a_receiver_by_https_gets_traces_where_its_certificate_is_believed() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let origin = Origin::always(Reply::unstored("own"));
+    for (believed, is_sent) in [(&authority, true), (&stranger, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let tls = authority.server(&authority.issue("localhost", false), &["http/1.1"], false);
+        let receiver = Upstream::http(Some(tls), false, |_| http::Response::default());
+        let line = format!("export SSL_CERT_FILE={}", believed.file(folder.path()).display());
+        let endpoint = format!("traces.endpoint = \"https://localhost:{}\"", receiver.port());
+        let settings = format!("{endpoint}\ntraces.sample = 1");
+        let mut proxy = Proxy::behind_with(&line, &origin, &settings);
+        proxy.get("/").send();
+        proxy.terminate();
+        assert_eq!(proxy.exit_code(), Some(0));
+        assert_eq!(receiver.seen().len(), usize::from(is_sent));
+        assert_eq!(proxy.complaints().contains("no TLS"), !is_sent, "{}", proxy.complaints());
+    }
+    let line = "export SSL_CERT_FILE=/nowhere/ca.pem SSL_CERT_DIR=/nowhere";
+    let proxy = Proxy::behind_with(line, &origin, "traces.endpoint = \"http://localhost:9\"");
+    proxy.edit(|text| text.replace("http://localhost:9", "https://localhost:9"));
+    assert!(!proxy.reload());
+    assert!(proxy.complaints().contains("cannot set up TLS to the endpoint in [traces]"));
 }
