@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::hints::Hints;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
-use super::{fleet, origins, parts, row_tasks, sessions, webhook};
+use super::{fleet, origins, parts, row_tasks, sessions, traces, webhook};
 use crate::store::AnyStore;
 use crate::task::{
     self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, LogOuts,
@@ -206,6 +206,8 @@ fn configured(
     }
     jobs.extend(row_tasks::start(live, shared, thread_metrics, store, stop));
     jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
+    let receiver = live.traces_receiver.as_ref();
+    jobs.extend(traces::start((plan, receiver), shared, thread_metrics, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));
     jobs
 }

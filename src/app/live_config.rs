@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::origins::Origins;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
-use super::{parts, sessions, webhook};
+use super::{parts, sessions, traces, webhook};
 use crate::cache::purger::Purger;
 use crate::cache::rules::verdict::CacheSettings;
 use crate::config::{Cache, LimitsConfig, LoadedPlan, Plan};
@@ -15,6 +15,7 @@ use crate::proxy::{ProxySettings, Recompressor};
 use crate::serve::io::Deadlines;
 use crate::serve::{self, Caps, Most};
 use crate::session::Sessions;
+use crate::telemetry::traces::Traces;
 
 /// Everything that a reload may change, made from one plan. It is immutable; longer-lived state is in
 /// [`SharedState`].
@@ -31,6 +32,9 @@ pub(super) struct LiveConfig {
     pub(super) origins: Origins,
     /// How to reach the webhook of abandoned carts, if there is one.
     pub(super) webhook: Option<origin::ServerSettings>,
+    /// Which requests are traced, if there is a receiver of traces, and how to reach it.
+    pub(super) traces: Option<Arc<Traces>>,
+    pub(super) traces_receiver: Option<origin::ServerSettings>,
     pub(super) policy: CacheSettings,
     pub(super) sessions: Arc<Sessions>,
     pub(super) connection: serve::ConnectionSettings,
@@ -60,6 +64,8 @@ impl LiveConfig {
             purger,
             origins: Origins::new(&plan, old)?,
             webhook: webhook::settings(&plan)?,
+            traces: traces::traces(&plan.traces, &shared.traces),
+            traces_receiver: traces::settings(&plan.traces)?,
             policy: policy(&plan.cache),
             sessions: Arc::new(Sessions::new(storage, rules, Arc::clone(&shared.sessions))),
             connection: connection(&plan.limits),

@@ -19,6 +19,7 @@ use crate::task::MoveProgress;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::request_feed::RequestFeed;
 use crate::telemetry::shown_path::ShownPaths;
+use crate::telemetry::traces::TraceQueue;
 
 /// The state that all threads share, from start to end. A reload changes no setting in it.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub(super) struct SharedState {
     pub(super) backup: Arc<LatestBackup>,
     /// Requests as they end, for whatever watches them.
     pub(super) feed: Arc<RequestFeed>,
+    /// Traces that wait for their receiver.
+    pub(super) traces: Arc<TraceQueue>,
     /// What is shown of paths.
     pub(super) paths: Arc<ShownPaths>,
     /// The Unix time of the start.
@@ -89,6 +92,7 @@ impl SharedState {
             moving: Arc::default(),
             backup: Arc::default(),
             feed: Arc::default(),
+            traces: Arc::default(),
             paths: Arc::new(ShownPaths { redact: plan.log.redact_paths.clone() }),
             since: unix_now(),
         })

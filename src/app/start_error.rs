@@ -44,6 +44,9 @@ pub enum StartError {
     /// TLS to the webhook of abandoned carts.
     #[error("cannot set up TLS to the webhook in on_expire: {0}")]
     WebhookTls(crate::origin::OriginTlsError),
+    /// TLS to the receiver of traces.
+    #[error("cannot set up TLS to the endpoint in [traces]: {0}")]
+    TracesTls(crate::origin::OriginTlsError),
     /// A thread, a runtime or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {

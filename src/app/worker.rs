@@ -247,6 +247,7 @@ fn worker_context(
             log_buffer,
             feed: Arc::clone(&shared.feed),
             paths: Arc::clone(&shared.paths),
+            traces: live.traces.clone(),
         }),
         thread_metrics,
         waiting_fragments: Rc::default(),
@@ -300,6 +301,7 @@ fn next_worker_context(
             log_buffer: telemetry.log_buffer.clone(),
             feed: Arc::clone(&telemetry.feed),
             paths: Arc::clone(&telemetry.paths),
+            traces: new.traces.clone(),
         }),
         filler: filler(
             new,

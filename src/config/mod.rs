@@ -52,8 +52,8 @@ pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, DatabaseConfig,
     ErrorsConfig, LimitsConfig, Listen, LogConfig, Login, Logout, NamedToken, NextStore, OnExpire,
     OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization, Rows, Servers,
-    SessionConfig, Store, StoreLayout, StoreUrl, TlsConfig, TlsVersion, Verify, ViewsConfig,
-    Visitor, WebhookUrl,
+    SessionConfig, Store, StoreLayout, StoreUrl, TlsConfig, TlsVersion, TracesConfig,
+    TracesEndpoint, Verify, ViewsConfig, Visitor, WebhookUrl,
 };
 pub use print::print;
 pub use problem::{Problem, SettingLocation, Warning};

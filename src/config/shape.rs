@@ -26,6 +26,11 @@ pub(super) fn count(min: u64, max: u64) -> Json {
     json!({ "type": "integer", "title": title, "minimum": min, "maximum": max })
 }
 
+/// A number from 0 to 1.
+pub(super) fn fraction() -> Json {
+    json!({ "type": "number", "title": "a number from 0 to 1", "minimum": 0, "maximum": 1 })
+}
+
 /// One of these texts.
 pub(super) fn words(words: &[&str]) -> Json {
     let quoted: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();

@@ -1,7 +1,7 @@
-//! Forwarding fields (RFC 7239, RFC 9110 §7.6.3, W3C Trace Context): the client's address and scheme as
+//! Forwarding fields (RFC 7239, RFC 9110 §7.6.3): the client's address and scheme as
 //! trusted proxies report them, the fields that are removed, and the fields that this proxy writes.
 //!
-//! The trusted proxies are an argument; hop-by-hop fields are in `hop.rs`.
+//! The trusted proxies are an argument; hop-by-hop fields are in `hop.rs`, traces in `trace_context.rs`.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +13,6 @@ use super::host::{Host, Scheme};
 use super::list::{divide, members, split, trim};
 use super::peer::{Peer, Peers};
 use super::remove::remove_fields;
-use crate::ident::put_hex;
 
 /// `x-forwarded-for`
 pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -21,10 +20,6 @@ pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-fo
 pub static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// `x-forwarded-host`
 pub static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-/// `traceparent`
-pub static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// `tracestate`
-pub static TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Whether two field names are the same to an origin that maps names as CGI and WSGI do: in any case, with
 /// every byte other than a letter or digit read as `-`.
@@ -252,67 +247,6 @@ pub fn append_via(headers: &mut HeaderMap, received: Version) {
         _ => "1.1 anteroom",
     };
     headers.append(VIA, HeaderValue::from_static(entry));
-}
-
-/// The `traceparent` for the origin (W3C Trace Context §3.2). A valid incoming trace continues under the new
-/// parent id, with its flags; otherwise a new trace begins, not sampled. `trace` and `parent` are random.
-#[must_use]
-pub fn traceparent(incoming: Option<&HeaderValue>, trace: u128, parent: u64) -> HeaderValue {
-    // An id of all zeros is invalid (§3.2.2.3, §3.2.2.4).
-    let parent = parent.max(1);
-    let incoming = incoming.and_then(|line| TraceContext::parse(line.as_bytes()));
-    let mut line = *b"00-00000000000000000000000000000000-0000000000000000-00";
-    let (_, ids) = line.split_at_mut(3);
-    let (id, ids) = ids.split_at_mut(33);
-    let (parent_id, flags) = ids.split_at_mut(17);
-    match &incoming {
-        Some(incoming) => id[..32].copy_from_slice(incoming.id.as_bytes()),
-        None => put_hex(id, &trace.max(1).to_be_bytes()),
-    }
-    put_hex(parent_id, &parent.to_be_bytes());
-    put_hex(flags, &[incoming.map_or(0, |incoming| incoming.flags)]);
-    HeaderValue::from_bytes(&line).expect("digits and dashes are visible ASCII")
-}
-
-/// Sets [`traceparent`] in a request to the origin. If the incoming trace does not continue, its `tracestate`
-/// is removed (§3.3).
-pub fn set_traceparent(headers: &mut HeaderMap, trace: u128, parent: u64) {
-    let mut lines = headers.get_all(&TRACEPARENT).iter();
-    let incoming = lines.next().filter(|line| TraceContext::parse(line.as_bytes()).is_some());
-    // Several lines make the field invalid.
-    let incoming = incoming.filter(|_| lines.next().is_none()).cloned();
-    if incoming.is_none() {
-        headers.remove(&TRACESTATE);
-    }
-    headers.insert(&TRACEPARENT, traceparent(incoming.as_ref(), trace, parent));
-}
-
-/// The parts of an incoming trace that are passed on.
-struct TraceContext<'h> {
-    id: &'h str,
-    flags: u8,
-}
-
-impl<'h> TraceContext<'h> {
-    fn parse(line: &'h [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(line).ok()?;
-        let mut parts = text.split('-');
-        let (version, id, parent, flags) =
-            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let is_hex = |text: &str, length: usize| {
-            text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-        };
-        let ids = [(id, 32), (parent, 16)];
-        let valid = is_hex(version, 2)
-            && version != "ff"
-            && ids.iter().all(|(id, length)| is_hex(id, *length) && id.bytes().any(|b| b != b'0'))
-            && is_hex(flags, 2)
-            // Later versions may append fields (§3.2.2.1); version 00 may not.
-            && (version != "00" || parts.next().is_none());
-        let flags = u8::from_str_radix(flags, 16).ok().filter(|_| valid)?;
-        // The two flags that version 00 defines; the others are dropped, because the proxy writes version 00.
-        Some(Self { id, flags: flags & 0b11 })
-    }
 }
 
 /// The addresses in the forwarding fields, from the farthest hop to the nearest; `None` for a member that is
@@ -672,58 +606,6 @@ mod tests {
         assert_eq!(lines, ["1.0 fred", "1.1 anteroom"]);
     }
 
-    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-
-    #[test]
-    fn a_valid_trace_goes_on_under_a_new_parent() {
-        for (incoming, flags) in [
-            (format!("00-{TRACE}-00f067aa0ba902b7-01"), "01"),
-            (format!("00-{TRACE}-00f067aa0ba902b7-00"), "00"),
-            (format!("00-{TRACE}-00f067aa0ba902b7-ff"), "03"),
-            (format!("cc-{TRACE}-00f067aa0ba902b7-01-what-the-future-brings"), "01"),
-        ] {
-            let found = traceparent(Some(&incoming.parse().unwrap()), 7, 0xabc);
-            assert_eq!(found, format!("00-{TRACE}-0000000000000abc-{flags}"), "{incoming}");
-        }
-    }
-
-    #[test]
-    fn anything_else_begins_a_new_trace() {
-        let zeros = "0".repeat(32);
-        for incoming in [
-            String::new(),
-            TRACE.to_owned(),
-            format!("00-{TRACE}-00f067aa0ba902b7"),
-            format!("00-{TRACE}-00f067aa0ba902b7-01-more"),
-            format!("ff-{TRACE}-00f067aa0ba902b7-01"),
-            format!("00-{zeros}-00f067aa0ba902b7-01"),
-            format!("00-{TRACE}-0000000000000000-01"),
-            format!("00-{}-00f067aa0ba902b7-01", TRACE.to_uppercase()),
-            format!("00-{TRACE}-00f067aa0ba902b-01"),
-            format!("00-{TRACE}-00f067aa0ba902b7-0g"),
-            format!("0-{TRACE}-00f067aa0ba902b7-01"),
-        ] {
-            let found = traceparent(Some(&HeaderValue::from_str(&incoming).unwrap()), 7, 0);
-            assert_eq!(found, format!("00-{:032x}-{:016x}-00", 7, 1), "{incoming}");
-        }
-    }
-
-    #[test]
-    fn the_state_of_a_lost_trace_goes_too() {
-        let good = format!("00-{TRACE}-00f067aa0ba902b7-01");
-        for (lines, kept) in [
-            (vec![("traceparent", good.as_str()), ("tracestate", "a=1")], true),
-            (vec![("traceparent", "garbage"), ("tracestate", "a=1")], false),
-            (vec![("traceparent", &good), ("traceparent", &good), ("tracestate", "a=1")], false),
-            (vec![("tracestate", "a=1")], false),
-        ] {
-            let mut headers = request(&lines);
-            set_traceparent(&mut headers, 7, 9);
-            assert_eq!(headers.contains_key(&TRACESTATE), kept, "{lines:?}");
-            assert_eq!(headers.get_all(&TRACEPARENT).iter().count(), 1);
-        }
-    }
-
     proptest! {
         #[test]
         fn no_claim_makes_an_untrusted_peer_another(claim in "[ -~]{0,48}", peer: u32) {
@@ -735,11 +617,10 @@ mod tests {
         #[test]
         fn no_claim_breaks_a_trusted_peer(claim in "[ -~]{0,48}", name in "\\PC{0,24}") {
             let peer = at("10.0.0.1");
-            for field in ["x-forwarded-for", "forwarded", "x-forwarded-proto", "traceparent"] {
-                let mut headers = request(&[(field, &claim)]);
+            for field in ["x-forwarded-for", "forwarded", "x-forwarded-proto"] {
+                let headers = request(&[(field, &claim)]);
                 let _ = client_address(peer, &headers, &trusted());
                 let _ = client_scheme(peer, Scheme::Http, &headers, &trusted());
-                set_traceparent(&mut headers, 1, 1);
             }
             let _ = (is_reserved(&name), is_override(&name));
         }

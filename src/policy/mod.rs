@@ -17,3 +17,4 @@ pub mod purge_rule;
 pub mod rate_limit;
 pub mod route;
 pub mod row_schedule;
+pub mod traces;

@@ -53,6 +53,7 @@ use self::stage::divert::Diverted;
 use self::stage::receive::receive;
 use self::subrequests::FragmentRequests;
 use self::visitor_token::VisitorTokenState;
+use crate::http::trace_context::TraceContext;
 use crate::origin::{RequestBody, unless_ended};
 
 pub use self::advice::{Advice, advice};
@@ -106,6 +107,11 @@ async fn carry_out(
     let request_id = RequestId::give(&worker.settings, &client, &mut head);
     let mut record =
         RequestRecord::begin(&worker.telemetry, &client.state, client.peer.address(), &head);
+    if let Some(traces) = &worker.telemetry.traces {
+        let is_trusted = client.peer.is_among(&worker.settings.trusted_proxies);
+        let trusted = TraceContext::of(&head.headers).filter(|_| is_trusted);
+        head.extensions.insert(record.begin_trace(&traces.rules, trusted));
+    }
     if let Some(request_id) = &request_id {
         record.request_id(&request_id.id);
     }

@@ -23,16 +23,18 @@ use crate::http::cookie::{cookies, rebuild};
 use crate::http::forwarded::ForwardingFields;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
+use crate::http::trace_context::set_traceparent;
 use crate::http::vary::normalised_accept_encoding;
 use crate::http::{forwarded as fwd, hop, language};
 use crate::ident::User;
 use crate::origin::{BodyTap, GrpcCall, RequestBody, Upload, UploadBody, unless_ended};
 use crate::policy::login::LoginUser;
 use crate::policy::route::Esi;
-use crate::proxy::context::{RequestContext, template_values};
+use crate::proxy::context::{RequestContext, RequestKind, template_values};
 use crate::proxy::request_id::may_be_shared;
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
+use crate::telemetry::traces::TraceIds;
 
 /// The largest part of a body that is kept for inspection, in bytes.
 const HEARD_MAX: usize = 64 << 10;
@@ -287,7 +289,11 @@ fn introduce(
         headers.insert(name, id.clone());
     }
     set_fields(cx, headers);
-    fwd::set_traceparent(headers, fastrand::u128(..), fastrand::u64(..));
+    // A fill may carry an id of a trusted proxy's trace, too: as with request ids, 32 hex digits say nothing.
+    match cx.head.extensions.get::<Arc<TraceIds>>() {
+        Some(ids) => ids.set(headers, cx.kind != RequestKind::Page),
+        None => set_traceparent(headers, fastrand::u128(..), fastrand::u64(..)),
+    }
 }
 
 /// Removes the fields of the route's `remove_request_headers`.

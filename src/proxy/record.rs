@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 use super::connection_state::ConnectionState;
 use crate::clock::unix_now;
+use crate::http::host::Scheme;
+use crate::http::trace_context::TraceContext;
 use crate::ident::User;
 use crate::policy::route::CompiledRoute;
 use crate::telemetry::access_log::{LogBuffer, LogRecord, LogTexts, VisitorClass};
@@ -24,6 +26,7 @@ use crate::telemetry::reason::Reason;
 use crate::telemetry::request_feed::{PATH_MAX, RequestEvent, Step, Steps};
 use crate::telemetry::request_telemetry::RequestTelemetry;
 use crate::telemetry::shown_path::parameter_names;
+use crate::telemetry::traces::{Asking, FinishedRequest, RequestTrace, TraceIds, TraceRules};
 
 /// The status that is logged if the client disconnects before there is a response (as in nginx).
 const CLIENT_LEFT: u16 = 499;
@@ -35,8 +38,12 @@ pub(in crate::proxy) struct RequestRecord {
     telemetry: Rc<RequestTelemetry>,
     /// Whether the access log has a line of it.
     is_logged: bool,
-    /// Its steps, if a watcher is there.
+    /// Its steps, if a watcher is there, or traces are on.
     steps: Option<Box<Steps>>,
+    /// Whether a watcher is there.
+    is_watched: bool,
+    /// Its trace, if traces are on.
+    trace: Option<Box<RequestTrace>>,
     connection_state: Rc<ConnectionState>,
     begun: Instant,
     at: f64,
@@ -47,6 +54,8 @@ pub(in crate::proxy) struct RequestRecord {
     headers: (Option<HeaderValue>, Option<HeaderValue>),
     request_id: Option<HeaderValue>,
     host: Option<Arc<str>>,
+    /// The visitor's scheme, once the request is admitted.
+    scheme: Option<Scheme>,
     /// The route's name, and its place among the routes.
     route: Option<(Arc<str>, usize)>,
     visitor: VisitorClass,
@@ -61,6 +70,8 @@ pub(in crate::proxy) struct RequestRecord {
     is_counted: bool,
     origin: Option<Duration>,
     whole: bool,
+    /// Whether the body broke off on the proxy's or the origin's side.
+    is_broken: bool,
 }
 
 impl RequestRecord {
@@ -73,11 +84,14 @@ impl RequestRecord {
     ) -> Box<Self> {
         connection_state.request_begins();
         let is_logged = telemetry.log_buffer.is_some();
+        let is_watched = telemetry.feed.is_watched();
         let logged = |name| head.headers.get(name).filter(|_| is_logged).cloned();
         Box::new(Self {
             telemetry: Rc::clone(telemetry),
             is_logged,
-            steps: telemetry.feed.is_watched().then(Box::default),
+            steps: is_watched.then(Box::default),
+            is_watched,
+            trace: None,
             connection_state: Rc::clone(connection_state),
             begun: Instant::now(),
             at: unix_now(),
@@ -88,6 +102,7 @@ impl RequestRecord {
             headers: (logged(REFERER), logged(USER_AGENT)),
             request_id: None,
             host: None,
+            scheme: None,
             route: None,
             visitor: VisitorClass::Unknown,
             user: None,
@@ -99,6 +114,7 @@ impl RequestRecord {
             is_counted: false,
             origin: None,
             whole: false,
+            is_broken: false,
         })
     }
 
@@ -114,6 +130,18 @@ impl RequestRecord {
         let mut record = Self::begin(telemetry, connection_state, None, &head);
         (record.is_counted, record.is_logged, record.steps) = (true, false, None);
         record
+    }
+
+    /// Begins the trace of the request, which continues that of a trusted client.
+    pub(in crate::proxy) fn begin_trace(
+        &mut self,
+        rules: &TraceRules,
+        trusted: Option<TraceContext>,
+    ) -> Arc<TraceIds> {
+        let ids = TraceIds::begin(rules, trusted);
+        self.trace = Some(Box::new(RequestTrace::new(Arc::clone(&ids))));
+        self.steps.get_or_insert_default();
+        ids
     }
 
     /// When the request's head arrived, in Unix time.
@@ -138,6 +166,11 @@ impl RequestRecord {
         self.host = Some(site.into());
     }
 
+    /// Records the visitor's scheme.
+    pub(in crate::proxy) fn scheme(&mut self, scheme: Scheme) {
+        self.scheme = Some(scheme);
+    }
+
     /// Records the route.
     pub(in crate::proxy) fn route(&mut self, route: &CompiledRoute) {
         self.route = Some((Arc::clone(&route.name), route.place));
@@ -156,6 +189,21 @@ impl RequestRecord {
     pub(in crate::proxy) fn outcome(&mut self, outcome: Outcome, reason: Option<Reason>) {
         self.outcome = outcome;
         self.reason = reason;
+    }
+
+    /// Records that the request is to ask the origin, or to wait for the fetch of another.
+    pub(in crate::proxy) fn asks(&mut self) {
+        self.step(Step::Asked);
+        if let Some(trace) = &mut self.trace {
+            trace.asks();
+        }
+    }
+
+    /// Records what the origin is asked for.
+    pub(in crate::proxy) fn asks_origin(&mut self, asking: Asking) {
+        if let Some(trace) = &mut self.trace {
+            trace.asks_origin(asking);
+        }
     }
 
     /// Records that the head of the origin's response has arrived.
@@ -177,7 +225,7 @@ impl RequestRecord {
         self.is_counted = true;
     }
 
-    /// Notes when the request has come to a step, if a watcher is there.
+    /// Notes when the request has come to a step, if steps are noted.
     pub(in crate::proxy) fn step(&mut self, step: Step) {
         if let Some(steps) = &mut self.steps {
             steps.note(step, self.begun.elapsed());
@@ -244,8 +292,7 @@ impl RequestRecord {
     }
 
     /// Shows it to the watchers.
-    fn show(&self, mut steps: Steps, took: Duration) {
-        steps.note(Step::End, took);
+    fn show(&self, steps: Steps, took: Duration) {
         let request_id = self.request_id.as_ref().and_then(|id| id.to_str().ok());
         let mut path = self.telemetry.paths.path(self.uri.path()).into_owned();
         path.truncate(path.floor_char_boundary(PATH_MAX));
@@ -259,6 +306,40 @@ impl RequestRecord {
             request_id: request_id.map(str::to_owned),
             steps,
         });
+    }
+
+    /// Keeps its trace if it was sampled, is slow, or ended in an error.
+    fn keep_trace(&self, trace: RequestTrace, steps: Steps, took: Duration) {
+        let Some(traces) = &self.telemetry.traces else { return };
+        let RequestTrace { ids, asked } = trace;
+        // A body may take long because its client does.
+        let until_head = steps.at(Step::Head).unwrap_or(took);
+        let is_slow = traces.rules.slow.is_some_and(|slow| until_head >= slow);
+        let is_error = self.status >= 500 || self.is_broken;
+        if !(ids.is_sampled() || is_slow || is_error) {
+            return;
+        }
+        let finished = FinishedRequest {
+            trace: ids.trace,
+            flags: ids.flags(),
+            parent: ids.parent,
+            root: ids.root,
+            asked,
+            record: self.log_record(took),
+            is_broken: self.is_broken,
+            host: self.host.clone(),
+            scheme: self.scheme.map(Scheme::as_str),
+            path: self.telemetry.paths.path(self.uri.path()).into_owned(),
+            route: self.route.as_ref().map(|(name, _)| Arc::clone(name)),
+            steps,
+        };
+        let spans = finished.span_count();
+        if !traces.queue.add(finished) {
+            self.telemetry.thread().add(Count::TraceSpansDropped, spans as u64);
+        } else if !self.is_counted {
+            let place = self.route.as_ref().map(|(_, place)| *place);
+            self.telemetry.counters.traced(place, self.outcome, (took, self.at), ids.trace);
+        }
     }
 
     /// Records that part of the body was handed to the connection.
@@ -280,6 +361,7 @@ impl RequestRecord {
     /// Records that the body broke off. HTTP/1.0 has no chunked coding, so a client takes the end of the
     /// connection for the end of the body.
     pub(in crate::proxy) fn broke_off(&mut self) {
+        self.is_broken = true;
         if self.version < Version::HTTP_11 {
             self.connection_state.response_broke_off();
         }
@@ -304,8 +386,14 @@ impl Drop for RequestRecord {
         if let Some(log_buffer) = self.telemetry.log_buffer.as_ref().filter(|_| self.is_logged) {
             self.log(log_buffer, took);
         }
-        if let Some(steps) = self.steps.take() {
-            self.show(*steps, took);
+        if let Some(mut steps) = self.steps.take() {
+            steps.note(Step::End, took);
+            if self.is_watched {
+                self.show((*steps).clone(), took);
+            }
+            if let Some(trace) = self.trace.take() {
+                self.keep_trace(*trace, *steps, took);
+            }
         }
     }
 }

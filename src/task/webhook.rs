@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::http::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use ::http::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use bytes::Bytes;
 
 use super::{NextStep, Task};
 use crate::clock::unix_now;
-use crate::http::date;
+use crate::http::retry_after;
 use crate::http::signature::{self, OF_EVENT};
 use crate::origin::{ConnectionReuse, OriginError, OriginResponse, ServerConnections, UploadBody};
 use crate::store::{
@@ -162,19 +162,6 @@ impl DeliveryError {
     }
 }
 
-/// The time that a `Retry-After` requests from `now` on, in Unix time: it is a number of seconds,
-/// or a date (RFC 9110 §10.2.3). A past date requests nothing.
-fn retry_after(headers: &HeaderMap, now: u64) -> Option<Duration> {
-    let value = headers.get(RETRY_AFTER)?.as_bytes();
-    let seconds = if !value.is_empty() && value.iter().all(u8::is_ascii_digit) {
-        // A number that does not fit counts as for ever: it is capped later.
-        std::str::from_utf8(value).ok()?.parse().unwrap_or(u64::MAX)
-    } else {
-        date::parse(value, now)?.saturating_sub(now)
-    };
-    Some(Duration::from_secs(seconds))
-}
-
 impl Webhook {
     fn request(&self, expired: &Expired, now: u64) -> Option<Request<UploadBody>> {
         let body = Bytes::from(expired.to_json().to_string());
@@ -201,7 +188,7 @@ impl Webhook {
             tokio::time::timeout(TIMEOUT, self.receiver.send(request, ConnectionReuse::Pool(None)));
         let came = answer.await.map_err(|_elapsed| DeliveryError::TooLate)??;
         let status = came.response.status();
-        let retry_after = retry_after(came.response.headers(), unix_now() as u64);
+        let retry_after = retry_after::wanted(came.response.headers(), unix_now() as u64);
         // The head is enough. An answer that does not end costs its connection, and nothing else.
         if tokio::time::timeout(BODY_TIMEOUT, pass_over(came)).await.is_err() {
             tracing::debug!("the webhook's answer is too long or too slow: closing its connection");
@@ -404,28 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receiver_asks_for_time_in_seconds_or_until_a_date() {
-        // Sun, 06 Nov 1994 08:49:37 GMT
-        const NOW: u64 = 784_111_777;
-        for (value, asked) in [
-            ("0", Some(0)),
-            ("120", Some(120)),
-            ("99999999999999999999999", Some(u64::MAX)),
-            ("Sun, 06 Nov 1994 08:51:37 GMT", Some(120)),
-            ("Sunday, 06-Nov-94 08:51:37 GMT", Some(120)),
-            ("Sun Nov  6 08:51:37 1994", Some(120)),
-            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(0)),
-            ("Sat, 05 Nov 1994 08:49:37 GMT", Some(0)),
-            ("", None),
-            ("-1", None),
-            ("+5", None),
-            ("soon", None),
-            ("Sun, 06 Nov 1994 08:51:37", None),
-        ] {
-            let headers = HeaderMap::from_iter([(RETRY_AFTER, value.parse().unwrap())]);
-            assert_eq!(retry_after(&headers, NOW), asked.map(Duration::from_secs), "{value}");
-        }
-        assert_eq!(retry_after(&HeaderMap::new(), NOW), None);
+    fn a_receiver_asks_for_a_bounded_time() {
         let refused = DeliveryError::Status(StatusCode::TOO_MANY_REQUESTS, Some(Duration::MAX));
         assert_eq!(refused.pause(), RETRY_AFTER_MAX);
     }

@@ -1,4 +1,4 @@
-//! What the proxy tells operators: the access log, the metrics, missed URLs, requests as they end, and the reasons
+//! What the proxy tells operators: the access log, the metrics, missed URLs, requests as they end, traces, and the reasons
 //! that all name.
 //!
 //! Nothing here knows a request; the parts hand over records and counts.
@@ -11,4 +11,5 @@ pub mod request_feed;
 pub mod request_filter;
 pub mod request_telemetry;
 pub mod shown_path;
+pub mod traces;
 mod words;

@@ -58,6 +58,18 @@ impl Steps {
     pub fn iter(&self) -> impl Iterator<Item = (Step, Duration)> {
         self.0.iter().copied()
     }
+
+    /// When the request first came to a step.
+    #[must_use]
+    pub fn at(&self, step: Step) -> Option<Duration> {
+        self.0.iter().find(|(known, _)| *known == step).map(|(_, at)| *at)
+    }
+
+    /// The memory that they take beside themselves, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<(Step, Duration)>()
+    }
 }
 
 /// A request that has ended. It holds no token, no cookie and no query value.

@@ -7,6 +7,7 @@ use super::metrics::{RequestCounters, ThreadMetrics};
 use super::misses::Miss;
 use super::request_feed::RequestFeed;
 use super::shown_path::ShownPaths;
+use super::traces::Traces;
 
 /// Where the records of requests go under one configuration.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct RequestTelemetry {
     pub feed: Arc<RequestFeed>,
     /// What is shown of paths.
     pub paths: Arc<ShownPaths>,
+    /// Traces, if there is a receiver of them.
+    pub traces: Option<Arc<Traces>>,
 }
 
 impl RequestTelemetry {

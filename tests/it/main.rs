@@ -58,6 +58,7 @@ mod login;
 mod moving;
 mod openapi;
 mod origins;
+mod otlp;
 mod outage;
 mod own_sessions;
 mod packaging;

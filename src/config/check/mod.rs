@@ -11,6 +11,7 @@ mod route;
 mod rows;
 mod session;
 mod tls;
+mod traces;
 
 use std::collections::HashSet;
 
@@ -55,6 +56,7 @@ impl<'a> ConfigCheck<'a> {
         self.databases();
         self.rows();
         self.purge();
+        self.traces();
         for (index, route) in self.plan.routes.iter().enumerate() {
             self.route(index, route);
             self.reachable(index, route);

@@ -1,11 +1,11 @@
 //! Sessions: cookies, lifetimes and abandoned carts.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::ConfigCheck;
 use crate::config::plan::{OnExpire, StoreUrl};
 use crate::config::schema::shared::DAY;
+use crate::config::text::is_near;
 use crate::http::host::Scheme;
 use crate::http::pattern::Pattern;
 use crate::http::set_cookie;
@@ -130,10 +130,7 @@ impl ConfigCheck<'_> {
                 "is required by on_expire = \"webhook:…\": the receiver verifies requests with it",
             ),
             (OnExpire::Webhook(url), _) => {
-                let host = url.server.host.trim_start_matches('[').trim_end_matches(']');
-                let is_near = host == "localhost"
-                    || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-                if url.server.scheme == Scheme::Http && !is_near {
+                if url.server.scheme == Scheme::Http && !is_near(&url.server.host) {
                     let text =
                         "uses http: names and carts can be read and changed on the way; use https";
                     self.warning("session.on_expire", text);

@@ -11,6 +11,7 @@ mod login;
 mod origin;
 mod session;
 mod store;
+mod traces;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -28,6 +29,7 @@ pub use origin::{DatabaseConfig, OriginConfig, OriginTls, OriginUrl, Rows, Serve
 pub use session::{AppPreset, OnExpire, SessionConfig, Visitor, WebhookUrl};
 pub(super) use store::DATA;
 pub use store::{NextStore, Store, StoreLayout, StoreUrl};
+pub use traces::{TracesConfig, TracesEndpoint};
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub struct Plan {
     pub errors: ErrorsConfig,
     /// `[log]`
     pub log: LogConfig,
+    /// `[traces]`
+    pub traces: TracesConfig,
     /// `[limits]`
     pub limits: LimitsConfig,
 }
@@ -109,6 +113,7 @@ impl Plan {
             admin: Admin::default(),
             errors: ErrorsConfig::default(),
             log: LogConfig::default(),
+            traces: TracesConfig::default(),
             limits: LimitsConfig::default(),
         }
     }

@@ -22,6 +22,7 @@ mod route;
 mod segment;
 mod session;
 pub(super) mod shared;
+mod traces;
 mod ttl;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -88,6 +89,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.section("admin", |at| admin::admin(at, &mut plan.admin));
     at.section("errors", |at| admin::errors(at, &mut plan.errors));
     at.section("log", |at| admin::log(at, &mut plan.log));
+    at.section("traces", |at| traces::traces(at, &mut plan.traces));
     at.section("limits", |at| limits::limits(at, &mut plan.limits));
 }
 

@@ -63,6 +63,7 @@ fn configuration_examples_in_the_docs_can_be_read() {
         ("/etc/anteroom/admin-token", file_of("admin-token", &"k".repeat(32))),
         ("/etc/anteroom/alice-token", file_of("alice-token", &"a".repeat(32))),
         ("/etc/anteroom/support-token", file_of("support-token", &"s".repeat(32))),
+        ("/etc/anteroom/traces-key", file_of("traces-key", "Basic bXk6a2V5")),
         ("/etc/anteroom/webhook.key", file_of("webhook.key", "key")),
         ("/run/credentials/anteroom.service/origin-secret", file_of("origin-secret", "key")),
         ("/etc/anteroom/502.html", file_of("502.html", "<p>down</p>")),

@@ -178,6 +178,8 @@ fn a_printed_plan_reads_back_unchanged() {
          ttl = \"90s\"\noverride_ttl = \"2h\"\noverride_private = true\nkey_headers = \"X-A\"\n\
          [[route]]\nname = \"rest\"\nshare = \"none\"\ntrust_public = false\n\
          [admin]\naddress = \"off\"\n[log]\nto = \"/var/log/\\u0007\\\\a.log\"\n\
+         [traces]\nendpoint = \"https://otlp.example.com/a\"\nsample = 0.25\nslow = \"off\"\n\
+         headers = {{ \"X-Api-Key\" = {{ file = \"src/app/demo_shop/templates/made.html\" }} }}\n\
          [limits]\nmax_body = \"10MiB\"\n"
     );
     let plan = read(&file(&text));

@@ -354,6 +354,29 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     (r#"session.on_expire = "webhook:https://a/b#c""#, "[session] on_expire: found"),
     (r#"session.on_expire = "webhook:https://a/b c""#, "[session] on_expire: found"),
     (
+        r#"traces.endpoint = "http://a:4318/v1/traces""#,
+        "[traces] endpoint: found \"http://a:4318/v1/traces\"; expected a URL without /v1/traces, which is added",
+    ),
+    (
+        r#"traces.endpoint = "127.0.0.1:4318""#,
+        "[traces] endpoint: found \"127.0.0.1:4318\"; expected a URL",
+    ),
+    (r#"traces.endpoint = "http://a?q""#, "[traces] endpoint: found"),
+    (
+        "traces.sample = 1.5",
+        "[traces] sample: found 1.5; expected a number from 0 to 1 such as 0.01",
+    ),
+    (r#"traces.sample = "1%""#, "[traces] sample: found"),
+    (
+        r#"traces.headers = { "X-Api-Key" = "hunter2" }"#,
+        "[traces] headers: a secret is never written",
+    ),
+    (
+        r#"traces.headers = { "Host" = { file = "rustfmt.toml" } }"#,
+        "[traces] headers: found \"Host\"",
+    ),
+    (r#"traces.service_name = """#, "[traces] service_name: found \"\"; expected a name"),
+    (
         r#"session.webhook_secret = "hunter2""#,
         "[session] webhook_secret: a secret is never written",
     ),
@@ -622,6 +645,14 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:2: [session] cookie_lifetime: needs [session] mint = true: otherwise the app creates the sessions",
     ),
     (
+        "[traces]\nheaders = { \"X-A\" = { file = \"deny.toml\" } }",
+        "proxy.toml:2: [traces] headers: expected a value of visible ASCII, as header fields require",
+    ),
+    (
+        "[traces]\nheaders = { \"X-A\" = { file = \"src/app/demo_shop/templates/made.html\" } }",
+        "proxy.toml:2: [traces] headers: has no effect without endpoint: set it, too",
+    ),
+    (
         "[session]\non_expire = \"webhook:https://crm/carts\"",
         "proxy.toml:1: [session] webhook_secret: is required by on_expire = \"webhook:…\": the receiver verifies requests with it",
     ),
@@ -825,6 +856,10 @@ fn risky_settings_cause_warnings() {
         (
             "[session]\nwebhook_secret = { file = \"rustfmt.toml\" }\non_expire = \"webhook:http://crm/\"",
             "[session] on_expire: uses http: names and carts can be read and changed on the way; use https",
+        ),
+        (
+            "[traces]\nendpoint = \"http://collector:4318\"",
+            "[traces] endpoint: uses http: paths, and keys in headers, can be read on the way; use https",
         ),
         (
             "[[listen]]\naddress = \"[::]:80\"\nproxy_protocol.from = \"::/0\"",

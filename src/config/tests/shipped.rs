@@ -92,6 +92,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert!(tls.client_ca.take().is_some());
     assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
     assert!(plan.admin.audit_log.take().is_some());
+    assert!(plan.traces.endpoint.take().is_some());
     assert_eq!(plan.origin.servers.health.path.take().as_deref(), Some("/healthz"));
     let blog = OriginUrl { port: 4000, ..usual().origin.url };
     assert_eq!(plan.origins.pop(), Some(("blog".to_owned(), OriginConfig::further(blog))));

@@ -8,7 +8,7 @@ use ipnet::{IpNet, Ipv6Net};
 
 use super::NAME_MAX;
 use super::path::path_prefix;
-use crate::config::plan::{Address, OriginUrl, WebhookUrl};
+use crate::config::plan::{Address, OriginUrl, TracesEndpoint, WebhookUrl};
 use crate::http::host::Scheme;
 use crate::http::host_pattern::HostPattern;
 use crate::http::peer::Peers;
@@ -242,6 +242,35 @@ pub(in crate::config) fn webhook_url(text: &str) -> Result<WebhookUrl, String> {
 /// The URL that [`webhook_url`] reads back.
 pub(in crate::config) fn show_webhook_url(url: &WebhookUrl) -> String {
     format!("{}{}", show_origin_url(&url.server), url.target)
+}
+
+/// Whether a host of a URL is this machine.
+pub(in crate::config) fn is_near(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The URL of a receiver of traces, without the `/v1/traces` that is added.
+pub(in crate::config) fn traces_endpoint(text: &str) -> Result<TracesEndpoint, String> {
+    let expected =
+        || r#"a URL such as "http://127.0.0.1:4318", without user, query and fragment"#.to_owned();
+    let WebhookUrl { server, target } = webhook_url(text).map_err(|_| expected())?;
+    if target.contains('?') {
+        return Err(expected());
+    }
+    let path = target.trim_end_matches('/').to_owned();
+    if path.ends_with(TRACES_PATH) {
+        return Err(format!("a URL without {TRACES_PATH}, which is added"));
+    }
+    Ok(TracesEndpoint { server, path })
+}
+
+/// Where an endpoint takes traces (OTLP 1.11, "OTLP/HTTP Request").
+const TRACES_PATH: &str = "/v1/traces";
+
+/// The URL that [`traces_endpoint`] reads back.
+pub(in crate::config) fn show_traces_endpoint(endpoint: &TracesEndpoint) -> String {
+    format!("{}{}", show_origin_url(&endpoint.server), endpoint.path)
 }
 
 /// Whether the text is an absolute path, and not part of a URL.

@@ -35,6 +35,17 @@ pub(in crate::config) fn identity_header(text: &str) -> Result<HeaderName, Strin
     Ok(name)
 }
 
+/// The name of a field for a receiver of traces, which the proxy does not set itself.
+pub(in crate::config) fn receiver_header(text: &str) -> Result<HeaderName, String> {
+    let name = field_name(text)?;
+    let is_key = name == ::http::header::AUTHORIZATION;
+    let is_taken = is_reserved(name.as_str()) || STANDARD_FIELDS.contains(&name.as_str());
+    if is_taken && !is_key {
+        return Err("another field: the proxy sets this one, or it is not for receivers".into());
+    }
+    Ok(name)
+}
+
 fn field_name(text: &str) -> Result<HeaderName, String> {
     text.parse().map_err(|_| r#"the name of a field such as "X-Anteroom-User""#.into())
 }

@@ -24,6 +24,12 @@ pub(in crate::config) fn cookie_name(text: &str) -> Result<String, String> {
     Err("the name of a cookie".into())
 }
 
+/// The name of a service in traces.
+pub(in crate::config) fn service_name(text: &str) -> Result<String, String> {
+    let is_name = (1..=NAME_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+    is_name.then(|| text.to_owned()).ok_or_else(|| format!("a name of at most {NAME_MAX} bytes"))
+}
+
 /// A cookie's name, or a pattern with one `*`.
 pub(in crate::config) fn cookie_pattern(text: &str) -> Result<Pattern, String> {
     let expected = r#"the name of a cookie, or a pattern such as "*_session""#;

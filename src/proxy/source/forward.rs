@@ -15,7 +15,7 @@ use crate::proxy::origin_request;
 use crate::proxy::record::RequestRecord;
 use crate::telemetry::metrics::{CookieEvent, Outcome};
 use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::Step;
+use crate::telemetry::traces::Asking;
 
 /// Forwards a request as it came. `reason` says why.
 pub(in crate::proxy) async fn forward(
@@ -32,12 +32,14 @@ pub(in crate::proxy) async fn forward(
         ended.map_err(OriginError::ClientBody)?;
     }
     let keep = which_connection(cx);
+    // Before the request is made, which names the span that begins now.
+    record.asks();
+    record.asks_origin(Asking::Forward);
     let mut request = origin_request::forwarded(cx, body);
     cx.set_reached(true);
     let thread_metrics = &cx.worker.thread_metrics;
     let early = interim::pass_on(&mut request, &cx.client.state, cx.head.version, thread_metrics);
     let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
-    record.step(Step::Asked);
     // PERF: boxed, so that the state of a hit stays small.
     let sent = Box::pin(cx.upstream().send(request, keep, session)).await;
     drop(early);

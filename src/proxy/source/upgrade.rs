@@ -31,6 +31,7 @@ use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::detect_upgrade::{Extended, requested_protocol};
 use crate::telemetry::metrics::{Count, Outcome};
 use crate::telemetry::reason::Reason;
+use crate::telemetry::traces::Asking;
 
 /// Reserves a place for one more tunnel, in total and for the client's address. A client without an
 /// address is not counted by address, and neither is a trusted proxy that does not name its client.
@@ -59,6 +60,8 @@ pub(in crate::proxy) async fn answer(
         worker.thread_metrics.count(Count::TunnelsRefused);
         return Err(Error::TunnelsFull);
     };
+    record.asks();
+    record.asks_origin(Asking::Forward);
     let mut request = origin_request::forwarded(cx, None);
     for name in [TE, TRAILER] {
         request.headers_mut().remove(name);

@@ -48,6 +48,7 @@ pub(in crate::proxy) fn admit(
         }
     })?;
     record.site(&admitted.site);
+    record.scheme(admitted.scheme);
     Ok(AdmittedRequest { head, has_body, now, admitted: Box::new(admitted) })
 }
 

@@ -89,6 +89,9 @@ counts! {
     RowsOnDemand = "anteroom_rows_on_demand", "Requests for rows that were not scheduled";
     RowsDropped = "anteroom_rows_dropped",
         "Rows fetched and not used, because their schedule changed meanwhile";
+    TraceSpansExported = "anteroom_traces_exported", "Spans of traces that the receiver took";
+    TraceSpansDropped = "anteroom_traces_dropped", "Spans of traces dropped because too many waited";
+    TraceSpansFailed = "anteroom_traces_failed", "Spans of traces that the receiver refused";
     TaskErrors = "anteroom_task_errors", "Runs of background tasks that failed";
     TunnelsOpened = "anteroom_tunnels_opened", "Tunnels opened (WebSocket and the like)";
     TunnelsRefused = "anteroom_tunnels_refused", "Tunnels refused because a limit was reached";

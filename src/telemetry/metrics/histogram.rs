@@ -21,9 +21,7 @@ pub struct Histogram {
 impl Histogram {
     /// Counts a duration.
     pub fn add(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
-        let bucket = BOUNDS.iter().position(|top| seconds <= *top).unwrap_or(BOUNDS.len());
-        bump(&self.buckets[bucket], 1);
+        bump(&self.buckets[bucket(took)], 1);
         bump(&self.micros, micros(took));
     }
 
@@ -35,6 +33,12 @@ impl Histogram {
             micros: self.micros.load(Ordering::Relaxed),
         }
     }
+}
+
+/// The bucket of a duration.
+pub(super) fn bucket(took: Duration) -> usize {
+    let seconds = took.as_secs_f64();
+    BOUNDS.iter().position(|top| seconds <= *top).unwrap_or(BOUNDS.len())
 }
 
 /// Whole microseconds.

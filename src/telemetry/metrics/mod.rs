@@ -5,6 +5,7 @@
 mod classic;
 mod cookies;
 mod count;
+mod exemplars;
 pub mod histogram;
 mod kinds;
 mod process;
@@ -21,6 +22,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use self::cookies::CookieCounts;
+use self::exemplars::Exemplars;
 use self::route::RouteMetrics;
 use crate::telemetry::misses::{self, Miss, MissedUrl, Misses};
 use crate::telemetry::reason::Reason;
@@ -54,6 +56,8 @@ pub struct ThreadMetrics {
     limited: Mutex<BTreeMap<Arc<str>, u64>>,
     /// URLs that the cache did not answer. Locked by its own thread and by readers.
     missed: Mutex<Misses>,
+    /// Traces of recent requests. Locked by its own thread and by scrapes.
+    exemplars: Mutex<Exemplars>,
     /// Messages that were examined for cookies.
     messages: [AtomicU64; 3],
     /// The cookies' names. Locked by its own thread and by readers of the totals.
@@ -73,6 +77,7 @@ impl Default for ThreadMetrics {
             routes: Mutex::default(),
             limited: Mutex::default(),
             missed: Mutex::default(),
+            exemplars: Mutex::default(),
             messages: std::array::from_fn(|_| AtomicU64::new(0)),
             cookie_counts: Mutex::default(),
         }
@@ -287,6 +292,14 @@ impl Metrics {
     /// # Errors
     /// If the text cannot be formatted.
     pub fn page(self: &Arc<Self>) -> Result<String, std::fmt::Error> {
+        let threads = lock(&self.threads);
+        let exemplars = exemplars::newest(threads.iter().map(|thread| lock(&thread.exemplars)));
+        drop(threads);
+        self.plain_page().map(|page| exemplars::add(page, &exemplars))
+    }
+
+    /// The page without exemplars.
+    fn plain_page(self: &Arc<Self>) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ThreadCollector(Arc::clone(self))));
         let mut text = String::new();
@@ -299,7 +312,7 @@ impl Metrics {
     /// # Errors
     /// If the text cannot be formatted.
     pub fn classic_page(self: &Arc<Self>) -> Result<String, std::fmt::Error> {
-        self.page().map(|page| classic::classic(&page))
+        self.plain_page().map(|page| classic::classic(&page))
     }
 
     fn sum(&self, of: impl Fn(&ThreadMetrics) -> &AtomicU64) -> u64 {

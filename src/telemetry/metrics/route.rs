@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::exemplars::Exemplar;
 use super::histogram::{Durations, Histogram, micros};
 use super::{Outcome, ThreadMetrics, bump, lock};
 use crate::telemetry::reason::Reason;
@@ -186,6 +187,20 @@ impl RequestCounters {
         bump(&self.thread.statuses[usize::from(answered.status / 100).min(9)], 1);
         let route = place.and_then(|place| self.routes.get(place));
         route.unwrap_or(&self.none).answered(answered);
+    }
+
+    /// Notes the trace of an answered request as an example of how long such a request takes. It arrived at `at`,
+    /// in Unix time.
+    pub fn traced(
+        &self,
+        place: Option<usize>,
+        outcome: Outcome,
+        (took, at): (Duration, f64),
+        trace: u128,
+    ) {
+        let route = place.and_then(|place| self.routes.get(place)).unwrap_or(&self.none);
+        let exemplar = Exemplar { route: Arc::clone(&route.name), outcome, took, at, trace };
+        lock(&self.thread.exemplars).note(exemplar);
     }
 }
 

@@ -47,6 +47,7 @@ use crate::proxy::stage::divert;
 use crate::proxy::visitor::Visitor;
 use crate::row::KeptRow;
 use crate::telemetry::metrics::Count;
+use crate::telemetry::traces::TraceIds;
 
 /// The depth up to which content is searched for fragments of its own: includes within includes.
 const DEPTH_MAX: usize = 3;
@@ -444,7 +445,9 @@ fn head(cx: &RequestContext<'_>) -> Parts {
     let mut head = cx.head.clone();
     head.method = Method::GET;
     head.version = Version::HTTP_11;
+    let trace = head.extensions.remove::<Arc<TraceIds>>();
     head.extensions.clear();
+    trace.map(|ids| head.extensions.insert(ids));
     let gone: Vec<HeaderName> =
         head.headers.keys().filter(|name| is_of_the_page(name)).cloned().collect();
     for name in gone {

@@ -41,6 +41,7 @@ use crate::proxy::stage::cache_lookup::{self, CacheStep, StaleCandidate, WantedP
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::reason::Reason;
 use crate::telemetry::request_feed::Step;
+use crate::telemetry::traces::Asking;
 
 impl WantedPage<'_> {
     /// Joins the one fetch of the page under `key`, or starts it.
@@ -158,7 +159,7 @@ async fn fetch(
     key: PageKey,
     record: &mut RequestRecord,
 ) -> Fetched {
-    record.step(Step::Asked);
+    record.asks();
     let rescue = candidate.filter(|candidate| candidate.serves_on_error);
     if want.loses_visitor_fields() {
         return Fetched::Forward(Reason::Miss);
@@ -311,8 +312,15 @@ async fn lead(
         EndGuard(flight).0.answer(&entry);
         return Fetched::from(hit(want, &entry, CacheTier::Memory, record).await);
     }
+    record.asks_origin(Asking::Fill);
     let led = begin(want, flight, candidate, None).await;
     record.origin_answered();
+    match &led {
+        // The store had the page of another proxy, and the origin was not asked.
+        Ok(LeaderAnswer::Elsewhere(_)) => record.asks_origin(Asking::Another),
+        Ok(LeaderAnswer::Failed(_)) | Err(_) => record.asks_origin(Asking::FailedFill),
+        Ok(_) => {}
+    }
     match led {
         Ok(LeaderAnswer::Shared { head: entry, reader, length, stored, waits, cookies }) => {
             // The response to a request with the visitor's session answers this request, as it came.

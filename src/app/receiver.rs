@@ -1,0 +1,54 @@
+//! How to reach a receiver that is not an origin: of abandoned carts, or of traces.
+
+use std::time::Duration;
+
+use ::http::HeaderValue;
+
+use crate::config::OriginUrl;
+use crate::http::host::Scheme;
+use crate::origin::{OriginTlsConnector, OriginTlsError, ServerSettings, TlsRules};
+use crate::policy::origin::Http2;
+
+/// The timeout of a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The timeout of a response, to its head and between two parts; the tasks' own limits are shorter.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// The settings for a server. Reads the trusted certificates for https.
+pub(super) fn reached(server: &OriginUrl) -> Result<ServerSettings, OriginTlsError> {
+    let host = server.host.trim_start_matches('[').trim_end_matches(']');
+    let tls = match server.scheme {
+        Scheme::Http => None,
+        Scheme::Https => Some(OriginTlsConnector::load(&TlsRules::default(), host, Http2::Never)?),
+    };
+    Ok(ServerSettings {
+        host: host.to_owned(),
+        port: server.port,
+        socket: None,
+        tls,
+        http2: Http2::Never,
+        http2_ping: ANSWER,
+        stream_timeout: ANSWER,
+        connect_timeout: CONNECT,
+        first_byte_timeout: ANSWER,
+        between_bytes_timeout: ANSWER,
+        keep_idle: 1,
+        idle_timeout: ANSWER,
+        head_reuse: true,
+        has_peers: false,
+    })
+}
+
+/// The `Host` of a server.
+pub(super) fn host(server: &OriginUrl) -> HeaderValue {
+    let usual = match server.scheme {
+        Scheme::Http => 80,
+        Scheme::Https => 443,
+    };
+    let authority = match server.port {
+        port if port == usual => server.host.clone(),
+        port => format!("{}:{port}", server.host),
+    };
+    // A host of the plan is a valid field value.
+    HeaderValue::try_from(authority).unwrap_or(HeaderValue::from_static("localhost"))
+}
