@@ -132,7 +132,10 @@ fn each_role_may_do_what_the_reference_says_and_nothing_else() {
         let ask = proxy.admin(&path).method(method);
         let ask = if method == "POST" { ask.body(b"{}") } else { ask };
         for (role, token) in TOKENS {
-            let status = bearer(ask.clone(), token).send().status;
+            // Its body does not end for a while.
+            let ask =
+                if path == "/events" { proxy.admin(&path).method("HEAD") } else { ask.clone() };
+            let status = bearer(ask, token).send().status;
             let may = role == "all" || needed == "read" || needed == role || needed == "open";
             match (needed, may) {
                 ("socket", _) => {

@@ -23,7 +23,7 @@ use prometheus_client::registry::Registry;
 
 use self::cookies::CookieCounts;
 use self::exemplars::Exemplars;
-use self::route::RouteMetrics;
+use self::route::{OriginMeans, RouteMetrics};
 use crate::telemetry::misses::{self, Miss, MissedUrl, Misses};
 use crate::telemetry::reason::Reason;
 
@@ -54,6 +54,8 @@ pub struct ThreadMetrics {
     routes: Mutex<Vec<Arc<RouteMetrics>>>,
     /// Requests over a limit, by its name. Locked by its own thread and by scrapes.
     limited: Mutex<BTreeMap<Arc<str>, u64>>,
+    /// What the origin takes, by route. Shared by all threads.
+    origin_means: Arc<OriginMeans>,
     /// URLs that the cache did not answer. Locked by its own thread and by readers.
     missed: Mutex<Misses>,
     /// Traces of recent requests. Locked by its own thread and by scrapes.
@@ -76,6 +78,7 @@ impl Default for ThreadMetrics {
             open: AtomicU64::new(0),
             routes: Mutex::default(),
             limited: Mutex::default(),
+            origin_means: Arc::default(),
             missed: Mutex::default(),
             exemplars: Mutex::default(),
             messages: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -203,6 +206,7 @@ type ReadHistogram = Box<dyn Fn() -> HistogramReading + Send + Sync>;
 #[derive(Default)]
 pub struct Metrics {
     threads: Mutex<Vec<Arc<ThreadMetrics>>>,
+    origin_means: Arc<OriginMeans>,
     gauges: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     counters: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     families: Mutex<Vec<(&'static str, &'static str, Readings)>>,
@@ -228,7 +232,8 @@ impl Metrics {
     /// Counters for one more thread.
     #[must_use]
     pub fn thread_metrics(&self) -> Arc<ThreadMetrics> {
-        let thread_metrics = Arc::new(ThreadMetrics::default());
+        let origin_means = Arc::clone(&self.origin_means);
+        let thread_metrics = Arc::new(ThreadMetrics { origin_means, ..ThreadMetrics::default() });
         lock(&self.threads).push(Arc::clone(&thread_metrics));
         thread_metrics
     }

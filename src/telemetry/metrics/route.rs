@@ -3,8 +3,9 @@
 //!
 //! Counters have the name of a route, and so outlive a reload that keeps it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::exemplars::Exemplar;
@@ -47,8 +48,8 @@ pub(super) struct RouteMetrics {
     times: [Histogram; Outcome::ALL.len()],
     reasons: [AtomicU64; Reason::ALL.len()],
     origin: Histogram,
-    /// The running mean of the origin's times, in microseconds: what a hit saves.
-    origin_mean: AtomicU64,
+    /// The running mean of the origin's times, in microseconds: what a hit saves. Shared by all threads.
+    origin_mean: Arc<AtomicU64>,
     saved_micros: AtomicU64,
     saved_bytes: AtomicU64,
     /// The Unix time of the last hit, as bits; 0: none yet.
@@ -56,13 +57,13 @@ pub(super) struct RouteMetrics {
 }
 
 impl RouteMetrics {
-    fn new(name: Arc<str>) -> Self {
+    fn new(name: Arc<str>, origin_mean: Arc<AtomicU64>) -> Self {
         Self {
             name,
             times: std::array::from_fn(|_| Histogram::default()),
             reasons: std::array::from_fn(|_| AtomicU64::new(0)),
             origin: Histogram::default(),
-            origin_mean: AtomicU64::new(0),
+            origin_mean,
             saved_micros: AtomicU64::new(0),
             saved_bytes: AtomicU64::new(0),
             last_hit: AtomicU64::new(0),
@@ -84,7 +85,7 @@ impl RouteMetrics {
         }
     }
 
-    /// Takes a duration into the running mean.
+    /// Takes a duration into the running mean. A duration that another thread takes in meanwhile may be lost.
     fn learn(&self, took: Duration) {
         let mean = self.origin_mean.load(Ordering::Relaxed);
         let took = micros(took);
@@ -108,6 +109,16 @@ impl RouteMetrics {
             saved_bytes: self.saved_bytes.load(Ordering::Relaxed),
             last_hit: (last_hit > 0.0).then_some(last_hit),
         }
+    }
+}
+
+/// The running means of the origin's times by route, over all threads.
+#[derive(Debug, Default)]
+pub(super) struct OriginMeans(Mutex<HashMap<Arc<str>, Arc<AtomicU64>>>);
+
+impl OriginMeans {
+    fn of(&self, name: &Arc<str>) -> Arc<AtomicU64> {
+        Arc::clone(lock(&self.0).entry(Arc::clone(name)).or_default())
     }
 }
 
@@ -214,7 +225,8 @@ impl ThreadMetrics {
         let found = known(name).or_else(|| is_full.then(|| known(&others)).flatten());
         found.unwrap_or_else(|| {
             let name = if is_full { others } else { Arc::clone(name) };
-            let route = Arc::new(RouteMetrics::new(name));
+            let mean = self.origin_means.of(&name);
+            let route = Arc::new(RouteMetrics::new(name, mean));
             routes.push(Arc::clone(&route));
             route
         })
