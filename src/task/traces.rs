@@ -101,7 +101,7 @@ impl From<OriginError> for ExportError {
 }
 
 impl ExportError {
-    /// Whether the same batch may be taken later (OTLP 1.11, "OTLP/HTTP Response").
+    /// Whether the same batch may be taken later (OTLP specification, "OTLP/HTTP Response").
     fn is_temporary(&self) -> bool {
         match self {
             Self::Status(status, _) => matches!(status.as_u16(), 429 | 502 | 503 | 504),

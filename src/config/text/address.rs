@@ -265,7 +265,7 @@ pub(in crate::config) fn traces_endpoint(text: &str) -> Result<TracesEndpoint, S
     Ok(TracesEndpoint { server, path })
 }
 
-/// Where an endpoint takes traces (OTLP 1.11, "OTLP/HTTP Request").
+/// Where an endpoint takes traces (OTLP specification, "OTLP/HTTP Request").
 const TRACES_PATH: &str = "/v1/traces";
 
 /// The URL that [`traces_endpoint`] reads back.

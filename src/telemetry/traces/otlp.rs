@@ -1,4 +1,4 @@
-//! OTLP/HTTP in JSON (OpenTelemetry Protocol 1.11): what is posted to `/v1/traces`, and what is answered.
+//! OTLP/HTTP in JSON (OpenTelemetry Protocol): what is posted to `/v1/traces`, and what is answered.
 //!
 //! Unlike in the JSON of Protocol Buffers, ids are hexadecimal digits and enumerations are numbers.
 

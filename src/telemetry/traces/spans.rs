@@ -1,6 +1,6 @@
 //! The spans of a request that has ended, from its steps.
 //!
-//! Names and attributes follow OpenTelemetry's semantic conventions for HTTP (1.43); those that begin with
+//! Names and attributes follow OpenTelemetry's semantic conventions for HTTP; those that begin with
 //! `anteroom.` are ours. Nothing here holds a query, a cookie, a token, a user or a client's address.
 
 use std::sync::Arc;

@@ -447,7 +447,9 @@ fn head(cx: &RequestContext<'_>) -> Parts {
     head.version = Version::HTTP_11;
     let trace = head.extensions.remove::<Arc<TraceIds>>();
     head.extensions.clear();
-    trace.map(|ids| head.extensions.insert(ids));
+    if let Some(ids) = trace {
+        head.extensions.insert(ids);
+    }
     let gone: Vec<HeaderName> =
         head.headers.keys().filter(|name| is_of_the_page(name)).cloned().collect();
     for name in gone {
