@@ -138,7 +138,7 @@ impl FinishedRequest {
                 }
                 Step::Asked | Step::Head | Step::End => {
                     if let Some(open) = open.take() {
-                        self.add_asking(&mut spans, open, at);
+                        self.add_asking(&mut spans, &open, at);
                     }
                     match step {
                         Step::Asked => {
@@ -226,7 +226,7 @@ impl FinishedRequest {
         }
     }
 
-    fn add_asking(&self, spans: &mut Vec<Span>, open: OpenAsking, to: Duration) {
+    fn add_asking(&self, spans: &mut Vec<Span>, open: &OpenAsking, to: Duration) {
         let (name, asks_origin) = match open.asking {
             Asking::Another => ("wait", false),
             Asking::Fill | Asking::FailedFill => ("fill", true),
