@@ -204,7 +204,7 @@ fn a_stranger_does_not_choose_what_is_traced() {
 
 #[test]
 fn errors_and_slow_requests_are_always_traced() {
-    let (receiver, late) = (receiver(), Duration::from_millis(300));
+    let (receiver, late) = (receiver(), Duration::from_secs(1));
     let origin = Origin::start(move |request| match request.path() {
         "/broken" => {
             Reply::status("200 OK").header("Content-Length", "100").bytes("part").closing()
@@ -214,7 +214,7 @@ fn errors_and_slow_requests_are_always_traced() {
         "/gone" => Reply::nothing(),
         _ => Reply::unstored("fine"),
     });
-    let settings = settings(receiver.address(), "traces.sample = 0\ntraces.slow = \"300ms\"");
+    let settings = settings(receiver.address(), "traces.sample = 0\ntraces.slow = \"1s\"");
     let mut proxy = Proxy::embedded(&origin, &settings);
     for target in ["/fine", "/failed", "/late", "/gone", "/missing"] {
         proxy.get(target).send();
