@@ -47,7 +47,7 @@ pub fn advice(
     let (when, toml) = change(reason, &Findings { place, blocking: blocking(cookies), asks_app })?;
     Some(Advice {
         reason: reason.as_str().to_owned(),
-        text: format!("{}{}. {when}", why(reason)[..1].to_uppercase(), &why(reason)[1..]),
+        text: format!("{}{}. {when}.", why(reason)[..1].to_uppercase(), &why(reason)[1..]),
         toml,
     })
 }
