@@ -274,6 +274,7 @@ impl FinishedRequest {
 }
 
 /// Something that was asked for and is not there yet.
+#[derive(Clone, Copy)]
 struct OpenAsking {
     place: u64,
     asking: Asking,
