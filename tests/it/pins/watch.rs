@@ -242,7 +242,7 @@ fn shown(words: &[String]) -> String {
 pub(super) type Counters = BTreeMap<String, i64>;
 
 /// What depends on how fast things were, or on sockets that are kept.
-const LEFT_OUT: [&str; 9] = [
+const LEFT_OUT: [&str; 11] = [
     "anteroom_connections_accepted",
     "anteroom_connections_laid_aside",
     "anteroom_connections_timed_out",
@@ -251,6 +251,9 @@ const LEFT_OUT: [&str; 9] = [
     "anteroom_origin_retries ",
     "anteroom_log_dropped",
     "anteroom_purges_late",
+    // By route, what other counters say already.
+    "anteroom_route_reasons",
+    "anteroom_saved_",
     // Of the process as a whole, and fractions.
     "process_",
 ];
