@@ -52,8 +52,8 @@ pub(in crate::proxy) fn admit(
     Ok(AdmittedRequest { head, has_body, now, admitted: Box::new(admitted) })
 }
 
-/// Checks a request's head, and removes the cookie of the dashboard, so that no later stage sees it. `address` is the client's address and `length` the body's length, where they
-/// are known.
+/// Checks a request's head, and removes the cookie of the dashboard, so that no later stage sees it. `address` is
+/// the client's address and `length` the body's length, where they are known.
 fn check(
     settings: &ProxySettings,
     client: &Client,
