@@ -41,6 +41,7 @@ SCREENS = {
     "routes": "Routes",
     "misses": "Misses",
     "cookies": "Cookies",
+    "learn": "Learn",
     "sessions": "Sessions",
     "purge": "Purge",
     "origins": "Origins",
@@ -244,6 +245,50 @@ def show(browser, screen):
 
 def open_first_row(browser):
     browser.run("document.querySelector('tbody button.open[aria-expanded=false]')?.click()")
+
+
+def go_to(browser, title):
+    click_text(browser, "nav a", title)
+    check(browser, f"{title}: opens", lambda: browser.shown("h1"), title, quiet=True)
+
+
+def click_text(browser, css, text):
+    """Clicks the element that has this text."""
+    mark = """
+      const found = [...document.querySelectorAll(arguments[0])].find((one) => one.textContent === arguments[1]);
+      found?.setAttribute('data-clicked', '');
+      return found !== undefined;
+    """
+    check(browser, f"{text} is there", lambda: browser.run(mark, css, text), True, quiet=True)
+    browser.click("[data-clicked]")
+    browser.run("document.querySelector('[data-clicked]')?.removeAttribute('data-clicked')")
+
+
+def copied(browser, block):
+    """What the button Copy of a block puts into the clipboard."""
+    permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    browser.devtools("Browser.grantPermissions", permissions=permissions)
+    browser.click(f"{block} button")
+    told = "return document.querySelector(arguments[0]).textContent"
+    check(browser, "copied", lambda: browser.run(told, f"{block} .told"), "Copied.", quiet=True)
+    return browser.run("return navigator.clipboard.readText()")
+
+
+def paste(file, lines):
+    """Puts lines where an operator puts them: below the table that they name, if the file has it; else at the end."""
+    text = file.read_text()
+    for part in re.split(r"\n\n+", lines.strip()):
+        head, _, rest = part.partition("\n")
+        named = re.fullmatch(r'# in the \[\[route\]\] named ("[^"]*"):', head)
+        if named:
+            text = text.replace(f"name = {named[1]}\n", f"name = {named[1]}\n{rest}\n")
+        elif head in text.splitlines() and not head.startswith("[["):
+            for key in re.findall(r"^(\w+) = ", rest, re.MULTILINE):
+                text = re.sub(rf"(?m)^{re.escape(head)}\n{key} = .*\n", f"{head}\n", text)
+            text = text.replace(f"{head}\n", f"{head}\n{rest}\n")
+        else:
+            text += f"\n{part}\n"
+    file.write_text(text)
 
 
 # What is seen

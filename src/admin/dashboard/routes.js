@@ -1,6 +1,6 @@
 // The screen "Routes": how each route does, and what to change in proxy.toml.
 
-import { copyable, h, section, setText } from './dom.js';
+import { copyable, h, renew, section, setText } from './dom.js';
 import * as say from './format.js';
 import { HITS } from './live.js';
 import { Table } from './table.js';
@@ -66,19 +66,11 @@ function detail(live, route) {
   const update = (now) => {
     const { name, advice } = now;
     setText(lately, advice ? recentCount(live, name, advice.reason) : '');
-    refresh(change, [name, advice], () => changes(name, advice));
-    refresh(reasons, now.reasons, () => listed(now.reasons));
+    renew(change, [name, advice], () => changes(name, advice));
+    renew(reasons, now.reasons, () => listed(now.reasons));
   };
   update(route);
   return { element: h('div', { class: 'detail' }, change, lately, reasons), update };
-}
-
-/** Shows what `make` makes, but only if what it is made of is something else than before. */
-function refresh(holder, source, make) {
-  const state = JSON.stringify(source);
-  if (holder.dataset.state === state) return;
-  holder.dataset.state = state;
-  holder.replaceChildren(...make());
 }
 
 function changes(name, advice) {

@@ -6,7 +6,7 @@
 import { button, h, setText } from './dom.js';
 
 /**
- * columns  {title, text(row), by(row) (to sort), tone(row), number, long}; the first names the row
+ * columns  {title, text(row), by(row) (to sort), tone(row), number, long, short}; the first names the row
  * key      what tells rows apart
  * empty    what is said without rows
  * detail   what a row opens to, if anything: an element, or {element, update(row)} where it follows the row
@@ -157,4 +157,4 @@ export class Table {
   }
 }
 
-const kind = ({ number, long }) => (number ? 'number' : long ? 'long' : null);
+const kind = ({ number, long, short }) => (number ? 'number' : long ? 'long' : short ? 'short' : null);
