@@ -63,6 +63,7 @@ $wgFavicon = $wgLogos['icon'];
 DIFFERS = [
     ("the number of the request", r'("wgRequestId":")[^"]*'),
     ("the time that the answer took", r'("wgBackendResponseTime":)\d+'),
+    ("the time at which an edit began", r'(value=")\d{14}(?=" name="wpStarttime")'),
     ("the token of a form or a script, masked by the time", r"()[0-9a-f]{40}(?=\+\\)"),
 ]
 TOKENS = re.compile(r"\b([0-9a-f]{40})\+\\")
