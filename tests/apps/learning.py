@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import shutil
 import time
 import urllib.parse
 import urllib.request
@@ -94,6 +95,8 @@ def run(*words, **options):
 
 @contextlib.contextmanager
 def before(app_origin, program, config, folder):
+    # Commands that are told the socket find the configuration here.
+    shutil.copyfile(config, folder / "proxy.toml")
     with servers.anteroom(program, config, app_origin, folder) as port:
         yield Proxy(program, config, folder, port)
 
