@@ -62,23 +62,25 @@ class Proxy:
         socket = ["--socket", self.folder / "data" / "admin.sock"]
         return run(self.program, *words, *socket, cwd=self.folder)
 
-    def report(self, requests):
-        """The report that has counted so many requests, or what there is of it in the end."""
+    def report(self, requests, kept):
+        """The report that has counted so many requests, or what there is of it in the end. A copy is kept."""
         deadline = time.monotonic() + LAG_S
         while True:
             report = json.loads(self.command("learn", "report", "--json"))
             if report["requests"] >= requests or time.monotonic() > deadline:
+                kept.write_text(json.dumps(report, indent=1))
                 return report
             time.sleep(0.2)
 
     def write(self, file):
         self.command("learn", "report", "--write", file)
 
-    def results(self):
-        """How often each result was counted."""
+    def results(self, kept):
+        """How often each result was counted. A copy of all figures is kept."""
         at = re.search(r"health and metrics are at (\S+)", servers.said(self.folder, "anteroom"))[1]
         with urllib.request.urlopen(f"{at}/metrics") as answer:
             text = answer.read().decode()
+        kept.write_text(text)
         counted = re.findall(r'^anteroom_request_seconds_count\{.*?result="(\w+)".*?\} (\d+)', text, re.M)
         results = {}
         for result, count in counted:
@@ -106,9 +108,10 @@ def learned(app, folder, binary, config, options, visits):
     configuration, and the pages of the report as two loads from the app show them."""
     written = folder / "written.toml"
     with app.start(folder) as origin, before(origin, binary, config, folder) as proxy:
-        crowd = LearnersCrowd(app, proxy.port, origin, options.seed, options.kept / app.NAME / "learn")
+        crowd = LearnersCrowd(app, proxy.port, origin, options.seed, options.kept / app.NAME / folder.name)
         asyncio.run(play(crowd, options.requests, visits))
-        report = proxy.report(len(crowd.requests))
+        report = proxy.report(len(crowd.requests), crowd.kept / "report.json")
+        shutil.copyfile(folder / "requests.log", crowd.kept / "requests.log")
         proxy.write(written)
         loads = {page["path"]: asyncio.run(load_twice(app, origin, page)) for page in report["pages"]}
     return crowd, report, written, loads
@@ -117,10 +120,11 @@ def learned(app, folder, binary, config, options, visits):
 def served(app, folder, binary, config, options, visits, begun):
     """The same, behind a serving one. Returns the crowd, and how often each result was counted."""
     with app.start(folder) as origin, before(origin, binary, config, folder) as proxy:
-        kept = options.kept / app.NAME / "serve"
+        kept = options.kept / app.NAME / folder.name
         crowd = LearnersCrowd(app, proxy.port, origin, options.seed, kept, begun=begun)
         asyncio.run(play(crowd, options.requests, visits))
-        return crowd, proxy.results()
+        shutil.copyfile(folder / "requests.log", kept / "requests.log")
+        return crowd, proxy.results(kept / "metrics")
 
 
 async def load_twice(app, origin, page):
@@ -140,11 +144,11 @@ def prediction(crowd, report, second, results):
     sent = len(crowd.requests)
     if abs(report["requests"] - sent) * 100 > UNCOUNTED * sent:
         yield f"learn: {report['requests']} requests are counted, and {sent} were sent"
-    predicted = 100 * report["hits"] / max(report["requests"], 1)
+    predicted = report["hit_percent"]
     hits = sum(count for result, count in results.items() if result.startswith("hit"))
     real = 100 * hits / max(sum(results.values()), 1)
     seen, number = second.share_of_hits(lambda _: True)
-    print(f"    predicted {predicted:5.1f} % of {report['requests']} hit, {report['unknown']} not known")
+    print(f"    predicted {predicted:5.1f} % of {report['requests']} hit, {report['unknown']} of them not known")
     told = ", ".join(f"{count} {result}" for result, count in sorted(results.items()))
     print(f"    real      {real:5.1f} % of {sum(results.values())}: {told}; visitors saw {seen:.1f} % of {number}")
     if abs(predicted - real) > POINTS:

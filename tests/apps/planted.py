@@ -15,6 +15,7 @@ from people import PEOPLE
 # What the report must say of each: one of these verdicts, or nothing where None is among them.
 EXPECTED = {
     "/planted/name": learning.LEAKS,
+    "/planted/greeting": learning.LEAKS,
     "/planted/cookie": learning.LEAKS,
     "/planted/cookie-and-nonce": learning.LEAKS,
     "/planted/nonce": {"noise", None},
@@ -33,11 +34,12 @@ FRONT = """
             proxy_set_header Host $http_host;
         }}}}
 """
-# The page that names the user is for everyone, by an operator's mistake.
+# What names the user is for everyone, by an operator's mistake. Only users look at the first one.
+FOR_USERS = ["/planted/name", "/planted/greeting"]
 ROUTE = """
 [[route]]
 name = "planted"
-match.path = "/planted/name"
+match.path = ["/planted/name", "/planted/greeting"]
 share = "everyone"
 """
 
@@ -80,7 +82,7 @@ def said(app, origin, path, fields):
     taste = re.search(rf"{COOKIE}=([\w-]+)", cookies)
     taste = f"Your taste: {taste[1] if taste else 'none yet'}."
     match path:
-        case "/planted/name":
+        case "/planted/name" | "/planted/greeting":
             return f"Welcome back, {user(app, origin, cookies)}!"
         case "/planted/cookie":
             return taste
@@ -107,22 +109,20 @@ def configured(text, in_force):
 
 
 async def visit(crowd):
-    """Three users look at what names them, and three strangers at the other pages."""
+    """Three users look at what names them, and three strangers at all but one page."""
     users = [crowd.browser() for _ in TASTES]
     for browser, person in zip(users, PEOPLE):
         if await crowd.log_in(browser, person) is None:
             return
-    await look(users, ["/planted/name"])
     strangers = [crowd.browser(jar={(COOKIE, "/"): taste}) for taste in TASTES]
-    await look(strangers, [path for path in EXPECTED if path != "/planted/name"])
+    for turn in TURNS:
+        for path in FOR_USERS:
+            await users[turn].get(path)
+        for path in EXPECTED:
+            if path != FOR_USERS[0]:
+                await strangers[turn].get(path)
     for browser in [*users, *strangers]:
         await browser.close()
-
-
-async def look(browsers, paths):
-    for turn in TURNS:
-        for path in paths:
-            await browsers[turn].get(path)
 
 
 def reported(app, folder, binary, config, options):
@@ -131,9 +131,9 @@ def reported(app, folder, binary, config, options):
     front_folder.mkdir()
     with app.start(folder) as origin, before(app, origin, front_folder) as front:
         with learning.before(front, binary, config, folder) as proxy:
-            crowd = learning.LearnersCrowd(app, proxy.port, origin, options.seed, options.kept / app.NAME / "planted")
+            crowd = learning.LearnersCrowd(app, proxy.port, origin, options.seed, options.kept / app.NAME / folder.name)
             asyncio.run(visit(crowd))
-            return crowd, proxy.report(len(crowd.requests))
+            return crowd, proxy.report(len(crowd.requests), crowd.kept / "report.json")
 
 
 def verdicts(report):
