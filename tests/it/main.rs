@@ -50,6 +50,7 @@ mod idle;
 mod interim;
 mod interop;
 mod leak;
+mod learn;
 mod limits;
 mod listen;
 mod live_numbers;
