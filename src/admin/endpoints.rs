@@ -19,6 +19,10 @@ pub const STATUS: &str = "/status";
 pub(super) const EVENTS: &str = "/events";
 /// The path of the missed URLs.
 pub const MISSES: &str = "/misses";
+/// The path of what was learned in learn mode.
+pub const LEARN: &str = "/learn";
+/// The path that forgets it.
+pub const LEARN_RESTART: &str = "/learn/restart";
 /// The path of the stream of requests.
 pub const LOG: &str = "/log";
 /// The path of the cookie counts.
@@ -86,6 +90,8 @@ pub(super) enum Command {
     ChangeBypass,
     Status,
     Misses,
+    Learned,
+    RestartLearning,
     Origins,
     Certificates,
     Config,
@@ -107,6 +113,8 @@ impl Command {
                 | Self::Bypasses
                 | Self::Status
                 | Self::Misses
+                | Self::Learned
+                | Self::RestartLearning
         )
     }
 }
@@ -171,6 +179,13 @@ static ENDPOINTS: &[Endpoint] = &[
     Endpoint::read("/certificates", READ, Action::Data(Command::Certificates)),
     Endpoint::read("/config", READ, Action::Data(Command::Config)),
     Endpoint::read(TOP_COOKIES, READ, Action::Data(Command::TopCookies)),
+    Endpoint::read(LEARN, READ, Action::Data(Command::Learned)),
+    Endpoint::change(
+        LEARN_RESTART,
+        Access::Role(AdminRole::All),
+        Action::Data(Command::RestartLearning),
+        &[],
+    ),
     Endpoint::read(FLEET, READ, Action::Data(Command::Fleet)),
     Endpoint::read("/rows", READ, Action::Data(Command::ListRows)),
     Endpoint::read("/top", READ, Action::Data(Command::Top)),
@@ -295,8 +310,12 @@ mod tests {
     #[test]
     fn every_action_tells_its_subject() {
         for endpoint in ENDPOINTS.iter().filter(|one| one.is_action()) {
-            let is_session = matches!(endpoint.action, Action::LogIn | Action::LogOut);
-            assert_eq!(endpoint.subject.is_empty(), is_session, "{}", endpoint.path);
+            // Their only subject is the operator, or everything.
+            let has_none = matches!(
+                endpoint.action,
+                Action::LogIn | Action::LogOut | Action::Data(Command::RestartLearning)
+            );
+            assert_eq!(endpoint.subject.is_empty(), has_none, "{}", endpoint.path);
         }
     }
 }

@@ -22,6 +22,7 @@ mod explain;
 mod fleet;
 mod handle;
 mod latest_backup;
+mod learn;
 mod limits;
 mod listener;
 mod log;
@@ -49,7 +50,9 @@ pub use client::{ClientError, StreamEnd, send_command, stream_lines};
 pub use commands::Commands;
 pub use configuration::{ConfigReport, FoundHints, ReloadCounts};
 pub use data_socket::serve_data;
-pub use endpoints::{BACKUP, BYPASS, FLEET, LOG, MISSES, MOVE, STATUS, TOP_COOKIES};
+pub use endpoints::{
+    BACKUP, BYPASS, FLEET, LEARN, LEARN_RESTART, LOG, MISSES, MOVE, STATUS, TOP_COOKIES,
+};
 pub use handle::AdminHandle;
 pub use latest_backup::{BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};

@@ -2,6 +2,7 @@
 
 use crate::cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
 use crate::config::{Cache, Plan};
+use crate::policy::learn::CacheMode;
 use crate::policy::route::{Route, outdated_pages};
 
 /// Pages that a reload outdates.
@@ -25,6 +26,18 @@ pub(super) fn outdated(old: &Plan, next: &Plan) -> Outdated {
         paths: in_words.collect::<Vec<_>>().join(" "),
         targets: scopes.iter().map(|(path, is_hard)| target(path, *is_hard)).collect(),
     }
+}
+
+/// Whether what was learned under `old` says nothing of `next`: the cache would decide otherwise.
+pub(super) fn teaches_another(old: &Plan, next: &Plan) -> bool {
+    // Which routes learn does not change what was learned of others.
+    let serving = |plan: &Plan| {
+        let serve = |route: &Route| Route { mode: CacheMode::Serve, ..route.clone() };
+        let cache = Cache { mode: CacheMode::Serve, ..plan.cache.clone() };
+        (cache, plan.routes.iter().map(serve).collect::<Vec<_>>())
+    };
+    serving(old) != serving(next)
+        || (&old.session, &old.origin, &old.origins) != (&next.session, &next.origin, &next.origins)
 }
 
 /// Whether all pages are outdated, and if so, whether they must not be served again.

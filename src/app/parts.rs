@@ -17,8 +17,8 @@ use crate::policy::login::LoginRules;
 use crate::policy::rate_limit::{Limiting, RateLimitCounters};
 use crate::policy::route::{Route, Routes};
 use crate::proxy::{
-    CookieKinds, CookieRules, FragmentLimits, Minted, OriginRules, ProxySettings, PurgeMethod,
-    PurgeToken, Rates, TokenFrom, Verifier, VisitorTokens,
+    CookieKinds, CookieRules, FragmentLimits, LearnSettings, Minted, OriginRules, ProxySettings,
+    PurgeMethod, PurgeToken, Rates, TokenFrom, Verifier, VisitorTokens,
 };
 use crate::session::SessionCookie;
 
@@ -59,6 +59,10 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
         minted: minted(session),
         visitor_tokens: visitor_tokens(plan),
         endpoints: plan.visitor.endpoints.clone(),
+        learn: LearnSettings {
+            is_mirror: plan.learn.mirror,
+            probes: plan.learn.probe.then(|| plan.learn.probe_rate.limiter()),
+        },
         query_rules: query_rules(plan),
         origins: origins::named(plan)
             .enumerate()
@@ -85,7 +89,7 @@ fn routes(plan: &Plan, limiting: &mut Limiting) -> Routes {
     let origins: Vec<&str> = plan.origins.iter().map(|(name, _)| name.as_str()).collect();
     let query_rule = QueryRule { ignore: plan.cache.ignore_query.clone(), keep: None };
     let rest = Route::rest(plan.cache.trust_public, query_rule);
-    let rest = Route { refresh_ahead: plan.cache.refresh_ahead, ..rest };
+    let rest = Route { refresh_ahead: plan.cache.refresh_ahead, mode: plan.cache.mode, ..rest };
     Routes::new(plan.routes.clone(), rest, &origins, limiting)
 }
 

@@ -2,6 +2,7 @@
 
 use super::live_config::LiveConfig;
 use super::shared_state::has_others;
+use crate::policy::learn::CacheMode;
 use crate::policy::route::{CompiledRoute, Share};
 use crate::telemetry::reason::Reason;
 
@@ -18,6 +19,7 @@ pub(super) fn may_occur(reason: Reason, live: &LiveConfig) -> bool {
         any(&has)
     };
     match reason {
+        Reason::Learn => any(&|route| route.mode == CacheMode::Learn),
         Reason::Rank => any(&|route| route.only_top.is_some()),
         Reason::MinUses => any(&|route| route.min_uses > 1),
         Reason::Maintenance => any(&|route| route.maintenance),

@@ -16,7 +16,7 @@ use super::admin;
 use super::jobs::Jobs;
 use super::listeners::Listeners;
 use super::live_config::LiveConfig;
-use super::outdated::outdated;
+use super::outdated::{self, outdated};
 use super::shared_state::{SharedState, has_others};
 use super::start_error::StartError;
 use super::store;
@@ -116,6 +116,9 @@ impl Running {
                     "the other proxies learn of the outdated pages when the store takes the purge"
                 );
             }
+        }
+        if outdated::teaches_another(&old.plan, &next.plan) {
+            self.shared.learning.restart();
         }
         let commands = admin::commands(&next, &self.shared, &self.store, self.listeners.secured());
         self.admin_handle.replace(commands, admin::operators(&next.plan));

@@ -9,6 +9,7 @@ use crate::cache::flight::Flights;
 use crate::cache::purge::PurgeTable;
 use crate::clock::unix_now;
 use crate::config::{Plan, StoreUrl};
+use crate::learn::Learning;
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::row::SharedRows;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
@@ -25,6 +26,7 @@ use crate::telemetry::traces::TraceQueue;
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) pages: Arc<Pages>,
+    pub(super) learning: Arc<Learning>,
     pub(super) sessions: Arc<SessionMemory>,
     pub(super) verified: Arc<Verified>,
     pub(super) visits: Arc<VisitQueue>,
@@ -72,6 +74,7 @@ impl SharedState {
         let viewed_items = plan.session.viewed_items as usize;
         Arc::new(Self {
             pages: Arc::new(Pages::new(plan.cache.memory, flights, purged, limits.variants)),
+            learning: Arc::default(),
             sessions: Arc::default(),
             verified: Arc::default(),
             visits: Arc::new(VisitQueue::new(limits.visit_queue, viewed_items)),

@@ -231,6 +231,7 @@ fn worker_context(
         filler: filler(live, &shared.pages, &upstreams, (handle.clone(), &thread_metrics)),
         settings: Arc::clone(&live.settings),
         pages: Arc::clone(&shared.pages),
+        learning: Arc::clone(&shared.learning),
         recompressor: Arc::clone(&live.recompressor),
         sessions: Arc::clone(&live.sessions),
         verified: Arc::clone(&shared.verified),

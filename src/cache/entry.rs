@@ -134,6 +134,13 @@ impl Entry {
         self.lifetime > self.age(now)
     }
 
+    /// The page as if it were fetched again at `now`, in Unix seconds. `current`: the marks of a page at its URL.
+    #[must_use]
+    pub fn fetched_again(&self, now: u64, current: &PurgeSnapshot) -> Self {
+        let snapshot = current.clone().with(&self.purge_snapshot.slots);
+        Self { stored_at: now, purge_snapshot: Arc::new(snapshot), ..self.clone() }
+    }
+
     /// Seconds of freshness left at `now`; negative if it is stale.
     #[must_use]
     pub fn ttl(&self, now: u64) -> i64 {

@@ -19,6 +19,7 @@ mod form;
 mod include;
 mod json_schema;
 mod key_paths;
+mod learned;
 mod lines;
 mod loaded;
 mod meant;
@@ -47,12 +48,13 @@ pub use changed::changed_keys;
 pub use credential::read_store_url;
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use json_schema::json_schema;
+pub use learned::learned_config;
 pub use loaded::LoadedPlan;
 pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, DatabaseConfig,
-    ErrorsConfig, LimitsConfig, Listen, LogConfig, Login, Logout, NamedToken, NextStore, OnExpire,
-    OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization, Rows, Servers,
-    SessionConfig, Store, StoreLayout, StoreUrl, TlsConfig, TlsVersion, TracesConfig,
+    ErrorsConfig, LearnConfig, LimitsConfig, Listen, LogConfig, Login, Logout, NamedToken,
+    NextStore, OnExpire, OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization, Rows,
+    Servers, SessionConfig, Store, StoreLayout, StoreUrl, TlsConfig, TlsVersion, TracesConfig,
     TracesEndpoint, Verify, ViewsConfig, Visitor, WebhookUrl,
 };
 pub use print::print;
@@ -146,6 +148,9 @@ impl Plan {
             self.admin.socket = Some(Admin::socket_in(folder));
         }
         for (index, route) in self.routes.iter_mut().enumerate() {
+            if !places.said(&format!("route[{index}].mode")) {
+                route.mode = self.cache.mode;
+            }
             if !places.said(&format!("route[{index}].trust_public")) {
                 route.trust_public = self.cache.trust_public;
             }

@@ -21,6 +21,14 @@ use super::upload::{is_malformed, waited_too_long};
 /// PERF: boxed, because each response has room for it, also one from the cache, and moves through several layers.
 pub struct OriginBody(Box<BodyState>);
 
+/// Reads along while a body passes.
+pub trait BodyReader: Send {
+    /// The next part.
+    fn part(&mut self, part: &Bytes);
+    /// The body is whole.
+    fn whole(self: Box<Self>);
+}
+
 struct BodyState {
     source: BodySource,
     limit: Duration,
@@ -33,6 +41,8 @@ struct BodyState {
     has_passed_on: bool,
     /// An error that followed such a part.
     failed: Option<OriginError>,
+    /// What reads along, in learn mode.
+    reader: Option<Box<dyn BodyReader>>,
 }
 
 /// Where the parts of a body come from.
@@ -86,6 +96,7 @@ impl OriginBody {
             ending,
             has_passed_on: false,
             failed: None,
+            reader: None,
         };
         state.give_back_at_end();
         Self(Box::new(state))
@@ -94,6 +105,14 @@ impl OriginBody {
     /// Holds the place at the server until the body has ended.
     pub(super) fn hold(&mut self, place: ServerSlot) {
         self.0.server_slot = Some(place).filter(|_| !self.0.source.is_end_stream());
+    }
+
+    /// From now on, this reads along. It is told nothing of a body that breaks off.
+    pub fn read_along(&mut self, reader: Box<dyn BodyReader>) {
+        if self.0.source.is_end_stream() && self.0.is_whole() {
+            return reader.whole();
+        }
+        self.0.reader = Some(reader);
     }
 
     /// The next part of the body; `None` at its end. Cancel-safe.
@@ -159,6 +178,18 @@ impl BodyState {
         }
     }
 
+    /// Tells what reads along.
+    #[cold]
+    fn read_frame(&mut self, frame: Option<&Frame<Bytes>>) {
+        if let (Some(part), Some(reader)) = (frame.and_then(Frame::data_ref), &mut self.reader) {
+            reader.part(part);
+        }
+        let is_over = frame.is_none() || self.source.is_end_stream() && self.is_whole();
+        if is_over && let Some(reader) = self.reader.take() {
+            reader.whole();
+        }
+    }
+
     /// Whether the body was complete when the stream ended.
     fn is_whole(&self) -> bool {
         match self.ending {
@@ -201,6 +232,9 @@ impl Body for OriginBody {
                 this.note(&frame);
                 this.has_passed_on = true;
                 this.give_back_at_end();
+                if this.reader.is_some() {
+                    this.read_frame(Some(&frame));
+                }
                 Poll::Ready(Some(Ok(frame)))
             }
             Some(Err(error)) => {
@@ -220,6 +254,9 @@ impl Body for OriginBody {
             }
             None => {
                 this.give_back_at_end();
+                if this.reader.is_some() {
+                    this.read_frame(None);
+                }
                 Poll::Ready(None)
             }
         }

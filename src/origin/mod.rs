@@ -25,7 +25,7 @@ mod upload;
 mod upstream;
 
 pub use background::BackgroundSlot;
-pub use body::OriginBody;
+pub use body::{BodyReader, OriginBody};
 pub use check::{HealthCheck, ProbeError};
 pub use error::{BodyFault, OriginError};
 pub use http1::ExchangeError;

@@ -10,6 +10,7 @@ pub mod answer;
 pub mod cookie;
 pub mod database;
 pub mod error_page;
+pub mod learn;
 pub mod listener;
 pub mod login;
 pub mod origin;

@@ -15,7 +15,7 @@ use governor::clock::{Clock, MonotonicClock};
 use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed, StateStore};
-use governor::{Quota, RateLimiter};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use quick_cache::unsync::Cache;
 
 use crate::ident::{StoredToken, holder};
@@ -34,6 +34,21 @@ pub struct Rate {
     pub per: Duration,
     /// The requests allowed at once after a pause.
     pub burst: NonZeroU32,
+}
+
+impl Rate {
+    /// A limiter of this rate, for one subject.
+    #[must_use]
+    pub fn limiter(&self) -> DefaultDirectRateLimiter {
+        RateLimiter::direct(self.quota())
+    }
+
+    fn quota(&self) -> Quota {
+        // The shortest span that counts is a nanosecond.
+        let each = (self.per / self.requests.get()).max(Duration::from_nanos(1));
+        let quota = Quota::with_period(each).expect("a span that is not nothing");
+        quota.allow_burst(self.burst)
+    }
 }
 
 /// The subject of a count.
@@ -133,15 +148,9 @@ impl<C: Clock + Clone> Limit<C> {
         (counters, number): (Arc<RateLimitCounters>, u32),
         clock: &C,
     ) -> Self {
-        // The shortest span that counts is a nanosecond.
-        let each = (rate.per / rate.requests.get()).max(Duration::from_nanos(1));
-        let quota = |each| Quota::with_period(each).expect("a span that is not nothing");
-        let limiter = RateLimiter::new(
-            quota(each).allow_burst(rate.burst),
-            Part { counters, number },
-            clock.clone(),
-        );
-        let told = RateLimiter::new(quota(LOG_EVERY), InMemoryState::default(), clock.clone());
+        let limiter = RateLimiter::new(rate.quota(), Part { counters, number }, clock.clone());
+        let rarely = Quota::with_period(LOG_EVERY).expect("a span that is not nothing");
+        let told = RateLimiter::new(rarely, InMemoryState::default(), clock.clone());
         Self { name, limiter, log_limiter: told }
     }
 

@@ -23,6 +23,7 @@ use crate::http::host::{Host, Scheme};
 use crate::http::reference::resolve;
 use crate::http::{hop, media, path};
 use crate::ident::{Item, PageKey, Row, User};
+use crate::learn::Learning;
 use crate::origin::{Upstream, Upstreams, is_connection_scheme};
 use crate::policy::login::Matching;
 use crate::policy::route::{self, CompiledRoute, Route};
@@ -53,6 +54,8 @@ pub struct WorkerContext {
     pub pages: Arc<Pages>,
     /// Recodes pages for clients that accept other codings, shared by all threads.
     pub recompressor: Arc<Recompressor>,
+    /// What was learned of routes in learn mode, shared by all threads.
+    pub learning: Arc<Learning>,
     /// Sessions, shared by all threads.
     pub sessions: Arc<Sessions>,
     /// The app's remembered answers about visitors, shared by all threads.

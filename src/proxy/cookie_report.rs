@@ -26,6 +26,12 @@ pub struct CookieKinds {
 }
 
 impl CookieKinds {
+    /// The class of a cookie by its name, or by the pattern that stands for it.
+    #[must_use]
+    pub fn class(&self, name: &str) -> &'static str {
+        self.of(name.as_bytes())
+    }
+
     fn of(&self, name: &[u8]) -> &'static str {
         if self.rules.session.iter().any(|pattern| pattern.matches(name)) {
             "session"

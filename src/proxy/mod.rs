@@ -16,6 +16,7 @@ mod error;
 mod explain;
 mod finish;
 mod kept_body;
+mod mirror;
 mod origin_request;
 mod recompress;
 mod record;
@@ -67,7 +68,8 @@ pub use self::deliver::client_response::{ClientResponse, StoredResponse};
 pub use self::explain::{Explanation, Question, QuestionError, explain, explain_for};
 pub use self::recompress::Recompressor;
 pub use self::settings::{
-    FragmentLimits, Minted, OriginRules, ProxySettings, PurgeMethod, PurgeToken, Rates, Verifier,
+    FragmentLimits, LearnSettings, Minted, OriginRules, ProxySettings, PurgeMethod, PurgeToken,
+    Rates, Verifier,
 };
 pub use self::visitor_token::VisitorTokens;
 pub use self::warm::keep_warm;
@@ -141,6 +143,10 @@ async fn answer(
     record: &mut RequestRecord,
 ) -> Result<(ClientResponse, Option<Box<Opened>>), Error> {
     let received = receive((&worker.settings, client), head, body.as_ref(), (token, record.at()))?;
+    if worker.settings.learn.is_mirror {
+        let mirrored = mirror::answer(worker, client, received, body.is_some(), record);
+        return Ok((Box::pin(mirrored).await.into(), None));
+    }
     let mut identified = match stage::run(worker, client, received, Mode::Serve, record).await? {
         Reached::Identified(identified) => identified,
         Reached::Diverted(diverted) => {

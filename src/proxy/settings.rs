@@ -5,6 +5,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue, Method};
+use governor::DefaultDirectRateLimiter;
 use ipnet::IpNet;
 
 use crate::cache::purger::Purger;
@@ -74,6 +75,8 @@ pub struct ProxySettings {
     pub visitor_tokens: Option<VisitorTokens>,
     /// The endpoints under `/_anteroom/`.
     pub endpoints: Vec<Endpoint>,
+    /// How routes in learn mode learn.
+    pub learn: LearnSettings,
     /// The rules on the queries of stored pages' URLs.
     pub query_rules: QueryRules,
     /// What each origin is sent. Routes refer to origins by index.
@@ -197,6 +200,15 @@ impl std::fmt::Debug for OriginRules {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OriginRules").field("identity", &self.identity).finish_non_exhaustive()
     }
+}
+
+/// How routes in learn mode learn.
+#[derive(Debug, Default)]
+pub struct LearnSettings {
+    /// Whether this proxy is the target of a mirror, and forwards nothing.
+    pub is_mirror: bool,
+    /// How often the origin may be asked as a visitor without cookies; `None`: never.
+    pub probes: Option<DefaultDirectRateLimiter>,
 }
 
 /// Limits on fragments.

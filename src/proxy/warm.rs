@@ -25,6 +25,7 @@ use crate::cache::warm_queue::{WarmOccasion, WarmRequest};
 use crate::cache::{LookupMode, Pages};
 use crate::clock::unix_now;
 use crate::http::peer::Peer;
+use crate::policy::learn::CacheMode;
 use crate::telemetry::metrics::Count;
 
 /// Carries out the recipes that wait, one after the other, until the proxy drains. `current` is the context that
@@ -84,6 +85,9 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
     // A page that the proxy answers itself, or refuses to a stranger, is not fetched for one.
     let Ok(Reached::Identified(identified)) = reached else { return WarmOutcome::Failed };
     let cx = identified.context(worker, &client, &token, RequestKind::Page);
+    if cx.route.mode == CacheMode::Learn {
+        return WarmOutcome::Failed;
+    }
     match decide::access(&cx, identified.item(), false, LookupMode::Peek).await {
         Access::Shared(class) if class.has_recipes() => warm(&cx, class, *occasion).await,
         Access::Shared(_) | Access::StaticOnly(_) | Access::Bypass(_) => WarmOutcome::Failed,

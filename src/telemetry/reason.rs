@@ -15,6 +15,8 @@ words! {
         Route = "route",
         /// The operator has switched the route to bypass (`anteroom bypass`).
         BypassSwitch = "bypass-switch",
+        /// The route learns (`mode = "learn"`): the cache would have looked the page up.
+        Learn = "learn",
         /// The item is not among the most viewed (`only_top`).
         Rank = "rank",
         /// The visitor is logged in, and the route shares among anonymous visitors only.

@@ -49,6 +49,7 @@ mod idle;
 mod interim;
 mod interop;
 mod leak;
+mod learn;
 mod limits;
 mod listen;
 mod live_numbers;

@@ -4,7 +4,7 @@
 //! the response may be used; this folder acts on the decision. `lease` determines which proxy of a fleet
 //! fetches, `not_modified` handles a 304, `refuse` a response that cannot be shared, and `share` one that
 //! can. For the latter, `read` reads the body, `prove_segment` compares it with what other users were given,
-//! and `keep` keeps it.
+//! and `keep` keeps it. `trial` says what would become of a response, for learn mode.
 
 mod fetched;
 mod filler;
@@ -17,6 +17,7 @@ mod prove_segment;
 mod read;
 mod refuse;
 mod share;
+mod trial;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ use refuse::{is_leak, passes};
 pub use filler::Filler;
 pub use lead::LeaderAnswer;
 pub use order::{FillDifference, FillOrder, SessionOwner};
+pub use trial::{TrialOrder, TrialPage};
 
 impl Filler {
     /// Begins the fetch in its own task. The request that began the flight gets its answer through the
@@ -246,21 +248,22 @@ impl Filler {
             age: fetch.age(headers),
             now: fetch.received_at as u64,
         };
-        self.may_store(fetch, flight, &answer)
+        self.may_store(fetch, &flight.sent, &answer)
     }
 
+    /// `sent`: the fields of the request.
     fn may_store(
         &self,
         fetch: &Fetch,
-        flight: &Flight,
+        sent: &HeaderMap,
         answer: &ResponseView<'_>,
     ) -> Result<Storing, Reason> {
         let asked = RequestView {
             method: &::http::Method::GET,
             path: fetch.target.path(),
             query: fetch.target.query().unwrap_or_default(),
-            headers: &flight.sent,
-            fields: FieldSet::of(&flight.sent),
+            headers: sent,
+            fields: FieldSet::of(sent),
             has_body: false,
             bound: false,
             who: Sharing::Anonymous,

@@ -45,7 +45,7 @@ impl Filler {
                 age: fetch.age(said),
                 now: fetch.received_at as u64,
             };
-            self.may_store(fetch, flight, &answer).map(|storing| (headers.clone(), storing))
+            self.may_store(fetch, &flight.sent, &answer).map(|storing| (headers.clone(), storing))
         });
         let (headers, storing) = match judged {
             Some(Ok(judged)) => judged,

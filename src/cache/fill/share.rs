@@ -217,7 +217,7 @@ impl Filler {
 
 /// Which forms keep a page from being shared. An app that has forgotten a session answers as to an anonymous
 /// visitor.
-fn forms_of(fetch: &Fetch, lost: LostCookies) -> PersonalForms {
+pub(super) fn forms_of(fetch: &Fetch, lost: LostCookies) -> PersonalForms {
     match lost {
         LostCookies::All => PersonalForms::Posted,
         LostCookies::Nothing | LostCookies::Named if fetch.class == ShareClass::Segment => {

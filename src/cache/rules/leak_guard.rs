@@ -47,7 +47,24 @@ pub fn inspect(
     body: &[Bytes],
     watch: &LeakChecks<'_>,
 ) -> Result<(), LeakKind> {
-    let is_page = media::may_be_page(headers);
+    read_through(headers, body, watch, media::may_be_page(headers))
+}
+
+/// Searches a whole response for [`PersonalData`] alone.
+///
+/// # Errors
+/// The first [`LeakKind`]; also [`LeakKind::Undecodable`].
+pub fn search(headers: &HeaderMap, body: &[Bytes], watch: &LeakChecks<'_>) -> Result<(), LeakKind> {
+    read_through(headers, body, watch, false)
+}
+
+/// `is_page`: whether its tags are read, too.
+fn read_through(
+    headers: &HeaderMap,
+    body: &[Bytes],
+    watch: &LeakChecks<'_>,
+    is_page: bool,
+) -> Result<(), LeakKind> {
     if !is_page && watch.personal_data.is_empty() || body.iter().all(Bytes::is_empty) {
         return Ok(());
     }

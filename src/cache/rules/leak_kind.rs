@@ -1,7 +1,7 @@
 //! The kinds of personal data that keep a page from being shared.
 
 /// Why a page is not shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum LeakKind {
     /// A form field or meta tag whose name shows that its value belongs to one visitor.
     #[error("a CSRF field")]

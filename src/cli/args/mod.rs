@@ -1,6 +1,7 @@
 //! The command line: commands, options, and the help that shows them.
 
 mod bypass;
+mod learn;
 mod live;
 mod sessions;
 mod store;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use bypass::{BypassArgs, BypassCommand};
+pub(crate) use learn::LearnCommand;
 pub(crate) use live::{LogArgs, TopArgs, TopCommand};
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
 pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
@@ -202,6 +204,12 @@ pub(crate) enum Command {
     /// In an emergency: forward requests to the app for a time, in every proxy on the same store
     #[command(after_help = bypass::BYPASS_EXAMPLES)]
     Bypass(BypassArgs),
+    /// Show what the cache would have done on routes in learn mode
+    #[command(after_help = learn::LEARN_EXAMPLES)]
+    Learn {
+        #[command(subcommand)]
+        command: LearnCommand,
+    },
     /// Request pages as a stranger, so that the next visitor finds them in the cache
     #[command(after_help = WARM_EXAMPLES)]
     Warm(WarmArgs),

@@ -2,6 +2,7 @@
 
 pub(crate) mod bypass;
 pub(crate) mod fleet;
+pub(crate) mod learn;
 pub(crate) mod log;
 pub(crate) mod move_store;
 pub(crate) mod sessions;

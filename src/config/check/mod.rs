@@ -3,6 +3,7 @@
 //! A single value is checked by its form.
 
 mod cache;
+mod learn;
 mod listen;
 mod login;
 mod origin;
@@ -56,6 +57,7 @@ impl<'a> ConfigCheck<'a> {
         self.databases();
         self.rows();
         self.purge();
+        self.learn();
         self.traces();
         for (index, route) in self.plan.routes.iter().enumerate() {
             self.route(index, route);

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use crate::http::coding::Coding;
 use crate::http::pattern::Pattern;
 use crate::policy::answer::StatusDetail;
+use crate::policy::learn::CacheMode;
 use crate::policy::purge_rule::PurgeRule;
 
 const MIB: u64 = 1 << 20;
@@ -14,6 +15,8 @@ const MIB: u64 = 1 << 20;
 /// `[cache]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
+    /// `mode`, `"serve"`: whether the cache serves, or it is learned what it would do.
+    pub mode: CacheMode,
     /// `default_ttl`, 300 s; zero: only lifetimes set by the origin.
     pub default_ttl: Duration,
     /// `stale_while_revalidate`, 0: how long a stale page is served while it is revalidated, if the origin
@@ -58,6 +61,7 @@ impl Default for Cache {
     fn default() -> Self {
         let exact = |name: &str| Pattern::Exact(name.to_owned());
         Self {
+            mode: CacheMode::Serve,
             default_ttl: Duration::from_secs(300),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::from_secs(3600),

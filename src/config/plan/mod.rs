@@ -5,6 +5,7 @@
 
 mod admin;
 mod cache;
+mod learn;
 mod limits;
 mod listen;
 mod login;
@@ -21,6 +22,7 @@ use crate::policy::route::Route;
 
 pub use admin::{Admin, AdminSocket, ErrorsConfig, LogConfig, NamedToken};
 pub use cache::{Cache, Purge, PurgeAuthorization, ViewsConfig};
+pub use learn::LearnConfig;
 pub use limits::LimitsConfig;
 pub(super) use listen::USUAL_MODE;
 pub use listen::{Address, ClientCerts, ClientConfig, Listen, TlsConfig, TlsVersion};
@@ -52,6 +54,8 @@ pub struct Plan {
     pub visitor: Visitor,
     /// `[cache]`
     pub cache: Cache,
+    /// `[learn]`
+    pub learn: LearnConfig,
     /// `[views]`
     pub views: ViewsConfig,
     /// `[[route]]`, in order: the first match wins.
@@ -104,6 +108,7 @@ impl Plan {
             session: SessionConfig::default(),
             visitor: Visitor::default(),
             cache: Cache::default(),
+            learn: LearnConfig::default(),
             views: ViewsConfig::default(),
             routes: Vec::new(),
             cookies: Vec::new(),

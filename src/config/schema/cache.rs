@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::learn::CACHE_MODES;
 use super::network::networks;
 use super::purge_rule::PurgeRuleForm;
 use super::shared::{DAY, MIB, MS, OBJECT, TIB, TTL, count, named};
@@ -42,6 +43,7 @@ fn next_store(at: &mut impl Walk, next: &mut NextStore) {
 const WARM_START: Span = Span { min: Duration::ZERO, max: Duration::from_secs(60) };
 
 pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {
+    at.key("mode", &mut cache.mode, &Words(&CACHE_MODES));
     at.key("default_ttl", &mut cache.default_ttl, &TTL);
     at.key("stale_while_revalidate", &mut cache.stale_while_revalidate, &TTL);
     at.key("stale_if_error", &mut cache.stale_if_error, &TTL);

@@ -11,6 +11,7 @@ mod extractor;
 mod fields;
 pub(super) mod fragment;
 mod include;
+mod learn;
 mod limits;
 mod listen;
 mod login;
@@ -71,6 +72,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
         at.preset(|| app.into_iter().for_each(|app| app.ignore(&mut plan.cache)));
         cache::cache(at, &mut plan.cache);
     });
+    at.section("learn", |at| learn::learn(at, &mut plan.learn));
     at.section("views", |at| cache::views(at, &mut plan.views));
     at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route::route);
     at.tables("cookies", COOKIES_MAX, &mut plan.cookies, Hardening::default, route::cookies);

@@ -4,6 +4,7 @@ use super::fields::{
     FieldsForm, RedirectStatusForm, redirect_target, removable_field, settable_field,
 };
 use super::fragment::{EsiForm, FragmentForm, SHARES};
+use super::learn::CACHE_MODES;
 use super::network::networks;
 use super::segment::SegmentForm;
 use super::shared::{CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, shared};
@@ -26,6 +27,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
         at.key("method", &mut route.methods, &List::of(METHOD));
         at.key("query", &mut route.query, &Parameters(CONDITION));
     });
+    at.key("mode", &mut route.mode, &Words(&CACHE_MODES));
     at.key("share", &mut route.share, &Words(&SHARES));
     at.key("segment", &mut route.segment, &SegmentForm);
     let proofs = [("second_user", false), ("none", true)];

@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use crate::http::host_pattern::HostPattern;
 use crate::http::path::{PathPattern, PurgePath};
 use crate::http::query::QueryRule;
+use crate::policy::learn::CacheMode;
 use crate::policy::rate_limit::Rate;
 
 pub use field_template::{FieldTemplate, TemplateValues, TemplateVariable};
@@ -124,6 +125,8 @@ pub struct Route {
     pub methods: Vec<Method>,
     /// `match.query`: parameters that the query must have.
     pub query: Vec<(String, QueryValue)>,
+    /// `mode`: whether the cache serves the route. Default: the value in `[cache]`.
+    pub mode: CacheMode,
     /// `share`, `"anonymous"`: the visitors that share a page.
     pub share: Share,
     /// `segment`, `["logged_in"]`, and `segment_proof`, `"second_user"`: the definition of a segment.
@@ -216,6 +219,7 @@ impl Default for Route {
             hosts: Vec::new(),
             methods: Vec::new(),
             query: Vec::new(),
+            mode: CacheMode::Serve,
             share: Share::Anonymous,
             segment: Segment::default(),
             query_rule: QueryRule::default(),
@@ -333,6 +337,7 @@ impl Route {
     #[must_use]
     pub fn keys_set(&self) -> Vec<&'static str> {
         let keys = [
+            ("mode", self.mode != CacheMode::Serve),
             ("segment", self.segment != Segment::default()),
             ("keep_query", self.query_rule.keep.is_some()),
             ("purges", !self.purges.is_empty()),

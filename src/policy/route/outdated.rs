@@ -43,6 +43,7 @@ fn for_pages(route: &Route) -> Route {
     let usual = Route::default();
     Route {
         name: usual.name,
+        mode: usual.mode,
         // Part of the page key.
         query_rule: usual.query_rule,
         stale_while_revalidate: usual.stale_while_revalidate,

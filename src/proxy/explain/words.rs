@@ -16,6 +16,9 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Method => "the cache answers only GET and HEAD",
         Reason::RequestBody => "the request has a body",
         Reason::Route => "its route has share = \"none\"",
+        Reason::Learn => {
+            "the route learns: everything is forwarded, and nothing is served from the cache"
+        }
         Reason::BypassSwitch => "the operator has switched the cache off (anteroom bypass)",
         Reason::Rank => "its item is not among the most viewed (only_top)",
         Reason::Login => {

@@ -1,12 +1,14 @@
-//! Sources of answers: the cache, a row, or the origin. A source leaves the visitor's session and cart
+//! Sources of answers: the cache, a row, or the origin; `learn` forwards, and learns what the cache would do. A source leaves the visitor's session and cart
 //! unchanged.
 
 pub(in crate::proxy) mod cache;
 mod forward;
+mod learn;
 mod personal;
 pub(in crate::proxy) mod rows;
 mod upgrade;
 
+pub(in crate::proxy) use self::learn::mirrored;
 use super::answer::Answer;
 use super::context::RequestContext;
 use super::error::Error;
@@ -15,6 +17,7 @@ use super::stage::decide;
 use crate::cache::rules::verdict::Access;
 use crate::ident::Item;
 use crate::origin::RequestBody;
+use crate::policy::learn::CacheMode;
 use crate::telemetry::reason::Reason;
 
 /// Answers a request from the source that was decided.
@@ -28,9 +31,13 @@ pub(super) async fn answer(
         return Ok(Answer::Stored(response.into()));
     }
     match access {
+        Access::Bypass(Reason::Upgrade) => upgrade::answer(cx, record).await,
+        access if cx.route.mode == CacheMode::Learn => {
+            // PERF: boxed, so that the state of a hit stays small.
+            Box::pin(learn::answer(cx, access, body, record)).await
+        }
         // RFC 9111 §5.2.1.7.
         Access::Bypass(_) if decide::takes_stored_only(cx.head) => Err(Error::NotStored),
-        Access::Bypass(Reason::Upgrade) => upgrade::answer(cx, record).await,
         Access::Bypass(reason) => forward::forward(cx, body, reason, record).await,
         Access::Shared(_) | Access::StaticOnly(_) => cache::answer(cx, body, access, record).await,
     }

@@ -19,6 +19,9 @@ use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::origin_request;
 
+/// The most cookies whose values are looked for.
+const COOKIES_MAX: usize = 16;
+
 /// The personal data to look for in a page that this request fetches for `class`. There is none if the
 /// route's leak guard is less than `full`, or if the page is the visitor's alone.
 pub(in crate::proxy) fn personal_data(cx: &RequestContext<'_>, class: ShareClass) -> PersonalData {
@@ -41,6 +44,24 @@ pub(in crate::proxy) fn personal_data(cx: &RequestContext<'_>, class: ShareClass
         own.for_each(|(_, value)| personal_data.attribute(value.as_bytes()));
     }
     personal_data
+}
+
+/// The words of a visitor's own request and login, for learn mode: unlike in [`personal_data`], the values of all
+/// cookies are among them, because the app may know a visitor by a cookie that no rule names.
+pub(super) fn own_words(cx: &RequestContext<'_>) -> PersonalData {
+    let mut words = PersonalData::default();
+    credentials(&cx.head.headers, &mut words);
+    if let Some(user) = cx.visitor.user() {
+        words.user(user.as_bytes());
+        user.attributes().for_each(|(_, value)| words.attribute(value.as_bytes()));
+    }
+    for (_, value) in cookies(&cx.head.headers).take(COOKIES_MAX) {
+        words.token(value);
+        if value.iter().any(u8::is_ascii_alphabetic) {
+            words.user(value);
+        }
+    }
+    words
 }
 
 /// The user that a fill names to the origin.

@@ -247,7 +247,7 @@ pub(in crate::proxy) async fn decide(
 }
 
 /// Whether a page that is not stored has been requested too seldom for its route's `min_uses`. Counts the request.
-fn is_rare(want: &WantedPage<'_>, look: LookupMode) -> bool {
+pub(in crate::proxy) fn is_rare(want: &WantedPage<'_>, look: LookupMode) -> bool {
     let least = want.cx.route.min_uses;
     if least <= 1 {
         return false;
@@ -292,7 +292,7 @@ pub(in crate::proxy) async fn is_kept_for_anonymous(
 }
 
 /// What follows from the page that was found.
-enum PageUse {
+pub(in crate::proxy) enum PageUse {
     Hit(Arc<Entry>, CacheTier),
     Forward(Reason),
     Fetch(Option<StaleCandidate>, PageKey),
@@ -300,7 +300,11 @@ enum PageUse {
 
 /// Decides whether the page that was found is the answer. `forwarded_for` is the reason why this visitor
 /// gets only pages that are static by proof, and fills none.
-fn weigh(want: &WantedPage<'_>, found: Lookup, forwarded_for: Option<Reason>) -> PageUse {
+pub(in crate::proxy) fn weigh(
+    want: &WantedPage<'_>,
+    found: Lookup,
+    forwarded_for: Option<Reason>,
+) -> PageUse {
     let suits = |entry: &Entry| want.suits(entry).is_ok();
     let (candidate, key, reason) = match found {
         Lookup::Fresh(entry, _) if !want.directives.is_met_by(&entry, want.now()) => {

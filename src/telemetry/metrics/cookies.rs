@@ -141,6 +141,12 @@ pub(super) fn sum<'j>(
     (names, others)
 }
 
+/// The name of a cookie in the form for reports.
+#[must_use]
+pub fn cookie_label(name: &[u8]) -> String {
+    cleaned(name, &mut [0; NAME_BYTES_MAX]).to_owned()
+}
+
 /// A name in the form for reports: shortened, without characters that control a terminal, and with `*` for an
 /// id at its end (`wordpress_logged_in_5d41402a…`).
 fn cleaned<'b>(name: &[u8], buffer: &'b mut [u8; NAME_BYTES_MAX]) -> &'b str {

@@ -27,7 +27,7 @@ use self::route::{OriginMeans, RouteMetrics};
 use crate::telemetry::misses::{self, Miss, MissedUrl, Misses};
 use crate::telemetry::reason::Reason;
 
-pub use cookies::{CookieEvent, CookieEventCounts, CookieTotals, NAMES_MAX};
+pub use cookies::{CookieEvent, CookieEventCounts, CookieTotals, NAMES_MAX, cookie_label};
 pub use count::Count;
 pub use kinds::{ConnectionCut, Outcome, TunnelEnd, Unstored};
 pub use process::resident_bytes;

@@ -1,0 +1,45 @@
+//! What was learned of routes in learn mode, for the operator.
+
+use super::commands::Commands;
+use crate::http::pattern::Pattern;
+use crate::learn::{Report, ReportContext};
+use crate::policy::learn::CacheMode;
+
+impl Commands {
+    /// What was learned since learning began.
+    pub(super) fn learned(&self) -> Report {
+        let counted = self.metrics.cookies();
+        let set_by = |name: &str| {
+            let cookie = counted.names.iter().find(|(own, _)| own == name);
+            cookie.map_or(0, |(_, counts)| counts.set)
+        };
+        let names = |patterns: &[Pattern]| patterns.iter().map(ToString::to_string).collect();
+        let rules = &self.kinds.rules;
+        self.worker.learning.report(&ReportContext {
+            mode: self.learn_mode(),
+            class: &|name| self.kinds.class(name),
+            set_by: &set_by,
+            session_cookies: names(&rules.session),
+            ignored_cookies: names(&rules.ignored),
+        })
+    }
+
+    /// Forgets it.
+    pub(super) fn restart_learning(&self) -> Report {
+        self.worker.learning.restart();
+        self.learned()
+    }
+
+    /// The mode of the routes, in one word.
+    fn learn_mode(&self) -> &'static str {
+        let settings = &self.worker.settings;
+        let learns = settings.routes.all().map(|route| route.mode == CacheMode::Learn);
+        let learns: Vec<bool> = learns.collect();
+        match (learns.contains(&true), learns.contains(&false)) {
+            _ if settings.learn.is_mirror => "mirror",
+            (true, true) => "mixed",
+            (true, false) => "learn",
+            (false, _) => "serve",
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The commands about learn mode.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anteroom::admin::{self, LEARN, LEARN_RESTART};
+use anteroom::config::{Overrides, learned_config};
+use anteroom::learn::{LearnedPageReport, Report};
+use http::Method;
+
+use super::socket;
+use crate::cli::args::{LearnCommand, Shown};
+use crate::cli::output::{self, counted, failed, note, say};
+
+/// The most pages that the report shows.
+const PAGES_SHOWN: usize = 20;
+/// The most reasons of a route that it shows.
+const REASONS_SHOWN: usize = 3;
+
+/// Shows or forgets what was learned.
+pub(crate) fn learn(command: LearnCommand) -> Result<(), u8> {
+    match command {
+        LearnCommand::Report { write, shown } => report(write.as_deref(), shown),
+        LearnCommand::Restart { shown: Shown { json, at } } => {
+            let reply =
+                admin::send_command(&socket(at)?, Method::POST, LEARN_RESTART, b"{}".to_vec());
+            let reply = reply.map_err(failed)?;
+            say(&if json {
+                String::from_utf8_lossy(&reply).into_owned()
+            } else {
+                "forgotten: learning begins again".to_owned()
+            });
+            Ok(())
+        }
+    }
+}
+
+fn report(write: Option<&Path>, Shown { json, at }: Shown) -> Result<(), u8> {
+    let config = at.config.clone();
+    let reply =
+        admin::send_command(&socket(at)?, Method::GET, LEARN, Vec::new()).map_err(failed)?;
+    let report: Report = serde_json::from_slice(&reply).map_err(failed)?;
+    if json {
+        say(&String::from_utf8_lossy(&reply));
+    } else {
+        say(described(&report).trim_end());
+    }
+    write.map_or(Ok(()), |file| write_config(&report, config, file))
+}
+
+/// Writes the configuration with what was learned, and checks it.
+fn write_config(report: &Report, config: Option<PathBuf>, to: &Path) -> Result<(), u8> {
+    let Some(from) = output::file_or_usual(config) else {
+        return Err(failed("there is no ./proxy.toml: name the file in force with --config FILE"));
+    };
+    let text = std::fs::read_to_string(&from)
+        .map_err(|error| failed(format!("cannot read {}: {error}", from.display())))?;
+    let lines = report.proposals.iter().map(|one| (one.reason.as_str(), one.toml.as_str()));
+    let learned = learned_config(&text, lines)
+        .map_err(|error| failed(format!("{}: {error}", from.display())))?;
+    let mut file = std::fs::File::create_new(to)
+        .map_err(|error| failed(format!("cannot write {}: {error}", to.display())))?;
+    std::io::Write::write_all(&mut file, learned.as_bytes())
+        .map_err(|error| failed(format!("cannot write {}: {error}", to.display())))?;
+    output::plan(Some(to), Overrides::default())?;
+    note(&format!("wrote {}; the file in force is as it was", to.display()));
+    Ok(())
+}
+
+/// The report in words.
+fn described(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing into a String cannot fail.
+    let _ = head(&mut text, report);
+    let _ = routes(&mut text, report);
+    let _ = pages(&mut text, report);
+    let _ = cookies(&mut text, report);
+    let _ = proposals(&mut text, report);
+    text
+}
+
+fn head(text: &mut String, report: &Report) -> std::fmt::Result {
+    let Report { requests, hits, unknown, hit_percent, .. } = report;
+    let seconds = (report.at - report.since).max(0.0);
+    if report.mode == "serve" {
+        writeln!(text, "no route learns: set [cache] mode = \"learn\", or mode in a [[route]]")?;
+    }
+    writeln!(
+        text,
+        "{requests} requests in {:.1} hours; {hits} would have been hits: {hit_percent} %",
+        seconds / 3_600.0
+    )?;
+    if *unknown > 0 {
+        writeln!(
+            text,
+            "{unknown} are not among these: no answer showed what a visitor without cookies would get"
+        )?;
+    }
+    if report.followed_percent < 100.0 {
+        writeln!(text, "{:.1} % of the URLs are followed", report.followed_percent)?;
+    }
+    Ok(())
+}
+
+fn routes(text: &mut String, report: &Report) -> std::fmt::Result {
+    if report.routes.is_empty() {
+        return Ok(());
+    }
+    let (hits, time) = ("hits", "app time saved");
+    writeln!(text, "\n{:<32} {:>9} {hits:>8}  {time:>14}  why others miss", "route", "requests")?;
+    for route in &report.routes {
+        let reasons = route.reasons.iter().take(REASONS_SHOWN);
+        let reasons: Vec<String> =
+            reasons.map(|(reason, count)| format!("{reason} {count}")).collect();
+        writeln!(
+            text,
+            "{:<32} {:>9} {:>6.1} %  {:>12.1} s  {}",
+            shown(&route.name),
+            route.requests,
+            route.hit_percent,
+            route.saved_seconds,
+            reasons.join(", ")
+        )?;
+    }
+    Ok(())
+}
+
+fn pages(text: &mut String, report: &Report) -> std::fmt::Result {
+    writeln!(
+        text,
+        "\n{} compared between visitors; {} the same for all",
+        counted(report.compared_pages as usize, "page"),
+        report.same_pages
+    )?;
+    for page in report.pages.iter().take(PAGES_SHOWN) {
+        let names = page.parameters.iter().map(|name| format!("{name}=")).collect::<Vec<_>>();
+        let query = if names.is_empty() { String::new() } else { format!("?{}", names.join("&")) };
+        writeln!(
+            text,
+            "  {}{}{}: {}",
+            shown(&page.host),
+            shown(&page.path),
+            shown(&query),
+            meaning(page)
+        )?;
+    }
+    let more = report.pages.len().saturating_sub(PAGES_SHOWN);
+    if more > 0 {
+        writeln!(text, "  … and {more} more; --json has them")?;
+    }
+    Ok(())
+}
+
+/// What a verdict means.
+fn meaning(page: &LearnedPageReport) -> String {
+    let cookie = page.cookie.as_deref().unwrap_or("?");
+    match page.verdict.as_str() {
+        "own-words" => "would be shared, and shows a visitor's own words".to_owned(),
+        "by-visitor" => "would be shared, and differs by visitor".to_owned(),
+        "by-cookie" => format!("would be shared, and differs by the cookie {}", shown(cookie)),
+        "differs" => "would be shared, and differs; by what is not known yet".to_owned(),
+        _ => "differs each time, even for one visitor: a nonce or a clock".to_owned(),
+    }
+}
+
+fn cookies(text: &mut String, report: &Report) -> std::fmt::Result {
+    if report.cookies.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n{:<32} {:>9}  {:<9} {:<9} why", "cookie", "requests", "class", "learned")?;
+    for cookie in &report.cookies {
+        writeln!(
+            text,
+            "{:<32} {:>9}  {:<9} {:<9} {}",
+            shown(&cookie.name),
+            cookie.requests,
+            cookie.class,
+            cookie.verdict,
+            cookie.text
+        )?;
+    }
+    Ok(())
+}
+
+fn proposals(text: &mut String, report: &Report) -> std::fmt::Result {
+    if report.proposals.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\nproposed for proxy.toml (--write FILE writes it):")?;
+    for proposal in &report.proposals {
+        writeln!(text, "\n# {}\n{}", shown(&proposal.reason), proposal.toml)?;
+    }
+    Ok(())
+}
+
+/// A text of a visitor's request, without what controls a terminal.
+fn shown(text: &str) -> String {
+    text.escape_debug().to_string()
+}

@@ -1,0 +1,367 @@
+//! What was learned, shared by all threads.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ::http::HeaderMap;
+use ahash::RandomState;
+
+use super::compared::{AnswerSeen, ComparedPage, CookieSet};
+use super::cookies::LearnedCookies;
+use super::routes::LearnedRoutes;
+use super::simulated::{FetchStep, SimulatedPage};
+use super::text_parts::TextParts;
+use crate::cache::entry::Entry;
+use crate::cache::rules::key::variant_key;
+use crate::clock::unix_now;
+use crate::ident::PageKey;
+use crate::telemetry::reason::Reason;
+
+/// The most pages that are followed.
+const PAGES_MAX: usize = 8_192;
+/// The most parts of all pages, 8 bytes each.
+const PARTS_MAX: usize = 4 << 20;
+
+/// The most bodies that are read along at a time, of 1 MiB each. Others are not compared.
+const BODIES_MAX: usize = 64;
+
+/// What the cache would have done with a request for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predicted {
+    /// It would have answered.
+    Hit,
+    /// It would have answered, and fetched the page again in the background.
+    StaleHit,
+    /// It would have fetched the page. `is_seen`: the visitor's own answer is what the fetch would get.
+    Fetch {
+        /// See there.
+        is_seen: bool,
+    },
+    /// It would have forwarded the request, for this reason.
+    Forward(Reason),
+}
+
+/// A page as the report names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageName {
+    /// The site.
+    pub host: String,
+    /// The path as it may be shown.
+    pub path: String,
+    /// Names of query parameters.
+    pub parameters: Vec<String>,
+}
+
+/// A request for a page.
+#[derive(Clone, Debug)]
+pub struct PageRequest<'r> {
+    /// The page's key, without variants.
+    pub key: PageKey,
+    /// Its route.
+    pub route: &'r Arc<str>,
+    /// Whose request it is: a keyed hash.
+    pub visitor: u64,
+    /// Its cookies, as [`Learning::cookies`] has them; `None`: its answer is not compared.
+    pub cookies: Option<u64>,
+    /// Unix time in seconds.
+    pub now: u64,
+}
+
+/// What is wanted of the answer to a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whether it tells what a fetch would get.
+    pub verdict: bool,
+    /// Whether it is compared with others.
+    pub comparison: bool,
+}
+
+/// A page that is followed.
+#[derive(Clone, Debug)]
+pub(super) struct LearnedPage {
+    pub(super) name: PageName,
+    pub(super) route: Arc<str>,
+    pub(super) simulated: SimulatedPage,
+    pub(super) compared: ComparedPage,
+}
+
+/// Everything that was learned since a moment.
+#[derive(Debug)]
+pub(super) struct Learned {
+    /// Since when, in Unix time.
+    pub(super) since: f64,
+    pub(super) pages: HashMap<PageKey, LearnedPage>,
+    pub(super) parts: usize,
+    /// Pages are followed whose key hashes to at most this.
+    follows: u64,
+    pub(super) routes: LearnedRoutes,
+    pub(super) cookies: LearnedCookies,
+    /// The key of all hashes.
+    key: RandomState,
+}
+
+impl Learned {
+    fn new() -> Self {
+        Self {
+            since: unix_now(),
+            pages: HashMap::new(),
+            parts: 0,
+            follows: u64::MAX,
+            routes: LearnedRoutes::default(),
+            cookies: LearnedCookies::default(),
+            key: RandomState::new(),
+        }
+    }
+
+    /// The share of URLs that are followed, in percent.
+    #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+    pub(super) fn followed_percent(&self) -> f64 {
+        self.follows as f64 * 100.0 / u64::MAX as f64
+    }
+
+    fn follows(&self, key: &PageKey) -> bool {
+        self.key.hash_one(key.0) <= self.follows
+    }
+
+    /// Follows half of the URLs until the bounds hold: which half, their hash decides, so that shares stay right.
+    fn make_room(&mut self) {
+        while self.pages.len() > PAGES_MAX || self.parts > PARTS_MAX {
+            self.follows /= 2;
+            let (follows, key) = (self.follows, &self.key);
+            let routes = &mut self.routes;
+            self.pages.retain(|name, page| {
+                let stays = key.hash_one(name.0) <= follows;
+                if !stays {
+                    routes.of(&page.route).lost += page.simulated.waiting();
+                }
+                stays
+            });
+            self.parts = self.pages.values().map(|page| page.compared.parts()).sum();
+        }
+    }
+}
+
+/// What was learned, shared by all threads. PERF: one lock, because only learn mode takes it, a few times a request.
+#[derive(Debug)]
+pub struct Learning {
+    learned: Mutex<Learned>,
+    /// The bodies that are read along.
+    bodies: Arc<AtomicUsize>,
+}
+
+impl Default for Learning {
+    fn default() -> Self {
+        Self { learned: Mutex::new(Learned::new()), bodies: Arc::default() }
+    }
+}
+
+/// The place of a body that is read along.
+#[derive(Debug)]
+pub struct BodyPlace(Arc<AtomicUsize>);
+
+impl BodyPlace {
+    fn of(bodies: &Arc<AtomicUsize>) -> Option<Self> {
+        let taken = bodies.fetch_add(1, Ordering::Relaxed);
+        let place = Self(Arc::clone(bodies));
+        (taken < BODIES_MAX).then_some(place)
+    }
+}
+
+impl Drop for BodyPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Learning {
+    pub(super) fn learned(&self) -> MutexGuard<'_, Learned> {
+        // No code that can panic runs under this lock.
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets everything.
+    pub fn restart(&self) {
+        *self.learned() = Learned::new();
+    }
+
+    /// The key of all hashes. A restart changes it.
+    #[must_use]
+    pub fn hash_key(&self) -> RandomState {
+        self.learned().key.clone()
+    }
+
+    /// Counts a request that the cache has no part in.
+    pub fn forwarded(&self, route: &Arc<str>, reason: Reason) {
+        let mut learned = self.learned();
+        let route = learned.routes.of(route);
+        route.requests += 1;
+        route.refuse(reason, 1);
+    }
+
+    /// Counts a request that the cache would have answered, and whose page is known already.
+    pub fn counted(&self, route: &Arc<str>) {
+        let mut learned = self.learned();
+        let route = learned.routes.of(route);
+        route.requests += 1;
+        route.hits += 1;
+    }
+
+    /// A place for a body that is read along; `None`: there are enough.
+    #[must_use]
+    pub fn body_place(&self) -> Option<BodyPlace> {
+        BodyPlace::of(&self.bodies)
+    }
+
+    /// Notes the cookies of a request: the names and keyed hashes of the values. `None`: there is no place for one.
+    pub fn cookies<'c>(
+        &self,
+        visitor: u64,
+        cookies: impl Iterator<Item = (&'c str, u32)>,
+    ) -> Option<CookieSet> {
+        self.learned().cookies.note(visitor, cookies)
+    }
+
+    /// The page as the cache would hold it, with its variant's key.
+    #[must_use]
+    pub fn find<'h>(
+        &self,
+        primary: &PageKey,
+        sent: impl FnOnce() -> &'h HeaderMap,
+    ) -> Option<(PageKey, Arc<Entry>)> {
+        let learned = self.learned();
+        let entries = learned.pages.get(primary)?.simulated.entries();
+        if let [(key, entry)] = entries
+            && entry.vary.is_empty()
+        {
+            return Some((*key, Arc::clone(entry)));
+        }
+        let sent = sent();
+        let is_asked = |(key, entry): &&(PageKey, Arc<Entry>)| match entry.vary.as_slice() {
+            [] => true,
+            fields => variant_key(primary, fields, sent) == *key,
+        };
+        entries.iter().rev().find(is_asked).cloned()
+    }
+
+    /// Counts a request for a page. Returns what is wanted of its answer.
+    pub fn asked(
+        &self,
+        request: &PageRequest<'_>,
+        predicted: Predicted,
+        name: impl FnOnce() -> PageName,
+        renewed: impl Fn(&Entry) -> Entry,
+    ) -> Wanted {
+        let mut learned = self.learned();
+        let learned = &mut *learned;
+        let is_followed = learned.follows(&request.key);
+        let route = learned.routes.of(request.route);
+        route.requests += 1;
+        if let Predicted::Forward(reason) = predicted {
+            route.refuse(reason, 1);
+        }
+        if !is_followed {
+            if !matches!(predicted, Predicted::Forward(_)) {
+                route.unfollowed += 1;
+            }
+            return Wanted::default();
+        }
+        let page = learned.pages.entry(request.key).or_insert_with(|| LearnedPage {
+            name: name(),
+            route: Arc::clone(request.route),
+            simulated: SimulatedPage::default(),
+            compared: ComparedPage::default(),
+        });
+        match predicted {
+            Predicted::Hit => route.hits += 1,
+            Predicted::StaleHit => {
+                route.hits += 1;
+                page.simulated.renew(&renewed);
+            }
+            Predicted::Fetch { is_seen } => {
+                match page.simulated.fetch(request.now, is_seen, &renewed) {
+                    FetchStep::Begun => route.fetches += 1,
+                    FetchStep::Waits => {}
+                    FetchStep::Refused(reason) => route.refuse(reason, 1),
+                }
+            }
+            Predicted::Forward(_) => {}
+        }
+        let wanted = Wanted {
+            verdict: predicted == Predicted::Fetch { is_seen: true },
+            comparison: request
+                .cookies
+                .is_some_and(|cookies| page.compared.wants(request.visitor, cookies)),
+        };
+        learned.make_room();
+        wanted
+    }
+
+    /// What a fetch of the page would have become, as its answer shows.
+    pub fn judged(&self, primary: &PageKey, verdict: Result<(PageKey, Arc<Entry>), Reason>) {
+        let mut learned = self.learned();
+        let learned = &mut *learned;
+        let Some(page) = learned.pages.get_mut(primary) else { return };
+        let settled = match verdict {
+            Ok((key, entry)) => page.simulated.store(key, entry),
+            Err(reason) => page.simulated.refuse(reason),
+        };
+        learned.routes.of(&page.route).settle(settled);
+    }
+
+    /// The same for a page that is shared once two users were given the same `parts`.
+    pub fn proved(
+        &self,
+        primary: &PageKey,
+        visitor: u64,
+        verdict: Result<(PageKey, Arc<Entry>), Reason>,
+        parts: Option<&TextParts>,
+    ) {
+        let is_proved = || {
+            let mut learned = self.learned();
+            let page = learned.pages.get_mut(primary);
+            page.zip(parts)
+                .is_some_and(|(page, parts)| page.simulated.prove(visitor, parts.digest()))
+        };
+        let verdict = match verdict {
+            Ok(_) if !is_proved() => Err(Reason::AwaitingSecondUser),
+            verdict => verdict,
+        };
+        self.judged(primary, verdict);
+    }
+
+    /// The answer does not show what a fetch would have got.
+    pub fn unseen(&self, primary: &PageKey, renewed: impl Fn(&Entry) -> Entry) {
+        let mut learned = self.learned();
+        let learned = &mut *learned;
+        let Some(page) = learned.pages.get_mut(primary) else { return };
+        let settled = page.simulated.unseen(renewed);
+        learned.routes.of(&page.route).settle(settled);
+    }
+
+    /// Compares an answer with the others of its page.
+    pub fn compare(&self, primary: &PageKey, answer: AnswerSeen, parts: &TextParts) {
+        let mut learned = self.learned();
+        let learned = &mut *learned;
+        let Some(page) = learned.pages.get_mut(primary) else { return };
+        learned.parts += page.compared.add(answer, parts);
+        learned.make_room();
+    }
+
+    /// Counts what a hit would have saved.
+    pub fn saved(&self, route: &Arc<str>, took: Duration, bytes: u64) {
+        let mut learned = self.learned();
+        let route = learned.routes.of(route);
+        route.saved += took;
+        route.saved_bytes += bytes;
+    }
+
+    /// Whether an answer has shown what a fetch of the page would get, or the page is not followed.
+    #[must_use]
+    pub fn is_judged(&self, primary: &PageKey) -> bool {
+        let learned = self.learned();
+        let page = learned.pages.get(primary);
+        !learned.follows(primary) || page.is_some_and(|page| page.simulated.is_judged())
+    }
+}

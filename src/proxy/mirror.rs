@@ -1,0 +1,42 @@
+//! The target of a mirror: learns from copies of requests that another server answers, and forwards nothing.
+//!
+//! A copy passes the stages as `anteroom explain` does: nothing is counted against a limit, no visit is recorded, and
+//! the app is not asked who the visitor is.
+
+use std::rc::Rc;
+
+use ::http::{Response, StatusCode};
+
+use super::connection::client::Client;
+use super::context::{Mode, RequestKind, WorkerContext};
+use super::deliver::body::Body;
+use super::record::RequestRecord;
+use super::source::mirrored;
+use super::stage::receive::Received;
+use super::stage::{self, Reached, decide};
+use super::visitor_token::VisitorTokenState;
+use crate::cache::LookupMode;
+use crate::telemetry::metrics::Outcome;
+use crate::telemetry::reason::Reason;
+
+/// Learns from a request, and answers it with 204.
+pub(super) async fn answer(
+    worker: &Rc<WorkerContext>,
+    client: &Rc<Client>,
+    received: Received,
+    has_body: bool,
+    record: &mut RequestRecord,
+) -> Response<Body> {
+    record.outcome(Outcome::Endpoint, Some(Reason::Learn));
+    let token = VisitorTokenState::default();
+    let mode = Mode::Peek { knows_address: true, visitor: None };
+    let reached = stage::run(worker, client, received, mode, record).await;
+    if let Ok(Reached::Identified(identified)) = reached {
+        let cx = identified.context(worker, client, &token, RequestKind::Page);
+        let access = decide::access(&cx, identified.item(), has_body, LookupMode::Peek).await;
+        mirrored(&cx, &access, has_body);
+    }
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}

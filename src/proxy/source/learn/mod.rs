@@ -1,0 +1,102 @@
+//! Learn mode: forwards the request as it came, and learns from the answer what the cache would have done.
+//!
+//! `predict` asks the simulated cache, as [`super::cache`] asks the real one; `lesson` reads the answer along, and
+//! tells [`crate::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
+//! what the origin answers, whatever is learned.
+
+mod lesson;
+mod predict;
+mod probe;
+mod visitor;
+
+use std::time::Instant;
+
+use ::http::Method;
+
+use self::lesson::Lesson;
+use self::predict::predict;
+use super::forward;
+use crate::cache::rules::verdict::Access;
+use crate::learn::Predicted;
+use crate::origin::RequestBody;
+use crate::proxy::answer::Answer;
+use crate::proxy::context::{RequestContext, RequestKind};
+use crate::proxy::error::Error;
+use crate::proxy::record::RequestRecord;
+use crate::telemetry::reason::Reason;
+
+/// Whether the visitor gets the origin's answer, which then teaches something, or is only counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestUse {
+    Forwarded,
+    Mirrored,
+}
+
+/// Forwards a request of a route that learns.
+pub(super) async fn answer(
+    cx: &RequestContext<'_>,
+    access: Access,
+    body: RequestBody,
+    record: &mut RequestRecord,
+) -> Result<Answer, Error> {
+    let is_switched = matches!(access, Access::Bypass(Reason::BypassSwitch));
+    if cx.kind != RequestKind::Page || is_switched {
+        return forward::forward(cx, body, reason(&access), record).await;
+    }
+    let lesson = begin(cx, &access, body.is_some(), RequestUse::Forwarded);
+    let begun = Instant::now();
+    let mut answered = forward::forward(cx, body, reason(&access), record).await;
+    match (lesson, &mut answered) {
+        (Some(lesson), Ok(Answer::Uncached(came, _))) => {
+            lesson.came(&cx.worker.filler, came, begun.elapsed());
+        }
+        (Some(lesson), _) => lesson.failed(),
+        (None, _) => {}
+    }
+    answered
+}
+
+/// Learns from a request that a mirror has sent, and whose answer another server gives.
+pub(in crate::proxy) fn mirrored(cx: &RequestContext<'_>, access: &Access, has_body: bool) {
+    // Nothing of its answer is seen.
+    drop(begin(cx, access, has_body, RequestUse::Mirrored));
+}
+
+/// Why the request is forwarded: because the route learns, or as it would be in any case.
+fn reason(access: &Access) -> Reason {
+    match access {
+        Access::Bypass(reason) => *reason,
+        Access::Shared(_) | Access::StaticOnly(_) => Reason::Learn,
+    }
+}
+
+/// Counts the request. Returns what its answer can teach.
+fn begin(
+    cx: &RequestContext<'_>,
+    access: &Access,
+    has_body: bool,
+    using: RequestUse,
+) -> Option<Lesson> {
+    let (learning, route) = (&cx.worker.learning, &cx.route.name);
+    if cx.head.method != Method::GET || has_body {
+        match predict::of_head(cx, access) {
+            Some(Predicted::Hit | Predicted::StaleHit) => learning.counted(route),
+            Some(Predicted::Forward(reason)) => learning.forwarded(route, reason),
+            Some(Predicted::Fetch { .. }) | None => learning.forwarded(route, reason(access)),
+        }
+        return None;
+    }
+    let Some(mut looked) = predict(cx, access) else {
+        learning.forwarded(route, reason(access));
+        return None;
+    };
+    if using == RequestUse::Mirrored {
+        looked = looked.unseen();
+    }
+    let probe = probe::of(cx, &looked, using);
+    let lesson = Lesson::begin(cx, looked);
+    if let Some(probe) = probe {
+        probe.begin(cx);
+    }
+    lesson
+}

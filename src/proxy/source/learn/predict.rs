@@ -1,0 +1,122 @@
+//! What the cache would do with a request, by the simulated cache.
+
+use ::http::Method;
+
+use crate::cache::fill::FillDifference;
+use crate::cache::purge::PurgeStanding;
+use crate::cache::rules::key::ShareClass;
+use crate::cache::rules::verdict::Access;
+use crate::cache::{CacheTier, Lookup, LookupMode};
+use crate::ident::PageKey;
+use crate::learn::Predicted;
+use crate::policy::route::Share;
+use crate::proxy::context::RequestContext;
+use crate::proxy::origin_request;
+use crate::proxy::stage::cache_lookup::{PageUse, WantedPage, is_rare, weigh};
+use crate::proxy::stage::decide;
+use crate::telemetry::reason::Reason;
+
+/// What was predicted for a request.
+pub(super) struct Looked<'c> {
+    /// The page, without variants.
+    pub(super) key: PageKey,
+    pub(super) predicted: Predicted,
+    /// The page as the cache would look it up; `None`: it would not, and the answer is only compared.
+    pub(super) want: Option<WantedPage<'c>>,
+    /// Whether the visitor would get the page that others get.
+    pub(super) is_shared: bool,
+    /// Whether the visitor's own answer is what a fetch would get.
+    pub(super) is_seen: bool,
+}
+
+impl Looked<'_> {
+    /// The same for a request whose answer is not seen.
+    pub(super) fn unseen(mut self) -> Self {
+        self.is_seen = false;
+        if let Predicted::Fetch { is_seen } = &mut self.predicted {
+            *is_seen = false;
+        }
+        self
+    }
+}
+
+/// What the cache would do with a GET. `None`: nothing, and the answer teaches nothing.
+pub(super) fn predict<'c>(cx: &'c RequestContext<'c>, access: &Access) -> Option<Looked<'c>> {
+    let (class, forwarded_for) = match access {
+        Access::Shared(class) => (*class, None),
+        Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(*reason)),
+        Access::Bypass(reason) => return only_compared(cx, *reason),
+    };
+    let want = WantedPage::new(cx, class);
+    let is_seen = forwarded_for.is_none()
+        && !want.loses_visitor_fields()
+        && origin_request::fill(cx, class, want.sent()).1 != FillDifference::Visitor;
+    let predicted = look_up(&want, forwarded_for, is_seen);
+    let is_shared = forwarded_for.is_none() && class != ShareClass::User;
+    Some(Looked { key: want.key, predicted, want: Some(want), is_shared, is_seen })
+}
+
+/// The same for another method, of which only HEAD may be answered from the cache.
+pub(super) fn of_head(cx: &RequestContext<'_>, access: &Access) -> Option<Predicted> {
+    let (Access::Shared(class), true) = (access, cx.head.method == Method::HEAD) else {
+        return None;
+    };
+    let want = WantedPage::new(cx, *class);
+    match look_up(&want, None, false) {
+        Predicted::Fetch { .. } => Some(Predicted::Forward(Reason::Head)),
+        predicted => Some(predicted),
+    }
+}
+
+fn look_up(want: &WantedPage<'_>, forwarded_for: Option<Reason>, is_seen: bool) -> Predicted {
+    let mut found = find(want);
+    if let Lookup::Absent(_) = found
+        && want.class == ShareClass::Anonymous
+        && want.cx.route.trust_public
+        && let fresh @ Lookup::Fresh(..) = find(&WantedPage::new(want.cx, ShareClass::Public))
+    {
+        found = fresh;
+    }
+    match weigh(want, found, forwarded_for) {
+        PageUse::Hit(..) => Predicted::Hit,
+        PageUse::Forward(reason) => Predicted::Forward(reason),
+        PageUse::Fetch(Some(stale), _) if want.is_answered_meanwhile(&stale.entry) => {
+            Predicted::StaleHit
+        }
+        PageUse::Fetch(None, _) if is_rare(want, LookupMode::Use) => {
+            Predicted::Forward(Reason::MinUses)
+        }
+        PageUse::Fetch(..) if want.loses_visitor_fields() => Predicted::Forward(Reason::Miss),
+        PageUse::Fetch(..) => Predicted::Fetch { is_seen },
+    }
+}
+
+fn find(want: &WantedPage<'_>) -> Lookup {
+    let worker = want.cx.worker;
+    let Some((key, entry)) = worker.learning.find(&want.key, || want.sent()) else {
+        return Lookup::Absent(want.key);
+    };
+    match worker.pages.standing(&entry, want.now()) {
+        PurgeStanding::Current => Lookup::Fresh(entry, CacheTier::Memory),
+        PurgeStanding::Stale => Lookup::Stale(entry, CacheTier::Memory, key),
+        PurgeStanding::Gone => Lookup::Absent(key),
+    }
+}
+
+/// A request that only its cookies keep from the page of strangers: its answer shows what the cookies do.
+fn only_compared<'c>(cx: &'c RequestContext<'c>, reason: Reason) -> Option<Looked<'c>> {
+    let is_of_cookies = |reason: &Reason| {
+        matches!(
+            reason,
+            Reason::UnknownCookie | Reason::UnknownToken | Reason::Unverified | Reason::Login
+        )
+    };
+    let is_read = is_of_cookies(&reason) && cx.route.share == Share::Anonymous;
+    if !is_read || !decide::obstacles(cx, false).iter().all(is_of_cookies) {
+        return None;
+    }
+    let target = cx.head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let key = cx.page_key(target, cx.route, ShareClass::Anonymous);
+    let predicted = Predicted::Forward(reason);
+    Some(Looked { key, predicted, want: None, is_shared: false, is_seen: false })
+}
