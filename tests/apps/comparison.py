@@ -124,15 +124,21 @@ class Comparison:
             self.differences[name] += count
         fields = [(name, value) for name, value in answer.fields if name not in OF_THE_EXCHANGE]
         date = answer.get("date")
-        return Level(answer.status, sorted(level_field(field, date) for field in fields), body)
+        max_age = re.search(r"max-age=(\d+)", answer.get("cache-control"))
+        lifetime = int(max_age[1]) if max_age else 0
+        return Level(answer.status, sorted(level_field(field, date, lifetime) for field in fields), body)
 
 
-def level_field(field, date):
-    """A cookie without its value and its end, and a lifetime that ends with the answer itself: they are new each
-    time."""
+def level_field(field, date, max_age):
+    """A cookie without its value and its end, and a lifetime that ends with the answer itself or is the one of
+    `max-age`: they are new each time."""
     name, value = field
-    if name == "expires" and date and abs(seconds(value) - seconds(date)) <= AT_ONCE_S:
-        value = "at once"
+    if name == "expires" and date:
+        lifetime = seconds(value) - seconds(date)
+        if abs(lifetime) <= AT_ONCE_S:
+            value = "at once"
+        elif abs(lifetime - max_age) <= AT_ONCE_S:
+            value = "as max-age says"
     if name == "set-cookie":
         value = re.sub(r"^\s*([^=]+)=[^;]*", r"\1=", value)
         value = re.sub(r"(?i)(expires=)[^;]*", r"\1", value)

@@ -171,6 +171,14 @@ def call(command, why, **options):
     return done.stdout
 
 
+def output(command, complaints, **options):
+    """What a command prints; what it complains of goes to the file."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=complaints, text=True, **options)
+    if done.returncode != 0:
+        raise Broken(f"{' '.join(command)} failed: {pathlib.Path(complaints.name).read_text()}")
+    return done.stdout
+
+
 def apt(packages):
     """Debian packages that are needed: installed where they are not."""
     query = ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n", *packages]

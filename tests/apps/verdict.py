@@ -1,5 +1,7 @@
 """What came of a run: told, and judged."""
 
+import sys
+
 from crowd import GIVEN_UP, is_anonymous_read
 
 # By how much, in hundredths, two runs of one script may differ in how much they ask: else the share that the
@@ -113,3 +115,12 @@ def tell_comparison(comparison):
     if comparison.scenes:
         scenes = comparison.scenes
         print(f"    one after another: {scenes.seen} changes, and {scenes.left} requests that change nothing")
+
+
+def end(problems):
+    """Prints all problems, and ends the process."""
+    print()
+    for problem in problems:
+        print(problem[:400])
+    print(f"FAILED: {len(problems)} problems" if problems else "all as it must be")
+    sys.exit(1 if problems else 0)

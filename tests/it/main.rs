@@ -8,6 +8,7 @@
 )]
 
 mod background;
+mod beside_nginx;
 mod browse;
 mod bypass;
 mod bypass_contract;

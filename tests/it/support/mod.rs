@@ -10,6 +10,7 @@ pub(crate) mod every_key;
 pub(crate) mod frames;
 mod keyspace;
 pub(crate) mod multiplexed;
+pub(crate) mod nginx;
 pub(crate) mod on_cluster;
 pub(crate) mod origin;
 pub(crate) mod proxy;
