@@ -107,7 +107,7 @@ export function routesTable() {
     sort: 1,
     detail: routeDetail,
     columns: [
-      { title: 'Route', text: ({ name }) => name, by: ({ name }) => name },
+      { title: 'Route', long: true, text: ({ name }) => name, by: ({ name }) => name },
       { title: 'Requests', number: true, text: ({ requests }) => say.count(requests), by: ({ requests }) => requests },
       { title: 'Would hit', number: true, text: (it) => say.percent(hits(it)), by: hits },
       { title: 'Not known yet', number: true, text: (it) => say.percent(unknown(it)), by: unknown },

@@ -38,7 +38,7 @@ export default {
       sort: 1,
       detail: (route) => detail(live, route),
       columns: [
-        { title: 'Route', text: ({ name }) => name, by: ({ name }) => name },
+        { title: 'Route', long: true, text: ({ name }) => name, by: ({ name }) => name },
         { title: 'Requests/s', number: true, text: (it) => say.rate(requests(it)), by: requests },
         { title: 'Hit share', number: true, text: (it) => say.percent(recent(it)), by: recent },
         { title: 'Since the start', number: true, text: (it) => say.percent(share(it)), by: share },
