@@ -14,6 +14,7 @@ mod certificates;
 mod client;
 mod commands;
 mod configuration;
+mod connection;
 mod dashboard;
 mod data_socket;
 mod endpoints;

@@ -132,7 +132,9 @@ export class Live {
   #take(told) {
     const reading = { ready: true, bypasses: [], ...told };
     const last = this.latest;
-    if (last && (reading.since !== last.since || reading.at <= last.at)) {
+    // A stream that is opened again may begin with the reading that the one before ended with.
+    if (last && reading.since === last.since && reading.at === last.at) return;
+    if (last && (reading.since !== last.since || reading.at < last.at)) {
       // Another process: its counters begin at 0. Or its clock was set back.
       this.#points = [];
       this.#routes = [];

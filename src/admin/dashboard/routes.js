@@ -38,7 +38,7 @@ export default {
       sort: 1,
       detail: (route) => detail(live, route),
       columns: [
-        { title: 'Route', text: ({ name }) => name, by: ({ name }) => name },
+        { title: 'Route', long: true, text: ({ name }) => name, by: ({ name }) => name },
         { title: 'Requests/s', number: true, text: (it) => say.rate(requests(it)), by: requests },
         { title: 'Hit share', number: true, text: (it) => say.percent(recent(it)), by: recent },
         { title: 'Since the start', number: true, text: (it) => say.percent(share(it)), by: share },
@@ -66,15 +66,20 @@ function detail(live, route) {
   const update = (now) => {
     const { name, advice } = now;
     setText(lately, advice ? recentCount(live, name, advice.reason) : '');
-    renew(change, [name, advice], () => changes(name, advice));
-    renew(reasons, now.reasons, () => listed(now.reasons));
+    const learns = !advice && now.reasons.some(([reason]) => reason === 'learn');
+    renew(change, { name, advice, learns }, changes);
+    renew(reasons, now.reasons, listed);
   };
   update(route);
   return { element: h('div', { class: 'detail' }, change, lately, reasons), update };
 }
 
-function changes(name, advice) {
+function changes({ name, advice, learns }) {
   const heading = h('h3', {}, `What would help ${name}`);
+  if (learns) {
+    return [heading, h('p', {}, 'Requests of this route went to the app in learn mode. The screen ',
+      h('a', { href: '#/learn' }, 'Learn'), ' says what the cache would have done with them.')];
+  }
   if (!advice) return [heading, h('p', {}, 'Nothing to change: no single reason keeps many requests from the cache.')];
   const lines = advice.toml && copyable(advice.toml, `lines for proxy.toml, route ${name}`);
   return [heading, h('p', {}, advice.text), ...(lines ? [lines] : [])];
