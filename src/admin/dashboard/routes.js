@@ -2,10 +2,10 @@
 
 import { copyable, h, section } from './dom.js';
 import * as say from './format.js';
-import { HITS } from './live.js';
+import { FROM_ORIGIN, HITS } from './live.js';
 import { Table } from './table.js';
 
-const ASKED = [...HITS, 'miss', 'bypass'];
+const ASKED = [...HITS, ...FROM_ORIGIN];
 
 const sum = (results, names) => names.reduce((all, name) => all + (results[name] ?? 0), 0);
 const perSecond = (live, name, pick) => {
@@ -13,11 +13,13 @@ const perSecond = (live, name, pick) => {
   return pair && (pick(pair.after) - pick(pair.before)) / pair.span;
 };
 
-/** A route's share of hits since the start; `null` without requests. */
-function share({ results }) {
+/** A route's share of some results since the start; `null` without requests. */
+const shareOf = (names) => ({ results }) => {
   const all = sum(results, ASKED);
-  return all > 0 ? sum(results, HITS) / all : null;
-}
+  return all > 0 ? sum(results, names) / all : null;
+};
+const hits = shareOf(HITS);
+const revalidated = shareOf(['revalidated']);
 
 export default {
   id: 'routes',
@@ -33,7 +35,8 @@ export default {
       columns: [
         { title: 'Route', text: ({ name }) => name, by: ({ name }) => name },
         { title: 'Requests/s', number: true, text: (it) => say.rate(requests(it)), by: requests },
-        { title: 'Hit share', number: true, text: (it) => say.percent(share(it)), by: share },
+        { title: 'Hit share', number: true, text: (it) => say.percent(hits(it)), by: hits },
+        { title: 'Revalidated', number: true, text: (it) => say.percent(revalidated(it)), by: revalidated },
         { title: 'Top reason', text: ({ reasons }) => topReason(reasons), by: ({ reasons }) => reasons[0]?.[1] ?? null },
         { title: 'Last hit', text: ({ last_hit }) => say.ago(last_hit), by: ({ last_hit }) => last_hit },
         { title: 'App time', number: true, text: (it) => say.seconds(it.origin_seconds), by: (it) => it.origin_seconds },
