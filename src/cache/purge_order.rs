@@ -11,6 +11,9 @@ use crate::http::reference::{absolute, resolve};
 use crate::http::tags::TAG_MAX;
 use crate::store::PURGE_MARKS_MAX;
 
+/// The most of the things that an order names that are told one by one.
+pub const ITEMS_MAX: usize = 100;
+
 /// An order to purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -51,6 +54,15 @@ pub enum OrderedKind {
     All,
 }
 
+/// What an order means.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrderedTargets {
+    /// All that is purged, at most [`PURGE_MARKS_MAX`].
+    pub targets: BTreeSet<PurgeTarget>,
+    /// The things that it names, in its order: the first [`ITEMS_MAX`].
+    pub items: Vec<OrderedItem>,
+}
+
 /// One of the things that an order names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderedItem {
@@ -77,54 +89,51 @@ impl PurgeOrder {
             .filter(|it| it != EVERY_SITE)
     }
 
-    /// All that the order names, with at most [`PURGE_MARKS_MAX`] different targets.
+    /// What the order means.
     ///
     /// # Errors
-    /// If the order is invalid.
-    pub fn items(&self, query_rules: &QueryRules) -> Result<Vec<OrderedItem>, InvalidOrder> {
-        let mut items = OrderedItems { is_hard: self.hard, ..OrderedItems::default() };
+    /// If the order is invalid, or names too much.
+    pub fn read(&self, query_rules: &QueryRules) -> Result<OrderedTargets, InvalidOrder> {
+        let mut reader = OrderReader { is_hard: self.hard, ordered: OrderedTargets::default() };
         for url in &self.urls {
             let (site, target) = url_parts(url)?;
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
             let path = decoded(path)?;
             let forms = query_rules.forms(query);
             let scopes = forms.iter().map(|query| Scope::Url { site: &site, path: &path, query });
-            items.add(OrderedKind::Url, url, scopes)?;
+            reader.add(OrderedKind::Url, url, scopes)?;
         }
         for prefix in &self.prefixes {
-            items.add_prefix(OrderedKind::Prefix, prefix, prefix)?;
+            reader.add_prefix(OrderedKind::Prefix, prefix, prefix)?;
         }
         for glob in &self.globs {
-            items.add_prefix(OrderedKind::Glob, glob, before_wildcard(glob))?;
+            reader.add_prefix(OrderedKind::Glob, glob, before_wildcard(glob))?;
         }
         for tag in &self.tags {
             if tag.is_empty() || tag.len() > TAG_MAX {
                 return Err(wrong(format!("a tag has 1 to {TAG_MAX} bytes")));
             }
-            items.add(OrderedKind::Tag, tag, [Scope::Tag(tag.as_bytes())])?;
+            reader.add(OrderedKind::Tag, tag, [Scope::Tag(tag.as_bytes())])?;
         }
         if self.all {
-            items.add(OrderedKind::All, "", [Scope::Everything])?;
+            reader.add(OrderedKind::All, "", [Scope::Everything])?;
         }
-        if items.items.is_empty() {
+        if reader.ordered.targets.is_empty() {
             return Err(wrong(
                 "nothing to purge: name URLs, tags or prefixes, or say all".to_owned(),
             ));
         }
-        Ok(items.items)
+        Ok(reader.ordered)
     }
 }
 
-/// The items of one order: with at most as many targets as one purge takes, for any number of URLs, prefixes, tags
-/// and sites.
-#[derive(Default)]
-struct OrderedItems {
+/// Reads one order: at most as many targets as one purge takes, for any number of URLs, prefixes, tags and sites.
+struct OrderReader {
     is_hard: bool,
-    items: Vec<OrderedItem>,
-    targets: BTreeSet<PurgeTarget>,
+    ordered: OrderedTargets,
 }
 
-impl OrderedItems {
+impl OrderReader {
     fn add<'s>(
         &mut self,
         kind: OrderedKind,
@@ -133,11 +142,14 @@ impl OrderedItems {
     ) -> Result<(), InvalidOrder> {
         let scopes = scopes.into_iter();
         let targets: Vec<_> = scopes.map(|scope| scope.purge_target(self.is_hard)).collect();
-        self.targets.extend(&targets);
-        if self.targets.len() > PURGE_MARKS_MAX {
+        let OrderedTargets { targets: all, items } = &mut self.ordered;
+        all.extend(&targets);
+        if all.len() > PURGE_MARKS_MAX {
             return Err(wrong(format!("at most {PURGE_MARKS_MAX} things are purged at a time")));
         }
-        self.items.push(OrderedItem { kind, name: name.to_owned(), targets });
+        if items.len() < ITEMS_MAX {
+            items.push(OrderedItem { kind, name: name.to_owned(), targets });
+        }
         Ok(())
     }
 
@@ -212,15 +224,17 @@ mod tests {
     #[test]
     fn an_order_for_too_much_ends_at_the_bound() {
         let rules = QueryRules::new(QueryRule::default(), std::iter::empty());
-        let items = |paths: u32| {
+        let read = |paths: u32| {
             let urls = (0..2 * paths).map(|path| format!("/{}", path % paths)).collect();
-            PurgeOrder { urls, ..PurgeOrder::default() }.items(&rules)
+            PurgeOrder { urls, ..PurgeOrder::default() }.read(&rules)
         };
-        assert!(items(1_000).is_ok(), "what is named twice counts once");
-        assert!(items(1_001).unwrap_err().to_string().contains("at most 1000"));
+        let ordered = read(1_000).unwrap();
+        assert_eq!(ordered.targets.len(), 1_000, "what is named twice counts once");
+        assert_eq!(ordered.items.len(), ITEMS_MAX);
+        assert!(read(1_001).unwrap_err().to_string().contains("at most 1000"));
         // Entries beyond the limit are not checked.
         let urls = [(0..1_001).map(|path| format!("/{path}")).collect(), vec!["no URL".to_owned()]];
-        let error = PurgeOrder { urls: urls.concat(), ..PurgeOrder::default() }.items(&rules);
+        let error = PurgeOrder { urls: urls.concat(), ..PurgeOrder::default() }.read(&rules);
         assert!(error.unwrap_err().to_string().contains("at most 1000"));
     }
 }

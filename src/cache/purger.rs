@@ -1,7 +1,6 @@
 //! Operators' purges: turns an order into marks in the table of purges, and reports how far the purge has
 //! spread.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,15 +11,13 @@ use tokio::time::{sleep, timeout};
 use crate::cache::Pages;
 use crate::cache::purge::PurgeTable;
 use crate::cache::purge::scope::{PurgeTarget, Scope};
-use crate::cache::purge_order::{InvalidOrder, OrderedKind, PurgeOrder};
+use crate::cache::purge_order::{InvalidOrder, OrderedKind, OrderedTargets, PurgeOrder};
 use crate::cache::warm_queue::WarmOccasion;
 use crate::http::query::QueryRules;
 use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
 
 /// How long to wait for the store.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// The most of the things that an order names of which a preview tells each by itself.
-pub const TOUCHED_MAX: usize = 100;
 /// How long to wait for other processes. After this time, a process that has not learnt of the purge is cut
 /// off from the store, and stops showing pages for long.
 const OTHERS_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -47,7 +44,7 @@ pub struct PurgePreview {
     pub dry_run: bool,
     /// How many pages in the memory of the answering process it would hit.
     pub pages: usize,
-    /// The same by what the order names, in its order: at most [`TOUCHED_MAX`] of them.
+    /// The same by what the order names, in its order: the first 100.
     pub touches: Vec<Touched>,
     /// How many pages it would hit that are in the store alone. `None`: the store has pages by digests of their
     /// keys, and would have to read each of them.
@@ -128,9 +125,8 @@ impl Purger {
     /// # Errors
     /// If the order is invalid.
     pub fn preview(&self, order: &PurgeOrder) -> Result<PurgePreview, PurgeError> {
-        let pages = self.pages.count_hit(&self.targets(order)?);
-        let mut items = order.items(&self.query_rules)?;
-        items.truncate(TOUCHED_MAX);
+        let OrderedTargets { targets, items } = order.read(&self.query_rules)?;
+        let pages = self.pages.count_hit(&targets.into_iter().collect::<Vec<_>>());
         let groups: Vec<_> = items.iter().map(|item| &*item.targets).collect();
         let counts = self.pages.count_hit_by_each(&groups);
         let touches = items.into_iter().zip(counts).map(|(item, pages)| {
@@ -226,9 +222,7 @@ impl Purger {
     }
 
     fn targets(&self, order: &PurgeOrder) -> Result<Vec<PurgeTarget>, PurgeError> {
-        let items = order.items(&self.query_rules)?;
-        let targets: BTreeSet<_> = items.into_iter().flat_map(|item| item.targets).collect();
-        Ok(targets.into_iter().collect())
+        Ok(order.read(&self.query_rules)?.targets.into_iter().collect())
     }
 }
 
