@@ -43,6 +43,7 @@ mod top;
 pub use crate::store::bypass::BYPASS_LASTS_MAX;
 pub use crate::store::fleet::{FleetReport, ListedProxy};
 pub use crate::task::MoveStatus;
+pub use crate::telemetry::metrics::Outcome;
 pub use crate::telemetry::request_filter::RequestFilter;
 pub use access::{Operator, Operators};
 pub use audit::AuditLog;

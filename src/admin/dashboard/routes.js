@@ -2,10 +2,10 @@
 
 import { copyable, h, renew, section, setText } from './dom.js';
 import * as say from './format.js';
-import { HITS } from './live.js';
+import { FROM_ORIGIN, HITS } from './live.js';
 import { Table } from './table.js';
 
-const ASKED = [...HITS, 'miss', 'bypass'];
+const ASKED = [...HITS, ...FROM_ORIGIN];
 
 const sum = (results, names) => names.reduce((all, name) => all + (results[name] ?? 0), 0);
 const perSecond = (live, name, pick) => {
@@ -13,10 +13,12 @@ const perSecond = (live, name, pick) => {
   return pair && (pick(pair.after) - pick(pair.before)) / pair.span;
 };
 
-/** A route's share of hits since the start; `null` without requests. */
-const share = ({ results }) => part(sum(results, HITS), sum(results, ASKED));
+/** A route's share of some results since the start; `null` without requests. */
+const shareOf = (names) => ({ results }) => part(sum(results, names), sum(results, ASKED));
+const hits = shareOf(HITS);
+const revalidated = shareOf(['revalidated']);
 
-/** The same of the last minute. */
+/** Its share of hits in the last minute. */
 function recentShare(live, name) {
   const pair = live.routePair(name);
   const came = (names) => sum(pair.after.results, names) - sum(pair.before.results, names);
@@ -41,7 +43,8 @@ export default {
         { title: 'Route', long: true, text: ({ name }) => name, by: ({ name }) => name },
         { title: 'Requests/s', number: true, text: (it) => say.rate(requests(it)), by: requests },
         { title: 'Hit share', number: true, text: (it) => say.percent(recent(it)), by: recent },
-        { title: 'Since the start', number: true, text: (it) => say.percent(share(it)), by: share },
+        { title: 'Since the start', number: true, text: (it) => say.percent(hits(it)), by: hits },
+        { title: 'Revalidated', number: true, text: (it) => say.percent(revalidated(it)), by: revalidated },
         { title: 'Top reason', text: ({ reasons }) => topReason(reasons), by: ({ reasons }) => reasons[0]?.[1] ?? null },
         { title: 'Last hit', text: ({ last_hit }) => say.ago(last_hit), by: ({ last_hit }) => last_hit },
         { title: 'App time', number: true, text: (it) => say.seconds(it.origin_seconds), by: (it) => it.origin_seconds },

@@ -1,7 +1,7 @@
 //! Learn mode: forwards the request as it came, and learns from the answer what the cache would have done.
 //!
 //! `predict` asks the simulated cache, as [`super::cache`] asks the real one; `lesson` reads the answer along, and
-//! tells [`crate::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
+//! tells [`crate::cache::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
 //! what the origin answers, whatever is learned.
 
 mod lesson;
