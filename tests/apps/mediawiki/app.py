@@ -64,6 +64,10 @@ DIFFERS = [
     ("the number of the request", r'("wgRequestId":")[^"]*'),
     ("the time that the answer took", r'("wgBackendResponseTime":)\d+'),
     ("the time at which an edit began", r'(value=")\d{14}(?=" name="wpStarttime")'),
+    (
+        "the time now, in each way that a user may choose",
+        r"()(?:\d\d:\d\d, (?:\d+ \w+ \d{4}|\w+ \d+, \d{4}|\d{4} \w+ \d+)|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)",
+    ),
     ("the token of a form or a script, masked by the time", r"()[0-9a-f]{40}(?=\+\\)"),
 ]
 TOKENS = re.compile(r"\b([0-9a-f]{40})\+\\")
