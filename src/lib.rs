@@ -5,7 +5,6 @@
 //! - [`app`] puts the parts together from a [`config`] plan; [`serve`] accepts clients;
 //! - [`proxy`] is the life of one request, as a list of stages;
 //! - [`cache`] holds pages: the rules, memory, purges, and the fetches that fill it;
-//! - [`learn`] says what the cache would do;
 //! - [`session`] and [`row`] are what else the proxy keeps;
 //!   [`policy`] is what the operator decided;
 //! - [`origin`] and [`store`] are what stands behind it;
@@ -22,7 +21,6 @@ pub mod clock;
 pub mod config;
 pub mod http;
 pub mod ident;
-pub mod learn;
 pub mod origin;
 pub mod policy;
 pub mod proxy;

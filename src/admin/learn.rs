@@ -1,9 +1,10 @@
 //! What was learned of routes in learn mode, for the operator.
 
 use super::commands::Commands;
+use crate::cache::learn::{Report, ReportContext};
 use crate::http::pattern::Pattern;
-use crate::learn::{Report, ReportContext};
 use crate::policy::learn::CacheMode;
+use crate::proxy::means_session;
 
 impl Commands {
     /// What was learned since learning began.
@@ -18,6 +19,7 @@ impl Commands {
         self.worker.learning.report(&ReportContext {
             mode: self.learn_mode(),
             class: &|name| self.kinds.class(name),
+            means_session: &means_session,
             set_by: &set_by,
             session_cookies: names(&rules.session),
             ignored_cookies: names(&rules.ignored),

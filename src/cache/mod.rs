@@ -3,8 +3,8 @@
 //!
 //! [`rules`] is pure: header fields and a time go in, a verdict comes out. [`Pages`] keeps pages in
 //! [`memory`], a tier above the store; [`purge`] determines which of them are no longer valid. [`fill`]
-//! fetches a page from an origin, once for all requests that wait for it ([`flight`]). Client connections are
-//! out of scope here.
+//! fetches a page from an origin, once for all requests that wait for it ([`flight`]). [`learn`] says what all of
+//! this would do while nothing is served. Client connections are out of scope here.
 
 mod admission_filter;
 pub mod bypass_switch;
@@ -13,6 +13,7 @@ pub mod fill;
 pub mod flight;
 pub mod hit_count;
 pub mod key_memo;
+pub mod learn;
 pub mod memory;
 pub mod page_fields;
 mod pages;

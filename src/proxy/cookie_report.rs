@@ -142,7 +142,8 @@ fn advice(cookie: &SeenCookie) -> Option<String> {
 }
 
 /// Whether frameworks use such a name for the session cookie.
-pub(in crate::proxy) fn means_session(name: &str) -> bool {
+#[must_use]
+pub fn means_session(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words = ["sess", "auth", "logged_in", "login", "remember", "cfid", "cftoken"];
     words.iter().any(|word| name.contains(word)) || name.ends_with("sid") || name.ends_with(".sid")

@@ -61,7 +61,9 @@ pub use self::advice::{Advice, advice};
 pub use self::connection::detached::DetachedTasks;
 pub use self::connection::tunnel::{Tunnel, TunnelSlot};
 pub use self::context::{AssumedVisitor, WaitingFragments, WorkerContext};
-pub use self::cookie_report::{CookieKinds, CookieReport, SeenCookie, cookie_hints, cookie_report};
+pub use self::cookie_report::{
+    CookieKinds, CookieReport, SeenCookie, cookie_hints, cookie_report, means_session,
+};
 pub use self::cookie_rules::{CookieRules, TokenFrom};
 pub use self::deliver::body::{Body, BodyError};
 pub use self::deliver::client_response::{ClientResponse, StoredResponse};

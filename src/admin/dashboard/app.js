@@ -6,6 +6,7 @@ import { redrawCharts } from './chart.js';
 import cookies from './cookies.js';
 import { button, h, outcome, setText } from './dom.js';
 import { seconds } from './format.js';
+import learn from './learn.js';
 import { Live } from './live.js';
 import { logInForm } from './login.js';
 import misses from './misses.js';
@@ -18,13 +19,14 @@ import { certificates, fleet, origins, rows } from './system.js';
 
 /** In the order of the navigation. A further screen is a module and a place in this list. */
 const SCREENS = [
-  now, routes, misses, cookies, sessions, purge, origins, rows, certificates, fleet, configuration, audit,
+  now, routes, misses, cookies, learn, sessions, purge, origins, rows, certificates, fleet, configuration, audit,
 ];
 /** The roles that may do what a screen or a part of one needs. */
 const ROLES = {
   purge: ['purge', 'all'],
   sessions: ['sessions', 'all'],
   bypass: ['all'],
+  learn: ['all'],
 };
 const THEME = 'anteroom-theme';
 

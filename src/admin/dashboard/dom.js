@@ -17,6 +17,14 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Shows what `make` makes of `source`, unless it shows that already: focus and selection stay. */
+export function renew(holder, source, make) {
+  const state = JSON.stringify(source);
+  if (holder.dataset.state === state) return;
+  holder.dataset.state = state;
+  holder.replaceChildren(...make(source));
+}
+
 export const button = (label, onclick, attributes = {}) =>
   h('button', { type: 'button', ...attributes, onclick }, label);
 

@@ -14,6 +14,7 @@ const ROUTES_MAX = 13;
 const LATE_MS = 5_000;
 const RETRY_MS = 2_000;
 const RETRY_MAX_MS = 30_000;
+const NO_ROUTE = { results: {}, reasons: [] };
 export const HITS = ['hit_memory', 'hit_store', 'hit_flight', 'hit_stale', 'revalidated'];
 
 export class Live {
@@ -62,12 +63,12 @@ export class Live {
     return pairAt(this.#points, this.#points.length - 1, seconds);
   }
 
-  /** The same of a route's counters; `null` for a route that is new. */
+  /** The same of a route's counters; those of a route that is new began at 0. */
   routePair(name) {
     const [first, last] = [this.#routes[0], this.latest];
     const find = (reading) => reading?.routes.find((route) => route.name === name);
-    const [before, after] = [find(first), find(last)];
-    return before && after && last.at > first.at ? { before, after, span: last.at - first.at } : null;
+    const [before, after] = [find(first) ?? NO_ROUTE, find(last)];
+    return first && after && last.at > first.at ? { before, after, span: last.at - first.at } : null;
   }
 
   /** Columns for a chart: times, and what `picks` say of each point and the one `smooth` s before. */

@@ -34,6 +34,8 @@ const FILES: &[(&str, &str, &[u8])] = &[
     ("cookies.js", SCRIPT, include_bytes!("cookies.js")),
     ("dom.js", SCRIPT, include_bytes!("dom.js")),
     ("format.js", SCRIPT, include_bytes!("format.js")),
+    ("learn.js", SCRIPT, include_bytes!("learn.js")),
+    ("learn_tables.js", SCRIPT, include_bytes!("learn_tables.js")),
     ("live.js", SCRIPT, include_bytes!("live.js")),
     ("login.js", SCRIPT, include_bytes!("login.js")),
     ("misses.js", SCRIPT, include_bytes!("misses.js")),

@@ -6,10 +6,10 @@
 import { button, h, setText } from './dom.js';
 
 /**
- * columns  {title, text(row), by(row) (to sort), tone(row), number, long}; the first names the row
+ * columns  {title, text(row), by(row) (to sort), tone(row), number, long, short}; the first names the row
  * key      what tells rows apart
  * empty    what is said without rows
- * detail   what a row opens to, if anything
+ * detail   what a row opens to, if anything: an element, or {element, update(row)} where it follows the row
  * sort     the place of the column to sort by at first, the greatest first
  */
 export class Table {
@@ -90,10 +90,11 @@ export class Table {
       setText(text, column.text(row));
       if (column.tone) text.dataset.tone = column.tone(row);
     });
+    shown.follow?.(row);
   }
 
   #add(key, row) {
-    const shown = { row, texts: [], line: h('tr', { role: 'row' }), opened: null };
+    const shown = { row, texts: [], line: h('tr', { role: 'row' }), opened: null, follow: null };
     this.#columns.forEach((column, place) => {
       const isFirst = place === 0;
       const attributes = isFirst ? { scope: 'row', role: 'rowheader' } : { role: 'cell' };
@@ -120,8 +121,11 @@ export class Table {
     if (shown.opened) {
       shown.opened.remove();
       shown.opened = null;
+      shown.follow = null;
     } else {
-      const cell = h('td', { role: 'cell', colspan: this.#columns.length }, this.#detail(shown.row));
+      const made = this.#detail(shown.row);
+      shown.follow = made.update;
+      const cell = h('td', { role: 'cell', colspan: this.#columns.length }, made.element ?? made);
       shown.opened = h('tr', { role: 'row', class: 'opened' }, cell);
       shown.line.after(shown.opened);
     }
@@ -153,4 +157,4 @@ export class Table {
   }
 }
 
-const kind = ({ number, long }) => (number ? 'number' : long ? 'long' : null);
+const kind = ({ number, long, short }) => (number ? 'number' : long ? 'long' : short ? 'short' : null);

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anteroom::admin::{self, LEARN, LEARN_RESTART};
+use anteroom::cache::learn::{LearnedPageReport, Report};
 use anteroom::config::{Overrides, learned_config};
-use anteroom::learn::{LearnedPageReport, Report};
 use http::Method;
 
 use super::socket;

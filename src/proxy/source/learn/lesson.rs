@@ -14,6 +14,10 @@ use super::visitor::SeenVisitor;
 use crate::cache::Pages;
 use crate::cache::entry::Entry;
 use crate::cache::fill::{Filler, TrialOrder, TrialPage};
+use crate::cache::learn::{
+    AnswerSeen, BodyPlace, Learning, PageName, PageRequest, Predicted, TextParts, Wanted,
+};
+use crate::cache::purge::PurgeSnapshot;
 use crate::cache::purge::scope::ScopeDigest;
 use crate::cache::recoded;
 use crate::cache::rules::key::ShareClass;
@@ -21,10 +25,8 @@ use crate::cache::rules::leak_guard::{self, LeakChecks};
 use crate::cache::rules::leak_kind::{LeakKind, PersonalForms};
 use crate::cache::rules::personal_data::PersonalData;
 use crate::http::media::{self, MediaKind};
+use crate::http::tags::tags;
 use crate::ident::PageKey;
-use crate::learn::{
-    AnswerSeen, BodyPlace, Learning, PageName, PageRequest, Predicted, TextParts, Wanted,
-};
 use crate::origin::{BodyReader, OriginResponse};
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;
@@ -49,6 +51,8 @@ pub(super) struct Lesson {
     order: Option<Box<TrialOrder>>,
     answer: AnswerSeen,
     words: PersonalData,
+    /// Which purges outdate the answer.
+    marks: PurgeSnapshot,
 }
 
 /// A page in what was learned.
@@ -114,13 +118,15 @@ impl Lesson {
         let words =
             if wanted.comparison { personal::own_words(cx) } else { PersonalData::default() };
         let route = Arc::clone(&cx.route.name);
-        Some(Self { page, route, predicted: looked.predicted, wanted, order, answer, words })
+        let marks = page.pages.purged.now(&page.scopes);
+        Some(Self { page, route, predicted: looked.predicted, wanted, order, answer, words, marks })
     }
 
     /// The lesson of the origin's answer to a visitor without cookies.
     pub(super) fn of_stranger(cx: &RequestContext<'_>, want: &WantedPage<'_>) -> Self {
         let page = LearnedPlace::of(cx, want.key, Some(want.class));
         let order = Some(Box::new(order(cx, want, &page)));
+        let marks = page.pages.purged.now(&page.scopes);
         let answer = AnswerSeen {
             visitor: STRANGER,
             cookies: 0,
@@ -136,6 +142,7 @@ impl Lesson {
             order,
             answer,
             words: PersonalData::default(),
+            marks,
         }
     }
 
@@ -148,7 +155,7 @@ impl Lesson {
 
     /// The head of the answer is there.
     pub(super) fn came(self, filler: &Filler, came: &mut OriginResponse, took: Duration) {
-        let Self { page, route, predicted, wanted, order, answer, words } = self;
+        let Self { page, route, predicted, wanted, order, answer, words, marks } = self;
         if matches!(predicted, Predicted::Hit | Predicted::StaleHit) {
             page.learning.saved(&route, took, came.length.unwrap_or(0));
         }
@@ -193,6 +200,7 @@ impl Lesson {
             body: BytesMut::new(),
             is_kept: place.is_some(),
             place,
+            marks,
         };
         came.response.body_mut().read_along(Box::new(reader));
     }
@@ -236,6 +244,8 @@ struct LessonBody {
     /// Whether the body was kept until now.
     is_kept: bool,
     place: Option<BodyPlace>,
+    /// Which purges outdate the answer, but for its tags.
+    marks: PurgeSnapshot,
 }
 
 impl BodyReader for LessonBody {
@@ -260,7 +270,7 @@ impl BodyReader for LessonBody {
 impl LessonBody {
     fn learn(self) {
         let Self { page, visitor, trial, comparison, head: (status, headers), .. } = self;
-        let Self { body, is_kept, place, .. } = self;
+        let Self { body, is_kept, place, marks, .. } = self;
         let body = body.freeze();
         let parts = || {
             let plain = recoded::plain(&headers, &body, DECODED_MAX)?;
@@ -272,7 +282,10 @@ impl LessonBody {
             && let Some(parts) = &parts
         {
             let answer = AnswerSeen { finding: find(&headers, &body, &words), ..answer };
-            page.learning.compare(&page.key, answer, parts);
+            let purged = &page.pages.purged;
+            let marks = purged.tagged(&marks, &tags(&headers).unwrap_or_default());
+            let is_current = |marks: &PurgeSnapshot| purged.is_current(marks);
+            page.learning.compare(&page.key, (answer, parts), &marks, is_current);
         }
         match trial {
             Some(trial) if is_kept || !trial.is_guarded() => {

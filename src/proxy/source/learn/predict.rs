@@ -3,12 +3,12 @@
 use ::http::Method;
 
 use crate::cache::fill::FillDifference;
+use crate::cache::learn::Predicted;
 use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::verdict::Access;
 use crate::cache::{CacheTier, Lookup, LookupMode};
 use crate::ident::PageKey;
-use crate::learn::Predicted;
 use crate::policy::route::Share;
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;

@@ -5,35 +5,38 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use ::http::Request;
+use governor::DefaultDirectRateLimiter;
 
 use super::RequestUse;
 use super::lesson::Lesson;
 use super::predict::Looked;
+use crate::cache::learn::Predicted;
 use crate::http::cookie::{cookies, is_harmless};
-use crate::learn::Predicted;
+use crate::ident::PageKey;
 use crate::origin::{ConnectionReuse, UploadBody};
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;
 
 /// A request to the origin as a visitor without cookies.
 pub(super) struct Probe {
+    key: PageKey,
     request: Request<UploadBody>,
     lesson: Lesson,
 }
 
 /// The probe that a request gives rise to, if one is allowed.
 pub(super) fn of(cx: &RequestContext<'_>, looked: &Looked<'_>, using: RequestUse) -> Option<Probe> {
-    let limiter = cx.worker.settings.learn.probes.as_ref()?;
+    cx.worker.settings.learn.probes.as_ref()?;
     let want = looked.want.as_ref().filter(|want| want.class.has_recipes())?;
     let is_unseen = looked.predicted == Predicted::Fetch { is_seen: false };
     // What a mirror sends is not what this proxy would have to answer: requests with a login are none of its concern.
     let is_strangers = using == RequestUse::Forwarded || !has_own_cookies(cx);
     let may = is_unseen && is_strangers && cx.certificate().is_none() && !cx.route.maintenance;
-    if !may || cx.worker.learning.is_judged(&looked.key) || limiter.check().is_err() {
-        return None;
-    }
-    let (request, _) = origin_request::fill(cx, want.class, want.sent());
-    Some(Probe { request, lesson: Lesson::of_stranger(cx, want) })
+    let probe = || {
+        let (request, _) = origin_request::fill(cx, want.class, want.sent());
+        Probe { key: looked.key, request, lesson: Lesson::of_stranger(cx, want) }
+    };
+    (may && cx.worker.learning.wants_probe(&looked.key)).then(probe)
 }
 
 /// Whether the request carries a cookie that may mean a visitor.
@@ -42,11 +45,16 @@ fn has_own_cookies(cx: &RequestContext<'_>) -> bool {
 }
 
 impl Probe {
-    /// Sends it, if the origin has a place for what no visitor waits for.
+    /// Sends it, once for a page, if the rate allows it and the origin has a place for what no visitor waits for.
     pub(super) fn begin(self, cx: &RequestContext<'_>) {
         let upstream = Rc::clone(cx.upstream());
         let filler = Rc::clone(&cx.worker.filler);
-        let Some(mut slot) = upstream.background_slot() else { return };
+        let is_at_rate = |limiter: &DefaultDirectRateLimiter| limiter.check().is_ok();
+        let may = || cx.worker.settings.learn.probes.as_ref().is_some_and(is_at_rate);
+        let Some(mut slot) = upstream.background_slot().filter(|_| may()) else { return };
+        if !cx.worker.learning.begin_probe(&self.key, cx.now as u64) {
+            return;
+        }
         tokio::task::spawn_local(async move {
             let begun = Instant::now();
             let sent = upstream.send(self.request, ConnectionReuse::Pool(None), None).await;

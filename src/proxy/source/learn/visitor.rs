@@ -5,8 +5,8 @@ use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use ::http::header::USER_AGENT;
 use ahash::RandomState;
 
+use crate::cache::learn::Learning;
 use crate::http::cookie::{cookies, is_harmless};
-use crate::learn::Learning;
 use crate::proxy::context::RequestContext;
 use crate::telemetry::metrics::cookie_label;
 
@@ -28,7 +28,8 @@ impl SeenVisitor {
         let depends_on = |name: &[u8]| !is_harmless(name) && !cx.route.keys_cookie(name);
         let may_matter = || cookies(headers).filter(move |(name, _)| depends_on(name));
         let mut hasher = key.build_hasher();
-        (cx.admitted.address, headers.get(USER_AGENT)).hash(&mut hasher);
+        let from = key.hash_one((cx.admitted.address, headers.get(USER_AGENT)));
+        from.hash(&mut hasher);
         may_matter().take(COOKIES_MAX).for_each(|pair| pair.hash(&mut hasher));
         let visitor = hasher.finish();
         if may_matter().nth(COOKIES_MAX).is_some() {
@@ -37,7 +38,7 @@ impl SeenVisitor {
         let named: Vec<(String, u32)> =
             may_matter().map(|(name, value)| (cookie_label(name), short(&key, value))).collect();
         let named = named.iter().map(|(name, value)| (name.as_str(), *value));
-        Self { visitor, cookies: learning.cookies(visitor, named) }
+        Self { visitor, cookies: learning.cookies(from, named) }
     }
 }
 

@@ -14,6 +14,7 @@ use super::routes::LearnedRoutes;
 use super::simulated::{FetchStep, SimulatedPage};
 use super::text_parts::TextParts;
 use crate::cache::entry::Entry;
+use crate::cache::purge::PurgeSnapshot;
 use crate::cache::rules::key::variant_key;
 use crate::clock::unix_now;
 use crate::ident::PageKey;
@@ -214,13 +215,14 @@ impl Learning {
         BodyPlace::of(&self.bodies)
     }
 
-    /// Notes the cookies of a request: the names and keyed hashes of the values. `None`: there is no place for one.
+    /// Notes the cookies of a request: the names and keyed hashes of the values. `from`: a keyed hash of the address and
+    /// the browser. `None`: there is no place for one.
     pub fn cookies<'c>(
         &self,
-        visitor: u64,
+        from: u64,
         cookies: impl Iterator<Item = (&'c str, u32)>,
     ) -> Option<CookieSet> {
-        self.learned().cookies.note(visitor, cookies)
+        self.learned().cookies.note(from, cookies)
     }
 
     /// The page as the cache would hold it, with its variant's key.
@@ -341,11 +343,21 @@ impl Learning {
     }
 
     /// Compares an answer with the others of its page.
-    pub fn compare(&self, primary: &PageKey, answer: AnswerSeen, parts: &TextParts) {
+    ///
+    /// `marks`: which purges outdate the answer. `is_current`: whether no purge has.
+    pub fn compare(
+        &self,
+        primary: &PageKey,
+        (answer, parts): (AnswerSeen, &TextParts),
+        marks: &PurgeSnapshot,
+        is_current: impl Fn(&PurgeSnapshot) -> bool,
+    ) {
         let mut learned = self.learned();
         let learned = &mut *learned;
         let Some(page) = learned.pages.get_mut(primary) else { return };
-        learned.parts += page.compared.add(answer, parts);
+        let before = page.compared.parts();
+        page.compared.add(answer, parts, marks, is_current);
+        learned.parts = learned.parts + page.compared.parts() - before;
         learned.make_room();
     }
 
@@ -357,11 +369,19 @@ impl Learning {
         route.saved_bytes += bytes;
     }
 
-    /// Whether an answer has shown what a fetch of the page would get, or the page is not followed.
+    /// Whether no answer has shown yet what a fetch of the page would get.
     #[must_use]
-    pub fn is_judged(&self, primary: &PageKey) -> bool {
+    pub fn wants_probe(&self, primary: &PageKey) -> bool {
         let learned = self.learned();
         let page = learned.pages.get(primary);
-        !learned.follows(primary) || page.is_some_and(|page| page.simulated.is_judged())
+        learned.follows(primary) && page.is_none_or(|page| !page.simulated.is_judged())
+    }
+
+    /// Notes that the origin is asked for the page; whether it was not asked before.
+    #[must_use]
+    pub fn begin_probe(&self, primary: &PageKey, now: u64) -> bool {
+        let mut learned = self.learned();
+        let page = learned.pages.get_mut(primary);
+        page.is_some_and(|page| page.simulated.begin_probe(now))
     }
 }

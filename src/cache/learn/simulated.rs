@@ -36,6 +36,8 @@ pub(super) struct SimulatedPage {
     pending: Option<PendingFetch>,
     /// The first user of a segment who was given the page, and a hash of it.
     first_copy: Option<(u64, u64)>,
+    /// When the origin was last asked for it without a visitor, in Unix seconds.
+    probed: Option<u64>,
 }
 
 /// What follows from a request that finds no fresh page.
@@ -145,9 +147,20 @@ impl SimulatedPage {
         }
     }
 
-    /// Whether the page would be stored, as far as is known.
-    pub(super) fn is_stored(&self) -> bool {
-        self.verdict == Some(PageVerdict::Stored)
+    /// Whether the page would be stored, or it is not known yet.
+    pub(super) fn may_be_stored(&self) -> bool {
+        !matches!(self.verdict, Some(PageVerdict::Refused(_)))
+    }
+
+    /// Whether the origin may be asked for the page at `now`, in Unix seconds: nothing is known of it, and it was not
+    /// asked a moment ago.
+    pub(super) fn begin_probe(&mut self, now: u64) -> bool {
+        let was_asked = self.probed.is_some_and(|at| now.saturating_sub(at) < UNSEEN_FOR);
+        let may = !self.is_judged() && !was_asked;
+        if may {
+            self.probed = Some(now);
+        }
+        may
     }
 
     /// Whether it is known what would become of the page.

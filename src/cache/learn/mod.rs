@@ -12,6 +12,7 @@ mod report;
 mod routes;
 mod simulated;
 mod state;
+mod summary;
 mod text_parts;
 
 pub use compared::{AnswerSeen, Difference};

@@ -1,8 +1,8 @@
 //! The answers of one page, compared: which parts all visitors see, and which only some.
 
-use crate::cache::rules::leak_kind::LeakKind;
-
 use super::text_parts::TextParts;
+use crate::cache::purge::PurgeSnapshot;
+use crate::cache::rules::leak_kind::LeakKind;
 
 /// The most answers of a page that are compared.
 const ANSWERS_MAX: usize = 16;
@@ -10,6 +10,9 @@ const ANSWERS_MAX: usize = 16;
 const OF_ONE_MAX: usize = 3;
 /// The most answers with the same cookies.
 const OF_COOKIES_MAX: usize = 6;
+
+/// The most answers that are taken in, those that are replaced later among them.
+const TAKEN_MAX: usize = 64;
 
 /// A set of answers, by their places in time.
 type Answers = u16;
@@ -50,39 +53,80 @@ pub enum Difference {
 }
 
 /// What the answers of a page say of a cookie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CookieEffect {
     /// With it and without it the page is the same.
     Same,
+    /// Both others would explain what was seen.
+    Unclear,
     /// With it, the page differs.
     Differs,
-    /// Both would explain what was seen.
-    Unclear,
 }
 
 /// The answers of a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ComparedPage {
+    /// In time.
     answers: Vec<AnswerSeen>,
     /// By hash, sorted: the answers that have the part.
     parts: Vec<(u32, Answers)>,
+    /// The answers until now, those that were replaced, too.
+    taken: usize,
+    /// Which purges outdate the answers.
+    marks: Option<PurgeSnapshot>,
 }
 
 impl ComparedPage {
     /// Whether a further answer would tell something.
     #[must_use]
-    pub(super) fn wants(&self, visitor: u64, cookies: u64) -> bool {
+    pub(super) fn wants(&self, visitor: u64, cookies: CookieSet) -> bool {
+        self.has_place(visitor, cookies) || self.replaceable(visitor, cookies).is_some()
+    }
+
+    fn has_place(&self, visitor: u64, cookies: CookieSet) -> bool {
         let same = || self.answers.iter().filter(|one| one.cookies == cookies);
         self.answers.len() < ANSWERS_MAX
             && same().count() < OF_COOKIES_MAX
             && same().filter(|one| one.visitor == visitor).count() < OF_ONE_MAX
     }
 
-    /// Adds an answer. Returns how many parts are new.
-    pub(super) fn add(&mut self, answer: AnswerSeen, parts: &TextParts) -> usize {
-        if !self.wants(answer.visitor, answer.cookies) {
-            return 0;
+    /// The answer whose place a further one takes: the first and the last are what shows whether time or a visitor
+    /// makes the difference. So one that comes after other cookies, or from a visitor who was here before, replaces
+    /// the last one like it.
+    fn replaceable(&self, visitor: u64, cookies: CookieSet) -> Option<usize> {
+        if self.taken >= TAKEN_MAX {
+            return None;
         }
+        let is_own = |answer: &AnswerSeen| answer.visitor == visitor && answer.cookies == cookies;
+        let own = self.answers.iter().filter(|answer| is_own(answer)).count();
+        let returns = (1..OF_ONE_MAX).contains(&own);
+        let comes_after = self.answers.last().is_some_and(|last| last.cookies != cookies);
+        let is_like = |answer: &AnswerSeen| answer.cookies == cookies && !is_own(answer);
+        let like = self.answers.iter().rposition(is_like)?;
+        (returns || comes_after && own == 0).then_some(like)
+    }
+
+    /// Adds an answer. `marks`: which purges outdate it. `is_current`: whether no purge has. Returns whether it was
+    /// added.
+    pub(super) fn add(
+        &mut self,
+        answer: AnswerSeen,
+        parts: &TextParts,
+        marks: &PurgeSnapshot,
+        is_current: impl Fn(&PurgeSnapshot) -> bool,
+    ) -> bool {
+        if self.marks.as_ref().is_some_and(|marks| !is_current(marks)) {
+            // A change of the page is no difference between visitors.
+            *self = Self { taken: self.taken, ..Self::default() };
+        }
+        if !self.has_place(answer.visitor, answer.cookies) {
+            match self.replaceable(answer.visitor, answer.cookies) {
+                Some(place) => self.remove(place),
+                None => return false,
+            }
+        }
+        self.marks.get_or_insert_with(|| marks.clone());
+        self.taken += 1;
         let own = 1 << self.answers.len();
         self.answers.push(answer);
         let known = self.parts.len();
@@ -92,11 +136,20 @@ impl ComparedPage {
                 Err(_) => self.parts.push((*hash, own)),
             }
         }
-        let added = self.parts.len() - known;
-        if added > 0 {
+        if self.parts.len() > known {
             self.parts.sort_unstable_by_key(|(hash, _)| *hash);
         }
-        added
+        true
+    }
+
+    /// Takes an answer out; those after it move up.
+    fn remove(&mut self, place: usize) {
+        self.answers.remove(place);
+        let before: Answers = (1 << place) - 1;
+        for (_, seen) in &mut self.parts {
+            *seen = *seen & before | *seen >> 1 & !before;
+        }
+        self.parts.retain(|(_, seen)| *seen != 0);
     }
 
     /// How many answers there are.
@@ -145,13 +198,16 @@ impl ComparedPage {
         if masks.iter().any(|mask| self.is_by_visitor(self.with_cookies(*mask) & shared)) {
             return Some(Difference::ByVisitor);
         }
+        let is_part = |seen: Answers| seen & fills != 0 && seen & fills != fills;
         let unexplained = |(_, seen): &(u32, Answers)| {
-            seen & fills != 0 && seen & fills != fills && !self.is_noise(*seen, fills)
+            is_part(*seen) && !self.is_noise(*seen, fills) && !self.is_change(*seen, fills)
         };
         if self.parts.iter().any(unexplained) {
             return of_many.then_some(Difference::Unexplained);
         }
-        Some(Difference::Noise)
+        // What was seen by one visitor each is known to be noise only if it is seen again.
+        let is_known = |(_, seen): &(u32, Answers)| is_part(*seen) && self.is_noise(*seen, fills);
+        self.parts.iter().any(is_known).then_some(Difference::Noise)
     }
 
     fn finding(&self, among: Answers) -> Option<LeakKind> {
@@ -164,23 +220,25 @@ impl ComparedPage {
         self.compare_with(cookie, Answers::MAX)
     }
 
-    /// Compares answers with the cookie to those with the same other cookies without it.
+    /// Compares answers with the cookie to those with the same other cookies without it. Where there are none, to those
+    /// that lack further cookies, too: some always come together.
     fn compare_with(&self, cookie: u32, among: Answers) -> Option<CookieEffect> {
-        let bit = 1 << cookie;
-        let mut found = None;
-        for with in self.masks(among).into_iter().filter(|mask| mask & bit != 0) {
-            let (yes, no) =
-                (self.with_cookies(with) & among, self.with_cookies(with & !bit) & among);
-            if no == 0 {
+        let (bit, masks) = (1 << cookie, self.masks(among));
+        let (mut directly, mut together) = (None, None);
+        for with in masks.iter().filter(|mask| *mask & bit != 0) {
+            let lacks = |mask: &&CookieSet| *mask & bit == 0 && *mask & with == **mask;
+            let Some(without) = masks.iter().filter(lacks).max_by_key(|mask| mask.count_ones())
+            else {
                 continue;
-            }
-            match self.compare(yes, no) {
-                CookieEffect::Differs => return Some(CookieEffect::Differs),
-                CookieEffect::Unclear => found = Some(CookieEffect::Unclear),
-                CookieEffect::Same => found = found.or(Some(CookieEffect::Same)),
+            };
+            let (yes, no) = (self.with_cookies(*with) & among, self.with_cookies(*without) & among);
+            let effect = Some(self.compare(yes, no));
+            match with & !bit == *without {
+                true => directly = directly.max(effect),
+                false => together = together.max(effect),
             }
         }
-        found
+        directly.or(together)
     }
 
     fn compare(&self, yes: Answers, no: Answers) -> CookieEffect {
@@ -217,6 +275,16 @@ impl ComparedPage {
             let is_own = |(_, seen): &(u32, Answers)| seen & own == own && seen & others == 0;
             surrounds(own, others) && self.parts.iter().any(is_own)
         })
+    }
+
+    /// Whether the part may have come, or gone, with a change of the page: all answers before it have the part and none
+    /// after it, or the reverse.
+    fn is_change(&self, seen: Answers, among: Answers) -> bool {
+        let (seen, without) = (seen & among, among & !seen);
+        let ends_before = |one: Answers, other: Answers| {
+            Answers::BITS - one.leading_zeros() <= other.trailing_zeros()
+        };
+        ends_before(seen, without) || ends_before(without, seen)
     }
 
     /// Whether a visitor who asks twice with the same cookies sees the part once.
@@ -285,7 +353,8 @@ mod tests {
                 could_fill: true,
                 finding: None,
             };
-            page.add(seen, &TextParts::of(&key, b"", text.as_bytes(), true));
+            let parts = TextParts::of(&key, b"", text.as_bytes(), true);
+            page.add(seen, &parts, &PurgeSnapshot::default(), |_| true);
         }
         page
     }
@@ -301,8 +370,32 @@ mod tests {
     fn what_a_visitor_sees_again_and_others_do_not_is_the_visitors() {
         let two = page(&[(1, 0, "Ann\nx"), (2, 0, "Bob\nx"), (1, 0, "Ann\nx")]);
         assert_eq!(two.difference(), Some(Difference::ByVisitor));
-        let once = page(&[(1, 0, "Ann\nx"), (2, 0, "Bob\nx")]);
+        let once = page(&[(1, 0, "Ann\nx"), (2, 0, "Bob\nx"), (3, 0, "Cid\nx")]);
         assert_eq!(once.difference(), Some(Difference::Unexplained));
+    }
+
+    #[test]
+    fn a_page_that_was_changed_is_not_said_to_differ() {
+        let changed =
+            page(&[(1, 0, "old\nx"), (2, 0, "old\nx"), (3, 0, "new\nx"), (4, 0, "new\nx")]);
+        assert_eq!(changed.difference(), None);
+        let again = page(&[(1, 0, "old\nx"), (2, 0, "old\nx"), (2, 0, "new\nx"), (4, 0, "new\nx")]);
+        assert_eq!(again.difference(), Some(Difference::Noise));
+    }
+
+    #[test]
+    fn a_purge_begins_the_comparison_again() {
+        let mut compared = page(&[(1, 0, "old"), (2, 0, "old")]);
+        let key = RandomState::with_seeds(1, 2, 3, 4);
+        let seen =
+            AnswerSeen { visitor: 3, cookies: 0, is_shared: true, could_fill: true, finding: None };
+        compared.add(
+            seen,
+            &TextParts::of(&key, b"", b"new", true),
+            &PurgeSnapshot::default(),
+            |_| false,
+        );
+        assert_eq!((compared.answers(), compared.difference()), (1, None));
     }
 
     #[test]
@@ -310,7 +403,7 @@ mod tests {
         let nonce = page(&[(1, 0, "n1\nx"), (2, 0, "n2\nx"), (1, 0, "n3\nx"), (2, 0, "n4\nx")]);
         assert_eq!(nonce.difference(), Some(Difference::Noise));
         let clock = page(&[(1, 0, "t1\nx"), (1, 0, "t1\nx"), (2, 0, "t2\nx"), (2, 0, "t2\nx")]);
-        assert_eq!(clock.difference(), Some(Difference::Unexplained), "the clock does not go back");
+        assert_eq!(clock.difference(), None, "the clock does not go back");
         let later = page(&[
             (1, 0, "t1\nx"),
             (1, 0, "t1\nx"),
@@ -365,9 +458,33 @@ mod tests {
     }
 
     #[test]
+    fn cookies_that_come_together_are_judged_together() {
+        let (session, both) = (1, 1 | COOKIE | 2);
+        let page = page(&[
+            (1, 0, "x"),
+            (2, session, "x"),
+            (3, both, "x\nAnn"),
+            (2, session, "x"),
+            (3, both, "x\nAnn"),
+        ]);
+        assert_eq!(page.effect(0), Some(CookieEffect::Same));
+        assert_eq!(page.effect(5), Some(CookieEffect::Differs));
+        assert_eq!(page.effect(1), Some(CookieEffect::Differs));
+    }
+
+    #[test]
+    fn a_busy_page_has_room_for_what_comes_later() {
+        let strangers = (0..50).map(|visitor| (visitor, 0, "x"));
+        let later = [(90, COOKIE, "x\nAnn"), (7, 0, "x"), (90, COOKIE, "x\nAnn"), (8, 0, "x")];
+        let page = page(&strangers.chain(later).collect::<Vec<_>>());
+        assert_eq!(page.effect(5), Some(CookieEffect::Differs));
+    }
+
+    #[test]
     fn the_answers_of_a_page_are_bounded() {
         let many: Vec<_> = (0..1_000).map(|visitor| (visitor, visitor % 3, "x")).collect();
-        assert_eq!(page(&many).answers(), ANSWERS_MAX);
+        let many = page(&many);
+        assert_eq!((many.answers(), many.taken), (ANSWERS_MAX, TAKEN_MAX));
         let of_one: Vec<_> = (0..100).map(|_| (7, 0, "x")).collect();
         assert_eq!(page(&of_one).answers(), OF_ONE_MAX);
     }

@@ -18,7 +18,7 @@ pub(super) struct LearnedCookie {
     pub(super) requests: u64,
     /// Keyed hashes of its values.
     pub(super) values: HashSet<u32>,
-    /// Keyed hashes of the visitors that it came with.
+    /// Keyed hashes of the addresses and browsers that it came with.
     pub(super) visitors: HashSet<u32>,
 }
 
@@ -33,9 +33,11 @@ pub(super) struct LearnedCookies {
 impl LearnedCookies {
     /// Notes the cookies of a request: names with hashes of their values. `None`: one of them has no place, and
     /// the answer cannot be compared.
+    ///
+    /// `from`: a keyed hash of the address and the browser.
     pub(super) fn note<'c>(
         &mut self,
-        visitor: u64,
+        from: u64,
         cookies: impl Iterator<Item = (&'c str, u32)>,
     ) -> Option<CookieSet> {
         let mut set = Some(0);
@@ -43,7 +45,7 @@ impl LearnedCookies {
             match self.place(name) {
                 Some(place) => {
                     set = set.map(|set| set | 1 << place);
-                    self.names[place].note(visitor, value);
+                    self.names[place].note(from, value);
                 }
                 None => {
                     self.beyond += 1;
@@ -80,19 +82,19 @@ impl LearnedCookies {
 }
 
 impl LearnedCookie {
-    fn note(&mut self, visitor: u64, value: u32) {
+    fn note(&mut self, from: u64, value: u32) {
         self.requests += 1;
         if self.values.len() < VALUES_MAX {
             self.values.insert(value);
         }
         if self.visitors.len() < VALUES_MAX {
-            self.visitors.insert(visitor as u32);
+            self.visitors.insert(from as u32);
         }
     }
 
     /// Whether nearly each visitor has a value of its own: the value means the visitor, or something that
-    /// belongs to the visitor.
+    /// belongs to the visitor. One visitor may come from two or three addresses.
     pub(super) fn is_own(&self) -> bool {
-        self.values.len() >= 2 && self.values.len() * 2 > self.visitors.len()
+        self.values.len() >= 2 && self.values.len() * 3 > self.visitors.len()
     }
 }

@@ -1,0 +1,134 @@
+//! What was learned, as the operator gets it.
+
+use serde::{Deserialize, Serialize};
+
+/// What was learned.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The Unix time at which learning began.
+    pub since: f64,
+    /// The Unix time of the report.
+    pub at: f64,
+    /// `learn`, `mirror` or `serve`: the mode of all routes; `mixed`: some learn.
+    pub mode: String,
+    /// The share of URLs that are followed, in percent: half as many each time that there is no room.
+    pub followed_percent: f64,
+    /// Requests of routes that learn.
+    pub requests: u64,
+    /// Those that the cache would have answered.
+    pub hits: u64,
+    /// Those that it would have looked up, and whose result is not known: no answer showed what a fetch would get.
+    pub unknown: u64,
+    /// The share of hits among the requests whose result is known, in percent.
+    pub hit_percent: f64,
+    /// The routes, the busiest first.
+    pub routes: Vec<LearnedRouteReport>,
+    /// Pages of which answers to two visitors were compared.
+    pub compared_pages: u64,
+    /// Those that were the same for all.
+    pub same_pages: u64,
+    /// Pages that would be shared and that differ, the worst first.
+    pub pages: Vec<LearnedPageReport>,
+    /// The cookies, the most frequent first.
+    pub cookies: Vec<LearnedCookieReport>,
+    /// What to write into the configuration.
+    pub proposals: Vec<Proposal>,
+}
+
+/// A route.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LearnedRouteReport {
+    /// Its name.
+    pub name: String,
+    /// Requests.
+    pub requests: u64,
+    /// Those that the cache would have answered.
+    pub hits: u64,
+    /// Those that would have fetched a page for it.
+    pub fetches: u64,
+    /// Those whose result is not known.
+    pub unknown: u64,
+    /// The share of hits among the requests whose result is known, in percent.
+    pub hit_percent: f64,
+    /// What the origin took for the hits.
+    pub saved_seconds: f64,
+    /// The bytes of the hits.
+    pub saved_bytes: u64,
+    /// Why the others would have been forwarded, the most frequent reason first.
+    pub reasons: Vec<(String, u64)>,
+}
+
+/// A page that would be shared and that differs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LearnedPageReport {
+    /// The site.
+    pub host: String,
+    /// The path.
+    pub path: String,
+    /// Names of query parameters.
+    pub parameters: Vec<String>,
+    /// The route.
+    pub route: String,
+    /// How it differs: `own-words`, `by-visitor`, `by-cookie`, `differs` or `noise`.
+    pub verdict: String,
+    /// What of the visitor's own words stands in it.
+    pub finding: Option<String>,
+    /// The cookie that it differs by.
+    pub cookie: Option<String>,
+    /// Visitors whose answers were compared.
+    pub visitors: u64,
+    /// Their answers.
+    pub answers: u64,
+}
+
+/// A cookie.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LearnedCookieReport {
+    /// Its name; a `*` stands for an id at its end.
+    pub name: String,
+    /// What the configuration takes it for: `session`, `harmless`, `keyed` or `unknown`.
+    pub class: String,
+    /// Requests that it came with.
+    pub requests: u64,
+    /// Pages that set it.
+    pub set_by: u64,
+    /// Pages that are the same with and without it.
+    pub pages_same: u64,
+    /// Pages that differ by it.
+    pub pages_differ: u64,
+    /// What it is, by these pages: `session`, `harmless`, `keyed` or `unclear`.
+    pub verdict: String,
+    /// The same in words.
+    pub text: String,
+}
+
+/// Lines for the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// Why.
+    pub reason: String,
+    /// The lines.
+    pub toml: String,
+}
+
+/// What the report needs besides what was learned.
+pub struct ReportContext<'c> {
+    /// The mode in force.
+    pub mode: &'c str,
+    /// The class of a cookie by the configuration in force.
+    pub class: &'c dyn Fn(&str) -> &'static str,
+    /// Whether apps call a session cookie so.
+    pub means_session: &'c dyn Fn(&str) -> bool,
+    /// How many pages set a cookie.
+    pub set_by: &'c dyn Fn(&str) -> u64,
+    /// The names in `[session] cookie`.
+    pub session_cookies: Vec<String>,
+    /// The names in `[cache] ignore_cookies`.
+    pub ignored_cookies: Vec<String>,
+}
+
+impl std::fmt::Debug for ReportContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReportContext").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
