@@ -42,7 +42,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Some(Command::Rows { command }) => commands::rows(command),
-        Some(Command::Purge(args)) => commands::purge(args),
+        Some(Command::Purge(args)) => commands::purge::purge(args),
         Some(Command::Learn { command }) => commands::learn::learn(command),
         Some(Command::Bypass(args)) => commands::bypass::bypass(args),
         Some(Command::Warm(args)) => commands::warm::warm(args),

@@ -10,7 +10,7 @@ use crate::cache::bypass_switch::Bypass;
 use crate::clock::unix_now;
 use crate::ident::nearest;
 use crate::store::StoreError;
-use crate::store::bypass::{BYPASS_LASTS_MAX, BypassChange, BypassStore as _, name_of};
+use crate::store::bypass::{BYPASS_LASTS_MAX, BypassChange, name_of};
 
 /// The shortest time for which a switch is on.
 pub const BYPASS_LASTS_MIN: Duration = Duration::from_secs(1);
@@ -78,21 +78,22 @@ impl Commands {
     ) -> Result<BypassReport, CommandRefusal> {
         let change = self.read_change(operator, read(body)?)?;
         let switch = &self.worker.pages.purged.bypass;
-        let changed = tokio::time::timeout(TIMEOUT, self.store.change_bypass(&change)).await;
+        let changed = switch.change(&self.store, &change, TIMEOUT).await;
         let (state, route) = (state(&change), change.route.as_deref().unwrap_or("*"));
-        match changed.unwrap_or(Err(StoreError::TimedOut)) {
-            Ok(list) => {
-                switch.took(&change, &list);
+        match changed {
+            Ok(()) => {
                 tracing::info!(route, by = change.by, "the bypass switch was turned {state}");
                 Ok(self.list_bypasses())
             }
             Err(error @ StoreError::BypassesFull) => Err(bad(&error)),
             Err(error) => {
-                switch.change_here(&change);
                 tracing::warn!(%error, route, by = change.by, "the bypass switch was turned {state} in this proxy alone");
+                let later = match change.lasts {
+                    Some(_) => "they follow when the store is back",
+                    None => "repeat the command when the store is back",
+                };
                 let why = format!(
-                    "the switch is {state} in this proxy alone, and the others could not be told: {error}; repeat the \
-                     command when the store is back"
+                    "the switch is {state} in this proxy alone, and the others could not be told: {error}; {later}"
                 );
                 Err((StatusCode::SERVICE_UNAVAILABLE, why))
             }

@@ -194,7 +194,7 @@ static ENDPOINTS: &[Endpoint] = &[
         "/purge",
         PURGE,
         Action::Data(Command::Purge),
-        &["urls", "prefixes", "globs", "tags", "all", "hard"],
+        &["dry_run", "urls", "prefixes", "globs", "tags", "all", "hard"],
     ),
     Endpoint::change("/sessions/list", SESSIONS, Action::Data(Command::ListSessions), &["user"]),
     Endpoint::change(

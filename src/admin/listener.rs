@@ -17,9 +17,8 @@ use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -28,9 +27,9 @@ use super::access::Operator;
 use super::audit_subject::AuditSubject;
 use super::endpoints::{self, Access, Action, Endpoint};
 use super::handle::AdminHandle;
-use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
+use super::limits::{ACCEPT_BACK_OFF, CONNECTIONS_MAX};
 use super::reply::{AdminResponse, content, refusal, text};
-use super::{dashboard, login, same_origin};
+use super::{connection, dashboard, login, same_origin};
 use crate::http::bearer;
 use crate::http::form::form_value;
 use crate::http::host::{self, Host};
@@ -77,9 +76,7 @@ pub async fn serve(listener: TcpListener, state: Rc<AdminState>, stop: Cancellat
         let state = Rc::clone(&state);
         tokio::task::spawn_local(async move {
             let _place = place;
-            if tokio::time::timeout(CONNECTION_TIME, converse(socket, state)).await.is_err() {
-                tracing::debug!("an administration connection timed out");
-            }
+            converse(socket, state).await;
         });
     }
 }
@@ -99,13 +96,7 @@ async fn converse(socket: TcpStream, state: Rc<AdminState>) {
         let state = Rc::clone(&state);
         async move { Ok::<_, Infallible>(respond(&state, own, request).await) }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .serve_connection(TokioIo::new(socket), service);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "an administration connection broke");
-    }
+    connection::serve(TokioIo::new(socket), service).await;
 }
 
 async fn respond(state: &AdminState, own: SocketAddr, request: Request<Incoming>) -> AdminResponse {

@@ -1,17 +1,36 @@
 //! The purge command.
 
+use serde::Serialize;
+
 use super::commands::{CommandRefusal, Commands, read};
-use crate::cache::purger::{PurgeDone, PurgeOrder};
+use crate::cache::purge_order::PurgeOrder;
+use crate::cache::purger::{PurgeDone, PurgeError, PurgePreview};
 use crate::http::host_pattern::HostPattern;
 
+/// The answer to an order.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum PurgeReport {
+    Done(PurgeDone),
+    Preview(PurgePreview),
+}
+
 impl Commands {
-    /// Purges, and reports the result.
-    pub(super) async fn purge(&self, body: &[u8]) -> Result<PurgeDone, CommandRefusal> {
+    /// Purges, and reports the result; or, of a dry run, what would be purged.
+    pub(super) async fn purge(&self, body: &[u8]) -> Result<PurgeReport, CommandRefusal> {
         let order: PurgeOrder = read(body)?;
-        let done = self.purger.carry_out(&self.store, &order).await;
-        let done = done.map_err(|error| (error.status(), error.to_string()))?;
-        let note = (done.pages == 0).then(|| note(&order, self.worker.settings.hosts.as_slice()));
-        Ok(PurgeDone { note: note.flatten(), ..done })
+        let refused = |error: PurgeError| (error.status(), error.to_string());
+        let note = |pages| if pages == 0 { self.purge_note(&order) } else { None };
+        if order.dry_run {
+            let preview = self.purger.preview(&order).map_err(refused)?;
+            return Ok(PurgeReport::Preview(PurgePreview { note: note(preview.pages), ..preview }));
+        }
+        let done = self.purger.carry_out(&self.store, &order).await.map_err(refused)?;
+        Ok(PurgeReport::Done(PurgeDone { note: note(done.pages), ..done }))
+    }
+
+    fn purge_note(&self, order: &PurgeOrder) -> Option<String> {
+        note(order, self.worker.settings.hosts.as_slice())
     }
 }
 

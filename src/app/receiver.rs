@@ -1,13 +1,17 @@
 //! How to reach a receiver that is not an origin: of abandoned carts, or of traces.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::HeaderValue;
+use ::http::{HeaderValue, Uri};
 
 use crate::config::OriginUrl;
 use crate::http::host::Scheme;
-use crate::origin::{OriginTlsConnector, OriginTlsError, ServerSettings, TlsRules};
+use crate::origin::{
+    OriginTlsConnector, OriginTlsError, ServerConnections, ServerSettings, TlsRules,
+};
 use crate::policy::origin::Http2;
+use crate::task::Receiver;
 
 /// The timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -39,8 +43,18 @@ pub(super) fn reached(server: &OriginUrl) -> Result<ServerSettings, OriginTlsErr
     })
 }
 
+/// The receiver at a server, for one thread.
+pub(super) fn receiver(server: &OriginUrl, target: &str, settings: &ServerSettings) -> Receiver {
+    Receiver {
+        // It is not an origin, so the origin counters do not count it.
+        connections: ServerConnections::new(settings.clone(), Arc::default()),
+        host: host(server),
+        target: Uri::try_from(target).unwrap_or_default(),
+    }
+}
+
 /// The `Host` of a server.
-pub(super) fn host(server: &OriginUrl) -> HeaderValue {
+fn host(server: &OriginUrl) -> HeaderValue {
     let usual = match server.scheme {
         Scheme::Http => 80,
         Scheme::Https => 443,

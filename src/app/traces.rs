@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::http::{HeaderValue, Uri};
+use ::http::HeaderValue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +11,7 @@ use super::receiver;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
 use crate::config::{Plan, TracesConfig};
-use crate::origin::{ServerConnections, ServerSettings};
+use crate::origin::ServerSettings;
 use crate::task::{self, ExportTraces, TraceReceiver};
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 use crate::telemetry::traces::{TraceQueue, TraceRules, Traces};
@@ -63,11 +63,9 @@ fn receiver(plan: &TracesConfig, settings: Option<&ServerSettings>) -> Option<Rc
         value.set_sensitive(true);
         Some((name.clone(), value))
     });
+    let path = format!("{}/v1/traces", endpoint.path);
     Some(Rc::new(TraceReceiver {
-        // The receiver is not an origin, so the origin counters do not count it.
-        connections: ServerConnections::new(settings.clone(), Arc::default()),
-        host: receiver::host(&endpoint.server),
-        target: Uri::try_from(format!("{}/v1/traces", endpoint.path)).unwrap_or_default(),
+        receiver: receiver::receiver(&endpoint.server, &path, settings),
         headers: headers.collect(),
         service: plan.service_name.clone(),
     }))

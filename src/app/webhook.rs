@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ::http::Uri;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -10,7 +9,7 @@ use super::receiver;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
 use crate::config::{OnExpire, Plan};
-use crate::origin::{ServerConnections, ServerSettings};
+use crate::origin::ServerSettings;
 use crate::store::AnyStore;
 use crate::task::{self, Deliver, Webhook, WebhookKeys};
 use crate::telemetry::metrics::ThreadMetrics;
@@ -24,15 +23,12 @@ pub(super) fn start(
     stop: &CancellationToken,
 ) -> Option<JoinHandle<()>> {
     let OnExpire::Webhook(url) = &plan.session.on_expire else { return None };
-    let settings = settings?.clone();
+    let settings = settings?;
     let keys = plan.session.webhook_secret.iter().map(|key| key.expose().as_bytes().to_vec());
     let deliver = Deliver {
         store: store.background(),
         webhook: Webhook {
-            // A webhook is not an origin, so the origin counters do not count it.
-            receiver: ServerConnections::new(settings, Arc::default()),
-            host: receiver::host(&url.server),
-            target: Uri::try_from(&url.target).unwrap_or_default(),
+            receiver: receiver::receiver(&url.server, &url.target, settings),
             keys: WebhookKeys(keys.collect()),
         },
         who: fastrand::u64(..),

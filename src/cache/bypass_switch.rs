@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use tokio::time::timeout;
 
-use crate::store::bypass::{BYPASS_LASTS_MAX, BYPASSES_MAX, BypassChange};
-use crate::store::{StoredBypass, StoredBypasses};
+use crate::store::bypass::{BYPASS_LASTS_MAX, BYPASSES_MAX, BypassChange, BypassStore};
+use crate::store::{StoreError, StoredBypass, StoredBypasses};
 
 /// A switch that is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct BypassSwitch {
     is_on: AtomicBool,
     in_force: ArcSwap<Vec<Bypass>>,
     known: Mutex<KnownBypasses>,
+    /// Held while the store is asked for a change, so that a switch that is sent late does not undo a newer order.
+    changing: tokio::sync::Mutex<()>,
 }
 
 /// Where the switches in force come from.
@@ -49,6 +52,10 @@ struct KnownBypasses {
 
 /// How long after a change an answer of the store may be older than the change: as long as a read may take.
 const OVERTAKEN_FOR: Duration = Duration::from_secs(2);
+/// How long to wait for the store with a switch that is sent late.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+/// The shortest rest of a switch's time with which it is still sent.
+const REST_MIN: Duration = Duration::from_secs(1);
 
 impl BypassSwitch {
     /// Whether requests of a route are forwarded now.
@@ -87,8 +94,67 @@ impl BypassSwitch {
         self.put_in_force(&known);
     }
 
+    /// Makes a change in every proxy on the store, or in this process alone if the store does not take it in time. A
+    /// switch that is on in this process alone is sent by [`Self::send_left`].
+    ///
+    /// # Errors
+    /// If the store did not take it. With [`StoreError::BypassesFull`] it is not in force here, either.
+    pub async fn change(
+        &self,
+        store: &impl BypassStore,
+        change: &BypassChange,
+        within: Duration,
+    ) -> Result<(), StoreError> {
+        let _alone = self.changing.lock().await;
+        let taken = timeout(within, store.change_bypass(change)).await;
+        match taken.unwrap_or(Err(StoreError::TimedOut)) {
+            Ok(list) => {
+                self.took(change, &list);
+                Ok(())
+            }
+            Err(error @ StoreError::BypassesFull) => Err(error),
+            Err(error) => {
+                self.change_here(change);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends the switches that are on in this process alone, each with the rest of its time: the store, which has
+    /// just told its switches, is back. They stay as they are if it does not take them.
+    pub async fn send_left(&self, store: &impl BypassStore) {
+        if !self.is_on.load(Ordering::Relaxed) {
+            return;
+        }
+        let _alone = self.changing.lock().await;
+        while let Some(change) = self.next_left() {
+            let taken = timeout(SEND_TIMEOUT, store.change_bypass(&change)).await;
+            match taken.unwrap_or(Err(StoreError::TimedOut)) {
+                Ok(list) => self.took(&change, &list),
+                Err(error) => {
+                    tracing::debug!(%error, "the bypass switch of this proxy alone cannot be sent yet");
+                    return;
+                }
+            }
+            let route = change.route.as_deref().unwrap_or("*");
+            tracing::info!(route, by = change.by, "the store took the bypass switch of this proxy");
+        }
+    }
+
+    /// A switch that is on in this process alone, as the change that the store has not taken.
+    fn next_left(&self) -> Option<BypassChange> {
+        let now = Instant::now();
+        let rest = |one: &Bypass| one.ends.saturating_duration_since(now);
+        let known = self.known();
+        known.only_here.iter().find(|one| rest(one) >= REST_MIN).map(|one| BypassChange {
+            route: one.route.clone(),
+            lasts: Some(rest(one)),
+            by: one.by.clone(),
+        })
+    }
+
     /// Takes in a change that the store took, and what it has since.
-    pub fn took(&self, change: &BypassChange, list: &StoredBypasses) {
+    fn took(&self, change: &BypassChange, list: &StoredBypasses) {
         let mut known = self.known();
         known.drop_own(change);
         known.hear(list);
@@ -97,7 +163,7 @@ impl BypassSwitch {
     }
 
     /// Makes a change that the store did not take, in this process alone.
-    pub fn change_here(&self, change: &BypassChange) {
+    fn change_here(&self, change: &BypassChange) {
         let mut known = self.known();
         known.drop_own(change);
         match change.lasts {
@@ -181,6 +247,10 @@ impl KnownBypasses {
         self.shared = list.bypasses.iter().map(here).collect();
         self.stored.clone_from(&list.bypasses);
         self.ended_here.retain(|ended| list.bypasses.contains(ended));
+        let Self { shared, only_here, .. } = self;
+        // Another proxy has the same switch for as long, or longer: this one's would shorten it.
+        only_here
+            .retain(|own| !shared.iter().any(|one| one.route == own.route && one.ends >= own.ends));
     }
 
     /// Forgets what an earlier change did here alone for the routes of this one.
@@ -300,5 +370,67 @@ mod tests {
         switch.change_here(&change(Some("shop"), 0));
         let routes: Vec<_> = switch.list().into_iter().map(|one| one.route).collect();
         assert_eq!(routes, [None]);
+    }
+
+    /// A store that takes changes, or is away.
+    #[derive(Default)]
+    struct TestStore {
+        is_away: AtomicBool,
+        taken: Mutex<Vec<BypassChange>>,
+    }
+
+    impl BypassStore for TestStore {
+        async fn change_bypass(&self, change: &BypassChange) -> Result<StoredBypasses, StoreError> {
+            if self.is_away.load(Ordering::Relaxed) {
+                return Err(StoreError::TimedOut);
+            }
+            self.taken.lock().unwrap().push(change.clone());
+            let lasts = change.lasts.map_or(0, |lasts| lasts.as_millis() as u64);
+            let one = stored(change.route.as_deref(), 1_000 + lasts);
+            Ok(list(if lasts > 0 { vec![one] } else { Vec::new() }))
+        }
+
+        async fn bypasses(&self) -> Result<StoredBypasses, StoreError> {
+            Ok(list(Vec::new()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_switch_of_this_process_alone_is_sent_once_with_the_rest_of_its_time() {
+        let (switch, store) = (BypassSwitch::default(), TestStore::default());
+        store.is_away.store(true, Ordering::Relaxed);
+        let on = change(Some("shop"), 60);
+        let refused = switch.change(&store, &on, SEND_TIMEOUT).await;
+        assert!(matches!(refused, Err(StoreError::TimedOut)));
+        switch.send_left(&store).await;
+        assert!(switch.of("shop").unwrap().only_here, "the store is still away");
+        store.is_away.store(false, Ordering::Relaxed);
+        switch.send_left(&store).await;
+        switch.send_left(&store).await;
+        assert!(!switch.of("shop").unwrap().only_here);
+        let taken = store.taken.lock().unwrap().clone();
+        assert_eq!(taken.len(), 1);
+        assert_eq!((&taken[0].route, &taken[0].by), (&on.route, &on.by));
+        assert!(taken[0].lasts < on.lasts, "some of its time is over");
+    }
+
+    #[tokio::test]
+    async fn a_switch_that_another_proxy_has_for_longer_is_not_sent() {
+        let (switch, store) = (BypassSwitch::default(), TestStore::default());
+        switch.change_here(&change(None, 60));
+        switch.hear(&list(vec![stored(None, 3_600_000)]));
+        assert!(!switch.of("shop").unwrap().only_here);
+        switch.send_left(&store).await;
+        assert!(store.taken.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_switch_that_was_turned_off_meanwhile_is_not_sent() {
+        let (switch, store) = (BypassSwitch::default(), TestStore::default());
+        switch.change_here(&change(None, 60));
+        switch.change(&store, &change(None, 0), SEND_TIMEOUT).await.unwrap();
+        switch.send_left(&store).await;
+        assert_eq!(store.taken.lock().unwrap().len(), 1, "the order itself");
+        assert!(!switch.covers("shop"));
     }
 }

@@ -422,10 +422,18 @@ impl Memory {
     /// The number of held pages for which `is_such` is true.
     #[must_use]
     pub fn count(&self, is_such: impl Fn(&Entry) -> bool) -> usize {
-        let pages = self.pages.iter();
-        pages
-            .filter(|(_, held)| matches!(held, CachedValue::Slot(MemoryValue::Page(entry)) if is_such(entry)))
-            .count()
+        let mut count = 0;
+        self.each(|entry| count += usize::from(is_such(entry)));
+        count
+    }
+
+    /// Looks at each held page.
+    pub fn each(&self, mut look: impl FnMut(&Entry)) {
+        for (_, held) in self.pages.iter() {
+            if let CachedValue::Slot(MemoryValue::Page(entry)) = held {
+                look(&entry);
+            }
+        }
     }
 
     /// The held values for which `is_such` is true of a page, at most `most`, in no order. An index is always among

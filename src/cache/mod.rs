@@ -18,6 +18,7 @@ pub mod memory;
 pub mod page_fields;
 mod pages;
 pub mod purge;
+pub mod purge_order;
 pub mod purger;
 pub mod recipe;
 pub mod recoded;

@@ -414,6 +414,20 @@ impl Pages {
         })
     }
 
+    /// How many pages in memory purges of each of these groups of targets would hit.
+    #[must_use]
+    pub fn count_hit_by_each(&self, groups: &[&[PurgeTarget]]) -> Vec<usize> {
+        let grouped = self.purged.grouped(groups);
+        let mut counts = vec![0; groups.len()];
+        self.memory.each(|entry| {
+            let hit = grouped.that_hit(&entry.purge_snapshot);
+            if !hit.is_empty() && self.purged.is_current(&entry.purge_snapshot) {
+                hit.into_iter().for_each(|group| counts[group] += 1);
+            }
+        });
+        counts
+    }
+
     /// The recipes of the pages in memory that a purge with these targets will hit: at most `most`, of those with
     /// the most hits. A page without hits is not among them.
     #[must_use]

@@ -5,6 +5,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::Extensions;
 use tokio::time::Instant;
 
 use super::http1::{DirectConnection, IdleState};
@@ -13,6 +14,7 @@ use super::sender::{Http1, Sender};
 use super::{OriginError, ServerSettings};
 use crate::policy::origin::Http2;
 use crate::telemetry::metrics::{Count, ThreadMetrics};
+use crate::telemetry::traces::{OriginSpan, ServerAddress};
 
 /// A kept connection that was idle for longer than this carries only GET and HEAD: if the origin closed it at
 /// that moment, any other request could not be sent again.
@@ -42,6 +44,8 @@ pub type PinnedSlot = Rc<RefCell<Option<PinnedConnection>>>;
 pub struct ServerConnections {
     pub(super) settings: ServerSettings,
     pub(super) thread_metrics: Arc<ThreadMetrics>,
+    /// The server, as traces name it.
+    address: Arc<ServerAddress>,
     /// Newest last.
     idle: RefCell<Vec<(Http1, Instant)>>,
     pub(super) http2_pool: Http2Pool,
@@ -52,9 +56,14 @@ impl ServerConnections {
     /// held.
     #[must_use]
     pub fn new(settings: ServerSettings, thread_metrics: Arc<ThreadMetrics>) -> Rc<Self> {
+        let address = Arc::new(match &settings.socket {
+            Some(path) => ServerAddress { host: path.display().to_string(), port: None },
+            None => ServerAddress { host: settings.host.clone(), port: Some(settings.port) },
+        });
         let origin = Rc::new(Self {
             settings,
             thread_metrics,
+            address,
             idle: RefCell::default(),
             http2_pool: Http2Pool::default(),
         });
@@ -67,6 +76,13 @@ impl ServerConnections {
             }
         });
         origin
+    }
+
+    /// A request is sent to this server: its span is told, if it has one.
+    pub(super) fn tell_span(&self, request: &Extensions) {
+        if let Some(span) = request.get::<OriginSpan>() {
+            span.sent_to(&self.address);
+        }
     }
 
     fn sweep(&self) {

@@ -97,6 +97,7 @@ impl ServerConnections {
         keep: ConnectionReuse,
     ) -> Result<OriginResponse, SendFailure> {
         self.thread_metrics.count(Count::OriginRequests);
+        self.tell_span(request.extensions());
         let result = self.send_once_or_twice(request, keep).await;
         if result.is_err() {
             self.thread_metrics.count(Count::OriginErrors);

@@ -57,6 +57,7 @@ impl ServerConnections {
         protocol: &UpgradeProtocol,
     ) -> Result<UpgradeAnswer, OriginError> {
         self.thread_metrics.count(Count::OriginRequests);
+        self.tell_span(request.extensions());
         let result = self.request_upgrade(request, protocol).await;
         if result.is_err() {
             self.thread_metrics.count(Count::OriginErrors);

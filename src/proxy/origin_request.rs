@@ -34,7 +34,7 @@ use crate::proxy::context::{RequestContext, RequestKind, template_values};
 use crate::proxy::request_id::may_be_shared;
 use crate::proxy::settings::OriginRules;
 use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::traces::TraceIds;
+use crate::telemetry::traces::{OriginSpan, TraceIds};
 
 /// The largest part of a body that is kept for inspection, in bytes.
 const HEARD_MAX: usize = 64 << 10;
@@ -291,7 +291,7 @@ fn introduce(
     set_fields(cx, headers);
     // A fill may carry an id of a trusted proxy's trace, too: as with request ids, 32 hex digits say nothing.
     match cx.head.extensions.get::<Arc<TraceIds>>() {
-        Some(ids) => ids.set(headers, cx.kind != RequestKind::Page),
+        Some(ids) => ids.set(headers, cx.kind == RequestKind::Question),
         None => set_traceparent(headers, fastrand::u128(..), fastrand::u64(..)),
     }
 }
@@ -613,5 +613,11 @@ fn build(
     *request.method_mut() = cx.head.method.clone();
     *request.uri_mut() = uri;
     *request.headers_mut() = headers;
+    if cx.kind != RequestKind::Question
+        && let Some(ids) = cx.head.extensions.get::<Arc<TraceIds>>()
+        && let Some(span) = OriginSpan::latest(ids)
+    {
+        request.extensions_mut().insert(span);
+    }
     request
 }

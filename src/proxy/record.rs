@@ -26,7 +26,9 @@ use crate::telemetry::reason::Reason;
 use crate::telemetry::request_feed::{PATH_MAX, RequestEvent, Step, Steps};
 use crate::telemetry::request_telemetry::RequestTelemetry;
 use crate::telemetry::shown_path::parameter_names;
-use crate::telemetry::traces::{Asking, FinishedRequest, RequestTrace, TraceIds, TraceRules};
+use crate::telemetry::traces::{
+    Asking, FinishedRequest, PartOfPage, RequestTrace, TraceIds, TraceRules,
+};
 
 /// The status that is logged if the client disconnects before there is a response (as in nginx).
 const CLIENT_LEFT: u16 = 499;
@@ -128,8 +130,27 @@ impl RequestRecord {
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = method.clone();
         let mut record = Self::begin(telemetry, connection_state, None, &head);
-        (record.is_counted, record.is_logged, record.steps) = (true, false, None);
+        (record.is_counted, record.is_logged) = (true, false);
+        (record.is_watched, record.steps) = (false, None);
         record
+    }
+
+    /// Begins the trace of a request that is part of another one: it is in the trace of that one.
+    pub(in crate::proxy) fn begin_part(
+        &mut self,
+        page: &Arc<TraceIds>,
+        uri: &Uri,
+    ) -> Arc<TraceIds> {
+        let ids = TraceIds::of_part(page);
+        self.uri = uri.clone();
+        self.trace = Some(Box::new(RequestTrace::new(Arc::clone(&ids))));
+        self.steps.get_or_insert_default();
+        ids
+    }
+
+    /// Records the status of the response to a request that is part of another one.
+    pub(in crate::proxy) fn part_answered(&mut self, status: StatusCode) {
+        self.status = status.as_u16();
     }
 
     /// Begins the trace of the request, which continues that of a trusted client.
@@ -312,6 +333,9 @@ impl RequestRecord {
     fn keep_trace(&self, trace: RequestTrace, steps: Steps, took: Duration) {
         let Some(traces) = &self.telemetry.traces else { return };
         let RequestTrace { ids, asked } = trace;
+        if let Some(page) = &ids.page {
+            return page.add_part(self.finished(&ids, asked, steps, took));
+        }
         // A body may take long because its client does.
         let until_head = steps.at(Step::Head).unwrap_or(took);
         let is_slow = traces.rules.slow.is_some_and(|slow| until_head >= slow);
@@ -319,12 +343,33 @@ impl RequestRecord {
         if !(ids.is_sampled() || is_slow || is_error) {
             return;
         }
-        let finished = FinishedRequest {
+        let finished = self.finished(&ids, asked, steps, took);
+        let spans = finished.span_count();
+        if !traces.queue.add(finished) {
+            self.telemetry.thread().add(Count::TraceSpansDropped, spans as u64);
+        } else if !self.is_counted {
+            let place = self.route.as_ref().map(|(_, place)| *place);
+            self.telemetry.counters.traced(place, self.outcome, (took, self.at), ids.trace);
+        }
+    }
+
+    fn finished(
+        &self,
+        ids: &TraceIds,
+        asked: Vec<Asking>,
+        steps: Steps,
+        took: Duration,
+    ) -> FinishedRequest {
+        let after = self.begun.saturating_duration_since(ids.begun);
+        FinishedRequest {
             trace: ids.trace,
             flags: ids.flags(),
             parent: ids.parent,
             root: ids.root,
             asked,
+            servers: ids.take_servers(),
+            part: ids.page.as_ref().map(|_| PartOfPage { after }),
+            parts: ids.take_parts(),
             record: self.log_record(took),
             is_broken: self.is_broken,
             host: self.host.clone(),
@@ -332,13 +377,6 @@ impl RequestRecord {
             path: self.telemetry.paths.path(self.uri.path()).into_owned(),
             route: self.route.as_ref().map(|(name, _)| Arc::clone(name)),
             steps,
-        };
-        let spans = finished.span_count();
-        if !traces.queue.add(finished) {
-            self.telemetry.thread().add(Count::TraceSpansDropped, spans as u64);
-        } else if !self.is_counted {
-            let place = self.route.as_ref().map(|(_, place)| *place);
-            self.telemetry.counters.traced(place, self.outcome, (took, self.at), ids.trace);
         }
     }
 

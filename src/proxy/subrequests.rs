@@ -18,6 +18,7 @@ use super::stage::{identify, route};
 use super::visitor::Visitor;
 use super::visitor_token::VisitorTokenState;
 use crate::policy::route::{CompiledRoute, Share};
+use crate::telemetry::traces::TraceIds;
 
 /// Answers requests for fragments.
 pub(super) struct FragmentRequests;
@@ -41,17 +42,37 @@ impl Subrequests for FragmentRequests {
 }
 
 async fn answer(asked: Subrequest) -> Result<Subresponse, Error> {
-    let Subrequest { worker, client, request, share, page } = asked;
-    let mut record = RequestRecord::of_part(&worker.telemetry, &client.state, &request.head.method);
+    let mut record = RequestRecord::of_part(
+        &asked.worker.telemetry,
+        &asked.client.state,
+        &asked.request.head.method,
+    );
+    let answered = answer_recorded(asked, &mut record).await;
+    record.part_answered(match &answered {
+        Ok(answer) => answer.response.status(),
+        Err(error) => error.status(),
+    });
+    answered
+}
+
+async fn answer_recorded(
+    asked: Subrequest,
+    record: &mut RequestRecord,
+) -> Result<Subresponse, Error> {
+    let Subrequest { worker, client, mut request, share, page } = asked;
+    let head = &mut request.head;
+    if let Some(page) = head.extensions.get::<Arc<TraceIds>>().cloned() {
+        head.extensions.insert(record.begin_part(&page, &head.uri));
+    }
     // The page was counted among all requests. A fragment counts on its own route only.
     let counted = CountedRequest::with_its_page(&worker, request)?;
-    let routed = route::route(&worker, counted, Mode::Serve, &mut record)?;
+    let routed = route::route(&worker, counted, Mode::Serve, record)?;
     let route = shared_as(routed.route(), share, &page);
     let routed = routed.on(&route);
-    let identified = identify::identify(&worker, &client, routed, Mode::Serve, &mut record).await?;
+    let identified = identify::identify(&worker, &client, routed, Mode::Serve, record).await?;
     let token = VisitorTokenState::default();
     let cx = identified.context(&worker, &client, &token, RequestKind::Fragment);
-    let (response, _) = reply(&cx, identified.item(), None, &mut record).await?;
+    let (response, _) = reply(&cx, identified.item(), None, record).await?;
     let target = target(&cx);
     drop(cx);
     Ok(Subresponse { response: response.into_http(), target, route: Arc::clone(&route) })

@@ -56,6 +56,9 @@ impl Task for PurgeTask {
         let kept_up = self.purged.keep_up(&self.store).await;
         // Also while the store is away.
         self.purged.bypass.drop_ended();
+        if kept_up.is_ok() {
+            self.purged.bypass.send_left(&self.store).await;
+        }
         self.say_waiting(kept_up.as_ref().err());
         if let Ok(true) = kept_up {
             return Ok(NextStep::Again);

@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use super::rows::RowSources;
 use super::{NextStep, Task};
-use crate::cache::purger::{PurgeError, PurgeOrder, Purger};
+use crate::cache::purge_order::PurgeOrder;
+use crate::cache::purger::{PurgeError, Purger};
 use crate::clock::unix_now;
 use crate::ident::Row;
 use crate::policy::row_schedule::{AllowedPurge, PurgeKind};

@@ -8,27 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use ::http::{HeaderName, HeaderValue, Request};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::receiver::{Receiver, ReceiverError, TIMEOUT, back_off};
 use super::{NextStep, Task};
-use crate::clock::unix_now;
-use crate::http::retry_after;
-use crate::origin::{ConnectionReuse, OriginError, OriginResponse, ServerConnections, UploadBody};
+use crate::origin::UploadBody;
 use crate::store::StoreError;
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 use crate::telemetry::traces::{FinishedRequest, TraceQueue, otlp};
 
-/// How long a receiver may take for a batch, from connecting to the end of its answer. The default of OTLP.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long traces wait for a batch to be complete.
 const EVERY: Duration = Duration::from_secs(5);
-/// How much of an answer is read. A longer one closes its connection.
-const ANSWER_MAX: usize = 16 << 10;
-/// The first and the longest pause after a receiver did not take a batch.
-const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The longest pause after a receiver did not take a batch.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The longest pause that a receiver may request.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 /// How long the last traces may take at the end of the process.
@@ -49,12 +43,8 @@ pub struct ExportTraces {
 
 /// The receiver of traces.
 pub struct TraceReceiver {
-    /// The connections of this thread to it.
-    pub connections: Rc<ServerConnections>,
-    /// Its Host, which is also its name in the log.
-    pub host: HeaderValue,
-    /// The path of `/v1/traces`.
-    pub target: Uri,
+    /// How to reach `/v1/traces`.
+    pub receiver: Receiver,
     /// Further fields. Most are keys.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The name of the proxy in traces.
@@ -63,7 +53,7 @@ pub struct TraceReceiver {
 
 impl std::fmt::Debug for TraceReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TraceReceiver").field("host", &self.host).finish_non_exhaustive()
+        f.debug_struct("TraceReceiver").field("receiver", &self.receiver).finish_non_exhaustive()
     }
 }
 
@@ -74,76 +64,32 @@ pub struct ExportPause {
     until: Option<Instant>,
 }
 
-/// Why a batch was not taken.
-#[derive(Debug, thiserror::Error)]
-enum ExportError {
-    #[error("the answer was {0}")]
-    Status(StatusCode, Option<Duration>),
-    #[error("no answer within {TIMEOUT:?}")]
-    TooLate,
-    #[error("no connection: {0}")]
-    Unreached(std::io::Error),
-    #[error("no TLS: {0}")]
-    NoTls(std::io::Error),
-    #[error("the connection broke, or the answer is malformed")]
-    Broken,
-}
-
-impl From<OriginError> for ExportError {
-    fn from(error: OriginError) -> Self {
-        match error {
-            OriginError::Connect(error) => Self::Unreached(error),
-            OriginError::Tls(error) => Self::NoTls(error),
-            error if error.timed_out() => Self::TooLate,
-            _ => Self::Broken,
-        }
-    }
-}
-
-impl ExportError {
-    /// Whether the same batch may be taken later (OTLP specification, "OTLP/HTTP Response").
-    fn is_temporary(&self) -> bool {
-        match self {
-            Self::Status(status, _) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
-            Self::TooLate | Self::Unreached(_) | Self::NoTls(_) | Self::Broken => true,
-        }
-    }
-
-    /// The pause that the receiver requested.
-    fn pause(&self) -> Duration {
-        match self {
-            Self::Status(_, Some(pause)) => (*pause).min(RETRY_AFTER_MAX),
-            _ => Duration::ZERO,
-        }
+/// Whether the same batch may be taken later (OTLP specification, "OTLP/HTTP Response").
+fn is_temporary(error: &ReceiverError) -> bool {
+    match error {
+        ReceiverError::Status(status, _) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
+        _ => true,
     }
 }
 
 impl TraceReceiver {
     fn request(&self, batch: &[Arc<FinishedRequest>]) -> Request<UploadBody> {
         let body = Bytes::from(otlp::body(batch, &self.service));
-        let mut request = Request::new(UploadBody::Ours(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.target.clone();
-        let headers = request.headers_mut();
-        headers.insert(HOST, self.host.clone());
-        headers.insert(USER_AGENT, HeaderValue::from_static("anteroom-traces"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut request = self.receiver.request("anteroom-traces", body);
         for (name, value) in &self.headers {
-            headers.insert(name, value.clone());
+            request.headers_mut().insert(name, value.clone());
         }
         request
     }
 
     /// Sends a batch. Returns how many of its spans were refused.
-    async fn take(&self, batch: &[Arc<FinishedRequest>]) -> Result<u64, ExportError> {
+    async fn take(&self, batch: &[Arc<FinishedRequest>]) -> Result<u64, ReceiverError> {
         let exchange = async {
-            let request = self.request(batch);
-            let came = self.connections.send(request, ConnectionReuse::Pool(None)).await?;
-            let status = came.response.status();
-            let retry_after = retry_after::wanted(came.response.headers(), unix_now() as u64);
-            let answer = read(came).await;
+            let answer = self.receiver.send(self.request(batch)).await?;
+            let (status, retry_after) = (answer.status, answer.retry_after);
+            let answer = answer.read().await;
             if !status.is_success() {
-                return Err(ExportError::Status(status, retry_after));
+                return Err(ReceiverError::Status(status, retry_after));
             }
             let refused = otlp::refused(&answer);
             if let Some((spans, why)) = &refused {
@@ -151,25 +97,12 @@ impl TraceReceiver {
             }
             Ok(refused.map_or(0, |(spans, _)| spans))
         };
-        tokio::time::timeout(TIMEOUT, exchange).await.map_err(|_elapsed| ExportError::TooLate)?
+        tokio::time::timeout(TIMEOUT, exchange).await.map_err(|_elapsed| ReceiverError::TooLate)?
     }
 
     fn name(&self) -> &str {
-        self.host.to_str().unwrap_or_default()
+        self.receiver.name()
     }
-}
-
-/// The beginning of an answer's body.
-async fn read(came: OriginResponse) -> Vec<u8> {
-    let (mut body, mut read) = (came.response.into_body(), Vec::new());
-    while let Some(Ok(frame)) = body.frame().await {
-        let part = frame.data_ref().map_or(&[][..], |part| part);
-        if read.len() + part.len() > ANSWER_MAX {
-            break;
-        }
-        read.extend_from_slice(part);
-    }
-    read
 }
 
 impl ExportTraces {
@@ -189,7 +122,7 @@ impl ExportTraces {
                     tracing::info!(receiver = self.receiver.name(), "traces are taken again");
                 }
             }
-            Err(error) if error.is_temporary() => {
+            Err(error) if is_temporary(&error) => {
                 self.pause(&error);
                 return false;
             }
@@ -204,7 +137,7 @@ impl ExportTraces {
     }
 
     /// Tries nothing for a while. Logged when it begins.
-    fn pause(&self, error: &ExportError) {
+    fn pause(&self, error: &ReceiverError) {
         let ExportPause { in_a_row, .. } = self.failures.get();
         let receiver = self.receiver.name();
         if in_a_row == 0 {
@@ -212,10 +145,8 @@ impl ExportTraces {
         } else {
             tracing::debug!(receiver, %error, "traces still wait: the receiver does not take them");
         }
-        let (first, longest) = BACK_OFF;
-        let pause = (first * (1 << in_a_row.min(8))).min(longest);
-        // Spreads the attempts of several proxies.
-        let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0).max(error.pause());
+        let requested = error.requested_pause(RETRY_AFTER_MAX);
+        let pause = back_off(in_a_row, PAUSE_MAX).max(requested);
         let until = Some(Instant::now() + pause);
         self.failures.set(ExportPause { in_a_row: in_a_row.saturating_add(1), until });
     }
@@ -259,11 +190,13 @@ impl Task for ExportTraces {
 
 #[cfg(test)]
 mod tests {
+    use ::http::StatusCode;
+
     use super::*;
 
     #[test]
     fn what_may_be_taken_later_is_kept() {
-        for (status, is_temporary) in [
+        for (status, expected) in [
             (429, true),
             (502, true),
             (503, true),
@@ -272,11 +205,9 @@ mod tests {
             (500, false),
             (301, false),
         ] {
-            let error = ExportError::Status(StatusCode::from_u16(status).unwrap(), None);
-            assert_eq!(error.is_temporary(), is_temporary, "{status}");
+            let error = ReceiverError::Status(StatusCode::from_u16(status).unwrap(), None);
+            assert_eq!(is_temporary(&error), expected, "{status}");
         }
-        assert!(ExportError::TooLate.is_temporary());
-        let asked = ExportError::Status(StatusCode::TOO_MANY_REQUESTS, Some(Duration::MAX));
-        assert_eq!(asked.pause(), RETRY_AFTER_MAX);
+        assert!(is_temporary(&ReceiverError::TooLate));
     }
 }

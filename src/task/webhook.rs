@@ -10,20 +10,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::http::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use ::http::{HeaderName, HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 
+use super::receiver::{Receiver, ReceiverError, TIMEOUT, back_off};
 use super::{NextStep, Task};
 use crate::clock::unix_now;
-use crate::http::retry_after;
 use crate::http::signature::{self, OF_EVENT};
-use crate::origin::{ConnectionReuse, OriginError, OriginResponse, ServerConnections, UploadBody};
+use crate::origin::UploadBody;
 use crate::store::{
     AnyStore, EventStore as _, Expired, LeaseStore as _, Noted, StoreError, TaskLease, WaitingEvent,
 };
@@ -33,14 +31,10 @@ use crate::telemetry::metrics::{Count, ThreadMetrics};
 const EVENT: HeaderName = HeaderName::from_static("anteroom-event");
 /// How long a process that delivers holds the lease; it renews it three times as often.
 const TURN: Duration = Duration::from_secs(5);
-/// How long a receiver may take for an event, from connecting to the head of its answer.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the rest of an answer may take. Its content is ignored.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How much of an answer is read, so that its connection can be reused. A longer one closes it.
-const ANSWER_MAX: usize = 16 << 10;
-/// The first and the longest pause after an event was not taken.
-const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The longest pause after an event was not taken.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The longest pause that a receiver may request.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// How many events in a row may be refused without a pause.
@@ -77,12 +71,8 @@ pub struct Deliver {
 /// The receiver of abandoned carts.
 #[derive(Debug)]
 pub struct Webhook {
-    /// The receiver, for this thread.
-    pub receiver: Rc<ServerConnections>,
-    /// Its Host, which is also its name in the log.
-    pub host: HeaderValue,
-    /// Path and query.
-    pub target: Uri,
+    /// How to reach it.
+    pub receiver: Receiver,
     /// The keys of the signatures.
     pub keys: WebhookKeys,
 }
@@ -106,117 +96,50 @@ pub struct WebhookPause {
     until: Option<Instant>,
 }
 
-/// Why an event was not taken.
-#[derive(Debug, thiserror::Error)]
-enum DeliveryError {
-    #[error("the answer was {0}")]
-    Status(StatusCode, Option<Duration>),
-    #[error("no answer within {TIMEOUT:?}")]
-    TooLate,
-    #[error("no connection in time")]
-    Unconnected,
-    #[error("no connection: {0}")]
-    Unreached(std::io::Error),
-    #[error("no TLS: {0}")]
-    NoTls(std::io::Error),
-    #[error("the connection broke, or the answer is malformed")]
-    Broken,
-    #[error("the queued record is not an event")]
-    NoEvent,
-}
-
-impl From<OriginError> for DeliveryError {
-    fn from(error: OriginError) -> Self {
-        match error {
-            OriginError::Connect(error) => Self::Unreached(error),
-            OriginError::ConnectTimedOut => Self::Unconnected,
-            OriginError::Tls(error) => Self::NoTls(error),
-            error if error.timed_out() => Self::TooLate,
-            _ => Self::Broken,
-        }
-    }
-}
-
-impl DeliveryError {
-    /// Whether the failure may concern this event alone, so that another may be taken.
-    fn may_be_of_the_event(&self) -> bool {
-        match self {
-            Self::Unconnected | Self::Unreached(_) | Self::NoTls(_) => false,
-            Self::Status(..) | Self::TooLate | Self::Broken | Self::NoEvent => true,
-        }
-    }
-
-    /// Whether the receiver answered, and the same answer is to be expected at another time.
-    fn is_for_good(&self) -> bool {
-        let Self::Status(status, _) = self else { return false };
-        let is_temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
-        !status.is_server_error() && !is_temporary.contains(status)
-    }
-
-    /// The pause that the receiver requested.
-    fn pause(&self) -> Duration {
-        match self {
-            Self::Status(_, Some(pause)) => (*pause).min(RETRY_AFTER_MAX),
-            _ => Duration::ZERO,
-        }
-    }
+/// Whether the receiver answered, and the same answer is to be expected at another time.
+fn is_for_good(refusal: &ReceiverError) -> bool {
+    let ReceiverError::Status(status, _) = refusal else { return false };
+    let is_temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+    !status.is_server_error() && !is_temporary.contains(status)
 }
 
 impl Webhook {
-    fn request(&self, expired: &Expired, now: u64) -> Option<Request<UploadBody>> {
+    /// The request that reports an event. `None`: what was queued is not one.
+    fn request(&self, event: &WaitingEvent, now: u64) -> Option<Request<UploadBody>> {
+        let expired = event.expired.as_ref()?;
         let body = Bytes::from(expired.to_json().to_string());
         let signature = signature::of_body(&self.keys.0, &body, now)?;
         let event = HeaderValue::try_from(expired.event()).ok()?;
-        let mut request = Request::new(UploadBody::Ours(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.target.clone();
+        let mut request = self.receiver.request("anteroom-webhook", body);
         let headers = request.headers_mut();
-        headers.insert(HOST, self.host.clone());
-        headers.insert(USER_AGENT, HeaderValue::from_static("anteroom-webhook"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(&OF_EVENT, signature);
         headers.insert(EVENT, event);
         Some(request)
     }
 
-    async fn deliver(&self, event: &WaitingEvent) -> Result<(), DeliveryError> {
-        let expired = event.expired.as_ref().ok_or(DeliveryError::NoEvent)?;
-        let request = self.request(expired, unix_now() as u64).ok_or(DeliveryError::NoEvent)?;
+    async fn deliver(&self, request: Request<UploadBody>) -> Result<(), ReceiverError> {
         // Connecting has a shorter timeout of its own: a timeout here is of a receiver that was
         // reached.
-        let answer =
-            tokio::time::timeout(TIMEOUT, self.receiver.send(request, ConnectionReuse::Pool(None)));
-        let came = answer.await.map_err(|_elapsed| DeliveryError::TooLate)??;
-        let status = came.response.status();
-        let retry_after = retry_after::wanted(came.response.headers(), unix_now() as u64);
+        let answer = tokio::time::timeout(TIMEOUT, self.receiver.send(request));
+        let answer = answer.await.map_err(|_elapsed| ReceiverError::TooLate)??;
+        let (status, retry_after) = (answer.status, answer.retry_after);
         // The head is enough. An answer that does not end costs its connection, and nothing else.
-        if tokio::time::timeout(BODY_TIMEOUT, pass_over(came)).await.is_err() {
+        if tokio::time::timeout(BODY_TIMEOUT, answer.read()).await.is_err() {
             tracing::debug!("the webhook's answer is too long or too slow: closing its connection");
         }
         if status.is_success() {
             return Ok(());
         }
         // A redirection, too: the cart is for the configured receiver only.
-        Err(DeliveryError::Status(status, retry_after))
-    }
-}
-
-/// Reads and drops an answer's body, if it is short.
-async fn pass_over(came: OriginResponse) {
-    let (mut body, mut read) = (came.response.into_body(), 0);
-    while let Some(Ok(frame)) = body.frame().await {
-        read += frame.data_ref().map_or(0, Bytes::len);
-        if read > ANSWER_MAX {
-            return;
-        }
+        Err(ReceiverError::Status(status, retry_after))
     }
 }
 
 impl Deliver {
-    /// Sends the first event, and keeps the lease meanwhile.
-    async fn deliver(&self, event: &WaitingEvent) -> Result<(), DeliveryError> {
+    /// Sends an event, and keeps the lease meanwhile.
+    async fn deliver(&self, request: Request<UploadBody>) -> Result<(), ReceiverError> {
         tokio::select! {
-            sent = self.webhook.deliver(event) => sent,
+            sent = self.webhook.deliver(request) => sent,
             never = self.keep_turn() => match never { },
         }
     }
@@ -236,33 +159,30 @@ impl Deliver {
 
     /// An event was not taken. Returns whether the next may be tried at once: if the failure
     /// concerns this event, until as many as wait were refused.
-    fn refuse(&self, refusal: &DeliveryError, waiting: u64) -> bool {
+    fn refuse(&self, refusal: &ReceiverError, waiting: u64) -> bool {
         self.thread_metrics.count(Count::CartEventsFailed);
         let mut refusals = self.refusals.get();
-        if refusal.is_for_good() {
+        if is_for_good(refusal) {
             refusals.in_a_round += 1;
             self.refusals.set(refusals);
             if refusals.in_a_round < waiting.min(ROUND_MAX) {
                 return true;
             }
         }
-        self.pause(refusal, refusal.pause());
+        self.pause(refusal, refusal.requested_pause(RETRY_AFTER_MAX));
         false
     }
 
     /// Pauses for a while, and at least for this long. Logged when it begins.
     fn pause(&self, why: &dyn std::fmt::Display, least: Duration) {
         let WebhookPause { in_a_row, .. } = self.refusals.get();
-        let receiver = self.webhook.host.to_str().unwrap_or_default();
+        let receiver = self.webhook.receiver.name();
         if in_a_row == 0 {
             tracing::warn!(receiver, %why, "abandoned carts wait: the webhook does not accept them");
         } else {
             tracing::debug!(receiver, %why, "abandoned carts still wait: the webhook does not accept them");
         }
-        let (first, longest) = BACK_OFF;
-        let pause = (first * (1 << in_a_row.min(8))).min(longest);
-        // Spreads the attempts of several proxies.
-        let pause = pause.mul_f64(0.5 + fastrand::f64() / 2.0).max(least);
+        let pause = back_off(in_a_row, PAUSE_MAX).max(least);
         let until = Some(Instant::now() + pause);
         let in_a_row = in_a_row.saturating_add(1);
         self.refusals.set(WebhookPause { in_a_row, in_a_round: 0, until });
@@ -284,10 +204,10 @@ impl Deliver {
     async fn put_off(
         &self,
         event: WaitingEvent,
-        refusal: &DeliveryError,
+        refusal: &ReceiverError,
     ) -> Result<(), StoreError> {
         let now = unix_now();
-        let noted = if refusal.is_for_good() {
+        let noted = if is_for_good(refusal) {
             Noted::Refused { now }
         } else {
             Noted::Failed { now, is_behind: self.is_behind_another(&event) }
@@ -358,22 +278,22 @@ impl Task for Deliver {
         }
         // Only under the lease: another process may have just delivered it.
         let Some(event) = self.store.first_event().await? else { return Ok(NextStep::Idle) };
-        match self.deliver(&event).await {
+        let Some(request) = self.webhook.request(&event, unix_now() as u64) else {
+            self.thread_metrics.count(Count::CartEventsDropped);
+            tracing::warn!("an invalid record is removed from the queue");
+            self.be_done_with(event).await?;
+            return Ok(NextStep::Again);
+        };
+        match self.deliver(request).await {
             Ok(()) => {
                 self.resume();
-                self.be_done_with(event).await?;
-                Ok(NextStep::Again)
-            }
-            Err(refused @ DeliveryError::NoEvent) => {
-                self.thread_metrics.count(Count::CartEventsDropped);
-                tracing::warn!(%refused, "an invalid record is removed from the queue");
                 self.be_done_with(event).await?;
                 Ok(NextStep::Again)
             }
             Err(refused) => {
                 let goes_on = self.refuse(&refused, waiting);
                 // An event that its receiver cannot take does not delay the others.
-                if refused.may_be_of_the_event() {
+                if refused.may_have_reached() {
                     self.put_off(event, &refused).await?;
                 }
                 Ok(if goes_on { NextStep::Again } else { NextStep::Idle })
@@ -383,16 +303,5 @@ impl Task for Deliver {
 
     async fn rest(&self) {
         tokio::time::sleep(EVERY).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_receiver_asks_for_a_bounded_time() {
-        let refused = DeliveryError::Status(StatusCode::TOO_MANY_REQUESTS, Some(Duration::MAX));
-        assert_eq!(refused.pause(), RETRY_AFTER_MAX);
     }
 }

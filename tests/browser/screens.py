@@ -275,20 +275,28 @@ def copied(browser, block):
 
 
 def paste(file, lines):
-    """Puts lines where an operator puts them: below the table that they name, if the file has it; else at the end."""
+    """Puts lines where an operator puts them: below the heading that they name, if the file has it, instead of lines
+    with the same keys there; else at the end."""
     text = file.read_text()
     for part in re.split(r"\n\n+", lines.strip()):
         head, _, rest = part.partition("\n")
         named = re.fullmatch(r'# in the \[\[route\]\] named ("[^"]*"):', head)
         if named:
             text = text.replace(f"name = {named[1]}\n", f"name = {named[1]}\n{rest}\n")
-        elif head in text.splitlines() and not head.startswith("[["):
-            for key in re.findall(r"^(\w+) = ", rest, re.MULTILINE):
-                text = re.sub(rf"(?m)^{re.escape(head)}\n{key} = .*\n", f"{head}\n", text)
-            text = text.replace(f"{head}\n", f"{head}\n{rest}\n")
+        elif f"\n{head}\n" in text and not head.startswith("[["):
+            text = in_table(text, head, rest)
         else:
             text += f"\n{part}\n"
     file.write_text(text)
+
+
+def in_table(text, head, lines):
+    """The text of a file with these lines below a heading."""
+    before, after = text.split(f"\n{head}\n", 1)
+    table, heading, others = after.partition("\n[")
+    keys = set(re.findall(r"(?m)^(\w+) = ", lines))
+    kept = [line for line in table.splitlines() if line.partition(" = ")[0] not in keys]
+    return f"{before}\n{head}\n{lines}\n" + "".join(f"{line}\n" for line in kept) + heading + others
 
 
 # What is seen

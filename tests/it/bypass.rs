@@ -12,6 +12,7 @@ use crate::support::proxy::{
     ANTEROOM, Proxy, Storage, log_in, on_all_stores_and_with_every_key, shop,
 };
 use crate::support::redis::RedisServer;
+use crate::support::relay::Relay;
 use crate::support::wait_until;
 
 on_all_stores_and_with_every_key!(
@@ -306,6 +307,40 @@ fn without_the_store_a_known_switch_stays_and_a_new_one_is_of_this_proxy_alone()
     wait_until("the store is back", || !is_away(&first) && !is_away(&second));
     wait_until("it takes the command", || bypass(&first, &["off"]).status.success());
     for proxy in [&first, &second] {
+        wait_until("it is off", || !is_bypassed(&proxy.get("/a").send()));
+    }
+}
+
+#[test]
+fn a_switch_of_this_proxy_alone_is_sent_when_the_store_is_back() {
+    let (server, origin) = (RedisServer::start(), counting());
+    let relay = Relay::start(server.port());
+    let near = format!("store.url = \"{}\"", server.url());
+    let far = format!("store.url = \"redis://127.0.0.1:{}\"", relay.port());
+    let (one, other) = (Proxy::with_settings(&origin, &near), Proxy::with_settings(&origin, &far));
+    store(&one, "/a");
+    relay.hold();
+    wait_until("it is cut off", || other.metric("anteroom_cut_off") == 1.0);
+    let error = refused(&other, &["on", "--for", "10m"]);
+    assert!(error.contains("in this proxy alone") && error.contains("they follow"), "{error}");
+    assert!(is_bypassed(&other.get("/a").send()) && one.get("/a").send().is_hit());
+    // What is left of its time is sent, and not the whole time again.
+    let listed = |proxy: &Proxy| {
+        let listed: Value = serde_json::from_str(&done(proxy, &["--json"])).unwrap();
+        listed["bypasses"][0].clone()
+    };
+    let ends = listed(&other)["until"].as_f64().unwrap();
+
+    relay.pass();
+    wait_until("the other proxy follows", || is_bypassed(&one.get("/a").send()));
+    wait_until("it is known to be shared", || listed(&other)["only_here"].is_null());
+    for proxy in [&one, &other] {
+        let until = listed(proxy)["until"].as_f64().unwrap();
+        assert!((until - ends).abs() < 1.0, "{until} {ends}");
+        assert_eq!(listed(proxy)["by"], "ann");
+    }
+    done(&one, &["off"]);
+    for proxy in [&one, &other] {
         wait_until("it is off", || !is_bypassed(&proxy.get("/a").send()));
     }
 }

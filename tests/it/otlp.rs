@@ -164,6 +164,11 @@ fn a_request_is_a_tree_of_spans() {
     let mut told: Vec<_> =
         origin.seen().iter().map(|seen| seen.header("traceparent").unwrap().to_owned()).collect();
     let clients = spans.iter().filter(|span| span["kind"] == 3);
+    for span in clients.clone() {
+        assert_eq!(attribute(span, "server.address").as_deref(), Some("127.0.0.1"), "{span}");
+        let port = origin.address().port().to_string();
+        assert_eq!(attribute(span, "server.port"), Some(port), "{span}");
+    }
     let mut expected: Vec<_> = clients
         .map(|span| format!("00-{}-{}-01", text(span, "traceId"), text(span, "spanId")))
         .collect();
@@ -345,10 +350,13 @@ fn traces_hold_no_secrets() {
     for seen in receiver.seen() {
         assert_eq!(seen.header("X-Api-Key"), Some("hunter2-key"));
         let body = String::from_utf8(seen.body.bytes.clone()).unwrap();
-        for secret in ["hunter2", &token, "127.0.0.1"] {
+        for secret in ["hunter2", &token] {
             assert!(!body.contains(secret), "{secret}: {body}");
         }
     }
+    // The app is on the same machine as the client.
+    let of_client = spans.iter().filter(|span| span["kind"] != 3).map(ToString::to_string);
+    of_client.for_each(|span| assert!(!span.contains("127.0.0.1"), "{span}"));
     assert!(!complaints.contains("hunter2"), "{complaints}");
 }
 
@@ -371,7 +379,7 @@ fn traces_leave_within_seconds_and_over_a_reload() {
 }
 
 #[test]
-fn fragments_and_questions_are_in_the_span_of_the_request() {
+fn fragments_are_in_the_span_of_their_page() {
     let receiver = receiver();
     let origin = Origin::start(|request| match request.path() {
         "/page" => Reply::html("<esi:include src=\"/part\"/>"),
@@ -382,14 +390,46 @@ fn fragments_and_questions_are_in_the_span_of_the_request() {
                 esi = \"always\"";
     let mut proxy = Proxy::embedded(&origin, &settings(receiver.address(), more));
     let incoming = format!("00-{TRACE}-{SPAN}-01");
-    assert_eq!(proxy.get("/page").header("traceparent", &incoming).send().text(), "part");
+    let ask = proxy.get("/page").header("traceparent", &incoming).header("tracestate", "a=1");
+    assert_eq!(ask.send().text(), "part");
     let seen = origin.seen();
     let part = seen.iter().find(|seen| seen.path() == "/part").expect("the fragment is asked for");
     let spans = spans(&mut proxy, &receiver);
     let root = roots(&spans)[0];
-    let expected = format!("00-{}-{}-01", text(root, "traceId"), text(root, "spanId"));
-    assert_eq!(part.header("traceparent"), Some(expected.as_str()));
     assert_ne!(text(root, "traceId"), TRACE);
+    assert_eq!(part.header("tracestate"), None, "a stranger's");
+    let told = parts(&spans, root);
+    let fragment = spans.iter().find(|span| text(span, "name").starts_with("fragment ")).unwrap();
+    assert_eq!(fragment["parentSpanId"], root["spanId"]);
+    for (name, value) in [("url.path", "/part"), ("http.response.status_code", "200")] {
+        assert_eq!(attribute(fragment, name).as_deref(), Some(value), "{fragment}");
+    }
+    // The app is told the span of the proxy that asked for the fragment.
+    let sent = part.header("traceparent").unwrap().split('-').nth(2).unwrap().to_owned();
+    let asking = spans.iter().find(|span| text(span, "spanId") == sent).unwrap();
+    assert_eq!((text(asking, "name"), &asking["kind"]), ("origin", &3.into()));
+    let name = text(fragment, "name");
+    assert!(told.iter().any(|one| one.starts_with(&format!("{name} > f"))), "{told:?}");
+    assert!(told.iter().any(|one| one == "fill > origin"), "{told:?}");
+}
+
+#[test]
+fn a_fragment_that_is_not_traced_by_itself_is_kept_with_its_slow_page() {
+    let (receiver, late) = (receiver(), Duration::from_secs(1));
+    let origin = Origin::start(move |request| match request.path() {
+        "/page" => Reply::html("<esi:include src=\"/part\"/>").after(late),
+        _ => Reply::unstored("part"),
+    });
+    let more = "traces.sample = 0\ntraces.slow = \"1s\"\n[[route]]\nmatch.path = \"/page\"\n\
+                share = \"everyone\"\nttl = \"300s\"\nesi = \"always\"";
+    let mut proxy = Proxy::embedded(&origin, &settings(receiver.address(), more));
+    for _ in 0..2 {
+        assert_eq!(proxy.get("/page").send().text(), "part");
+    }
+    let spans = spans(&mut proxy, &receiver);
+    assert_eq!(roots(&spans).len(), 1, "the hit was not slow");
+    let fragments = spans.iter().filter(|span| text(span, "name").starts_with("fragment "));
+    assert_eq!(fragments.count(), 1);
 }
 
 #[test]

@@ -285,6 +285,14 @@ fn a_purge_hits_what_it_names(storage: &Storage) {
                     assert_eq!(answer.header(name), None, "{page}");
                 }
             }
+            let preview = purge(&proxy, &[words, hard, &["--dry-run"]].concat());
+            assert_eq!(
+                (&preview["pages"], &preview["dry_run"]),
+                (&wanted.len().into(), &true.into())
+            );
+            let touched = preview["touches"].as_array().unwrap();
+            assert!(touched.iter().all(|one| one["pages"].as_u64() <= preview["pages"].as_u64()));
+            assert!(pages.into_iter().all(|page| ask(page).is_hit()), "it changes nothing");
             let told = purge(&proxy, &[words, hard].concat());
             assert_eq!((&told["pages"], &told["confirmed"]), (&wanted.len().into(), &true.into()));
             let missed: Vec<_> = pages.into_iter().filter(|page| !ask(page).is_hit()).collect();
@@ -794,6 +802,31 @@ fn the_purges_of_plugins_are_understood() {
     let refusing = Proxy::embedded(&origin, &settings.replace("127.0.0.1", "10.0.0.0/8"));
     for method in ["PURGE", "URLPURGE", "PURGEKEYS", "BAN"] {
         assert_eq!(refusing.ask(method, "/.*").send().status, 403, "{method}");
+    }
+}
+
+#[test]
+fn a_dry_run_tells_what_each_line_would_hit() {
+    let origin = tagged();
+    let proxy = Proxy::embedded(&origin, "");
+    for page in ["/a", "/a/b", "/b"] {
+        wait_until("the page is stored", || proxy.get(page).send().is_hit());
+    }
+    let words = ["--tag", "b", "--tag", "none", "--prefix", "/a", "/b", "--glob", "/a/*", "--all"];
+    let preview = purge(&proxy, &[&words[..], &["--dry-run"]].concat());
+    let touched = preview["touches"].as_array().unwrap().iter();
+    let touched: Vec<_> =
+        touched.map(|one| format!("{} {} {}", one["kind"], one["name"], one["pages"])).collect();
+    let wanted = ["url /b 1", "prefix /a 2", "glob /a/* 2", "tag b 2", "tag none 0", "all  3"];
+    assert_eq!(touched.join(", ").replace('"', ""), wanted.join(", "));
+    assert_eq!((&preview["pages"], &preview["only_in_store"]), (&3.into(), &Value::Null));
+    let mut command = Command::new(ANTEROOM);
+    command.args(["purge", "--tag", "b", "--dry-run", "--config", "proxy.toml"]);
+    let output = command.current_dir(proxy.folder()).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("  2  tag b\n") && told.contains("nothing is purged"), "{told}");
+    for page in ["/a", "/a/b", "/b"] {
+        assert!(proxy.get(page).send().is_hit(), "{page}");
     }
 }
 

@@ -11,7 +11,7 @@ const whose = (route) => (route == null ? 'all routes' : `route ${route}`);
 /** What a switch that is on means, in sentences. */
 export function bypassText({ route, until, by, only_here: isOnlyHere }) {
   const off = `The cache is switched off for ${whose(route)} until ${time(until)}${by ? `, by ${by}` : ''}.`;
-  const where = isOnlyHere ? ' It is so on this proxy alone: the store did not take it.' : '';
+  const where = isOnlyHere ? ' It is so on this proxy alone, until the store is back.' : '';
   return `${off}${where} All requests go to the app.`;
 }
 

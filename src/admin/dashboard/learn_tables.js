@@ -8,9 +8,9 @@ import { Table } from './table.js';
 const PAGE_VERDICTS = {
   'own-words': 'The page would be shared, and it holds words of the visitor\'s own request or login. It must not be shared.',
   'by-visitor': 'Each visitor gets the same page twice, and another visitor gets another one: the page is personal.',
-  'by-cookie': 'The page differs by a cookie that is not in its key. One page for each value of the cookie can be stored.',
-  differs: 'Answers differ, and it is not known by what.',
-  noise: 'The page differs even when one visitor asks twice: by a nonce or a clock, for example.',
+  'by-cookie': 'The page differs by a cookie that is not in its key. Name it in [session] cookie if it is a login, in key_cookies of the route if it has few values.',
+  differs: 'Answers differ, and it is not known by what. Look at two of them before the route serves.',
+  noise: 'The page differs even when one visitor asks twice: by a nonce or a clock, for example. Visitors would share one of these answers.',
 };
 /** The same of cookies. */
 const COOKIE_VERDICTS = {
@@ -107,7 +107,7 @@ export function routesTable() {
     sort: 1,
     detail: routeDetail,
     columns: [
-      { title: 'Route', text: ({ name }) => name, by: ({ name }) => name },
+      { title: 'Route', long: true, text: ({ name }) => name, by: ({ name }) => name },
       { title: 'Requests', number: true, text: ({ requests }) => say.count(requests), by: ({ requests }) => requests },
       { title: 'Would hit', number: true, text: (it) => say.percent(hits(it)), by: hits },
       { title: 'Not known yet', number: true, text: (it) => say.percent(unknown(it)), by: unknown },

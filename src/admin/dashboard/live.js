@@ -15,7 +15,10 @@ const LATE_MS = 5_000;
 const RETRY_MS = 2_000;
 const RETRY_MAX_MS = 30_000;
 const NO_ROUTE = { results: {}, reasons: [] };
-export const HITS = ['hit_memory', 'hit_store', 'hit_flight', 'hit_stale', 'revalidated'];
+/** The cache answered, and the app was not asked. */
+export const HITS = ['hit_memory', 'hit_store', 'hit_flight', 'hit_stale'];
+/** The app was asked: it confirmed a stored page, or answered itself. */
+export const FROM_ORIGIN = ['revalidated', 'miss', 'bypass'];
 
 export class Live {
   /** The newest reading. */
@@ -132,7 +135,9 @@ export class Live {
   #take(told) {
     const reading = { ready: true, bypasses: [], ...told };
     const last = this.latest;
-    if (last && (reading.since !== last.since || reading.at <= last.at)) {
+    // A stream that is opened again may begin with the reading that the one before ended with.
+    if (last && reading.since === last.since && reading.at === last.at) return;
+    if (last && (reading.since !== last.since || reading.at < last.at)) {
       // Another process: its counters begin at 0. Or its clock was set back.
       this.#points = [];
       this.#routes = [];
@@ -176,12 +181,17 @@ const counted = (results, names) =>
 const grown = ({ before, after }, names) =>
   counted(after.results, names) - counted(before.results, names);
 
-/** Of all requests that a pair holds, the share that the cache answered; `null` without any. */
-export function hitShare(pair) {
-  const hits = grown(pair, HITS);
-  const all = hits + grown(pair, ['miss', 'bypass']);
-  return all > 0 ? hits / all : null;
+/** Of the requests for pages that a pair holds, the share with these results; `null` without any. */
+function shareOf(pair, names) {
+  const all = grown(pair, [...HITS, ...FROM_ORIGIN]);
+  return all > 0 ? grown(pair, names) / all : null;
 }
+
+/** The share that the cache answered without the app. */
+export const hitShare = (pair) => shareOf(pair, HITS);
+
+/** The share for which the app confirmed a stored page. */
+export const revalidatedShare = (pair) => shareOf(pair, ['revalidated']);
 
 /** Requests a second with one of these results; without names, with any. */
 export function requestRate(pair, names = Object.keys(pair.after.results)) {

@@ -87,6 +87,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::telemetry::metrics::Outcome;
 
     #[test]
     fn every_file_of_the_folder_is_served_with_its_type() {
@@ -100,6 +101,20 @@ mod tests {
         for (name, kind, _) in FILES {
             assert_eq!(*kind, if name.ends_with(".js") { SCRIPT } else { STYLE }, "{name}");
         }
+    }
+
+    #[test]
+    fn the_scripts_count_as_hits_what_the_proxy_counts() {
+        let (.., script) = FILES.iter().find(|(name, ..)| *name == "live.js").unwrap();
+        let script = String::from_utf8_lossy(script);
+        let list = |is: &dyn Fn(Outcome) -> bool| {
+            let words = Outcome::ALL.into_iter().filter(|outcome| is(*outcome));
+            words.map(|outcome| format!("'{}'", outcome.as_str())).collect::<Vec<_>>().join(", ")
+        };
+        let hits = list(&Outcome::is_hit);
+        assert!(script.contains(&format!("HITS = [{hits}]")), "{hits}");
+        let from_origin = list(&|outcome| outcome.is_of_page() && !outcome.is_hit());
+        assert!(script.contains(&format!("FROM_ORIGIN = [{from_origin}]")), "{from_origin}");
     }
 
     #[test]

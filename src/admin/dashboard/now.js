@@ -5,21 +5,21 @@ import { Chart } from './chart.js';
 import { facts, figure, h, section, setText } from './dom.js';
 import * as say from './format.js';
 import {
-  HITS, addBuckets, bucketsBetween, errorShare, hitShare, quantile, requestRate,
+  FROM_ORIGIN, HITS, addBuckets, bucketsBetween, errorShare, hitShare, quantile, requestRate,
+  revalidatedShare,
 } from './live.js';
 import { Table } from './table.js';
 
 /** Over which the large figures are taken, in seconds. */
 const NOW_S = 10;
 const MINUTE_S = 60;
-const FROM_ORIGIN = ['miss', 'bypass'];
 
 export const RESULTS = {
   hit_memory: 'hit, from memory',
   hit_store: 'hit, from the store',
   hit_flight: 'hit, shared a fetch',
   hit_stale: 'hit, stale',
-  revalidated: 'hit, revalidated',
+  revalidated: 'revalidated',
   miss: 'miss',
   bypass: 'bypass',
   endpoint: 'own endpoint',
@@ -66,7 +66,7 @@ const total = ({ results }) => Object.values(results).reduce((sum, { count = 0 }
 
 function makeFigures() {
   return {
-    share: figure('Hit share', 'Of all requests for pages, the part that the cache answered, in the last 5 minutes.'),
+    share: figure('Hit share', 'Of all requests for pages, the part that the cache answered without the app, in the last 5 minutes.'),
     requests: figure('Requests', 'Requests per second, over the last 10 s.'),
     saved: figure('App time saved', 'How much longer the app would have worked without the cache.'),
     latency: figure('Time to answer', 'Until the end of the response, in the last minute: half are faster than p50, 99 of 100 faster than p99.'),
@@ -80,7 +80,9 @@ function showFigures(figures, live, status) {
   const hits = HITS.reduce((sum, name) => sum + (status.results[name]?.count ?? 0), 0);
   const asked = hits + FROM_ORIGIN.reduce((sum, name) => sum + (status.results[name]?.count ?? 0), 0);
   const overall = asked > 0 ? `${say.percent(hits / asked)} since the start` : '';
-  figures.share.set(say.percent(long && hitShare(long)), overall);
+  const confirmed = long && revalidatedShare(long);
+  const revalidated = confirmed > 0 ? `${say.percent(confirmed)} revalidated` : '';
+  figures.share.set(say.percent(long && hitShare(long)), [overall, revalidated].filter(Boolean).join(', '));
   figures.requests.set(short ? `${say.rate(requestRate(short))} /s` : '–', `${say.count(total(status))} since the start`);
   const saved = short && (short.after.saved_seconds - short.before.saved_seconds) / short.span;
   figures.saved.set(short ? `${say.rate(saved)} s/s` : '–',
@@ -105,18 +107,21 @@ function makeCharts() {
     {
       chart: new Chart({
         name: 'Hit share',
-        help: 'The part of requests that the cache answered.',
-        series: [{ name: 'hits', color: '--hit', fill: '--hit-soft' }],
+        help: 'The part of requests that the cache answered without the app. Revalidated: the app confirmed a stored page.',
+        series: [
+          { name: 'hits', color: '--hit', fill: '--hit-soft' },
+          { name: 'revalidated', color: '--miss' },
+        ],
         format: say.percent,
         scale: 'share',
       }),
-      picks: () => [hitShare],
+      picks: () => [hitShare, revalidatedShare],
       smooth: 5,
     },
     {
       chart: new Chart({
         name: 'Requests per second',
-        help: 'Answered by the cache, or by the app.',
+        help: 'Answered by the cache alone, or with the app.',
         series: [{ name: 'cache', color: '--hit' }, { name: 'app', color: '--miss' }],
         format: say.rate,
       }),

@@ -27,17 +27,23 @@ export default {
       ['hard', 'hard: pages are removed, and are not served even if the app fails'],
     ]);
     const lines = h('label', { class: 'field' }, h('span', {}, 'One in each line'), text, help);
+    // A look at an order that was changed meanwhile is not shown.
+    let look = 0;
     const form = h('form', {
-      onsubmit: (event) => {
+      onsubmit: async (event) => {
         event.preventDefault();
         plan.clear();
+        const own = look += 1;
         try {
-          propose(read(form, text), plan);
+          const wish = read(form, text);
+          const preview = await post('/purge', { ...wish.order, dry_run: true });
+          if (own === look) propose(wish, preview, plan);
         } catch (error) {
-          plan.bad(error);
+          if (own === look) plan.bad(error);
         }
       },
       oninput: () => {
+        look += 1;
         plan.clear();
         showKind();
       },
@@ -95,8 +101,11 @@ function place(line) {
   return [`at ${host}`, path];
 }
 
-/** Shows the order, to be confirmed. */
-function propose({ order, touches }, plan) {
+/** How many pages are meant, of those that are known. */
+const inMemory = (pages) => `${say.count(pages)} ${pages === 1 ? 'page' : 'pages'} in memory`;
+
+/** Shows the order and what it would hit, to be confirmed. */
+function propose({ order, touches }, preview, plan) {
   const run = button(order.hard ? 'Remove these pages' : 'Make these pages stale', async () => {
     run.disabled = true;
     try {
@@ -106,8 +115,14 @@ function propose({ order, touches }, plan) {
     }
     plan.element.focus();
   }, { class: 'danger' });
+  const lines = touches.map((line, place) => {
+    const touched = preview.touches[place];
+    return h('li', {}, touched ? `${line}: ${inMemory(touched.pages)}` : line);
+  });
+  const all = `In all ${inMemory(preview.pages)} of this proxy. Pages that are only in the store, or in the memory of another proxy, are purged, too, and are not counted.`;
+  const note = preview.note ? [h('p', {}, `Note: ${preview.note}.`)] : [];
   plan.show(h('h3', {}, order.hard ? 'This removes:' : 'This makes stale:'),
-    h('ul', { class: 'touches' }, ...touches.map((line) => h('li', {}, line))), run);
+    h('ul', { class: 'touches' }, ...lines), h('p', {}, all), ...note, run);
 }
 
 function done({ pages, confirmed, note }) {

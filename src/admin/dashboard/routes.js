@@ -2,10 +2,10 @@
 
 import { copyable, h, renew, section, setText } from './dom.js';
 import * as say from './format.js';
-import { HITS } from './live.js';
+import { FROM_ORIGIN, HITS } from './live.js';
 import { Table } from './table.js';
 
-const ASKED = [...HITS, 'miss', 'bypass'];
+const ASKED = [...HITS, ...FROM_ORIGIN];
 
 const sum = (results, names) => names.reduce((all, name) => all + (results[name] ?? 0), 0);
 const perSecond = (live, name, pick) => {
@@ -13,10 +13,12 @@ const perSecond = (live, name, pick) => {
   return pair && (pick(pair.after) - pick(pair.before)) / pair.span;
 };
 
-/** A route's share of hits since the start; `null` without requests. */
-const share = ({ results }) => part(sum(results, HITS), sum(results, ASKED));
+/** A route's share of some results since the start; `null` without requests. */
+const shareOf = (names) => ({ results }) => part(sum(results, names), sum(results, ASKED));
+const hits = shareOf(HITS);
+const revalidated = shareOf(['revalidated']);
 
-/** The same of the last minute. */
+/** Its share of hits in the last minute. */
 function recentShare(live, name) {
   const pair = live.routePair(name);
   const came = (names) => sum(pair.after.results, names) - sum(pair.before.results, names);
@@ -38,10 +40,11 @@ export default {
       sort: 1,
       detail: (route) => detail(live, route),
       columns: [
-        { title: 'Route', text: ({ name }) => name, by: ({ name }) => name },
+        { title: 'Route', long: true, text: ({ name }) => name, by: ({ name }) => name },
         { title: 'Requests/s', number: true, text: (it) => say.rate(requests(it)), by: requests },
         { title: 'Hit share', number: true, text: (it) => say.percent(recent(it)), by: recent },
-        { title: 'Since the start', number: true, text: (it) => say.percent(share(it)), by: share },
+        { title: 'Since the start', number: true, text: (it) => say.percent(hits(it)), by: hits },
+        { title: 'Revalidated', number: true, text: (it) => say.percent(revalidated(it)), by: revalidated },
         { title: 'Top reason', text: ({ reasons }) => topReason(reasons), by: ({ reasons }) => reasons[0]?.[1] ?? null },
         { title: 'Last hit', text: ({ last_hit }) => say.ago(last_hit), by: ({ last_hit }) => last_hit },
         { title: 'App time', number: true, text: (it) => say.seconds(it.origin_seconds), by: (it) => it.origin_seconds },
@@ -66,15 +69,20 @@ function detail(live, route) {
   const update = (now) => {
     const { name, advice } = now;
     setText(lately, advice ? recentCount(live, name, advice.reason) : '');
-    renew(change, [name, advice], () => changes(name, advice));
-    renew(reasons, now.reasons, () => listed(now.reasons));
+    const learns = !advice && now.reasons.some(([reason]) => reason === 'learn');
+    renew(change, { name, advice, learns }, changes);
+    renew(reasons, now.reasons, listed);
   };
   update(route);
   return { element: h('div', { class: 'detail' }, change, lately, reasons), update };
 }
 
-function changes(name, advice) {
+function changes({ name, advice, learns }) {
   const heading = h('h3', {}, `What would help ${name}`);
+  if (learns) {
+    return [heading, h('p', {}, 'Requests of this route went to the app in learn mode. The screen ',
+      h('a', { href: '#/learn' }, 'Learn'), ' says what the cache would have done with them.')];
+  }
   if (!advice) return [heading, h('p', {}, 'Nothing to change: no single reason keeps many requests from the cache.')];
   const lines = advice.toml && copyable(advice.toml, `lines for proxy.toml, route ${name}`);
   return [heading, h('p', {}, advice.text), ...(lines ? [lines] : [])];

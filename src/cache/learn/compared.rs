@@ -11,6 +11,8 @@ const OF_ONE_MAX: usize = 3;
 /// The most answers with the same cookies.
 const OF_COOKIES_MAX: usize = 6;
 
+/// From how many visitors on it is no chance that each sees something again which others do not see.
+const ENOUGH_VISITORS: usize = 2;
 /// The most answers that are taken in, those that are replaced later among them.
 const TAKEN_MAX: usize = 64;
 
@@ -61,6 +63,18 @@ pub(super) enum CookieEffect {
     Unclear,
     /// With it, the page differs.
     Differs,
+}
+
+/// What speaks for a difference between two sets of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Evidence {
+    None,
+    /// What time or chance would explain, too.
+    Possible,
+    /// What they would not. `is_own`: a part that the first set has; otherwise it lacks one.
+    Certain {
+        is_own: bool,
+    },
 }
 
 /// The answers of a page.
@@ -184,7 +198,10 @@ impl ComparedPage {
         let of_many = visitors_in(&self.answers, shared).len() > 1;
         if is_same {
             let found = self.finding(shared).filter(|_| !of_many);
-            return found.map(Difference::OwnWords).or(of_many.then_some(Difference::Same));
+            return match found {
+                Some(found) => Some(Difference::OwnWords(found)),
+                None => of_many.then_some(Difference::Same),
+            };
         }
         if let Some(found) = self.finding(shared) {
             return Some(Difference::OwnWords(found));
@@ -200,7 +217,7 @@ impl ComparedPage {
         }
         let is_part = |seen: Answers| seen & fills != 0 && seen & fills != fills;
         let unexplained = |(_, seen): &(u32, Answers)| {
-            is_part(*seen) && !self.is_noise(*seen, fills) && !self.is_change(*seen, fills)
+            is_part(*seen) && !self.is_noise(*seen, fills) && !Self::is_passing(*seen, fills)
         };
         if self.parts.iter().any(unexplained) {
             return of_many.then_some(Difference::Unexplained);
@@ -242,49 +259,76 @@ impl ComparedPage {
     }
 
     fn compare(&self, yes: Answers, no: Answers) -> CookieEffect {
-        let mut effect = CookieEffect::Same;
+        let (all, mut certain) = (yes | no, 0);
+        let together = self.dividing(yes, no, all);
+        let mut is_there = together != Evidence::None;
         for visitor in visitors_in(&self.answers, yes) {
             let own = self.those(|answer| answer.visitor == visitor) & yes;
-            // A part that one side always has, and the other never. The clock does not go back: what is seen, not
-            // seen and seen again is no matter of time, and what is seen twice is no nonce.
-            let (mut divides, mut is_sure) = (false, false);
-            for (_, seen) in &self.parts {
-                let (mine, others) = (seen & own, seen & no);
-                if mine == own && others == 0 {
-                    divides = true;
-                    is_sure |= surrounds(own, no);
-                } else if mine == 0 && others == no {
-                    divides = true;
-                    is_sure |= surrounds(no, own);
-                }
-            }
-            match (divides, is_sure) {
-                (true, true) => return CookieEffect::Differs,
-                (true, false) => effect = CookieEffect::Unclear,
-                (false, _) => {}
-            }
+            let evidence = self.dividing(own, no, all);
+            is_there |= evidence != Evidence::None;
+            certain += self.weight(evidence, own);
         }
-        effect
+        match is_there {
+            false => CookieEffect::Same,
+            true if certain.max(self.weight(together, yes)) >= ENOUGH_VISITORS => {
+                CookieEffect::Differs
+            }
+            true => CookieEffect::Unclear,
+        }
     }
 
-    /// Whether a visitor sees again and again what no other visitor among these answers sees.
+    /// Whether visitors see again and again what no other visitor among these answers sees.
     fn is_by_visitor(&self, among: Answers) -> bool {
-        visitors_in(&self.answers, among).into_iter().any(|visitor| {
+        let weight = |visitor| {
             let own = self.those(|answer| answer.visitor == visitor) & among;
-            let others = among & !own;
-            let is_own = |(_, seen): &(u32, Answers)| seen & own == own && seen & others == 0;
-            surrounds(own, others) && self.parts.iter().any(is_own)
-        })
+            match self.dividing(own, among & !own, among) {
+                Evidence::Certain { is_own: true } => self.weight_of(own),
+                Evidence::Certain { is_own: false } | Evidence::Possible | Evidence::None => 0,
+            }
+        };
+        let visitors = visitors_in(&self.answers, among).into_iter();
+        visitors.map(weight).sum::<usize>() >= ENOUGH_VISITORS
     }
 
-    /// Whether the part may have come, or gone, with a change of the page: all answers before it have the part and none
-    /// after it, or the reverse.
-    fn is_change(&self, seen: Answers, among: Answers) -> bool {
-        let (seen, without) = (seen & among, among & !seen);
-        let ends_before = |one: Answers, other: Answers| {
-            Answers::BITS - one.leading_zeros() <= other.trailing_zeros()
-        };
-        ends_before(seen, without) || ends_before(without, seen)
+    /// Looks for parts that the answers of one set always have, and those of the other never. Noise among all of them
+    /// is left out. The clock does not go back: what is seen, not seen and seen again is no matter of time, and what is
+    /// seen twice is no nonce.
+    fn dividing(&self, one: Answers, other: Answers, all: Answers) -> Evidence {
+        let mut found = Evidence::None;
+        if one == 0 || other == 0 {
+            return found;
+        }
+        for (_, seen) in self.parts.iter().filter(|(_, seen)| !self.is_noise(*seen, all)) {
+            let (mine, others) = (seen & one, seen & other);
+            let evidence = match (mine == one && others == 0, mine == 0 && others == other) {
+                (true, _) if surrounds(one, other) => Evidence::Certain { is_own: true },
+                (_, true) if surrounds(other, one) => Evidence::Certain { is_own: false },
+                (true, _) | (_, true) => Evidence::Possible,
+                (false, false) => continue,
+            };
+            found = found.max(evidence);
+        }
+        found
+    }
+
+    /// For how many visitors the evidence of these answers counts.
+    fn weight(&self, evidence: Evidence, answers: Answers) -> usize {
+        match evidence {
+            Evidence::Certain { .. } => self.weight_of(answers),
+            Evidence::Possible | Evidence::None => 0,
+        }
+    }
+
+    /// A visitor who saw something three times counts for two: noise of few values, such as a time in milliseconds, may
+    /// be the same twice by chance.
+    fn weight_of(&self, answers: Answers) -> usize {
+        let visitors = visitors_in(&self.answers, answers).len();
+        visitors.max(usize::from(answers.count_ones() > 2) * ENOUGH_VISITORS)
+    }
+
+    /// Whether the part was there for a time, or once: a change of the page, a clock or a nonce explains it.
+    fn is_passing(seen: Answers, among: Answers) -> bool {
+        !surrounds(seen & among, among & !seen)
     }
 
     /// Whether a visitor who asks twice with the same cookies sees the part once.
@@ -368,10 +412,16 @@ mod tests {
 
     #[test]
     fn what_a_visitor_sees_again_and_others_do_not_is_the_visitors() {
-        let two = page(&[(1, 0, "Ann\nx"), (2, 0, "Bob\nx"), (1, 0, "Ann\nx")]);
-        assert_eq!(two.difference(), Some(Difference::ByVisitor));
-        let once = page(&[(1, 0, "Ann\nx"), (2, 0, "Bob\nx"), (3, 0, "Cid\nx")]);
-        assert_eq!(once.difference(), Some(Difference::Unexplained));
+        let (ann, bob) = ((1, 0, "Ann\nx"), (2, 0, "Bob\nx"));
+        assert_eq!(page(&[ann, bob, ann, bob]).difference(), Some(Difference::ByVisitor));
+        assert_eq!(page(&[ann, bob, ann, ann]).difference(), Some(Difference::ByVisitor));
+        assert_eq!(
+            page(&[ann, bob, ann]).difference(),
+            Some(Difference::Unexplained),
+            "by chance?"
+        );
+        let once = page(&[ann, bob, (3, 0, "Cid\nx")]);
+        assert_eq!(once.difference(), None, "each may be a nonce");
     }
 
     #[test]
@@ -417,8 +467,31 @@ mod tests {
 
     #[test]
     fn a_nonce_does_not_hide_a_name() {
-        let page = page(&[(1, 0, "n1\nAnn\n"), (2, 0, "n2\nBob\n"), (1, 0, "n3\nAnn\n")]);
+        let page = page(&[
+            (1, 0, "n1\nAnn\n"),
+            (2, 0, "n2\nBob\n"),
+            (1, 0, "n3\nAnn\n"),
+            (2, 0, "n4\nBob\n"),
+        ]);
         assert_eq!(page.difference(), Some(Difference::ByVisitor));
+    }
+
+    #[test]
+    fn noise_of_few_values_is_no_difference_between_visitors() {
+        let times = page(&[(1, 0, "27\n"), (2, 0, "28\n"), (1, 0, "27\n"), (2, 0, "27\n")]);
+        assert_eq!(times.difference(), Some(Difference::Noise));
+        let cookie =
+            page(&[(1, 0, "28\n"), (2, COOKIE, "27\n"), (1, 0, "28\n"), (2, COOKIE, "27\n")]);
+        assert_ne!(cookie.effect(5), Some(CookieEffect::Same));
+        let more = page(&[
+            (1, 0, "28\n"),
+            (2, COOKIE, "27\n"),
+            (1, 0, "28\n"),
+            (2, COOKIE, "27\n"),
+            (3, COOKIE, "28\n"),
+            (3, COOKIE, "27\n"),
+        ]);
+        assert_eq!(more.effect(5), Some(CookieEffect::Same));
     }
 
     #[test]
@@ -452,6 +525,9 @@ mod tests {
             (3, both, "x\nAnn"),
             (2, COOKIE, "x"),
             (3, both, "x\nAnn"),
+            (4, both, "x\nBob"),
+            (2, COOKIE, "x"),
+            (4, both, "x\nBob"),
         ]);
         assert_eq!(page.effect(5), Some(CookieEffect::Same));
         assert_eq!(page.effect(0), Some(CookieEffect::Differs));
@@ -466,6 +542,8 @@ mod tests {
             (3, both, "x\nAnn"),
             (2, session, "x"),
             (3, both, "x\nAnn"),
+            (2, session, "x"),
+            (3, both, "x\nAnn"),
         ]);
         assert_eq!(page.effect(0), Some(CookieEffect::Same));
         assert_eq!(page.effect(5), Some(CookieEffect::Differs));
@@ -475,7 +553,8 @@ mod tests {
     #[test]
     fn a_busy_page_has_room_for_what_comes_later() {
         let strangers = (0..50).map(|visitor| (visitor, 0, "x"));
-        let later = [(90, COOKIE, "x\nAnn"), (7, 0, "x"), (90, COOKIE, "x\nAnn"), (8, 0, "x")];
+        let ann = (90, COOKIE, "x\nAnn");
+        let later = [ann, (7, 0, "x"), ann, (8, 0, "x"), ann];
         let page = page(&strangers.chain(later).collect::<Vec<_>>());
         assert_eq!(page.effect(5), Some(CookieEffect::Differs));
     }

@@ -1,7 +1,7 @@
 //! Learn mode: what the cache would have done, while each request is forwarded.
 //!
-//! [`Learning`] holds what was learned since a moment: a cache of pages without bodies ([`simulated`]), the answers
-//! of each page compared by keyed hashes of their parts ([`compared`]), and the cookies that came with requests. No
+//! [`Learning`] holds what was learned since a moment: a cache of pages without bodies (`simulated`), the answers
+//! of each page compared by keyed hashes of their parts (`compared`), and the cookies that came with requests. No
 //! body and no value of a cookie is kept. `proxy` brings the requests and the answers; nothing here asks the origin,
 //! and nothing is ever served from here. Everything is bounded: at the bound, half of the URLs are followed.
 

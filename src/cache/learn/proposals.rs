@@ -5,6 +5,9 @@ use super::report::{LearnedCookieReport, LearnedPageReport, Proposal, ReportCont
 /// The most pages that get a route of their own.
 const ROUTES_MAX: usize = 50;
 
+/// The default of `[session] cookie`.
+const USUAL_SESSION_COOKIE: &str = "login";
+
 /// The lines that follow from the cookies and the pages.
 pub(super) fn proposals(
     pages: &[LearnedPageReport],
@@ -27,7 +30,11 @@ fn session_cookies(
     };
     let new: Vec<&LearnedCookieReport> = cookies.iter().filter(new).collect();
     let (first, names) = (new.first()?, new.iter().map(|cookie| cookie.name.clone()));
-    let all = names.chain(context.session_cookies.iter().cloned());
+    // The token is the first of the list that came: those in force stay in front. The default stays if it came.
+    let came = |name: &&String| cookies.iter().any(|cookie| cookie.name == **name);
+    let in_force = context.session_cookies.iter();
+    let in_force = in_force.filter(|name| *name != USUAL_SESSION_COOKIE || came(name));
+    let all = in_force.cloned().chain(names);
     Some(Proposal {
         reason: format!("{}: {}", joined(&new), first.text),
         toml: format!("[session]\ncookie = {}", list(all)),
@@ -85,7 +92,11 @@ fn unshared<'p>(
         |path: &str| path.chars().all(|c| c.is_ascii_alphanumeric() || "-_./~%".contains(c));
     once.filter(move |page| literal(&page.path)).take(ROUTES_MAX).map(|page| Proposal {
         reason: format!("{}: {}", page.path, meaning(page)),
-        toml: format!("[[route]]\nmatch.path = {:?}\nshare = \"none\"", page.path),
+        toml: match page.parameters.is_empty() {
+            true => format!("[[route]]\nmatch.path = {:?}\nshare = \"none\"", page.path),
+            // Other pages may have the same path: the condition on the query is the operator's choice.
+            false => format!("# [[route]]\n# match.path = {:?}\n# share = \"none\"", page.path),
+        },
     })
 }
 

@@ -1,6 +1,6 @@
 //! The parts of a body as keyed hashes: two bodies are compared by them, and neither is kept.
 
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+use std::hash::Hash;
 
 use ahash::RandomState;
 
@@ -16,10 +16,10 @@ impl TextParts {
     /// begin, so that a part is small and has what stands around it; other content is one part.
     #[must_use]
     pub fn of(key: &RandomState, fields: &[u8], body: &[u8], is_text: bool) -> Self {
-        let mut parts = vec![short(key, (0, fields))];
+        let mut parts = vec![short(key, &(0, fields))];
         match is_text {
             true => parts.extend(text(key, body)),
-            false => parts.push(short(key, (1, body))),
+            false => parts.push(short(key, &(1, body))),
         }
         parts.sort_unstable();
         parts.dedup();
@@ -42,7 +42,7 @@ impl TextParts {
 /// The parts of a text, at most [`PARTS_MAX`].
 fn text(key: &RandomState, body: &[u8]) -> Vec<u32> {
     let begins = |byte: &u8| matches!(byte, b'<' | b'\n' | b'{' | b',');
-    let pieces = body.split_inclusive(begins).map(|piece| short(key, (2, piece)));
+    let pieces = body.split_inclusive(begins).map(|piece| short(key, &(2, piece)));
     let pieces: Vec<u32> = pieces.collect();
     let mut together: u32 = 1;
     while pieces.len() / together as usize > PARTS_MAX / 2 {
@@ -53,15 +53,13 @@ fn text(key: &RandomState, body: &[u8]) -> Vec<u32> {
     }
     // A part ends where the content says, so that one more piece does not shift all others.
     let ends = |piece: &u32| piece.is_multiple_of(together);
-    let parts = pieces.split_inclusive(ends).map(|part| short(key, (3, part)));
+    let parts = pieces.split_inclusive(ends).map(|part| short(key, &(3, part)));
     parts.take(PARTS_MAX - 2).collect()
 }
 
-fn short(key: &RandomState, part: (u8, impl std::hash::Hash)) -> u32 {
-    let mut hasher = key.build_hasher();
-    part.hash(&mut hasher);
+fn short(key: &RandomState, part: &(u8, impl Hash)) -> u32 {
     // The low half of a good hash is as good.
-    hasher.finish() as u32
+    key.hash_one(part) as u32
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! check takes a few table look-ups and no request to the store. Scopes whose hashes collide share a slot,
 //! which costs an unnecessary fetch at most.
 
+mod grouped;
 pub mod scope;
 mod unsent;
 

@@ -106,6 +106,8 @@ Examples:
       Removes all pages below this URL; they are not served while the app fails, either
   anteroom purge --glob 'https://example.com/item/*/reviews'
       All pages below /item: more than the pattern matches, and never less
+  anteroom purge --tag product-7 --prefix /shop/ --dry-run
+      Purges nothing, and tells how many pages each of them would hit
   anteroom purge --all --json --config /etc/anteroom/proxy.toml
 
 A path without a host stands for that path at every host. When the command returns, the purge is
@@ -347,6 +349,9 @@ pub(crate) struct PurgeArgs {
     /// Remove the pages instead of making them stale
     #[arg(long)]
     pub(crate) hard: bool,
+    /// Purge nothing, and tell which pages in memory would be hit
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,6 +5,7 @@ pub(crate) mod fleet;
 pub(crate) mod learn;
 pub(crate) mod log;
 pub(crate) mod move_store;
+pub(crate) mod purge;
 pub(crate) mod sessions;
 pub(crate) mod store;
 pub(crate) mod top;
@@ -14,13 +15,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anteroom::admin::{self, ListedRow, Listing, RowsRequest};
-use anteroom::cache::purger;
 use anteroom::clock::unix_now;
 use anteroom::proxy::{Explanation, Question};
 use http::Method;
 
-use crate::cli::args::{ExplainArgs, PurgeArgs, RowArgs, RowsCommand, SocketArgs};
-use crate::cli::output::{counted, failed, note, say};
+use crate::cli::args::{ExplainArgs, RowArgs, RowsCommand, SocketArgs};
+use crate::cli::output::{counted, failed, say};
 use crate::cli::socket;
 
 /// Schedules, lists or stops rows.
@@ -78,42 +78,6 @@ fn row_state(listed: &ListedRow, now: f64) -> String {
         state += &format!("  failed {} in a row: {why}", counted(listed.failures as usize, "time"));
     }
     state
-}
-
-/// What is said of a purge that found no page.
-const NOTHING_MATCHED: &str = "no page in memory matched; one that is only in the store is purged, too. A URL needs the \
-                               scheme, host and port that clients ask for";
-
-/// Purges, and prints the result.
-pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
-    let PurgeArgs { urls, tag, prefix, glob, all, hard, json, at } = args;
-    let has_star = urls.iter().any(|url| url.contains('*'));
-    let order = purger::PurgeOrder { urls, prefixes: prefix, globs: glob, tags: tag, all, hard };
-    let order = serde_json::to_vec(&order).map_err(failed)?;
-    let reply = admin::send_command(&socket(at)?, Method::POST, "/purge", order).map_err(failed)?;
-    if json {
-        say(&String::from_utf8_lossy(&reply));
-        return Ok(());
-    }
-    let purger::PurgeDone { pages, confirmed, note: told } =
-        serde_json::from_slice(&reply).map_err(failed)?;
-    let where_to = match confirmed {
-        true => "confirmed by every proxy on the store",
-        false => {
-            "a proxy has not confirmed it; that proxy is cut off from the store, and \
-                  follows within a second"
-        }
-    };
-    say(&format!("purged: {} in memory; {where_to}", counted(pages, "page")));
-    if let Some(told) = told {
-        note(&told);
-    } else if pages == 0 && !all {
-        note(match has_star {
-            true => "* stands for itself in a URL; --glob purges what matches it",
-            false => NOTHING_MATCHED,
-        });
-    }
-    Ok(())
 }
 
 /// Prints what the cache would do with a request.

@@ -32,6 +32,18 @@ impl Outcome {
     pub const fn is_hit(self) -> bool {
         matches!(self, Self::HitMemory | Self::HitStore | Self::HitFlight | Self::HitStale)
     }
+
+    /// Whether the request was for a page of the origin, so that it counts in the share of hits.
+    #[must_use]
+    pub const fn is_of_page(self) -> bool {
+        !matches!(self, Self::Endpoint | Self::Error)
+    }
+
+    /// The outcome of a word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
+    }
 }
 
 words! {

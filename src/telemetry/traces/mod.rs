@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::policy::traces::{Fraction, ParentSampling};
 
 pub use queue::TraceQueue;
-pub use request_trace::{RequestTrace, TraceIds};
-pub use spans::{Asking, FinishedRequest};
+pub use request_trace::{OriginSpan, RequestTrace, TraceIds};
+pub use spans::{Asking, FinishedRequest, PartOfPage, ServerAddress};
 
 /// The traces of one configuration.
 #[derive(Debug)]

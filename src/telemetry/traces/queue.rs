@@ -47,13 +47,15 @@ impl TraceQueue {
         true
     }
 
-    /// The oldest requests, with at most 512 spans; they stay until [`Self::remove`].
+    /// The oldest requests, with at most 512 spans, or one that has more; they stay until [`Self::remove`].
     #[must_use]
     pub fn batch(&self) -> Vec<Arc<FinishedRequest>> {
         let (waiting, mut spans) = (self.lock(), 0);
         let fits = |request: &&Arc<FinishedRequest>| {
+            // A page with many fragments may have more by itself.
+            let is_first = spans == 0;
             spans += request.span_count();
-            spans <= BATCH
+            is_first || spans <= BATCH
         };
         waiting.requests.iter().take_while(fits).cloned().collect()
     }
@@ -125,6 +127,16 @@ mod tests {
         assert!(!queue.has_batch());
         queue.remove(5);
         assert_eq!(queue.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_request_with_more_spans_than_a_batch_is_sent_alone() {
+        let queue = TraceQueue::default();
+        let parts = vec![example(); BATCH / example().span_count()];
+        for _ in 0..2 {
+            assert!(queue.add(FinishedRequest { parts: parts.clone(), ..example() }));
+        }
+        assert_eq!(queue.batch().len(), 1);
     }
 
     #[tokio::test]

@@ -1,30 +1,47 @@
 //! The trace of one request: its ids, and what has been noted for its spans.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::http::HeaderMap;
+use tokio::time::Instant;
 
 use super::TraceRules;
-use super::spans::{Asking, span_of_origin};
+use super::spans::{Asking, FinishedRequest, ServerAddress, span_of_origin};
 use crate::http::trace_context::{SAMPLED, TRACEPARENT, TRACESTATE, TraceContext};
 use crate::policy::traces::{Fraction, ParentSampling};
 
 /// The most times that a request asks the origin, or waits for the fetch of another, which have spans of their own.
 const ASKED_MAX: usize = 8;
+/// The most fragments of a page that have spans.
+const PARTS_MAX: usize = 32;
 
 /// The ids of a request's trace, which its record and its requests to the origin share.
 #[derive(Debug)]
 pub struct TraceIds {
     /// The trace.
     pub trace: u128,
-    /// The span of the client, if the trace goes on.
+    /// The span of the client, if the trace goes on; that of the page, for a fragment.
     pub parent: Option<u64>,
     /// The span of the request. Those of its parts follow it.
     pub root: u64,
+    /// The page, if the request is for a fragment of one.
+    pub page: Option<Arc<Self>>,
+    /// When the trace began here.
+    pub begun: Instant,
     flags: u8,
+    /// Whether the trace goes on from a trusted client.
+    is_continued: bool,
     /// How often the request has asked so far.
     asked: AtomicU8,
+    found: Mutex<FoundMeanwhile>,
+}
+
+/// What the spans of a request tell that its record does not know.
+#[derive(Debug, Default)]
+struct FoundMeanwhile {
+    servers: Vec<(u8, Arc<ServerAddress>)>,
+    parts: Vec<FinishedRequest>,
 }
 
 impl TraceIds {
@@ -40,10 +57,29 @@ impl TraceIds {
         Arc::new(Self {
             trace: trusted.map_or_else(|| fastrand::u128(1..), |incoming| incoming.trace),
             parent: trusted.map(|incoming| incoming.span),
-            // Not 0, and neither are the few that follow it.
-            root: fastrand::u64(1..u64::MAX - u64::from(u8::MAX)),
+            root: random_span(),
+            page: None,
+            begun: Instant::now(),
             flags,
+            is_continued: trusted.is_some(),
             asked: AtomicU8::new(0),
+            found: Mutex::default(),
+        })
+    }
+
+    /// The ids of a request for a fragment of a page, whose trace it is part of.
+    #[must_use]
+    pub fn of_part(page: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self {
+            trace: page.trace,
+            parent: Some(page.root),
+            root: random_span(),
+            page: Some(Arc::clone(page)),
+            begun: page.begun,
+            flags: page.flags,
+            is_continued: page.is_continued,
+            asked: AtomicU8::new(0),
+            found: Mutex::default(),
         })
     }
 
@@ -59,10 +95,35 @@ impl TraceIds {
         self.flags
     }
 
+    /// A fragment of this page has ended.
+    pub fn add_part(&self, part: FinishedRequest) {
+        let parts = &mut self.found().parts;
+        if parts.len() < PARTS_MAX {
+            parts.push(part);
+        }
+    }
+
+    /// The fragments that have ended.
+    #[must_use]
+    pub fn take_parts(&self) -> Vec<FinishedRequest> {
+        std::mem::take(&mut self.found().parts)
+    }
+
+    /// The servers that were asked, each by the place of the question.
+    #[must_use]
+    pub fn take_servers(&self) -> Vec<(u8, Arc<ServerAddress>)> {
+        std::mem::take(&mut self.found().servers)
+    }
+
+    fn found(&self) -> MutexGuard<'_, FoundMeanwhile> {
+        // No code that can panic runs under this lock.
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sets `traceparent` in a request to the origin. What the request asks for itself has a span of its own;
-    /// what is asked beside it, such as a fragment, is in the span of the request.
+    /// what is asked beside it, such as a question about its session, is in the span of the request.
     pub fn set(&self, headers: &mut HeaderMap, is_beside: bool) {
-        if self.parent.is_none() {
+        if !self.is_continued {
             headers.remove(&TRACESTATE);
         }
         let asked = self.asked.load(Ordering::Relaxed);
@@ -73,6 +134,36 @@ impl TraceIds {
         let context = TraceContext { trace: self.trace, span, flags: self.flags };
         headers.insert(&TRACEPARENT, context.value());
     }
+}
+
+/// By which a request to the origin tells its span the server that it is sent to.
+#[derive(Clone, Debug)]
+pub struct OriginSpan {
+    ids: Arc<TraceIds>,
+    place: u8,
+}
+
+impl OriginSpan {
+    /// That of the latest question of a request. `None` before the first.
+    #[must_use]
+    pub fn latest(ids: &Arc<TraceIds>) -> Option<Self> {
+        let place = ids.asked.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(Self { ids: Arc::clone(ids), place })
+    }
+
+    /// The request is sent to a server. The last one counts.
+    pub fn sent_to(&self, server: &Arc<ServerAddress>) {
+        let servers = &mut self.ids.found().servers;
+        match servers.iter_mut().find(|(place, _)| *place == self.place) {
+            Some((_, known)) => known.clone_from(server),
+            None => servers.push((self.place, Arc::clone(server))),
+        }
+    }
+}
+
+/// A span's id: not 0, and neither are the few that follow it.
+fn random_span() -> u64 {
+    fastrand::u64(1..u64::MAX - u64::from(u8::MAX))
 }
 
 fn is_drawn(sample: Fraction) -> bool {
@@ -167,5 +258,33 @@ mod tests {
             trace.asks();
         }
         assert_eq!(trace.asked.len(), ASKED_MAX);
+    }
+
+    #[test]
+    fn a_fragment_continues_the_trace_of_its_page_only() {
+        for incoming in [None, Some(INCOMING)] {
+            let page = TraceIds::begin(&rules(Fraction::ALL, ParentSampling::Follow), incoming);
+            let part = TraceIds::of_part(&page);
+            assert_eq!((part.trace, part.parent), (page.trace, Some(page.root)));
+            let mut headers = HeaderMap::new();
+            headers.insert(&TRACESTATE, "a=1".parse().unwrap());
+            part.set(&mut headers, false);
+            assert_eq!(headers.contains_key(&TRACESTATE), incoming.is_some());
+            assert_eq!(TraceContext::of(&headers).unwrap().span, part.root);
+        }
+    }
+
+    #[test]
+    fn the_last_server_of_each_question_is_known() {
+        let ids = TraceIds::begin(&rules(Fraction::ALL, ParentSampling::Follow), None);
+        assert!(OriginSpan::latest(&ids).is_none(), "it has asked for nothing");
+        let mut trace = RequestTrace::new(Arc::clone(&ids));
+        let server = |port| Arc::new(ServerAddress { host: "app".to_owned(), port: Some(port) });
+        for ports in [&[1, 2][..], &[3]] {
+            trace.asks();
+            let span = OriginSpan::latest(&ids).unwrap();
+            ports.iter().for_each(|port| span.sent_to(&server(*port)));
+        }
+        assert_eq!(ids.take_servers(), [(0, server(2)), (1, server(3))]);
     }
 }

@@ -30,6 +30,22 @@ pub enum Asking {
     Forward,
 }
 
+/// A server of the origin, as spans name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// Its host, or the path of its Unix socket.
+    pub host: String,
+    /// Its port; a Unix socket has none.
+    pub port: Option<u16>,
+}
+
+/// How a request for a fragment stands in its page.
+#[derive(Clone, Copy, Debug)]
+pub struct PartOfPage {
+    /// When it began, from the arrival of the page's request.
+    pub after: Duration,
+}
+
 /// The span of the origin's part, when the request asks for the `place`th time.
 pub(super) fn span_of_origin(root: u64, place: u64) -> u64 {
     root + ASKED + 2 * place + 1
@@ -48,6 +64,12 @@ pub struct FinishedRequest {
     pub root: u64,
     /// What it waited for, each time.
     pub asked: Vec<Asking>,
+    /// The servers that were asked, by the place in `asked`.
+    pub servers: Vec<(u8, Arc<ServerAddress>)>,
+    /// If it is for a fragment of a page: how it stands in it.
+    pub part: Option<PartOfPage>,
+    /// The requests for its fragments.
+    pub parts: Vec<Self>,
     /// What the access log says of it.
     pub record: LogRecord,
     /// Whether the response broke off on the proxy's or the origin's side.
@@ -96,7 +118,9 @@ pub(super) struct Span {
 impl FinishedRequest {
     /// About how much memory it takes, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.path.capacity() + self.steps.bytes()
+        let parts = self.parts.iter().map(Self::bytes).sum::<usize>();
+        let servers = self.servers.capacity() * size_of::<(u8, Arc<ServerAddress>)>();
+        size_of::<Self>() + self.path.capacity() + self.steps.bytes() + servers + parts
     }
 
     /// How many spans it has.
@@ -109,12 +133,15 @@ impl FinishedRequest {
             + of(Step::LookedUp)
             + of(Step::Head)
             + self.asked.iter().take(begun).map(asked).sum::<usize>()
+            + self.parts.iter().map(Self::span_count).sum::<usize>()
     }
 
-    /// The error, in the words of `error.type`: the status, or that the body broke off.
+    /// The error, in the words of `error.type`: the status, or that the body broke off. 499 is a fragment that came
+    /// too late for its page.
     fn error(&self) -> Option<String> {
         match self.record.status {
             status @ 500.. => Some(status.to_string()),
+            status @ 499 if self.part.is_some() => Some(status.to_string()),
             _ if self.is_broken => Some("broken_body".to_owned()),
             _ => None,
         }
@@ -160,10 +187,48 @@ impl FinishedRequest {
             }
             last = at;
         }
+        spans.extend(self.parts.iter().flat_map(Self::spans_in_page));
         spans
     }
 
+    /// The spans of a fragment, from the arrival of the page's request.
+    fn spans_in_page(&self) -> Vec<Span> {
+        let after = self.part.map_or(Duration::ZERO, |part| part.after);
+        let moved = |span: Span| Span { from: span.from + after, to: span.to + after, ..span };
+        self.spans().into_iter().map(moved).collect()
+    }
+
     fn root_span(&self) -> Span {
+        if self.part.is_some() { self.fragment_span() } else { self.request_span() }
+    }
+
+    fn fragment_span(&self) -> Span {
+        let record = &self.record;
+        let name = self.route.as_ref().map_or_else(String::new, |route| format!(" {route}"));
+        let mut attributes = Vec::with_capacity(6);
+        let mut add = |name, value: &str| attributes.push((name, Value::Text(value.to_owned())));
+        add("url.path", &self.path);
+        if let Some(route) = &self.route {
+            add("http.route", route);
+        }
+        add("anteroom.cache", record.outcome.as_str());
+        if let Some(reason) = record.reason {
+            add("anteroom.reason", reason.as_str());
+        }
+        let error = self.error();
+        if let Some(error) = &error {
+            add("error.type", error);
+        }
+        attributes.push(("http.response.status_code", Value::Number(record.status.into())));
+        Span {
+            parent: self.parent,
+            attributes,
+            is_error: error.is_some(),
+            ..self.part(&format!("fragment{name}"), self.root, Duration::ZERO, record.took)
+        }
+    }
+
+    fn request_span(&self) -> Span {
         let record = &self.record;
         let method = known_method(&record.method);
         let name = match &self.route {
@@ -240,6 +305,12 @@ impl FinishedRequest {
                 _ => known_method(&self.record.method).unwrap_or("_OTHER"),
             };
             let mut attributes = vec![("http.request.method", Value::Text(method.to_owned()))];
+            let mut servers = self.servers.iter();
+            if let Some((_, server)) = servers.find(|(place, _)| u64::from(*place) == open.place) {
+                attributes.push(("server.address", Value::Text(server.host.clone())));
+                attributes
+                    .extend(server.port.map(|port| ("server.port", Value::Number(port.into()))));
+            }
             let has_failed = open.head.is_none() || open.asking == Asking::FailedFill;
             if has_failed {
                 attributes.push(("error.type", Value::Text("no_response".to_owned())));
@@ -333,6 +404,9 @@ pub(super) fn example() -> FinishedRequest {
         parent: None,
         root: 0x100,
         asked: vec![Asking::Fill],
+        servers: Vec::new(),
+        part: None,
+        parts: Vec::new(),
         record: LogRecord {
             at: 1_700_000_000.5,
             client: None,
@@ -423,6 +497,46 @@ mod tests {
         let errors: Vec<bool> = request.spans().iter().map(|span| span.is_error).collect();
         assert_eq!(errors, [true, false, false, false, false, true, false]);
         assert_eq!(request.spans()[5].id, span_of_origin(request.root, 1));
+    }
+
+    #[test]
+    fn the_server_that_was_asked_is_told() {
+        let mut request = example();
+        let of = |request: &FinishedRequest| request.spans()[4].attributes.clone();
+        assert!(of(&request).iter().all(|(name, _)| !name.starts_with("server.")));
+        let server = ServerAddress { host: "app".to_owned(), port: Some(8080) };
+        request.servers = vec![(0, Arc::new(server))];
+        let told = of(&request);
+        assert!(told.contains(&("server.address", Value::Text("app".to_owned()))));
+        assert!(told.contains(&("server.port", Value::Number(8080))));
+        let socket = ServerAddress { host: "/run/app.sock".to_owned(), port: None };
+        request.servers = vec![(0, Arc::new(socket))];
+        assert!(of(&request).iter().all(|(name, _)| *name != "server.port"));
+    }
+
+    #[test]
+    fn a_fragment_is_a_tree_within_its_page() {
+        let mut part = example();
+        part.root = 0x1000;
+        part.parent = Some(0x100);
+        part.part = Some(PartOfPage { after: Duration::from_millis(6) });
+        part.record.took = Duration::from_millis(1);
+        part.steps = Steps::default();
+        part.steps.note(Step::Asked, Duration::ZERO);
+        part.steps.note(Step::End, Duration::from_millis(1));
+        let mut page = example();
+        page.parts = vec![part.clone()];
+        let list = told(&page);
+        let expected = expected(&[
+            ("fragment shop", Some(0), 6, 7),
+            ("fill", Some(6), 6, 7),
+            ("origin", Some(7), 6, 7),
+        ]);
+        assert_eq!(list[6..], expected);
+        assert!(page.bytes() > example().bytes() + size_of::<FinishedRequest>());
+        // It had no response in time.
+        page.parts[0].record.status = 499;
+        assert!(page.spans()[6].is_error);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anteroom::admin::{ConnectionStatus, MemoryStatus, RouteStatus, Status, Times};
+use anteroom::admin::{ConnectionStatus, MemoryStatus, Outcome, RouteStatus, Status, Times};
 use serde::Serialize;
 
 /// Durations of one kind. Names are stable.
@@ -48,8 +48,10 @@ pub(super) struct StoreRates {
 pub(super) struct RouteRates {
     pub(super) name: String,
     pub(super) requests_per_second: f64,
-    /// The part of its requests that were hits, 0 to 1.
+    /// The part of its requests for pages that were hits, 0 to 1.
     pub(super) hit_share: Option<f64>,
+    /// The part for which the origin confirmed a stored page, 0 to 1.
+    pub(super) revalidated_share: Option<f64>,
     /// Why most others were none; if there were none, since the start.
     pub(super) reason: Option<String>,
     /// The Unix time of the last hit.
@@ -69,8 +71,10 @@ pub(super) struct Rates {
     /// How long the proxy runs, in seconds.
     pub(super) up_seconds: f64,
     pub(super) requests_per_second: f64,
-    /// The part of all requests that were hits, 0 to 1.
+    /// The part of the requests for pages that were hits, 0 to 1.
     pub(super) hit_share: Option<f64>,
+    /// The part for which the origin confirmed a stored page, 0 to 1.
+    pub(super) revalidated_share: Option<f64>,
     /// How many seconds the origin would have worked for the hits of a second.
     pub(super) origin_seconds_saved_per_second: f64,
     pub(super) sent_bytes_per_second: f64,
@@ -97,8 +101,12 @@ impl Rates {
             return None;
         }
         let span = Span { seconds };
-        let requests: u64 = span.counts(&first.results, &second.results, |_| true);
-        let hits: u64 = span.counts(&first.results, &second.results, is_hit);
+        let counts = |is_counted| span.counts(&first.results, &second.results, is_counted);
+        let shares = Shares {
+            hits: counts(is_hit),
+            revalidated: counts(is_revalidated),
+            pages: counts(is_of_page),
+        };
         let status = |(class, count): (&String, &u64)| {
             let before = first.statuses.get(class).copied().unwrap_or_default();
             (class.clone(), span.rate(before, *count))
@@ -109,8 +117,9 @@ impl Rates {
             seconds,
             version: second.version.clone(),
             up_seconds: second.at - second.since,
-            requests_per_second: span.rate(0, requests),
-            hit_share: share(hits, requests),
+            requests_per_second: span.rate(0, counts(|_| true)),
+            hit_share: shares.of_hits(),
+            revalidated_share: shares.of_revalidated(),
             origin_seconds_saved_per_second: (second.saved_seconds - first.saved_seconds).max(0.0)
                 / seconds,
             sent_bytes_per_second: span.rate(first.sent_bytes, second.sent_bytes),
@@ -185,17 +194,25 @@ impl Span {
     fn route(&self, first: &Status, now: &RouteStatus) -> RouteRates {
         let before = first.routes.iter().find(|route| route.name == now.name);
         let count_before = before.map_or(0, |route| route.count);
-        let hits = |route: &RouteStatus| -> u64 {
-            let hits = route.results.iter().filter(|(name, _)| is_hit(name));
-            hits.map(|(_, count)| count).sum()
+        let counts = |is_counted: fn(&str) -> bool| {
+            let sum = |route: &RouteStatus| -> u64 {
+                let counted = route.results.iter().filter(|(name, _)| is_counted(name));
+                counted.map(|(_, count)| count).sum()
+            };
+            sum(now).saturating_sub(before.map_or(0, sum))
         };
-        let hits = hits(now).saturating_sub(before.map_or(0, hits));
+        let shares = Shares {
+            hits: counts(is_hit),
+            revalidated: counts(is_revalidated),
+            pages: counts(is_of_page),
+        };
         let asked = now.origin_count.saturating_sub(before.map_or(0, |route| route.origin_count));
         let waited = now.origin_seconds - before.map_or(0.0, |route| route.origin_seconds);
         RouteRates {
             name: now.name.clone(),
             requests_per_second: self.rate(count_before, now.count),
-            hit_share: share(hits, now.count.saturating_sub(count_before)),
+            hit_share: shares.of_hits(),
+            revalidated_share: shares.of_revalidated(),
             reason: top_reason(before, now),
             last_hit: now.last_hit,
             origin_ms: (asked > 0).then(|| waited.max(0.0) * 1e3 / asked as f64),
@@ -221,13 +238,38 @@ fn top_reason(before: Option<&RouteStatus>, now: &RouteStatus) -> Option<String>
     reason.cloned()
 }
 
-fn is_hit(result: &str) -> bool {
-    result.starts_with("hit_")
+/// Requests for pages, and how many of them the cache answered without the origin, and with its consent.
+struct Shares {
+    hits: u64,
+    revalidated: u64,
+    pages: u64,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts, shown as a share")]
-fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
+impl Shares {
+    fn of_hits(&self) -> Option<f64> {
+        self.of(self.hits)
+    }
+
+    fn of_revalidated(&self) -> Option<f64> {
+        self.of(self.revalidated)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "counts, shown as a share")]
+    fn of(&self, part: u64) -> Option<f64> {
+        (self.pages > 0).then(|| part as f64 / self.pages as f64)
+    }
+}
+
+fn is_hit(result: &str) -> bool {
+    Outcome::parse(result).is_some_and(Outcome::is_hit)
+}
+
+fn is_revalidated(result: &str) -> bool {
+    Outcome::parse(result) == Some(Outcome::Revalidated)
+}
+
+fn is_of_page(result: &str) -> bool {
+    Outcome::parse(result).is_some_and(Outcome::is_of_page)
 }
 
 #[cfg(test)]
@@ -288,6 +330,22 @@ pub(super) mod tests {
         is(route.hit_share.unwrap(), 0.9);
         is(route.origin_ms.unwrap(), 10.0);
         assert_eq!(route.reason.as_deref(), Some("miss"));
+    }
+
+    #[test]
+    fn a_hit_is_an_answer_without_the_origin_and_counts_among_requests_for_pages() {
+        let (first, mut second) = (reading(2000.0, 0, 0), reading(2001.0, 4, 2));
+        for (result, count) in
+            [("hit_stale", 1), ("revalidated", 2), ("bypass", 1), ("endpoint", 9)]
+        {
+            let times = serde_json::json!({ "count": count, "seconds": 0.0, "buckets": [0, 0, 0] });
+            second.results.insert(result.to_owned(), serde_json::from_value(times).unwrap());
+            second.routes[0].results.insert(result.to_owned(), count);
+        }
+        let rates = Rates::between(&first, &second).unwrap();
+        let route = &rates.routes[0];
+        assert_eq!((rates.hit_share, rates.revalidated_share), (Some(0.5), Some(0.2)));
+        assert_eq!((route.hit_share, route.revalidated_share), (Some(0.5), Some(0.2)));
     }
 
     #[test]

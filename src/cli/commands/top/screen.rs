@@ -172,10 +172,11 @@ fn figures(rates: &Rates) -> Vec<String> {
     let breaker = if store.breaker_opened { "opened just now" } else { "opened" };
     vec![
         format!(
-            "requests     {:.1}/s  hits {}  origin time saved {:.2} s/s",
+            "requests     {:.1}/s  hits {}  origin time saved {:.2} s/s  revalidated {}",
             rates.requests_per_second,
             percent(rates.hit_share),
             rates.origin_seconds_saved_per_second,
+            percent(rates.revalidated_share),
         ),
         format!("statuses     {}", statuses.collect::<Vec<_>>().join("  ")),
         format!(
@@ -315,7 +316,7 @@ mod tests {
         let text = view().lines(100, usize::MAX).join("\n");
         let wanted = "\
 anteroom 0.1.0  up 16min
-requests     10.0/s  hits 90.0%  origin time saved 0.90 s/s
+requests     10.0/s  hits 90.0%  origin time saved 0.90 s/s  revalidated 0.0%
 statuses     2xx 9.0/s  5xx 1.0/s
 origin       1.0/s  p50 5.50ms  p99 9.91ms  errors 1.0/s
 store        connected  calls 0.0/s  p50 -  p99 -
@@ -367,6 +368,7 @@ shop                                           10.0  90.0%     10ms       2s  mi
             name: "admin".to_owned(),
             requests_per_second: 1.0,
             hit_share: None,
+            revalidated_share: None,
             reason: None,
             last_hit: None,
             origin_ms: Some(900.0),

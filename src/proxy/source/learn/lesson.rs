@@ -88,7 +88,7 @@ impl LearnedPlace {
 
 impl Lesson {
     /// Counts the request. `None`: nothing is to be learned from its answer.
-    pub(super) fn begin(cx: &RequestContext<'_>, looked: Looked<'_>) -> Option<Self> {
+    pub(super) fn begin(cx: &RequestContext<'_>, looked: &Looked<'_>) -> Option<Self> {
         let worker = cx.worker;
         let seen = SeenVisitor::of(cx, &worker.learning);
         let class = looked.want.as_ref().map(|want| want.class);
@@ -97,7 +97,7 @@ impl Lesson {
             key: page.key,
             route: &cx.route.name,
             visitor: seen.visitor,
-            cookies: seen.cookies.filter(|_| is_compared(&looked)),
+            cookies: seen.cookies.filter(|_| is_compared(looked)),
             now: page.now,
         };
         let renewed = |entry: &Entry| page.renewed(entry);

@@ -1,7 +1,7 @@
 //! Learn mode: forwards the request as it came, and learns from the answer what the cache would have done.
 //!
 //! `predict` asks the simulated cache, as [`super::cache`] asks the real one; `lesson` reads the answer along, and
-//! tells [`crate::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
+//! tells [`crate::cache::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
 //! what the origin answers, whatever is learned.
 
 mod lesson;
@@ -43,9 +43,9 @@ pub(super) async fn answer(
     if cx.kind != RequestKind::Page || is_switched {
         return forward::forward(cx, body, reason(&access), record).await;
     }
-    let lesson = begin(cx, &access, body.is_some(), RequestUse::Forwarded);
+    let (lesson, reason) = begin(cx, &access, body.is_some(), RequestUse::Forwarded);
     let begun = Instant::now();
-    let mut answered = forward::forward(cx, body, reason(&access), record).await;
+    let mut answered = forward::forward(cx, body, reason, record).await;
     match (lesson, &mut answered) {
         (Some(lesson), Ok(Answer::Uncached(came, _))) => {
             lesson.came(&cx.worker.filler, came, begun.elapsed());
@@ -70,33 +70,41 @@ fn reason(access: &Access) -> Reason {
     }
 }
 
-/// Counts the request. Returns what its answer can teach.
+/// Counts the request. Returns what its answer can teach, and why it is forwarded.
 fn begin(
     cx: &RequestContext<'_>,
     access: &Access,
     has_body: bool,
     using: RequestUse,
-) -> Option<Lesson> {
+) -> (Option<Lesson>, Reason) {
     let (learning, route) = (&cx.worker.learning, &cx.route.name);
     if cx.head.method != Method::GET || has_body {
-        match predict::of_head(cx, access) {
-            Some(Predicted::Hit | Predicted::StaleHit) => learning.counted(route),
-            Some(Predicted::Forward(reason)) => learning.forwarded(route, reason),
-            Some(Predicted::Fetch { .. }) | None => learning.forwarded(route, reason(access)),
+        let predicted = predict::of_head(cx, access);
+        if let Some(Predicted::Hit | Predicted::StaleHit) = predicted {
+            learning.counted(route);
+            return (None, Reason::Learn);
         }
-        return None;
+        let reason = match predicted {
+            Some(Predicted::Forward(reason)) => reason,
+            _ => reason(access),
+        };
+        learning.forwarded(route, reason);
+        return (None, reason);
     }
     let Some(mut looked) = predict(cx, access) else {
         learning.forwarded(route, reason(access));
-        return None;
+        return (None, reason(access));
     };
     if using == RequestUse::Mirrored {
         looked = looked.unseen();
     }
     let probe = probe::of(cx, &looked, using);
-    let lesson = Lesson::begin(cx, looked);
+    let lesson = Lesson::begin(cx, &looked);
     if let Some(probe) = probe {
         probe.begin(cx);
     }
-    lesson
+    match looked.predicted {
+        Predicted::Forward(reason) => (lesson, reason),
+        Predicted::Hit | Predicted::StaleHit | Predicted::Fetch { .. } => (lesson, Reason::Learn),
+    }
 }

@@ -2,7 +2,6 @@
 
 use ::http::Method;
 
-use crate::cache::fill::FillDifference;
 use crate::cache::learn::Predicted;
 use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::key::ShareClass;
@@ -48,9 +47,9 @@ pub(super) fn predict<'c>(cx: &'c RequestContext<'c>, access: &Access) -> Option
         Access::Bypass(reason) => return only_compared(cx, *reason),
     };
     let want = WantedPage::new(cx, class);
-    let is_seen = forwarded_for.is_none()
-        && !want.loses_visitor_fields()
-        && origin_request::fill(cx, class, want.sent()).1 != FillDifference::Visitor;
+    // A parameter that the configuration ignores does not matter, by its word.
+    let loses_fields = origin_request::lost_fields(cx, class, want.sent()).next().is_some();
+    let is_seen = forwarded_for.is_none() && !loses_fields && cx.certificate().is_none();
     let predicted = look_up(&want, forwarded_for, is_seen);
     let is_shared = forwarded_for.is_none() && class != ShareClass::User;
     Some(Looked { key: want.key, predicted, want: Some(want), is_shared, is_seen })

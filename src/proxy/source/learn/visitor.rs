@@ -13,6 +13,9 @@ use crate::telemetry::metrics::cookie_label;
 /// The most cookies of a request that are looked at.
 const COOKIES_MAX: usize = 32;
 
+/// How long a name before a number is at least, in bytes: a short one stands for too many.
+const STEM_MIN: usize = 8;
+
 /// The visitor of a request.
 pub(super) struct SeenVisitor {
     /// A keyed hash of the address, the browser and the cookies.
@@ -30,18 +33,50 @@ impl SeenVisitor {
         let mut hasher = key.build_hasher();
         let from = key.hash_one((cx.admitted.address, headers.get(USER_AGENT)));
         from.hash(&mut hasher);
-        may_matter().take(COOKIES_MAX).for_each(|pair| pair.hash(&mut hasher));
+        let rules = &cx.worker.settings.cookies;
+        // A cookie that is set with the first answer, and ignored, makes no other visitor.
+        let means_visitor = may_matter().filter(|(name, _)| !rules.is_harmless(name));
+        means_visitor.take(COOKIES_MAX).for_each(|pair| pair.hash(&mut hasher));
         let visitor = hasher.finish();
         if may_matter().nth(COOKIES_MAX).is_some() {
             return Self { visitor, cookies: None };
         }
         let named: Vec<(String, u32)> =
-            may_matter().map(|(name, value)| (cookie_label(name), short(&key, value))).collect();
+            may_matter().map(|(name, value)| (learned_name(name), short(&key, value))).collect();
         let named = named.iter().map(|(name, value)| (name.as_str(), *value));
         Self { visitor, cookies: learning.cookies(from, named) }
     }
 }
 
+/// The name under which a cookie is learned. A number at its end is no part of the name: some apps have a cookie for each
+/// page or user.
+fn learned_name(name: &[u8]) -> String {
+    let label = cookie_label(name);
+    let stem = label.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_numbered = stem.len() < label.len()
+        && (stem.len() >= STEM_MIN || stem.len() > 2 && stem.ends_with(['-', '_', '.']));
+    if is_numbered { format!("{stem}*") } else { label }
+}
+
 fn short(key: &RandomState, value: &[u8]) -> u32 {
     key.hash_one(value) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_at_the_end_is_no_part_of_a_name() {
+        for (name, learned) in [
+            ("wikidbPostEditRevision123", "wikidbPostEditRevision*"),
+            ("wp-settings-time-2", "wp-settings-time-*"),
+            ("u2", "u2"),
+            ("x_1", "x_1"),
+            ("cart2", "cart2"),
+            ("lang", "lang"),
+        ] {
+            assert_eq!(learned_name(name.as_bytes()), learned);
+        }
+    }
 }
