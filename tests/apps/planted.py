@@ -56,10 +56,12 @@ def answering(app, origin):
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             path = self.path.partition("?")[0]
-            body = f"<!doctype html><title>Planted</title>\n<p>{text_of(app, origin, path, self.headers)}</p>\n".encode()
+            text = text_of(app, origin, path, self.headers)
+            body = f"<!doctype html><title>Planted</title>\n<p>{text}</p>\n".encode()
+            fields = {"Content-Type": "text/html", "Cache-Control": "max-age=60", "Content-Length": str(len(body))}
             self.send_response(200)
-            for field in [("Content-Type", "text/html"), ("Cache-Control", "max-age=60"), ("Content-Length", len(body))]:
-                self.send_header(field[0], str(field[1]))
+            for name, value in fields.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
