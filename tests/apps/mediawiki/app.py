@@ -73,7 +73,7 @@ DIFFERS = [
 TOKENS = re.compile(r"\b([0-9a-f]{40})\+\\")
 # Cookies of a user that are the same at each log-in, and those that say that something was saved just now.
 SAME_FOR_ALL = ("wikidbUserID", "wikidbUserName", "wikidbPostEditRevision", "UseDC", "UseCDNCache")
-# Its log-in form is filled with the name of the last user, by a cookie: what learn mode must call a visitor's own words.
+# The log-in form is filled with the name of the last user, by a cookie: learn mode must call it a visitor's own words.
 OWN_WORDS = "/index.php"
 # What is usual: see app.py of WordPress.
 FLOORS, REGULARS, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, [], None
