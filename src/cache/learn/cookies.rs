@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::compared::CookieSet;
+use super::answer::CookieSet;
 
 /// The most names that are followed: a set of them is one number.
 pub(super) const NAMES_MAX: usize = CookieSet::BITS as usize;

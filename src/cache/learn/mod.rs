@@ -5,7 +5,9 @@
 //! body and no value of a cookie is kept. `proxy` brings the requests and the answers; nothing here asks the origin,
 //! and nothing is ever served from here. Everything is bounded: at the bound, half of the URLs are followed.
 
+mod answer;
 mod compared;
+mod comparison;
 mod cookies;
 mod proposals;
 mod report;
@@ -15,7 +17,7 @@ mod state;
 mod summary;
 mod text_parts;
 
-pub use compared::{AnswerSeen, Difference};
+pub use answer::{AnswerSeen, Difference};
 pub use report::{
     LearnedCookieReport, LearnedPageReport, LearnedRouteReport, Proposal, Report, ReportContext,
 };

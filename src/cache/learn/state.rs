@@ -8,7 +8,8 @@ use std::time::Duration;
 use ::http::HeaderMap;
 use ahash::RandomState;
 
-use super::compared::{AnswerSeen, ComparedPage, CookieSet};
+use super::answer::{AnswerSeen, CookieSet};
+use super::compared::ComparedPage;
 use super::cookies::LearnedCookies;
 use super::routes::LearnedRoutes;
 use super::simulated::{FetchStep, SimulatedPage};

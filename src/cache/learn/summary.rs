@@ -1,6 +1,6 @@
 //! Sums up what was learned.
 
-use super::compared::{CookieEffect, Difference};
+use super::answer::{CookieEffect, Difference};
 use super::cookies::LearnedCookie;
 use super::proposals::proposals;
 use super::report::{

@@ -20,6 +20,9 @@ use crate::origin::RequestBody;
 use crate::policy::learn::CacheMode;
 use crate::telemetry::reason::Reason;
 
+/// A request for another protocol, in any mode.
+const UPGRADE: Access = Access::Bypass(Reason::Upgrade);
+
 /// Answers a request from the source that was decided.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
@@ -31,13 +34,13 @@ pub(super) async fn answer(
         return Ok(Answer::Stored(response.into()));
     }
     match access {
-        Access::Bypass(Reason::Upgrade) => upgrade::answer(cx, record).await,
-        access if cx.route.mode == CacheMode::Learn => {
+        access if cx.route.mode == CacheMode::Learn && access != UPGRADE => {
             // PERF: boxed, so that the state of a hit stays small.
             Box::pin(learn::answer(cx, access, body, record)).await
         }
         // RFC 9111 §5.2.1.7.
         Access::Bypass(_) if decide::takes_stored_only(cx.head) => Err(Error::NotStored),
+        UPGRADE => upgrade::answer(cx, record).await,
         Access::Bypass(reason) => forward::forward(cx, body, reason, record).await,
         Access::Shared(_) | Access::StaticOnly(_) => cache::answer(cx, body, access, record).await,
     }

@@ -1,0 +1,236 @@
+//! What the answers of a page show: evidence that a visitor, a cookie or noise makes the difference.
+
+use super::answer::{AnswerSeen, Answers, CookieEffect, CookieSet, Difference};
+use crate::cache::rules::leak_kind::LeakKind;
+
+/// From how many visitors on it is no chance that each sees something again which others do not see.
+const ENOUGH_VISITORS: usize = 2;
+
+/// What speaks for a difference between two sets of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Evidence {
+    None,
+    /// What time or chance would explain, too.
+    Possible,
+    /// What they would not. `is_own`: a part that the first set has; otherwise it lacks one.
+    Certain {
+        is_own: bool,
+    },
+}
+
+/// The answers of a page, side by side.
+#[derive(Debug)]
+pub(super) struct Comparison<'p> {
+    /// In time.
+    answers: &'p [AnswerSeen],
+    /// For each part the answers that have it; of parts that the same answers have, one.
+    parts: Vec<Answers>,
+    /// The answers of each visitor who asked twice or more with the same cookies.
+    twice: Vec<Answers>,
+}
+
+impl<'p> Comparison<'p> {
+    /// `parts`: for each part the answers that have it.
+    pub(super) fn new(answers: &'p [AnswerSeen], parts: impl Iterator<Item = Answers>) -> Self {
+        let mut parts: Vec<Answers> = parts.collect();
+        parts.sort_unstable();
+        parts.dedup();
+        let like = |one: &AnswerSeen| {
+            those(answers, |other| other.visitor == one.visitor && other.cookies == one.cookies)
+        };
+        let mut twice: Vec<Answers> = answers.iter().map(like).collect();
+        twice.retain(|own| own.count_ones() > 1);
+        twice.sort_unstable();
+        twice.dedup();
+        Self { answers, parts, twice }
+    }
+
+    fn those(&self, is_one: impl Fn(&AnswerSeen) -> bool) -> Answers {
+        those(self.answers, is_one)
+    }
+
+    /// How the answers of those who share the page differ. `None`: there are not two visitors to compare, and
+    /// nothing was found.
+    #[must_use]
+    pub(super) fn difference(&self) -> Option<Difference> {
+        let fills = self.those(|answer| answer.could_fill && answer.is_shared);
+        let shared = self.those(|answer| answer.is_shared);
+        let is_same = self.parts.iter().all(|seen| seen & shared == 0 || seen & shared == shared);
+        let of_many = visitors_in(self.answers, shared).len() > 1;
+        if is_same {
+            let found = self.finding(shared).filter(|_| !of_many);
+            return match found {
+                Some(found) => Some(Difference::OwnWords(found)),
+                None => of_many.then_some(Difference::Same),
+            };
+        }
+        if let Some(found) = self.finding(shared) {
+            return Some(Difference::OwnWords(found));
+        }
+        let by_cookie = (0..CookieSet::BITS)
+            .find(|cookie| self.compare_with(*cookie, shared) == Some(CookieEffect::Differs));
+        if let Some(cookie) = by_cookie {
+            return Some(Difference::ByCookie(cookie));
+        }
+        let masks = self.masks(shared);
+        if masks.iter().any(|mask| self.is_by_visitor(self.with_cookies(*mask) & shared)) {
+            return Some(Difference::ByVisitor);
+        }
+        let is_part = |seen: Answers| seen & fills != 0 && seen & fills != fills;
+        let unexplained = |seen: &Answers| {
+            is_part(*seen) && !self.is_noise(*seen, fills) && !Self::is_passing(*seen, fills)
+        };
+        if self.parts.iter().any(unexplained) {
+            return of_many.then_some(Difference::Unexplained);
+        }
+        // What was seen by one visitor each is known to be noise only if it is seen again.
+        let is_known = |seen: &Answers| is_part(*seen) && self.is_noise(*seen, fills);
+        self.parts.iter().any(is_known).then_some(Difference::Noise)
+    }
+
+    fn finding(&self, among: Answers) -> Option<LeakKind> {
+        self.places(among).find_map(|place| self.answers[place].finding)
+    }
+
+    /// What the page says of the cookies that came, by their places in the table of names.
+    pub(super) fn effects(&self) -> Vec<(u32, CookieEffect)> {
+        let came = self.answers.iter().fold(0, |all, answer| all | answer.cookies);
+        let came = (0..CookieSet::BITS).filter(|cookie| came & 1 << cookie != 0);
+        came.filter_map(|cookie| Some((cookie, self.compare_with(cookie, Answers::MAX)?))).collect()
+    }
+
+    /// Compares answers with the cookie to those with the same other cookies without it. Where there are none, to those
+    /// that lack further cookies, too: some always come together.
+    fn compare_with(&self, cookie: u32, among: Answers) -> Option<CookieEffect> {
+        let (bit, masks) = (1 << cookie, self.masks(among));
+        let (mut directly, mut together) = (None, None);
+        for with in masks.iter().filter(|mask| *mask & bit != 0) {
+            let lacks = |mask: &&CookieSet| *mask & bit == 0 && *mask & with == **mask;
+            let Some(without) = masks.iter().filter(lacks).max_by_key(|mask| mask.count_ones())
+            else {
+                continue;
+            };
+            let (yes, no) = (self.with_cookies(*with) & among, self.with_cookies(*without) & among);
+            let effect = Some(self.compare(yes, no));
+            match with & !bit == *without {
+                true => directly = directly.max(effect),
+                false => together = together.max(effect),
+            }
+        }
+        directly.or(together)
+    }
+
+    fn compare(&self, yes: Answers, no: Answers) -> CookieEffect {
+        let (all, mut certain) = (yes | no, 0);
+        let together = self.dividing(yes, no, all);
+        let mut is_there = together != Evidence::None;
+        for visitor in visitors_in(self.answers, yes) {
+            let own = self.those(|answer| answer.visitor == visitor) & yes;
+            let evidence = self.dividing(own, no, all);
+            is_there |= evidence != Evidence::None;
+            certain += self.weight(evidence, own);
+        }
+        match is_there {
+            false => CookieEffect::Same,
+            true if certain.max(self.weight(together, yes)) >= ENOUGH_VISITORS => {
+                CookieEffect::Differs
+            }
+            true => CookieEffect::Unclear,
+        }
+    }
+
+    /// Whether visitors see again and again what no other visitor among these answers sees.
+    fn is_by_visitor(&self, among: Answers) -> bool {
+        let weight = |visitor| {
+            let own = self.those(|answer| answer.visitor == visitor) & among;
+            match self.dividing(own, among & !own, among) {
+                Evidence::Certain { is_own: true } => self.weight_of(own),
+                Evidence::Certain { is_own: false } | Evidence::Possible | Evidence::None => 0,
+            }
+        };
+        let visitors = visitors_in(self.answers, among).into_iter();
+        visitors.map(weight).sum::<usize>() >= ENOUGH_VISITORS
+    }
+
+    /// Looks for parts that the answers of one set always have, and those of the other never. Noise among all of them
+    /// is left out. The clock does not go back: what is seen, not seen and seen again is no matter of time, and what is
+    /// seen twice is no nonce.
+    fn dividing(&self, one: Answers, other: Answers, all: Answers) -> Evidence {
+        let mut found = Evidence::None;
+        if one == 0 || other == 0 {
+            return found;
+        }
+        for seen in self.parts.iter().filter(|seen| !self.is_noise(**seen, all)) {
+            let (mine, others) = (seen & one, seen & other);
+            let evidence = match (mine == one && others == 0, mine == 0 && others == other) {
+                (true, _) if surrounds(one, other) => Evidence::Certain { is_own: true },
+                (_, true) if surrounds(other, one) => Evidence::Certain { is_own: false },
+                (true, _) | (_, true) => Evidence::Possible,
+                (false, false) => continue,
+            };
+            found = found.max(evidence);
+        }
+        found
+    }
+
+    /// For how many visitors the evidence of these answers counts.
+    fn weight(&self, evidence: Evidence, answers: Answers) -> usize {
+        match evidence {
+            Evidence::Certain { .. } => self.weight_of(answers),
+            Evidence::Possible | Evidence::None => 0,
+        }
+    }
+
+    /// A visitor who saw something three times counts for two: noise of few values, such as a time in milliseconds, may
+    /// be the same twice by chance.
+    fn weight_of(&self, answers: Answers) -> usize {
+        let visitors = visitors_in(self.answers, answers).len();
+        visitors.max(usize::from(answers.count_ones() > 2) * ENOUGH_VISITORS)
+    }
+
+    /// Whether the part was there for a time, or once: a change of the page, a clock or a nonce explains it.
+    fn is_passing(seen: Answers, among: Answers) -> bool {
+        !surrounds(seen & among, among & !seen)
+    }
+
+    /// Whether a visitor who asks twice with the same cookies sees the part once.
+    fn is_noise(&self, seen: Answers, among: Answers) -> bool {
+        self.twice.iter().map(|own| own & among).any(|own| seen & own != 0 && seen & own != own)
+    }
+
+    fn with_cookies(&self, cookies: CookieSet) -> Answers {
+        self.those(|answer| answer.cookies == cookies)
+    }
+
+    fn masks(&self, among: Answers) -> Vec<CookieSet> {
+        let mut masks: Vec<_> =
+            self.places(among).map(|place| self.answers[place].cookies).collect();
+        masks.sort_unstable();
+        masks.dedup();
+        masks
+    }
+
+    fn places(&self, among: Answers) -> impl Iterator<Item = usize> {
+        (0..self.answers.len()).filter(move |place| among & 1 << place != 0)
+    }
+}
+
+fn those(answers: &[AnswerSeen], is_one: impl Fn(&AnswerSeen) -> bool) -> Answers {
+    let places = answers.iter().enumerate().filter(|(_, answer)| is_one(answer));
+    places.fold(0, |all, (place, _)| all | 1 << place)
+}
+
+fn visitors_in(answers: &[AnswerSeen], among: Answers) -> Vec<u64> {
+    let is_in = |(place, _): &(usize, &AnswerSeen)| among & 1 << place != 0;
+    let mut visitors: Vec<u64> =
+        answers.iter().enumerate().filter(is_in).map(|(_, one)| one.visitor).collect();
+    visitors.sort_unstable();
+    visitors.dedup();
+    visitors
+}
+
+/// Whether an answer of `inner` lies between two of `outer`.
+fn surrounds(outer: Answers, inner: Answers) -> bool {
+    let (first, last) = (outer.trailing_zeros(), Answers::BITS - outer.leading_zeros());
+    outer.count_ones() > 1 && (first..last).any(|place| inner & 1 << place != 0)
+}
