@@ -31,9 +31,10 @@ fn known_app(cookies: &[LearnedCookieReport]) -> Option<Proposal> {
         ("wordpress", named(&|name| name.starts_with("wordpress_logged_in_"))),
         (
             "mediawiki",
-            named(&|name| name.ends_with("UserID")).and(named(&|name| name.ends_with("_session"))),
+            named(&|name| name.ends_with("UserID"))
+                .and_then(|_| named(&|name| name.ends_with("_session"))),
         ),
-        ("django", named(&is("csrftoken")).and(named(&is("sessionid")))),
+        ("django", named(&is("csrftoken")).and_then(|_| named(&is("sessionid")))),
         ("tomcat", named(&is("JSESSIONID"))),
         ("php", named(&is("PHPSESSID"))),
     ];
