@@ -56,10 +56,12 @@ def answering(app, origin):
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             path = self.path.partition("?")[0]
-            body = f"<!doctype html><title>Planted</title>\n<p>{said(app, origin, path, self.headers)}</p>\n".encode()
+            text = text_of(app, origin, path, self.headers)
+            body = f"<!doctype html><title>Planted</title>\n<p>{text}</p>\n".encode()
+            fields = {"Content-Type": "text/html", "Cache-Control": "max-age=60", "Content-Length": str(len(body))}
             self.send_response(200)
-            for field in [("Content-Type", "text/html"), ("Cache-Control", "max-age=60"), ("Content-Length", len(body))]:
-                self.send_header(field[0], str(field[1]))
+            for name, value in fields.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
@@ -77,7 +79,7 @@ def answering(app, origin):
         server.server_close()
 
 
-def said(app, origin, path, fields):
+def text_of(app, origin, path, fields):
     cookies = fields.get("Cookie", "")
     taste = re.search(rf"{COOKIE}=([\w-]+)", cookies)
     taste = f"Your taste: {taste[1] if taste else 'none yet'}."
@@ -121,8 +123,14 @@ async def visit(crowd):
         for path in EXPECTED:
             if path != FOR_USERS[0]:
                 await strangers[turn].get(path)
+        for page in own_way(crowd.app, turn):
+            await strangers[turn].get(page)
     for browser in [*users, *strangers]:
         await browser.close()
+
+
+def own_way(app, number):
+    return app.OWN_WAY[1](number) if hasattr(app, "OWN_WAY") else []
 
 
 def reported(app, folder, binary, config, options):
@@ -136,7 +144,13 @@ def reported(app, folder, binary, config, options):
             return crowd, proxy.report(len(crowd.requests), crowd.kept / "report.json")
 
 
-def verdicts(report):
+def verdicts(app, report):
+    if hasattr(app, "OWN_WAY"):
+        path = app.OWN_WAY[0]
+        said = sorted({page["verdict"] for page in report["pages"] if page["path"] == path})
+        print(f"      {path:50} {' '.join(said) or 'not reported'}: shows a visitor's own way")
+        if not learning.LEAKS & set(said):
+            yield f"planted: {path}, which shows a visitor's own way, is {' '.join(said) or 'not reported'}"
     found = {page["path"]: page for page in report["pages"] if page["path"].startswith("/planted/")}
     for path, expected in EXPECTED.items():
         page = found.get(path)

@@ -2,15 +2,21 @@
 //! are served whatever the target does.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
 use crate::support::client::{Ask, Client};
 use crate::support::nginx::Nginx;
-use crate::support::origin::{Origin, Reply};
+use crate::support::origin::{Origin, Reply, Request};
+use crate::support::proxy::Proxy;
 use crate::support::{free_port, wait_until};
 
 const SITE: &str = "shop.example";
+const TOKEN: &str = "secret-token-of-the-operator";
 
 #[test]
 fn a_copy_has_all_of_a_request_but_its_body() {
@@ -52,6 +58,47 @@ fn visitors_are_served_while_the_target_is_away_or_does_not_answer() {
     }
     assert_eq!(app.count(), 6);
     assert!(silent.count() > 0, "the silent target was asked");
+}
+
+#[test]
+fn a_learning_proxy_forwards_no_copy_and_asks_as_a_stranger() {
+    let app = Origin::always(Reply::html("the app").header("Cache-Control", "max-age=60"));
+    let mut token = NamedTempFile::new().unwrap();
+    token.write_all(TOKEN.as_bytes()).unwrap();
+    let settings = format!(
+        "admin.token = {{ file = \"{}\" }}\ncache.mode = \"learn\"\nsession.cookie = \"sessionid\"\n\
+         client.trusted_proxies = [\"127.0.0.1\"]\n\
+         learn = {{ mirror = true, probe = true, probe_rate = \"100/s\" }}",
+        token.path().display()
+    );
+    let proxy = Proxy::embedded(&app, &settings);
+    let nginx = nginx(app.address(), proxy.address());
+    let ask = |method, target| Ask::new(nginx.address, method, target).host(SITE);
+    let known = ask("GET", "/account").cookie("sessionid=abcdefgh");
+    for asked in [ask("GET", "/page"), ask("POST", "/page").body(b"text"), known] {
+        assert_eq!(asked.send().text(), "the app");
+    }
+    let learned = || -> Value {
+        let bearer = format!("Bearer {TOKEN}");
+        let answer = proxy.admin("/learn").header("Authorization", &bearer).send();
+        serde_json::from_str(&answer.text()).unwrap()
+    };
+    wait_until("the copies are counted, and the page was asked for", || {
+        learned()["requests"] == 3 && app.count() == 4
+    });
+    let report = learned();
+    assert_eq!(report["mode"], "mirror");
+    // The proxy says that a request went through it.
+    let probes = app.seen().into_iter().filter(|request| request.header("via").is_some());
+    let probes: Vec<Request> = probes.collect();
+    assert_eq!(probes.len(), 1, "{probes:?}");
+    assert_eq!((&*probes[0].method, &*probes[0].target), ("GET", "/page"));
+    assert_eq!(probes[0].header("cookie"), None);
+
+    // What the probe has shown.
+    ask("GET", "/page").send();
+    wait_until("the next copy would hit", || learned()["hits"] == 1);
+    assert_eq!(app.count(), 5, "and nothing more is asked");
 }
 
 fn app() -> Origin {

@@ -49,6 +49,8 @@ pm.max_children = 4
 php_admin_value[auto_prepend_file] = {folder}/where.php
 php_value[session.save_path] = {folder}/sessions
 """
+# Without the trail of pages that a visitor has seen: with it, a page is not the same for all (trap 5).
+WITHOUT_TRAIL = "$conf['breadcrumbs'] = 0;\n"
 LOCAL = """<?php
 $conf['title'] = 'The wiki';
 $conf['useacl'] = 1;
@@ -70,8 +72,16 @@ DIFFERS = [
 ]
 # What belongs to one session: seen by two, it leaked.
 TOKENS = re.compile(r'name="sectok" value="(\w+)"|sectok=(\w+)')
+# The path of pages that show a visitor's own way to them, and such a way of the visitor with this number.
+OWN_WAY = ("/doku.php", lambda number: [page(f"topic{number + 1}"), page("topic0")])
 # What is usual: see app.py of WordPress.
 FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, (), [], None
+
+
+class Site:
+    """Settings beside those of every wiki here."""
+
+    more = ""
 
 
 def install(_folder):
@@ -95,7 +105,7 @@ def seed(folder):
         if file.is_file() and not file.is_symlink() and file.suffix in (".php", ".conf", ".css"):
             shutil.copyfile(file, conf / file.name)
     (folder / "where.php").write_text(f"<?php define('DOKU_CONF', '{conf}/');\n")
-    (conf / "local.php").write_text(LOCAL.format(folder=folder))
+    (conf / "local.php").write_text(LOCAL.format(folder=folder) + Site.more)
     (conf / "acl.auth.php").write_text(RIGHTS)
     lines = [f"{p.login}:{hashed(p.password)}:{p.name}:{p.email}:user\n" for p in PEOPLE]
     (conf / "users.auth.php").write_text("# <?php exit()?>\n" + "".join(lines))
@@ -194,6 +204,16 @@ async def edit(browser, person, revision):
 
 def revision(text):
     return int(re.search(r"Revision (\d+)\.", html.unescape(text))[1])
+
+
+@contextlib.contextmanager
+def same_for_all():
+    """While pages without personal content are to be the same for all."""
+    Site.more = WITHOUT_TRAIL
+    try:
+        yield
+    finally:
+        Site.more = ""
 
 
 def is_blank(text):

@@ -64,11 +64,17 @@ DIFFERS = [
     ("the number of the request", r'("wgRequestId":")[^"]*'),
     ("the time that the answer took", r'("wgBackendResponseTime":)\d+'),
     ("the time at which an edit began", r'(value=")\d{14}(?=" name="wpStarttime")'),
+    (
+        "the time now, in each way that a user may choose",
+        r"()(?:\d\d:\d\d, (?:\d+ \w+ \d{4}|\w+ \d+, \d{4}|\d{4} \w+ \d+)|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)",
+    ),
     ("the token of a form or a script, masked by the time", r"()[0-9a-f]{40}(?=\+\\)"),
 ]
 TOKENS = re.compile(r"\b([0-9a-f]{40})\+\\")
 # Cookies of a user that are the same at each log-in, and those that say that something was saved just now.
 SAME_FOR_ALL = ("wikidbUserID", "wikidbUserName", "wikidbPostEditRevision", "UseDC", "UseCDNCache")
+# The log-in form is filled with the name of the last user, by a cookie: learn mode must call it a visitor's own words.
+OWN_WORDS = "/index.php"
 # What is usual: see app.py of WordPress.
 FLOORS, REGULARS, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, [], None
 
