@@ -51,7 +51,7 @@ SCREENS = {
     "config": "Configuration",
     "audit": "Audit",
 }
-WIDTHS = {"wide": (1280, 900), "narrow": (360, 740)}
+WIDTHS = {"wide": (1280, 900), "middle": (1024, 768), "narrow": (360, 740)}
 THEMES = ["light", "dark"]
 
 # Runs before each page: the policy's refusals do not all reach the console, and streams are seen nowhere else.

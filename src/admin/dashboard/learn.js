@@ -1,11 +1,13 @@
 // The screen "Learn": what the cache would have done with the requests that came, and what to write for it.
 
 import { get, post } from './api.js';
-import { button, confirmed, copyable, every, facts, figure, h, outcome, renew, section } from './dom.js';
+import { button, confirmed, copyable, every, facts, figure, h, outcome, renew, section, setText } from './dom.js';
 import * as say from './format.js';
 import { cookiesTable, pagesTable, routesTable } from './learn_tables.js';
 
 const REFRESH_S = 5;
+/** Of the lines of a proposal, how many characters name it. */
+const LABEL_MAX = 80;
 const MODES = {
   learn: 'All routes learn: every request goes to the app.',
   mixed: 'Some routes learn; the others serve from the cache.',
@@ -49,17 +51,17 @@ function notLearning() {
 function learning(again) {
   const figures = makeFigures();
   const state = h('div', {});
-  const proposals = h('div', {});
+  const proposals = proposalList();
   const parts = [pagesTable(), cookiesTable(), routesTable()];
   const element = h('div', {},
     h('dl', { class: 'figures four' }, ...Object.values(figures).map((one) => one.element)),
     section('Since when', null, state, again),
-    section('Proposals', 'Lines for proxy.toml that follow from what was seen. Look at the pages that differ first. Where the file has a table already, put the lines below its heading; a list holds the names that it had, and replaces it. The command anteroom learn report --write FILE writes a whole file.', proposals),
+    section('Proposals', 'Lines for proxy.toml that follow from what was seen. Look at the pages that differ first. Where the file has a table already, put the lines below its heading; a list holds the names that it had, and replaces it. The command anteroom learn report --write FILE writes a whole file.', proposals.element),
     ...parts.map((part) => part.element));
   const show = (learned) => {
     showFigures(figures, learned);
     renew(state, inShort(learned), (pairs) => [facts(pairs)]);
-    renew(proposals, learned.proposals, proposed);
+    proposals.show(learned.proposals);
     for (const part of parts) part.show(learned);
   };
   return { element, show };
@@ -93,10 +95,35 @@ function inShort({ since, at, mode, followed_percent: followed }) {
   ];
 }
 
-function proposed(proposals) {
-  if (proposals.length === 0) return [h('p', { class: 'empty' }, 'Nothing to change yet.')];
-  return proposals.map(({ reason, toml }, place) =>
-    h('div', { class: 'proposal' }, h('p', {}, reason), copyable(toml, `lines of proposal ${place + 1}`)));
+/** Proposals by their lines: one that stays keeps its element, and so the focus in it. */
+function proposalList() {
+  const empty = h('p', { class: 'empty' }, 'Nothing to change yet.');
+  const list = h('div', {});
+  const shown = new Map();
+  const add = (toml) => {
+    const reason = h('p', {});
+    const label = toml.replace(/\s+/g, ' ').slice(0, LABEL_MAX);
+    const one = { reason, element: h('div', { class: 'proposal' }, reason, copyable(toml, label)) };
+    shown.set(toml, one);
+    return one;
+  };
+  const show = (proposals) => {
+    empty.hidden = proposals.length > 0;
+    const wanted = new Set(proposals.map(({ toml }) => toml));
+    for (const [toml, { element }] of shown) {
+      if (wanted.has(toml)) continue;
+      element.remove();
+      shown.delete(toml);
+    }
+    let place = list.firstElementChild;
+    for (const { reason, toml } of proposals) {
+      const one = shown.get(toml) ?? add(toml);
+      setText(one.reason, reason);
+      if (one.element === place) place = place.nextElementSibling;
+      else list.insertBefore(one.element, place);
+    }
+  };
+  return { element: h('div', {}, empty, list), show };
 }
 
 /** The button that forgets what was learned, after a question. */

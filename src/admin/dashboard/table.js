@@ -1,9 +1,12 @@
 // A table whose rows are kept while their figures change: focus, selection and opened rows stay.
 //
-// On narrow screens the style sheet shows each row as a card. The roles are written out, because
+// Where it is too wide for its place, the style sheet shows each row as a card. The roles are written out, because
 // browsers drop them from tables that are not laid out as such.
 
 import { button, h, setText } from './dom.js';
+
+/** A place that is narrower, in pixels, has cards whatever the table is. */
+const CARDS_BELOW = 640;
 
 /**
  * columns  {title, text(row), by(row) (to sort), tone(row), number, long, short}; the first names the row
@@ -23,6 +26,8 @@ export class Table {
   #empty;
   #heads;
   #table;
+  /** How wide the table was when it was too wide. */
+  #needed = 0;
 
   constructor({ caption, columns, key, empty, detail, sort }) {
     this.#columns = columns;
@@ -37,6 +42,7 @@ export class Table {
     this.#empty = h('p', { class: 'empty' }, empty);
     this.element = h('div', { class: 'table' }, this.#table, this.#empty);
     this.#table.hidden = true;
+    new ResizeObserver(() => this.#fit()).observe(this.element);
     this.#showOrder();
   }
 
@@ -56,6 +62,17 @@ export class Table {
     // Rows do not move from under the pointer or the focus.
     const isInUse = this.#body.matches(':hover') || this.#body.contains(document.activeElement);
     if (!isInUse) this.#arrange();
+    this.#fit();
+  }
+
+  /** Makes cards of the rows where the table is too wide for its place. */
+  #fit() {
+    const place = this.element.clientWidth;
+    const isNarrow = place < Math.max(CARDS_BELOW, this.#needed);
+    this.#table.classList.toggle('cards', isNarrow);
+    if (isNarrow || this.#table.offsetWidth <= place) return;
+    this.#needed = this.#table.offsetWidth;
+    this.#table.classList.add('cards');
   }
 
   #head(column, place) {

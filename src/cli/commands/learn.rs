@@ -81,14 +81,13 @@ fn described(report: &Report) -> String {
 
 fn head(text: &mut String, report: &Report) -> std::fmt::Result {
     let Report { requests, hits, unknown, hit_percent, .. } = report;
-    let seconds = (report.at - report.since).max(0.0);
     if report.mode == "serve" {
         writeln!(text, "no route learns: set [cache] mode = \"learn\", or mode in a [[route]]")?;
     }
     writeln!(
         text,
-        "{requests} requests in {:.1} hours; {hits} would have been hits: {hit_percent} %",
-        seconds / 3_600.0
+        "{requests} requests in {}; {hits} would have been hits: {hit_percent} %",
+        lasted((report.at - report.since).max(0.0))
     )?;
     if *unknown > 0 {
         writeln!(
@@ -100,6 +99,14 @@ fn head(text: &mut String, report: &Report) -> std::fmt::Result {
         writeln!(text, "{:.1} % of the URLs are followed", report.followed_percent)?;
     }
     Ok(())
+}
+
+/// A time, in its largest unit.
+fn lasted(seconds: f64) -> String {
+    match seconds {
+        0.0..3_600.0 => format!("{:.0} minutes", seconds / 60.0),
+        _ => format!("{:.1} hours", seconds / 3_600.0),
+    }
 }
 
 fn routes(text: &mut String, report: &Report) -> std::fmt::Result {
