@@ -6,6 +6,9 @@ use crate::cache::rules::leak_kind::LeakKind;
 /// From how many visitors on it is no chance that each sees something again which others do not see.
 const ENOUGH_VISITORS: usize = 2;
 
+/// In how many answers a part of a page with noise stands before it is evidence by itself.
+const NOISE_ANSWERS: u32 = 4;
+
 /// What speaks for a difference between two sets of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Evidence {
@@ -27,6 +30,8 @@ pub(super) struct Comparison<'p> {
     parts: Vec<Answers>,
     /// The answers of each visitor who asked twice or more with the same cookies.
     twice: Vec<Answers>,
+    /// Whether one of these visitors saw a part once and not again.
+    has_noise: bool,
 }
 
 impl<'p> Comparison<'p> {
@@ -42,7 +47,10 @@ impl<'p> Comparison<'p> {
         twice.retain(|own| own.count_ones() > 1);
         twice.sort_unstable();
         twice.dedup();
-        Self { answers, parts, twice }
+        let mut comparison = Self { answers, parts, twice, has_noise: false };
+        let is_noise = |seen: &Answers| comparison.is_noise(*seen, Answers::MAX);
+        comparison.has_noise = comparison.parts.iter().any(is_noise);
+        comparison
     }
 
     fn those(&self, is_one: impl Fn(&AnswerSeen) -> bool) -> Answers {
@@ -160,17 +168,30 @@ impl<'p> Comparison<'p> {
         if one == 0 || other == 0 {
             return found;
         }
+        let is_of_one = visitors_in(self.answers, one).len() == 1;
         for seen in self.parts.iter().filter(|seen| !self.is_noise(**seen, all)) {
             let (mine, others) = (seen & one, seen & other);
             let evidence = match (mine == one && others == 0, mine == 0 && others == other) {
-                (true, _) if surrounds(one, other) => Evidence::Certain { is_own: true },
-                (_, true) if surrounds(other, one) => Evidence::Certain { is_own: false },
+                // What one visitor has is weighed with what others have.
+                (true, _) if surrounds(one, other) && (is_of_one || self.outweighs_noise(one)) => {
+                    Evidence::Certain { is_own: true }
+                }
+                (_, true) if surrounds(other, one) && self.outweighs_noise(other) => {
+                    Evidence::Certain { is_own: false }
+                }
                 (true, _) | (_, true) => Evidence::Possible,
                 (false, false) => continue,
             };
             found = found.max(evidence);
         }
         found
+    }
+
+    /// Whether so many answers have a part that it is no noise of few values, where the page has noise.
+    fn outweighs_noise(&self, answers: Answers) -> bool {
+        !self.has_noise
+            || answers.count_ones() >= NOISE_ANSWERS
+                && visitors_in(self.answers, answers).len() >= ENOUGH_VISITORS
     }
 
     /// For how many visitors the evidence of these answers counts.

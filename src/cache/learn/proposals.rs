@@ -16,8 +16,35 @@ pub(super) fn proposals(
 ) -> Vec<Proposal> {
     let session = session_cookies(cookies, context);
     let harmless = harmless_cookies(cookies, context);
-    let lists = session.into_iter().chain(harmless);
+    let lists = known_app(cookies).into_iter().chain(session).chain(harmless);
     lists.chain(unshared(pages, cookies)).chain(keyed(cookies)).collect()
+}
+
+/// `[session] app`, if the cookies are those of an app that has a preset. It knows more than cookies tell: log-ins, and
+/// which edits make pages stale.
+fn known_app(cookies: &[LearnedCookieReport]) -> Option<Proposal> {
+    let named = |is_one: &dyn Fn(&str) -> bool| {
+        cookies.iter().find(|cookie| cookie.class == "unknown" && is_one(&cookie.name))
+    };
+    let is = |name: &'static str| move |own: &str| own == name;
+    let found = [
+        ("wordpress", named(&|name| name.starts_with("wordpress_logged_in_"))),
+        (
+            "mediawiki",
+            named(&|name| name.ends_with("UserID")).and(named(&|name| name.ends_with("_session"))),
+        ),
+        ("django", named(&is("csrftoken")).and(named(&is("sessionid")))),
+        ("tomcat", named(&is("JSESSIONID"))),
+        ("php", named(&is("PHPSESSID"))),
+    ];
+    let (app, cookie) = found.into_iter().find_map(|(app, cookie)| Some((app, cookie?)))?;
+    Some(Proposal {
+        reason: format!(
+            "{}: a cookie of this app, whose preset has more than cookies: log-ins, and edits that make pages stale",
+            cookie.name
+        ),
+        toml: format!("# [session]\n# app = {app:?}"),
+    })
 }
 
 /// `[session] cookie`, with those that mean a visitor.
@@ -130,4 +157,83 @@ fn joined(cookies: &[&LearnedCookieReport]) -> String {
 fn list(names: impl Iterator<Item = String>) -> String {
     let quoted: Vec<String> = names.map(|name| format!("{name:?}")).collect();
     format!("[{}]", quoted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cookie(name: &str, class: &str, verdict: &str) -> LearnedCookieReport {
+        LearnedCookieReport {
+            name: name.to_owned(),
+            class: class.to_owned(),
+            verdict: verdict.to_owned(),
+            pages_differ: u64::from(verdict == "session"),
+            text: "why".to_owned(),
+            ..LearnedCookieReport::default()
+        }
+    }
+
+    fn page(path: &str, parameter: Option<&str>) -> LearnedPageReport {
+        LearnedPageReport {
+            path: path.to_owned(),
+            parameters: parameter.iter().map(|name| (*name).to_owned()).collect(),
+            verdict: "by-visitor".to_owned(),
+            ..LearnedPageReport::default()
+        }
+    }
+
+    fn proposed(
+        pages: &[LearnedPageReport],
+        cookies: &[LearnedCookieReport],
+        (session, ignored): (&[&str], &[&str]),
+    ) -> Vec<String> {
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+        let context = ReportContext {
+            mode: "learn",
+            class: &|_| "unknown",
+            means_session: &|_| false,
+            set_by: &|_| 0,
+            session_cookies: names(session),
+            ignored_cookies: names(ignored),
+        };
+        proposals(pages, cookies, &context).into_iter().map(|one| one.toml).collect()
+    }
+
+    #[test]
+    fn session_cookies_in_force_stay_in_front_and_the_default_only_if_it_came() {
+        let cookies = [cookie("sid", "unknown", "session")];
+        let lines = proposed(&[], &cookies, (&["DW*"], &[]));
+        assert_eq!(lines, ["[session]\ncookie = [\"DW*\", \"sid\"]"]);
+        let lines = proposed(&[], &cookies, (&["login"], &[]));
+        assert_eq!(lines, ["[session]\ncookie = [\"sid\"]"]);
+    }
+
+    #[test]
+    fn a_cookie_that_pages_differ_by_is_no_longer_ignored() {
+        let cookies = [cookie("who", "harmless", "session"), cookie("seen", "unknown", "harmless")];
+        let lines = proposed(&[], &cookies, (&[], &["who", "ab"]));
+        let expected =
+            ["[session]\ncookie = [\"who\"]", "[cache]\nignore_cookies = [\"ab\", \"seen\"]"];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_page_that_differs_is_not_shared_and_one_with_a_query_is_the_operators_choice() {
+        let lines = proposed(&[page("/me", None), page("/doku.php", Some("id"))], &[], (&[], &[]));
+        assert_eq!(lines[0], "[[route]]\nmatch.path = \"/me\"\nshare = \"none\"");
+        assert!(lines[1].lines().all(|line| line.starts_with('#')), "{lines:?}");
+    }
+
+    #[test]
+    fn a_well_known_app_is_proposed_by_name() {
+        let lines = |names: &[&str]| {
+            let cookies: Vec<_> =
+                names.iter().map(|name| cookie(name, "unknown", "unclear")).collect();
+            proposed(&[], &cookies, (&[], &[]))
+        };
+        assert_eq!(lines(&["wordpress_logged_in_*"]), ["# [session]\n# app = \"wordpress\""]);
+        assert_eq!(lines(&["sessionid", "csrftoken"]), ["# [session]\n# app = \"django\""]);
+        assert!(lines(&["sessionid"]).is_empty());
+    }
 }
