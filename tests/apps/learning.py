@@ -128,13 +128,26 @@ def served(app, folder, binary, config, options, visits, begun):
 
 
 async def load_twice(app, origin, page):
-    """What a stranger gets at this path, two times. Values of parameters are not reported."""
+    """What a stranger gets at this path, and then what a visitor with the app's cookie gets, two times each. Values of
+    parameters are not reported."""
     if page["parameters"]:
         return []
-    browser = Browser(origin.port, app.HOST, lambda *_: None)
-    texts = [(await browser.get(urllib.parse.quote(page["path"], safe="/%:"))).text for _ in range(2)]
-    await browser.close()
+    stranger, regular = (Browser(origin.port, app.HOST, lambda *_: None) for _ in range(2))
+    await regular.get(app.FORMS[0])
+    texts = []
+    for browser in [stranger, stranger, regular, regular]:
+        texts.append((await browser.get(urllib.parse.quote(page["path"], safe="/%:"))).text)
+    await stranger.close()
+    await regular.close()
     return texts
+
+
+def differs_by_cookie(loads):
+    """Whether a visitor with the app's cookie sees each time what a stranger never sees."""
+    if not loads:
+        return False
+    one, two, own, again = (set(re.split(r"(?=[<\n{,])", text)) for text in loads)
+    return bool((own & again) - (one | two))
 
 
 def prediction(crowd, report, second, results):
@@ -164,6 +177,9 @@ def pages(app, report, loads):
         print(f"      {where:50} {told}: {page['visitors']} visitors, {page['answers']} answers")
         differing = [name for name, pattern in app.DIFFERS if any(re.search(pattern, t) for t in loads[page["path"]])]
         if page["verdict"] == "own-words" and page["path"] == getattr(app, "OWN_WORDS", None):
+            continue
+        if page["verdict"] == "by-cookie" and differs_by_cookie(loads[page["path"]]):
+            print("        and so it is: with the app's cookie it is another page")
             continue
         if page["verdict"] in LEAKS:
             yield f"learn: {where} is reported as {told}"
