@@ -45,8 +45,10 @@ pub enum Difference {
 pub(super) enum CookieEffect {
     /// With it and without it the page is the same.
     Same,
-    /// Both others would explain what was seen.
+    /// Time or chance would explain what was seen.
     Unclear,
+    /// With it, one visitor sees another page; that is too few to be sure.
+    Likely,
     /// With it, the page differs.
     Differs,
 }

@@ -275,6 +275,12 @@ mod tests {
     }
 
     #[test]
+    fn a_cookie_of_one_visitor_is_not_said_to_have_no_effect() {
+        let page = page(&[(1, 0, "en"), (2, COOKIE, "de"), (1, 0, "en"), (2, COOKIE, "de")]);
+        assert_eq!(page.effect(5), Some(CookieEffect::Likely));
+    }
+
+    #[test]
     fn a_cookie_without_effect_is_known_as_such() {
         let page =
             page(&[(1, 0, "n1\nx"), (2, COOKIE, "n2\nx"), (1, 0, "n3\nx"), (2, COOKIE, "n4\nx")]);

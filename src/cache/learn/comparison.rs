@@ -89,7 +89,9 @@ impl<'p> Comparison<'p> {
             is_part(*seen) && !self.is_noise(*seen, fills) && !Self::is_passing(*seen, fills)
         };
         if self.parts.iter().any(unexplained) {
-            return of_many.then_some(Difference::Unexplained);
+            // As long as no visitor has asked twice, all of it may be noise.
+            let is_judged = of_many && self.twice.iter().any(|own| own & fills != 0);
+            return is_judged.then_some(Difference::Unexplained);
         }
         // What was seen by one visitor each is known to be noise only if it is seen again.
         let is_known = |seen: &Answers| is_part(*seen) && self.is_noise(*seen, fills);
@@ -138,12 +140,11 @@ impl<'p> Comparison<'p> {
             is_there |= evidence != Evidence::None;
             certain += self.weight(evidence, own);
         }
-        match is_there {
-            false => CookieEffect::Same,
-            true if certain.max(self.weight(together, yes)) >= ENOUGH_VISITORS => {
-                CookieEffect::Differs
-            }
-            true => CookieEffect::Unclear,
+        match certain.max(self.weight(together, yes)) {
+            ENOUGH_VISITORS.. => CookieEffect::Differs,
+            1.. => CookieEffect::Likely,
+            0 if is_there => CookieEffect::Unclear,
+            0 => CookieEffect::Same,
         }
     }
 

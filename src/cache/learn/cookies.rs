@@ -6,6 +6,8 @@ use super::answer::CookieSet;
 
 /// The most names that are followed: a set of them is one number.
 pub(super) const NAMES_MAX: usize = CookieSet::BITS as usize;
+/// From how many addresses and browsers one visitor may come.
+const OF_ONE_MAX: usize = 8;
 /// The most values of a cookie that are told apart.
 const VALUES_MAX: usize = 256;
 
@@ -92,9 +94,9 @@ impl LearnedCookie {
         }
     }
 
-    /// Whether nearly each visitor has a value of its own: the value means the visitor, or something that
-    /// belongs to the visitor. One visitor may come from two or three addresses.
+    /// Whether nearly each visitor has a value of its own: the value means the visitor, or something that belongs to the
+    /// visitor. In doubt it does: a session is never shared.
     pub(super) fn is_own(&self) -> bool {
-        self.values.len() >= 2 && self.values.len() * 3 > self.visitors.len()
+        self.values.len() >= 2 && self.values.len() * OF_ONE_MAX > self.visitors.len()
     }
 }

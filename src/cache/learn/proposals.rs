@@ -99,7 +99,7 @@ fn harmless_cookies(
     })
 }
 
-/// `share = "none"` for pages that differ and that no cookie explains.
+/// A route for pages that differ: by a cookie of few values with that in the key, others not shared at all.
 fn unshared<'p>(
     pages: &'p [LearnedPageReport],
     cookies: &'p [LearnedCookieReport],
@@ -118,13 +118,23 @@ fn unshared<'p>(
     });
     let literal =
         |path: &str| path.chars().all(|c| c.is_ascii_alphanumeric() || "-_./~%".contains(c));
-    once.filter(move |page| literal(&page.path)).take(ROUTES_MAX).map(|page| Proposal {
-        reason: format!("{}: {}", page.path, meaning(page)),
-        toml: match page.parameters.is_empty() {
-            true => format!("[[route]]\nmatch.path = {:?}\nshare = \"none\"", page.path),
-            // Other pages may have the same path: the condition on the query is the operator's choice.
-            false => format!("# [[route]]\n# match.path = {:?}\n# share = \"none\"", page.path),
-        },
+    once.filter(move |page| literal(&page.path)).take(ROUTES_MAX).map(move |page| {
+        let is_keyed = |name: &&String| {
+            cookies.iter().any(|cookie| cookie.name == **name && cookie.verdict == "keyed")
+        };
+        let line = match page.cookie.as_ref().filter(is_keyed) {
+            Some(name) => format!("key_cookies = [{name:?}]"),
+            None => "share = \"none\"".to_owned(),
+        };
+        let lines = ["[[route]]".to_owned(), format!("match.path = {:?}", page.path), line];
+        Proposal {
+            reason: format!("{}: {}", page.path, meaning(page)),
+            toml: match page.parameters.is_empty() {
+                true => lines.join("\n"),
+                // Other pages may have the same path: the condition on the query is the operator's choice.
+                false => lines.map(|line| format!("# {line}")).join("\n"),
+            },
+        }
     })
 }
 
@@ -224,6 +234,17 @@ mod tests {
         let lines = proposed(&[page("/me", None), page("/doku.php", Some("id"))], &[], (&[], &[]));
         assert_eq!(lines[0], "[[route]]\nmatch.path = \"/me\"\nshare = \"none\"");
         assert!(lines[1].lines().all(|line| line.starts_with('#')), "{lines:?}");
+    }
+
+    #[test]
+    fn a_page_that_differs_by_a_cookie_of_few_values_has_it_in_its_key() {
+        let page = LearnedPageReport {
+            verdict: "by-cookie".to_owned(),
+            cookie: Some("lang".to_owned()),
+            ..page("/lang", None)
+        };
+        let lines = proposed(&[page], &[cookie("lang", "harmless", "keyed")], (&[], &[]));
+        assert_eq!(lines, ["[[route]]\nmatch.path = \"/lang\"\nkey_cookies = [\"lang\"]"]);
     }
 
     #[test]

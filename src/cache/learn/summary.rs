@@ -129,9 +129,11 @@ fn told_cookie(
     let effects = || learned.pages.values().filter_map(|page| page.compared.effect(place));
     let count = |effect| effects().filter(|one| *one == effect).count() as u64;
     let (same, differ) = (count(CookieEffect::Same), count(CookieEffect::Differs));
+    let likely = count(CookieEffect::Likely);
     let verdict = match (same, differ) {
         (_, 1..) if cookie.is_own() => "session",
         (_, 1..) => "keyed",
+        (_, 0) if likely > 0 => "unclear",
         (SURE_PAGES.., 0) if (context.means_session)(&cookie.name) => "unclear",
         (SURE_PAGES.., 0) => "harmless",
         (_, 0) => "unclear",
@@ -142,11 +144,11 @@ fn told_cookie(
             same + differ
         ),
         "keyed" => format!(
-            "{} values, and {differ} of {} pages differ by it",
-            cookie.values.len(),
+            "few values for many visitors, and {differ} of {} pages differ by it",
             same + differ
         ),
         "harmless" => format!("{same} pages are the same with and without it"),
+        _ if likely > 0 => format!("of {} pages, {likely} seem to differ by it", same + likely),
         _ if same >= SURE_PAGES => format!(
             "{same} pages are the same with and without it, but its name is that of a session, in which an app may \
              keep a cart or a log-in"
