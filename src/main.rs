@@ -119,7 +119,8 @@ fn test(args: TestArgs) -> Result<(), u8> {
 
 fn demonstrate(args: &cli::args::DemoArgs) -> Result<(), u8> {
     log_to_stderr("warn");
-    let demo = Demo::open(args.listen, args.data.as_deref(), &output::program()).map_err(failed)?;
+    let demo = Demo::open(args.listen, args.data.as_deref(), args.learn, &output::program());
+    let demo = demo.map_err(failed)?;
     say(&demo.invitation());
     demo.run().map_err(failed)
 }

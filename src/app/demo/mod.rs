@@ -22,6 +22,7 @@ use crate::http::path::PathPattern;
 use crate::http::selector::Selector;
 use crate::ident::Token;
 use crate::policy::answer::Endpoint;
+use crate::policy::learn::CacheMode;
 use crate::policy::route::{Fill, Fragment, Route, Segment, Share};
 use crate::store::OpenError;
 
@@ -60,6 +61,17 @@ pub struct Demo {
 struct Dashboard {
     address: Option<SocketAddr>,
     token: Token,
+}
+
+/// What the proxy is put in front of, and how.
+#[derive(Clone, Copy, Debug)]
+struct ShopOrder<'t> {
+    /// The port of the shop.
+    port: u16,
+    /// The token of the dashboard.
+    token: &'t Token,
+    /// Whether the cache serves.
+    mode: CacheMode,
 }
 
 /// Where the demo is served, and where it wanted to be.
@@ -107,21 +119,24 @@ pub enum DemoError {
 impl Demo {
     /// Opens the shop on a free port and the proxy on `listen`; without an address, on the usual port or
     /// the next free one. Sessions are stored in `data`, or in a folder in the system's temporary folder.
-    /// `program` is how the tour writes the command itself.
+    /// `learns`: whether everything is forwarded, in learn mode. `program` is how the tour writes the command itself.
     ///
     /// # Errors
     /// If a port or the folder is unavailable.
     pub fn open(
         listen: Option<SocketAddr>,
         data: Option<&Path>,
+        learns: bool,
         program: &str,
     ) -> Result<Self, DemoError> {
         let shop = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(DemoError::Shop)?;
         let port = shop.local_addr().map_err(DemoError::Shop)?.port();
         let token = Token::mint().map_err(DemoError::Token)?;
+        let mode = if learns { CacheMode::Learn } else { CacheMode::Serve };
+        let order = ShopOrder { port, token: &token, mode };
         let (app, folder) = match data {
-            Some(data) => in_folder(listen, (port, &token), data)?,
-            None => in_usual_folder(listen, (port, &token))?,
+            Some(data) => in_folder(listen, order, data)?,
+            None => in_usual_folder(listen, order)?,
         };
         let address = app.addresses().first().copied().unwrap_or(USUAL_ADDRESS);
         let is_moved = listen.is_none() && address.port() != USUAL_PORT;
@@ -206,7 +221,7 @@ fn keep_shop(listener: TcpListener, tour: Vec<TourStep>) {
 /// Opens the proxy in the first of the usual folders that no other demo uses.
 fn in_usual_folder(
     listen: Option<SocketAddr>,
-    shop: (u16, &Token),
+    shop: ShopOrder<'_>,
 ) -> Result<(Application, PathBuf), DemoError> {
     let mut opened = Err(DemoError::InUse(std::env::temp_dir().join(FOLDERS[0])));
     for name in FOLDERS {
@@ -222,7 +237,7 @@ fn in_usual_folder(
 /// the folder as an absolute path: the commands may be typed in another folder.
 fn in_folder(
     listen: Option<SocketAddr>,
-    shop: (u16, &Token),
+    shop: ShopOrder<'_>,
     folder: &Path,
 ) -> Result<(Application, PathBuf), DemoError> {
     let refused = |source| DemoError::Folder { folder: folder.to_owned(), source };
@@ -248,15 +263,15 @@ fn in_folder(
     }
 }
 
-fn plan(listen: SocketAddr, (shop, token): (u16, &Token), folder: &Path) -> Plan {
-    let mut plan = Plan::new(OriginUrl::http(Ipv4Addr::LOCALHOST.to_string(), shop));
+fn plan(listen: SocketAddr, shop: ShopOrder<'_>, folder: &Path) -> Plan {
+    let mut plan = Plan::new(OriginUrl::http(Ipv4Addr::LOCALHOST.to_string(), shop.port));
     plan.listen = vec![Listen::at(listen)];
     plan.store.url = StoreUrl::Embedded(folder.to_owned());
     plan.session.token_storage = plan.store.url.usual_token_storage();
     plan.session.mint = true;
     // On any free port: the usual one may be that of a proxy that runs already.
     plan.admin.address = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    plan.admin.token = Some(Secret::new(token.as_str()));
+    plan.admin.token = Some(Secret::new(shop.token.as_str()));
     plan.admin.socket = Some(folder.join(SOCKET));
     plan.log.access = None;
     plan.limits.connections = CONNECTIONS;
@@ -274,6 +289,8 @@ fn plan(listen: SocketAddr, (shop, token): (u16, &Token), folder: &Path) -> Plan
         segment: Segment { attributes: vec!["group".to_owned()], ..Segment::default() },
         ..route
     }));
+    plan.cache.mode = shop.mode;
+    plan.routes.iter_mut().for_each(|route| route.mode = shop.mode);
     plan
 }
 

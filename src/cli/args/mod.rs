@@ -46,7 +46,9 @@ configuration.";
 const DEMO_EXAMPLES: &str = "\
 Examples:
   anteroom demo
-  anteroom demo --listen 127.0.0.1:9000 --data ./demo-data";
+  anteroom demo --listen 127.0.0.1:9000 --data ./demo-data
+  anteroom demo --learn
+      In learn mode: nothing is served from the cache, and the dashboard says what would have been";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -468,4 +470,7 @@ pub(crate) struct DemoArgs {
     /// The folder for sessions; without it, a folder in the system's temporary folder
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// Learn what the cache would do, and forward everything
+    #[arg(long)]
+    pub(crate) learn: bool,
 }
