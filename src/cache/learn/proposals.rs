@@ -1,10 +1,13 @@
 //! What to write into the configuration, by what was learned.
 
 use super::report::{LearnedCookieReport, LearnedPageReport, Proposal, ReportContext};
+use crate::http::pattern::Pattern;
 
 /// The most pages that get a route of their own.
 const ROUTES_MAX: usize = 50;
 
+/// From which part of them on (one in so many) pages depend on an ignored cookie.
+const MANY_PART: u64 = 5;
 /// The default of `[session] cookie`.
 const USUAL_SESSION_COOKIE: &str = "login";
 
@@ -54,7 +57,9 @@ fn session_cookies(
     context: &ReportContext<'_>,
 ) -> Option<Proposal> {
     let new = |cookie: &&LearnedCookieReport| {
-        cookie.verdict == "session" && cookie.class != "session" && cookie.class != "keyed"
+        cookie.verdict == "session"
+            && !matches!(cookie.class.as_str(), "session" | "keyed")
+            && pages_depend_on(cookie)
     };
     let new: Vec<&LearnedCookieReport> = cookies.iter().filter(new).collect();
     let (first, names) = (new.first()?, new.iter().map(|cookie| cookie.name.clone()));
@@ -78,8 +83,10 @@ fn harmless_cookies(
         |cookie: &&LearnedCookieReport| cookie.verdict == "harmless" && cookie.class == "unknown";
     let new: Vec<&LearnedCookieReport> = cookies.iter().filter(is_new).collect();
     let is_wrong = |name: &String| {
-        let own = cookies.iter().find(|cookie| cookie.name == *name);
-        own.is_some_and(|cookie| cookie.pages_differ > 0)
+        let pattern = Pattern::parse(name);
+        let stands_for =
+            |cookie: &str| pattern.as_ref().is_ok_and(|pattern| pattern.matches(cookie.as_bytes()));
+        cookies.iter().any(|cookie| pages_depend_on(cookie) && stands_for(&cookie.name))
     };
     let wrong: Vec<&String> =
         context.ignored_cookies.iter().filter(|name| is_wrong(name)).collect();
@@ -99,6 +106,14 @@ fn harmless_cookies(
     })
 }
 
+/// Whether what pages show of a cookie is said of the cookie, and not of these pages. Where the configuration ignores it,
+/// few of many pages are no reason not to: these get routes of their own.
+fn pages_depend_on(cookie: &LearnedCookieReport) -> bool {
+    let (same, differ) = (cookie.pages_same, cookie.pages_differ);
+    let is_many = differ * MANY_PART >= same + differ;
+    differ > 0 && (is_many || cookie.class != "harmless")
+}
+
 /// A route for pages that differ: by a cookie of few values with that in the key, others not shared at all.
 fn unshared<'p>(
     pages: &'p [LearnedPageReport],
@@ -106,7 +121,9 @@ fn unshared<'p>(
 ) -> impl Iterator<Item = Proposal> + 'p {
     let is_explained = |page: &LearnedPageReport| {
         page.cookie.as_ref().is_some_and(|name| {
-            cookies.iter().any(|cookie| cookie.name == *name && cookie.verdict == "session")
+            let explains =
+                |cookie: &&LearnedCookieReport| cookie.name == *name && cookie.verdict == "session";
+            cookies.iter().find(explains).is_some_and(pages_depend_on)
         })
     };
     let told = pages.iter().filter(move |page| page.verdict != "noise" && !is_explained(page));
@@ -227,6 +244,25 @@ mod tests {
         let expected =
             ["[session]\ncookie = [\"who\"]", "[cache]\nignore_cookies = [\"ab\", \"seen\"]"];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn an_ignored_cookie_that_few_pages_depend_on_stays_ignored_and_they_are_not_shared() {
+        let who = LearnedCookieReport { pages_same: 17, ..cookie("who", "harmless", "session") };
+        let page = LearnedPageReport {
+            verdict: "by-cookie".to_owned(),
+            cookie: Some("who".to_owned()),
+            ..page("/hello", None)
+        };
+        let lines = proposed(&[page], &[who], (&[], &["who"]));
+        assert_eq!(lines, ["[[route]]\nmatch.path = \"/hello\"\nshare = \"none\""]);
+    }
+
+    #[test]
+    fn a_pattern_goes_with_the_cookie_that_it_stands_for() {
+        let cookies = [cookie("wikiUserName", "harmless", "session")];
+        let lines = proposed(&[], &cookies, (&[], &["*UserName", "ab"]));
+        assert_eq!(lines[1], "[cache]\nignore_cookies = [\"ab\"]");
     }
 
     #[test]

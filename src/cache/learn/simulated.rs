@@ -147,6 +147,11 @@ impl SimulatedPage {
         }
     }
 
+    /// Whether the page would be stored, as far as is known.
+    pub(super) fn is_stored(&self) -> bool {
+        self.verdict == Some(PageVerdict::Stored)
+    }
+
     /// Whether the page would be stored, or it is not known yet.
     pub(super) fn may_be_stored(&self) -> bool {
         !matches!(self.verdict, Some(PageVerdict::Refused(_)))

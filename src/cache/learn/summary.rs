@@ -126,7 +126,11 @@ fn told_cookie(
     (cookie, place): (&LearnedCookie, u32),
     context: &ReportContext<'_>,
 ) -> LearnedCookieReport {
-    let effects = || learned.pages.values().filter_map(|page| page.compared.effect(place));
+    let class = (context.class)(&cookie.name);
+    // What a cookie does on pages that are never shared is no reason not to ignore it any more.
+    let counts = |page: &&LearnedPage| class != "harmless" || page.simulated.is_stored();
+    let pages = || learned.pages.values().filter(counts);
+    let effects = || pages().filter_map(|page| page.compared.effect(place));
     let count = |effect| effects().filter(|one| *one == effect).count() as u64;
     let (same, differ) = (count(CookieEffect::Same), count(CookieEffect::Differs));
     let likely = count(CookieEffect::Likely);
@@ -159,7 +163,7 @@ fn told_cookie(
     };
     LearnedCookieReport {
         name: cookie.name.clone(),
-        class: (context.class)(&cookie.name).to_owned(),
+        class: class.to_owned(),
         requests: cookie.requests,
         set_by: (context.set_by)(&cookie.name),
         pages_same: same,
