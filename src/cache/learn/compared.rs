@@ -267,8 +267,9 @@ mod tests {
 
     #[test]
     fn a_page_that_differs_by_a_cookie_names_it() {
-        let page =
-            page(&[(1, 0, "plain"), (2, COOKIE, "dark"), (3, 0, "plain"), (4, COOKIE, "dark")]);
+        let once = [(1, 0, "plain"), (2, COOKIE, "dark"), (3, 0, "plain"), (4, COOKIE, "dark")];
+        assert_eq!(page(&once).effect(5), Some(CookieEffect::Unclear), "chance may do the same");
+        let page = page(&[&once[..], &once[..]].concat());
         assert_eq!(page.difference(), Some(Difference::ByCookie(5)));
         assert_eq!(page.effect(5), Some(CookieEffect::Differs));
         assert_eq!(page.effect(6), None);

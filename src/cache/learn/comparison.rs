@@ -188,9 +188,10 @@ impl<'p> Comparison<'p> {
         found
     }
 
-    /// Whether so many answers have a part that it is no noise of few values, where the page has noise.
+    /// Whether so many answers have a part that it is no noise of few values, where the page has noise, or no visitor has
+    /// asked twice, so that it is not known to have none.
     fn outweighs_noise(&self, answers: Answers) -> bool {
-        !self.has_noise
+        !self.has_noise && !self.twice.is_empty()
             || answers.count_ones() >= NOISE_ANSWERS
                 && visitors_in(self.answers, answers).len() >= ENOUGH_VISITORS
     }
