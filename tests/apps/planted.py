@@ -96,7 +96,7 @@ def text_of(app, origin, path, fields):
 
 
 def user(app, origin, cookies):
-    """Whom the app takes a visitor for that has these cookies."""
+    """The user that the app sees in a visitor with these cookies."""
     url = f"http://127.0.0.1:{origin.port}{app.public_pages()[0]}"
     asked = urllib.request.Request(url, headers={"Host": app.HOST, "Cookie": cookies})
     with urllib.request.urlopen(asked) as answer:

@@ -46,8 +46,8 @@ fn a_copy_has_all_of_a_request_but_its_body() {
 fn visitors_are_served_while_the_target_is_away_or_does_not_answer() {
     let app = app();
     let silent = Origin::always(Reply::silence());
-    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-    for target in [silent.address(), nobody] {
+    let away = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    for target in [silent.address(), away] {
         let nginx = nginx(app.address(), target);
         // On one connection: nginx reads the next request behind the copy of the one before.
         let mut client = Client::open(nginx.address);

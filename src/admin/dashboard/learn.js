@@ -44,7 +44,7 @@ export default {
 /** What is shown while no route learns. */
 function notLearning() {
   return section('No route learns', null,
-    h('p', {}, 'In learn mode the proxy forwards every request and stores nothing. It watches what the app answers to whom, and says here how many requests the cache would answer, which pages differ between visitors and by what, and which lines of proxy.toml follow from that. Visitors get the app\'s own answers. This line begins it for all routes; in a [[route]], mode = "learn" is for that route alone:'),
+    h('p', {}, 'In learn mode the proxy forwards every request and stores nothing. It compares what the app answers to different visitors, and says here how many requests the cache would answer, which pages differ between visitors and by what, and which lines of proxy.toml follow from that. Visitors get the app\'s own answers. This line begins it for all routes; in a [[route]], mode = "learn" is for that route alone:'),
     copyable(TURN_ON, 'the line that turns learn mode on'));
 }
 

@@ -39,7 +39,7 @@ use crate::telemetry::shown_path::parameter_names;
 const BODY_MAX: usize = 1 << 20;
 const DECODED_MAX: usize = 4 << 20;
 
-/// The visitor without cookies as whom the origin is asked.
+/// The visitor that a probe stands for.
 const STRANGER: u64 = 0;
 
 /// What an answer can teach.
