@@ -85,7 +85,7 @@ mod tests {
             sleep(Duration::from_secs(after)).await;
             let mut first = [0; 1 << 12];
             let _ = client.read(&mut first).await.unwrap();
-            let _ = client.write_all(GET).await;
+            client.write_all(GET).await.unwrap();
             let mut all = Vec::new();
             client.read_to_end(&mut all).await.unwrap();
             all

@@ -61,15 +61,14 @@ impl ComparedPage {
         (returns || comes_after && own == 0).then_some(like)
     }
 
-    /// Adds an answer. `marks`: which purges outdate it. `is_current`: whether no purge has. Returns whether it was
-    /// added.
+    /// Adds an answer. `marks`: which purges outdate it. `is_current`: whether no purge has.
     pub(super) fn add(
         &mut self,
         answer: AnswerSeen,
         parts: &TextParts,
         marks: &PurgeSnapshot,
         is_current: impl Fn(&PurgeSnapshot) -> bool,
-    ) -> bool {
+    ) {
         if self.marks.as_ref().is_some_and(|marks| !is_current(marks)) {
             // A change of the page is no difference between visitors.
             *self = Self { taken: self.taken, ..Self::default() };
@@ -77,7 +76,7 @@ impl ComparedPage {
         if !self.has_place(answer.visitor, answer.cookies) {
             match self.replaceable(answer.visitor, answer.cookies) {
                 Some(place) => self.remove(place),
-                None => return false,
+                None => return,
             }
         }
         self.marks.get_or_insert_with(|| marks.clone());
@@ -95,7 +94,6 @@ impl ComparedPage {
             self.parts.sort_unstable_by_key(|(hash, _)| *hash);
         }
         self.compare();
-        true
     }
 
     /// Compares now, once for each answer, so that a report has nothing to find out.
