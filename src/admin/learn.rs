@@ -17,7 +17,7 @@ impl Commands {
         let names = |patterns: &[Pattern]| patterns.iter().map(ToString::to_string).collect();
         let rules = &self.kinds.rules;
         self.worker.learning.report(&ReportContext {
-            mode: self.learn_mode(),
+            mode: self.cache_mode(),
             class: &|name| self.kinds.class(name),
             means_session: &means_session,
             set_by: &set_by,
@@ -32,8 +32,8 @@ impl Commands {
         self.learned()
     }
 
-    /// The mode of the routes, in one word.
-    fn learn_mode(&self) -> &'static str {
+    /// What the cache does on the routes, in one word.
+    pub(super) fn cache_mode(&self) -> &'static str {
         let settings = &self.worker.settings;
         let learns = settings.routes.all().map(|route| route.mode == CacheMode::Learn);
         let learns: Vec<bool> = learns.collect();

@@ -147,6 +147,8 @@ pub struct Status {
     pub since: f64,
     /// The version that runs.
     pub version: String,
+    /// What the cache does on the routes: `serve`, `learn`, `mixed` if some learn, or `mirror`.
+    pub mode: String,
     /// The bounds of durations, in seconds.
     pub bounds: Vec<f64>,
     /// Durations of requests, by how the cache answered.
@@ -216,6 +218,7 @@ impl Commands {
             at: unix_now(),
             since: parts.since,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            mode: self.cache_mode().to_owned(),
             bounds: BOUNDS.to_vec(),
             results: results(&routes),
             statuses: metrics.statuses().into_iter().collect(),

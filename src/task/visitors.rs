@@ -83,8 +83,8 @@ impl Task for CleanVisitors {
         let before = unix_now() - self.unseen.as_secs_f64();
         let how = VisitorEviction { keep: self.keep, batch: self.batch, before };
         let VisitorsEvicted { removed, kept } = self.store.evict_visitors(how).await?;
-        self.thread_metrics.add(Count::VisitorTokensCleaned, removed as u64);
         self.kept.store(kept, Ordering::Relaxed);
+        self.thread_metrics.add(Count::VisitorTokensCleaned, removed as u64);
         Ok(if removed > 0 { NextStep::Again } else { NextStep::Idle })
     }
 

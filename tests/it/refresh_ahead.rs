@@ -78,7 +78,7 @@ fn a_popular_page_is_neither_missed_nor_stale_for_ten_lifetimes(storage: &Storag
         origin.count() > 10
     });
 
-    assert!(proxy.metric(REFRESHED) >= 9.0);
+    wait_until("they are counted", || proxy.metric(REFRESHED) >= 9.0);
 }
 
 fn many_hits_cause_one_fetch(storage: &Storage) {
@@ -96,6 +96,8 @@ fn many_hits_cause_one_fetch(storage: &Storage) {
     assert_eq!(origin.count(), 2);
     gate.open();
     wait_until("the new page is served", || proxy.get("/").send().text() == "page 2");
+    // The page is counted after it is stored.
+    wait_until("the refresh is counted", || proxy.metric(REFRESHED) >= 1.0);
     assert_eq!(proxy.metric(REFRESHED), 1.0);
 }
 

@@ -136,6 +136,21 @@ const MISTAKES: [Mistake; 5] = [
 ];
 
 #[test]
+fn what_the_cache_does_on_the_routes_is_told() {
+    let origin = shop(|_| Reply::html("hello"));
+    for (settings, wanted) in [
+        ("", "serve"),
+        ("cache.mode = \"learn\"\n", "learn"),
+        ("[[route]]\nmatch.path = \"/shop/**\"\nmode = \"learn\"\n", "mixed"),
+        ("cache.mode = \"learn\"\nlearn.mirror = true\n", "mirror"),
+    ] {
+        let (_file, token) = token();
+        let proxy = Proxy::embedded(&origin, &format!("{token}{settings}"));
+        assert_eq!(read(&proxy, "/status")["mode"], wanted);
+    }
+}
+
+#[test]
 fn a_mistake_is_named_with_the_lines_that_mend_it() {
     let (_file, token) = token();
     for Mistake { reply, cookie, settings, reason, route: name } in MISTAKES {

@@ -141,18 +141,29 @@ function showFailure(error) {
   main.replaceChildren(told.element, h('p', {}, button('Try again', () => location.reload())));
 }
 
-/** What matters on every screen: the bypass switch, and a proxy that is not ready. */
-function showNotices({ ready, bypasses, version }) {
+/** Why few requests hit although nothing is wrong. */
+const MODES = {
+  learn: 'Learn mode: each request is forwarded to the app, and nothing is served from the cache.',
+  mixed: 'Some routes are in learn mode: their requests are forwarded, and nothing of them is served from the cache.',
+  mirror: 'Learn mode beside the site: requests are counted, and not forwarded.',
+};
+
+/** What matters on every screen: learn mode, the bypass switch, and a proxy that is not ready. */
+function showNotices({ ready, bypasses, mode, version }) {
   setText(byId('proxy'), version);
   const notices = byId('notices');
-  const state = JSON.stringify([ready, bypasses]);
+  const state = JSON.stringify([ready, bypasses, mode]);
   if (notices.dataset.state === state) return;
   notices.dataset.state = state;
   notices.replaceChildren(...bypasses.map(bypassNotice));
+  if (MODES[mode]) notices.append(modeNotice(mode));
   if (!ready) notices.append(notice('The proxy is not ready: it starts, or drains before it ends.'));
 }
 
 const notice = (text, ...more) => h('div', { class: 'notice bad' }, h('span', { role: 'status' }, text), ...more);
+
+const modeNotice = (mode) => h('div', { class: 'notice' },
+  h('span', { role: 'status' }, MODES[mode]), ' ', h('a', { href: '#/learn' }, 'What would have been hits'));
 
 function bypassNotice(bypass) {
   if (!can('bypass')) return notice(bypassText(bypass));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use anteroom::admin::{ConnectionStatus, MemoryStatus, Outcome, RouteStatus, Status, Times};
+use anteroom::admin::{
+    ConnectionStatus, ListedBypass, MemoryStatus, Outcome, RouteStatus, Status, Times,
+};
 use serde::Serialize;
 
 /// Durations of one kind. Names are stable.
@@ -68,6 +70,10 @@ pub(super) struct Rates {
     /// How long the time is, in seconds.
     pub(super) seconds: f64,
     pub(super) version: String,
+    /// What the cache does on the routes: `serve`, `learn`, `mixed` or `mirror`.
+    pub(super) mode: String,
+    /// Routes whose requests bypass the cache by order of an operator.
+    pub(super) bypasses: Vec<ListedBypass>,
     /// How long the proxy runs, in seconds.
     pub(super) up_seconds: f64,
     pub(super) requests_per_second: f64,
@@ -116,6 +122,8 @@ impl Rates {
             at: second.at,
             seconds,
             version: second.version.clone(),
+            mode: second.mode.clone(),
+            bypasses: second.bypasses.clone(),
             up_seconds: second.at - second.since,
             requests_per_second: span.rate(0, counts(|_| true)),
             hit_share: shares.of_hits(),
@@ -279,7 +287,7 @@ pub(super) mod tests {
     /// A reading at a time, with so many hits and misses on the route `shop`.
     pub(crate) fn reading(at: f64, hits: u64, misses: u64) -> Status {
         let text = serde_json::json!({
-            "at": at, "since": 1000.0, "version": "0.1.0", "bounds": [0.001, 0.01],
+            "at": at, "since": 1000.0, "version": "0.1.0", "mode": "serve", "bounds": [0.001, 0.01],
             "results": {
                 "hit_memory": { "count": hits, "seconds": 0.1, "buckets": [hits, 0, 0] },
                 "miss": { "count": misses, "seconds": 0.1, "buckets": [0, misses, 0] },

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use anteroom::admin::Missed;
+use anteroom::admin::{ListedBypass, Missed};
 
 use super::rates::{Rates, RouteRates, Speed};
 use crate::cli::output::printable;
@@ -83,6 +83,8 @@ impl View {
 
     fn all(&self, rates: &Rates, width: usize) -> Vec<String> {
         let mut lines = vec![self.title(rates)];
+        lines.extend(mode(&rates.mode).map(str::to_owned));
+        lines.extend(rates.bypasses.iter().map(|bypass| bypassed(bypass, rates.at)));
         lines.extend(figures(rates));
         lines.push(String::new());
         lines.push(row("result", ["requests/s", "p50", "p99"]));
@@ -161,6 +163,32 @@ fn help() -> Vec<String> {
     ]
     .map(str::to_owned)
     .to_vec()
+}
+
+/// Why fewer requests hit than could, where that is by the configuration.
+fn mode(mode: &str) -> Option<&'static str> {
+    match mode {
+        "learn" => {
+            Some("mode         learn: each request is forwarded; see `anteroom learn report`")
+        }
+        "mixed" => Some(
+            "mode         some routes learn: their requests are forwarded; see `anteroom learn report`",
+        ),
+        "mirror" => Some(
+            "mode         mirror: requests are counted, not forwarded; see `anteroom learn report`",
+        ),
+        _ => None,
+    }
+}
+
+/// The same, where it is by order of an operator.
+fn bypassed(bypass: &ListedBypass, now: f64) -> String {
+    let routes = bypass
+        .route
+        .as_deref()
+        .map_or_else(|| "all routes".to_owned(), |name| format!("route {}", printable(name)));
+    let (left, by) = (age(bypass.until - now), printable(&bypass.by));
+    format!("bypass       {routes} for another {left}, by {by}")
 }
 
 /// The figures of the whole proxy.
@@ -332,6 +360,25 @@ routes by requests
 route                                    requests/s   hits   origin last hit  reason
 shop                                           10.0  90.0%     10ms       2s  miss";
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_screen_says_why_few_requests_hit() {
+        let second = |view: &View| view.lines(100, usize::MAX)[1..3].join("\n");
+        let mut view = view();
+        let rates = view.rates.as_mut().unwrap();
+        rates.mode = "learn".to_owned();
+        assert!(second(&view).starts_with("mode         learn: each request is forwarded"));
+        let rates = view.rates.as_mut().unwrap();
+        let until = rates.at + 300.0;
+        rates.bypasses = [None, Some("shop\n".to_owned())]
+            .map(|route| ListedBypass { route, until, by: "alice".to_owned(), only_here: false })
+            .to_vec();
+        rates.mode = "serve".to_owned();
+        let wanted = "\
+bypass       all routes for another 5min, by alice
+bypass       route shop\\n for another 5min, by alice";
+        assert_eq!(second(&view), wanted);
     }
 
     #[test]
