@@ -79,7 +79,7 @@ impl Commands {
         let change = self.read_change(operator, read(body)?)?;
         let switch = &self.worker.pages.purged.bypass;
         let changed = switch.change(&self.store, &change, TIMEOUT).await;
-        let (state, route) = (state(&change), change.route.as_deref().unwrap_or("*"));
+        let (state, route) = (change.state(), change.route.as_deref().unwrap_or("*"));
         match changed {
             Ok(()) => {
                 tracing::info!(route, by = change.by, "the bypass switch was turned {state}");
@@ -88,12 +88,9 @@ impl Commands {
             Err(error @ StoreError::BypassesFull) => Err(bad(&error)),
             Err(error) => {
                 tracing::warn!(%error, route, by = change.by, "the bypass switch was turned {state} in this proxy alone");
-                let later = match change.lasts {
-                    Some(_) => "they follow when the store is back",
-                    None => "repeat the command when the store is back",
-                };
                 let why = format!(
-                    "the switch is {state} in this proxy alone, and the others could not be told: {error}; {later}"
+                    "the switch is {state} in this proxy alone, and the others could not be told: {error}; they \
+                     follow when the store is back"
                 );
                 Err((StatusCode::SERVICE_UNAVAILABLE, why))
             }
@@ -127,10 +124,6 @@ impl Commands {
         }
         Err(bad(&unknown(name, &routes.names().map(|name| &**name).collect::<Vec<_>>())))
     }
-}
-
-fn state(change: &BypassChange) -> &'static str {
-    if change.lasts.is_some() { "on" } else { "off" }
 }
 
 fn read_lasts(seconds: Option<f64>) -> Result<Duration, CommandRefusal> {

@@ -43,11 +43,19 @@ struct KnownBypasses {
     /// The same, each with its end on this machine's clock. A clock that differs from the store's does not move it.
     shared: Vec<Bypass>,
     /// Those of the store that were switched off here while it could not be told.
-    ended_here: Vec<StoredBypass>,
+    ended_here: Vec<EndedBypass>,
     /// Those that were switched on here while it could not be told, at most [`BYPASSES_MAX`].
     only_here: Vec<Bypass>,
     /// When the store last took a change of this process, by both clocks.
     taken: Option<(u64, Instant)>,
+}
+
+/// A switch of the store that was switched off here.
+#[derive(Debug)]
+struct EndedBypass {
+    stored: StoredBypass,
+    /// Who switched it off.
+    by: String,
 }
 
 /// How long after a change an answer of the store may be older than the change: as long as a read may take.
@@ -94,8 +102,8 @@ impl BypassSwitch {
         self.put_in_force(&known);
     }
 
-    /// Makes a change in every proxy on the store, or in this process alone if the store does not take it in time. A
-    /// switch that is on in this process alone is sent by [`Self::send_left`].
+    /// Makes a change in every proxy on the store, or in this process alone if the store does not take it in time. It
+    /// is then sent by [`Self::send_left`].
     ///
     /// # Errors
     /// If the store did not take it. With [`StoreError::BypassesFull`] it is not in force here, either.
@@ -120,12 +128,9 @@ impl BypassSwitch {
         }
     }
 
-    /// Sends the switches that are on in this process alone, each with the rest of its time: the store, which has
-    /// just told its switches, is back. They stay as they are if it does not take them.
+    /// Sends the changes that were made in this process alone: the store, which has just told its switches, is back.
+    /// A switch that is on is sent with the rest of its time. They stay as they are if it does not take them.
     pub async fn send_left(&self, store: &impl BypassStore) {
-        if !self.is_on.load(Ordering::Relaxed) {
-            return;
-        }
         let _alone = self.changing.lock().await;
         while let Some(change) = self.next_left() {
             let taken = timeout(SEND_TIMEOUT, store.change_bypass(&change)).await;
@@ -136,21 +141,15 @@ impl BypassSwitch {
                     return;
                 }
             }
-            let route = change.route.as_deref().unwrap_or("*");
-            tracing::info!(route, by = change.by, "the store took the bypass switch of this proxy");
+            let (route, state) = (change.route.as_deref().unwrap_or("*"), change.state());
+            tracing::info!(route, by = change.by, "the store took the bypass switch of this proxy: {state}");
         }
     }
 
-    /// A switch that is on in this process alone, as the change that the store has not taken.
+    /// A change that the store has not taken.
     fn next_left(&self) -> Option<BypassChange> {
-        let now = Instant::now();
-        let rest = |one: &Bypass| one.ends.saturating_duration_since(now);
         let known = self.known();
-        known.only_here.iter().find(|one| rest(one) >= REST_MIN).map(|one| BypassChange {
-            route: one.route.clone(),
-            lasts: Some(rest(one)),
-            by: one.by.clone(),
-        })
+        known.ended_left().or_else(|| known.only_here_left())
     }
 
     /// Takes in a change that the store took, and what it has since.
@@ -178,8 +177,10 @@ impl BypassSwitch {
             }
             None => {
                 let KnownBypasses { stored, ended_here, .. } = &mut *known;
-                let ended = stored.iter().filter(|one| change.covers(one.route.as_deref()));
-                ended_here.extend(ended.cloned());
+                let covered = stored.iter().filter(|one| change.covers(one.route.as_deref()));
+                ended_here.extend(
+                    covered.map(|one| EndedBypass { stored: one.clone(), by: change.by.clone() }),
+                );
             }
         }
         self.put_in_force(&known);
@@ -246,7 +247,7 @@ impl KnownBypasses {
         };
         self.shared = list.bypasses.iter().map(here).collect();
         self.stored.clone_from(&list.bypasses);
-        self.ended_here.retain(|ended| list.bypasses.contains(ended));
+        self.ended_here.retain(|ended| list.bypasses.contains(&ended.stored));
         let Self { shared, only_here, .. } = self;
         // Another proxy has the same switch for as long, or longer: this one's would shorten it.
         only_here
@@ -256,12 +257,40 @@ impl KnownBypasses {
     /// Forgets what an earlier change did here alone for the routes of this one.
     fn drop_own(&mut self, change: &BypassChange) {
         self.only_here.retain(|own| !change.covers(own.route.as_deref()));
-        self.ended_here.retain(|ended| !change.covers(ended.route.as_deref()));
+        self.ended_here.retain(|ended| !change.covers(ended.stored.route.as_deref()));
+    }
+
+    fn has_ended(&self, stored: &StoredBypass) -> bool {
+        self.ended_here.iter().any(|ended| ended.stored == *stored)
+    }
+
+    /// To switch off what was switched off here alone. The switch for all routes can only be switched off together
+    /// with all others, so it waits until no other is on that was switched on elsewhere meanwhile.
+    fn ended_left(&self) -> Option<BypassChange> {
+        let may_be_sent = |ended: &&EndedBypass| {
+            ended.stored.route.is_some() || self.stored.iter().all(|one| self.has_ended(one))
+        };
+        self.ended_here.iter().find(may_be_sent).map(|ended| BypassChange {
+            route: ended.stored.route.clone(),
+            lasts: None,
+            by: ended.by.clone(),
+        })
+    }
+
+    /// To switch on what is on here alone, for the rest of its time.
+    fn only_here_left(&self) -> Option<BypassChange> {
+        let now = Instant::now();
+        let rest = |one: &Bypass| one.ends.saturating_duration_since(now);
+        self.only_here.iter().find(|one| rest(one) >= REST_MIN).map(|one| BypassChange {
+            route: one.route.clone(),
+            lasts: Some(rest(one)),
+            by: one.by.clone(),
+        })
     }
 
     fn in_force(&self, now: Instant) -> Vec<Bypass> {
         let pairs = self.stored.iter().zip(&self.shared);
-        let is_on = |(stored, _): &(&StoredBypass, &Bypass)| !self.ended_here.contains(stored);
+        let is_on = |(stored, _): &(&StoredBypass, &Bypass)| !self.has_ended(stored);
         let shared = pairs.filter(is_on).map(|(_, shared)| shared);
         shared.chain(&self.only_here).filter(|bypass| bypass.ends > now).cloned().collect()
     }
@@ -412,6 +441,35 @@ mod tests {
         assert_eq!(taken.len(), 1);
         assert_eq!((&taken[0].route, &taken[0].by), (&on.route, &on.by));
         assert!(taken[0].lasts < on.lasts, "some of its time is over");
+    }
+
+    #[tokio::test]
+    async fn what_was_switched_off_in_this_process_alone_is_switched_off_in_the_store() {
+        let (switch, store) = (BypassSwitch::default(), TestStore::default());
+        switch.hear(&list(vec![stored(Some("blog"), 61_000), stored(Some("shop"), 61_000)]));
+        store.is_away.store(true, Ordering::Relaxed);
+        let refused = switch.change(&store, &change(Some("shop"), 0), SEND_TIMEOUT).await;
+        assert!(matches!(refused, Err(StoreError::TimedOut)));
+        switch.send_left(&store).await;
+        store.is_away.store(false, Ordering::Relaxed);
+        switch.send_left(&store).await;
+        switch.send_left(&store).await;
+        assert_eq!(*store.taken.lock().unwrap(), [change(Some("shop"), 0)]);
+    }
+
+    #[tokio::test]
+    async fn the_switch_for_all_routes_is_not_ended_together_with_one_of_another_proxy() {
+        let (switch, store) = (BypassSwitch::default(), TestStore::default());
+        switch.hear(&list(vec![stored(None, 61_000)]));
+        switch.change_here(&change(None, 0));
+        switch.hear(&list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]));
+        switch.send_left(&store).await;
+        assert!(store.taken.lock().unwrap().is_empty());
+        let routes: Vec<_> = switch.list().into_iter().map(|one| one.route).collect();
+        assert_eq!(routes, [Some("shop".to_owned())], "it stays off here");
+        switch.hear(&list(vec![stored(None, 61_000)]));
+        switch.send_left(&store).await;
+        assert_eq!(*store.taken.lock().unwrap(), [change(None, 0)]);
     }
 
     #[tokio::test]

@@ -69,6 +69,12 @@ impl BypassChange {
         let is_every = self.route.is_none() && self.lasts.is_none();
         is_every || self.route.as_deref() == route
     }
+
+    /// `on` or `off`.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        if self.lasts.is_some() { "on" } else { "off" }
+    }
 }
 
 impl StoredBypass {

@@ -13,7 +13,7 @@ use crate::support::proxy::{
 };
 use crate::support::redis::RedisServer;
 use crate::support::relay::Relay;
-use crate::support::wait_until;
+use crate::support::{free_port, wait_until};
 
 on_all_stores_and_with_every_key!(
     the_cache_neither_serves_nor_stores,
@@ -312,7 +312,7 @@ fn without_the_store_a_known_switch_stays_and_a_new_one_is_of_this_proxy_alone()
 }
 
 #[test]
-fn a_switch_of_this_proxy_alone_is_sent_when_the_store_is_back() {
+fn a_change_in_this_proxy_alone_is_sent_when_the_store_is_back() {
     let (server, origin) = (RedisServer::start(), counting());
     let relay = Relay::start(server.port());
     let near = format!("store.url = \"{}\"", server.url());
@@ -339,7 +339,14 @@ fn a_switch_of_this_proxy_alone_is_sent_when_the_store_is_back() {
         assert!((until - ends).abs() < 1.0, "{until} {ends}");
         assert_eq!(listed(proxy)["by"], "ann");
     }
-    done(&one, &["off"]);
+    // Held answers are not enough: the store would take the order, and the answer be late.
+    relay.lead_to(free_port());
+    server.command::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    wait_until("it is cut off", || other.metric("anteroom_cut_off") == 1.0);
+    let error = refused(&other, &["off"]);
+    assert!(error.contains("they follow"), "{error}");
+    assert!(!is_bypassed(&other.get("/a").send()) && is_bypassed(&one.get("/a").send()));
+    relay.lead_to(server.port());
     for proxy in [&one, &other] {
         wait_until("it is off", || !is_bypassed(&proxy.get("/a").send()));
     }
