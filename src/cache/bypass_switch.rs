@@ -142,7 +142,11 @@ impl BypassSwitch {
                 }
             }
             let (route, state) = (change.route.as_deref().unwrap_or("*"), change.state());
-            tracing::info!(route, by = change.by, "the store took the bypass switch of this proxy: {state}");
+            tracing::info!(
+                route,
+                by = change.by,
+                "the store took the bypass switch of this proxy: {state}"
+            );
         }
     }
 
