@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value as Json, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
 
 use super::spans::{FinishedRequest, Span, Value};
 use crate::ident::hex;
@@ -13,61 +14,133 @@ use crate::ident::hex;
 /// The code of a status that is an error.
 const STATUS_ERROR: u8 = 2;
 
+/// `ExportTraceServiceRequest`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Export<'a> {
+    resource_spans: [ResourceSpans<'a>; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceSpans<'a> {
+    resource: Resource<'a>,
+    scope_spans: [ScopeSpans<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct Resource<'a> {
+    attributes: [Attribute<'a>; 2],
+}
+
+#[derive(Serialize)]
+struct ScopeSpans<'a> {
+    scope: Scope,
+    spans: Vec<WrittenSpan<'a>>,
+}
+
+#[derive(Serialize)]
+struct Scope {
+    name: &'static str,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenSpan<'a> {
+    trace_id: String,
+    span_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_span_id: Option<String>,
+    name: &'a str,
+    kind: u8,
+    start_time_unix_nano: String,
+    end_time_unix_nano: String,
+    flags: u8,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    attributes: Vec<Attribute<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+#[derive(Serialize)]
+struct Status {
+    code: u8,
+}
+
+#[derive(Serialize)]
+struct Attribute<'a> {
+    key: &'a str,
+    value: AnyValue<'a>,
+}
+
+/// A 64-bit number is a text in JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum AnyValue<'a> {
+    StringValue(&'a str),
+    #[serde(serialize_with = "as_text")]
+    IntValue(u64),
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn as_text<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
+}
+
 /// The body of an `ExportTraceServiceRequest`.
 #[must_use]
 pub fn body(requests: &[Arc<FinishedRequest>], service: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let spans: Vec<Json> = requests
+    let spans: Vec<(&FinishedRequest, Span)> = requests
         .iter()
-        .flat_map(|request| request.spans().into_iter().map(|span| written(request, &span)))
+        .flat_map(|request| request.spans().into_iter().map(|span| (&**request, span)))
         .collect();
-    let of_resource = [
-        attribute("service.name", &Value::Text(service.to_owned())),
-        attribute("service.version", &Value::Text(version.to_owned())),
-    ];
-    let body = json!({ "resourceSpans": [{
-        "resource": { "attributes": of_resource },
-        "scopeSpans": [{ "scope": { "name": "anteroom", "version": version }, "spans": spans }],
-    }]});
-    body.to_string()
-}
-
-fn written(request: &FinishedRequest, span: &Span) -> Json {
-    let attributes: Vec<Json> =
-        span.attributes.iter().map(|(name, value)| attribute(name, value)).collect();
-    let mut written = json!({
-        "traceId": hex(&request.trace.to_be_bytes()),
-        "spanId": hex(&span.id.to_be_bytes()),
-        "name": span.name,
-        "kind": span.kind as u8,
-        "startTimeUnixNano": nanoseconds(request, span.from),
-        "endTimeUnixNano": nanoseconds(request, span.to),
-        "flags": request.flags,
-    });
-    if let Some(parent) = span.parent {
-        written["parentSpanId"] = hex(&parent.to_be_bytes()).into();
-    }
-    if !attributes.is_empty() {
-        written["attributes"] = attributes.into();
-    }
-    if span.is_error {
-        written["status"] = json!({ "code": STATUS_ERROR });
-    }
-    written
-}
-
-fn attribute(name: &str, value: &Value) -> Json {
-    let value = match value {
-        Value::Text(text) => json!({ "stringValue": text }),
-        Value::Number(number) => json!({ "intValue": number.to_string() }),
+    let text = |key, value| Attribute { key, value: AnyValue::StringValue(value) };
+    let export = Export {
+        resource_spans: [ResourceSpans {
+            resource: Resource {
+                attributes: [text("service.name", service), text("service.version", version)],
+            },
+            scope_spans: [ScopeSpans {
+                scope: Scope { name: "anteroom", version },
+                spans: spans.iter().map(|(request, span)| written(request, span)).collect(),
+            }],
+        }],
     };
-    json!({ "key": name, "value": value })
+    // What is written has no map with keys other than texts, the only thing that can fail.
+    serde_json::to_string(&export).unwrap_or_default()
 }
 
-/// So long after the arrival of the request, in Unix time. A 64-bit number is a text in JSON.
-fn nanoseconds(request: &FinishedRequest, after: Duration) -> String {
+fn written<'a>(request: &FinishedRequest, span: &'a Span) -> WrittenSpan<'a> {
+    let (from, to) = times(request, span);
+    WrittenSpan {
+        trace_id: hex(&request.trace.to_be_bytes()),
+        span_id: hex(&span.id.to_be_bytes()),
+        parent_span_id: span.parent.map(|parent| hex(&parent.to_be_bytes())),
+        name: &span.name,
+        kind: span.kind as u8,
+        start_time_unix_nano: from,
+        end_time_unix_nano: to,
+        flags: request.flags,
+        attributes: span.attributes.iter().map(attribute).collect(),
+        status: span.is_error.then_some(Status { code: STATUS_ERROR }),
+    }
+}
+
+fn attribute<'a>((key, value): &'a (&'static str, Value)) -> Attribute<'a> {
+    let value = match value {
+        Value::Text(text) => AnyValue::StringValue(text),
+        Value::Number(number) => AnyValue::IntValue(*number),
+    };
+    Attribute { key, value }
+}
+
+/// The beginning and the end of a span, in nanoseconds of Unix time. A 64-bit number is a text in JSON.
+fn times(request: &FinishedRequest, span: &Span) -> (String, String) {
     let at = Duration::try_from_secs_f64(request.record.at).unwrap_or_default();
-    at.saturating_add(after).as_nanos().to_string()
+    let text = |after| at.saturating_add(after).as_nanos().to_string();
+    (text(span.from), text(span.to))
 }
 
 /// How many spans a receiver refused, by its `ExportTraceServiceResponse`, and why.
@@ -83,6 +156,8 @@ pub fn refused(answer: &[u8]) -> Option<(u64, String)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::telemetry::traces::spans::example;
 
