@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -22,6 +23,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+LENGTH = re.compile(rb"\r\nContent-Length: *(\d+)", re.IGNORECASE)
 
 
 class Process:
@@ -165,8 +167,8 @@ def visit(port, path, patience_s, over, told):
 def python_origin(make, *arguments):
     """The port of an origin that is a process of its own, for as long as the `with` block.
 
-    `make(*arguments)` is called there, and returns what answers: given the head of a request, which has no
-    body, the bytes of the answer.
+    `make(*arguments)` is called there, and returns what answers: given the head of a request, the bytes of the
+    answer. A body with a Content-Length is read and dropped.
     """
     port, ready = free_port(), multiprocessing.Event()
     process = multiprocessing.Process(
@@ -187,6 +189,8 @@ def answer_all(port, ready, make, arguments):
     async def serve(reader, writer):
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while head := await reader.readuntil(b"\r\n\r\n"):
+                if length := LENGTH.search(head):
+                    await reader.readexactly(int(length[1]))
                 writer.write(answer(head))
         writer.close()
 
