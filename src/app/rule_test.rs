@@ -18,6 +18,7 @@ use super::store;
 use super::worker::dry_worker;
 use crate::config::{Case, CaseVisitor, Plan, StoreUrl};
 use crate::ident::User;
+use crate::policy::learn::CacheMode;
 use crate::proxy::{AssumedVisitor, Explanation, Question, WorkerContext, explain_for};
 use crate::telemetry::reason::Reason;
 
@@ -84,6 +85,10 @@ pub fn run_cases(mut plan: Plan, cases: &[Case]) -> Result<Vec<CaseResult>, Rule
         .map_err(|source| StartError::System { what: "a temporary folder", source })?;
     plan.store.url = StoreUrl::Embedded(folder.0.clone());
     plan.store.pages_url = None;
+    // Cases tell what the rules say; in learn mode each request is forwarded.
+    plan.cache.mode = CacheMode::Serve;
+    plan.routes.iter_mut().for_each(|route| route.mode = CacheMode::Serve);
+    plan.learn.mirror = false;
     let runtime = runtime()?;
     runtime.block_on(async {
         let store = store::open(&plan).await.map_err(StartError::from)?;

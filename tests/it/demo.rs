@@ -41,8 +41,12 @@ impl Demo {
 
     /// The same in a folder of its own, on a free port.
     fn fresh(folder: &Path) -> Self {
+        Self::fresh_with(folder, &[])
+    }
+
+    fn fresh_with(folder: &Path, options: &[&str]) -> Self {
         let listen = format!("127.0.0.1:{}", free_port());
-        Self::start(folder, &["--listen", &listen, "--data", "my data"])
+        Self::start(folder, &[&["--listen", &listen, "--data", "my data"], options].concat())
     }
 
     /// The commands of the tour with their notes, in order.
@@ -91,9 +95,19 @@ fn type_in(line: &str) -> String {
 #[test]
 fn each_command_of_the_tour_shows_what_its_note_says() {
     let folder = TempDir::new().unwrap();
-    let demo = Demo::fresh(folder.path());
+    follow_tour(&Demo::fresh(folder.path()), 20);
+}
+
+#[test]
+fn each_command_of_the_tour_in_learn_mode_shows_what_its_note_says() {
+    let folder = TempDir::new().unwrap();
+    follow_tour(&Demo::fresh_with(folder.path(), &["--learn"]), 10);
+}
+
+/// Types the commands of a tour, which are more than `least`.
+fn follow_tour(demo: &Demo, least: usize) {
     let tour = demo.tour();
-    assert!(tour.len() > 20, "{:?}", demo.printed);
+    assert!(tour.len() > least, "{:?}", demo.printed);
     for (note, line) in tour {
         let shown = type_in(line);
         for literal in note.split('`').skip(1).step_by(2) {

@@ -105,6 +105,23 @@ fn page() -> Origin {
     Origin::always(Reply::html("a page"))
 }
 
+#[test]
+fn a_route_that_learns_forwards_and_tells_what_it_would_do() {
+    let origin = page();
+    let proxy = Proxy::embedded(&origin, "cache.mode = \"learn\"\n");
+    Case::of("/a", "learn").assert_same(&proxy);
+    let cookie = Case::of("/a", "unknown-cookie").with(&[("cookie", "consent=1")]);
+    cookie.assert_same(&proxy);
+    let text = said(&proxy, "/a", &[]);
+    assert!(text.contains("\nForwarded (learn): the route learns"), "{text}");
+    assert!(text.contains("\nNote      with mode = \"serve\": Fetched for the cache: "), "{text}");
+
+    let settings = "cache.mode = \"learn\"\nlearn.mirror = true\n";
+    let proxy = Proxy::embedded(&origin, settings);
+    let text = said(&proxy, "/a", &[]);
+    assert!(text.contains("\nAnswered by Anteroom (learn): 204"), "{text}");
+}
+
 fn a_page_not_requested_before_is_fetched(storage: &Storage) {
     let origin = page();
     let proxy = Proxy::start(&origin, storage, "");

@@ -114,6 +114,15 @@ fn a_table_that_holds_passes() {
 }
 
 #[test]
+fn a_table_holds_in_learn_mode_as_it_does_where_routes_serve() {
+    let cases = case("url = \"/\"\nexpect = { verdict = \"cacheable\" }");
+    for learn in ["cache.mode = \"learn\"\n", "cache.mode = \"learn\"\nlearn.mirror = true\n"] {
+        let ran = run(&format!("{learn}{CONFIG}"), &cases, &[]);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(0), "1 cases: 1 passed, 0 failed\n"));
+    }
+}
+
+#[test]
 fn a_failed_case_says_what_was_found_and_why() {
     let lines = "url = \"/\"\ncookies = [\"consent=secret-value\"]\n\
                  expect = { share = \"everyone\", verdict = \"cacheable\" }";

@@ -2,6 +2,7 @@
 //!
 //! The routes and sessions set here are what an operator would write in `proxy.toml`.
 
+mod learn_tour;
 mod tour;
 
 use std::fs::{self, DirBuilder};
@@ -145,7 +146,8 @@ impl Demo {
             return Err(DemoError::Socket(socket));
         }
         let site = format!("http://{address}");
-        let tour = Tour { site: &site, program, folder: &folder, socket: &socket }.steps();
+        let tour = Tour { site: &site, program, folder: &folder, socket: &socket };
+        let tour = if learns { tour.learn_steps() } else { tour.steps() };
         let dashboard = Dashboard { address: app.admin_address(), token };
         Ok(Self { app, shop, place: Place { address, is_moved }, folder, tour, dashboard })
     }

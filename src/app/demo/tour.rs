@@ -35,8 +35,7 @@ impl Tour<'_> {
 
     fn hits(&self) -> TourStep {
         let site = self.site;
-        let timed =
-            format!("curl -so /dev/null -D - -w '%{{time_total}} s\\n' {site}/item/umbrella");
+        let timed = self.timed("/item/umbrella");
         let login = format!("curl -sL -b '' -d user=ada {site}/login | grep -E 'Hello|Made by'");
         step(
             "1. Hits: a page is made once",
@@ -190,24 +189,29 @@ impl Tour<'_> {
         )
     }
 
+    /// A request of which the head and the time are shown.
+    pub(super) fn timed(&self, path: &str) -> String {
+        format!("curl -so /dev/null -D - -w '%{{time_total}} s\\n' {}{path}", self.site)
+    }
+
     /// A data command to this demo.
-    fn ask(&self, command: &str) -> String {
+    pub(super) fn ask(&self, command: &str) -> String {
         let socket = quoted(&self.socket.to_string_lossy());
         format!("{} {command} --socket {socket}", quoted(self.program))
     }
 
     /// A request of which only `Cache-Status` is shown.
-    fn status(&self, options: &str, path: &str) -> String {
+    pub(super) fn status(&self, options: &str, path: &str) -> String {
         format!("curl -so /dev/null -D - {options}{}{path} | grep -i cache-status", self.site)
     }
 
     /// The file with a user's cookies. The user may be a variable of the shell.
-    fn cookies(&self, user: &str) -> String {
+    pub(super) fn cookies(&self, user: &str) -> String {
         format!("{}/{user}.cookies", quoted(&self.folder.to_string_lossy()))
     }
 }
 
-fn step(title: &str, commands: &[(&str, String)]) -> TourStep {
+pub(super) fn step(title: &str, commands: &[(&str, String)]) -> TourStep {
     let commands = commands
         .iter()
         .map(|(note, command)| TourCommand { note: (*note).to_owned(), command: command.clone() });

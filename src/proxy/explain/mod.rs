@@ -7,6 +7,7 @@
 
 mod explanation;
 mod filled;
+mod learn;
 mod parts;
 mod print;
 mod question;
@@ -427,7 +428,8 @@ impl Explanation {
     fn conclude(&mut self, cx: &RequestContext<'_>, decided: &DecisionAndPage) {
         self.settle(cx.worker, decided.outcome, decided.reason, decided.status.as_ref());
         decided.why.clone_into(&mut self.why);
-        let asks = matches!(decided.outcome, ExplainedOutcome::Fetch | ExplainedOutcome::Forward);
+        self.apply_learn_mode(cx);
+        let asks = matches!(self.outcome, ExplainedOutcome::Fetch | ExplainedOutcome::Forward);
         if !cx.route.maintenance || !asks {
             return;
         }

@@ -65,7 +65,8 @@ impl Explanation {
     }
 }
 
-fn verb(outcome: ExplainedOutcome) -> &'static str {
+/// What is done, as the beginning of a sentence.
+pub(super) fn verb(outcome: ExplainedOutcome) -> &'static str {
     match outcome {
         ExplainedOutcome::Hit => "Answered from the cache",
         ExplainedOutcome::Stale => "Answered from the cache, stale",
