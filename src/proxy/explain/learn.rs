@@ -16,7 +16,8 @@ impl Explanation {
             ExplainedOutcome::Hit | ExplainedOutcome::Stale | ExplainedOutcome::Fetch
         );
         let is_mirror = cx.worker.settings.learn.is_mirror;
-        if !is_mirror && !(asks_cache && cx.route.mode == CacheMode::Learn) {
+        let learns = asks_cache && cx.route.mode == CacheMode::Learn;
+        if !learns && !is_mirror {
             return;
         }
         self.notes.push(format!("with mode = \"serve\": {}: {}", verb(self.outcome), self.why));
