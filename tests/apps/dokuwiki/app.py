@@ -37,15 +37,7 @@ SERVER = """
         }}
 """
 # Where the settings are is said before DokuWiki begins: the package's own stay as they are.
-FPM = """[global]
-daemonize = no
-error_log = {folder}/fpm.log
-[app]
-user = root
-group = root
-listen = {folder}/fpm.sock
-pm = static
-pm.max_children = 4
+FPM = """
 php_admin_value[auto_prepend_file] = {folder}/where.php
 php_value[session.save_path] = {folder}/sessions
 """
