@@ -95,27 +95,40 @@ fn idle<'p>(all: &[Part<'p>], pages: &[&'p LearnedPage]) -> Vec<Part<'p>> {
     }
 }
 
-/// Whether the values of this part do not return: addresses with the same one come within a part of the time. A time
+/// Whether the values of this part do not return: what has the same one is asked for within a part of the time. A time
 /// and the id of a click are so. The name of a page is not, and may count for the app even where the answers are the
 /// same.
 fn is_fleeting(part: Part<'_>, pages: &[&LearnedPage]) -> bool {
-    let span = |(first, last): (u64, u64)| last - first;
-    let mut whole: Option<(u64, u64)> = None;
-    let mut by_value: HashMap<u32, ((u64, u64), u64)> = HashMap::new();
+    let mut all = Span::default();
+    let mut by_value: HashMap<u32, Span> = HashMap::new();
     for page in pages {
-        let Some((_, value)) = parts(page).into_iter().find(|(own, _)| *own == part) else {
-            continue;
-        };
-        let at = page.since;
-        let widened = |(first, last): (u64, u64)| (at.min(first), at.max(last));
-        whole = Some(widened(whole.unwrap_or((at, at))));
-        let (times, addresses) = by_value.entry(value).or_insert(((at, at), 0));
-        *times = widened(*times);
-        *addresses += 1;
+        all.add(page.asked);
+        if let Some((_, value)) = parts(page).into_iter().find(|(own, _)| *own == part) {
+            by_value.entry(value).or_default().add(page.asked);
+        }
     }
-    let addresses: u64 = by_value.values().map(|(_, addresses)| addresses).sum();
-    let spans: u64 = by_value.values().map(|(times, addresses)| span(*times) * addresses).sum();
-    whole.is_some_and(|whole| spans * FLEETING_PART <= span(whole) * addresses)
+    let spans: u64 = by_value.values().map(|span| span.seconds() * span.addresses).sum();
+    let addresses: u64 = by_value.values().map(|span| span.addresses).sum();
+    addresses > 0 && spans * FLEETING_PART <= all.seconds() * addresses
+}
+
+/// The time in which addresses were asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    times: Option<(u64, u64)>,
+    addresses: u64,
+}
+
+impl Span {
+    fn add(&mut self, (first, last): (u64, u64)) {
+        let (begin, end) = self.times.unwrap_or((first, last));
+        self.times = Some((begin.min(first), end.max(last)));
+        self.addresses += 1;
+    }
+
+    fn seconds(&self) -> u64 {
+        self.times.map_or(0, |(begin, end)| end - begin)
+    }
 }
 
 /// Whether the pages are few without these parts of their queries, and those that become one are the same.
@@ -243,6 +256,14 @@ mod tests {
         let answers =
             (0..60).map(|n| (format!("id=page{}&t={}", n % 20, n / 2), "a picture".to_owned()));
         assert_eq!(line(&proposed(answers)), Some("# ignore_query = [\"t\"]"));
+    }
+
+    #[test]
+    fn a_page_that_is_asked_for_again_is_kept_too() {
+        let again = (0..120).map(|n| (format!("id=page{}", n % 30), "a picture".to_owned()));
+        assert_eq!(line(&proposed(again)), None);
+        let once = (0..120).map(|n| (format!("click={n}"), "a picture".to_owned()));
+        assert_eq!(line(&proposed(once)), Some("# ignore_query = [\"click\"]"));
     }
 
     #[test]

@@ -88,8 +88,8 @@ pub struct Wanted {
 pub(super) struct LearnedPage {
     pub(super) name: PageName,
     pub(super) route: Arc<str>,
-    /// When it was first asked for, in Unix seconds.
-    pub(super) since: u64,
+    /// When it was asked for: the first and the last time, in Unix seconds.
+    pub(super) asked: (u64, u64),
     pub(super) simulated: SimulatedPage,
     pub(super) compared: ComparedPage,
 }
@@ -278,10 +278,11 @@ impl Learning {
         let page = learned.pages.entry(request.key).or_insert_with(|| LearnedPage {
             name: name(&learned.key),
             route: Arc::clone(request.route),
-            since: request.now,
+            asked: (request.now, request.now),
             simulated: SimulatedPage::default(),
             compared: ComparedPage::default(),
         });
+        page.asked.1 = request.now.max(page.asked.1);
         match predicted {
             Predicted::Hit => route.hits += 1,
             Predicted::StaleHit => {
