@@ -103,12 +103,13 @@ def before(app_origin, program, config, folder):
         yield Proxy(program, config, folder, port)
 
 
-def learned(app, folder, binary, config, options, visits):
-    """Plays the script to the app behind a learning Anteroom. Returns the crowd, the report, the written
-    configuration, and the pages of the report as two loads from the app show them."""
+def learned(app, folder, binary, config, options, visits, begun=None):
+    """Plays the script to the app behind a learning Anteroom; visits begin when `begun` says. Returns the crowd, the
+    report, the written configuration, and the pages of the report as two loads from the app show them."""
     written = folder / "written.toml"
     with app.start(folder) as origin, before(origin, binary, config, folder) as proxy:
-        crowd = LearnersCrowd(app, proxy.port, origin, options.seed, options.kept / app.NAME / folder.name)
+        kept = options.kept / app.NAME / folder.name
+        crowd = LearnersCrowd(app, proxy.port, origin, options.seed, kept, begun=begun)
         asyncio.run(play(crowd, options.requests, visits))
         report = proxy.report(len(crowd.requests), crowd.kept / "report.json")
         shutil.copyfile(folder / "requests.log", crowd.kept / "requests.log")

@@ -51,7 +51,7 @@ def compare(app, folder, binary, config):
     with app.start(folder) as origin, servers.anteroom(binary, config, origin, folder) as port:
         asyncio.run(comparison.run(origin, port))
         if app.SCENES:
-            comparison.scenes = app.SCENES(app, origin.port, port)
+            comparison.scenes = app.SCENES(app, origin, port)
             asyncio.run(comparison.scenes.run())
             comparison.problems += comparison.scenes.problems
     return comparison

@@ -33,6 +33,18 @@ http {{
     }}
 }}
 """
+# As many processes as the crowd needs, under one user: in a container there is no other one, as a rule.
+FPM = """[global]
+daemonize = no
+error_log = {folder}/fpm.log
+[app]
+user = root
+group = root
+listen = {folder}/fpm.sock
+pm = static
+pm.max_children = 4
+{settings}
+"""
 
 
 class Broken(Exception):
@@ -43,6 +55,7 @@ class Origin:
     """The app behind nginx. What it was asked stands in nginx's log."""
 
     def __init__(self, folder, port):
+        self.folder = folder
         self.port = port
         self.log = folder / "access.log"
 
@@ -120,9 +133,9 @@ def nginx(folder, server):
 
 @contextlib.contextmanager
 def php_fpm(folder, settings):
-    """PHP as nginx finds it at fpm.sock. Debian names it by its version."""
+    """PHP with these settings, as nginx finds it at fpm.sock. Debian names it by its version."""
     file = folder / "fpm.conf"
-    file.write_text(settings.format(folder=folder))
+    file.write_text(FPM.format(folder=folder, settings=settings.format(folder=folder)))
     name = max(path.name for path in pathlib.Path("/usr/sbin").glob("php-fpm*"))
     command = [f"/usr/sbin/{name}", "--fpm-config", file, "--nodaemonize"]
     if os.geteuid() == 0:

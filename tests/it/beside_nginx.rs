@@ -1,10 +1,8 @@
 //! The nginx configuration of `docs/guides/beside-nginx.md`: what reaches the target of the mirror, and that visitors
 //! are served whatever the target does.
 
-use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -13,7 +11,8 @@ use crate::support::client::{Ask, Client};
 use crate::support::nginx::Nginx;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::Proxy;
-use crate::support::{free_port, wait_until};
+use crate::support::varnish::Varnish;
+use crate::support::{free_port, guide_block, wait_until};
 
 const SITE: &str = "shop.example";
 const TOKEN: &str = "secret-token-of-the-operator";
@@ -101,17 +100,29 @@ fn a_learning_proxy_forwards_no_copy_and_asks_as_a_stranger() {
     assert_eq!(app.count(), 5, "and nothing more is asked");
 }
 
+#[test]
+fn in_front_of_varnish_what_varnish_answers_is_copied_too() {
+    let app = Origin::always(Reply::html("the app").header("Cache-Control", "max-age=60"));
+    let target = Origin::always(Reply::status("204 No Content"));
+    let [host, port] = [app.address().ip().to_string(), app.address().port().to_string()];
+    let backend = format!(".host = \"{host}\"; .port = \"{port}\";");
+    let varnish = Varnish::with_vcl(&format!("vcl 4.1;\nbackend app {{ {backend} }}\n"));
+    let nginx = nginx(varnish.address, target.address());
+    for _ in 0..3 {
+        let answer = Ask::new(nginx.address, "GET", "/page").host(SITE).send();
+        assert_eq!((answer.status, &*answer.text()), (200, "the app"));
+    }
+    assert_eq!(app.count(), 1, "Varnish answers the second one");
+    wait_until("all are copied", || target.count() == 3);
+}
+
 fn app() -> Origin {
     Origin::always(Reply::html("the app"))
 }
 
 /// nginx as the guide has it, before this app and with this target of its mirror.
 fn nginx(app: SocketAddr, target: SocketAddr) -> Nginx {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/beside-nginx.md");
-    let guide = fs::read_to_string(guide).unwrap();
-    let (_, block) = guide.split_once("```nginx\n").expect("a block for nginx");
-    let (block, _) = block.split_once("```").expect("its end");
-    let site = block
+    let site = guide_block("beside-nginx.md", "nginx", "upstream")
         .replace("127.0.0.1:3000", &app.to_string())
         .replace("127.0.0.1:8090", &target.to_string());
     Nginx::with_site(&site)

@@ -213,6 +213,42 @@ fn cookies_are_told_apart_by_what_they_do() {
 }
 
 #[test]
+fn an_address_with_the_time_in_it_is_told_and_what_is_proposed_hits() {
+    let origin = Origin::start(|request| {
+        let (_, query) = request.target.split_once('?').unwrap();
+        let (id, _time) = query.split_once('&').unwrap();
+        Reply::typed("image/gif", &format!("a picture of {id}"))
+            .header("Cache-Control", "max-age=300")
+    });
+    let proxy = Proxy::embedded(&origin, LEARNS);
+    let visit = |first: u64| {
+        for n in 0..30 {
+            let target = format!("/views?id={}&{}", n % 3, 1_700_000_000 + first + n);
+            ask(&proxy, n as u8, &target, "");
+        }
+    };
+    visit(0);
+    wait_until("it is proposed", || !proposed(&proxy).is_empty());
+    let lines = proposed(&proxy);
+    assert_eq!(lines, ["# [[route]]\n# match.path = \"/views\"\n# keep_query = [\"id\"]"]);
+    wait_for(&proxy, "hits", 0);
+
+    let route = lines[0].replace("# ", "");
+    proxy.edit(|config| format!("{config}\n{route}\n"));
+    assert!(proxy.reload());
+    visit(100);
+    wait_for(&proxy, "hits", 27);
+    assert!(proposed(&proxy).is_empty());
+}
+
+/// The lines that are proposed.
+fn proposed(proxy: &Proxy) -> Vec<String> {
+    let report = report(proxy);
+    let lines = report["proposals"].as_array().unwrap().iter();
+    lines.map(|line| line["toml"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
 fn a_users_pages_are_not_foretold_as_hits() {
     let origin = shop(|_| same("hello"));
     let proxy = Proxy::embedded(&origin, &format!("{LEARNS}session.mint = true"));

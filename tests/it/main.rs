@@ -47,6 +47,7 @@ mod gate;
 mod grpc;
 mod http2;
 mod idle;
+mod in_the_path;
 mod interim;
 mod interop;
 mod leak;

@@ -2,7 +2,7 @@
 
 use super::answer::{AnswerSeen, Answers, CookieEffect, CookieSet, Difference};
 use super::comparison::Comparison;
-use super::text_parts::TextParts;
+use super::text_parts::{TextParts, digest};
 use crate::cache::purge::PurgeSnapshot;
 
 /// The most answers of a page that are compared.
@@ -111,6 +111,13 @@ impl ComparedPage {
             *seen = *seen & before | *seen >> 1 & !before;
         }
         self.parts.retain(|(_, seen)| *seen != 0);
+    }
+
+    /// One hash of the first answer; `None`: there is none.
+    #[must_use]
+    pub(super) fn content(&self) -> Option<u64> {
+        let first = self.parts.iter().filter(|(_, seen)| seen & 1 != 0);
+        (!self.answers.is_empty()).then(|| digest(first.map(|(hash, _)| *hash)))
     }
 
     /// How many answers there are.

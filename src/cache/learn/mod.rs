@@ -2,14 +2,17 @@
 //!
 //! [`Learning`] holds what was learned since a moment: a cache of pages without bodies (`simulated`), the answers
 //! of each page compared by keyed hashes of their parts (`compared`), and the cookies that came with requests. No
-//! body and no value of a cookie is kept. `proxy` brings the requests and the answers; nothing here asks the origin,
-//! and nothing is ever served from here. Everything is bounded: at the bound, half of the URLs are followed.
+//! body and no value of a cookie or of a query is kept. `proxy` brings the requests and the answers; nothing here
+//! asks the origin, and nothing is ever served from here. Everything is bounded: at the bound, half of the URLs are
+//! followed.
 
 mod answer;
 mod compared;
 mod comparison;
 mod cookies;
+mod parameters;
 mod proposals;
+mod query_values;
 mod report;
 mod routes;
 mod simulated;
@@ -18,6 +21,7 @@ mod summary;
 mod text_parts;
 
 pub use answer::{AnswerSeen, Difference};
+pub use query_values::QueryValues;
 pub use report::{
     LearnedCookieReport, LearnedPageReport, LearnedRouteReport, Proposal, Report, ReportContext,
 };

@@ -133,9 +133,7 @@ fn unshared<'p>(
         paths.push(&page.path);
         is_new
     });
-    let literal =
-        |path: &str| path.chars().all(|c| c.is_ascii_alphanumeric() || "-_./~%".contains(c));
-    once.filter(move |page| literal(&page.path)).take(ROUTES_MAX).map(move |page| {
+    once.filter(move |page| is_literal(&page.path)).take(ROUTES_MAX).map(move |page| {
         let is_keyed = |name: &&String| {
             cookies.iter().any(|cookie| cookie.name == **name && cookie.verdict == "keyed")
         };
@@ -153,6 +151,11 @@ fn unshared<'p>(
             },
         }
     })
+}
+
+/// Whether a path stands for itself in a route.
+pub(super) fn is_literal(path: &str) -> bool {
+    path.chars().all(|c| c.is_ascii_alphanumeric() || "-_./~%".contains(c))
 }
 
 /// What a verdict means.

@@ -11,6 +11,7 @@ use ahash::RandomState;
 use super::answer::{AnswerSeen, CookieSet};
 use super::compared::ComparedPage;
 use super::cookies::LearnedCookies;
+use super::query_values::QueryValues;
 use super::routes::LearnedRoutes;
 use super::simulated::{FetchStep, SimulatedPage};
 use super::text_parts::TextParts;
@@ -54,6 +55,8 @@ pub struct PageName {
     pub path: String,
     /// Names of query parameters.
     pub parameters: Vec<String>,
+    /// Their values, by keyed hashes.
+    pub values: QueryValues,
 }
 
 /// A request for a page.
@@ -85,6 +88,8 @@ pub struct Wanted {
 pub(super) struct LearnedPage {
     pub(super) name: PageName,
     pub(super) route: Arc<str>,
+    /// When it was asked for: the first and the last time, in Unix seconds.
+    pub(super) asked: (u64, u64),
     pub(super) simulated: SimulatedPage,
     pub(super) compared: ComparedPage,
 }
@@ -253,7 +258,7 @@ impl Learning {
         &self,
         request: &PageRequest<'_>,
         predicted: Predicted,
-        name: impl FnOnce() -> PageName,
+        name: impl FnOnce(&RandomState) -> PageName,
         renewed: impl Fn(&Entry) -> Entry,
     ) -> Wanted {
         let mut learned = self.learned();
@@ -271,11 +276,13 @@ impl Learning {
             return Wanted::default();
         }
         let page = learned.pages.entry(request.key).or_insert_with(|| LearnedPage {
-            name: name(),
+            name: name(&learned.key),
             route: Arc::clone(request.route),
+            asked: (request.now, request.now),
             simulated: SimulatedPage::default(),
             compared: ComparedPage::default(),
         });
+        page.asked.1 = request.now.max(page.asked.1);
         match predicted {
             Predicted::Hit => route.hits += 1,
             Predicted::StaleHit => {

@@ -2,6 +2,7 @@
 
 use super::answer::{CookieEffect, Difference};
 use super::cookies::LearnedCookie;
+use super::parameters;
 use super::proposals::proposals;
 use super::report::{
     LearnedCookieReport, LearnedPageReport, LearnedRouteReport, Report, ReportContext,
@@ -27,6 +28,8 @@ impl Learning {
         let several = learned.pages.values().filter(|page| page.compared.visitors() > 1);
         let is_same = |page: &&LearnedPage| page.compared.difference() == Some(Difference::Same);
         let (pages, cookies) = (pages(&learned), cookies(&learned, context));
+        let mut lines = proposals(&pages, &cookies, context);
+        lines.extend(parameters::proposals(&learned));
         Report {
             since: learned.since,
             at: unix_now(),
@@ -38,7 +41,7 @@ impl Learning {
             hit_percent: percent(hits, requests.saturating_sub(unknown)),
             compared_pages: several.clone().count() as u64,
             same_pages: several.filter(is_same).count() as u64,
-            proposals: proposals(&pages, &cookies, context),
+            proposals: lines,
             routes,
             pages,
             cookies,

@@ -28,15 +28,18 @@ impl TextParts {
 
     /// One hash of all.
     pub(super) fn digest(&self) -> u64 {
-        self.0
-            .iter()
-            .fold(0, |all: u64, hash| all.rotate_left(7).wrapping_mul(31) ^ u64::from(*hash))
+        digest(self.0.iter().copied())
     }
 
     /// The hashes.
     pub(super) fn hashes(&self) -> &[u32] {
         &self.0
     }
+}
+
+/// One hash of sorted ones.
+pub(super) fn digest(hashes: impl Iterator<Item = u32>) -> u64 {
+    hashes.fold(0, |all: u64, hash| all.rotate_left(7).wrapping_mul(31) ^ u64::from(hash))
 }
 
 /// The parts of a text, at most [`PARTS_MAX`].

@@ -37,15 +37,7 @@ SERVER = """
         }}
 """
 # Where the settings are is said before DokuWiki begins: the package's own stay as they are.
-FPM = """[global]
-daemonize = no
-error_log = {folder}/fpm.log
-[app]
-user = root
-group = root
-listen = {folder}/fpm.sock
-pm = static
-pm.max_children = 4
+FPM = """
 php_admin_value[auto_prepend_file] = {folder}/where.php
 php_value[session.save_path] = {folder}/sessions
 """
@@ -74,6 +66,8 @@ DIFFERS = [
 TOKENS = re.compile(r'name="sectok" value="(\w+)"|sectok=(\w+)')
 # The path of pages that show a visitor's own way to them, and such a way of the visitor with this number.
 OWN_WAY = ("/doku.php", lambda number: [page(f"topic{number + 1}"), page("topic0")])
+# The line of proxy.toml without which the image that runs tasks never hits.
+QUERY_LINE = 'keep_query = ["id"]'
 # What is usual: see app.py of WordPress.
 FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, (), [], None
 

@@ -36,17 +36,7 @@ SERVER = """
         }}
 """
 # The settings are named by the environment: the package's own stay as they are.
-FPM = """[global]
-daemonize = no
-error_log = {folder}/fpm.log
-[app]
-user = root
-group = root
-listen = {folder}/fpm.sock
-pm = static
-pm.max_children = 4
-env[MW_CONFIG_FILE] = {folder}/LocalSettings.php
-"""
+FPM = "env[MW_CONFIG_FILE] = {folder}/LocalSettings.php"
 # Behind what the installer wrote. A wiki is kept in one folder and run in another. This crowd saves faster than
 # MediaWiki lets a new user save.
 SETTINGS = """

@@ -48,19 +48,15 @@ SERVER = """
             fastcgi_pass unix:{folder}/fpm.sock;
         }}
 """
-# Where the settings are is said before WordPress begins: the package's own stay as they are.
-FPM = """[global]
-daemonize = no
-error_log = {folder}/fpm.log
-[app]
-user = root
-group = root
-listen = {folder}/fpm.sock
-pm = static
-pm.max_children = 4
-php_admin_value[auto_prepend_file] = {folder}/where.php
+# Where the settings are is said before WordPress begins: the package's own stay as they are. `wp-cron.php` loads
+# WordPress only where that is not said.
+FPM = "php_admin_value[auto_prepend_file] = {folder}/where.php"
+WHERE = """<?php
+define('ABSPATH', '{folder}/site/');
+if (basename($_SERVER['SCRIPT_FILENAME']) === 'wp-cron.php') {{
+    require ABSPATH . 'wp-load.php';
+}}
 """
-WHERE = "<?php define('ABSPATH', '{folder}/site/');\n"
 # The keys are fixed, so that one kept site serves every run. Cron, updates and mail would leave the machine.
 CONFIG = """<?php
 define('DB_NAME', 'blog');
@@ -76,6 +72,7 @@ foreach (['AUTH', 'SECURE_AUTH', 'LOGGED_IN', 'NONCE'] as $name) {{
 define('DISABLE_WP_CRON', true);
 define('WP_AUTO_UPDATE_CORE', false);
 define('WP_HTTP_BLOCK_EXTERNAL', true);
+define('WP_ACCESSIBLE_HOSTS', '127.0.0.1');
 $table_prefix = 'wp_';
 require_once ABSPATH . 'wp-settings.php';
 """

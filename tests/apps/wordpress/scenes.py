@@ -6,6 +6,7 @@ import json
 import re
 import urllib.parse
 
+import aside
 import errands
 from browser import Browser, BrokenOff, find_form
 
@@ -35,6 +36,11 @@ class Scenes:
         await self.comment_held_and_approved()
         for scene in CHANGES:
             await self.seen_at_once(scene)
+        aside.install_plugin(self)
+        for scene in aside.CHANGES:
+            await self.seen_at_once(scene)
+        for scene in HARMLESS:
+            await self.nothing_stale(scene)
         await self.editor.close()
         await self.admin.close()
 

@@ -2,10 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+
+use socket2::{Domain, Socket, Type};
 
 use super::DEADLINE;
 use super::wire::{Body, Fields, Framing, Wire};
@@ -82,6 +84,16 @@ impl Client {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         Ok(Self(Wire::new(stream)))
+    }
+
+    /// A connection of a visitor at this address of the loopback.
+    pub(crate) fn open_from(visitor: Ipv4Addr, address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((visitor, 0)).into()).unwrap();
+        socket.connect_timeout(&address.into(), DEADLINE).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        socket.set_write_timeout(Some(DEADLINE)).unwrap();
+        Self(Wire::new(socket.into()))
     }
 
     /// A connection to a Unix socket.

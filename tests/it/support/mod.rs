@@ -8,11 +8,13 @@ pub(crate) mod cluster;
 pub(crate) mod database;
 pub(crate) mod every_key;
 pub(crate) mod frames;
+pub(crate) mod haproxy;
 mod keyspace;
 pub(crate) mod multiplexed;
 pub(crate) mod nginx;
 pub(crate) mod on_cluster;
 pub(crate) mod origin;
+pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod relay;
@@ -20,6 +22,7 @@ pub(crate) mod sentinel;
 pub(crate) mod tap;
 pub(crate) mod tls;
 pub(crate) mod upstream;
+pub(crate) mod varnish;
 pub(crate) mod wire;
 
 use std::collections::BTreeSet;
@@ -51,6 +54,17 @@ pub(crate) fn fixed_text(file: &str, text: &str) {
         written == text,
         "{file} is out of date at {differs:?}; ANTEROOM_DOCS=record cargo nextest run reference:: rewrites it"
     );
+}
+
+/// The first block of a guide in this language that begins so.
+#[track_caller]
+pub(crate) fn guide_block(guide: &str, language: &str, beginning: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides").join(guide);
+    let text = fs::read_to_string(path).unwrap();
+    let opening = format!("```{language}\n{beginning}");
+    let (_, block) = text.split_once(&opening).unwrap_or_else(|| panic!("{opening} in {guide}"));
+    let (block, _) = block.split_once("```").expect("its end");
+    format!("{beginning}{block}")
 }
 
 /// How long anything may take before a case gives it up.

@@ -285,6 +285,15 @@ impl Proxy {
         line.map_or(0.0, |value| value.parse().unwrap())
     }
 
+    /// What it has learned, as `anteroom learn report` tells it.
+    pub(crate) fn learned(&self) -> Value {
+        let mut command = Command::new(ANTEROOM);
+        command.args(["learn", "report", "--json", "--config", "proxy.toml"]);
+        let output = command.current_dir(self.folder()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
     /// The access log, once it has `lines` lines: it is written behind the responses.
     pub(crate) fn access_log(&self, lines: usize) -> Vec<Value> {
         let read = || fs::read_to_string(self.folder.path().join("access.log")).unwrap_or_default();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ::http::header::{CONTENT_LANGUAGE, CONTENT_TYPE, LOCATION};
 use ::http::response::Parts;
 use ::http::{HeaderMap, Method, StatusCode};
+use ahash::RandomState;
 use bytes::{Bytes, BytesMut};
 
 use super::predict::Looked;
@@ -15,7 +16,8 @@ use crate::cache::Pages;
 use crate::cache::entry::Entry;
 use crate::cache::fill::{Filler, TrialOrder, TrialPage};
 use crate::cache::learn::{
-    AnswerSeen, BodyPlace, Learning, PageName, PageRequest, Predicted, TextParts, Wanted,
+    AnswerSeen, BodyPlace, Learning, PageName, PageRequest, Predicted, QueryValues, TextParts,
+    Wanted,
 };
 use crate::cache::purge::PurgeSnapshot;
 use crate::cache::purge::scope::ScopeDigest;
@@ -101,7 +103,7 @@ impl Lesson {
             now: page.now,
         };
         let renewed = |entry: &Entry| page.renewed(entry);
-        let wanted = page.learning.asked(&request, looked.predicted, || name(cx), renewed);
+        let wanted = page.learning.asked(&request, looked.predicted, |key| name(cx, key), renewed);
         let is_hit = matches!(looked.predicted, Predicted::Hit | Predicted::StaleHit);
         if wanted == Wanted::default() && !is_hit {
             return None;
@@ -355,11 +357,14 @@ fn scopes(cx: &RequestContext<'_>, class: Option<ShareClass>) -> Vec<ScopeDigest
     scopes
 }
 
-fn name(cx: &RequestContext<'_>) -> PageName {
+fn name(cx: &RequestContext<'_>, key: &RandomState) -> PageName {
     debug_assert_eq!(cx.head.method, Method::GET);
+    let query = cx.head.uri.query();
+    let parameters = parameter_names(query);
     PageName {
         host: cx.admitted.site.clone(),
         path: cx.worker.telemetry.paths.path(cx.head.uri.path()).into_owned(),
-        parameters: parameter_names(cx.head.uri.query()),
+        values: QueryValues::of(key, query, &parameters),
+        parameters,
     }
 }
