@@ -51,6 +51,7 @@ mod interim;
 mod interop;
 mod leak;
 mod learn;
+mod learn_pages;
 mod limits;
 mod listen;
 mod live_numbers;

@@ -1,8 +1,8 @@
 //! The answers of one page: which of them are kept to be compared.
 
 use super::answer::{AnswerSeen, Answers, CookieEffect, CookieSet, Difference};
-use super::comparison::Comparison;
-use super::text_parts::TextParts;
+use super::comparison::{Comparison, PartSeen};
+use super::text_parts::{TextParts, is_field};
 use crate::cache::purge::PurgeSnapshot;
 
 /// The most answers of a page that are compared.
@@ -19,8 +19,8 @@ const TAKEN_MAX: usize = 64;
 pub(super) struct ComparedPage {
     /// In time.
     answers: Vec<AnswerSeen>,
-    /// By hash, sorted: the answers that have the part.
-    parts: Vec<(u32, Answers)>,
+    /// Sorted by hash.
+    parts: Vec<ComparedPart>,
     /// The answers until now, those that were replaced, too.
     taken: usize,
     /// Which purges outdate the answers.
@@ -29,6 +29,16 @@ pub(super) struct ComparedPage {
     difference: Option<Difference>,
     /// What they say of cookies, by their places in the table of names.
     effects: Vec<(u32, CookieEffect)>,
+}
+
+/// A part of the page.
+#[derive(Clone, Copy, Debug)]
+struct ComparedPart {
+    hash: u32,
+    /// The answers that have it.
+    seen: Answers,
+    /// Those in which it holds the visitor's own words.
+    own: Answers,
 }
 
 impl ComparedPage {
@@ -81,24 +91,35 @@ impl ComparedPage {
         }
         self.marks.get_or_insert_with(|| marks.clone());
         self.taken += 1;
-        let own = 1 << self.answers.len();
+        let answer_bit: Answers = 1 << self.answers.len();
         self.answers.push(answer);
         let known = self.parts.len();
-        for hash in parts.hashes() {
-            match self.parts[..known].binary_search_by_key(hash, |(known, _)| *known) {
-                Ok(place) => self.parts[place].1 |= own,
-                Err(_) => self.parts.push((*hash, own)),
+        for part in parts.parts() {
+            let own = if part.is_own { answer_bit } else { 0 };
+            match self.parts[..known].binary_search_by_key(&part.hash, |known| known.hash) {
+                Ok(place) => {
+                    let known = &mut self.parts[place];
+                    (known.seen, known.own) = (known.seen | answer_bit, known.own | own);
+                }
+                Err(_) => {
+                    self.parts.push(ComparedPart { hash: part.hash, seen: answer_bit, own });
+                }
             }
         }
         if self.parts.len() > known {
-            self.parts.sort_unstable_by_key(|(hash, _)| *hash);
+            self.parts.sort_unstable_by_key(|part| part.hash);
         }
         self.compare();
     }
 
     /// Compares now, once for each answer, so that a report has nothing to find out.
     fn compare(&mut self) {
-        let comparison = Comparison::new(&self.answers, self.parts.iter().map(|(_, seen)| *seen));
+        let parts = self.parts.iter().map(|part| PartSeen {
+            is_field: is_field(part.hash),
+            seen: part.seen,
+            own: part.own,
+        });
+        let comparison = Comparison::new(&self.answers, parts);
         let (difference, effects) = (comparison.difference(), comparison.effects());
         (self.difference, self.effects) = (difference, effects);
     }
@@ -107,10 +128,11 @@ impl ComparedPage {
     fn remove(&mut self, place: usize) {
         self.answers.remove(place);
         let before: Answers = (1 << place) - 1;
-        for (_, seen) in &mut self.parts {
-            *seen = *seen & before | *seen >> 1 & !before;
+        let without = |answers: Answers| answers & before | answers >> 1 & !before;
+        for part in &mut self.parts {
+            (part.seen, part.own) = (without(part.seen), without(part.own));
         }
-        self.parts.retain(|(_, seen)| *seen != 0);
+        self.parts.retain(|part| part.seen != 0);
     }
 
     /// How many answers there are.
@@ -123,13 +145,9 @@ impl ComparedPage {
         self.parts.len()
     }
 
-    /// How many visitors they are from.
-    #[must_use]
-    pub(super) fn visitors(&self) -> usize {
-        let mut visitors: Vec<u64> = self.answers.iter().map(|answer| answer.visitor).collect();
-        visitors.sort_unstable();
-        visitors.dedup();
-        visitors.len()
+    /// The visitors that they are from.
+    pub(super) fn visitors(&self) -> impl Iterator<Item = u64> {
+        self.answers.iter().map(|answer| answer.visitor)
     }
 
     /// How the answers of those who share the page differ. `None`: there are not two visitors to compare, and
@@ -149,11 +167,20 @@ impl ComparedPage {
 
 #[cfg(test)]
 mod tests {
+    use ::http::HeaderMap;
     use ahash::RandomState;
 
+    use super::super::text_parts::AnswerText;
     use super::*;
 
     const COOKIE: CookieSet = 1 << 5;
+
+    fn parts_of(key: &RandomState, text: &str) -> TextParts {
+        let fields = HeaderMap::new();
+        let answer =
+            AnswerText { head: b"", fields: &fields, body: text.as_bytes(), is_text: true };
+        TextParts::of(key, &answer, None)
+    }
 
     fn page(answers: &[(u64, CookieSet, &str)]) -> ComparedPage {
         let key = RandomState::with_seeds(1, 2, 3, 4);
@@ -166,7 +193,7 @@ mod tests {
                 could_fill: true,
                 finding: None,
             };
-            let parts = TextParts::of(&key, b"", text.as_bytes(), true);
+            let parts = parts_of(&key, text);
             page.add(seen, &parts, &PurgeSnapshot::default(), |_| true);
         }
         page
@@ -208,12 +235,7 @@ mod tests {
         let key = RandomState::with_seeds(1, 2, 3, 4);
         let seen =
             AnswerSeen { visitor: 3, cookies: 0, is_shared: true, could_fill: true, finding: None };
-        compared.add(
-            seen,
-            &TextParts::of(&key, b"", b"new", true),
-            &PurgeSnapshot::default(),
-            |_| false,
-        );
+        compared.add(seen, &parts_of(&key, "new"), &PurgeSnapshot::default(), |_| false);
         assert_eq!((compared.answers(), compared.difference()), (1, None));
     }
 

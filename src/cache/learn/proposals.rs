@@ -79,8 +79,11 @@ fn harmless_cookies(
     cookies: &[LearnedCookieReport],
     context: &ReportContext<'_>,
 ) -> Option<Proposal> {
-    let is_new =
-        |cookie: &&LearnedCookieReport| cookie.verdict == "harmless" && cookie.class == "unknown";
+    let is_new = |cookie: &&LearnedCookieReport| {
+        cookie.verdict == "harmless"
+            && cookie.class == "unknown"
+            && !stands_for_more(cookie, cookies, context)
+    };
     let new: Vec<&LearnedCookieReport> = cookies.iter().filter(is_new).collect();
     let is_wrong = |name: &String| {
         let pattern = Pattern::parse(name);
@@ -104,6 +107,19 @@ fn harmless_cookies(
         reason: reasons.join("; "),
         toml: format!("[cache]\nignore_cookies = {}", list(all)),
     })
+}
+
+/// Whether the pattern under which a cookie was learned also matches one that is not harmless.
+fn stands_for_more(
+    pattern: &LearnedCookieReport,
+    cookies: &[LearnedCookieReport],
+    context: &ReportContext<'_>,
+) -> bool {
+    let Some(prefix) = pattern.name.strip_suffix('*') else { return false };
+    let sessions = context.session_cookies.iter().map(|name| name.trim_end_matches('*'));
+    let others = cookies.iter().filter(|cookie| cookie.verdict != "harmless");
+    let mut others = others.map(|cookie| cookie.name.as_str()).chain(sessions);
+    others.any(|name| name.starts_with(prefix) || prefix.starts_with(name))
 }
 
 /// Whether what pages show of a cookie is said of the cookie, and not of these pages. Where the configuration ignores it,
@@ -263,6 +279,16 @@ mod tests {
         let cookies = [cookie("wikiUserName", "harmless", "session")];
         let lines = proposed(&[], &cookies, (&[], &["*UserName", "ab"]));
         assert_eq!(lines[1], "[cache]\nignore_cookies = [\"ab\"]");
+    }
+
+    #[test]
+    fn a_pattern_that_would_stand_for_a_session_too_is_not_ignored() {
+        let cookies = [
+            cookie("wordpress_*", "unknown", "harmless"),
+            cookie("cart_seen_*", "unknown", "harmless"),
+        ];
+        let lines = proposed(&[], &cookies, (&["wordpress_logged_in_*"], &[]));
+        assert_eq!(lines, ["[cache]\nignore_cookies = [\"cart_seen_*\"]"]);
     }
 
     #[test]

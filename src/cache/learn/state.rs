@@ -9,11 +9,11 @@ use ::http::HeaderMap;
 use ahash::RandomState;
 
 use super::answer::{AnswerSeen, CookieSet};
-use super::compared::ComparedPage;
 use super::cookies::LearnedCookies;
 use super::routes::LearnedRoutes;
 use super::simulated::{FetchStep, SimulatedPage};
 use super::text_parts::TextParts;
+use super::variants::ComparedVariants;
 use crate::cache::entry::Entry;
 use crate::cache::purge::PurgeSnapshot;
 use crate::cache::rules::key::variant_key;
@@ -34,8 +34,11 @@ const BODIES_MAX: usize = 64;
 pub enum Predicted {
     /// It would have answered.
     Hit,
-    /// It would have answered, and fetched the page again in the background.
-    StaleHit,
+    /// It would have answered, and fetched the page again in the background. `is_seen`: as for a fetch.
+    StaleHit {
+        /// See there.
+        is_seen: bool,
+    },
     /// It would have fetched the page. `is_seen`: the visitor's own answer is what the fetch would get.
     Fetch {
         /// See there.
@@ -80,13 +83,26 @@ pub struct Wanted {
     pub comparison: bool,
 }
 
+/// An answer that is compared with others.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparedAnswer<'a> {
+    /// What is known of it besides its text.
+    pub answer: AnswerSeen,
+    /// Its text.
+    pub parts: &'a TextParts,
+    /// The key of its variant; `None`: it has no `Vary`.
+    pub variant: Option<PageKey>,
+    /// Which purges outdate it.
+    pub marks: &'a PurgeSnapshot,
+}
+
 /// A page that is followed.
 #[derive(Clone, Debug)]
 pub(super) struct LearnedPage {
     pub(super) name: PageName,
     pub(super) route: Arc<str>,
     pub(super) simulated: SimulatedPage,
-    pub(super) compared: ComparedPage,
+    pub(super) compared: ComparedVariants,
 }
 
 /// Everything that was learned since a moment.
@@ -274,13 +290,15 @@ impl Learning {
             name: name(),
             route: Arc::clone(request.route),
             simulated: SimulatedPage::default(),
-            compared: ComparedPage::default(),
+            compared: ComparedVariants::default(),
         });
         match predicted {
             Predicted::Hit => route.hits += 1,
-            Predicted::StaleHit => {
+            Predicted::StaleHit { is_seen } => {
                 route.hits += 1;
-                page.simulated.renew(&renewed);
+                if !is_seen {
+                    page.simulated.renew(&renewed);
+                }
             }
             Predicted::Fetch { is_seen } => {
                 match page.simulated.fetch(request.now, is_seen, &renewed) {
@@ -292,7 +310,10 @@ impl Learning {
             Predicted::Forward(_) => {}
         }
         let wanted = Wanted {
-            verdict: predicted == Predicted::Fetch { is_seen: true },
+            verdict: matches!(
+                predicted,
+                Predicted::Fetch { is_seen: true } | Predicted::StaleHit { is_seen: true }
+            ),
             comparison: request
                 .cookies
                 .is_some_and(|cookies| page.compared.wants(request.visitor, cookies)),
@@ -313,7 +334,16 @@ impl Learning {
         learned.routes.of(&page.route).settle(settled);
     }
 
-    /// The same for a page that is shared once two users were given the same `parts`.
+    /// The origin has failed, which says nothing of the page. `is_rescued`: a stale page would have been served instead.
+    pub fn failed(&self, primary: &PageKey, reason: Reason, is_rescued: bool) {
+        let mut learned = self.learned();
+        let learned = &mut *learned;
+        let Some(page) = learned.pages.get_mut(primary) else { return };
+        let settled = page.simulated.fail(reason, is_rescued);
+        learned.routes.of(&page.route).settle(settled);
+    }
+
+    /// As [`Self::judged`], for a page that is shared once two users were given the same `parts`.
     pub fn proved(
         &self,
         primary: &PageKey,
@@ -343,21 +373,19 @@ impl Learning {
         learned.routes.of(&page.route).settle(settled);
     }
 
-    /// Compares an answer with the others of its page.
-    ///
-    /// `marks`: which purges outdate the answer. `is_current`: whether no purge has.
+    /// Compares an answer with the others of its page. `is_current`: whether no purge has outdated it.
     pub fn compare(
         &self,
         primary: &PageKey,
-        (answer, parts): (AnswerSeen, &TextParts),
-        marks: &PurgeSnapshot,
+        compared: &ComparedAnswer<'_>,
         is_current: impl Fn(&PurgeSnapshot) -> bool,
     ) {
         let mut learned = self.learned();
         let learned = &mut *learned;
         let Some(page) = learned.pages.get_mut(primary) else { return };
         let before = page.compared.parts();
-        page.compared.add(answer, parts, marks, is_current);
+        let ComparedAnswer { answer, parts, variant, marks } = compared;
+        page.compared.add(*variant, (*answer, parts), marks, is_current);
         learned.parts = learned.parts + page.compared.parts() - before;
         learned.make_room();
     }

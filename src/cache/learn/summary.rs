@@ -14,6 +14,8 @@ use crate::clock::unix_now;
 const PAGES_TOLD: usize = 100;
 /// From how many pages that are the same with and without a cookie on it counts as harmless.
 const SURE_PAGES: u64 = 3;
+/// The same, of addresses and browsers that it came from: one visitor alone may make a cookie up.
+const SURE_VISITORS: usize = 2;
 
 impl Learning {
     /// What was learned until now.
@@ -24,7 +26,7 @@ impl Learning {
         let sum = |of: fn(&LearnedRouteReport) -> u64| routes.iter().map(of).sum::<u64>();
         let (requests, hits) = (sum(|route| route.requests), sum(|route| route.hits));
         let unknown = sum(|route| route.unknown);
-        let several = learned.pages.values().filter(|page| page.compared.visitors() > 1);
+        let several = learned.pages.values().filter(|page| page.compared.is_compared());
         let is_same = |page: &&LearnedPage| page.compared.difference() == Some(Difference::Same);
         let (pages, cookies) = (pages(&learned), cookies(&learned, context));
         Report {
@@ -139,6 +141,7 @@ fn told_cookie(
         (_, 1..) => "keyed",
         (_, 0) if likely > 0 => "unclear",
         (SURE_PAGES.., 0) if (context.means_session)(&cookie.name) => "unclear",
+        (SURE_PAGES.., 0) if cookie.visitors.len() < SURE_VISITORS => "unclear",
         (SURE_PAGES.., 0) => "harmless",
         (_, 0) => "unclear",
     };
@@ -153,6 +156,11 @@ fn told_cookie(
         ),
         "harmless" => format!("{same} pages are the same with and without it"),
         _ if likely > 0 => format!("of {} pages, {likely} seem to differ by it", same + likely),
+        _ if same >= SURE_PAGES && !(context.means_session)(&cookie.name) => {
+            format!(
+                "{same} pages are the same with and without it, but one visitor alone has sent it"
+            )
+        }
         _ if same >= SURE_PAGES => format!(
             "{same} pages are the same with and without it, but its name is that of a session, in which an app may \
              keep a cart or a log-in"

@@ -4,7 +4,9 @@
 //! tells [`crate::cache::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
 //! what the origin answers, whatever is learned.
 
+mod body;
 mod lesson;
+mod place;
 mod predict;
 mod probe;
 mod visitor;
@@ -80,7 +82,7 @@ fn begin(
     let (learning, route) = (&cx.worker.learning, &cx.route.name);
     if cx.head.method != Method::GET || has_body {
         let predicted = predict::of_head(cx, access);
-        if let Some(Predicted::Hit | Predicted::StaleHit) = predicted {
+        if let Some(Predicted::Hit | Predicted::StaleHit { .. }) = predicted {
             learning.counted(route);
             return (None, Reason::Learn);
         }
@@ -105,6 +107,8 @@ fn begin(
     }
     match looked.predicted {
         Predicted::Forward(reason) => (lesson, reason),
-        Predicted::Hit | Predicted::StaleHit | Predicted::Fetch { .. } => (lesson, Reason::Learn),
+        Predicted::Hit | Predicted::StaleHit { .. } | Predicted::Fetch { .. } => {
+            (lesson, Reason::Learn)
+        }
     }
 }
