@@ -1,6 +1,7 @@
 //! What to write into the configuration, by what was learned.
 
 use super::report::{LearnedCookieReport, LearnedPageReport, Proposal, ReportContext};
+use crate::http::path::decoded;
 use crate::http::pattern::Pattern;
 
 /// The most pages that get a route of their own.
@@ -10,6 +11,8 @@ const ROUTES_MAX: usize = 50;
 const MANY_PART: u64 = 5;
 /// The default of `[session] cookie`.
 const USUAL_SESSION_COOKIE: &str = "login";
+/// The route of what no `[[route]]` matches.
+const DEFAULT_ROUTE: &str = "default";
 
 /// The lines that follow from the cookies and the pages.
 pub(super) fn proposals(
@@ -48,6 +51,7 @@ fn known_app(cookies: &[LearnedCookieReport]) -> Option<Proposal> {
             cookie.name
         ),
         toml: format!("# [session]\n# app = {app:?}"),
+        route: None,
     })
 }
 
@@ -71,6 +75,7 @@ fn session_cookies(
     Some(Proposal {
         reason: format!("{}: {}", joined(&new), first.text),
         toml: format!("[session]\ncookie = {}", list(all)),
+        route: None,
     })
 }
 
@@ -106,6 +111,7 @@ fn harmless_cookies(
     (!reasons.is_empty()).then(|| Proposal {
         reason: reasons.join("; "),
         toml: format!("[cache]\nignore_cookies = {}", list(all)),
+        route: None,
     })
 }
 
@@ -149,9 +155,8 @@ fn unshared<'p>(
         paths.push(&page.path);
         is_new
     });
-    let literal =
-        |path: &str| path.chars().all(|c| c.is_ascii_alphanumeric() || "-_./~%".contains(c));
-    once.filter(move |page| literal(&page.path)).take(ROUTES_MAX).map(move |page| {
+    let named = once.filter_map(|page| Some((page, pattern_of(&page.path)?)));
+    named.take(ROUTES_MAX).map(move |(page, pattern)| {
         let is_keyed = |name: &&String| {
             cookies.iter().any(|cookie| cookie.name == **name && cookie.verdict == "keyed")
         };
@@ -159,16 +164,30 @@ fn unshared<'p>(
             Some(name) => format!("key_cookies = [{name:?}]"),
             None => "share = \"none\"".to_owned(),
         };
-        let lines = ["[[route]]".to_owned(), format!("match.path = {:?}", page.path), line];
+        let lines = ["[[route]]".to_owned(), format!("match.path = {pattern}"), line];
+        let route = Some(&page.route).filter(|route| *route != DEFAULT_ROUTE).cloned();
+        let kept = route.as_ref().map_or_else(String::new, |route| {
+            format!("; with the other keys of the route {route}, before it")
+        });
         Proposal {
-            reason: format!("{}: {}", page.path, meaning(page)),
+            reason: format!("{}: {}{kept}", page.path, meaning(page)),
             toml: match page.parameters.is_empty() {
                 true => lines.join("\n"),
                 // Other pages may have the same path: the condition on the query is the operator's choice.
                 false => lines.map(|line| format!("# {line}")).join("\n"),
             },
+            route,
         }
     })
+}
+
+/// A path as the pattern that stands for it alone, in TOML: patterns are compared with decoded paths. `None`: there is
+/// none, or the path is not known whole.
+fn pattern_of(path: &str) -> Option<String> {
+    let decoded = decoded(path).filter(|_| path.is_ascii())?;
+    let is_plain = |c: char| !c.is_control() && !"*{}\"\\;".contains(c);
+    let is_own = decoded.starts_with('/') && decoded.chars().all(is_plain);
+    is_own.then(|| format!("\"{decoded}\""))
 }
 
 /// What a verdict means.
@@ -191,6 +210,7 @@ fn keyed(cookies: &[LearnedCookieReport]) -> impl Iterator<Item = Proposal> {
             cookie.name, cookie.text
         ),
         toml: format!("# key_cookies = [{:?}]", cookie.name),
+        route: None,
     })
 }
 
@@ -222,6 +242,7 @@ mod tests {
         LearnedPageReport {
             path: path.to_owned(),
             parameters: parameter.iter().map(|name| (*name).to_owned()).collect(),
+            route: DEFAULT_ROUTE.to_owned(),
             verdict: "by-visitor".to_owned(),
             ..LearnedPageReport::default()
         }
@@ -296,6 +317,15 @@ mod tests {
         let lines = proposed(&[page("/me", None), page("/doku.php", Some("id"))], &[], (&[], &[]));
         assert_eq!(lines[0], "[[route]]\nmatch.path = \"/me\"\nshare = \"none\"");
         assert!(lines[1].lines().all(|line| line.starts_with('#')), "{lines:?}");
+    }
+
+    #[test]
+    fn a_path_is_proposed_as_routes_read_it() {
+        let lines = |path| proposed(&[page(path, None)], &[], (&[], &[]));
+        assert!(lines("/caf%C3%A9%20x")[0].contains("match.path = \"/café x\""));
+        for path in ["/%zz", "/%2A", "/a%22b", "/%0a", "/user/*/**", "/a;-", "/long…", "*"] {
+            assert!(lines(path).is_empty(), "{path}");
+        }
     }
 
     #[test]
