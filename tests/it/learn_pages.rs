@@ -2,7 +2,8 @@
 //! seem to.
 
 use std::io::Write as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -136,31 +137,66 @@ fn a_page_that_differs_by_authorization_is_found_where_public_is_trusted() {
     wait_until("it is found", || verdict(&report(&proxy), "/account") == "by-visitor");
 }
 
+/// An app that can be away, and answers 503 then.
+struct App {
+    origin: Origin,
+    is_away: Arc<AtomicBool>,
+}
+
+impl App {
+    fn start(page: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        let is_away = Arc::new(AtomicBool::new(false));
+        let away = Arc::clone(&is_away);
+        let origin = Origin::start(move |request| match away.load(Ordering::SeqCst) {
+            _ if request.method == "POST" => Reply::unstored("changed"),
+            true => Reply::status("503 Service Unavailable").body("away"),
+            false => page(request),
+        });
+        Self { origin, is_away }
+    }
+
+    fn is_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::SeqCst);
+    }
+}
+
 #[test]
-fn an_error_of_the_origin_hides_no_leak_and_settles_nothing() {
-    let is_away = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let away = std::sync::Arc::clone(&is_away);
-    let origin = Origin::start(move |request: &Request| {
+fn an_error_of_the_origin_hides_no_leak() {
+    let app = App::start(|request| {
         let address = request.header("x-forwarded-for").unwrap_or_default().replace('.', "-");
-        match (request.method.as_str(), away.load(Ordering::SeqCst)) {
-            ("POST", _) => Reply::unstored("changed"),
-            (_, true) => Reply::status("503 Service Unavailable").body("away"),
-            (_, false) => same(&format!("<p>You are at {address}</p>")),
-        }
+        same(&format!("<p>You are at {address}</p>"))
     });
-    let proxy = Proxy::embedded(&origin, LEARNS);
+    let proxy = Proxy::embedded(&app.origin, LEARNS);
     for _ in 0..3 {
         ask(&proxy, 1, "/a", &[]);
         ask(&proxy, 2, "/a", &[]);
     }
     wait_until("it is found", || verdict(&report(&proxy), "/a") == "by-visitor");
     proxy.post("/a").send();
-    is_away.store(true, Ordering::SeqCst);
+    app.is_away(true);
     ask(&proxy, 1, "/a", &[]);
     ask(&proxy, 1, "/b", &[]);
-    is_away.store(false, Ordering::SeqCst);
     wait_for(&proxy, "requests", 9);
     assert_eq!(verdict(&report(&proxy), "/a"), "by-visitor");
+}
+
+#[test]
+fn a_stale_page_is_foretold_as_a_hit_while_the_origin_fails() {
+    let app = App::start(|_| Reply::html("<p>same</p>").header("Cache-Control", "max-age=1"));
+    let proxy = Proxy::embedded(&app.origin, LEARNS);
+    proxy.get("/a").send();
+    wait_until("it is learned", || report(&proxy)["unknown"] == 0);
+    app.is_away(true);
+    wait_until("its lifetime is over for long", || {
+        proxy.get("/a").send();
+        let learned = report(&proxy);
+        learned["at"].as_f64().unwrap() - learned["since"].as_f64().unwrap() > 2.5
+    });
+    let learned = report(&proxy);
+    assert_eq!(learned["hits"].as_u64().unwrap() + 1, learned["requests"].as_u64().unwrap());
+    app.is_away(false);
+    proxy.get("/a").send();
+    wait_until("it is fetched again", || report(&proxy)["routes"][0]["fetches"] == 2);
 }
 
 #[test]

@@ -14,6 +14,11 @@ const OF_COOKIES_MAX: usize = 6;
 /// The most answers that are taken in, those that are replaced later among them.
 const TAKEN_MAX: usize = 64;
 
+/// Up to so many answers with a cookie, others make room.
+const OF_COOKIE_MIN: usize = 4;
+/// How often they do.
+const FORCED_MAX: usize = 64;
+
 /// The answers of a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ComparedPage {
@@ -23,6 +28,8 @@ pub(super) struct ComparedPage {
     parts: Vec<ComparedPart>,
     /// The answers until now, those that were replaced, too.
     taken: usize,
+    /// Those for which others made room.
+    forced: usize,
     /// Which purges outdate the answers.
     marks: Option<PurgeSnapshot>,
     /// How they differ; `None`: there is nothing to compare.
@@ -45,7 +52,9 @@ impl ComparedPage {
     /// Whether a further answer would tell something.
     #[must_use]
     pub(super) fn wants(&self, visitor: u64, cookies: CookieSet) -> bool {
-        self.has_place(visitor, cookies) || self.replaceable(visitor, cookies).is_some()
+        self.has_place(visitor, cookies)
+            || self.outdated(visitor, cookies).is_some()
+            || self.abundant(cookies).is_some()
     }
 
     fn has_place(&self, visitor: u64, cookies: CookieSet) -> bool {
@@ -55,10 +64,10 @@ impl ComparedPage {
             && same().filter(|one| one.visitor == visitor).count() < OF_ONE_MAX
     }
 
-    /// The answer whose place a further one takes: the first and the last are what shows whether time or a visitor
+    /// One that says less than the further one, of the same cookies: the first and the last are what shows whether time or a visitor
     /// makes the difference. So one that comes after other cookies, or from a visitor who was here before, replaces
     /// the last one like it.
-    fn replaceable(&self, visitor: u64, cookies: CookieSet) -> Option<usize> {
+    fn outdated(&self, visitor: u64, cookies: CookieSet) -> Option<usize> {
         if self.taken >= TAKEN_MAX {
             return None;
         }
@@ -71,6 +80,26 @@ impl ComparedPage {
         (returns || comes_after && own == 0).then_some(like)
     }
 
+    /// One whose cookies many answers have, if the further one has a cookie that few have: so there is room for it
+    /// whatever came first.
+    fn abundant(&self, cookies: CookieSet) -> Option<usize> {
+        if self.answers.len() < ANSWERS_MAX || self.forced >= FORCED_MAX {
+            return None;
+        }
+        let with = |is_one: &dyn Fn(CookieSet) -> bool| {
+            self.answers.iter().filter(|one| is_one(one.cookies)).count()
+        };
+        // How many answers have the rarest of these cookies; of none, how many have none.
+        let rarest = |cookies: CookieSet| {
+            let counts = bits(cookies).map(|bit| with(&|own| own & bit != 0));
+            counts.min().unwrap_or_else(|| with(&|own| own == 0))
+        };
+        let few = rarest(cookies);
+        let places = (0..self.answers.len()).map(|at| (rarest(self.answers[at].cookies), at));
+        let (many, place) = places.max()?;
+        (cookies != 0 && few < OF_COOKIE_MIN && many > few + 1).then_some(place)
+    }
+
     /// Adds an answer. `marks`: which purges outdate it. `is_current`: whether no purge has.
     pub(super) fn add(
         &mut self,
@@ -81,13 +110,13 @@ impl ComparedPage {
     ) {
         if self.marks.as_ref().is_some_and(|marks| !is_current(marks)) {
             // A change of the page is no difference between visitors.
-            *self = Self { taken: self.taken, ..Self::default() };
+            *self = Self { taken: self.taken, forced: self.forced, ..Self::default() };
         }
         if !self.has_place(answer.visitor, answer.cookies) {
-            match self.replaceable(answer.visitor, answer.cookies) {
-                Some(place) => self.remove(place),
-                None => return,
-            }
+            let outdated = self.outdated(answer.visitor, answer.cookies);
+            let Some(place) = outdated.or_else(|| self.abundant(answer.cookies)) else { return };
+            self.forced += usize::from(outdated.is_none());
+            self.remove(place);
         }
         self.marks.get_or_insert_with(|| marks.clone());
         self.taken += 1;
@@ -135,6 +164,17 @@ impl ComparedPage {
         self.parts.retain(|part| part.seen != 0);
     }
 
+    /// Takes out the answers with a cookie whose place another one gets.
+    pub(super) fn forget(&mut self, cookie: CookieSet) {
+        let before = self.answers.len();
+        while let Some(place) = self.answers.iter().position(|one| one.cookies & cookie != 0) {
+            self.remove(place);
+        }
+        if self.answers.len() < before {
+            self.compare();
+        }
+    }
+
     /// How many answers there are.
     #[must_use]
     pub(super) fn answers(&self) -> usize {
@@ -163,6 +203,11 @@ impl ComparedPage {
         let effect = self.effects.iter().find(|(place, _)| *place == cookie);
         effect.map(|(_, effect)| *effect)
     }
+}
+
+/// The cookies of a set, one by one.
+fn bits(cookies: CookieSet) -> impl Iterator<Item = CookieSet> {
+    (0..CookieSet::BITS).map(|place| 1 << place).filter(move |bit| cookies & bit != 0)
 }
 
 #[cfg(test)]
@@ -355,6 +400,17 @@ mod tests {
         let later = [ann, (7, 0, "x"), ann, (8, 0, "x"), ann];
         let page = page(&strangers.chain(later).collect::<Vec<_>>());
         assert_eq!(page.effect(5), Some(CookieEffect::Differs));
+    }
+
+    #[test]
+    fn a_page_full_of_other_cookies_has_room_for_one_that_no_answer_has() {
+        let others = (0..40_u64).map(|set| (set, set << 10, "x"));
+        let (ann, bob) = ((90, COOKIE, "x\nAnn"), (91, COOKIE, "x\nBob"));
+        let (one, other) = ((1, 1 << 10, "x"), (2, 0, "x"));
+        let later = [ann, one, bob, other].repeat(4);
+        let page = page(&others.chain(later).collect::<Vec<_>>());
+        assert!(page.difference() >= Some(Difference::ByCookie(5)), "{:?}", page.difference());
+        assert_eq!(page.answers(), ANSWERS_MAX);
     }
 
     #[test]

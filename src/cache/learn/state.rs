@@ -239,7 +239,19 @@ impl Learning {
         from: u64,
         cookies: impl Iterator<Item = (&'c str, u32)>,
     ) -> Option<CookieSet> {
-        self.learned().cookies.note(from, cookies)
+        let mut learned = self.learned();
+        let noted = learned.cookies.note(from, cookies);
+        if noted.gone != 0 {
+            learned.pages.values_mut().for_each(|page| page.compared.forget(noted.gone));
+            learned.parts = learned.pages.values().map(|page| page.compared.parts()).sum();
+        }
+        noted.set
+    }
+
+    /// Notes the cookies that the app sets, with the seconds for which each lives.
+    pub fn set_cookies<'c>(&self, cookies: impl Iterator<Item = (&'c str, u64)>) {
+        let mut learned = self.learned();
+        cookies.for_each(|(name, seconds)| learned.cookies.is_set(name, seconds));
     }
 
     /// The page as the cache would hold it, with its variant's key.

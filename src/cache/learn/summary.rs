@@ -136,12 +136,14 @@ fn told_cookie(
     let count = |effect| effects().filter(|one| *one == effect).count() as u64;
     let (same, differ) = (count(CookieEffect::Same), count(CookieEffect::Differs));
     let likely = count(CookieEffect::Likely);
+    let lives_for = learned.cookies.lives_for(&cookie.name);
     let verdict = match (same, differ) {
         (_, 1..) if cookie.is_own() => "session",
         (_, 1..) => "keyed",
         (_, 0) if likely > 0 => "unclear",
         (SURE_PAGES.., 0) if (context.means_session)(&cookie.name) => "unclear",
         (SURE_PAGES.., 0) if cookie.visitors.len() < SURE_VISITORS => "unclear",
+        (SURE_PAGES.., 0) if lives_for.is_some() => "unclear",
         (SURE_PAGES.., 0) => "harmless",
         (_, 0) => "unclear",
     };
@@ -156,6 +158,11 @@ fn told_cookie(
         ),
         "harmless" => format!("{same} pages are the same with and without it"),
         _ if likely > 0 => format!("of {} pages, {likely} seem to differ by it", same + likely),
+        _ if same >= SURE_PAGES && lives_for.is_some() => format!(
+            "{same} pages are the same with and without it, but the app sets it for {} s only, to say something to \
+             the next pages",
+            lives_for.unwrap_or_default()
+        ),
         _ if same >= SURE_PAGES && !(context.means_session)(&cookie.name) => {
             format!(
                 "{same} pages are the same with and without it, but one visitor alone has sent it"

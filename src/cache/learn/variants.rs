@@ -41,6 +41,11 @@ impl ComparedVariants {
         self.0[place].1.add(answer, parts, marks, is_current);
     }
 
+    /// Takes out the answers with a cookie whose place another one gets.
+    pub(super) fn forget(&mut self, cookie: CookieSet) {
+        self.0.iter_mut().for_each(|(_, page)| page.forget(cookie));
+    }
+
     fn pages(&self) -> impl Iterator<Item = &ComparedPage> {
         self.0.iter().map(|(_, page)| page)
     }

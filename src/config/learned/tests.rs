@@ -140,13 +140,12 @@ fn a_learned_route_keeps_the_keys_of_the_one_whose_pages_it_takes() {
 
 #[test]
 fn a_header_in_a_text_is_no_header_and_a_route_of_another_file_is_left_to_the_operator() {
-    let text = format!(
-        "{ORIGIN}[[route]]\nname = \"a\"\nmatch.path = \"/a\"\n\n[cache]\nmode = \"learn\"\n"
-    );
-    let text = text.replace("[origin]\n", "[log]\nfile = \"\"\"a\\\n[[route]]\\\n\"\"\"\n[origin]\n");
-    let written = learned(&text, [me(Some("a")), me(Some("elsewhere"))]);
+    let first = "[[route]]\nname = \"\"\"a\\\n[[route]]\"\"\"\nmatch.path = \"/a\"\n";
+    let second = "[[route]]\nname = \"b\"\nmatch.path = \"/b\"\n\n[cache]\nmode = \"learn\"\n";
+    let text = format!("{ORIGIN}{first}{second}");
+    let written = learned(&text, [me(Some("b")), me(Some("elsewhere"))]);
     let plan = plan(&written);
-    assert_eq!(plan.routes.len(), 2, "{written}");
-    assert_eq!(plan.routes[0].paths[0].as_str(), "/me", "{written}");
+    let paths: Vec<_> = plan.routes.iter().map(|route| route.paths[0].as_str()).collect();
+    assert_eq!(paths, ["/a", "/me", "/b"], "{written}");
     assert!(written.contains("# [[route]]\n# match.path = \"/me\"\n"), "{written}");
 }

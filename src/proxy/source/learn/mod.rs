@@ -13,13 +13,15 @@ mod visitor;
 
 use std::time::Instant;
 
-use ::http::Method;
+use ::http::header::SET_COOKIE;
+use ::http::{HeaderMap, Method};
 
 use self::lesson::Lesson;
 use self::predict::predict;
 use super::forward;
 use crate::cache::learn::Predicted;
 use crate::cache::rules::verdict::Access;
+use crate::http::set_cookie;
 use crate::origin::RequestBody;
 use crate::proxy::answer::Answer;
 use crate::proxy::context::{RequestContext, RequestKind};
@@ -48,6 +50,9 @@ pub(super) async fn answer(
     let (lesson, reason) = begin(cx, &access, body.is_some(), RequestUse::Forwarded);
     let begun = Instant::now();
     let mut answered = forward::forward(cx, body, reason, record).await;
+    if let Ok(Answer::Uncached(came, _)) = &answered {
+        note_brief_cookies(cx, came.response.headers());
+    }
     match (lesson, &mut answered) {
         (Some(lesson), Ok(Answer::Uncached(came, _))) => {
             lesson.came(&cx.worker.filler, came, begun.elapsed());
@@ -56,6 +61,19 @@ pub(super) async fn answer(
         (None, _) => {}
     }
     answered
+}
+
+/// Notes for how long the app sets cookies.
+fn note_brief_cookies(cx: &RequestContext<'_>, headers: &HeaderMap) {
+    if !headers.contains_key(SET_COOKIE) {
+        return;
+    }
+    let set = set_cookie::lifetimes(headers, cx.now as u64).take(visitor::COOKIES_MAX);
+    let set = set.filter_map(|(name, time)| Some((visitor::learned_name(name)?, time)));
+    let set: Vec<(String, u64)> = set.collect();
+    if !set.is_empty() {
+        cx.worker.learning.set_cookies(set.iter().map(|(name, time)| (name.as_str(), *time)));
+    }
 }
 
 /// Learns from a request that a mirror has sent, and whose answer another server gives.

@@ -11,7 +11,7 @@ use crate::proxy::context::RequestContext;
 use crate::telemetry::metrics::cookie_label;
 
 /// The most cookies of a request that are looked at.
-const COOKIES_MAX: usize = 32;
+pub(super) const COOKIES_MAX: usize = 32;
 
 /// How long a name before a number is at least, in bytes: a short one stands for too many.
 const STEM_MIN: usize = 8;
@@ -58,7 +58,7 @@ impl SeenVisitor {
 /// The name under which a cookie is learned. A number at its end is no part of the name: some apps have a cookie for each
 /// page or user. `None`: it has none. A visitor may call a cookie anything, and what is proposed must not stand for
 /// more than was seen: so the `*` of a pattern is never the visitor's own, and what is before it is long enough.
-fn learned_name(name: &[u8]) -> Option<String> {
+pub(super) fn learned_name(name: &[u8]) -> Option<String> {
     let label = cookie_label(name);
     // What is no token is told by another letter.
     if name.is_empty() || name.contains(&b'*') || label.contains('?') {
