@@ -164,9 +164,14 @@ impl SimulatedPage {
         self.verdict == Some(PageVerdict::Stored)
     }
 
+    /// Whether the page cannot be shared, as far as is known.
+    pub(super) fn is_refused(&self) -> bool {
+        !self.was_stored && matches!(self.verdict, Some(PageVerdict::Refused(_)))
+    }
+
     /// Whether the page would be stored or would have been, or it is not known yet.
     pub(super) fn may_be_stored(&self) -> bool {
-        self.was_stored || !matches!(self.verdict, Some(PageVerdict::Refused(_)))
+        !self.is_refused()
     }
 
     /// Whether the origin may be asked for the page at `now`, in Unix seconds: nothing is known of it, and it was not

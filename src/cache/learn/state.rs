@@ -103,6 +103,8 @@ pub(super) struct LearnedPage {
     pub(super) route: Arc<str>,
     pub(super) simulated: SimulatedPage,
     pub(super) compared: ComparedVariants,
+    /// How often it was asked for.
+    requests: u64,
 }
 
 /// Everything that was learned since a moment.
@@ -143,21 +145,39 @@ impl Learned {
         self.key.hash_one(key.0) <= self.follows
     }
 
-    /// Follows half of the URLs until the bounds hold: which half, their hash decides, so that shares stay right.
+    /// Makes the bounds hold. First those pages go that were asked for once and cannot be shared: a second request for
+    /// them counts as the first one did, and URLs that do not exist are made up at no cost. Where these are few, half of
+    /// the URLs are followed, and their hash decides which, so that shares stay right.
     fn make_room(&mut self) {
-        while self.pages.len() > PAGES_MAX || self.parts > PARTS_MAX {
-            self.follows /= 2;
-            let (follows, key) = (self.follows, &self.key);
-            let routes = &mut self.routes;
-            self.pages.retain(|name, page| {
-                let stays = key.hash_one(name.0) <= follows;
-                if !stays {
-                    routes.of(&page.route).lost += page.simulated.waiting();
-                }
-                stays
-            });
-            self.parts = self.pages.values().map(|page| page.compared.parts()).sum();
+        if self.pages.len() > PAGES_MAX {
+            self.pages.retain(|_, page| page.requests > 1 || !page.simulated.is_refused());
+            self.count_parts();
+            // Soon there would be no room again.
+            if self.pages.len() > PAGES_MAX - PAGES_MAX / 8 {
+                self.follow_half();
+            }
         }
+        while self.parts > PARTS_MAX {
+            self.follow_half();
+        }
+    }
+
+    fn follow_half(&mut self) {
+        self.follows /= 2;
+        let (follows, key) = (self.follows, &self.key);
+        let routes = &mut self.routes;
+        self.pages.retain(|name, page| {
+            let stays = key.hash_one(name.0) <= follows;
+            if !stays {
+                routes.of(&page.route).lost += page.simulated.waiting();
+            }
+            stays
+        });
+        self.count_parts();
+    }
+
+    fn count_parts(&mut self) {
+        self.parts = self.pages.values().map(|page| page.compared.parts()).sum();
     }
 }
 
@@ -243,7 +263,7 @@ impl Learning {
         let noted = learned.cookies.note(from, cookies);
         if noted.gone != 0 {
             learned.pages.values_mut().for_each(|page| page.compared.forget(noted.gone));
-            learned.parts = learned.pages.values().map(|page| page.compared.parts()).sum();
+            learned.count_parts();
         }
         noted.set
     }
@@ -303,7 +323,9 @@ impl Learning {
             route: Arc::clone(request.route),
             simulated: SimulatedPage::default(),
             compared: ComparedVariants::default(),
+            requests: 0,
         });
+        page.requests += 1;
         match predicted {
             Predicted::Hit => route.hits += 1,
             Predicted::StaleHit { is_seen } => {
@@ -424,5 +446,49 @@ impl Learning {
         let mut learned = self.learned();
         let page = learned.pages.get_mut(primary);
         page.is_some_and(|page| page.simulated.begin_probe(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(learning: &Learning, url: u64) -> PageKey {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&url.to_be_bytes());
+        let (key, route) = (PageKey(key), Arc::from("default"));
+        let request = PageRequest { key, route: &route, visitor: 1, cookies: None, now: 1 };
+        let predicted = Predicted::Fetch { is_seen: true };
+        learning.asked(&request, predicted, PageName::default, Entry::clone);
+        key
+    }
+
+    #[test]
+    fn urls_that_do_not_exist_push_no_page_out() {
+        let learning = Learning::default();
+        for _ in 0..2 {
+            (0..1_000).for_each(|url| {
+                ask(&learning, url);
+            });
+        }
+        for url in 1_000..100_000 {
+            let key = ask(&learning, url);
+            learning.judged(&key, Err(Reason::Status));
+        }
+        let learned = learning.learned();
+        assert!(learned.pages.len() <= PAGES_MAX);
+        assert!((learned.followed_percent() - 100.0).abs() < 0.1);
+        assert_eq!(learned.pages.values().filter(|page| page.requests == 2).count(), 1_000);
+    }
+
+    #[test]
+    fn of_many_pages_a_part_is_followed() {
+        let learning = Learning::default();
+        (0..20_000).for_each(|url| {
+            ask(&learning, url);
+        });
+        let learned = learning.learned();
+        assert!(learned.pages.len() <= PAGES_MAX);
+        assert!(learned.followed_percent() <= 50.1);
     }
 }

@@ -1,5 +1,7 @@
 //! Sums up what was learned.
 
+use std::collections::HashMap;
+
 use super::answer::{CookieEffect, Difference};
 use super::cookies::LearnedCookie;
 use super::proposals::proposals;
@@ -49,10 +51,11 @@ impl Learning {
 }
 
 fn routes(learned: &Learned) -> Vec<LearnedRouteReport> {
-    let waiting = |name: &str| -> u64 {
-        let own = learned.pages.values().filter(|page| *page.route == *name);
-        own.map(|page| page.simulated.waiting()).sum()
-    };
+    let mut waiting: HashMap<&str, u64> = HashMap::new();
+    for page in learned.pages.values() {
+        *waiting.entry(&page.route).or_default() += page.simulated.waiting();
+    }
+    let waiting = |name: &str| waiting.get(name).copied().unwrap_or_default();
     let told = learned.routes.all().map(|(name, route)| told_route(name, route, waiting(name)));
     let mut routes: Vec<_> = told.collect();
     routes.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.name.cmp(&b.name)));
@@ -131,11 +134,15 @@ fn told_cookie(
     let class = (context.class)(&cookie.name);
     // What a cookie does on pages that are never shared is no reason not to ignore it any more.
     let counts = |page: &&LearnedPage| class != "harmless" || page.simulated.is_stored();
-    let pages = || learned.pages.values().filter(counts);
-    let effects = || pages().filter_map(|page| page.compared.effect(place));
-    let count = |effect| effects().filter(|one| *one == effect).count() as u64;
-    let (same, differ) = (count(CookieEffect::Same), count(CookieEffect::Differs));
-    let likely = count(CookieEffect::Likely);
+    let (mut same, mut differ, mut likely) = (0, 0, 0);
+    for page in learned.pages.values().filter(counts) {
+        match page.compared.effect(place) {
+            Some(CookieEffect::Same) => same += 1,
+            Some(CookieEffect::Differs) => differ += 1,
+            Some(CookieEffect::Likely) => likely += 1,
+            Some(CookieEffect::Unclear) | None => {}
+        }
+    }
     let lives_for = learned.cookies.lives_for(&cookie.name);
     let verdict = match (same, differ) {
         (_, 1..) if cookie.is_own() => "session",

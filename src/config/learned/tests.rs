@@ -67,7 +67,7 @@ fn what_only_learns_ends_with_learning() {
         "learn = { mirror = true, probe = true }\ncache.mode = \"learn\"\n",
         "learn.probe = true\ncache = { mode = \"learn\" }\n",
     ] {
-        let text = format!("{learn}{}", ORIGIN);
+        let text = format!("{learn}{ORIGIN}");
         let written = learned(&text, [session(), ignored(), me(None)]);
         let plan = plan(&written);
         assert_eq!(plan.cache.mode, CacheMode::Serve, "{written}");
@@ -131,7 +131,7 @@ fn a_learned_route_keeps_the_keys_of_the_one_whose_pages_it_takes() {
         let plan = plan(&written);
         assert_eq!(plan.routes.len(), 4, "{written}");
         let me = &plan.routes[1];
-        assert_eq!((&*me.paths[0].as_str(), me.share), ("/me", Share::None), "{written}");
+        assert_eq!((me.paths[0].as_str(), me.share), ("/me", Share::None), "{written}");
         assert_eq!(me.allow_from, plan.routes[2].allow_from, "{written}");
         assert_eq!(me.hosts, plan.routes[2].hosts, "{written}");
         assert_eq!(plan.routes[3].paths[0].as_str(), "/lang", "{written}");
