@@ -1,9 +1,10 @@
 //! Learn mode: which pages differ between those who would share them, wherever the difference stands, and which only
 //! seem to.
 
+use std::collections::HashMap;
 use std::io::Write as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::learn::{LEARNS, cookie, report, same, verdict, wait_for};
 use crate::support::origin::{Origin, Reply, Request};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Proxy, log_in, shop};
 use crate::support::wait_until;
 
 /// Asks as a visitor at an address of its own, with these fields.
@@ -135,6 +136,54 @@ fn a_page_that_differs_by_authorization_is_found_where_public_is_trusted() {
         }
     }
     wait_until("it is found", || verdict(&report(&proxy), "/account") == "by-visitor");
+}
+
+#[test]
+fn a_visitor_whose_cookie_each_answer_renews_is_known_again() {
+    let sessions = Mutex::new(HashMap::from([("0".to_owned(), 0), ("1".to_owned(), 1)]));
+    let next = AtomicUsize::new(2);
+    let origin = Origin::start(move |request: &Request| {
+        let came = request.header("cookie").unwrap_or_default().replace("sid=", "");
+        let mut sessions = sessions.lock().unwrap();
+        let cart: usize = sessions.remove(&came).unwrap_or(7);
+        let id = next.fetch_add(1, Ordering::SeqCst).to_string();
+        sessions.insert(id.clone(), cart);
+        Reply::typed("application/json", &format!("{{\"cart\": {cart}}}"))
+            .header("Cache-Control", "max-age=300")
+            .header("Set-Cookie", &format!("sid={id}"))
+    });
+    let settings = format!("{LEARNS}cache.unknown_cookies = \"ignore\"\n");
+    let route = "[[route]]\nmatch.path = \"/**\"\nstrip_set_cookie = [\"sid\"]\n";
+    let proxy = Proxy::embedded(&origin, &format!("{settings}{route}"));
+    let mut ids = ["0".to_owned(), "1".to_owned()];
+    for _ in 0..6 {
+        for (visitor, id) in (1..).zip(&mut ids) {
+            let asked = proxy.get("/cart").header("X-Forwarded-For", &format!("192.0.2.{visitor}"));
+            *id = asked.cookie(&format!("sid={id}")).send().cookie("sid").unwrap();
+        }
+    }
+    wait_until("it is found", || verdict(&report(&proxy), "/cart") == "by-visitor");
+}
+
+#[test]
+fn a_script_that_is_static_by_proof_and_differs_for_users_is_found() {
+    let origin = shop(|request| {
+        let is_user = request.header("cookie").is_some();
+        Reply::typed("text/javascript", if is_user { "x = 1\ny = 2" } else { "x = 1" })
+            .header("Cache-Control", "max-age=300")
+            .header("ETag", "\"1\"")
+    });
+    let proxy = Proxy::embedded(&origin, &format!("{LEARNS}session.mint = true"));
+    let alice = log_in(&proxy, "alice");
+    for _ in 0..3 {
+        for visitor in [1, 2] {
+            ask(&proxy, visitor, "/me.js", &[]);
+            ask(&proxy, visitor + 2, "/me.js", &[("Cookie", &alice)]);
+        }
+        wait_until("it is learned", || report(&proxy)["unknown"] == 0);
+    }
+    let verdict = || verdict(&report(&proxy), "/me.js");
+    wait_until("it is found", || verdict() == "by-cookie" || verdict() == "by-visitor");
 }
 
 /// An app that can be away, and answers 503 then.

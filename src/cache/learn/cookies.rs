@@ -14,6 +14,8 @@ const VALUES_MAX: usize = 256;
 const CANDIDATES_MAX: usize = 64;
 /// How often a name must come at least before another one makes room for it.
 const REQUESTS_MIN: u64 = 16;
+/// From how many requests on it is known that answers change a cookie.
+const RENEWED_MIN: u64 = 3;
 /// The most names of cookies that are set for a moment.
 const BRIEF_MAX: usize = 64;
 /// A cookie that is set for less than this, in seconds, is a message to the next pages.
@@ -28,6 +30,10 @@ pub(super) struct LearnedCookie {
     pub(super) requests: u64,
     /// The same, since names without a place are counted.
     lately: u64,
+    /// Those whose answer set it to another value.
+    renewed: u64,
+    /// Whether most did, once that was known.
+    is_renewed: bool,
     /// Keyed hashes of its values.
     pub(super) values: HashSet<u32>,
     /// Keyed hashes of the addresses and browsers that it came with.
@@ -117,6 +123,23 @@ impl LearnedCookies {
         *came
     }
 
+    /// Notes that an answer sets a cookie of its request to another value. Returns its place when that is known to be a
+    /// habit: until then the value has told visitors apart, and one has been taken for many.
+    pub(super) fn is_renewed(&mut self, name: &str) -> CookieSet {
+        let known = self.names.iter_mut().zip(0..).find(|(cookie, _)| cookie.name == name);
+        let Some((cookie, place)) = known else { return 0 };
+        cookie.renewed += 1;
+        let is_habit = cookie.requests >= RENEWED_MIN && cookie.renewed * 4 > cookie.requests * 3;
+        let is_new = is_habit && !cookie.is_renewed;
+        cookie.is_renewed |= is_habit;
+        if is_new { 1 << place } else { 0 }
+    }
+
+    /// The names whose values most answers change: such a value is not the visitor's for long.
+    pub(super) fn renewed(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().filter(|cookie| cookie.is_renewed).map(|cookie| cookie.name.as_str())
+    }
+
     /// Notes that the app sets a cookie for so many seconds.
     pub(super) fn is_set(&mut self, name: &str, seconds: u64) {
         if seconds >= BRIEF {
@@ -149,6 +172,8 @@ impl LearnedCookie {
             name: name.to_owned(),
             requests: 0,
             lately: 0,
+            renewed: 0,
+            is_renewed: false,
             values: HashSet::new(),
             visitors: HashSet::new(),
         }

@@ -176,6 +176,14 @@ impl Learned {
         self.count_parts();
     }
 
+    /// Takes the answers with these cookies out.
+    fn forget(&mut self, cookies: CookieSet) {
+        if cookies != 0 {
+            self.pages.values_mut().for_each(|page| page.compared.forget(cookies));
+            self.count_parts();
+        }
+    }
+
     fn count_parts(&mut self) {
         self.parts = self.pages.values().map(|page| page.compared.parts()).sum();
     }
@@ -261,11 +269,21 @@ impl Learning {
     ) -> Option<CookieSet> {
         let mut learned = self.learned();
         let noted = learned.cookies.note(from, cookies);
-        if noted.gone != 0 {
-            learned.pages.values_mut().for_each(|page| page.compared.forget(noted.gone));
-            learned.count_parts();
-        }
+        learned.forget(noted.gone);
         noted.set
+    }
+
+    /// Notes the cookies of a request that its answer sets to another value.
+    pub fn renewed<'c>(&self, names: impl Iterator<Item = &'c str>) {
+        let mut learned = self.learned();
+        let gone = names.fold(0, |gone, name| gone | learned.cookies.is_renewed(name));
+        learned.forget(gone);
+    }
+
+    /// The cookies whose value most answers change, so that it does not tell visitors apart.
+    #[must_use]
+    pub fn renewed_cookies(&self) -> Vec<String> {
+        self.learned().cookies.renewed().map(str::to_owned).collect()
     }
 
     /// Notes the cookies that the app sets, with the seconds for which each lives.

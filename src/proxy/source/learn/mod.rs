@@ -21,6 +21,7 @@ use self::predict::predict;
 use super::forward;
 use crate::cache::learn::Predicted;
 use crate::cache::rules::verdict::Access;
+use crate::http::cookie::cookies;
 use crate::http::set_cookie;
 use crate::origin::RequestBody;
 use crate::proxy::answer::Answer;
@@ -51,7 +52,7 @@ pub(super) async fn answer(
     let begun = Instant::now();
     let mut answered = forward::forward(cx, body, reason, record).await;
     if let Ok(Answer::Uncached(came, _)) = &answered {
-        note_brief_cookies(cx, came.response.headers());
+        note_set_cookies(cx, came.response.headers());
     }
     match (lesson, &mut answered) {
         (Some(lesson), Ok(Answer::Uncached(came, _))) => {
@@ -63,10 +64,21 @@ pub(super) async fn answer(
     answered
 }
 
-/// Notes for how long the app sets cookies.
-fn note_brief_cookies(cx: &RequestContext<'_>, headers: &HeaderMap) {
+/// Notes for how long the app sets cookies, and which of the request's own it sets to another value.
+fn note_set_cookies(cx: &RequestContext<'_>, headers: &HeaderMap) {
     if !headers.contains_key(SET_COOKIE) {
         return;
+    }
+    let own = |name: &[u8]| cookies(&cx.head.headers).find(|(own, _)| *own == name);
+    let renewed =
+        set_cookie::pairs(headers).take(visitor::COOKIES_MAX).filter_map(|(name, value)| {
+            own(name)
+                .filter(|(_, own)| *own != value)
+                .and_then(|(name, _)| visitor::learned_name(name))
+        });
+    let renewed: Vec<String> = renewed.collect();
+    if !renewed.is_empty() {
+        cx.worker.learning.renewed(renewed.iter().map(String::as_str));
     }
     let set = set_cookie::lifetimes(headers, cx.now as u64).take(visitor::COOKIES_MAX);
     let set = set.filter_map(|(name, time)| Some((visitor::learned_name(name)?, time)));

@@ -54,7 +54,11 @@ pub(super) fn predict<'c>(cx: &'c RequestContext<'c>, access: &Access) -> Option
     let loses_fields = origin_request::lost_fields(cx, class, want.sent()).next().is_some();
     let is_seen = forwarded_for.is_none() && !loses_fields && cx.certificate().is_none();
     let (predicted, is_rescued) = look_up(&want, forwarded_for, is_seen);
-    let is_shared = forwarded_for.is_none() && class != ShareClass::User;
+    // What is static by proof, visitors with a login share, too.
+    let is_shared = match forwarded_for {
+        Some(_) => predicted == Predicted::Hit,
+        None => class != ShareClass::User,
+    };
     Some(Looked { key: want.key, predicted, want: Some(want), is_shared, is_seen, is_rescued })
 }
 

@@ -38,8 +38,14 @@ impl SeenVisitor {
         login.for_each(|line| line.as_bytes().hash(&mut hasher));
         from.hash(&mut hasher);
         let rules = &cx.worker.settings.cookies;
-        // A cookie that is set with the first answer, and ignored, makes no other visitor.
-        let means_visitor = may_matter().filter(|(name, _)| !rules.is_harmless(name));
+        // A cookie that is set with the first answer, and ignored, makes no other visitor; nor does one that each answer
+        // sets anew.
+        let renewed = learning.renewed_cookies();
+        let is_renewed = |name: &[u8]| {
+            !renewed.is_empty() && learned_name(name).is_some_and(|name| renewed.contains(&name))
+        };
+        let means_visitor =
+            may_matter().filter(|(name, _)| !rules.is_harmless(name) && !is_renewed(name));
         means_visitor.take(COOKIES_MAX).for_each(|pair| pair.hash(&mut hasher));
         let visitor = hasher.finish();
         // A piece without a name may be a secret.
