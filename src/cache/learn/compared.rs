@@ -233,6 +233,7 @@ mod tests {
         for (visitor, cookies, text) in answers {
             let seen = AnswerSeen {
                 visitor: *visitor,
+                renewed_known: 0,
                 cookies: *cookies,
                 is_shared: true,
                 could_fill: true,
@@ -278,8 +279,14 @@ mod tests {
     fn a_purge_begins_the_comparison_again() {
         let mut compared = page(&[(1, 0, "old"), (2, 0, "old")]);
         let key = RandomState::with_seeds(1, 2, 3, 4);
-        let seen =
-            AnswerSeen { visitor: 3, cookies: 0, is_shared: true, could_fill: true, finding: None };
+        let seen = AnswerSeen {
+            visitor: 3,
+            renewed_known: 0,
+            cookies: 0,
+            is_shared: true,
+            could_fill: true,
+            finding: None,
+        };
         compared.add(seen, &parts_of(&key, "new"), &PurgeSnapshot::default(), |_| false);
         assert_eq!((compared.answers(), compared.difference()), (1, None));
     }

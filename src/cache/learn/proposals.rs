@@ -155,8 +155,8 @@ fn unshared<'p>(
         paths.push(&page.path);
         is_new
     });
-    let named = once.filter_map(|page| Some((page, pattern_of(&page.path)?)));
-    named.take(ROUTES_MAX).map(move |(page, pattern)| {
+    once.take(ROUTES_MAX).map(move |page| {
+        let Some(pattern) = pattern_of(&page.path) else { return by_hand(page) };
         let is_keyed = |name: &&String| {
             cookies.iter().any(|cookie| cookie.name == **name && cookie.verdict == "keyed")
         };
@@ -181,11 +181,25 @@ fn unshared<'p>(
     })
 }
 
+/// What is left to the operator, because no pattern can be written for the path.
+fn by_hand(page: &LearnedPageReport) -> Proposal {
+    Proposal {
+        reason: format!(
+            "{}: {}; no pattern that is written here stands for this path alone",
+            page.path,
+            meaning(page)
+        ),
+        toml: format!("# [[route]]\n# match.path = {:?}\n# share = \"none\"", page.path),
+        route: None,
+    }
+}
+
 /// A path as the pattern that stands for it alone, in TOML: patterns are compared with decoded paths. `None`: there is
 /// none, or the path is not known whole.
 fn pattern_of(path: &str) -> Option<String> {
     let decoded = decoded(path).filter(|_| path.is_ascii())?;
-    let is_plain = |c: char| !c.is_control() && !"*{}\"\\;".contains(c);
+    let is_plain =
+        |c: char| c.is_alphanumeric() || matches!(c, ' '..='~') && !"*{}\"\\;".contains(c);
     let is_own = decoded.starts_with('/') && decoded.chars().all(is_plain);
     is_own.then(|| format!("\"{decoded}\""))
 }
@@ -323,8 +337,10 @@ mod tests {
     fn a_path_is_proposed_as_routes_read_it() {
         let lines = |path| proposed(&[page(path, None)], &[], (&[], &[]));
         assert!(lines("/caf%C3%A9%20x")[0].contains("match.path = \"/café x\""));
-        for path in ["/%zz", "/%2A", "/a%22b", "/%0a", "/user/*/**", "/a;-", "/long…", "*"] {
-            assert!(lines(path).is_empty(), "{path}");
+        for path in
+            ["/%E2%80%AE", "/%zz", "/%2A", "/a%22b", "/%0a", "/user/*/**", "/a;-", "/long…", "*"]
+        {
+            assert!(lines(path)[0].lines().all(|line| line.starts_with('#')), "{path}");
         }
     }
 

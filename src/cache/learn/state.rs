@@ -434,7 +434,10 @@ impl Learning {
     ) {
         let mut learned = self.learned();
         let learned = &mut *learned;
-        let Some(page) = learned.pages.get_mut(primary) else { return };
+        let is_known_alike =
+            learned.cookies.renewed().count() == compared.answer.renewed_known as usize;
+        let page = learned.pages.get_mut(primary).filter(|_| is_known_alike);
+        let Some(page) = page else { return };
         let before = page.compared.parts();
         let ComparedAnswer { answer, parts, variant, marks } = compared;
         page.compared.add(*variant, (*answer, parts), marks, is_current);

@@ -69,6 +69,7 @@ impl Lesson {
         let order = want.map(|want| Box::new(order(cx, want, &page)));
         let answer = AnswerSeen {
             visitor: seen.visitor,
+            renewed_known: seen.renewed_known,
             cookies: seen.cookies.unwrap_or_default(),
             is_shared: looked.is_shared,
             could_fill: looked.is_seen,
@@ -100,6 +101,7 @@ impl Lesson {
         let marks = page.marks();
         let answer = AnswerSeen {
             visitor: STRANGER,
+            renewed_known: cx.worker.learning.renewed_cookies().len() as u32,
             cookies: 0,
             is_shared: true,
             could_fill: true,

@@ -22,6 +22,8 @@ const ID_STEM_MIN: usize = 4;
 pub(super) struct SeenVisitor {
     /// A keyed hash of the address, the browser and the cookies.
     pub(super) visitor: u64,
+    /// How many cookies were known then that tell no visitors apart.
+    pub(super) renewed_known: u32,
     /// The cookies that no key has; `None`: there are too many, or one that has no name to be learned by.
     pub(super) cookies: Option<u64>,
 }
@@ -57,7 +59,7 @@ impl SeenVisitor {
         let cookies = learned.and_then(|all| {
             learning.cookies(from, all.iter().map(|(name, value)| (name.as_str(), *value)))
         });
-        Self { visitor, cookies }
+        Self { visitor, renewed_known: renewed.len() as u32, cookies }
     }
 }
 
