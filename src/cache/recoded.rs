@@ -11,13 +11,14 @@ use ::http::{HeaderMap, HeaderName, HeaderValue};
 use brotli::enc::BrotliEncoderParams;
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
+use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use flate2::write::GzEncoder;
 
 use super::entry::Entry;
 use super::page_fields::PageFields;
 use crate::http::coding::{Accepted, Coding, choose, takes_as_it_is};
 use crate::http::etag;
+use crate::http::list::members;
 use crate::http::vary::Vary;
 
 /// The smallest body that is compressed, in bytes: a smaller one fits into a packet or two already.
@@ -124,7 +125,31 @@ pub fn with_body(page: &Entry, coding: Coding, body: Bytes) -> Entry {
 /// The body of a response without coding; `None` if it cannot be decoded, or is larger than `max` bytes.
 #[must_use]
 pub fn plain(headers: &HeaderMap, body: &Bytes, max: usize) -> Option<Bytes> {
-    decode(body, Coding::of(headers)?, max)
+    match Coding::of(headers) {
+        Some(coding) => decode(body, coding, max),
+        // No form that the cache makes has this coding.
+        None => {
+            let mut codings = members(headers, &CONTENT_ENCODING);
+            let is_deflate = codings.next()?.eq_ignore_ascii_case(b"deflate");
+            let is_alone = is_deflate && codings.next().is_none();
+            is_alone.then(|| inflate(body, max)).flatten()
+        }
+    }
+}
+
+/// "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some servers send raw deflate.
+fn inflate(body: &[u8], max: usize) -> Option<Bytes> {
+    match body {
+        [first, second, ..] if is_zlib([*first, *second]) => {
+            read_whole(ZlibDecoder::new(body), max)
+        }
+        raw => read_whole(DeflateDecoder::new(raw), max),
+    }
+}
+
+/// Whether a body of the coding "deflate" begins as the zlib format does.
+pub(in crate::cache) fn is_zlib(start: [u8; 2]) -> bool {
+    start[0] & 0x0f == 8 && u16::from_be_bytes(start).is_multiple_of(31)
 }
 
 /// Decodes a body. `None`: it is damaged, or its decoded form is larger than `max` bytes.

@@ -48,7 +48,7 @@ pub use changed::changed_keys;
 pub use credential::read_store_url;
 pub use fingerprint::{Fingerprint, fingerprint};
 pub use json_schema::json_schema;
-pub use learned::learned_config;
+pub use learned::{LearnedLines, learned_config};
 pub use loaded::LoadedPlan;
 pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, DatabaseConfig,

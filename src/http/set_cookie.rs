@@ -67,6 +67,25 @@ pub(super) fn value(line: &[u8]) -> &[u8] {
     }
 }
 
+/// The cookies that a response sets for a stated time, with the seconds of it. `now` is in seconds since 1970.
+pub fn lifetimes(headers: &HeaderMap, now: u64) -> impl Iterator<Item = (&[u8], u64)> {
+    lines(headers).filter(move |(_, line)| !clears(line, now)).filter_map(move |(name, line)| {
+        let (mut max_age, mut expires) = (None, None);
+        for attribute in line.split(|&byte| byte == b';').skip(1) {
+            let (key, value) = divide(attribute, b'=');
+            let (key, value) = (trim(key), trim(value.unwrap_or_default()));
+            if key.eq_ignore_ascii_case(b"max-age") {
+                max_age =
+                    std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).or(max_age);
+            } else if key.eq_ignore_ascii_case(b"expires") {
+                expires = cookie_date(value).or(expires);
+            }
+        }
+        let left = max_age.or_else(|| Some(expires?.saturating_sub(now)))?;
+        Some((name, left))
+    })
+}
+
 /// The names of the cookies that a response removes. `now` is in seconds since 1970.
 pub fn cleared(headers: &HeaderMap, now: u64) -> impl Iterator<Item = &[u8]> {
     lines(headers).filter(move |(_, line)| clears(line, now)).map(|(name, _)| name)
@@ -288,6 +307,23 @@ mod tests {
     fn only_cleared_cookies_are_named() {
         let headers = response(&["a=1", "b=", "c=x; Max-Age=0", "d=2"]);
         assert_eq!(cleared(&headers, NOW).collect::<Vec<_>>(), [b"b", b"c"]);
+    }
+
+    #[test]
+    fn the_stated_time_of_a_cookie_is_known() {
+        let moment = date::format(NOW + 20);
+        let expires = format!("c=1; Expires={}", moment.to_str().unwrap());
+        let lines = [
+            "a=1; Max-Age=10",
+            "b=1",
+            &expires,
+            "d=; Max-Age=5",
+            "e=1; Max-Age=0",
+            "f=1; max-age=x",
+        ];
+        let headers = response(&lines);
+        let found: Vec<_> = lifetimes(&headers, NOW).collect();
+        assert_eq!(found, [(&b"a"[..], 10), (b"c", 20)]);
     }
 
     #[test]

@@ -11,37 +11,38 @@ use crate::support::proxy::{ANTEROOM, Proxy, log_in, shop};
 use crate::support::wait_until;
 
 /// Settings of a proxy that learns, behind a proxy that tells the addresses of visitors.
-const LEARNS: &str = "cache.mode = \"learn\"\nclient.trusted_proxies = [\"127.0.0.1\"]\n";
+pub(crate) const LEARNS: &str =
+    "cache.mode = \"learn\"\nclient.trusted_proxies = [\"127.0.0.1\"]\n";
 
-fn learn(proxy: &Proxy, words: &[&str]) -> Output {
+pub(crate) fn learn(proxy: &Proxy, words: &[&str]) -> Output {
     let mut command = Command::new(ANTEROOM);
     command.arg("learn").args(words).args(["--config", "proxy.toml"]);
     command.current_dir(proxy.folder()).output().unwrap()
 }
 
-fn printed(output: &Output) -> String {
+pub(crate) fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn report(proxy: &Proxy) -> Value {
+pub(crate) fn report(proxy: &Proxy) -> Value {
     serde_json::from_str(&printed(&learn(proxy, &["report", "--json"]))).unwrap()
 }
 
 /// Waits for a number of the report.
-fn wait_for(proxy: &Proxy, key: &str, expected: u64) {
+pub(crate) fn wait_for(proxy: &Proxy, key: &str, expected: u64) {
     wait_until(&format!("{key} is {expected}"), || report(proxy)[key] == expected);
 }
 
 /// A visitor at an address of its own asks for a page.
-fn ask(proxy: &Proxy, visitor: u8, target: &str, cookie: &str) -> Answer {
+pub(crate) fn ask(proxy: &Proxy, visitor: u8, target: &str, cookie: &str) -> Answer {
     let asks = |ask: Ask| ask.header("X-Forwarded-For", &format!("192.0.2.{visitor}"));
     let asks = asks(proxy.get(target));
     if cookie.is_empty() { asks.send() } else { asks.cookie(cookie).send() }
 }
 
 /// The verdict on a page; `Null`: it is not told.
-fn verdict(report: &Value, path: &str) -> Value {
+pub(crate) fn verdict(report: &Value, path: &str) -> Value {
     let pages = report["pages"].as_array().unwrap();
     pages
         .iter()
@@ -49,13 +50,13 @@ fn verdict(report: &Value, path: &str) -> Value {
         .map_or(Value::Null, |page| page["verdict"].clone())
 }
 
-fn cookie<'r>(report: &'r Value, name: &str) -> &'r Value {
+pub(crate) fn cookie<'r>(report: &'r Value, name: &str) -> &'r Value {
     let cookies = report["cookies"].as_array().unwrap();
     cookies.iter().find(|cookie| cookie["name"] == name).unwrap_or(&Value::Null)
 }
 
 /// A page that is the same for all, and fresh for minutes.
-fn same(text: &str) -> Reply {
+pub(crate) fn same(text: &str) -> Reply {
     Reply::html(text).header("Cache-Control", "max-age=300")
 }
 

@@ -52,6 +52,7 @@ mod interim;
 mod interop;
 mod leak;
 mod learn;
+mod learn_pages;
 mod limits;
 mod listen;
 mod live_numbers;

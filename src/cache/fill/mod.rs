@@ -45,11 +45,12 @@ use fetched::Fetch;
 use lead::{Leader, send_answer};
 use lease::Leased;
 use not_modified::add_conditions;
-use refuse::{is_leak, passes};
+use refuse::is_leak;
 
 pub use filler::Filler;
 pub use lead::LeaderAnswer;
 pub use order::{FillDifference, FillOrder, SessionOwner};
+pub use refuse::passes;
 pub use trial::{TrialOrder, TrialPage};
 
 impl Filler {
@@ -307,6 +308,7 @@ fn failure(error: &OriginError) -> FlightFailure {
 }
 
 /// RFC 5861 §4: the statuses that count as an origin error.
-fn is_server_error(status: StatusCode) -> bool {
+#[must_use]
+pub fn is_server_error(status: StatusCode) -> bool {
     matches!(status.as_u16(), 500 | 502 | 503 | 504)
 }

@@ -136,7 +136,8 @@ pub(super) fn is_leak(reason: Reason) -> bool {
 
 /// Whether a status is temporary or specific to one request: some field of the fill may be too large for the
 /// origin, and another visitor's may not.
-pub(super) fn passes(status: StatusCode) -> bool {
+#[must_use]
+pub fn passes(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status.as_u16(), 400 | 406 | 408 | 409 | 411..=431)
 }
 

@@ -13,6 +13,8 @@ pub(super) type CookieSet = u64;
 pub struct AnswerSeen {
     /// Whose it is: a keyed hash.
     pub visitor: u64,
+    /// How many cookies were known then that tell no visitors apart. An answer of another time is not compared.
+    pub renewed_known: u32,
     /// The cookies of the request that no key has and that are not known to be harmless everywhere.
     pub cookies: u64,
     /// Whether the visitor would get the page that others get, by the configuration in force.

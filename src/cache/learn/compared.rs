@@ -1,8 +1,10 @@
 //! The answers of one page: which of them are kept to be compared.
 
+use std::hash::{DefaultHasher, Hasher as _};
+
 use super::answer::{AnswerSeen, Answers, CookieEffect, CookieSet, Difference};
-use super::comparison::Comparison;
-use super::text_parts::{TextParts, digest};
+use super::comparison::{Comparison, PartSeen};
+use super::text_parts::{TextParts, is_field};
 use crate::cache::purge::PurgeSnapshot;
 
 /// The most answers of a page that are compared.
@@ -14,15 +16,22 @@ const OF_COOKIES_MAX: usize = 6;
 /// The most answers that are taken in, those that are replaced later among them.
 const TAKEN_MAX: usize = 64;
 
+/// Up to so many answers with a cookie, others make room.
+const OF_COOKIE_MIN: usize = 4;
+/// How often they do.
+const FORCED_MAX: usize = 64;
+
 /// The answers of a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ComparedPage {
     /// In time.
     answers: Vec<AnswerSeen>,
-    /// By hash, sorted: the answers that have the part.
-    parts: Vec<(u32, Answers)>,
+    /// Sorted by hash.
+    parts: Vec<ComparedPart>,
     /// The answers until now, those that were replaced, too.
     taken: usize,
+    /// Those for which others made room.
+    forced: usize,
     /// Which purges outdate the answers.
     marks: Option<PurgeSnapshot>,
     /// How they differ; `None`: there is nothing to compare.
@@ -31,11 +40,23 @@ pub(super) struct ComparedPage {
     effects: Vec<(u32, CookieEffect)>,
 }
 
+/// A part of the page.
+#[derive(Clone, Copy, Debug)]
+struct ComparedPart {
+    hash: u32,
+    /// The answers that have it.
+    seen: Answers,
+    /// Those in which it holds the visitor's own words.
+    own: Answers,
+}
+
 impl ComparedPage {
     /// Whether a further answer would tell something.
     #[must_use]
     pub(super) fn wants(&self, visitor: u64, cookies: CookieSet) -> bool {
-        self.has_place(visitor, cookies) || self.replaceable(visitor, cookies).is_some()
+        self.has_place(visitor, cookies)
+            || self.outdated(visitor, cookies).is_some()
+            || self.abundant(cookies).is_some()
     }
 
     fn has_place(&self, visitor: u64, cookies: CookieSet) -> bool {
@@ -45,10 +66,10 @@ impl ComparedPage {
             && same().filter(|one| one.visitor == visitor).count() < OF_ONE_MAX
     }
 
-    /// The answer whose place a further one takes: the first and the last are what shows whether time or a visitor
+    /// One that says less than the further one, of the same cookies: the first and the last are what shows whether time or a visitor
     /// makes the difference. So one that comes after other cookies, or from a visitor who was here before, replaces
     /// the last one like it.
-    fn replaceable(&self, visitor: u64, cookies: CookieSet) -> Option<usize> {
+    fn outdated(&self, visitor: u64, cookies: CookieSet) -> Option<usize> {
         if self.taken >= TAKEN_MAX {
             return None;
         }
@@ -61,6 +82,26 @@ impl ComparedPage {
         (returns || comes_after && own == 0).then_some(like)
     }
 
+    /// One whose cookies many answers have, if the further one has a cookie that few have: so there is room for it
+    /// whatever came first.
+    fn abundant(&self, cookies: CookieSet) -> Option<usize> {
+        if self.answers.len() < ANSWERS_MAX || self.forced >= FORCED_MAX {
+            return None;
+        }
+        let with = |is_one: &dyn Fn(CookieSet) -> bool| {
+            self.answers.iter().filter(|one| is_one(one.cookies)).count()
+        };
+        // How many answers have the rarest of these cookies; of none, how many have none.
+        let rarest = |cookies: CookieSet| {
+            let counts = bits(cookies).map(|bit| with(&|own| own & bit != 0));
+            counts.min().unwrap_or_else(|| with(&|own| own == 0))
+        };
+        let few = rarest(cookies);
+        let places = (0..self.answers.len()).map(|at| (rarest(self.answers[at].cookies), at));
+        let (many, place) = places.max()?;
+        (cookies != 0 && few < OF_COOKIE_MIN && many > few + 1).then_some(place)
+    }
+
     /// Adds an answer. `marks`: which purges outdate it. `is_current`: whether no purge has.
     pub(super) fn add(
         &mut self,
@@ -71,34 +112,45 @@ impl ComparedPage {
     ) {
         if self.marks.as_ref().is_some_and(|marks| !is_current(marks)) {
             // A change of the page is no difference between visitors.
-            *self = Self { taken: self.taken, ..Self::default() };
+            *self = Self { taken: self.taken, forced: self.forced, ..Self::default() };
         }
         if !self.has_place(answer.visitor, answer.cookies) {
-            match self.replaceable(answer.visitor, answer.cookies) {
-                Some(place) => self.remove(place),
-                None => return,
-            }
+            let outdated = self.outdated(answer.visitor, answer.cookies);
+            let Some(place) = outdated.or_else(|| self.abundant(answer.cookies)) else { return };
+            self.forced += usize::from(outdated.is_none());
+            self.remove(place);
         }
         self.marks.get_or_insert_with(|| marks.clone());
         self.taken += 1;
-        let own = 1 << self.answers.len();
+        let answer_bit: Answers = 1 << self.answers.len();
         self.answers.push(answer);
         let known = self.parts.len();
-        for hash in parts.hashes() {
-            match self.parts[..known].binary_search_by_key(hash, |(known, _)| *known) {
-                Ok(place) => self.parts[place].1 |= own,
-                Err(_) => self.parts.push((*hash, own)),
+        for part in parts.parts() {
+            let own = if part.is_own { answer_bit } else { 0 };
+            match self.parts[..known].binary_search_by_key(&part.hash, |known| known.hash) {
+                Ok(place) => {
+                    let known = &mut self.parts[place];
+                    (known.seen, known.own) = (known.seen | answer_bit, known.own | own);
+                }
+                Err(_) => {
+                    self.parts.push(ComparedPart { hash: part.hash, seen: answer_bit, own });
+                }
             }
         }
         if self.parts.len() > known {
-            self.parts.sort_unstable_by_key(|(hash, _)| *hash);
+            self.parts.sort_unstable_by_key(|part| part.hash);
         }
         self.compare();
     }
 
     /// Compares now, once for each answer, so that a report has nothing to find out.
     fn compare(&mut self) {
-        let comparison = Comparison::new(&self.answers, self.parts.iter().map(|(_, seen)| *seen));
+        let parts = self.parts.iter().map(|part| PartSeen {
+            is_field: is_field(part.hash),
+            seen: part.seen,
+            own: part.own,
+        });
+        let comparison = Comparison::new(&self.answers, parts);
         let (difference, effects) = (comparison.difference(), comparison.effects());
         (self.difference, self.effects) = (difference, effects);
     }
@@ -107,17 +159,32 @@ impl ComparedPage {
     fn remove(&mut self, place: usize) {
         self.answers.remove(place);
         let before: Answers = (1 << place) - 1;
-        for (_, seen) in &mut self.parts {
-            *seen = *seen & before | *seen >> 1 & !before;
+        let without = |answers: Answers| answers & before | answers >> 1 & !before;
+        for part in &mut self.parts {
+            (part.seen, part.own) = (without(part.seen), without(part.own));
         }
-        self.parts.retain(|(_, seen)| *seen != 0);
+        self.parts.retain(|part| part.seen != 0);
     }
 
-    /// One hash of the first answer; `None`: there is none.
+    /// Takes out the answers with a cookie whose place another one gets.
+    pub(super) fn forget(&mut self, cookie: CookieSet) {
+        let before = self.answers.len();
+        while let Some(place) = self.answers.iter().position(|one| one.cookies & cookie != 0) {
+            self.remove(place);
+        }
+        if self.answers.len() < before {
+            self.compare();
+        }
+    }
+
+    /// One hash of the first answer but for its fields; `None`: there is none.
     #[must_use]
     pub(super) fn content(&self) -> Option<u64> {
-        let first = self.parts.iter().filter(|(_, seen)| seen & 1 != 0);
-        (!self.answers.is_empty()).then(|| digest(first.map(|(hash, _)| *hash)))
+        let first = self.parts.iter().filter(|part| part.seen & 1 != 0 && !is_field(part.hash));
+        // The hashes are keyed already.
+        let mut content = DefaultHasher::new();
+        first.for_each(|part| content.write_u32(part.hash));
+        (!self.answers.is_empty()).then(|| content.finish())
     }
 
     /// How many answers there are.
@@ -130,13 +197,9 @@ impl ComparedPage {
         self.parts.len()
     }
 
-    /// How many visitors they are from.
-    #[must_use]
-    pub(super) fn visitors(&self) -> usize {
-        let mut visitors: Vec<u64> = self.answers.iter().map(|answer| answer.visitor).collect();
-        visitors.sort_unstable();
-        visitors.dedup();
-        visitors.len()
+    /// The visitors that they are from.
+    pub(super) fn visitors(&self) -> impl Iterator<Item = u64> {
+        self.answers.iter().map(|answer| answer.visitor)
     }
 
     /// How the answers of those who share the page differ. `None`: there are not two visitors to compare, and
@@ -154,13 +217,27 @@ impl ComparedPage {
     }
 }
 
+/// The cookies of a set, one by one.
+fn bits(cookies: CookieSet) -> impl Iterator<Item = CookieSet> {
+    (0..CookieSet::BITS).map(|place| 1 << place).filter(move |bit| cookies & bit != 0)
+}
+
 #[cfg(test)]
 mod tests {
+    use ::http::HeaderMap;
     use ahash::RandomState;
 
+    use super::super::text_parts::AnswerText;
     use super::*;
 
     const COOKIE: CookieSet = 1 << 5;
+
+    fn parts_of(key: &RandomState, text: &str) -> TextParts {
+        let fields = HeaderMap::new();
+        let answer =
+            AnswerText { head: b"", fields: &fields, body: text.as_bytes(), is_text: true };
+        TextParts::of(key, &answer, None)
+    }
 
     fn page(answers: &[(u64, CookieSet, &str)]) -> ComparedPage {
         let key = RandomState::with_seeds(1, 2, 3, 4);
@@ -168,12 +245,13 @@ mod tests {
         for (visitor, cookies, text) in answers {
             let seen = AnswerSeen {
                 visitor: *visitor,
+                renewed_known: 0,
                 cookies: *cookies,
                 is_shared: true,
                 could_fill: true,
                 finding: None,
             };
-            let parts = TextParts::of(&key, b"", text.as_bytes(), true);
+            let parts = parts_of(&key, text);
             page.add(seen, &parts, &PurgeSnapshot::default(), |_| true);
         }
         page
@@ -213,14 +291,15 @@ mod tests {
     fn a_purge_begins_the_comparison_again() {
         let mut compared = page(&[(1, 0, "old"), (2, 0, "old")]);
         let key = RandomState::with_seeds(1, 2, 3, 4);
-        let seen =
-            AnswerSeen { visitor: 3, cookies: 0, is_shared: true, could_fill: true, finding: None };
-        compared.add(
-            seen,
-            &TextParts::of(&key, b"", b"new", true),
-            &PurgeSnapshot::default(),
-            |_| false,
-        );
+        let seen = AnswerSeen {
+            visitor: 3,
+            renewed_known: 0,
+            cookies: 0,
+            is_shared: true,
+            could_fill: true,
+            finding: None,
+        };
+        compared.add(seen, &parts_of(&key, "new"), &PurgeSnapshot::default(), |_| false);
         assert_eq!((compared.answers(), compared.difference()), (1, None));
     }
 
@@ -340,6 +419,17 @@ mod tests {
         let later = [ann, (7, 0, "x"), ann, (8, 0, "x"), ann];
         let page = page(&strangers.chain(later).collect::<Vec<_>>());
         assert_eq!(page.effect(5), Some(CookieEffect::Differs));
+    }
+
+    #[test]
+    fn a_page_full_of_other_cookies_has_room_for_one_that_no_answer_has() {
+        let others = (0..40_u64).map(|set| (set, set << 10, "x"));
+        let (ann, bob) = ((90, COOKIE, "x\nAnn"), (91, COOKIE, "x\nBob"));
+        let (one, other) = ((1, 1 << 10, "x"), (2, 0, "x"));
+        let later = [ann, one, bob, other].repeat(4);
+        let page = page(&others.chain(later).collect::<Vec<_>>());
+        assert!(page.difference() >= Some(Difference::ByCookie(5)), "{:?}", page.difference());
+        assert_eq!(page.answers(), ANSWERS_MAX);
     }
 
     #[test]

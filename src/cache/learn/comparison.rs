@@ -21,6 +21,16 @@ enum Evidence {
     },
 }
 
+/// A part of a page, and the answers that have it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartSeen {
+    /// Whether it is a field of the head.
+    pub(super) is_field: bool,
+    pub(super) seen: Answers,
+    /// The answers in which it holds the visitor's own words.
+    pub(super) own: Answers,
+}
+
 /// The answers of a page, side by side.
 #[derive(Debug)]
 pub(super) struct Comparison<'p> {
@@ -32,14 +42,12 @@ pub(super) struct Comparison<'p> {
     twice: Vec<Answers>,
     /// Whether one of these visitors saw a part once and not again.
     has_noise: bool,
+    /// The parts with own words: the answers that have them, and those whose visitor's words these are.
+    own: Vec<(Answers, Answers)>,
 }
 
 impl<'p> Comparison<'p> {
-    /// `parts`: for each part the answers that have it.
-    pub(super) fn new(answers: &'p [AnswerSeen], parts: impl Iterator<Item = Answers>) -> Self {
-        let mut parts: Vec<Answers> = parts.collect();
-        parts.sort_unstable();
-        parts.dedup();
+    pub(super) fn new(answers: &'p [AnswerSeen], parts: impl Iterator<Item = PartSeen>) -> Self {
         let like = |one: &AnswerSeen| {
             those(answers, |other| other.visitor == one.visitor && other.cookies == one.cookies)
         };
@@ -47,7 +55,20 @@ impl<'p> Comparison<'p> {
         twice.retain(|own| own.count_ones() > 1);
         twice.sort_unstable();
         twice.dedup();
-        let mut comparison = Self { answers, parts, twice, has_noise: false };
+        let (parts, own) = (Vec::new(), parts.collect::<Vec<_>>());
+        let mut comparison = Self { answers, parts, twice, has_noise: false, own: Vec::new() };
+        // A field that is another each time is the number of the request, or a clock: no page is different by it.
+        let matters = |part: &PartSeen| {
+            !part.is_field
+                || part.own != 0
+                || part.seen.count_ones() > 1 && !comparison.is_noise(part.seen, Answers::MAX)
+        };
+        let parts: Vec<PartSeen> = own.into_iter().filter(matters).collect();
+        comparison.own =
+            parts.iter().filter(|part| part.own != 0).map(|part| (part.seen, part.own)).collect();
+        comparison.parts = parts.iter().map(|part| part.seen).collect();
+        comparison.parts.sort_unstable();
+        comparison.parts.dedup();
         let is_noise = |seen: &Answers| comparison.is_noise(*seen, Answers::MAX);
         comparison.has_noise = comparison.parts.iter().any(is_noise);
         comparison
@@ -66,13 +87,14 @@ impl<'p> Comparison<'p> {
         let is_same = self.parts.iter().all(|seen| seen & shared == 0 || seen & shared == shared);
         let of_many = visitors_in(self.answers, shared).len() > 1;
         if is_same {
-            let found = self.finding(shared).filter(|_| !of_many);
+            let found = self.findings(shared).next().filter(|_| !of_many);
             return match found {
-                Some(found) => Some(Difference::OwnWords(found)),
+                Some((_, found)) => Some(Difference::OwnWords(found)),
                 None => of_many.then_some(Difference::Same),
             };
         }
-        if let Some(found) = self.finding(shared) {
+        let counts = |place: usize| !of_many || !self.is_said_to_all(place, shared);
+        if let Some((_, found)) = self.findings(shared).find(|(place, _)| counts(*place)) {
             return Some(Difference::OwnWords(found));
         }
         let by_cookie = (0..CookieSet::BITS)
@@ -98,8 +120,15 @@ impl<'p> Comparison<'p> {
         self.parts.iter().any(is_known).then_some(Difference::Noise)
     }
 
-    fn finding(&self, among: Answers) -> Option<LeakKind> {
-        self.places(among).find_map(|place| self.answers[place].finding)
+    fn findings(&self, among: Answers) -> impl Iterator<Item = (usize, LeakKind)> {
+        self.places(among).filter_map(|place| Some((place, self.answers[place].finding?)))
+    }
+
+    /// Whether the words that are the visitor's own in this answer stand in all of them alike: a cookie's value may be a
+    /// word of the page.
+    fn is_said_to_all(&self, place: usize, among: Answers) -> bool {
+        let mut parts = self.own.iter().filter(|(_, own)| own & 1 << place != 0).peekable();
+        parts.peek().is_some() && parts.all(|(seen, _)| seen & among == among)
     }
 
     /// What the page says of the cookies that came, by their places in the table of names.

@@ -19,11 +19,12 @@ mod simulated;
 mod state;
 mod summary;
 mod text_parts;
+mod variants;
 
 pub use answer::{AnswerSeen, Difference};
 pub use query_values::QueryValues;
 pub use report::{
     LearnedCookieReport, LearnedPageReport, LearnedRouteReport, Proposal, Report, ReportContext,
 };
-pub use state::{BodyPlace, Learning, PageName, PageRequest, Predicted, Wanted};
-pub use text_parts::TextParts;
+pub use state::{BodyPlace, ComparedAnswer, Learning, PageName, PageRequest, Predicted, Wanted};
+pub use text_parts::{AnswerText, TextParts};

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::proposals::is_literal;
 use super::report::Proposal;
 use super::state::{Learned, LearnedPage};
 
@@ -82,7 +81,13 @@ fn proposal(path: &str, pages: &[&LearnedPage]) -> Option<Proposal> {
         ),
         // What the app does with it besides its answer, such as counting, is not seen here.
         toml: lines.map(|line| format!("# {line}")).join("\n"),
+        route: None,
     })
+}
+
+/// Whether a path or a name stands for itself in a pattern.
+fn is_literal(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./~%".contains(c))
 }
 
 /// The parts that change for nothing: each alone, or else all of them together.
@@ -163,12 +168,13 @@ fn parts(page: &LearnedPage) -> Vec<(Part<'_>, u32)> {
 mod tests {
     use std::sync::Arc;
 
+    use ::http::HeaderMap;
     use ahash::RandomState;
 
     use super::*;
     use crate::cache::learn::{
-        AnswerSeen, Learning, PageName, PageRequest, Predicted, QueryValues, Report, ReportContext,
-        TextParts,
+        AnswerSeen, AnswerText, ComparedAnswer, Learning, PageName, PageRequest, Predicted,
+        QueryValues, Report, ReportContext, TextParts,
     };
     use crate::cache::purge::PurgeSnapshot;
     use crate::cache::rules::key::digest;
@@ -190,13 +196,25 @@ mod tests {
             learning.asked(&request, Predicted::Fetch { is_seen: true }, name, Clone::clone);
             let answer = AnswerSeen {
                 visitor,
+                renewed_known: 0,
                 cookies: 0,
                 is_shared: true,
                 could_fill: true,
                 finding: None,
             };
-            let parts = TextParts::of(&learning.hash_key(), b"200", body.as_bytes(), false);
-            learning.compare(&key, (answer, &parts), &PurgeSnapshot::default(), |_| true);
+            let text = AnswerText {
+                head: b"200",
+                fields: &HeaderMap::new(),
+                body: body.as_bytes(),
+                is_text: false,
+            };
+            let compared = ComparedAnswer {
+                answer,
+                parts: &TextParts::of(&learning.hash_key(), &text, None),
+                variant: None,
+                marks: &PurgeSnapshot::default(),
+            };
+            learning.compare(&key, &compared, |_| true);
         }
         report(&learning).proposals
     }

@@ -1,6 +1,7 @@
 //! What to write into the configuration, by what was learned.
 
 use super::report::{LearnedCookieReport, LearnedPageReport, Proposal, ReportContext};
+use crate::http::path::decoded;
 use crate::http::pattern::Pattern;
 
 /// The most pages that get a route of their own.
@@ -10,6 +11,8 @@ const ROUTES_MAX: usize = 50;
 const MANY_PART: u64 = 5;
 /// The default of `[session] cookie`.
 const USUAL_SESSION_COOKIE: &str = "login";
+/// The route of what no `[[route]]` matches.
+const DEFAULT_ROUTE: &str = "default";
 
 /// The lines that follow from the cookies and the pages.
 pub(super) fn proposals(
@@ -48,6 +51,7 @@ fn known_app(cookies: &[LearnedCookieReport]) -> Option<Proposal> {
             cookie.name
         ),
         toml: format!("# [session]\n# app = {app:?}"),
+        route: None,
     })
 }
 
@@ -71,6 +75,7 @@ fn session_cookies(
     Some(Proposal {
         reason: format!("{}: {}", joined(&new), first.text),
         toml: format!("[session]\ncookie = {}", list(all)),
+        route: None,
     })
 }
 
@@ -79,8 +84,11 @@ fn harmless_cookies(
     cookies: &[LearnedCookieReport],
     context: &ReportContext<'_>,
 ) -> Option<Proposal> {
-    let is_new =
-        |cookie: &&LearnedCookieReport| cookie.verdict == "harmless" && cookie.class == "unknown";
+    let is_new = |cookie: &&LearnedCookieReport| {
+        cookie.verdict == "harmless"
+            && cookie.class == "unknown"
+            && !stands_for_more(cookie, cookies, context)
+    };
     let new: Vec<&LearnedCookieReport> = cookies.iter().filter(is_new).collect();
     let is_wrong = |name: &String| {
         let pattern = Pattern::parse(name);
@@ -103,7 +111,21 @@ fn harmless_cookies(
     (!reasons.is_empty()).then(|| Proposal {
         reason: reasons.join("; "),
         toml: format!("[cache]\nignore_cookies = {}", list(all)),
+        route: None,
     })
+}
+
+/// Whether the pattern under which a cookie was learned also matches one that is not harmless.
+fn stands_for_more(
+    pattern: &LearnedCookieReport,
+    cookies: &[LearnedCookieReport],
+    context: &ReportContext<'_>,
+) -> bool {
+    let Some(prefix) = pattern.name.strip_suffix('*') else { return false };
+    let sessions = context.session_cookies.iter().map(|name| name.trim_end_matches('*'));
+    let others = cookies.iter().filter(|cookie| cookie.verdict != "harmless");
+    let mut others = others.map(|cookie| cookie.name.as_str()).chain(sessions);
+    others.any(|name| name.starts_with(prefix) || prefix.starts_with(name))
 }
 
 /// Whether what pages show of a cookie is said of the cookie, and not of these pages. Where the configuration ignores it,
@@ -133,7 +155,8 @@ fn unshared<'p>(
         paths.push(&page.path);
         is_new
     });
-    once.filter(move |page| is_literal(&page.path)).take(ROUTES_MAX).map(move |page| {
+    once.take(ROUTES_MAX).map(move |page| {
+        let Some(pattern) = pattern_of(&page.path) else { return by_hand(page) };
         let is_keyed = |name: &&String| {
             cookies.iter().any(|cookie| cookie.name == **name && cookie.verdict == "keyed")
         };
@@ -141,21 +164,44 @@ fn unshared<'p>(
             Some(name) => format!("key_cookies = [{name:?}]"),
             None => "share = \"none\"".to_owned(),
         };
-        let lines = ["[[route]]".to_owned(), format!("match.path = {:?}", page.path), line];
+        let lines = ["[[route]]".to_owned(), format!("match.path = {pattern}"), line];
+        let route = Some(&page.route).filter(|route| *route != DEFAULT_ROUTE).cloned();
+        let kept = route.as_ref().map_or_else(String::new, |route| {
+            format!("; with the other keys of the route {route}, before it")
+        });
         Proposal {
-            reason: format!("{}: {}", page.path, meaning(page)),
+            reason: format!("{}: {}{kept}", page.path, meaning(page)),
             toml: match page.parameters.is_empty() {
                 true => lines.join("\n"),
                 // Other pages may have the same path: the condition on the query is the operator's choice.
                 false => lines.map(|line| format!("# {line}")).join("\n"),
             },
+            route,
         }
     })
 }
 
-/// Whether a path stands for itself in a route.
-pub(super) fn is_literal(path: &str) -> bool {
-    path.chars().all(|c| c.is_ascii_alphanumeric() || "-_./~%".contains(c))
+/// What is left to the operator, because no pattern can be written for the path.
+fn by_hand(page: &LearnedPageReport) -> Proposal {
+    Proposal {
+        reason: format!(
+            "{}: {}; no pattern that is written here stands for this path alone",
+            page.path,
+            meaning(page)
+        ),
+        toml: format!("# [[route]]\n# match.path = {:?}\n# share = \"none\"", page.path),
+        route: None,
+    }
+}
+
+/// A path as the pattern that stands for it alone, in TOML: patterns are compared with decoded paths. `None`: there is
+/// none, or the path is not known whole.
+fn pattern_of(path: &str) -> Option<String> {
+    let decoded = decoded(path).filter(|_| path.is_ascii())?;
+    let is_plain =
+        |c: char| c.is_alphanumeric() || matches!(c, ' '..='~') && !"*{}\"\\;".contains(c);
+    let is_own = decoded.starts_with('/') && decoded.chars().all(is_plain);
+    is_own.then(|| format!("\"{decoded}\""))
 }
 
 /// What a verdict means.
@@ -178,6 +224,7 @@ fn keyed(cookies: &[LearnedCookieReport]) -> impl Iterator<Item = Proposal> {
             cookie.name, cookie.text
         ),
         toml: format!("# key_cookies = [{:?}]", cookie.name),
+        route: None,
     })
 }
 
@@ -209,6 +256,7 @@ mod tests {
         LearnedPageReport {
             path: path.to_owned(),
             parameters: parameter.iter().map(|name| (*name).to_owned()).collect(),
+            route: DEFAULT_ROUTE.to_owned(),
             verdict: "by-visitor".to_owned(),
             ..LearnedPageReport::default()
         }
@@ -269,10 +317,31 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_that_would_stand_for_a_session_too_is_not_ignored() {
+        let cookies = [
+            cookie("wordpress_*", "unknown", "harmless"),
+            cookie("cart_seen_*", "unknown", "harmless"),
+        ];
+        let lines = proposed(&[], &cookies, (&["wordpress_logged_in_*"], &[]));
+        assert_eq!(lines, ["[cache]\nignore_cookies = [\"cart_seen_*\"]"]);
+    }
+
+    #[test]
     fn a_page_that_differs_is_not_shared_and_one_with_a_query_is_the_operators_choice() {
         let lines = proposed(&[page("/me", None), page("/doku.php", Some("id"))], &[], (&[], &[]));
         assert_eq!(lines[0], "[[route]]\nmatch.path = \"/me\"\nshare = \"none\"");
         assert!(lines[1].lines().all(|line| line.starts_with('#')), "{lines:?}");
+    }
+
+    #[test]
+    fn a_path_is_proposed_as_routes_read_it() {
+        let lines = |path| proposed(&[page(path, None)], &[], (&[], &[]));
+        assert!(lines("/caf%C3%A9%20x")[0].contains("match.path = \"/café x\""));
+        for path in
+            ["/%E2%80%AE", "/%zz", "/%2A", "/a%22b", "/%0a", "/user/*/**", "/a;-", "/long…", "*"]
+        {
+            assert!(lines(path)[0].lines().all(|line| line.starts_with('#')), "{path}");
+        }
     }
 
     #[test]

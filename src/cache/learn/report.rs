@@ -109,6 +109,9 @@ pub struct Proposal {
     pub reason: String,
     /// The lines.
     pub toml: String,
+    /// The route whose pages a `[[route]]` in the lines takes, and whose other keys it keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
 }
 
 /// What the report needs besides what was learned.

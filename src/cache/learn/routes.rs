@@ -42,7 +42,11 @@ impl LearnedRoute {
     pub(super) fn settle(&mut self, settled: Settled) {
         match settled {
             Settled::Hits(requests) => self.hits += requests,
-            Settled::Refused(0, _) => {}
+            Settled::Refused(0, _) | Settled::Rescued(0) => {}
+            Settled::Rescued(requests) => {
+                self.fetches = self.fetches.saturating_sub(1);
+                self.hits += requests;
+            }
             Settled::Refused(requests, reason) => {
                 self.fetches = self.fetches.saturating_sub(1);
                 self.refuse(reason, requests);

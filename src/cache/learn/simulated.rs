@@ -33,6 +33,8 @@ pub(super) struct SimulatedPage {
     /// The page by variant, without bodies.
     entries: Vec<(PageKey, Arc<Entry>)>,
     verdict: Option<PageVerdict>,
+    /// Whether it was ever stored.
+    was_stored: bool,
     pending: Option<PendingFetch>,
     /// The first user of a segment who was given the page, and a hash of it.
     first_copy: Option<(u64, u64)>,
@@ -58,6 +60,8 @@ pub(super) enum Settled {
     Hits(u64),
     /// So many requests would have been forwarded for this reason; the one that fetched is the first of them.
     Refused(u64, Reason),
+    /// So many requests would have been answered with a stale page; the one that fetched is the first of them.
+    Rescued(u64),
 }
 
 impl SimulatedPage {
@@ -113,6 +117,7 @@ impl SimulatedPage {
         }
         self.entries.push((key, entry));
         self.verdict = Some(PageVerdict::Stored);
+        self.was_stored = true;
         Settled::Hits(self.pending.take().map_or(0, |pending| pending.waiting))
     }
 
@@ -136,6 +141,13 @@ impl SimulatedPage {
         Settled::Refused(asked, reason)
     }
 
+    /// The origin has failed: what is stored stays, and nothing is known of the page that was not known before.
+    /// `is_rescued`: a stale page would have been served instead.
+    pub(super) fn fail(&mut self, reason: Reason, is_rescued: bool) -> Settled {
+        let asked = self.pending.take().map_or(0, |pending| pending.waiting + 1);
+        if is_rescued { Settled::Rescued(asked) } else { Settled::Refused(asked, reason) }
+    }
+
     /// An answer came that does not show what the fetch would get, such as a 304.
     pub(super) fn unseen(&mut self, renewed: impl Fn(&Entry) -> Entry) -> Settled {
         match self.verdict {
@@ -152,9 +164,14 @@ impl SimulatedPage {
         self.verdict == Some(PageVerdict::Stored)
     }
 
-    /// Whether the page would be stored, or it is not known yet.
+    /// Whether the page cannot be shared, as far as is known.
+    pub(super) fn is_refused(&self) -> bool {
+        !self.was_stored && matches!(self.verdict, Some(PageVerdict::Refused(_)))
+    }
+
+    /// Whether the page would be stored or would have been, or it is not known yet.
     pub(super) fn may_be_stored(&self) -> bool {
-        !matches!(self.verdict, Some(PageVerdict::Refused(_)))
+        !self.is_refused()
     }
 
     /// Whether the origin may be asked for the page at `now`, in Unix seconds: nothing is known of it, and it was not

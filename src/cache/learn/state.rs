@@ -9,12 +9,12 @@ use ::http::HeaderMap;
 use ahash::RandomState;
 
 use super::answer::{AnswerSeen, CookieSet};
-use super::compared::ComparedPage;
 use super::cookies::LearnedCookies;
 use super::query_values::QueryValues;
 use super::routes::LearnedRoutes;
 use super::simulated::{FetchStep, SimulatedPage};
 use super::text_parts::TextParts;
+use super::variants::ComparedVariants;
 use crate::cache::entry::Entry;
 use crate::cache::purge::PurgeSnapshot;
 use crate::cache::rules::key::variant_key;
@@ -35,8 +35,11 @@ const BODIES_MAX: usize = 64;
 pub enum Predicted {
     /// It would have answered.
     Hit,
-    /// It would have answered, and fetched the page again in the background.
-    StaleHit,
+    /// It would have answered, and fetched the page again in the background. `is_seen`: as for a fetch.
+    StaleHit {
+        /// See there.
+        is_seen: bool,
+    },
     /// It would have fetched the page. `is_seen`: the visitor's own answer is what the fetch would get.
     Fetch {
         /// See there.
@@ -83,6 +86,19 @@ pub struct Wanted {
     pub comparison: bool,
 }
 
+/// An answer that is compared with others.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparedAnswer<'a> {
+    /// What is known of it besides its text.
+    pub answer: AnswerSeen,
+    /// Its text.
+    pub parts: &'a TextParts,
+    /// The key of its variant; `None`: it has no `Vary`.
+    pub variant: Option<PageKey>,
+    /// Which purges outdate it.
+    pub marks: &'a PurgeSnapshot,
+}
+
 /// A page that is followed.
 #[derive(Clone, Debug)]
 pub(super) struct LearnedPage {
@@ -91,7 +107,9 @@ pub(super) struct LearnedPage {
     /// When it was asked for: the first and the last time, in Unix seconds.
     pub(super) asked: (u64, u64),
     pub(super) simulated: SimulatedPage,
-    pub(super) compared: ComparedPage,
+    pub(super) compared: ComparedVariants,
+    /// How often it was asked for.
+    requests: u64,
 }
 
 /// Everything that was learned since a moment.
@@ -132,21 +150,47 @@ impl Learned {
         self.key.hash_one(key.0) <= self.follows
     }
 
-    /// Follows half of the URLs until the bounds hold: which half, their hash decides, so that shares stay right.
+    /// Makes the bounds hold. First those pages go that were asked for once and cannot be shared: a second request for
+    /// them counts as the first one did, and URLs that do not exist are made up at no cost. Where these are few, half of
+    /// the URLs are followed, and their hash decides which, so that shares stay right.
     fn make_room(&mut self) {
-        while self.pages.len() > PAGES_MAX || self.parts > PARTS_MAX {
-            self.follows /= 2;
-            let (follows, key) = (self.follows, &self.key);
-            let routes = &mut self.routes;
-            self.pages.retain(|name, page| {
-                let stays = key.hash_one(name.0) <= follows;
-                if !stays {
-                    routes.of(&page.route).lost += page.simulated.waiting();
-                }
-                stays
-            });
-            self.parts = self.pages.values().map(|page| page.compared.parts()).sum();
+        if self.pages.len() > PAGES_MAX {
+            self.pages.retain(|_, page| page.requests > 1 || !page.simulated.is_refused());
+            self.count_parts();
+            // Soon there would be no room again.
+            if self.pages.len() > PAGES_MAX - PAGES_MAX / 8 {
+                self.follow_half();
+            }
         }
+        while self.parts > PARTS_MAX {
+            self.follow_half();
+        }
+    }
+
+    fn follow_half(&mut self) {
+        self.follows /= 2;
+        let (follows, key) = (self.follows, &self.key);
+        let routes = &mut self.routes;
+        self.pages.retain(|name, page| {
+            let stays = key.hash_one(name.0) <= follows;
+            if !stays {
+                routes.of(&page.route).lost += page.simulated.waiting();
+            }
+            stays
+        });
+        self.count_parts();
+    }
+
+    /// Takes the answers with these cookies out.
+    fn forget(&mut self, cookies: CookieSet) {
+        if cookies != 0 {
+            self.pages.values_mut().for_each(|page| page.compared.forget(cookies));
+            self.count_parts();
+        }
+    }
+
+    fn count_parts(&mut self) {
+        self.parts = self.pages.values().map(|page| page.compared.parts()).sum();
     }
 }
 
@@ -228,7 +272,29 @@ impl Learning {
         from: u64,
         cookies: impl Iterator<Item = (&'c str, u32)>,
     ) -> Option<CookieSet> {
-        self.learned().cookies.note(from, cookies)
+        let mut learned = self.learned();
+        let noted = learned.cookies.note(from, cookies);
+        learned.forget(noted.gone);
+        noted.set
+    }
+
+    /// Notes the cookies of a request that its answer sets to another value.
+    pub fn renewed<'c>(&self, names: impl Iterator<Item = &'c str>) {
+        let mut learned = self.learned();
+        let gone = names.fold(0, |gone, name| gone | learned.cookies.is_renewed(name));
+        learned.forget(gone);
+    }
+
+    /// The cookies whose value most answers change, so that it does not tell visitors apart.
+    #[must_use]
+    pub fn renewed_cookies(&self) -> Vec<String> {
+        self.learned().cookies.renewed().map(str::to_owned).collect()
+    }
+
+    /// Notes the cookies that the app sets, with the seconds for which each lives.
+    pub fn set_cookies<'c>(&self, cookies: impl Iterator<Item = (&'c str, u64)>) {
+        let mut learned = self.learned();
+        cookies.for_each(|(name, seconds)| learned.cookies.is_set(name, seconds));
     }
 
     /// The page as the cache would hold it, with its variant's key.
@@ -280,14 +346,18 @@ impl Learning {
             route: Arc::clone(request.route),
             asked: (request.now, request.now),
             simulated: SimulatedPage::default(),
-            compared: ComparedPage::default(),
+            compared: ComparedVariants::default(),
+            requests: 0,
         });
         page.asked.1 = request.now.max(page.asked.1);
+        page.requests += 1;
         match predicted {
             Predicted::Hit => route.hits += 1,
-            Predicted::StaleHit => {
+            Predicted::StaleHit { is_seen } => {
                 route.hits += 1;
-                page.simulated.renew(&renewed);
+                if !is_seen {
+                    page.simulated.renew(&renewed);
+                }
             }
             Predicted::Fetch { is_seen } => {
                 match page.simulated.fetch(request.now, is_seen, &renewed) {
@@ -299,7 +369,10 @@ impl Learning {
             Predicted::Forward(_) => {}
         }
         let wanted = Wanted {
-            verdict: predicted == Predicted::Fetch { is_seen: true },
+            verdict: matches!(
+                predicted,
+                Predicted::Fetch { is_seen: true } | Predicted::StaleHit { is_seen: true }
+            ),
             comparison: request
                 .cookies
                 .is_some_and(|cookies| page.compared.wants(request.visitor, cookies)),
@@ -320,7 +393,16 @@ impl Learning {
         learned.routes.of(&page.route).settle(settled);
     }
 
-    /// The same for a page that is shared once two users were given the same `parts`.
+    /// The origin has failed, which says nothing of the page. `is_rescued`: a stale page would have been served instead.
+    pub fn failed(&self, primary: &PageKey, reason: Reason, is_rescued: bool) {
+        let mut learned = self.learned();
+        let learned = &mut *learned;
+        let Some(page) = learned.pages.get_mut(primary) else { return };
+        let settled = page.simulated.fail(reason, is_rescued);
+        learned.routes.of(&page.route).settle(settled);
+    }
+
+    /// As [`Self::judged`], for a page that is shared once two users were given the same `parts`.
     pub fn proved(
         &self,
         primary: &PageKey,
@@ -350,21 +432,22 @@ impl Learning {
         learned.routes.of(&page.route).settle(settled);
     }
 
-    /// Compares an answer with the others of its page.
-    ///
-    /// `marks`: which purges outdate the answer. `is_current`: whether no purge has.
+    /// Compares an answer with the others of its page. `is_current`: whether no purge has outdated it.
     pub fn compare(
         &self,
         primary: &PageKey,
-        (answer, parts): (AnswerSeen, &TextParts),
-        marks: &PurgeSnapshot,
+        compared: &ComparedAnswer<'_>,
         is_current: impl Fn(&PurgeSnapshot) -> bool,
     ) {
         let mut learned = self.learned();
         let learned = &mut *learned;
-        let Some(page) = learned.pages.get_mut(primary) else { return };
+        let is_known_alike =
+            learned.cookies.renewed().count() == compared.answer.renewed_known as usize;
+        let page = learned.pages.get_mut(primary).filter(|_| is_known_alike);
+        let Some(page) = page else { return };
         let before = page.compared.parts();
-        page.compared.add(answer, parts, marks, is_current);
+        let ComparedAnswer { answer, parts, variant, marks } = compared;
+        page.compared.add(*variant, (*answer, parts), marks, is_current);
         learned.parts = learned.parts + page.compared.parts() - before;
         learned.make_room();
     }
@@ -391,5 +474,49 @@ impl Learning {
         let mut learned = self.learned();
         let page = learned.pages.get_mut(primary);
         page.is_some_and(|page| page.simulated.begin_probe(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(learning: &Learning, url: u64) -> PageKey {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&url.to_be_bytes());
+        let (key, route) = (PageKey(key), Arc::from("default"));
+        let request = PageRequest { key, route: &route, visitor: 1, cookies: None, now: 1 };
+        let predicted = Predicted::Fetch { is_seen: true };
+        learning.asked(&request, predicted, |_| PageName::default(), Entry::clone);
+        key
+    }
+
+    #[test]
+    fn urls_that_do_not_exist_push_no_page_out() {
+        let learning = Learning::default();
+        for _ in 0..2 {
+            (0..1_000).for_each(|url| {
+                ask(&learning, url);
+            });
+        }
+        for url in 1_000..100_000 {
+            let key = ask(&learning, url);
+            learning.judged(&key, Err(Reason::Status));
+        }
+        let learned = learning.learned();
+        assert!(learned.pages.len() <= PAGES_MAX);
+        assert!((learned.followed_percent() - 100.0).abs() < 0.1);
+        assert_eq!(learned.pages.values().filter(|page| page.requests == 2).count(), 1_000);
+    }
+
+    #[test]
+    fn of_many_pages_a_part_is_followed() {
+        let learning = Learning::default();
+        (0..20_000).for_each(|url| {
+            ask(&learning, url);
+        });
+        let learned = learning.learned();
+        assert!(learned.pages.len() <= PAGES_MAX);
+        assert!(learned.followed_percent() <= 50.1);
     }
 }

@@ -1,5 +1,7 @@
 //! Sums up what was learned.
 
+use std::collections::HashMap;
+
 use super::answer::{CookieEffect, Difference};
 use super::cookies::LearnedCookie;
 use super::parameters;
@@ -15,6 +17,8 @@ use crate::clock::unix_now;
 const PAGES_TOLD: usize = 100;
 /// From how many pages that are the same with and without a cookie on it counts as harmless.
 const SURE_PAGES: u64 = 3;
+/// The same, of addresses and browsers that it came from: one visitor alone may make a cookie up.
+const SURE_VISITORS: usize = 2;
 
 impl Learning {
     /// What was learned until now.
@@ -25,7 +29,7 @@ impl Learning {
         let sum = |of: fn(&LearnedRouteReport) -> u64| routes.iter().map(of).sum::<u64>();
         let (requests, hits) = (sum(|route| route.requests), sum(|route| route.hits));
         let unknown = sum(|route| route.unknown);
-        let several = learned.pages.values().filter(|page| page.compared.visitors() > 1);
+        let several = learned.pages.values().filter(|page| page.compared.is_compared());
         let is_same = |page: &&LearnedPage| page.compared.difference() == Some(Difference::Same);
         let (pages, cookies) = (pages(&learned), cookies(&learned, context));
         let mut lines = proposals(&pages, &cookies, context);
@@ -50,10 +54,11 @@ impl Learning {
 }
 
 fn routes(learned: &Learned) -> Vec<LearnedRouteReport> {
-    let waiting = |name: &str| -> u64 {
-        let own = learned.pages.values().filter(|page| *page.route == *name);
-        own.map(|page| page.simulated.waiting()).sum()
-    };
+    let mut waiting: HashMap<&str, u64> = HashMap::new();
+    for page in learned.pages.values() {
+        *waiting.entry(&page.route).or_default() += page.simulated.waiting();
+    }
+    let waiting = |name: &str| waiting.get(name).copied().unwrap_or_default();
     let told = learned.routes.all().map(|(name, route)| told_route(name, route, waiting(name)));
     let mut routes: Vec<_> = told.collect();
     routes.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.name.cmp(&b.name)));
@@ -132,16 +137,23 @@ fn told_cookie(
     let class = (context.class)(&cookie.name);
     // What a cookie does on pages that are never shared is no reason not to ignore it any more.
     let counts = |page: &&LearnedPage| class != "harmless" || page.simulated.is_stored();
-    let pages = || learned.pages.values().filter(counts);
-    let effects = || pages().filter_map(|page| page.compared.effect(place));
-    let count = |effect| effects().filter(|one| *one == effect).count() as u64;
-    let (same, differ) = (count(CookieEffect::Same), count(CookieEffect::Differs));
-    let likely = count(CookieEffect::Likely);
+    let (mut same, mut differ, mut likely) = (0, 0, 0);
+    for page in learned.pages.values().filter(counts) {
+        match page.compared.effect(place) {
+            Some(CookieEffect::Same) => same += 1,
+            Some(CookieEffect::Differs) => differ += 1,
+            Some(CookieEffect::Likely) => likely += 1,
+            Some(CookieEffect::Unclear) | None => {}
+        }
+    }
+    let lives_for = learned.cookies.lives_for(&cookie.name);
     let verdict = match (same, differ) {
         (_, 1..) if cookie.is_own() => "session",
         (_, 1..) => "keyed",
         (_, 0) if likely > 0 => "unclear",
         (SURE_PAGES.., 0) if (context.means_session)(&cookie.name) => "unclear",
+        (SURE_PAGES.., 0) if cookie.visitors.len() < SURE_VISITORS => "unclear",
+        (SURE_PAGES.., 0) if lives_for.is_some() => "unclear",
         (SURE_PAGES.., 0) => "harmless",
         (_, 0) => "unclear",
     };
@@ -156,6 +168,16 @@ fn told_cookie(
         ),
         "harmless" => format!("{same} pages are the same with and without it"),
         _ if likely > 0 => format!("of {} pages, {likely} seem to differ by it", same + likely),
+        _ if same >= SURE_PAGES && lives_for.is_some() => format!(
+            "{same} pages are the same with and without it, but the app sets it for {} s only, to say something to \
+             the next pages",
+            lives_for.unwrap_or_default()
+        ),
+        _ if same >= SURE_PAGES && !(context.means_session)(&cookie.name) => {
+            format!(
+                "{same} pages are the same with and without it, but one visitor alone has sent it"
+            )
+        }
         _ if same >= SURE_PAGES => format!(
             "{same} pages are the same with and without it, but its name is that of a session, in which an app may \
              keep a cart or a log-in"

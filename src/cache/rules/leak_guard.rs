@@ -75,7 +75,7 @@ fn read_through(
         DecodableCoding::Identity => reading.inspect(|| Ok(raw())),
         DecodableCoding::Gzip => reading.inspect(|| Ok(MultiGzDecoder::new(raw()))),
         // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some servers send raw deflate.
-        DecodableCoding::Deflate if is_zlib(start) => {
+        DecodableCoding::Deflate if recoded::is_zlib(start) => {
             reading.inspect(|| Ok(ZlibDecoder::new(raw())))
         }
         DecodableCoding::Deflate => reading.inspect(|| Ok(DeflateDecoder::new(raw()))),
@@ -284,11 +284,6 @@ fn read_pieces(
         left = left.checked_sub(length).ok_or(LeakKind::Undecodable)?;
         take(&piece[..length])?;
     }
-}
-
-/// Whether these are the first two bytes of a zlib stream (RFC 1950 §2.2).
-fn is_zlib(start: [u8; 2]) -> bool {
-    start[0] & 0x0f == 8 && u16::from_be_bytes(start).is_multiple_of(31)
 }
 
 /// Returns a leak from a handler unchanged; any other error means unreadable markup.

@@ -169,6 +169,15 @@ impl PersonalData {
         }
     }
 
+    /// Finds this data in single texts, each of which is in memory as a whole.
+    pub fn finder(&self) -> impl FnMut(&[u8]) -> bool {
+        let (mut search, mut window) = (Search::unsieved(self, UTF_8), Window::default());
+        move |text| {
+            window.show(text);
+            search.look(&window, true).is_err()
+        }
+    }
+
     /// Searches the fields that are kept of a response.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anteroom::admin::{self, LEARN, LEARN_RESTART};
 use anteroom::cache::learn::{LearnedPageReport, Report};
-use anteroom::config::{Overrides, learned_config};
+use anteroom::config::{LearnedLines, Overrides, learned_config};
 use http::Method;
 
 use super::socket;
@@ -55,7 +55,11 @@ fn write_config(report: &Report, config: Option<PathBuf>, to: &Path) -> Result<(
     };
     let text = std::fs::read_to_string(&from)
         .map_err(|error| failed(format!("cannot read {}: {error}", from.display())))?;
-    let lines = report.proposals.iter().map(|one| (one.reason.as_str(), one.toml.as_str()));
+    let lines = report.proposals.iter().map(|one| LearnedLines {
+        reason: &one.reason,
+        toml: &one.toml,
+        route: one.route.as_deref(),
+    });
     let learned = learned_config(&text, lines)
         .map_err(|error| failed(format!("{}: {error}", from.display())))?;
     let mut file = std::fs::File::create_new(to)

@@ -4,20 +4,25 @@
 //! tells [`crate::cache::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
 //! what the origin answers, whatever is learned.
 
+mod body;
 mod lesson;
+mod place;
 mod predict;
 mod probe;
 mod visitor;
 
 use std::time::Instant;
 
-use ::http::Method;
+use ::http::header::SET_COOKIE;
+use ::http::{HeaderMap, Method};
 
 use self::lesson::Lesson;
 use self::predict::predict;
 use super::forward;
 use crate::cache::learn::Predicted;
 use crate::cache::rules::verdict::Access;
+use crate::http::cookie::cookies;
+use crate::http::set_cookie;
 use crate::origin::RequestBody;
 use crate::proxy::answer::Answer;
 use crate::proxy::context::{RequestContext, RequestKind};
@@ -46,6 +51,9 @@ pub(super) async fn answer(
     let (lesson, reason) = begin(cx, &access, body.is_some(), RequestUse::Forwarded);
     let begun = Instant::now();
     let mut answered = forward::forward(cx, body, reason, record).await;
+    if let Ok(Answer::Uncached(came, _)) = &answered {
+        note_set_cookies(cx, came.response.headers());
+    }
     match (lesson, &mut answered) {
         (Some(lesson), Ok(Answer::Uncached(came, _))) => {
             lesson.came(&cx.worker.filler, came, begun.elapsed());
@@ -54,6 +62,30 @@ pub(super) async fn answer(
         (None, _) => {}
     }
     answered
+}
+
+/// Notes for how long the app sets cookies, and which of the request's own it sets to another value.
+fn note_set_cookies(cx: &RequestContext<'_>, headers: &HeaderMap) {
+    if !headers.contains_key(SET_COOKIE) {
+        return;
+    }
+    let own = |name: &[u8]| cookies(&cx.head.headers).find(|(own, _)| *own == name);
+    let renewed =
+        set_cookie::pairs(headers).take(visitor::COOKIES_MAX).filter_map(|(name, value)| {
+            own(name)
+                .filter(|(_, own)| *own != value)
+                .and_then(|(name, _)| visitor::learned_name(name))
+        });
+    let renewed: Vec<String> = renewed.collect();
+    if !renewed.is_empty() {
+        cx.worker.learning.renewed(renewed.iter().map(String::as_str));
+    }
+    let set = set_cookie::lifetimes(headers, cx.now as u64).take(visitor::COOKIES_MAX);
+    let set = set.filter_map(|(name, time)| Some((visitor::learned_name(name)?, time)));
+    let set: Vec<(String, u64)> = set.collect();
+    if !set.is_empty() {
+        cx.worker.learning.set_cookies(set.iter().map(|(name, time)| (name.as_str(), *time)));
+    }
 }
 
 /// Learns from a request that a mirror has sent, and whose answer another server gives.
@@ -80,7 +112,7 @@ fn begin(
     let (learning, route) = (&cx.worker.learning, &cx.route.name);
     if cx.head.method != Method::GET || has_body {
         let predicted = predict::of_head(cx, access);
-        if let Some(Predicted::Hit | Predicted::StaleHit) = predicted {
+        if let Some(Predicted::Hit | Predicted::StaleHit { .. }) = predicted {
             learning.counted(route);
             return (None, Reason::Learn);
         }
@@ -105,6 +137,8 @@ fn begin(
     }
     match looked.predicted {
         Predicted::Forward(reason) => (lesson, reason),
-        Predicted::Hit | Predicted::StaleHit | Predicted::Fetch { .. } => (lesson, Reason::Learn),
+        Predicted::Hit | Predicted::StaleHit { .. } | Predicted::Fetch { .. } => {
+            (lesson, Reason::Learn)
+        }
     }
 }

@@ -26,13 +26,16 @@ pub(super) struct Looked<'c> {
     pub(super) is_shared: bool,
     /// Whether the visitor's own answer is what a fetch would get.
     pub(super) is_seen: bool,
+    /// Whether a stale page would be the answer where the origin fails.
+    pub(super) is_rescued: bool,
 }
 
 impl Looked<'_> {
     /// The same for a request whose answer is not seen.
     pub(super) fn unseen(mut self) -> Self {
         self.is_seen = false;
-        if let Predicted::Fetch { is_seen } = &mut self.predicted {
+        if let Predicted::Fetch { is_seen } | Predicted::StaleHit { is_seen } = &mut self.predicted
+        {
             *is_seen = false;
         }
         self
@@ -50,9 +53,13 @@ pub(super) fn predict<'c>(cx: &'c RequestContext<'c>, access: &Access) -> Option
     // A parameter that the configuration ignores does not matter, by its word.
     let loses_fields = origin_request::lost_fields(cx, class, want.sent()).next().is_some();
     let is_seen = forwarded_for.is_none() && !loses_fields && cx.certificate().is_none();
-    let predicted = look_up(&want, forwarded_for, is_seen);
-    let is_shared = forwarded_for.is_none() && class != ShareClass::User;
-    Some(Looked { key: want.key, predicted, want: Some(want), is_shared, is_seen })
+    let (predicted, is_rescued) = look_up(&want, forwarded_for, is_seen);
+    // What is static by proof, visitors with a login share, too.
+    let is_shared = match forwarded_for {
+        Some(_) => predicted == Predicted::Hit,
+        None => class != ShareClass::User,
+    };
+    Some(Looked { key: want.key, predicted, want: Some(want), is_shared, is_seen, is_rescued })
 }
 
 /// The same for another method, of which only HEAD may be answered from the cache.
@@ -61,13 +68,18 @@ pub(super) fn of_head(cx: &RequestContext<'_>, access: &Access) -> Option<Predic
         return None;
     };
     let want = WantedPage::new(cx, *class);
-    match look_up(&want, None, false) {
+    match look_up(&want, None, false).0 {
         Predicted::Fetch { .. } => Some(Predicted::Forward(Reason::Head)),
         predicted => Some(predicted),
     }
 }
 
-fn look_up(want: &WantedPage<'_>, forwarded_for: Option<Reason>, is_seen: bool) -> Predicted {
+/// What the cache would do, and whether it has a stale page for the case that the origin fails.
+fn look_up(
+    want: &WantedPage<'_>,
+    forwarded_for: Option<Reason>,
+    is_seen: bool,
+) -> (Predicted, bool) {
     let mut found = find(want);
     if let Lookup::Absent(_) = found
         && want.class == ShareClass::Anonymous
@@ -76,18 +88,22 @@ fn look_up(want: &WantedPage<'_>, forwarded_for: Option<Reason>, is_seen: bool) 
     {
         found = fresh;
     }
-    match weigh(want, found, forwarded_for) {
+    let predicted = match weigh(want, found, forwarded_for) {
         PageUse::Hit(..) => Predicted::Hit,
         PageUse::Forward(reason) => Predicted::Forward(reason),
         PageUse::Fetch(Some(stale), _) if want.is_answered_meanwhile(&stale.entry) => {
-            Predicted::StaleHit
+            Predicted::StaleHit { is_seen }
         }
         PageUse::Fetch(None, _) if is_rare(want, LookupMode::Use) => {
             Predicted::Forward(Reason::MinUses)
         }
         PageUse::Fetch(..) if want.loses_visitor_fields() => Predicted::Forward(Reason::Miss),
-        PageUse::Fetch(..) => Predicted::Fetch { is_seen },
-    }
+        PageUse::Fetch(stale, _) => {
+            let is_rescued = stale.is_some_and(|stale| stale.serves_on_error);
+            return (Predicted::Fetch { is_seen }, is_rescued);
+        }
+    };
+    (predicted, false)
 }
 
 fn find(want: &WantedPage<'_>) -> Lookup {
@@ -117,5 +133,6 @@ fn only_compared<'c>(cx: &'c RequestContext<'c>, reason: Reason) -> Option<Looke
     let target = cx.head.uri.path_and_query().map_or("/", |target| target.as_str());
     let key = cx.page_key(target, cx.route, ShareClass::Anonymous);
     let predicted = Predicted::Forward(reason);
-    Some(Looked { key, predicted, want: None, is_shared: false, is_seen: false })
+    let (is_shared, is_seen, is_rescued) = (false, false, false);
+    Some(Looked { key, predicted, want: None, is_shared, is_seen, is_rescued })
 }

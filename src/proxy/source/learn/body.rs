@@ -1,0 +1,262 @@
+//! Reads an answer along, and tells what it shows: whether the cache could share it, and how it differs from the
+//! answers that others get.
+
+use std::sync::Arc;
+
+use ::http::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, AGE, ALT_SVC, CACHE_CONTROL, CONTENT_ENCODING,
+    CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, DATE, ETAG, EXPIRES, LAST_MODIFIED,
+    LOCATION, SERVER, SET_COOKIE, VARY, VIA,
+};
+use ::http::response::Parts;
+use ::http::{HeaderMap, HeaderName};
+use bytes::{Bytes, BytesMut};
+
+use super::place::LearnedPlace;
+use crate::cache::fill::TrialPage;
+use crate::cache::learn::{AnswerSeen, AnswerText, BodyPlace, ComparedAnswer, TextParts};
+use crate::cache::purge::PurgeSnapshot;
+use crate::cache::recoded::{self, OF_BYTES};
+use crate::cache::rules::key::variant_key;
+use crate::cache::rules::leak_guard::{self, LeakChecks};
+use crate::cache::rules::leak_kind::{LeakKind, PersonalForms};
+use crate::cache::rules::personal_data::PersonalData;
+use crate::cache::segment_proof::strip_exchange;
+use crate::http::hop;
+use crate::http::media::{self, MediaKind};
+use crate::http::tags::{strip_tags, tags};
+use crate::http::vary::Vary;
+use crate::ident::PageKey;
+use crate::origin::BodyReader;
+use crate::policy::route::CompiledRoute;
+
+/// The largest body that is read along, in bytes, as it comes and decoded.
+const BODY_MAX: usize = 1 << 20;
+const DECODED_MAX: usize = 4 << 20;
+
+/// What is known of an answer that is compared, before its body.
+pub(super) struct Comparing {
+    answer: AnswerSeen,
+    words: PersonalData,
+    /// The fields that each visitor would get.
+    fields: HeaderMap,
+    /// The values of the request that choose the variant, by the answer's `Vary`.
+    chosen: Option<HeaderMap>,
+}
+
+impl Comparing {
+    /// `asked`: the fields of the request.
+    pub(super) fn new(
+        answer: AnswerSeen,
+        words: PersonalData,
+        route: &CompiledRoute,
+        head: &Parts,
+        asked: &HeaderMap,
+    ) -> Self {
+        let mut fields = head.headers.clone();
+        route.cut_fields(&mut fields);
+        Self { answer, words, fields: shown(fields), chosen: chosen(&head.headers, asked) }
+    }
+
+    /// The key of the answer's variant.
+    fn variant(&self, primary: &PageKey) -> Option<PageKey> {
+        let chosen = self.chosen.as_ref()?;
+        let names: Vec<_> = chosen.keys().cloned().collect();
+        Some(variant_key(primary, &names, chosen))
+    }
+}
+
+/// The fields of an answer as all would get them.
+fn shown(mut headers: HeaderMap) -> HeaderMap {
+    hop::strip_for_storing(&mut headers);
+    strip_tags(&mut headers);
+    headers.remove(SET_COOKIE);
+    headers
+}
+
+/// Fields that differ where pages do not: they belong to a form of the body, to a moment, or to a server of several.
+static OF_NO_PAGE: [HeaderName; 22] = [
+    ACCEPT_RANGES,
+    AGE,
+    ALT_SVC,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    DATE,
+    ETAG,
+    EXPIRES,
+    LAST_MODIFIED,
+    SERVER,
+    VARY,
+    VIA,
+    HeaderName::from_static("x-backend"),
+    HeaderName::from_static("x-backend-server"),
+    HeaderName::from_static("x-instance"),
+    HeaderName::from_static("x-node"),
+    HeaderName::from_static("x-pod"),
+    HeaderName::from_static("x-powered-by"),
+    HeaderName::from_static("x-served-by"),
+    HeaderName::from_static("x-server"),
+    HeaderName::from_static("x-varnish"),
+];
+
+/// The fields that are compared one by one.
+fn compared(mut fields: HeaderMap) -> HeaderMap {
+    strip_exchange(&mut fields);
+    for name in OF_NO_PAGE.iter().chain(&OF_BYTES).chain(&OF_THE_HEAD) {
+        fields.remove(name);
+    }
+    fields
+}
+
+/// What of the request chooses the answer's variant. `None`: nothing. What its cookies do is compared, and codings
+/// make no difference.
+fn chosen(headers: &HeaderMap, asked: &HeaderMap) -> Option<HeaderMap> {
+    let Vary::Fields(names) = Vary::parse(headers) else { return None };
+    let chosen: HeaderMap = names
+        .into_iter()
+        .filter(|name| *name != COOKIE && *name != ACCEPT_ENCODING)
+        .filter_map(|name| Some((name.clone(), asked.get(name)?.clone())))
+        .collect();
+    Some(chosen).filter(|chosen| !chosen.is_empty())
+}
+
+/// Reads the body of an answer along.
+pub(super) struct LessonBody {
+    page: LearnedPlace,
+    visitor: u64,
+    trial: Option<TrialPage>,
+    comparing: Option<Comparing>,
+    head: Parts,
+    body: BytesMut,
+    /// Whether the body was kept until now.
+    is_kept: bool,
+    place: Option<BodyPlace>,
+    /// Which purges outdate the answer, but for its tags.
+    marks: PurgeSnapshot,
+}
+
+impl LessonBody {
+    /// `place`: `None`: the body is not kept. `marks`: which purges outdate the answer, but for its tags.
+    pub(super) fn new(
+        page: LearnedPlace,
+        trial: Option<TrialPage>,
+        comparing: Option<Comparing>,
+        head: Parts,
+        (place, marks): (Option<BodyPlace>, PurgeSnapshot),
+        visitor: u64,
+    ) -> Self {
+        let (body, is_kept) = (BytesMut::new(), place.is_some());
+        Self { page, visitor, trial, comparing, head, body, is_kept, place, marks }
+    }
+}
+
+impl BodyReader for LessonBody {
+    fn part(&mut self, part: &Bytes) {
+        if self.is_kept && self.body.len() + part.len() <= BODY_MAX {
+            self.body.extend_from_slice(part);
+        } else if self.is_kept {
+            self.is_kept = false;
+            self.body = BytesMut::new();
+        }
+    }
+
+    fn whole(self: Box<Self>) {
+        if !self.is_kept {
+            return self.learn();
+        }
+        // What the leak guard and the comparison read may take milliseconds: other requests do not wait for it.
+        tokio::task::spawn_blocking(move || self.learn());
+    }
+}
+
+impl LessonBody {
+    fn learn(self) {
+        let Self { page, visitor, trial, comparing, head, .. } = self;
+        let Self { body, is_kept, place, marks, .. } = self;
+        let body = body.freeze();
+        let read = || {
+            let plain = recoded::plain(&head.headers, &body, DECODED_MAX)?;
+            let kept = comparing.as_ref();
+            let finding = kept.and_then(|kept| find(&head, kept, &body));
+            let words = kept.filter(|_| finding.is_some()).map(|kept| &kept.words);
+            let fields = kept.map(|kept| compared(kept.fields.clone())).unwrap_or_default();
+            let text = AnswerText {
+                head: &of_the_head(&head),
+                fields: &fields,
+                body: &plain,
+                is_text: is_text(&head.headers) || std::str::from_utf8(&plain).is_ok(),
+            };
+            Some((TextParts::of(&page.learning.hash_key(), &text, words), finding))
+        };
+        let read = is_kept.then(read).flatten();
+        if let Some(comparing) = comparing
+            && let Some((parts, finding)) = &read
+        {
+            let purged = &page.pages.purged;
+            let compared = ComparedAnswer {
+                answer: AnswerSeen { finding: *finding, ..comparing.answer },
+                parts,
+                variant: comparing.variant(&page.key),
+                marks: &purged.tagged(&marks, &tags(&head.headers).unwrap_or_default()),
+            };
+            let is_current = |marks: &PurgeSnapshot| purged.is_current(marks);
+            page.learning.compare(&page.key, &compared, is_current);
+        }
+        match trial {
+            Some(trial) if is_kept || !trial.is_guarded() => {
+                let needs_proof = trial.needs_second_user();
+                let judged = trial.judge_body(&body, &page.pages.purged);
+                let judged = judged.map(|(key, entry)| (key, Arc::new(entry)));
+                let parts = read.as_ref().map(|(parts, _)| parts);
+                match needs_proof {
+                    true => page.learning.proved(&page.key, visitor, judged, parts),
+                    false => page.learning.judged(&page.key, judged),
+                }
+            }
+            Some(_) => page.unseen(),
+            None => {}
+        }
+        drop(place);
+    }
+}
+
+/// What of the visitor's own words stands in an answer.
+fn find(head: &Parts, comparing: &Comparing, body: &Bytes) -> Option<LeakKind> {
+    let words = &comparing.words;
+    let checks =
+        LeakChecks { forms: PersonalForms::None, personal_data: words, max_decoded: DECODED_MAX };
+    let found = leak_guard::search(&head.headers, std::slice::from_ref(body), &checks).err();
+    let found = found.filter(|leak| *leak != LeakKind::Undecodable);
+    found.or_else(|| words.search_fields(&comparing.fields).err())
+}
+
+/// Fields without which the body means something else.
+static OF_THE_HEAD: [HeaderName; 3] = [CONTENT_TYPE, CONTENT_LANGUAGE, LOCATION];
+
+/// The status and these fields.
+fn of_the_head(head: &Parts) -> Vec<u8> {
+    let mut all = head.status.as_str().as_bytes().to_vec();
+    for name in &OF_THE_HEAD {
+        for value in head.headers.get_all(name) {
+            all.push(b'\n');
+            all.extend_from_slice(value.as_bytes());
+        }
+    }
+    all
+}
+
+fn is_text(headers: &HeaderMap) -> bool {
+    match media::kind(headers) {
+        MediaKind::Html
+        | MediaKind::Css
+        | MediaKind::JavaScript
+        | MediaKind::Json
+        | MediaKind::Xml => true,
+        MediaKind::Image
+        | MediaKind::Font
+        | MediaKind::Audio
+        | MediaKind::Video
+        | MediaKind::Other => false,
+    }
+}
