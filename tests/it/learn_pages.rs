@@ -1,4 +1,4 @@
-//! Learn mode: which pages differ between those who would share them, wherever the difference stands, and which only
+//! Learn mode: which pages differ between visitors that would share them, wherever the difference stands, and which only
 //! seem to.
 
 use std::collections::HashMap;
