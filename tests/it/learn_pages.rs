@@ -1,4 +1,4 @@
-//! Learn mode: which pages differ between those who would share them, wherever the difference stands, and which only
+//! Learn mode: which pages differ between visitors that would share them, wherever the difference stands, and which only
 //! seem to.
 
 use std::collections::HashMap;
@@ -119,6 +119,46 @@ fn a_difference_is_found_wherever_it_stands_and_none_is_made_up() {
         .map(|(path, verdict)| (*path, verdict.map_or(Value::Null, Value::from)))
         .collect();
     assert_eq!(said, expected);
+}
+
+#[test]
+fn own_words_are_found_in_any_form_and_an_answer_cut_short_teaches_nothing() {
+    let origin = Origin::start(|request: &Request| {
+        let who = request.header("cookie").unwrap_or_default().replace("who=", "");
+        let (start, end) = who.split_at(4.min(who.len()));
+        let fresh = |reply: Reply| reply.header("Cache-Control", "max-age=300");
+        match request.path() {
+            "/chunks" => fresh(Reply::status("200 OK").header("Content-Type", "text/html"))
+                .chunks(&["<p>Hello ", start, end, "</p>"], &[]),
+            "/json" => fresh(Reply::typed("application/json", &format!("{{\"me\": \"{who}\"}}"))),
+            "/encoded" => same(&format!("<p>&#{};{}</p>", u32::from(who.as_bytes()[0]), &who[1..])),
+            "/gone" => fresh(Reply::status("404 Not Found").header("Content-Type", "text/html"))
+                .body(format!("<p>No page for {who}</p>")),
+            _ => fresh(Reply::status("200 OK").header("Content-Length", "100"))
+                .bytes(&format!("<p>Hello {who}</p>"))
+                .closing(),
+        }
+    });
+    let settings = format!("{LEARNS}cache.ignore_cookies = [\"who\"]\n");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let found = ["/chunks", "/json", "/encoded", "/gone"];
+    for _ in 0..2 {
+        for (visitor, who) in (1..).zip(["Anneliese", "Bartholomew"]) {
+            let address = format!("192.0.2.{visitor}");
+            let cut = proxy.get("/cut").header("X-Forwarded-For", &address);
+            drop(cut.cookie(&format!("who={who}")).try_send_on(&mut proxy.connect()));
+            for path in found {
+                ask(&proxy, visitor, path, &[("Cookie", &*format!("who={who}"))]);
+            }
+        }
+    }
+    wait_until("all are found", || {
+        let learned = report(&proxy);
+        found.iter().all(|path| verdict(&learned, path) == "own-words")
+    });
+    let learned = report(&proxy);
+    assert_eq!(verdict(&learned, "/cut"), Value::Null, "{learned}");
+    assert_eq!(learned["compared_pages"], found.len(), "{learned}");
 }
 
 #[test]
@@ -267,4 +307,32 @@ fn what_visitors_call_their_cookies_widens_no_pattern_and_tells_no_secret() {
     let proposed = learned["proposals"].to_string();
     assert!(proposed.contains("ignore_cookies = [\\\"ok\\\"]"), "{proposed}");
     assert!(!learned.to_string().contains("Zm9vc2VjcmV0"), "{learned}");
+}
+
+#[test]
+fn a_cookie_that_the_app_sets_for_seconds_is_not_called_harmless() {
+    let origin = Origin::start(|request: &Request| match request.method.as_str() {
+        "POST" => Reply::unstored("saved").header("Set-Cookie", "UseDC=master; Max-Age=10"),
+        _ => same("<p>same</p>"),
+    });
+    let proxy = Proxy::embedded(&origin, LEARNS);
+    proxy.post("/edit").send();
+    for target in ["/1", "/2", "/3", "/4"] {
+        for _ in 0..2 {
+            ask(&proxy, 1, target, &[]);
+            for visitor in [2, 3] {
+                ask(&proxy, visitor, target, &[("Cookie", "UseDC=master; ok=1")]);
+                ask(&proxy, visitor, target, &[("Cookie", "ok=1")]);
+            }
+        }
+    }
+    wait_until("the pages are compared", || {
+        let learned = report(&proxy);
+        cookie(&learned, "ok")["verdict"] == "harmless"
+            && cookie(&learned, "UseDC")["pages_same"] == 4
+    });
+    let learned = report(&proxy);
+    let told = cookie(&learned, "UseDC");
+    assert_eq!(told["verdict"], "unclear", "{told}");
+    assert!(told["text"].as_str().unwrap().contains("for 10 s only"), "{told}");
 }

@@ -41,7 +41,7 @@ impl SeenVisitor {
         from.hash(&mut hasher);
         let rules = &cx.worker.settings.cookies;
         // A cookie that is set with the first answer, and ignored, makes no other visitor; nor does one that each answer
-        // sets anew.
+        // changes.
         let renewed = learning.renewed_cookies();
         let is_renewed = |name: &[u8]| {
             !renewed.is_empty() && learned_name(name).is_some_and(|name| renewed.contains(&name))
