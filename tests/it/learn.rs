@@ -77,6 +77,7 @@ fn everything_is_forwarded_and_hits_are_foretold() {
     let learned = report(&proxy);
     assert_eq!((&learned["requests"], &learned["mode"]), (&10.into(), &"learn".into()));
     assert_eq!((&learned["compared_pages"], &learned["same_pages"]), (&2.into(), &2.into()));
+    assert_eq!(learned["undecided_pages"], 0);
     assert_eq!(learned["pages"], Value::Array(Vec::new()));
     let route = &learned["routes"][0];
     assert_eq!((&route["name"], &route["fetches"]), (&"default".into(), &2.into()));
@@ -300,6 +301,23 @@ fn a_condition_of_a_browser_does_not_hide_a_hit() {
     wait_for(&proxy, "unknown", 0);
     conditional();
     wait_for(&proxy, "hits", 3);
+}
+
+#[test]
+fn a_page_that_differs_is_not_decided_until_a_visitor_asks_again() {
+    let count = AtomicUsize::new(0);
+    let origin =
+        Origin::start(move |_| same(&format!("page {}", count.fetch_add(1, Ordering::SeqCst))));
+    let proxy = Proxy::embedded(&origin, LEARNS);
+    for visitor in [1, 2] {
+        ask(&proxy, visitor, "/a", "");
+    }
+    wait_for(&proxy, "undecided_pages", 1);
+    let told = printed(&learn(&proxy, &["report"]));
+    assert!(told.contains("; 1 not decided until a visitor asks again\n"), "{told}");
+    ask(&proxy, 1, "/a", "");
+    wait_for(&proxy, "undecided_pages", 0);
+    assert_eq!(verdict(&report(&proxy), "/a"), "noise");
 }
 
 #[test]

@@ -76,13 +76,15 @@ function makeFigures() {
   };
 }
 
-function showFigures(figures, { requests, hits, unknown, routes, compared_pages: compared, same_pages: same }) {
+function showFigures(figures, report) {
+  const { requests, hits, unknown, routes } = report;
+  const { compared_pages: compared, same_pages: same, undecided_pages: undecided } = report;
   const part = (some, all) => say.percent(all > 0 ? some / all : null);
   const total = (pick) => routes.reduce((sum, route) => sum + pick(route), 0);
   const known = requests - unknown;
   figures.hits.set(part(hits, known), `${say.count(hits)} of ${say.count(known)} requests`);
   figures.unknown.set(part(unknown, requests), `${say.count(unknown)} of ${say.count(requests)} requests`);
-  figures.alike.set(part(same, compared), `${say.count(same)} of ${say.count(compared)} pages`);
+  figures.alike.set(part(same, compared), `${say.count(same)} of ${say.count(compared)} pages${undecided > 0 ? `, ${say.count(undecided)} not decided` : ''}`);
   figures.saved.set(say.seconds(total((route) => route.saved_seconds)), `and ${say.bytes(total((route) => route.saved_bytes))}`);
 }
 

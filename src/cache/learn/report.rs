@@ -27,6 +27,9 @@ pub struct Report {
     pub compared_pages: u64,
     /// Those that were the same for all.
     pub same_pages: u64,
+    /// Those that differ, where it is not known by what before a visitor asks again.
+    #[serde(default)]
+    pub undecided_pages: u64,
     /// Pages that would be shared and that differ, the worst first.
     pub pages: Vec<LearnedPageReport>,
     /// The cookies, the most frequent first.

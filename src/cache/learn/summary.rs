@@ -30,7 +30,9 @@ impl Learning {
         let (requests, hits) = (sum(|route| route.requests), sum(|route| route.hits));
         let unknown = sum(|route| route.unknown);
         let several = learned.pages.values().filter(|page| page.compared.is_compared());
-        let is_same = |page: &&LearnedPage| page.compared.difference() == Some(Difference::Same);
+        let count = |difference: Option<Difference>| {
+            several.clone().filter(|page| page.compared.difference() == difference).count() as u64
+        };
         let (pages, cookies) = (pages(&learned), cookies(&learned, context));
         let mut lines = proposals(&pages, &cookies, context);
         lines.extend(parameters::proposals(&learned));
@@ -44,7 +46,8 @@ impl Learning {
             unknown,
             hit_percent: percent(hits, requests.saturating_sub(unknown)),
             compared_pages: several.clone().count() as u64,
-            same_pages: several.filter(is_same).count() as u64,
+            same_pages: count(Some(Difference::Same)),
+            undecided_pages: count(None),
             proposals: lines,
             routes,
             pages,

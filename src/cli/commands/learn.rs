@@ -137,12 +137,16 @@ fn routes(text: &mut String, report: &Report) -> std::fmt::Result {
 }
 
 fn pages(text: &mut String, report: &Report) -> std::fmt::Result {
-    writeln!(
+    write!(
         text,
         "\n{} compared between visitors; {} the same for all",
         counted(report.compared_pages as usize, "page"),
         report.same_pages
     )?;
+    if report.undecided_pages > 0 {
+        write!(text, "; {} not decided until a visitor asks again", report.undecided_pages)?;
+    }
+    text.push('\n');
     for page in report.pages.iter().take(PAGES_SHOWN) {
         let names = page.parameters.iter().map(|name| format!("{name}=")).collect::<Vec<_>>();
         let query = if names.is_empty() { String::new() } else { format!("?{}", names.join("&")) };
