@@ -343,6 +343,8 @@ fn a_page_that_was_purged_before_the_switch_is_not_served_after_it() {
     let proxies = [(), ()].map(|()| Proxy::start(&origin, &storage, &next(&to, "chapter")));
     let page = |proxy: &Proxy| proxy.get("/page").send().text();
     let before = page(&proxies[0]);
+    // Asked before, the other would fetch a page of its own.
+    wait_until("it is in the store", || server(&storage).keys("cache:*").len() == 1);
     wait_until("both have it", || proxies.iter().all(|proxy| page(proxy) == before));
     moved(&migrate(&proxies[0], &[]));
     purge_all(&proxies[1]);
