@@ -5,6 +5,7 @@ use std::fs;
 use crate::support::client::{Answer, Ask, Client};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::wait_until;
 
 /// The cases come from this address and name their client.
 const TRUSTED: &str = r#"client.trusted_proxies = "127.0.0.1""#;
@@ -38,7 +39,7 @@ fn a_peer_that_is_denied_is_closed_at_once() {
     for setting in [r#"client.deny = "127.0.0.0/8""#, r#"client.allow = "10.0.0.0/8""#] {
         let proxy = Proxy::embedded(&origin, setting);
         assert!(proxy.connect().is_closed(), "{setting}");
-        assert_eq!(proxy.metric("anteroom_connections_denied_total"), 1.0);
+        wait_until("it is counted", || proxy.metric("anteroom_connections_denied_total") == 1.0);
         assert_eq!(proxy.admin("/healthz").send().status, 200);
     }
     assert_eq!(origin.count(), 0);

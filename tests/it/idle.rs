@@ -93,7 +93,7 @@ fn one_that_was_laid_aside_ends_when_its_client_leaves_or_its_time_is_over() {
     leaves.shut(Shutdown::Write);
     assert!(leaves.is_closed());
     assert!(stays.is_closed(), "at its idle deadline");
-    assert_eq!(proxy.metric("anteroom_connections_timed_out_total"), 1.0);
+    wait_until("it is counted", || proxy.metric("anteroom_connections_timed_out_total") == 1.0);
     wait_until("both are gone", || proxy.metric("anteroom_connections") == 0.0);
 }
 

@@ -164,7 +164,7 @@ fn one_address_has_so_many_requests_at_once_and_no_more() {
     wait_until("the origin is asked", || origin.count() == 2);
     let mut second = side_by_side(&proxy, 2);
     assert_eq!(second.outcome(), Outcome::Reset(3, code::REFUSED));
-    assert_eq!(proxy.metric("anteroom_http2_streams_refused_total") as u64, 1);
+    wait_until("it is counted", || proxy.metric("anteroom_http2_streams_refused_total") == 1.0);
     gate.open();
     let mut open = 2;
     while open > 0 {

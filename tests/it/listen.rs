@@ -125,7 +125,7 @@ fn a_unix_socket_has_deadlines_and_caps() {
     let mut first = enter(&proxy);
     assert_eq!(proxy.get("/").send_on(&mut first).status, 200);
     assert!(enter(&proxy).is_closed(), "there is one already");
-    assert_eq!(proxy.metric("anteroom_connections_refused_total"), 1.0);
+    wait_until("it is counted", || proxy.metric("anteroom_connections_refused_total") == 1.0);
     assert_eq!(proxy.get("/").send_on(&mut first).status, 200);
 }
 
