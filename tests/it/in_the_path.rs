@@ -130,7 +130,9 @@ mod haproxy {
             app.seen().iter().filter(|request| under_way(request)).count() == 2
         });
         proxy.kill9();
-        assert_eq!(read.answer().text(), "/slow-page for a stranger");
+        // Its repetitions may all come before HAProxy has taken the proxy out.
+        let read = read.answer();
+        assert!(read.text() == "/slow-page for a stranger" || read.status == 503, "{read:?}");
         assert_eq!(saved.answer().status, 502);
         let repeated = app.seen().into_iter().filter(|request| request.path() == "/slow-form");
         assert_eq!(repeated.count(), 1, "what the app may have carried out is not sent again");

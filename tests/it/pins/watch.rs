@@ -163,7 +163,7 @@ impl Monitor {
 
 /// Whether a script's command is about its own books, or a look at a page before that is written.
 fn is_bookkeeping(name: &str, words: &[String]) -> bool {
-    let books = ["pagebytes:", "purges:", "purging:", "purged:", "seen:"];
+    let books = ["bypass:", "pagebytes:", "purges:", "purging:", "purged:", "seen:"];
     let looks = ["STRLEN", "TIME", "PEXPIRETIME", "PTTL", "GETRANGE"];
     looks.contains(&name) || words.iter().any(|word| books.contains(&word.as_str()))
 }
