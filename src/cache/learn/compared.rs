@@ -66,9 +66,9 @@ impl ComparedPage {
             && same().filter(|one| one.visitor == visitor).count() < OF_ONE_MAX
     }
 
-    /// One that says less than the further one, of the same cookies: the first and the last are what shows whether time or a visitor
-    /// makes the difference. So one that comes after other cookies, or from a visitor who was here before, replaces
-    /// the last one like it.
+    /// One that says less than the further one, of the same cookies: the first and the last are what shows whether time
+    /// or a visitor makes the difference. So one that comes after other cookies, or from a visitor that was here before,
+    /// replaces the last one like it.
     fn outdated(&self, visitor: u64, cookies: CookieSet) -> Option<usize> {
         if self.taken >= TAKEN_MAX {
             return None;
