@@ -200,7 +200,7 @@ mod tests {
     fn the_end_of_a_long_text_counts_however_often_its_parts_repeat() {
         for seed in 0..300 {
             let key = RandomState::with_seeds(seed, 2, 3, 4);
-            let text = |end: &str| read(&key, ("0,".repeat(100_000) + end).as_bytes(), true);
+            let text = |end: &str| read(&key, ("0,".repeat(2 * PARTS_MAX) + end).as_bytes(), true);
             let (one, other) = (text("Ann"), text("Bob"));
             assert_ne!(one, other, "seed {seed}");
             assert!(one.parts().len() < 10);
