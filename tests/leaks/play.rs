@@ -71,6 +71,8 @@ struct Browser {
 struct Pending {
     asked: Asked,
     client: Client,
+    /// Of what puts something into a cart, while all is well: how often the proxy could not read the store before.
+    read_errors: Option<f64>,
 }
 
 /// Everything.
@@ -607,8 +609,10 @@ impl Play {
         let is_told = recognised.is_some_and(|at| at.elapsed() < REMEMBERED_FOR);
         let is_settled = asked.is_settled && is_told;
         let asked = Asked { sent: Instant::now(), is_settled, ..asked };
+        let is_sure = asked.does == Does::Buy && asked.is_well;
+        let read_errors = is_sure.then(|| self.proxies[asked.proxy].metric(READ_ERRORS));
         ask.start_on(&mut client);
-        Pending { asked, client }
+        Pending { asked, client, read_errors }
     }
 
     fn ask(&self, asked: &Asked) -> Ask {
@@ -674,7 +678,7 @@ impl Play {
 
     /// Reads an answer, and looks at it.
     fn finish_one(&mut self, pending: Pending) -> Option<Answer> {
-        let Pending { asked, mut client } = pending;
+        let Pending { asked, mut client, read_errors } = pending;
         let Some(answer) = client.try_answer(asked.method) else {
             self.tally.unanswered += 1;
             if asked.is_well {
@@ -705,7 +709,9 @@ impl Play {
         }
         self.keep(&asked, &answer);
         self.heed_token(&asked, &answer);
-        self.heed(&asked, &answer);
+        let has_read = read_errors
+            .is_some_and(|before| self.proxies[asked.proxy].metric(READ_ERRORS) <= before);
+        self.heed(&asked, &answer, has_read);
         Some(answer)
     }
 
@@ -756,8 +762,9 @@ impl Play {
         }
     }
 
-    /// What an answer does to the browser and its session.
-    fn heed(&mut self, asked: &Asked, answer: &Answer) {
+    /// What an answer does to the browser and its session; `has_read`: the proxy could read the store all the while.
+    /// Where it could not, it may not have known the visitor, and then nothing was put into a cart.
+    fn heed(&mut self, asked: &Asked, answer: &Answer, has_read: bool) {
         let now = Instant::now();
         let mut state = self.world.state();
         let set = answer.cookie("SID");
@@ -783,7 +790,8 @@ impl Play {
             }
             Does::Buy => {
                 let Some(session) = asked.session else { return };
-                let is_sure = is_done && asked.is_settled && asked.known(&state).is_some();
+                let is_known = asked.is_settled && asked.known(&state).is_some();
+                let is_sure = is_done && is_known && has_read;
                 let session = &mut state.sessions[session];
                 session.in_cart = session.bought.clone().filter(|_| is_sure);
             }
