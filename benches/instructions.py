@@ -7,10 +7,12 @@
     benches/instructions.py BEFORE AFTER --most 1.02
                                                fails where AFTER takes more than that of BEFORE
     benches/instructions.py BEFORE AFTER --redis
-    benches/instructions.py BINARY --baseline benches/instructions.json
+    benches/instructions.py --baseline benches/instructions.json
                                                fails where a count is more than 5 % from the one that was recorded
-    benches/instructions.py BINARY --baseline benches/instructions.json --record
+    benches/instructions.py --baseline benches/instructions.json --record
                                                records the counts, for a change that is meant to move them
+    benches/instructions.py BINARY --baseline benches/instructions.json --build debug
+                                               the same of a debug build
 
 The proxy runs with one worker under valgrind's callgrind, and is asked one request after the other over one
 connection. Each round zeroes the counters, asks so often, and takes the counts: starting does not count, nor does
@@ -26,7 +28,8 @@ token counts more than the processor would execute.
     miss       a page of 1 KiB at a URL that nobody has asked for, and which is stored
     http2      a hit over HTTP/2
 
-The baseline is that of the debug build, which the tests have built anyway: it tells how much is done, not how fast.
+The baseline has the counts of a release build, which show what inlining saves, and those of a debug build, which the
+tests have built anyway: these tell how much is done, not how fast.
 
 Needs valgrind and nginx-light, and redis-server for --redis.
 """
@@ -61,6 +64,8 @@ class Callgrind:
 
     def __init__(self, process, folder):
         self.process, self.out = process, folder / "callgrind.out"
+        # The number of the worker's thread.
+        self.worker = None
         process.command = [
             lab.need("valgrind", "valgrind"), "--tool=callgrind", "--separate-threads=yes",
             f"--callgrind-out-file={self.out}", *process.command,
@@ -71,22 +76,27 @@ class Callgrind:
         subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
 
     def count(self, act):
-        """What each thread executed during `act`, the worker first."""
+        """What the worker executed during `act`, and all other threads."""
         self.order("zero")
         act()
         self.order("dump")
-        counts = []
-        # A file of each thread, with its sum and the functions that it was in. The worker is in more of those that
-        # serve than the main thread is; the store's threads, which are in none, may execute more than it does.
+        executed, serving = {}, {}
+        # A file of each thread, with its sum and the functions that it was in.
         for part in self.out.parent.glob(f"{self.out.name}.*-*"):
             text = part.read_text()
-            executed = int(re.search(r"^(?:summary|totals): (\d+)", text, re.M)[1])
-            counts.append((len(SERVING.findall(text)), executed))
+            thread = part.name.rpartition("-")[2]
+            executed[thread] = int(re.search(r"^(?:summary|totals): (\d+)", text, re.M)[1])
+            serving[thread] = len(SERVING.findall(text))
             part.unlink()
-        counts.sort(reverse=True)
-        if not counts[0][0]:
-            sys.exit("callgrind names no function that serves: the binary has no symbols")
-        return [executed for _, executed in counts]
+        # The worker is in more of those that serve than the main thread is; the store's threads, which are in none,
+        # may execute more than it does. Its first round tells which it is, for all rounds: chosen anew in each, the
+        # main thread was taken for it now and then.
+        if self.worker is None:
+            self.worker = max(serving, key=serving.get)
+            if not serving[self.worker]:
+                sys.exit("callgrind names no function that serves: the binary has no symbols")
+        worker = executed.pop(self.worker, 0)
+        return worker, sum(executed.values())
 
 
 class Client:
@@ -203,8 +213,8 @@ def measure(binary, folder, origin, options, words):
 
 
 def one_round(counter, client, options):
-    worker, *others = counter.count(lambda: client.ask(options.requests))
-    return Round(worker / options.requests, sum(others) / options.requests)
+    worker, others = counter.count(lambda: client.ask(options.requests))
+    return Round(worker / options.requests, others / options.requests)
 
 
 def check_asked(name, asked, options):
@@ -252,10 +262,15 @@ def against_baseline(counted, options):
     What timers do between the requests only adds to a count, and adds more where the machine is slow.
     """
     found = {kind: round(min(one.worker for one in rounds)) for kind, rounds in counted.items()}
+    baseline = json.loads(options.baseline.read_text())
     if options.record:
-        options.baseline.write_text(json.dumps(found, indent=4) + "\n")
+        baseline[options.build] = found
+        options.baseline.write_text(json.dumps(baseline, indent=4) + "\n")
         return True
-    recorded = json.loads(options.baseline.read_text())
+    recorded = baseline.get(options.build)
+    if recorded is None:
+        print(f"\n{options.baseline} has no counts of a {options.build} build: the same with --record writes them")
+        return False
     print()
     far = False
     for kind, count in found.items():
@@ -264,7 +279,7 @@ def against_baseline(counted, options):
         far |= is_far
         print(f"{kind:10}{recorded[kind]:>12,} -> {count:>12,}  {moved:+8.1%}{'  too far' if is_far else ''}")
     if far:
-        print(f"if this change is meant to do so: benches/instructions.py BINARY --baseline {options.baseline} --record")
+        print(f"if this change is meant to do so, the same with --record, for --build {options.build}")
     return not far
 
 
@@ -277,6 +292,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of each kind")
     parser.add_argument("--most", type=float, metavar="RATIO", help="fail where AFTER / BEFORE is more for any kind")
     parser.add_argument("--baseline", type=pathlib.Path, metavar="FILE", help="counts to compare one binary with")
+    parser.add_argument("--build", choices=["release", "debug"], default="release", help="default: release")
     parser.add_argument("--record", action="store_true", help="write the counts to the baseline")
     kinds.add_arguments(parser, (*kinds.KINDS, HTTP2))
     options = parser.parse_args()

@@ -256,7 +256,7 @@ def build(names, anteroom):
     own = [name for name in names if name in ("bare", "floor")]
     if own:
         subprocess.run(["cargo", "build", "--quiet", "--release", "--locked"], cwd=BARE, check=True)
-        target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", BARE / "target"))
+        target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", BENCHES.parent / "target"))
         binaries |= {name: target / "release" / name for name in own}
     return binaries
 
@@ -271,7 +271,7 @@ def versions(names, binaries):
         if path:
             lines.append(f"{name} {version(path, option)}")
     if "bare" in names:
-        number = re.search(r'name = "hyper"\nversion = "(.*)"', (BARE / "Cargo.lock").read_text())
+        number = re.search(r'name = "hyper"\nversion = "(.*)"', (BENCHES.parent / "Cargo.lock").read_text())
         lines.append(f"bare on hyper {number[1]}")
     return lines
 

@@ -6,6 +6,7 @@
 
 use ::http::header::{ETAG, LAST_MODIFIED};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
+use anteroom_fault::fault;
 use bytes::{Bytes, BytesMut};
 
 use std::sync::Arc;
@@ -169,12 +170,14 @@ impl Entry {
     #[must_use]
     pub fn serves_while_revalidating(&self, now: u64) -> bool {
         self.staleness(now) < self.stale.while_revalidate
+            || (fault!("meanwhile") && self.stale.while_revalidate > 0)
     }
 
     /// Whether it may be served at `now` while the origin fails (RFC 5861 §4).
     #[must_use]
     pub fn serves_on_error(&self, now: u64) -> bool {
-        self.staleness(now) < self.stale.if_error.max(self.stale.while_revalidate)
+        fault!("on-error")
+            || self.staleness(now) < self.stale.if_error.max(self.stale.while_revalidate)
     }
 
     /// Whether it has a validator for revalidation with the origin (RFC 9111 §4.3.1).

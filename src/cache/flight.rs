@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use ::http::HeaderMap;
 use ahash::RandomState;
+use anteroom_fault::fault;
 use bytes::Bytes;
 use slab::Slab;
 
@@ -170,7 +171,7 @@ impl Flights {
     ) -> JoinResult {
         let mut shard = self.shard(&primary);
         if let Some(flight) = shard.joined.get(&key)
-            && flight.is_current(purged, now)
+            && (fault!("flight") || flight.is_current(purged, now))
         {
             return match self.reader(flight, purged) {
                 Some(reader) => JoinResult::Wait(reader),
@@ -285,7 +286,8 @@ impl Flight {
         purged.is_current(&self.purge_snapshot)
             && match &lock(&self.state).verdict {
                 FlightVerdict::Shared(entry, _) => {
-                    purged.is_current(&entry.purge_snapshot) && entry.is_fresh(now)
+                    purged.is_current(&entry.purge_snapshot)
+                        && (fault!("late") || entry.is_fresh(now))
                 }
                 FlightVerdict::Pending | FlightVerdict::Refused(_) | FlightVerdict::Failed(_) => {
                     true

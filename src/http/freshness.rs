@@ -4,6 +4,8 @@
 //! Lifetimes from the configuration, whether to use a heuristic one, and the handling of stale responses are
 //! decided elsewhere.
 
+use anteroom_fault::fault;
+
 use ::http::header::{AGE, DATE, EXPIRES, LAST_MODIFIED};
 use ::http::{HeaderMap, StatusCode};
 
@@ -101,7 +103,8 @@ pub fn initial_age(headers: &HeaderMap, request_time: u64, response_time: u64) -
     let apparent = date_of(headers, response_time)
         .map_or(0, |generated| response_time.saturating_sub(generated));
     let delay = response_time.saturating_sub(request_time);
-    apparent.max(said_age(headers).saturating_add(delay)).min(DELTA_MAX)
+    let said = if fault!("age") { 0 } else { said_age(headers) };
+    apparent.max(said.saturating_add(delay)).min(DELTA_MAX)
 }
 
 /// The value of `Age` (§5.1). The first member counts, and parameters after its digits are ignored; an

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use anteroom_fault::fault;
+
 use super::token::{StoredToken, Token};
 
 /// The prefix of the digest. Session tokens contain no comma, so they never equal a visitor token.
@@ -21,7 +23,7 @@ impl VisitorToken {
     /// The stored form of a token that was made for a visitor.
     #[must_use]
     pub fn of(minted: &Token) -> Self {
-        let digest = Token::digest(minted.as_str().as_bytes());
+        let digest = Token::digest(if fault!("one") { b"" } else { minted.as_str().as_bytes() });
         Self(StoredToken(format!("{PREFIX}{}", digest.as_str()).into()))
     }
 

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_fault::fault;
+
 use ::http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, Method, Version};
@@ -308,6 +310,9 @@ impl RequestContext<'_> {
     pub(in crate::proxy) fn group(&self, route: &Route, class: ShareClass) -> Vec<u8> {
         let headers = &self.head.headers;
         match (class, self.visitor.user()) {
+            (ShareClass::User, Some(_)) if fault!("hole") && self.kind == RequestKind::Fragment => {
+                Vec::new()
+            }
             (ShareClass::User, Some(user)) => {
                 let cookies = &self.worker.settings.cookies;
                 let shown = rebuild(headers, |name| !cookies.is_harmless(name));

@@ -13,6 +13,7 @@ use ::http::header::{
 };
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use anteroom_fault::fault;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
 use crate::cache::fill::FillDifference;
@@ -409,6 +410,7 @@ pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) 
             || route.key_headers.contains(name)
             || route.send_headers.contains(name)
             || (class == ShareClass::Public && *name == AUTHORIZATION)
+            || (*name == COOKIE && (fault!("carries") || fault!("share") || fault!("nobody")))
     };
     // SECURITY: a field that clients must not send stays out, even if the route lists it.
     let rules = cx.rules();
@@ -432,6 +434,7 @@ pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) 
     let line = match class {
         // All of these are in the key.
         ShareClass::User => rebuild(from, |name| !rules.is_harmless(name)),
+        _ if fault!("harmless") => rebuild(from, |name| rules.is_harmless(name)),
         _ if route.key_cookies.is_empty() => None,
         _ => rebuild(from, |name| route.keys_cookie(name)),
     };
@@ -514,7 +517,7 @@ pub(in crate::proxy) fn fill(
     };
     if rules.sessions {
         let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
-        if is_personal {
+        if is_personal || fault!("identity") {
             identify(cx, &mut headers, path);
         } else {
             headers.insert(&SESSION, HeaderValue::from_static("none"));

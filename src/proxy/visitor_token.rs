@@ -9,6 +9,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anteroom_fault::fault;
+
 use ::http::header::COOKIE;
 use ::http::{HeaderMap, HeaderValue};
 
@@ -95,6 +97,9 @@ impl VisitorTokenState {
             let mut state = self.0.borrow_mut();
             state.is_twice = values.next().is_some();
             state.token = VisitorToken::of_cookie(first).filter(|_| !state.is_twice);
+        }
+        if fault!("shown") {
+            return;
         }
         let rest = rebuild(headers, |name| !tokens.is_named(name));
         headers.remove(COOKIE);

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anteroom_fault::fault;
 use quick_cache::sync::Cache;
 
 use self::token_memo::TokenMemo;
@@ -419,7 +420,9 @@ impl Sessions {
             }
             denied.insert(token.clone(), how);
         }
-        self.forget(token);
+        if !fault!("at-once") {
+            self.forget(token);
+        }
         if tokio::time::timeout(LOG_OUT_TIMEOUT, self.revoke(store, token, how)).await.is_err() {
             tracing::debug!("a log-out is queued: the store did not answer in time");
         }
@@ -445,9 +448,14 @@ impl Sessions {
         let revoked = revoking.await;
         if let Err(error) = &revoked {
             tracing::debug!(%error, "a log-out waits for the store");
+            if fault!("lost") {
+                self.denied().remove(token);
+            }
             return false;
         }
-        self.forget(token);
+        if !fault!("at-once") {
+            self.forget(token);
+        }
         self.denied().remove(token);
         true
     }

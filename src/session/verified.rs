@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anteroom_fault::fault;
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
@@ -340,11 +341,16 @@ impl Verified {
         ttl: Duration,
         now: f64,
     ) {
+        if fault!("nobody") {
+            return;
+        }
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         for one in cookies {
             self.voided.insert(*one, epoch);
             self.asking().remove(one);
-            self.memo.remove(one);
+            if !fault!("at-once") {
+                self.memo.remove(one);
+            }
             self.unclear.remove(one);
         }
         let mark = Bytes::from(format!("v{:032x}", fastrand::u128(..)));
@@ -352,7 +358,9 @@ impl Verified {
         let is_done = matches!(tokio::time::timeout(TIMEOUT, voiding).await, Ok(Ok(())));
         for one in cookies {
             if is_done {
-                self.memo.remove(one);
+                if !fault!("at-once") {
+                    self.memo.remove(one);
+                }
             } else {
                 self.unheard.insert(*one, now);
             }

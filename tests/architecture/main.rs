@@ -63,11 +63,31 @@ fn the_source_has_few_modules_at_the_top() {
 
 #[test]
 fn the_proxy_does_not_depend_on_what_its_rules_are_held_against() {
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let (_, behind) = manifest.split_once("\n[dependencies]\n").expect("there are dependencies");
-    let (normal, for_tests) = behind.split_once("\n[").expect("a table follows them");
-    assert!(for_tests.contains("\nhttp-cache-semantics ="));
-    assert!(!normal.contains("http-cache-semantics"));
+    let own = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let (_, behind) = own.split_once("\n[package]\n").expect("the package follows the workspace");
+    assert!(!behind.contains("http-cache-semantics"));
+    let of_tests = fs::read_to_string(root().join("tests/library/Cargo.toml")).unwrap();
+    assert!(of_tests.contains("\nhttp-cache-semantics"));
+}
+
+#[test]
+fn all_packages_share_one_lock_file() {
+    let mut folders = vec![root().to_owned()];
+    let mut locks = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            match name.as_str() {
+                "Cargo.lock" => locks.push(path),
+                _ if path.is_dir() && name != "target" && !name.starts_with('.') => {
+                    folders.push(path)
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(locks, [root().join("Cargo.lock")]);
 }
 
 fn root() -> &'static Path {

@@ -1,6 +1,6 @@
 //! The bypass switch: requests are forwarded, and the cache neither serves nor stores, in every proxy on the store.
 
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{
-    ANTEROOM, Proxy, Storage, log_in, on_all_stores_and_with_every_key, shop,
+    Proxy, Storage, anteroom, log_in, on_all_stores_and_with_every_key, shop,
 };
 use crate::support::redis::RedisServer;
 use crate::support::relay::Relay;
-use crate::support::{free_port, wait_until};
+use crate::support::{free_port, unix_now, wait_until};
 
 on_all_stores_and_with_every_key!(
     the_cache_neither_serves_nor_stores,
@@ -27,7 +27,7 @@ on_all_stores_and_with_every_key!(
 );
 
 fn bypass(proxy: &Proxy, words: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.arg("bypass").args(words).args(["--config", "proxy.toml"]);
     command.current_dir(proxy.folder()).env("SUDO_USER", "ann").output().unwrap()
 }
@@ -87,7 +87,7 @@ fn the_cache_neither_serves_nor_stores(storage: &Storage) {
     let listed: Value = serde_json::from_str(&done(&proxy, &["--json"])).unwrap();
     let only = &listed["bypasses"][0];
     assert_eq!((&only["route"], only["by"].as_str()), (&Value::Null, Some("ann")));
-    let left = only["until"].as_f64().unwrap() - anteroom::clock::unix_now();
+    let left = only["until"].as_f64().unwrap() - unix_now();
     assert!((3_000.0..=3_601.0).contains(&left), "{left}");
     let explained = explain(&proxy, "http://shop.test/a");
     assert!(explained.contains("bypass-switch") && explained.contains("by ann"), "{explained}");
@@ -105,7 +105,7 @@ fn the_cache_neither_serves_nor_stores(storage: &Storage) {
 }
 
 fn explain(proxy: &Proxy, target: &str) -> String {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(["explain", target, "--config", "proxy.toml"]).current_dir(proxy.folder());
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
@@ -160,7 +160,7 @@ fn a_change_meanwhile_is_purged(storage: &Storage) {
     let before = ["/changed", "/purged", "/kept"].map(|target| store(&proxy, target));
     done(&proxy, &["on"]);
     proxy.post("/changed").send();
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(["purge", "/purged", "--config", "proxy.toml"]).current_dir(proxy.folder());
     assert!(command.status().unwrap().success());
     done(&proxy, &["off"]);
@@ -213,7 +213,7 @@ fn what_was_purged_is_not_warmed(storage: &Storage) {
     store(&proxy, "/a");
     done(&proxy, &["on"]);
     let asked = origin.count();
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(["purge", "--all", "--config", "proxy.toml"]).current_dir(proxy.folder());
     assert!(command.status().unwrap().success());
     let failed = || proxy.metric("anteroom_pages_warm_failed_total");
@@ -270,7 +270,7 @@ fn a_proxy_that_misses_the_message_follows() {
     let (server, origin) = (RedisServer::start(), counting());
     let [proxy, _] = pair(&server, &origin);
     store(&proxy, "/a");
-    let until = (anteroom::clock::unix_now() * 1000.0) as u64 + 600_000;
+    let until = (unix_now() * 1000.0) as u64 + 600_000;
     server.command::<i64>(&["HSET", "bypass:", "*", &format!("1 {until} bob")]);
     wait_until("it is on", || is_bypassed(&proxy.get("/a").send()));
     server.command::<i64>(&["DEL", "bypass:"]);

@@ -9,12 +9,12 @@ use tempfile::TempDir;
 
 use crate::support::client::{Ask, Client};
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom};
 use crate::support::{free_port, wait_until};
 
 /// Runs the command in `folder` to its end.
-fn anteroom(folder: &Path, words: &[&str]) -> Output {
-    Command::new(ANTEROOM).args(words).current_dir(folder).stdin(Stdio::null()).output().unwrap()
+fn run_in(folder: &Path, words: &[&str]) -> Output {
+    anteroom().args(words).current_dir(folder).stdin(Stdio::null()).output().unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -40,11 +40,11 @@ fn help_shows_examples() {
         &["store", "verify", "--help"],
         &["completions", "--help"],
     ] {
-        let output = anteroom(folder.path(), words);
+        let output = run_in(folder.path(), words);
         assert_eq!(output.status.code(), Some(0), "{words:?}");
         assert!(said(&output).contains("anteroom "), "{words:?}: {}", said(&output));
     }
-    let run = said(&anteroom(folder.path(), &["run", "--help"]));
+    let run = said(&run_in(folder.path(), &["run", "--help"]));
     for option in ["--config", "--listen", "--origin", "--store", "--admin", "--threads"] {
         assert!(run.contains(option), "{option}");
     }
@@ -54,7 +54,7 @@ fn help_shows_examples() {
 fn completions_name_the_commands() {
     let folder = TempDir::new().unwrap();
     for shell in ["bash", "zsh", "fish"] {
-        let script = said(&anteroom(folder.path(), &["completions", shell]));
+        let script = said(&run_in(folder.path(), &["completions", shell]));
         assert!(script.contains("explain"), "{shell}");
     }
 }
@@ -62,7 +62,7 @@ fn completions_name_the_commands() {
 #[test]
 fn an_unknown_flag_is_a_usage_error() {
     let folder = TempDir::new().unwrap();
-    let output = anteroom(folder.path(), &["run", "--no-such-flag"]);
+    let output = run_in(folder.path(), &["run", "--no-such-flag"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("--no-such-flag"));
 }
@@ -70,7 +70,7 @@ fn an_unknown_flag_is_a_usage_error() {
 #[test]
 fn a_run_without_an_origin_says_what_is_missing() {
     let folder = TempDir::new().unwrap();
-    let output = anteroom(folder.path(), &["run", "--listen", "127.0.0.1:0"]);
+    let output = run_in(folder.path(), &["run", "--listen", "127.0.0.1:0"]);
     assert!(matches!(output.status.code(), Some(2 | 64)), "{:?}", output.status);
     assert!(said(&output).contains("origin"), "{}", said(&output));
 }
@@ -83,7 +83,7 @@ fn check_tells_all_problems_at_once() {
                   [session]\nmax_sessions = -1\n[[route]]\nmatch.path = \"/a\"\nshare = \"all\"\n";
     fs::write(folder.path().join("bad.toml"), config).unwrap();
 
-    let output = anteroom(folder.path(), &["check", "--config", "bad.toml"]);
+    let output = run_in(folder.path(), &["check", "--config", "bad.toml"]);
 
     assert_eq!(output.status.code(), Some(64), "{}", said(&output));
     let said = said(&output);
@@ -108,7 +108,7 @@ fn check_is_content_with_the_smallest_file() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("proxy.toml"), "[origin]\nurl = \"http://127.0.0.1:3000\"\n")
         .unwrap();
-    let output = anteroom(folder.path(), &["check", "--config", "proxy.toml"]);
+    let output = run_in(folder.path(), &["check", "--config", "proxy.toml"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
@@ -117,7 +117,7 @@ fn a_bad_file_stops_the_run_as_well() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("proxy.toml"), "[orgin]\nurl = 1\n").unwrap();
     for words in [&["run", "--config", "proxy.toml"][..], &["check", "--config", "missing.toml"]] {
-        let output = anteroom(folder.path(), words);
+        let output = run_in(folder.path(), words);
         assert_eq!(output.status.code(), Some(64), "{words:?}: {}", said(&output));
     }
 }
@@ -129,10 +129,10 @@ fn a_printed_configuration_reads_back_as_itself() {
                   [[route]]\nmatch.path = \"/item/{item}\"\nttl = \"90s\"\n";
     fs::write(folder.path().join("first.toml"), config).unwrap();
 
-    let first = anteroom(folder.path(), &["config", "print", "--config", "first.toml"]);
+    let first = run_in(folder.path(), &["config", "print", "--config", "first.toml"]);
     assert_eq!(first.status.code(), Some(0), "{}", said(&first));
     fs::write(folder.path().join("second.toml"), &first.stdout).unwrap();
-    let second = anteroom(folder.path(), &["config", "print", "--config", "second.toml"]);
+    let second = run_in(folder.path(), &["config", "print", "--config", "second.toml"]);
 
     assert_eq!(second.status.code(), Some(0), "{}", said(&second));
     assert_eq!(first.stdout, second.stdout);
@@ -143,7 +143,7 @@ fn the_environment_wins_over_the_file_and_the_command_line_over_both() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("a.toml"), "[origin]\nurl = \"http://file.test\"\n").unwrap();
     let print = |words: &[&str]| {
-        let mut command = Command::new(ANTEROOM);
+        let mut command = anteroom();
         command.args(["config", "print", "--config", "a.toml"]).args(words);
         command.env("ANTEROOM__ORIGIN__URL", "http://environment.test");
         said(&command.current_dir(folder.path()).output().unwrap())
@@ -162,7 +162,7 @@ fn a_port_in_use_is_a_clear_failure() {
     let url = format!("http://{}", origin.address());
 
     let words = ["run", "--listen", &listen, "--origin", &url, "--admin", &admin];
-    let output = anteroom(folder.path(), &words);
+    let output = run_in(folder.path(), &words);
 
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains(&listen), "{}", said(&output));
@@ -187,12 +187,12 @@ fn the_usual_file_is_read_where_none_is_named_and_again_by_each_reload() {
     let file = folder.path().join("proxy.toml");
     fs::write(&file, format!("listen = \"{listen}\"\norigin = \"localhost:1\"\nadmin = \"off\"\n"))
         .unwrap();
-    let checked = anteroom(folder.path(), &["check"]);
+    let checked = run_in(folder.path(), &["check"]);
     assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
     assert!(said(&checked).contains("the configuration is ./proxy.toml"), "{}", said(&checked));
 
     let log = folder.path().join("log");
-    let mut child = Command::new(ANTEROOM)
+    let mut child = anteroom()
         .current_dir(folder.path())
         .stdout(Stdio::null())
         .stderr(fs::File::create(&log).unwrap())
@@ -215,7 +215,7 @@ fn the_usual_file_is_read_where_none_is_named_and_again_by_each_reload() {
 fn without_a_file_the_commands_look_at_the_usual_places_for_the_proxy() {
     let folder = TempDir::new().unwrap();
     let top = |variables: &[(&str, &str)]| {
-        let mut command = Command::new(ANTEROOM);
+        let mut command = anteroom();
         command.arg("top").current_dir(folder.path()).env_remove("ANTEROOM_SOCKET");
         let output = command.envs(variables.iter().copied()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -246,7 +246,7 @@ fn without_a_file_the_commands_look_at_the_usual_places_for_the_proxy() {
 fn the_proxy_of_a_file_is_found_from_any_folder() {
     let proxy = Proxy::embedded(&Origin::always(Reply::unstored("hello")), "");
     let file = proxy.folder().join("proxy.toml");
-    let output = anteroom(Path::new("/"), &["top", "--config", file.to_str().unwrap()]);
+    let output = run_in(Path::new("/"), &["top", "--config", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
@@ -256,7 +256,7 @@ fn serves_with(options: &[&str]) {
     let folder = TempDir::new().unwrap();
     let listen = format!("127.0.0.1:{}", free_port());
     let url = format!("http://{}", origin.address());
-    let mut child = Command::new(ANTEROOM)
+    let mut child = anteroom()
         .args(["--listen", &listen, "--origin", &url])
         .args(options)
         .current_dir(folder.path())

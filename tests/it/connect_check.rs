@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,13 +14,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::cluster::RedisCluster;
-use crate::support::free_port;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom};
 use crate::support::redis::RedisServer;
 use crate::support::sentinel::Watched;
 use crate::support::tls;
 use crate::support::upstream::{Authority, Upstream};
+use crate::support::{free_port, unix_now};
 
 /// What a check came to.
 struct Checked {
@@ -43,7 +43,7 @@ impl Checked {
 
 fn check_with(folder: &Path, config: &str, options: &[&str]) -> Checked {
     fs::write(folder.join("proxy.toml"), config).unwrap();
-    let output = Command::new(ANTEROOM)
+    let output = anteroom()
         .args(["check", "--config", "proxy.toml", "--connect"])
         .args(options)
         .current_dir(folder)
@@ -247,7 +247,7 @@ fn a_redis_that_is_away_or_hangs_fails() {
 
 /// A certificate that is valid for this many days from now.
 fn certificate_for(days: u64) -> String {
-    let now = Duration::from_secs_f64(anteroom::clock::unix_now());
+    let now = Duration::from_secs_f64(unix_now());
     let mut params = CertificateParams::new(vec!["shop.example".to_owned()]).unwrap();
     params.not_after = date_time_ymd(1970, 1, 1) + now + Duration::from_secs(days * 86_400 + 60);
     let key = KeyPair::generate().unwrap();

@@ -2,7 +2,7 @@
 //! with them.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
 use crate::support::{A_SECOND, lasts_behind, wait_until};
 
@@ -34,7 +34,7 @@ fn greeting() -> Origin {
 }
 
 fn run(proxy: &Proxy, words: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(words).args(["--config", "proxy.toml"]).current_dir(proxy.folder());
     command.output().unwrap()
 }

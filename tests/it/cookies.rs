@@ -2,18 +2,18 @@
 //! way out.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom};
 use crate::support::wait_until;
 
 /// What `anteroom top cookies` says, with these words.
 fn top_cookies(proxy: &Proxy, words: &[&str]) -> String {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(["top", "cookies"]).args(words).args(["--config", "proxy.toml"]);
     let output = command.current_dir(proxy.folder()).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();

@@ -4,14 +4,13 @@
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::support::client::{Answer, Ask};
 use crate::support::multiplexed::{self, Multiplexed};
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, shop};
+use crate::support::proxy::{Proxy, anteroom, shop};
 use crate::support::wait_until;
 
 /// Every role with the token that has it; the name of the token is that of the role.
@@ -367,7 +366,7 @@ fn every_action_is_in_the_audit_log_with_its_operator() {
         "alices-token",
     )
     .send();
-    let purge = Command::new(ANTEROOM)
+    let purge = anteroom()
         .args(["purge", "--tag", "goods", "--config", "proxy.toml"])
         .current_dir(proxy.folder())
         .output()
@@ -463,7 +462,7 @@ fn the_cookie_of_the_dashboard_reaches_no_app_and_splits_no_page() {
     );
 
     let words = ["top", "cookies", "--json", "--config", "proxy.toml"];
-    let report = Command::new(ANTEROOM).args(words).current_dir(proxy.folder()).output().unwrap();
+    let report = anteroom().args(words).current_dir(proxy.folder()).output().unwrap();
     let report = String::from_utf8(report.stdout).unwrap();
     assert!(report.contains("_gid") && !report.contains("anteroom_admin"), "{report}");
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::support::client::Answer;
 use crate::support::database::PostgresServer;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom};
 use crate::support::{holds_within, wait_until};
 
 const SEED: &str = "
@@ -28,7 +28,7 @@ pub(crate) fn app() -> Origin {
 }
 
 pub(crate) fn rows(proxy: &Proxy, words: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.arg("rows").args(words).args(["--config", "proxy.toml"]);
     let output = command.current_dir(proxy.folder()).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -116,7 +116,7 @@ fn the_connect_check_prepares_each_query() {
         let config =
             format!("origin.url = \"http://127.0.0.1:1\"\n{}", settings(&server.url(), rows));
         std::fs::write(folder.path().join("proxy.toml"), config).unwrap();
-        let mut command = Command::new(ANTEROOM);
+        let mut command = anteroom();
         command.args(["check", "--connect", "--config", "proxy.toml"]).current_dir(folder.path());
         let output = command.stdin(Stdio::null()).output().unwrap();
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 use crate::support::client::{Ask, Client};
-use crate::support::proxy::ANTEROOM;
+use crate::support::proxy::anteroom;
 use crate::support::{free_port, wait_until};
 
 /// The end of what the demo prints.
@@ -78,7 +78,7 @@ impl Drop for Demo {
 }
 
 fn command(folder: &Path, options: &[&str]) -> Command {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.arg("demo").args(options).current_dir(folder).env("TMPDIR", folder);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -140,7 +140,7 @@ fn the_data_commands_reach_the_demo() {
     let cookie = format!("login={}", login.cookie("login").unwrap());
     Ask::new(demo.address, "GET", "/item/fern").cookie(&cookie).send();
     let shown = |words: &[&str]| {
-        let output = Command::new(ANTEROOM).args(words).arg("--socket").arg(&socket).output();
+        let output = anteroom().args(words).arg("--socket").arg(&socket).output();
         let output = output.unwrap();
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()

@@ -7,16 +7,15 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
 use crate::support::client::Ask;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::ANTEROOM;
+use crate::support::proxy::binary;
 use crate::support::redis::RedisServer;
-use crate::support::{free_port, wait_until};
+use crate::support::{free_port, root, wait_until};
 
 /// The blocks that are not run. A further one needs a good reason, and a line here.
 const NOT_RUN: [(&str, &str); 3] = [
@@ -64,7 +63,7 @@ fn promises(block: &str) -> impl Iterator<Item = &str> {
 
 /// The pages, by their path from the top.
 fn pages() -> Vec<(String, String)> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let top = root();
     let start = fs::read_dir(top.join("docs/start")).unwrap();
     let mut names: Vec<String> = start
         .map(|entry| format!("docs/start/{}", entry.unwrap().file_name().display()))
@@ -92,7 +91,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
-        symlink(ANTEROOM, folder.path().join("anteroom")).unwrap();
+        symlink(binary(), folder.path().join("anteroom")).unwrap();
         Self {
             folder,
             app: Origin::always(Reply::html("<p>the app</p>")),

@@ -1,7 +1,7 @@
 //! `anteroom explain`: what it tells is what happens, and it leaves no trace.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::client::{Answer, SITE};
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
@@ -74,7 +74,7 @@ fn timeless(status: &str) -> String {
 fn run(proxy: &Proxy, target: &str, words: &[&str]) -> Output {
     let url =
         if target.starts_with('/') { format!("http://{SITE}{target}") } else { target.into() };
-    Command::new(ANTEROOM)
+    anteroom()
         .args(["explain", "--config", "proxy.toml", &url])
         .args(words)
         .current_dir(proxy.folder())
@@ -225,7 +225,7 @@ fn a_purge_is_told(storage: &Storage) {
 
 /// `anteroom purge` of the root.
 fn purge(proxy: &Proxy, words: &[&str]) {
-    let output = Command::new(ANTEROOM)
+    let output = anteroom()
         .args(["purge", "--config", "proxy.toml", &format!("http://{SITE}/")])
         .args(words)
         .current_dir(proxy.folder())
@@ -704,7 +704,7 @@ fn a_row_is_told() {
                     route = [{ match.path = \"/api/{item}\", rows = \"stock\" }]";
     let proxy = Proxy::embedded(&origin, settings);
     assert_eq!(explain(&proxy, "/api/7", &[])["outcome"], "fetch");
-    let scheduled = Command::new(ANTEROOM)
+    let scheduled = anteroom()
         .args(["rows", "schedule", "stock", "7", "--config", "proxy.toml"])
         .current_dir(proxy.folder())
         .status();

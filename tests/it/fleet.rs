@@ -1,17 +1,17 @@
 //! Several proxies on one Redis: they find each other, and tell what differs.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage};
+use crate::support::proxy::{Proxy, Storage, anteroom};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
 fn fleet(proxy: &Proxy, words: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.arg("fleet").args(words).args(["--config", "proxy.toml"]);
     command.current_dir(proxy.folder()).output().unwrap()
 }

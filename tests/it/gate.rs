@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::client::{Answer, Ask, Client};
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom};
 use crate::support::wait_until;
 
 /// The cases come from this address and name their client.
@@ -202,7 +202,7 @@ fn explain_shows_whether_an_address_is_served() {
     let origin = page();
     let proxy = Proxy::embedded(&origin, ADMIN);
     let explain = |target: &str, words: &[&str]| {
-        let told = std::process::Command::new(ANTEROOM)
+        let told = anteroom()
             .args(["explain", "--config", "proxy.toml", target])
             .args(words)
             .current_dir(proxy.folder())
@@ -227,7 +227,7 @@ fn a_guard_that_another_spelling_of_the_host_passes_is_refused() {
     for (hosts, is_fine) in [("", false), ("origin.hosts = \"a.test\"", true)] {
         let text = format!("origin.url = \"http://127.0.0.1:1\"\n{hosts}\n{route}");
         fs::write(proxy.folder().join("other.toml"), text).unwrap();
-        let checked = std::process::Command::new(ANTEROOM)
+        let checked = anteroom()
             .args(["check", "--config", "other.toml"])
             .current_dir(proxy.folder())
             .output()

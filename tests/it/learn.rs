@@ -1,13 +1,13 @@
 //! Learn mode: everything is forwarded, and what the cache would have done is told.
 
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
 use crate::support::client::{Answer, Ask};
 use crate::support::origin::{Origin, Reply, Request};
-use crate::support::proxy::{ANTEROOM, Proxy, log_in, shop};
+use crate::support::proxy::{Proxy, anteroom, log_in, shop};
 use crate::support::wait_until;
 
 /// Settings of a proxy that learns, behind a proxy that tells the addresses of visitors.
@@ -15,7 +15,7 @@ pub(crate) const LEARNS: &str =
     "cache.mode = \"learn\"\nclient.trusted_proxies = [\"127.0.0.1\"]\n";
 
 pub(crate) fn learn(proxy: &Proxy, words: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.arg("learn").args(words).args(["--config", "proxy.toml"]);
     command.current_dir(proxy.folder()).output().unwrap()
 }

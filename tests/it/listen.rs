@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::support::client::{Ask, Client};
 use crate::support::origin::{Gate, Origin, Reply, Request};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom};
 use crate::support::{at_once, wait_until};
 
 const UNIX: &str = r#"listen = [{ address = "unix:./web.sock" }]"#;
@@ -191,7 +191,7 @@ fn run(listen: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let listen = format!("--listen={listen}");
     let rest = ["--origin=http://127.0.0.1:9", "--admin=off", "--store=embedded:./data"];
-    Command::new(ANTEROOM).arg("run").arg(listen).args(rest).current_dir(&folder).output().unwrap()
+    anteroom().arg("run").arg(listen).args(rest).current_dir(&folder).output().unwrap()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::client::Ask;
 use crate::support::database::PostgresServer;
-use crate::support::proxy::ANTEROOM;
+use crate::support::proxy::anteroom;
 use crate::support::redis::RedisServer;
 use crate::support::{free_port, python, wait_until};
 
@@ -31,7 +31,7 @@ impl Drop for Running {
 
 /// The blocks of the guide that are in this language.
 fn blocks(kind: &str) -> Vec<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/live-numbers.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guides/live-numbers.md");
     let page = fs::read_to_string(path).unwrap();
     let inside = page.split("```").skip(1).step_by(2);
     inside.filter_map(|block| block.strip_prefix(&format!("{kind}\n")).map(str::to_owned)).collect()
@@ -62,9 +62,7 @@ impl Shop {
         let run = Running::start(Command::new(python()).arg("shop.py").current_dir(folder.path()));
         wait_until("the app listens", || TcpStream::connect(app).is_ok());
         let proxy = Running::start(
-            Command::new(ANTEROOM)
-                .args(["run", "--config", "proxy.toml"])
-                .current_dir(folder.path()),
+            anteroom().args(["run", "--config", "proxy.toml"]).current_dir(folder.path()),
         );
         wait_until("the proxy listens", || TcpStream::connect(web).is_ok());
         Self { web, _folder: folder, _app: run, _proxy: proxy }

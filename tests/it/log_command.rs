@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::wait_until;
 
 on_both_stores!(requests_are_shown_with_their_steps_and_without_secrets);
@@ -24,7 +24,7 @@ impl Watching {
     fn start(proxy: &Proxy, name: &str, words: &[&str]) -> Self {
         let out = proxy.folder().join(name);
         let file = File::create(&out).unwrap();
-        let child = Command::new(ANTEROOM)
+        let child = anteroom()
             .arg("log")
             .args(words)
             .args(["--config", "proxy.toml"])

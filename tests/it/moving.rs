@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::RedisCluster;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
 const MINT: &str = "session.mint = true";
 
 fn migrate(proxy: &Proxy, words: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(["store", "migrate"]).args(words).args(["--config", "proxy.toml"]);
     command.current_dir(proxy.folder()).stdin(Stdio::null()).output().unwrap()
 }
@@ -42,7 +42,7 @@ fn app() -> Origin {
 }
 
 fn purge_all(proxy: &Proxy) {
-    let purge = Command::new(ANTEROOM)
+    let purge = anteroom()
         .args(["purge", "--all", "--hard", "--config", "proxy.toml"])
         .current_dir(proxy.folder())
         .output()
@@ -215,7 +215,7 @@ fn a_switch_to_bypass_stays_on_at_the_next_store() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
     let proxy = Proxy::start(&origin, &storage, &next(&to, "sharded"));
     let switch = |words: &[&str]| {
-        let mut command = Command::new(ANTEROOM);
+        let mut command = anteroom();
         command.arg("bypass").args(words).args(["--config", "proxy.toml"]);
         assert!(command.current_dir(proxy.folder()).status().unwrap().success());
     };

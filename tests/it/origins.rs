@@ -2,7 +2,7 @@
 
 use crate::support::client::SITE;
 use crate::support::origin::{Origin, Reply, Request};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::wait_until;
 
 /// `/blog/**` and the site `blog.test` belong to the other origin.
@@ -182,7 +182,7 @@ fn rows_come_from_the_origin_that_has_them() {
     let settings = "[[rows]]\nname = \"posts\"\npath = \"/api/{row}\"\norigin = \"blog\"\n\
                     [[route]]\nmatch.path = \"/posts/{item}\"\nrows = \"posts\"\n";
     let proxy = before(&main, &blog, &Storage::Embedded, settings);
-    let done = std::process::Command::new(ANTEROOM)
+    let done = anteroom()
         .args(["rows", "schedule", "posts", "7", "--config"])
         .arg(proxy.folder().join("proxy.toml"))
         .current_dir(proxy.folder())
@@ -213,7 +213,7 @@ fn explain_says_which_origin_is_asked() {
     let (main, blog) = (Origin::always(Reply::html("shop")), Origin::always(Reply::html("blog")));
     let proxy = before(&main, &blog, &Storage::Embedded, "");
     for (path, expected) in [("/", "; origin origin"), ("/blog/1", "; origin blog")] {
-        let output = std::process::Command::new(ANTEROOM)
+        let output = anteroom()
             .args(["explain", "--config", "proxy.toml", &format!("http://{SITE}{path}")])
             .current_dir(proxy.folder())
             .output()

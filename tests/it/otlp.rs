@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::client::Ask;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, log_in, shop};
+use crate::support::proxy::{Proxy, anteroom, log_in, shop};
 use crate::support::upstream::{Authority, Upstream};
 use crate::support::{free_port, python, wait_until};
 
@@ -58,7 +58,7 @@ fn spans_of(export: &Value) -> Vec<Value> {
 /// How many spans the schema's own reader finds.
 fn read_by_the_schema(exports: &[Value]) -> usize {
     let mut reader = Command::new(python())
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/otlp.py"))
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/interop/otlp.py"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -336,11 +336,8 @@ fn traces_hold_no_secrets() {
         .send();
     proxy.get("/user/hunter2-name").send();
     let folder_of_proxy = proxy.folder().to_owned();
-    let printed = Command::new(ANTEROOM)
-        .args(["config", "print"])
-        .current_dir(folder_of_proxy)
-        .output()
-        .unwrap();
+    let printed =
+        anteroom().args(["config", "print"]).current_dir(folder_of_proxy).output().unwrap();
     let printed = String::from_utf8(printed.stdout).unwrap();
     assert!(printed.contains("x-api-key") && !printed.contains("hunter2"), "{printed}");
     let token = session.strip_prefix("login=").unwrap().to_owned();

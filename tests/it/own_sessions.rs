@@ -1,7 +1,6 @@
 //! Log-ins and log-outs of an app that keeps its own sessions: by its cookies and by rules.
 
 use std::collections::HashMap;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply, Request};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
+use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
 use crate::support::wait_until;
 
 /// By rules alone.
@@ -112,7 +111,7 @@ fn a_log_in_is_known_by_its_rule_and_its_name_is_a_label(storage: &Storage) {
     let seen = origin.last();
     assert_eq!(seen.header("x-anteroom-session"), Some("known"));
     assert_eq!(seen.header("x-anteroom-user"), None, "only the visitor has claimed this name");
-    let mut list = Command::new(ANTEROOM);
+    let mut list = anteroom();
     list.args(["sessions", "list", "--json", "--config", "proxy.toml"]).current_dir(proxy.folder());
     let mut listed = String::new();
     wait_until("the visit is recorded", || {
@@ -200,7 +199,7 @@ fn a_revoked_session_stays_revoked_despite_the_app(storage: &Storage) {
     for (cookie, text) in [(&ann, "a page for ann"), (&bob, "a page for bob")] {
         assert_eq!(page(&proxy, cookie).text(), text);
     }
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(["sessions", "revoke", "--user", "ann", "--config", "proxy.toml"]);
     let revoked = command.current_dir(proxy.folder()).output().unwrap();
     assert!(revoked.status.success(), "{revoked:?}");

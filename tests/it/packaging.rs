@@ -1,25 +1,20 @@
 //! What the packages hold beside the binary, against the binary.
 
-use std::path::Path;
-use std::process::Command;
-
-use anteroom::admin::Outcome;
-
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom};
+use crate::support::root;
 
 const RULES: &str = include_str!("../../packaging/prometheus/anteroom.rules.yml");
-const GUIDE: &str = include_str!("../../docs/guides/monitoring.md");
 const GRAFANA: &str = include_str!("../../packaging/grafana/anteroom.json");
 
 fn packaged(file: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging").join(file)
+    root().join("packaging").join(file)
 }
 
 #[test]
 fn the_configuration_of_the_service_is_valid() {
     let file = packaged("proxy.toml");
-    let output = Command::new(ANTEROOM).args(["check", "--config"]).arg(file).output().unwrap();
+    let output = anteroom().args(["check", "--config"]).arg(file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -43,36 +38,5 @@ fn alerts_and_panels_name_metrics_that_there_are() {
     assert!(used.len() > 20, "{used:?}");
     for name in used {
         assert!(exposed.iter().any(|one| one == name), "{name} is not in /metrics");
-    }
-}
-
-/// The results that an expression of Prometheus matches.
-fn matched(expression: &str) -> Vec<Outcome> {
-    let is_matched = |outcome: &Outcome| {
-        expression.split('|').any(|one| match one.strip_suffix(".*") {
-            Some(start) => outcome.as_str().starts_with(start),
-            None => outcome.as_str() == one,
-        })
-    };
-    Outcome::ALL.into_iter().filter(is_matched).collect()
-}
-
-#[test]
-fn alerts_and_panels_count_as_a_hit_what_the_proxy_counts() {
-    let of = |is: fn(Outcome) -> bool| Outcome::ALL.into_iter().filter(|it| is(*it)).collect();
-    let hits: Vec<_> = of(Outcome::is_hit);
-    let pages: Vec<_> = of(Outcome::is_of_page);
-    for (name, text) in [("rules", RULES), ("dashboard", GRAFANA), ("guide", GUIDE)] {
-        let text = text.replace('\\', "");
-        let counted: Vec<_> = text
-            .split("result=~\"")
-            .skip(1)
-            .map(|rest| matched(rest.split('"').next().unwrap()))
-            .collect();
-        assert!(!counted.is_empty(), "{name}");
-        for share in counted.chunks(2) {
-            assert!([&hits, &vec![Outcome::Revalidated]].contains(&&share[0]), "{name}: {share:?}");
-            assert_eq!(share.get(1), Some(&pages), "{name}");
-        }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, log_in, shop};
 use crate::support::redis::RedisServer;
-use crate::support::{at_once, wait_until};
+use crate::support::{DEADLINE, at_once, wait_until, wait_within};
 
 fn redis(storage: &Storage) -> &RedisServer {
     match storage {
@@ -117,7 +117,9 @@ fn a_busy_session_is_not_looked_up_and_out_at_both_all_the_same() {
 
     // A token that was looked up is remembered for a second.
     let (mut known, mut since) = (usize::MAX, f64::INFINITY);
-    wait_until("visits over two seconds and more come without a look-up", || {
+    // On a busy machine a visit may be written too late now and then.
+    let what = "visits over two seconds and more come without a look-up";
+    wait_within(3 * DEADLINE, what, || {
         assert!(is_alice());
         let seen: Option<f64> = server.command(&["ZSCORE", "recent:", token]);
         let seen = seen.unwrap_or_default();

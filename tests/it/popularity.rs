@@ -1,10 +1,10 @@
 //! Popularity: which views count, what only the most viewed items get, and what rescaling leaves.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::support::at_once;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
@@ -106,7 +106,7 @@ fn an_operator_sees_what_is_viewed_most(storage: &Storage) {
         proxy.get(target).cookie(&ann).send();
     }
     let top = |words: &[&str]| {
-        let mut command = Command::new(ANTEROOM);
+        let mut command = anteroom();
         command.arg("top").args(words).args(["--config", "proxy.toml"]);
         let output = command.current_dir(proxy.folder()).stdin(Stdio::null()).output().unwrap();
         let said = [output.stdout, output.stderr].concat();

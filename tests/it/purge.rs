@@ -1,7 +1,7 @@
 //! Purges and changes: what they hit, when, and in which process.
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
 use crate::support::relay::Relay;
 use crate::support::wait_until;
@@ -243,7 +243,7 @@ pub(crate) fn purge(proxy: &Proxy, words: &[&str]) -> Value {
 }
 
 fn run_purge(proxy: &Proxy, words: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(["purge", "--json", "--config", "proxy.toml"]).args(words);
     command.current_dir(proxy.folder()).output().unwrap()
 }
@@ -656,7 +656,7 @@ fn invalid_purges_are_reported() {
         (&["--prefix", "http://h/?a"], "a prefix has no query"),
         (&["--tag", &long], "a tag has"),
     ] {
-        let mut command = Command::new(ANTEROOM);
+        let mut command = anteroom();
         command.args(["purge", "--config", "proxy.toml"]).args(words).current_dir(proxy.folder());
         let output = command.output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -836,7 +836,7 @@ fn a_dry_run_tells_what_each_line_would_hit() {
     let wanted = ["url /b 1", "prefix /a 2", "glob /a/* 2", "tag b 2", "tag none 0", "all  3"];
     assert_eq!(touched.join(", ").replace('"', ""), wanted.join(", "));
     assert_eq!((&preview["pages"], &preview["only_in_store"]), (&3.into(), &Value::Null));
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.args(["purge", "--tag", "b", "--dry-run", "--config", "proxy.toml"]);
     let output = command.current_dir(proxy.folder()).output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();

@@ -15,14 +15,14 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use crate::support::origin::Reply;
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, shop};
 use crate::support::{fixed_text, python};
 
 /// The command that prints what `--help` prints.
 const OF_CLAP: &str = "help";
 
 fn stdout(words: &[&str]) -> String {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     let output = command.args(words).env_clear().stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{words:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()

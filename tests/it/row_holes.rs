@@ -1,13 +1,12 @@
 //! Parts of cached pages that are filled from rows.
 
 use std::io::Read as _;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
@@ -244,7 +243,7 @@ fn a_row_on_demand_is_fetched_for_the_next_page() {
     // Nothing but pages asks for it.
     wait_until("it is filled", || proxy.get("/item/7").send().text() == page("3 in stock"));
     assert_eq!((hits(&origin, "/item/"), hits(&origin, "/api/")), (1, 0));
-    let listed = Command::new(ANTEROOM)
+    let listed = anteroom()
         .args(["rows", "list", "--config", "proxy.toml"])
         .current_dir(proxy.folder())
         .output()
@@ -294,7 +293,7 @@ fn an_explanation_names_the_rows() {
     let proxy = Proxy::embedded(&origin, &with(&format!("{STOCK}, {LIST}")));
     wait_for_row(&proxy);
     let explain = |target: &str| {
-        let output = Command::new(ANTEROOM)
+        let output = anteroom()
             .args(["explain", target, "--config", "proxy.toml"])
             .current_dir(proxy.folder())
             .output()

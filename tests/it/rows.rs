@@ -1,7 +1,7 @@
 //! Rows: refreshed from the origin every few seconds, and answered to everyone.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, on_both_stores};
+use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
@@ -55,7 +55,7 @@ fn rows(proxy: &Proxy, words: &[&str]) -> Output {
 }
 
 fn rows_in(folder: &Path, words: &[&str]) -> Output {
-    Command::new(ANTEROOM)
+    anteroom()
         .arg("rows")
         .args(words)
         .args(["--config", "proxy.toml"])

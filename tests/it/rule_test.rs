@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::proxy::ANTEROOM;
+use crate::support::proxy::anteroom;
 
 /// The origin, the store and the listener are nowhere: nothing is sent.
 const CONFIG: &str = r#"
@@ -52,7 +52,7 @@ fn run(config: &str, cases: &str, options: &[&str]) -> Ran {
     fs::create_dir(&scratch).unwrap();
     fs::write(folder.path().join("proxy.toml"), config).unwrap();
     fs::write(folder.path().join("cases.toml"), cases).unwrap();
-    let output = Command::new(ANTEROOM)
+    let output = anteroom()
         .args(["test", "cases.toml", "--config", "proxy.toml"])
         .args(options)
         .current_dir(folder.path())

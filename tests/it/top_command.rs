@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom, binary};
 use crate::support::wait_until;
 
 /// Another screen without cursor, and back.
@@ -25,7 +25,7 @@ fn proxy(origin: &Origin) -> Proxy {
 }
 
 fn top(proxy: &Proxy, words: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.arg("top").args(words).args(["--config", "proxy.toml"]).current_dir(proxy.folder());
     command.stdin(Stdio::null()).output().unwrap()
 }
@@ -87,8 +87,9 @@ impl Terminal {
         let folder = proxy.folder().to_owned();
         let line = format!(
             "stty cols 60 rows 40; stty -g >before; \
-             sh -c 'echo $$ >pid; exec {ANTEROOM} top --config proxy.toml'; \
-             echo $? >code; stty -g >after"
+             sh -c 'echo $$ >pid; exec {} top --config proxy.toml'; \
+             echo $? >code; stty -g >after",
+            binary()
         );
         let mut child = Command::new("script")
             .args(["-qfc", &line, "/dev/null"])
@@ -129,8 +130,10 @@ impl Terminal {
         wait_until("it has ended", || !self.file("after").is_empty());
         assert_eq!(self.file("code").trim(), "0");
         assert_eq!(self.file("before"), self.file("after"));
-        let all = self.file("screen");
-        assert!(all.contains(ENTER) && all.trim_end().ends_with(LEAVE), "{all:?}");
+        // `script` copies what the terminal shows, and may be behind.
+        let all = || self.file("screen");
+        assert!(all().contains(ENTER), "{:?}", all());
+        wait_until("the terminal is left", || all().trim_end().ends_with(LEAVE));
     }
 }
 

@@ -2,11 +2,10 @@
 //! planted in every way, and never shared.
 
 use std::io::Write as _;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::wait_until;
 
 const EVERYONE: &str = "session.mint = true\nlog.user = true\n\
@@ -174,7 +173,7 @@ fn a_found_leak_is_counted_and_explained_but_not_shown() {
     assert!(told.contains("leak-user") && told.contains("/hello"), "{told}");
     assert!(!told.contains("alice"), "{told}");
 
-    let mut explain = Command::new(ANTEROOM);
+    let mut explain = anteroom();
     explain.args(["explain", "--config", "proxy.toml", "http://shop.test/hello"]);
     let said = explain.current_dir(proxy.folder()).output().unwrap();
     let said = String::from_utf8(said.stdout).unwrap();

@@ -490,7 +490,7 @@ fn operators_are_not_shown_visitors() {
     let visitor = given(&change(&proxy, "", r#"{"item":"mug","count":2}"#)).unwrap();
     let value = visitor.split_once('=').unwrap().1.to_owned();
     let run = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(crate::support::proxy::ANTEROOM);
+        let mut command = crate::support::proxy::anteroom();
         command.args(arguments).args(["--config", "proxy.toml"]).current_dir(proxy.folder());
         let output = command.output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
@@ -11,12 +11,12 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use crate::support::origin::{Origin, Reply, Request};
-use crate::support::proxy::{ANTEROOM, Proxy};
+use crate::support::proxy::{Proxy, anteroom};
 
 const SETTINGS: &str = "origin.hosts = [\"shop.test\", \"www.shop.test\"]";
 
 fn run(proxy: &Proxy, arguments: &[&str]) -> Output {
-    let mut command = Command::new(ANTEROOM);
+    let mut command = anteroom();
     command.arg("warm").args(arguments).args(["--config", "proxy.toml"]);
     command.current_dir(proxy.folder()).output().unwrap()
 }

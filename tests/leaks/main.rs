@@ -14,7 +14,7 @@
 //!
 //! It is played by two proxies on one Redis and by one on the embedded store. `ANTEROOM_LEAKS_STEPS` says how
 //! many steps each takes, `ANTEROOM_LEAKS_SEED` by which seed: the one that was printed makes the same choices
-//! again, as far as threads leave them to chance. The tests' `model/faults` plants leaks that this one must
+//! again, as far as threads leave them to chance. `tests/faults` turns on leaks that this one must
 //! find: with `ANTEROOM_LEAKS_SOUGHT`, a regular expression, what is wrong otherwise is passed over.
 
 #![allow(
@@ -27,12 +27,10 @@
 mod app;
 mod check;
 mod play;
-#[allow(dead_code, unused_imports, unused_macros, reason = "the cases in tests/it use all of it")]
-#[path = "../it/support/mod.rs"]
-mod support;
 mod tally;
 mod world;
 
+use anteroom_tests as support;
 use play::Play;
 use regex::Regex;
 use support::proxy::Storage;

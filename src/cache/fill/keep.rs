@@ -1,8 +1,10 @@
 //! Keeps pages in memory and in the store.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ::http::HeaderMap;
+use anteroom_fault::fault;
 
 use super::fetched::Fetch;
 use super::filler::Filler;
@@ -21,8 +23,13 @@ const DEFERRED_WRITES_MAX: usize = 64;
 impl Filler {
     /// Keeps the page in memory, unless an unsafe request or a purge has changed it meanwhile, or the route has
     /// been switched to bypass.
-    pub(super) fn keep(&self, fetch: &Fetch, flight: &Flight, entry: Entry) -> Vec<ToStore> {
+    pub(super) fn keep(&self, fetch: &Fetch, flight: &Flight, mut entry: Entry) -> Vec<ToStore> {
         let purged = &self.pages.purged;
+        if fault!("purge") {
+            let mut now = purged.now(&[]);
+            now.slots.clone_from(&entry.purge_snapshot.slots);
+            entry.purge_snapshot = Arc::new(now);
+        }
         if flight.is_invalidated() || !purged.is_current(&entry.purge_snapshot) {
             return Vec::new();
         }

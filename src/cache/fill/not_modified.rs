@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ::http::header::{CONTENT_TYPE, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
+use anteroom_fault::fault;
 use tokio::sync::oneshot;
 
 use super::fetched::{Fetch, shown};
@@ -36,7 +37,8 @@ impl Filler {
         sender: oneshot::Sender<LeaderAnswer>,
     ) -> bool {
         let before = stored.fields.map();
-        let judged = fits(&before, said).then(|| update(&before, said)).map(|headers| {
+        let updated = || if fault!("validated") { before.clone() } else { update(&before, said) };
+        let judged = fits(&before, said).then(updated).map(|headers| {
             let answer = ResponseView {
                 status: StatusCode::from_u16(stored.status).unwrap_or(StatusCode::OK),
                 headers: &headers,

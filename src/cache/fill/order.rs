@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anteroom_fault::fault;
+
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderName, Request};
 
@@ -32,7 +34,7 @@ impl FillDifference {
             Self::None => true,
             // A session or a refusal may depend on the address.
             Self::Address => {
-                !head.headers.contains_key(SET_COOKIE)
+                (fault!("handed") || !head.headers.contains_key(SET_COOKIE))
                     && !matches!(head.status.as_u16(), 401 | 403 | 407 | 429 | 451)
             }
             Self::Visitor => false,

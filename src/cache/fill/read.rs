@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anteroom_fault::fault;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
@@ -25,6 +26,9 @@ impl Filler {
     ) -> Result<Option<Bytes>, NotShared> {
         let mut length = 0;
         while let Some(frame) = body.frame().await {
+            if fault!("cut") && frame.is_err() {
+                break;
+            }
             let Ok(part) = frame.map_err(NotShared::Failed)?.into_data() else { continue };
             length += part.len() as u64;
             if flight.push(part, self.policy.max_object) == PushResult::NoRoom {

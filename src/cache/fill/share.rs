@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ::http::header::SET_COOKIE;
+use anteroom_fault::fault;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
@@ -49,7 +50,7 @@ impl Filler {
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
-        } else if !whole_first && !fetch.withhold {
+        } else if (!whole_first || fault!("guard")) && !fetch.withhold {
             flight.decide(FlightVerdict::Shared(Arc::clone(&head), length));
         }
         // If the response is right for its visitor whatever the leak guard finds, the visitor gets it now.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anteroom_fault::fault;
 use tokio::sync::{Notify, watch};
 
 use self::scope::{EVERYTHING, LEVELS_MAX, PurgeTarget, Scope, ScopeDigest};
@@ -220,7 +221,7 @@ impl PurgeTable {
             if is_hit(2 * slot + 1) {
                 return PurgeStanding::Gone;
             }
-            if is_hit(2 * slot) {
+            if is_hit(2 * slot) && !fault!("soft") {
                 standing = PurgeStanding::Stale;
             }
         }

@@ -2,6 +2,8 @@
 //!
 //! A group is a byte string in the page's key; different groups always have different bytes.
 
+use anteroom_fault::fault;
+
 use ::http::HeaderMap;
 
 use crate::http::language;
@@ -16,7 +18,7 @@ const SESSION_FORMAT: u8 = 2;
 #[must_use]
 pub fn segment(segment: &Segment, user: Option<&User>, headers: &HeaderMap) -> Vec<u8> {
     let mut group = Vec::new();
-    for name in &segment.attributes {
+    for name in segment.attributes.iter().filter(|_| !fault!("segment")) {
         part(&mut group, Some(name));
         part(&mut group, user.and_then(|user| user.attribute(name)));
     }
@@ -32,8 +34,10 @@ pub fn segment(segment: &Segment, user: Option<&User>, headers: &HeaderMap) -> V
 #[must_use]
 pub fn session(user: &User, cookies: &[u8]) -> Vec<u8> {
     let mut group = vec![SESSION_FORMAT];
-    bytes(&mut group, user.as_said());
-    bytes(&mut group, cookies);
+    if !fault!("session") {
+        bytes(&mut group, user.as_said());
+        bytes(&mut group, cookies);
+    }
     group
 }
 

@@ -1,6 +1,7 @@
 //! `hash_request` computes the key under which a page is stored.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
+use anteroom_fault::fault;
 use sha2::{Digest, Sha256};
 
 use crate::http::cookie::rebuild;
@@ -103,11 +104,11 @@ pub fn encode(parts: &KeyParts<'_>, out: &mut Vec<u8>) {
     out.push(FORMAT);
     for text in [
         parts.site,
-        parts.scheme,
-        parts.host,
+        if fault!("scheme") { "" } else { parts.scheme },
+        if fault!("host") { "" } else { parts.host },
         parts.path,
-        parts.query,
-        parts.class.as_str(),
+        if fault!("query") { "" } else { parts.query },
+        if fault!("class") { "" } else { parts.class.as_str() },
         // The group follows; it is not text.
     ] {
         field(out, text.as_bytes());
@@ -115,7 +116,7 @@ pub fn encode(parts: &KeyParts<'_>, out: &mut Vec<u8>) {
     field(out, parts.group);
     // In the form in which a fill sends them: of cookies with one name, an origin may take the first or the
     // last, and may or may not remove the quotes.
-    for name in parts.key_cookies {
+    for name in parts.key_cookies.iter().filter(|_| !fault!("cookie")) {
         let line = rebuild(parts.headers, |cookie| cookie == name.as_bytes());
         chosen(out, name.as_bytes(), line.as_ref().map(HeaderValue::as_bytes));
     }

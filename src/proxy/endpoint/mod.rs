@@ -19,6 +19,7 @@ use ::http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use ::http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use anteroom_fault::fault;
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -236,14 +237,23 @@ async fn dispatch(
     upload: &mut cart::CartBody,
     record: &mut RequestRecord,
 ) -> Result<Response<Bytes>, EndpointError> {
+    if fault!("no-endpoint") {
+        charge(call, &recognise(call).await)?;
+    }
     let endpoint = Endpoint::of(&call.request.admitted, call.request.head.uri.path())
         .filter(|endpoint| call.worker.settings.endpoints.contains(endpoint))
         .ok_or(EndpointError::NotFound)?;
     let reads = matches!(call.request.head.method, Method::GET | Method::HEAD);
     let changes = endpoint == Endpoint::Cart
         && matches!(call.request.head.method, Method::PUT | Method::DELETE);
+    if fault!("method") {
+        charge(call, &recognise(call).await)?;
+    }
     if detect_upgrade::is_extended(&call.request.head) || (!reads && !changes) {
         return Err(EndpointError::Method(endpoint.allowed()));
+    }
+    if fault!("foreign") {
+        charge(call, &recognise(call).await)?;
     }
     if changes && !origin_check::is_same_origin(&call.request.head.headers, &call.request.admitted)
     {
@@ -251,12 +261,16 @@ async fn dispatch(
     }
     let visitor = recognise(call).await;
     record.visitor(visitor.class, visitor.user().filter(|_| call.worker.settings.log_user));
-    let limits = &call.worker.settings.rates.all;
-    RateCheck::of(call.worker, &call.request)
-        .count_visitor(limits, &visitor)
-        .map_err(EndpointError::TooMany)?;
+    if fault!("visit") {
+        note_visit(call, &visitor);
+    }
+    if !(fault!("no-endpoint") || fault!("method") || fault!("foreign")) {
+        charge(call, &visitor)?;
+    }
     call.visitor_token.settle(&call.around(), &visitor).await;
-    note_visit(call, &visitor);
+    if !fault!("visit") {
+        note_visit(call, &visitor);
+    }
     let answer = match endpoint {
         Endpoint::Me => me(&visitor),
         Endpoint::Cart if changes => {
@@ -270,6 +284,13 @@ async fn dispatch(
         Endpoint::Top => top(call).await?,
     };
     Ok(json_response(&answer))
+}
+
+/// Counts the call among the requests of its session.
+fn charge(call: &EndpointRequest<'_>, visitor: &Visitor) -> Result<(), EndpointError> {
+    let limits = &call.worker.settings.rates.all;
+    let check = RateCheck::of(call.worker, &call.request);
+    check.count_visitor(limits, visitor).map_err(EndpointError::TooMany)
 }
 
 /// Identifies the visitor. The cookies have the same meaning as on the site's own pages.

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use anteroom_fault::fault;
+
 use ::http::header::{CONTENT_LOCATION, LOCATION};
 use ::http::{HeaderMap, Method, StatusCode};
 
@@ -33,7 +35,10 @@ impl Invalidation {
         status: StatusCode,
         headers: &HeaderMap,
     ) -> Option<Self> {
-        if cx.head.method.is_safe() || !(status.is_success() || status.is_redirection()) {
+        if fault!("write")
+            || cx.head.method.is_safe()
+            || !(status.is_success() || status.is_redirection())
+        {
             return None;
         }
         let own = cx.head.uri.path_and_query().map_or("/", |target| target.as_str());

@@ -8,6 +8,8 @@ mod personal;
 pub(in crate::proxy) mod rows;
 mod upgrade;
 
+use anteroom_fault::fault;
+
 pub(in crate::proxy) use self::learn::mirrored;
 use super::answer::Answer;
 use super::context::RequestContext;
@@ -39,7 +41,12 @@ pub(super) async fn answer(
             Box::pin(learn::answer(cx, access, body, record)).await
         }
         // RFC 9111 §5.2.1.7.
-        Access::Bypass(_) if decide::takes_stored_only(cx.head) => Err(Error::NotStored),
+        Access::Bypass(reason)
+            if !(fault!("stored") && reason == Reason::Upgrade)
+                && decide::takes_stored_only(cx.head) =>
+        {
+            Err(Error::NotStored)
+        }
         UPGRADE => upgrade::answer(cx, record).await,
         Access::Bypass(reason) => forward::forward(cx, body, reason, record).await,
         Access::Shared(_) | Access::StaticOnly(_) => cache::answer(cx, body, access, record).await,

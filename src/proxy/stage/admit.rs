@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use anteroom_fault::fault;
+
 use ::http::header::{CONTENT_LENGTH, EXPECT};
 use ::http::request::Parts;
 use ::http::{HeaderMap, Method};
@@ -39,7 +41,8 @@ pub(in crate::proxy) fn admit(
 ) -> Result<AdmittedRequest, Error> {
     let Received { mut head, length, has_body, address, now } = received;
     record.set_client_address(address);
-    if mode.knows_address() && !settings.allowed_addresses.may_come(address) {
+    let is_denied = mode.knows_address() && !settings.allowed_addresses.may_come(address);
+    if is_denied && !fault!("list") {
         return Err(Error::Denied);
     }
     let admitted = check(settings, client, &mut head, (address, length)).inspect_err(|error| {
@@ -47,6 +50,9 @@ pub(in crate::proxy) fn admit(
             record.site(host.as_str());
         }
     })?;
+    if is_denied && fault!("list") {
+        return Err(Error::Denied);
+    }
     record.site(&admitted.site);
     record.scheme(admitted.scheme);
     Ok(AdmittedRequest { head, has_body, now, admitted: Box::new(admitted) })

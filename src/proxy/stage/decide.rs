@@ -1,5 +1,7 @@
 //! Decides how far the cache may serve a request.
 
+use anteroom_fault::fault;
+
 use ::http::Method;
 use ::http::request::Parts;
 
@@ -20,7 +22,7 @@ pub(in crate::proxy) async fn access(
     look: LookupMode,
 ) -> Access {
     let head = cx.head;
-    if detect_upgrade::requested_protocol(head, has_body).is_some() {
+    if !fault!("upgrade") && detect_upgrade::requested_protocol(head, has_body).is_some() {
         return Access::Bypass(Reason::Upgrade);
     }
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
@@ -41,6 +43,12 @@ pub(in crate::proxy) async fn access(
                 && cache_lookup::is_kept_for_anonymous(cx, look).await =>
         {
             Access::StaticOnly(Reason::Login)
+        }
+        Access::Bypass(_)
+            if fault!("upgrade")
+                && detect_upgrade::requested_protocol(head, has_body).is_some() =>
+        {
+            Access::Bypass(Reason::Upgrade)
         }
         access => access,
     }

@@ -1,6 +1,8 @@
 //! Selects the requests that the proxy answers itself: purges, redirects to https, and requests under
 //! `/_anteroom/`.
 
+use anteroom_fault::fault;
+
 use super::limit::CountedRequest;
 use super::route::RoutedRequest;
 use crate::http::host::Scheme;
@@ -32,13 +34,17 @@ pub(super) fn divert<'w>(
     client: &'w Client,
     request: CountedRequest,
 ) -> Diverted<'w> {
-    if let Some(method) = settings.purge_method(&request.head.method) {
+    let is_late = fault!("redirected") && redirect(client, &request).is_some();
+    if !is_late && let Some(method) = settings.purge_method(&request.head.method) {
         return Diverted::Purge(method, request);
     }
-    if let Some(redirect) = redirect(client, &request) {
+    let is_endpoint = is_endpoint_path(request.head.uri.path());
+    if !(is_endpoint && fault!("endpoints"))
+        && let Some(redirect) = redirect(client, &request)
+    {
         return Diverted::Redirect(redirect, request);
     }
-    if is_endpoint_path(request.head.uri.path()) {
+    if is_endpoint {
         return Diverted::Endpoint(request);
     }
     Diverted::No(request)

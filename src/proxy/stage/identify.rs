@@ -3,6 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_fault::fault;
+
 use ::http::HeaderValue;
 use ::http::request::Parts;
 
@@ -55,10 +57,20 @@ pub(in crate::proxy) async fn identify<'w>(
     record.visitor(visitor.class, visitor.user().filter(|_| worker.settings.log_user));
     if mode.counts() {
         let check = RateCheck::of(worker, &request);
-        if counts_in_all {
+        let count_late = |is_late: bool| {
+            let mut limits = limits.iter().filter(|_| is_late);
+            limits.try_for_each(|limits| check.count(limits))
+        };
+        count_late(fault!("asked-first"))?;
+        if counts_in_all && !fault!("all-last") {
             check.count_visitor(&worker.settings.rates.all, &visitor)?;
         }
+        count_late(fault!("address-late"))?;
         limits.iter().try_for_each(|limits| check.count_visitor(limits, &visitor))?;
+        count_late(fault!("address-last"))?;
+        if fault!("all-last") && counts_in_all {
+            check.count_visitor(&worker.settings.rates.all, &visitor)?;
+        }
     }
     require_login(worker, &request, route, &visitor)?;
     Ok(IdentifiedRequest { request, route, item, visitor })
@@ -177,7 +189,6 @@ pub(in crate::proxy) async fn recognise(
 ) -> Visitor {
     let rules = &worker.settings.cookies;
     let verify = worker.settings.verify.as_ref();
-    let host = &*admitted.site;
     let SortedCookies { carried, has_unknown, is_odd } =
         sort(rules, (head, admitted), route, verify.is_some());
     let query = head.uri.query().unwrap_or_default();
@@ -185,7 +196,8 @@ pub(in crate::proxy) async fn recognise(
     let unknown_cookie = (has_unknown && rules.unknown_bypass).then_some(Reason::UnknownCookie);
     let anonymous_visitor = |token| anonymous(token, in_url.or(unknown_cookie));
     let unknown = |reason, token| Visitor::unknown(in_url.unwrap_or(reason), token);
-    if is_odd && verify.is_some() && brings_revoked(worker, head, now).await {
+    let is_suspect = is_odd && verify.is_some();
+    if is_suspect && !fault!("revoked-late") && brings_revoked(worker, head, now).await {
         return Visitor { is_revoked: true, ..anonymous_visitor(None) };
     }
     match carried {
@@ -207,25 +219,28 @@ pub(in crate::proxy) async fn recognise(
                     let unverified =
                         verify::UnverifiedToken { head, token: &token, cookie_hash: carried, now };
                     // PERF: boxed, so that the state of a request without a question stays small.
-                    match Box::pin(verify::verify(worker, verify, unverified, asking)).await {
+                    let verdict =
+                        Box::pin(verify::verify(worker, verify, unverified, asking)).await;
+                    let asked = |visitor| Visitor { cookie_hash: Some(carried), ..visitor };
+                    match verdict {
                         Ok(Verdict::Known(user)) => Ok(Some(user)),
-                        Ok(Verdict::Anonymous) => {
-                            let visitor = anonymous_visitor(Some(token));
-                            return Visitor { cookie_hash: Some(carried), ..visitor };
-                        }
+                        Ok(Verdict::Anonymous) => return asked(anonymous_visitor(Some(token))),
                         Ok(Verdict::Revoked) => {
-                            let revoked = Visitor { is_revoked: true, ..anonymous_visitor(None) };
-                            return Visitor { cookie_hash: Some(carried), ..revoked };
+                            return asked(Visitor { is_revoked: true, ..anonymous_visitor(None) });
                         }
                         Ok(Verdict::Unknown) => {
-                            let unknown = unknown(Reason::Unverified, Some(token));
-                            return Visitor { cookie_hash: Some(carried), ..unknown };
+                            return asked(unknown(Reason::Unverified, Some(token)));
                         }
                         Err(error) => Err(error),
                     }
                 }
-                (_, None) => user_at(worker, (head, host), &token, now, asking.look()).await,
+                (_, None) => {
+                    user_at(worker, (head, &admitted.site), &token, now, asking.look()).await
+                }
             };
+            if is_suspect && fault!("revoked-late") && brings_revoked(worker, head, now).await {
+                return Visitor { is_revoked: true, ..anonymous_visitor(None) };
+            }
             match found {
                 Ok(Some(user)) => Visitor {
                     class: VisitorClass::Known,
@@ -235,7 +250,7 @@ pub(in crate::proxy) async fn recognise(
                     user: Some(user),
                     ..Visitor::default()
                 },
-                Ok(None) if rules.minted => anonymous_visitor(Some(token)),
+                Ok(None) if rules.minted || fault!("unknown") => anonymous_visitor(Some(token)),
                 Ok(None) => unknown(Reason::UnknownToken, Some(token)),
                 Err(error) => unsure(worker, &error, (token, carried), in_url),
             }

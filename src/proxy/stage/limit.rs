@@ -5,6 +5,8 @@
 
 use std::net::IpAddr;
 
+use anteroom_fault::fault;
+
 use super::admit::AdmittedRequest;
 use crate::http::peer::{Peer, is_in};
 use crate::policy::rate_limit::{Limit, RateKey, RequestLimits};
@@ -50,12 +52,16 @@ pub(super) fn count(
     request: AdmittedRequest,
     mode: Mode<'_>,
 ) -> Result<CountedRequest, Error> {
-    if mode.knows_address() {
+    if mode.knows_address() && !fault!("networks") {
         may_come(worker, &request)?;
     }
-    let purge = worker.settings.purge_method(&request.head.method);
-    if mode.counts() && !purge.is_some_and(|method| method.is_for(client.peer)) {
+    let purge = worker.settings.purge_method(&request.head.method).filter(|_| !fault!("counted"));
+    let is_exempt = purge.is_some_and(|method| fault!("uncounted") || method.is_for(client.peer));
+    if mode.counts() && !is_exempt && !fault!("all-late") {
         RateCheck::of(worker, &request).count(&worker.settings.rates.all)?;
+    }
+    if mode.knows_address() && fault!("networks") {
+        may_come(worker, &request)?;
     }
     Ok(CountedRequest { request, counts_in_all: true })
 }

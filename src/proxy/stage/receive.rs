@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, Method, Uri, Version};
+use anteroom_fault::fault;
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -42,8 +43,13 @@ pub(in crate::proxy) fn receive(
     if client.has_lapsed() {
         return Err(Error::Lapsed);
     }
-    detect_upgrade::normalise(&mut head);
+    if !fault!("stream") {
+        detect_upgrade::normalise(&mut head);
+    }
     normalise(settings, client, &mut head)?;
+    if fault!("stream") {
+        detect_upgrade::normalise(&mut head);
+    }
     let length = body.map_or(Some(0), |body| body.size_hint().exact());
     Ok(Received::of(settings, client, head, (length, body.is_some()), (token, now)))
 }

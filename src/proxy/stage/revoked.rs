@@ -5,6 +5,7 @@
 //! or in another form: percent-encoded, or with the escapes of a quoted string.
 
 use ::http::HeaderMap;
+use anteroom_fault::fault;
 use futures_util::future::try_join_all;
 use percent_encoding::percent_decode;
 
@@ -60,7 +61,7 @@ impl SuspectTokens {
             return Ok(true);
         }
         let asked = tokens.iter().map(|token| worker.store.is_revoked(token, now));
-        Ok(try_join_all(asked).await?.contains(&true))
+        Ok(!fault!("revoked") && try_join_all(asked).await?.contains(&true))
     }
 }
 

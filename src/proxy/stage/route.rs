@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anteroom_fault::fault;
+
 use super::admit::AdmittedRequest;
 use super::limit::{CountedRequest, RateCheck};
 use crate::http::cookie;
@@ -52,8 +54,13 @@ pub(in crate::proxy) fn route<'w>(
     let limits =
         worker.settings.routes.limits(&route_input(&counted.head, &counted.admitted), path);
     if mode.counts() {
+        let is_late = fault!("asked-first") || fault!("address-late") || fault!("address-last");
+        let limits = if is_late { &[][..] } else { &limits[..] };
         let check = RateCheck::of(worker, &counted);
         limits.iter().try_for_each(|limits| check.count(limits))?;
+    }
+    if fault!("all-late") && mode.counts() {
+        RateCheck::of(worker, &counted).count(&worker.settings.rates.all)?;
     }
     let counts_in_all = counted.counts_in_all;
     Ok(RoutedRequest { request: counted.into_request(), counts_in_all, route, limits, item })

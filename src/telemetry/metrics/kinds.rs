@@ -97,3 +97,46 @@ words! {
         Protocol = "protocol",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome;
+
+    const RULES: &str = include_str!("../../../packaging/prometheus/anteroom.rules.yml");
+    const GUIDE: &str = include_str!("../../../docs/guides/monitoring.md");
+    const GRAFANA: &str = include_str!("../../../packaging/grafana/anteroom.json");
+
+    /// The results that an expression of Prometheus matches.
+    fn matched(expression: &str) -> Vec<Outcome> {
+        let is_matched = |outcome: &Outcome| {
+            expression.split('|').any(|one| match one.strip_suffix(".*") {
+                Some(start) => outcome.as_str().starts_with(start),
+                None => outcome.as_str() == one,
+            })
+        };
+        Outcome::ALL.into_iter().filter(is_matched).collect()
+    }
+
+    #[test]
+    fn alerts_and_panels_count_as_a_hit_what_the_proxy_counts() {
+        let of = |is: fn(Outcome) -> bool| Outcome::ALL.into_iter().filter(|it| is(*it)).collect();
+        let hits: Vec<_> = of(Outcome::is_hit);
+        let pages: Vec<_> = of(Outcome::is_of_page);
+        for (name, text) in [("rules", RULES), ("dashboard", GRAFANA), ("guide", GUIDE)] {
+            let text = text.replace('\\', "");
+            let counted: Vec<_> = text
+                .split("result=~\"")
+                .skip(1)
+                .map(|rest| matched(rest.split('"').next().unwrap()))
+                .collect();
+            assert!(!counted.is_empty(), "{name}");
+            for share in counted.chunks(2) {
+                assert!(
+                    [&hits, &vec![Outcome::Revalidated]].contains(&&share[0]),
+                    "{name}: {share:?}"
+                );
+                assert_eq!(share.get(1), Some(&pages), "{name}");
+            }
+        }
+    }
+}

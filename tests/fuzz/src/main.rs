@@ -1,51 +1,21 @@
-//! Fuzz targets for every parser that the cache's policy trusts, for that policy as a whole, for the
-//! configuration, and for the proxy between its sockets. Each
-//! asserts what must hold for any input, beside that nothing panics.
+//! The fuzz targets under libFuzzer.
 //!
-//! One binary, so that it is built and linked once: `FUZZ_TARGET` says which target it is; without it
-//! the names are printed. `run` does the rest.
+//! One binary, so that it is built and linked once: `FUZZ_TARGET` says which target it is; without it the names are
+//! printed. `run` does the rest.
 
 #![no_main]
-
-mod bodies;
-mod entries;
-mod fields;
-mod input;
-mod places;
-mod policy;
-mod proxied;
-mod settings;
-mod stage;
-mod times;
-mod whole;
+#![allow(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::exit,
+    unsafe_code,
+    reason = "the macro exports the function that libFuzzer calls"
+)]
 
 use std::sync::OnceLock;
 
+use anteroom_fuzz::{TARGETS, Target};
 use libfuzzer_sys::fuzz_target;
-
-type Target = fn(&[u8]);
-
-const TARGETS: [(&str, Target); 19] = [
-    ("accept_encoding", fields::accept_encoding),
-    ("cache_control", fields::cache_control),
-    ("cdn_cache_control", fields::cdn_cache_control),
-    ("conditions", policy::conditions),
-    ("config", settings::config),
-    ("content_type", fields::content_type),
-    ("cookies", fields::cookies),
-    ("dates", times::dates),
-    ("entries", entries::entries),
-    ("exchange", whole::exchange),
-    ("freshness", times::freshness),
-    ("guard", bodies::guard),
-    ("places", places::places),
-    ("proxy_protocol", proxied::proxy_protocol),
-    ("ranges", bodies::ranges),
-    ("request_head", whole::request_head),
-    ("tags", fields::tags),
-    ("vary", fields::vary),
-    ("verdict", policy::verdict),
-];
 
 static CHOSEN: OnceLock<Target> = OnceLock::new();
 

@@ -95,7 +95,7 @@ pub(crate) fn exchange(data: &[u8]) {
     let fields = input.block().to_vec();
     let body = input.0.to_vec();
     // Then they could not be told from what is looked for.
-    if find(data, b"secret-of").or(find(data, b"broken-body")).is_some() {
+    if find(data, b"secret-of").or_else(|| find(data, b"broken-body")).is_some() {
         return;
     }
     stage.answer(move |request| response(frame, &fields, &body, request));

@@ -1,14 +1,13 @@
 //! Requests that change something, whose clients leave: in each place where they wait, what the origin did
 //! reaches the pages, the session and the cart, and the access log says what became of them.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::support::client::Client;
 use crate::support::origin::{Gate, Origin, Reply, Request};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage, log_in, on_both_stores};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores};
 use crate::support::relay::Relay;
 use crate::support::tap::{Step, Tap};
 use crate::support::wait_until;
@@ -69,7 +68,7 @@ fn logged(proxy: &Proxy) -> String {
 
 /// The users who have sessions, as `anteroom sessions list` says.
 fn users(proxy: &Proxy) -> String {
-    let mut list = Command::new(ANTEROOM);
+    let mut list = anteroom();
     list.args(["sessions", "list", "--json", "--config", "proxy.toml"]);
     let said = list.current_dir(proxy.folder()).output().unwrap();
     String::from_utf8(said.stdout).unwrap()

@@ -17,7 +17,7 @@ pub(super) struct Golden {
 impl Golden {
     /// With `ANTEROOM_PINS=record` the file is rewritten.
     pub(super) fn open(group: &str, store: &str) -> Self {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/pins/recorded");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/it/pins/recorded");
         let path = PathBuf::from(folder).join(format!("{group}.{store}.txt"));
         let is_recorded = std::env::var("ANTEROOM_PINS").is_ok_and(|word| word == "record");
         let text = || {

@@ -1,11 +1,9 @@
 //! The order in which a request is refused, or answered by us: of two reasons, which one counts, and what
 //! the request has used up by then.
 
-use std::process::Command;
-
 use crate::support::client::Answer;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, log_in, shop};
+use crate::support::proxy::{Proxy, anteroom, log_in, shop};
 
 /// Requests come from here, and name their client. Some are denied, some paths are for some, and one site is
 /// served.
@@ -320,7 +318,7 @@ fn a_revoked_token_is_detected_before_the_app_is_asked() {
     let proxy = verifying(&origin, "");
     let ask = |cookie| proxy.get("/").cookie(cookie).send().status;
     assert_eq!((ask("login=a-token-of-ann"), origin.count()), (200, 2));
-    let mut revoke = Command::new(ANTEROOM);
+    let mut revoke = anteroom();
     revoke.args(["sessions", "revoke", "--user", "ann", "--config", "proxy.toml"]);
     assert!(revoke.current_dir(proxy.folder()).output().unwrap().status.success());
     let both = "login=another-of-ann; %6Cogin=a-token-of-ann";

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::script::{Ask, Case, Part, Reply, Script, Step, bytes, read};
 use super::watch::{Counters, Monitor, changes, counters};
 use super::words::Words;
 use crate::support::multiplexed::{self, Multiplexed};
-use crate::support::proxy::{ANTEROOM, Proxy, Storage};
+use crate::support::proxy::{Proxy, Storage, anteroom};
 use crate::support::tap::{self, Seen, Tap};
 use crate::support::wire::{Body, Fields, Framing, Wire};
 use crate::support::{DEADLINE, holds_within, wait_until, wait_within};
@@ -41,7 +41,7 @@ enum Pass {
 /// Plays `cases/<group>.txt`, and holds it against `recorded/<group>.<store>.txt`.
 pub(super) fn play(group: &str, storage: &Storage) {
     let store = if matches!(storage, Storage::Embedded) { "embedded" } else { "redis" };
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/pins/cases");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/it/pins/cases");
     let text = std::fs::read_to_string(format!("{folder}/{group}.txt")).unwrap();
     let script = Arc::new(read(&text));
     let mut golden = Golden::open(group, store);
@@ -381,7 +381,7 @@ impl Stage {
             Step::Ask(_) => {}
             Step::Redis(words) => self.monitor.iter().for_each(|redis| drop(redis.command(words))),
             Step::Command(words) => {
-                let mut command = Command::new(ANTEROOM);
+                let mut command = anteroom();
                 command.args(words).args(["--config", "proxy.toml"]);
                 command.current_dir(self.proxy.folder()).stdin(Stdio::null());
                 let said = command.output().unwrap();

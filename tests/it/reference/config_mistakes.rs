@@ -5,13 +5,12 @@
 //! in what is said.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use crate::support::fixed_text;
-use crate::support::proxy::ANTEROOM;
+use crate::support::proxy::anteroom;
+use crate::support::{fixed_text, root};
 
 const PAGE: &str = "docs/reference/config-mistakes.md";
 
@@ -71,7 +70,7 @@ impl Folder {
     /// Whether the file is accepted, and what is said of it.
     fn check(&self, text: &str) -> (bool, String) {
         fs::write(self.0.path().join("proxy.toml"), text).unwrap();
-        let mut command = Command::new(ANTEROOM);
+        let mut command = anteroom();
         command.args(["check", "--config", "proxy.toml"]);
         // A file about something else leaves the app out.
         if !text.lines().any(|line| line.starts_with("origin") || line == "[origin]") {
@@ -107,7 +106,7 @@ fn words(text: &str) -> Vec<&str> {
 
 #[test]
 fn the_page_of_mistakes_says_what_check_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let path = root().join(PAGE);
     let page = fs::read_to_string(path).unwrap();
     let mut said_now = page.clone();
     let folder = Folder::new();
@@ -124,7 +123,7 @@ fn the_page_of_mistakes_says_what_check_says() {
 
 #[test]
 fn what_to_write_is_valid_and_follows_from_what_is_said() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
+    let path = root().join(PAGE);
     let page = fs::read_to_string(path).unwrap();
     let (mistakes, folder) = (mistakes(&page), Folder::new());
     assert!(mistakes.len() >= 40, "{}", mistakes.len());

@@ -8,7 +8,7 @@ use rustls::{ProtocolVersion, version};
 use super::{Files, enter, hello};
 use crate::support::client::SITE;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{ANTEROOM, Proxy, log_in, shop};
+use crate::support::proxy::{Proxy, anteroom, log_in, shop};
 use crate::support::tls::{Browser, Issued};
 use crate::support::{free_port, wait_until};
 
@@ -181,10 +181,7 @@ fn check(files: &Files, keys: &str) -> (Option<i32>, String) {
     );
     fs::write(files.path("proxy.toml"), config).unwrap();
     let folder = files.folder.path();
-    let output = Command::new(ANTEROOM)
-        .args(["check", "--config", "proxy.toml"])
-        .current_dir(folder)
-        .output();
+    let output = anteroom().args(["check", "--config", "proxy.toml"]).current_dir(folder).output();
     let output = output.unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&said).into_owned())

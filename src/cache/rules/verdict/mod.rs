@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use anteroom_fault::fault;
+
 use ::http::header::{
     ACCESS_CONTROL_ALLOW_ORIGIN, AUTHORIZATION, CACHE_CONTROL, CONTENT_DISPOSITION,
     CONTENT_ENCODING, COOKIE, ETAG, FORWARDED, IF_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
@@ -148,6 +150,7 @@ pub fn can_cache(request: &RequestView<'_>, route: &Route, policy: &CacheSetting
         (Sharing::Known, ShareClass::Segment) if has_authorization => Reason::Authorization,
         (Sharing::Known, ShareClass::Segment) => return Access::Shared(ShareClass::Segment),
         (Sharing::Apart(reason), ShareClass::Segment) => reason,
+        (Sharing::Known, _) if fault!("share") => return Access::Shared(ShareClass::Anonymous),
         (Sharing::Known | Sharing::Apart(_), _) => Reason::Login,
         (Sharing::Unknown(reason), _) => reason,
     };
@@ -308,7 +311,8 @@ pub fn may_store(
     let kind = media::kind(answer.headers);
     let CachingFields { control, .. } = said(answer.headers);
     // RFC 9111 §5.2.2.4: each use requires validation by the origin.
-    let always_revalidates = control.no_cache && route.override_ttl.is_none();
+    let always_revalidates =
+        !fault!("no-cache") && control.no_cache && route.override_ttl.is_none();
     let mut why_not = if always_revalidates { Reason::NoCache } else { Reason::Stale };
     let (lifetime, source) = match lifetime(request, class, answer, kind, route, policy) {
         Ok(_) | Err(_) if always_revalidates => (0, LifetimeSource::Explicit),
@@ -335,7 +339,8 @@ pub fn may_store(
         && kind.is_static()
         && has_validator(answer.headers)
         && !vary.contains(&COOKIE);
-    let guarded = class != ShareClass::User
+    let guarded = !fault!("unguarded")
+        && class != ShareClass::User
         && media::may_be_page(answer.headers)
         && route.leak_guard != LeakGuard::Off;
     Ok(Storing {
@@ -416,7 +421,7 @@ fn refuse_personal(
     let private_is_habit = route.override_private && class == ShareClass::Anonymous;
     // The page has a known owner.
     let is_personal = class == ShareClass::User;
-    if control.private && !private_is_habit && !is_personal {
+    if !fault!("private") && control.private && !private_is_habit && !is_personal {
         return Err(Reason::Private);
     }
     // RFC 9111 §5.2.2.3: if the status is understood, `must-understand` outweighs `no-store`.
@@ -425,7 +430,11 @@ fn refuse_personal(
     if control.must_understand && !understood {
         return Err(Reason::Status);
     }
-    if control.no_store && !understood && (route.override_ttl.is_none() || is_personal) {
+    if !fault!("no-store")
+        && control.no_store
+        && !understood
+        && (route.override_ttl.is_none() || is_personal)
+    {
         return Err(Reason::NoStore);
     }
     // RFC 9111 §3.5: the directives that let a shared cache store the response to a request with
@@ -446,7 +455,7 @@ fn lost(
     if !answer.headers.contains_key(SET_COOKIE) {
         return Ok(LostCookies::Nothing);
     }
-    if may_lose_cookies(class, answer, route) {
+    if fault!("set-cookie") || may_lose_cookies(class, answer, route) {
         return Ok(LostCookies::Named);
     }
     strip_all(class, answer, route)?;
@@ -509,6 +518,7 @@ fn vary_of(headers: &HeaderMap) -> Result<Vec<HeaderName>, Reason> {
         Vary::None => Vec::new(),
         Vary::Any => return Err(Reason::VaryAny),
         Vary::Fields(fields) if fields.iter().any(is_never_twice) => return Err(Reason::VaryAny),
+        Vary::Fields(_) if fault!("vary") => Vec::new(),
         Vary::Fields(fields) => fields,
     };
     let mut add = |name: HeaderName| {

@@ -8,6 +8,7 @@ mod warm;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_fault::fault;
 use tokio::sync::oneshot;
 
 use self::ahead::refresh_ahead;
@@ -468,11 +469,12 @@ fn may_be_given(want: &WantedPage<'_>, reader: &FlightReader, entry: &Entry) -> 
     let same = variant_key(&want.key, &entry.vary, want.sent())
         == variant_key(&want.key, &entry.vary, reader.sent());
     // The page may have been purged by a tag that was not known to belong to it before.
-    let is_old =
-        reader.is_later() && !want.cx.worker.pages.purged.is_current(&entry.purge_snapshot);
+    let is_old = !fault!("flight")
+        && reader.is_later()
+        && !want.cx.worker.pages.purged.is_current(&entry.purge_snapshot);
     match (same, is_old) {
         // The leak guard may have taken longer to read the page than the page stays fresh.
-        (true, false) if !entry.is_fresh(want.now()) => Err(Reason::Stale),
+        (true, false) if !fault!("late") && !entry.is_fresh(want.now()) => Err(Reason::Stale),
         (true, false) => want.suits(entry),
         (true, true) => Err(Reason::Invalidated),
         (false, _) => Err(Reason::Vary),

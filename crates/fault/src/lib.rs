@@ -1,0 +1,55 @@
+//! Faults that tests plant in the proxy, to prove that they find them.
+//!
+//! A fault stands in the code beside what is right: `if fault!("write") || …`. Without the feature `planted` each
+//! is the constant `false`, and no trace of it is in the binary. With the feature, the environment variable
+//! `ANTEROOM_FAULT` names the one that is on in this process. `tests/faults` has the table of all faults, with what
+//! must find each.
+//!
+//! This crate knows nothing of the proxy, and every crate of it may use this one.
+
+#[cfg(all(feature = "planted", not(debug_assertions)))]
+compile_error!(
+    "the feature `planted` of anteroom-fault is for tests only: build without it, or with `--profile dev`"
+);
+
+/// Whether the fault of this name is on in this process: `fault!("cookie")`.
+///
+/// The name goes into the binary with the prefix `planted-fault:`, by which `packaging/build` proves that a package
+/// holds none.
+#[macro_export]
+macro_rules! fault {
+    ($name:literal) => {
+        $crate::is_on(concat!("planted-fault:", $name))
+    };
+}
+
+/// What [`fault!`] expands to; `name` has the prefix.
+#[cfg(not(feature = "planted"))]
+#[doc(hidden)]
+#[inline(always)]
+#[must_use]
+pub const fn is_on(name: &str) -> bool {
+    let _ = name;
+    false
+}
+
+/// What [`fault!`] expands to; `name` has the prefix.
+#[cfg(feature = "planted")]
+#[doc(hidden)]
+#[must_use]
+pub fn is_on(name: &str) -> bool {
+    static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| {
+        let name = std::env::var("ANTEROOM_FAULT").ok()?;
+        Some(format!("planted-fault:{name}"))
+    });
+    chosen.as_deref() == Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_fault_is_on_by_itself() {
+        assert!(!fault!("scheme"));
+    }
+}
