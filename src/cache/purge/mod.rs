@@ -7,6 +7,7 @@
 //! which costs an unnecessary fetch at most.
 
 mod grouped;
+mod last;
 pub mod scope;
 mod unsent;
 
@@ -17,12 +18,13 @@ use std::time::{Duration, Instant};
 use anteroom_fault::fault;
 use tokio::sync::{Notify, watch};
 
+use self::last::LastPurges;
 use self::scope::{EVERYTHING, LEVELS_MAX, PurgeTarget, Scope, ScopeDigest};
 use self::unsent::Unsent;
 use super::bypass_switch::BypassSwitch;
 use crate::store::{
-    CUT_OFF_AFTER, Generation, LATER_MARKS, MarkKey, PURGE_MARKS_MAX, PurgePosition, PurgeStore,
-    PurgesSince, StoreError,
+    CUT_OFF_AFTER, Generation, MarkKey, PURGE_MARKS_MAX, PurgePosition, PurgeStore, PurgesSince,
+    StoreError,
 };
 
 /// The most slots of a page: its URL, its user and its session, the prefixes, the tags, and as many tags
@@ -110,9 +112,7 @@ impl KnownPurges {
 /// All purges, as far as this process knows them. Shared by all threads.
 #[derive(Debug)]
 pub struct PurgeTable {
-    /// By mark: the number of the last purge with this mark. The indexes between the two parts of the table
-    /// are unused.
-    table: Box<[AtomicU64]>,
+    table: LastPurges,
     /// The era of the table; 0 if there is none yet.
     era: AtomicU64,
     known: watch::Sender<KnownPurges>,
@@ -143,7 +143,7 @@ impl PurgeTable {
         // Until there is an era, this process uses its own key.
         let known = KnownPurges { moment: PurgePosition::default(), key: MarkKey::random() };
         Self {
-            table: (0..LATER_MARKS.end).map(|_| AtomicU64::new(0)).collect(),
+            table: LastPurges::new(),
             era: AtomicU64::new(0),
             known: watch::Sender::new(known),
             unsent: Mutex::default(),
@@ -213,8 +213,8 @@ impl PurgeTable {
         let unsent = has_unsent.then(|| self.unsent());
         let is_hit = |mark: u32| {
             let begun = unsent.as_ref().and_then(|unsent| unsent.last(mark));
-            let last = self.table.get(mark as usize).map_or(0, |last| last.load(Ordering::Acquire));
-            last > snapshot.since.number || begun.is_some_and(|begun| begun > snapshot.begun)
+            self.table.get(mark) > snapshot.since.number
+                || begun.is_some_and(|begun| begun > snapshot.begun)
         };
         let mut standing = PurgeStanding::Current;
         for slot in snapshot.slots.iter().chain([&EVERYTHING]) {
@@ -383,9 +383,7 @@ impl PurgeTable {
 
     fn mark(&self, marks: &[u32], number: u64) {
         for mark in marks {
-            if let Some(last) = self.table.get(*mark as usize) {
-                last.fetch_max(number, Ordering::AcqRel);
-            }
+            self.table.raise(*mark, number);
         }
     }
 
@@ -395,7 +393,7 @@ impl PurgeTable {
         let before = self.era.load(Ordering::Acquire);
         if upto.era() != before {
             self.era.store(CHANGING, Ordering::Release);
-            self.table.iter().for_each(|last| last.store(0, Ordering::Release));
+            self.table.clear();
             // The previous table was complete; this one is not known to be.
             self.complete_at.store(0, Ordering::Release);
             if unsent.taken.era == before && before > 0 {
