@@ -13,6 +13,7 @@ const SLOTS: usize = 4_096;
 const PARTS_MAX: usize = 448;
 
 /// Remembers keys. A wrong key is never returned: the parts are compared, not their hash.
+#[derive(Default)]
 pub struct KeyMemo {
     /// Empty until the first request.
     slots: RefCell<Vec<Slot>>,
@@ -51,12 +52,6 @@ impl KeyMemo {
             *slot = Slot { key: digest(&encoded), encoded: encoded.as_slice().into() };
         }
         slot.key
-    }
-}
-
-impl Default for KeyMemo {
-    fn default() -> Self {
-        Self { slots: RefCell::default(), encoded: RefCell::default(), hasher: RandomState::new() }
     }
 }
 

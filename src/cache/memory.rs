@@ -627,7 +627,7 @@ mod tests {
         assert_eq!(look(1_120), None);
     }
 
-    /// The hit ratio of a hot set in the last half of 20 seconds. The hot set fills half the memory and gets
+    /// The hit ratio of a hot set in the last half of 10 seconds. The hot set fills half the memory and gets
     /// one request per page and second, together with a flood of pages that are requested once each.
     fn share_of_hits(size: u32, flood: u32, is_late: bool) -> f64 {
         let memory = Memory::new(1 << 20);
@@ -648,16 +648,16 @@ mod tests {
             }
         }
         let mut hits = 0;
-        for second in 0..20 {
+        for second in 0..10 {
             for n in 0..hot {
-                hits += u32::from(ask(Some(n), 1_000 + second) && second >= 10);
+                hits += u32::from(ask(Some(n), 1_000 + second) && second >= 5);
                 for _ in 0..flood {
                     ask(None, 1_000 + second);
                 }
             }
         }
         assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
-        f64::from(hits) / f64::from(10 * hot)
+        f64::from(hits) / f64::from(5 * hot)
     }
 
     #[test]

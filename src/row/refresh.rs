@@ -550,7 +550,7 @@ mod tests {
                 Refresher::new(store.clone(), scripted.clone(), clock, 1, Arc::default());
             let well: Vec<String> = (0..20).map(|number| format!("well-{number}")).collect();
             let schedule = async |name: &str| {
-                let delay = Some(Duration::from_millis(100));
+                let delay = Some(Duration::from_millis(30));
                 schedule_row_cache(&store, &row(name), delay, 99.0).await.unwrap();
             };
             let more = async |times: usize| {

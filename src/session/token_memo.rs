@@ -10,6 +10,7 @@ use crate::ident::{StoredToken, Token, TokenStorage};
 const SLOTS: usize = 1_024;
 
 /// Remembers the stored form of tokens.
+#[derive(Default)]
 pub struct TokenMemo {
     /// Empty until the first token.
     slots: RefCell<Vec<Option<Slot>>>,
@@ -50,12 +51,6 @@ impl TokenMemo {
                 stored
             }
         }
-    }
-}
-
-impl Default for TokenMemo {
-    fn default() -> Self {
-        Self { slots: RefCell::default(), hasher: RandomState::new() }
     }
 }
 
