@@ -8,6 +8,8 @@ use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
 use crate::support::{at_once, wait_until};
 
 const MINT: &str = "session.mint = true";
+/// The same, before a store that is too slow.
+const HURRIED: &str = "session.mint = true\nstore.timeout = \"50ms\"";
 
 on_both_stores!(
     a_cart_is_changed_and_emptied,
@@ -286,7 +288,7 @@ fn without_the_store_a_cart_is_refused_for_now() {
 fn a_frozen_store_refuses_what_the_app_puts_into_a_cart() {
     let storage = Storage::redis();
     let origin = talking_shop();
-    let proxy = Proxy::start(&origin, &storage, MINT);
+    let proxy = Proxy::start(&origin, &storage, HURRIED);
     let alice = log_in(&proxy, "alice");
     let Storage::Redis(server) = &storage else { return };
     // What was learnt of her is remembered for a moment.
@@ -304,16 +306,19 @@ fn a_frozen_store_refuses_what_the_app_puts_into_a_cart() {
 fn a_store_too_slow_for_a_look_up_changes_carts_all_the_same() {
     let storage = Storage::redis();
     let origin = talking_shop();
-    let proxy = Proxy::start(&origin, &storage, MINT);
+    let proxy = Proxy::start(&origin, &storage, HURRIED);
     let alice = log_in(&proxy, "alice");
     // Knows nothing of her that it could remember.
-    let other = Proxy::start(&origin, &storage, MINT);
+    let other = Proxy::start(&origin, &storage, HURRIED);
     assert_eq!(other.get("/").cookie("login=somebody-else").send().status, 200);
     let Storage::Redis(server) = &storage else { return };
     let pause = || server.command::<()>(&["CLIENT", "PAUSE", "300", "ALL"]);
 
-    pause();
-    let by_app = other.post("/buy?tea;count=1").cookie(&alice).send();
+    server.pause();
+    let mut by_app = other.post("/buy?tea;count=1").cookie(&alice).start();
+    wait_until("the app was asked", || origin.last().path() == "/buy");
+    server.resume();
+    let by_app = by_app.answer();
     assert_eq!(by_app.status, 200, "{}", by_app.text());
     assert_eq!(origin.last().header("x-anteroom-session"), Some("unknown"));
     pause();

@@ -331,6 +331,8 @@ fn sentinels_are_tried_and_the_primary_that_they_name() {
     assert_eq!(checked.code, Some(1), "{}", checked.text);
     checked.says("failed", &["store", "other at", "a Sentinel that knows the primary"]);
 
+    // Or the Sentinels make the replica the primary meanwhile.
+    watched.servers[1].pause();
     watched.servers[0].kill();
     let checked = check_store(&watched.url());
     assert_eq!(checked.code, Some(1), "{}", checked.text);

@@ -67,7 +67,7 @@ fn token(cookie: &str) -> &str {
 
 fn an_idle_session_ends_and_is_cleaned(storage: &Storage) {
     let origin = greeting();
-    let settings = format!("{MINT}\nsession.idle_timeout = \"1s\"");
+    let settings = format!("{MINT}\nsession.idle_timeout = \"3s\"");
     let proxy = Proxy::start(&origin, storage, &settings);
     let alice = log_in(&proxy, "alice");
     assert_eq!(who(&proxy, &alice), "alice");
@@ -82,7 +82,7 @@ fn an_idle_session_ends_and_is_cleaned(storage: &Storage) {
 
 fn a_session_ends_in_time_however_busy_it_is(storage: &Storage) {
     let origin = greeting();
-    let settings = format!("{MINT}\nsession.absolute_timeout = \"2s\"");
+    let settings = format!("{MINT}\nsession.absolute_timeout = \"4s\"");
     let proxy = Proxy::start(&origin, storage, &settings);
     let alice = log_in(&proxy, "alice");
     assert_eq!(who(&proxy, &alice), "alice");

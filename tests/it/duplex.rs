@@ -242,7 +242,7 @@ fn an_upload_the_origin_does_not_take_ends_both_connections() {
         socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
         socket
     });
-    let settings = "limits.stall_timeout = \"300ms\"";
+    let settings = "limits.stall_timeout = \"2s\"";
     let proxy = Proxy::before(address, &Storage::Embedded, settings);
     let mut client = proxy.connect();
     client.send(b"POST /up HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 99999999\r\n\r\n");
@@ -280,7 +280,7 @@ fn an_upload_that_goes_on_behind_its_answer_is_sent_to_its_end() {
         }
         came
     });
-    let settings = "limits.stall_timeout = \"1s\"\nthreads = 1";
+    let settings = "limits.stall_timeout = \"8s\"\nthreads = 1";
     let proxy = Proxy::before(address, &Storage::Embedded, settings);
     let mut client = proxy.connect();
     client.send(b"POST /up HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 9000000\r\n\r\n");

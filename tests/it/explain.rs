@@ -426,6 +426,7 @@ fn an_explanation_leaves_no_trace() {
     proxy.access_log(2);
     let kept = || server.keys("cache:*").len();
     wait_until("the page is in the store", || kept() == 1);
+    wait_until("its fetch is over", || proxy.metric("anteroom_in_flight_bytes") == 0.0);
     let traces = || {
         let keys = ["login:", "recent:", "viewed:", "cache:", "inv:", "cart:"];
         let dump = server.dump();

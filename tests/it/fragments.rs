@@ -153,7 +153,7 @@ fn a_hole_that_fails_shows_its_fallback_and_never_another_visitor_s() {
             ["status", "redirect", "type", "large", "cut", "silent", "coding", "unknown", "gone"]
         {
             let hole = format!("{{ selector = \"#cart\", from = \"/partials/{name}\"{fallback} }}");
-            let limits = "limits.fragment_timeout = \"300ms\"\nlimits.fragment_size = \"1KiB\"\n";
+            let limits = "limits.fragment_timeout = \"2s\"\nlimits.fragment_size = \"1KiB\"\n";
             let proxy = Proxy::embedded(&origin, &format!("{limits}{}", with(&hole)));
             let alice = log_in(&proxy, "alice");
 

@@ -84,7 +84,7 @@ fn one_is_laid_aside_behind_a_change_of_a_cart() {
 #[test]
 fn one_that_was_laid_aside_ends_when_its_client_leaves_or_its_time_is_over() {
     let origin = Origin::start(|_| Reply::unstored("hello"));
-    let proxy = Proxy::embedded(&origin, "limits.idle_timeout = \"5s\"");
+    let proxy = Proxy::embedded(&origin, "limits.idle_timeout = \"8s\"");
     let mut leaves = proxy.connect();
     let mut stays = proxy.connect();
     proxy.get("/").send_on(&mut leaves);

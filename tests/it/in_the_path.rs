@@ -156,6 +156,8 @@ mod haproxy {
 
     fn haproxy(app: &Origin, proxy: &Proxy, config: &str) -> Haproxy {
         let config = config
+            // On a busy machine a check may be answered late.
+            .replace("timeout connect 1s", "timeout connect 1s\n    timeout check 10s")
             .replace("127.0.0.1:3000", &app.address().to_string())
             .replace("127.0.0.1:8090", &proxy.address().to_string())
             .replace("port 9180", &format!("port {}", proxy.admin_address().port()));

@@ -118,7 +118,7 @@ fn many_are_served_on_one_unix_socket_at_once() {
 #[test]
 fn a_unix_socket_has_deadlines_and_caps() {
     let origin = hello();
-    let settings = "limits.head_timeout = \"200ms\"\nlimits.connections = 1";
+    let settings = "limits.head_timeout = \"2s\"\nlimits.connections = 1";
     let proxy = Proxy::embedded(&origin, &format!("{UNIX}\n{settings}"));
     assert!(enter(&proxy).is_closed(), "it says nothing");
     wait_until("its place is free", || proxy.metric("anteroom_connections") == 0.0);
@@ -243,7 +243,7 @@ fn a_header_may_come_in_pieces_or_with_requests_behind_it() {
 #[test]
 fn a_load_balancer_must_begin_with_a_header() {
     let origin = hello();
-    let proxy = Proxy::embedded(&origin, &format!("{BALANCED}\nlimits.head_timeout = \"300ms\""));
+    let proxy = Proxy::embedded(&origin, &format!("{BALANCED}\nlimits.head_timeout = \"2s\""));
     let refused = || proxy.metric("anteroom_proxy_headers_refused_total");
     let too_long = format!("PROXY UNKNOWN {}", "x".repeat(200));
     let mut count = 0.0;

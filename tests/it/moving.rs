@@ -15,7 +15,8 @@ use crate::support::proxy::{Proxy, Storage, anteroom, log_in, shop};
 use crate::support::redis::RedisServer;
 use crate::support::wait_until;
 
-const MINT: &str = "session.mint = true";
+/// A look-up waits for the store for as long as it takes on a busy machine.
+const MINT: &str = "session.mint = true\nstore.timeout = \"5s\"";
 
 fn migrate(proxy: &Proxy, words: &[&str]) -> Output {
     let mut command = anteroom();
@@ -86,8 +87,10 @@ fn crowd(proxies: &[Proxy], told: &Told, rounds: &AtomicUsize, stop: &AtomicBool
         // A log-in that cannot be written is refused, and nothing is promised.
         if let Some(token) = answer.cookie("login") {
             let cookie = format!("login={token}");
-            let is_put = put(proxy, &cookie, 1) == 200;
-            told.lock().unwrap().insert(cookie.clone(), Some(i64::from(is_put)));
+            // A change that fails may or may not be there.
+            if put(proxy, &cookie, 1) == 200 {
+                told.lock().unwrap().insert(cookie.clone(), Some(1));
+            }
             own.push(cookie);
         } else {
             assert_eq!(answer.status, 503, "{}", answer.text());

@@ -129,8 +129,8 @@ fn a_required_login_is_not_waived_while_the_visitor_is_unknown() {
     let origin = shop(|_| Reply::html("members"));
     let redis = crate::support::redis::RedisServer::start();
     let storage = crate::support::proxy::Storage::Redis(redis);
-    let settings =
-        "session.mint = true\n".to_owned() + &route("/members/**", "require = \"login\"");
+    let settings = "session.mint = true\nstore.timeout = \"50ms\"\n".to_owned()
+        + &route("/members/**", "require = \"login\"");
     let mut proxy = Proxy::start(&origin, &storage, &settings);
     let alice = log_in(&proxy, "alice");
     assert_eq!(proxy.get("/members/a").cookie(&alice).send().status, 200);

@@ -64,7 +64,7 @@ fn rows_of_the_configuration_and_of_a_query_are_scheduled() {
 fn a_row_is_scheduled_when_it_is_asked_for_and_dropped_when_it_is_not() {
     let server = PostgresServer::start(SEED);
     let app = app();
-    let keys = format!("{QUERY}\nevery = \"500ms\"\non_demand = true\nidle = \"3s\"");
+    let keys = format!("{QUERY}\nevery = \"500ms\"\non_demand = true\nidle = \"6s\"");
     let proxy = Proxy::with_settings(&app, &settings(&server.url(), &keys));
     // The first request gets the row already.
     assert_eq!(qty(&proxy, "7"), Some(0));

@@ -86,7 +86,7 @@ fn a_page_two_users_agreed_on_is_dropped_when_others_differ() {
     let origin = shop(|request| {
         let name = user(request);
         let page = if name.starts_with("mallory") { "hello" } else { name };
-        Reply::html(page).header("Cache-Control", "max-age=1, stale-while-revalidate=0")
+        Reply::html(page).header("Cache-Control", "max-age=3, stale-while-revalidate=0")
     });
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let names = ["mallory-1", "mallory-2", "carol", "dave", "erin"];
@@ -410,7 +410,7 @@ fn a_page_grown_stale_is_not_replaced_by_one_users_own() {
             (1, "carol") => "of carol",
             _ => "same",
         };
-        Reply::html(page).header("Cache-Control", "max-age=1, stale-while-revalidate=300")
+        Reply::html(page).header("Cache-Control", "max-age=3, stale-while-revalidate=300")
     });
     let proxy = Proxy::embedded(&origin, SEGMENT);
     let [alice, bob, carol] = ["alice", "bob", "carol"].map(|name| log_in(&proxy, name));

@@ -308,7 +308,7 @@ fn a_log_out_that_the_store_is_slow_to_confirm_revokes_the_session_at_once() {
     let app = App::default();
     let origin = app.start();
     let storage = Storage::redis();
-    let proxy = Proxy::start(&origin, &storage, VERIFY);
+    let proxy = Proxy::start(&origin, &storage, &format!("store.timeout = \"50ms\"\n{VERIFY}"));
     app.log_in("sid-of-ann-1", "ann");
     assert_eq!(page(&proxy, "sid-of-ann-1").text(), "a page for ann");
     let Storage::Redis(server) = &storage else { return };

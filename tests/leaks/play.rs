@@ -722,9 +722,14 @@ impl Play {
         let without = check(&self.world.state(), &away, answer);
         let Some(seen) = without.ok().filter(|_| asked.is_well) else { return Err(wrong) };
         let errors = self.proxies[asked.proxy].metric(READ_ERRORS);
-        let before = std::mem::replace(&mut self.read_errors[asked.proxy], errors);
-        self.excuses += usize::from(errors > before);
-        if errors > before && self.excuses <= EXCUSED_MAX {
+        // Each excuses one answer: several are under way at a time, and all their errors may be counted by now.
+        let excusing = &mut self.read_errors[asked.proxy];
+        if errors <= *excusing {
+            return Err(wrong);
+        }
+        *excusing += 1.0;
+        self.excuses += 1;
+        if self.excuses <= EXCUSED_MAX {
             self.tell(&format!("excused, for the store could not be read: {wrong:.100}"));
             return Ok(seen);
         }

@@ -142,10 +142,14 @@ impl Proxy {
         Self::launch(origin.address(), "", settings)
     }
 
-    /// Starts one before whatever is, or is not, at `origin`.
+    /// Starts one before whatever is, or is not, at `origin`. A look-up waits for the store for as long as it takes on
+    /// a busy machine, unless `settings` say how long: what is answered without it is another answer.
     pub fn before(origin: SocketAddr, storage: &Storage, settings: &str) -> Self {
         let store = on_cluster::store();
-        let store = store.unwrap_or_else(|| format!("store.url = \"{}\"", storage.url()));
+        let mut store = store.unwrap_or_else(|| format!("store.url = \"{}\"", storage.url()));
+        if !settings.contains("store.timeout") {
+            store += "\nstore.timeout = \"5s\"";
+        }
         Self::launch(origin, &store, settings)
     }
 

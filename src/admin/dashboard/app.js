@@ -152,7 +152,8 @@ const MODES = {
 function showNotices({ ready, bypasses, mode, version }) {
   setText(byId('proxy'), version);
   const notices = byId('notices');
-  const state = JSON.stringify([ready, bypasses, mode]);
+  // `until` is worked out anew for each reading, and differs in its last digits.
+  const state = JSON.stringify([ready, bypasses.map(bypassText), mode]);
   if (notices.dataset.state === state) return;
   notices.dataset.state = state;
   notices.replaceChildren(...bypasses.map(bypassNotice));

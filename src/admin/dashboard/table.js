@@ -68,6 +68,8 @@ export class Table {
   /** Makes cards of the rows where the table is too wide for its place. */
   #fit() {
     const place = this.element.clientWidth;
+    // Not in the page yet: nothing is too wide.
+    if (place === 0) return;
     const isNarrow = place < Math.max(CARDS_BELOW, this.#needed);
     this.#table.classList.toggle('cards', isNarrow);
     if (isNarrow || this.#table.offsetWidth <= place) return;

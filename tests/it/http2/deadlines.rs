@@ -59,7 +59,7 @@ fn a_head_that_never_ends_is_cut_off_beside_an_open_request() {
 #[test]
 fn an_idle_connection_is_closed_despite_pings() {
     let origin = hello();
-    let proxy = Proxy::embedded(&origin, "limits.idle_timeout = \"300ms\"");
+    let proxy = Proxy::embedded(&origin, "limits.idle_timeout = \"1s\"");
     let mut quiet = Frames::open(proxy.address());
     assert_eq!(quiet.end(), Outcome::GoAway(code::NONE), "with a farewell");
     let mut client = Frames::open(proxy.address());
@@ -70,8 +70,8 @@ fn an_idle_connection_is_closed_despite_pings() {
 
 #[test]
 fn a_connection_with_an_open_request_is_not_idle() {
-    let origin = Origin::always(Reply::unstored("hello").after(Duration::from_millis(700)));
-    let settings = "limits.idle_timeout = \"200ms\"\nlimits.head_timeout = \"200ms\"";
+    let origin = Origin::always(Reply::unstored("hello").after(Duration::from_millis(2_500)));
+    let settings = "limits.idle_timeout = \"1s\"\nlimits.head_timeout = \"1s\"";
     let proxy = Proxy::embedded(&origin, settings);
     let mut client = Frames::open(proxy.address());
     assert!(client.is_served(1, "/"));

@@ -107,7 +107,7 @@ fn http_at_a_port_for_https_is_told_so() {
 #[test]
 fn a_handshake_has_the_time_of_a_head_and_no_more() {
     let (files, origin) = (Files::new(), hello());
-    let settings = "limits.head_timeout = \"300ms\"";
+    let settings = "limits.head_timeout = \"1500ms\"";
     let proxy = Proxy::embedded(&origin, &format!("{}\n{settings}", files.listen("")));
     let late = || proxy.metric("anteroom_connections_timed_out_total");
     // Silent, silent within a record, silent behind a handshake.

@@ -13,7 +13,7 @@ use anteroom_tests::database::{MariadbServer, Pgbouncer, PostgresServer};
 use anteroom_tests::tls::Authority;
 
 fn database(url: &str) -> Database {
-    let timeout = Duration::from_millis(500);
+    let timeout = Duration::from_secs(2);
     Database::new(&DatabaseSettings { url: url.to_owned(), connections: 2, timeout })
 }
 
