@@ -17,7 +17,7 @@ use crate::support::cluster::RedisCluster;
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, anteroom};
 use crate::support::redis::RedisServer;
-use crate::support::sentinel::Watched;
+use crate::support::sentinel::SentinelGroup;
 use crate::support::tls;
 use crate::support::upstream::{Authority, Upstream};
 use crate::support::{free_port, unix_now};
@@ -321,7 +321,7 @@ fn a_cluster_without_replicas_is_warned_of_and_one_server_is_none() {
 
 #[test]
 fn sentinels_are_tried_and_the_primary_that_they_name() {
-    let mut watched = Watched::start();
+    let mut watched = SentinelGroup::start();
     let checked = check_store(&watched.url());
     assert_eq!(checked.code, Some(0), "{}", checked.text);
     let primary = format!("the primary is 127.0.0.1:{}", watched.servers[0].port());

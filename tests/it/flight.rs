@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::support::client::{Begun, Client};
+use crate::support::client::{AnswerHead, Client};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, on_both_stores};
 use crate::support::wait_until;
@@ -16,7 +16,7 @@ fn sheet() -> Reply {
 }
 
 /// Visitors who have the head of the sheet and wait for its body.
-fn readers(proxy: &Proxy, count: usize) -> Vec<(Client, Begun)> {
+fn readers(proxy: &Proxy, count: usize) -> Vec<(Client, AnswerHead)> {
     (0..count)
         .map(|_| {
             let mut client = proxy.get("/a.css").start();

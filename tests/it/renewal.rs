@@ -25,7 +25,7 @@ use crate::support::client::{Client, SITE};
 use crate::support::multiplexed::{Multiplexed, ask};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::Proxy;
-use crate::support::tls::{Authority, Browser, Issued};
+use crate::support::tls::{Authority, Browser, CertificateWithKey};
 use crate::support::{DEADLINE, wait_until};
 use crate::websocket::Echo;
 
@@ -69,7 +69,7 @@ impl Site {
     }
 
     /// Another certificate, and another configuration: TLS and routes differ from the last ones.
-    fn renew(&self, round: usize) -> Issued {
+    fn renew(&self, round: usize) -> CertificateWithKey {
         let issued = self.authority.site(&[SITE]);
         issued.write(&self.files.path().join("a.pem"));
         self.proxy.edit(|text| {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::support::origin::{Gate, Rendezvous};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::relay::Relay;
-use crate::support::upstream::{Authority, Seen, Upstream};
+use crate::support::upstream::{Authority, Upstream, UpstreamRequest};
 use crate::support::{at_once, wait_until};
 
 fn page(text: impl Into<Bytes>) -> Response<Full<Bytes>> {
@@ -25,7 +25,7 @@ fn page(text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     response.body(Full::new(text.into())).unwrap()
 }
 
-fn hello(_: &Seen) -> Response<Full<Bytes>> {
+fn hello(_: &UpstreamRequest) -> Response<Full<Bytes>> {
     page("hello")
 }
 

@@ -127,7 +127,7 @@ const QUIET: usize = 1;
 const TRAILING: usize = 2;
 
 /// The visitor, as the app sees it.
-struct Seen {
+struct AppVisitor {
     session: Option<usize>,
     user: Option<usize>,
     /// The holder of the request; a page for all is asked for by a proxy.
@@ -174,14 +174,14 @@ pub(crate) fn start(world: &Arc<World>) -> Origin {
     })
 }
 
-fn see(state: &State, request: &Request) -> Seen {
+fn see(state: &State, request: &Request) -> AppVisitor {
     let session = cookie(request, "SID").and_then(|id| state.session_of(id));
     let address = request.header("x-forwarded-for").unwrap_or_default();
     let browser = address.strip_prefix("192.0.2.").and_then(|number| number.parse().ok());
     let brought =
         [cookie(request, "_ga"), cookie(request, "theme"), request.header("authorization")];
     let brought: Vec<_> = brought.into_iter().flatten().collect();
-    Seen {
+    AppVisitor {
         session,
         user: session.and_then(|number| state.sessions[number].user),
         holder: browser.map_or(Holder::Nobody, |number: usize| Holder::Browser(number - 1)),
@@ -195,7 +195,7 @@ fn cookie<'r>(request: &'r Request, name: &str) -> Option<&'r str> {
 }
 
 /// Whether the app is told of no user but that of the session it is shown.
-fn is_told_right(state: &State, request: &Request, seen: &Seen) -> Result<(), String> {
+fn is_told_right(state: &State, request: &Request, seen: &AppVisitor) -> Result<(), String> {
     let Some(told) = request.header("x-anteroom-user") else { return Ok(()) };
     let user = seen.session.and_then(|number| state.sessions[number].was);
     match user.map(|user| &state.users[user].name) {
@@ -208,7 +208,7 @@ fn is_told_right(state: &State, request: &Request, seen: &Seen) -> Result<(), St
 }
 
 /// Whether the proxy keeps to itself by what it knows a visitor without a log-in.
-fn is_shown_no_token(request: &Request, seen: &Seen) -> Result<(), String> {
+fn is_shown_no_token(request: &Request, seen: &AppVisitor) -> Result<(), String> {
     let cookies = request.header("cookie").unwrap_or_default();
     match cookies.contains(VISITOR) {
         false => Ok(()),
@@ -219,7 +219,7 @@ fn is_shown_no_token(request: &Request, seen: &Seen) -> Result<(), String> {
     }
 }
 
-fn get(state: &mut State, request: &Request, seen: &Seen) -> Reply {
+fn get(state: &mut State, request: &Request, seen: &AppVisitor) -> Reply {
     let path = request.path().to_owned();
     if path == "/whoami" {
         return whoami(state, seen);
@@ -265,13 +265,13 @@ fn get(state: &mut State, request: &Request, seen: &Seen) -> Reply {
 }
 
 /// Begins a session, and returns the line that gives it.
-fn new_session(state: &mut State, user: Option<usize>, seen: &Seen) -> String {
+fn new_session(state: &mut State, user: Option<usize>, seen: &AppVisitor) -> String {
     let new = state.session(user, seen.holder);
     format!("SID={}; Path=/; HttpOnly", state.sessions[new].id)
 }
 
 /// A page whose trailers name the visitor.
-fn trailing(state: &mut State, seen: &Seen, body: &str) -> Reply {
+fn trailing(state: &mut State, seen: &AppVisitor, body: &str) -> Reply {
     let secret = match (seen.user, seen.session) {
         (Some(user), _) => state.mark(Owner::User(user)),
         (None, Some(session)) => state.sessions[session].secret.clone(),
@@ -284,7 +284,7 @@ fn trailing(state: &mut State, seen: &Seen, body: &str) -> Reply {
 }
 
 /// A page that the proxy is told to note as viewed.
-fn viewed(state: &mut State, seen: &Seen, page: Reply) -> Reply {
+fn viewed(state: &mut State, seen: &AppVisitor, page: Reply) -> Reply {
     let owner = match (seen.user, seen.holder) {
         (Some(user), _) if is_known(state, seen) => Owner::User(user),
         (_, Holder::Browser(browser)) => Owner::Browser(browser),
@@ -296,7 +296,7 @@ fn viewed(state: &mut State, seen: &Seen, page: Reply) -> Reply {
 
 /// Whether every proxy knows the user by now. For a second after the log-in a proxy may remember the visitor
 /// as anonymous: views and purchases there are the browser's, as they were before.
-fn is_known(state: &State, seen: &Seen) -> bool {
+fn is_known(state: &State, seen: &AppVisitor) -> bool {
     let known = seen.session.and_then(|session| state.sessions[session].known);
     known.is_some_and(|known| known.elapsed() >= SECOND)
 }
@@ -308,7 +308,7 @@ fn page(number: usize, text: &str) -> String {
 }
 
 /// What a page says to its visitor.
-fn said_to(state: &mut State, seen: &Seen, is_quiet: bool) -> String {
+fn said_to(state: &mut State, seen: &AppVisitor, is_quiet: bool) -> String {
     let brought = &seen.brought;
     match (seen.user, seen.session) {
         (Some(user), _) => {
@@ -326,7 +326,7 @@ fn said_to(state: &mut State, seen: &Seen, is_quiet: bool) -> String {
     }
 }
 
-fn whoami(state: &State, seen: &Seen) -> Reply {
+fn whoami(state: &State, seen: &AppVisitor) -> Reply {
     let json = match seen.user.map(|user| &state.users[user]) {
         Some(user) => format!(
             r#"{{"id":7,"name":"{}","email":"{}","group":"{}"}}"#,
@@ -337,7 +337,7 @@ fn whoami(state: &State, seen: &Seen) -> Reply {
     Reply::typed("application/json", &json).header("Cache-Control", "no-store")
 }
 
-fn post(state: &mut State, request: &Request, seen: &Seen) -> Reply {
+fn post(state: &mut State, request: &Request, seen: &AppVisitor) -> Reply {
     let see = Reply::status("303 See Other").header("Location", "/plain/0");
     match request.path().split('/').nth(1) {
         Some("login") => {
@@ -379,7 +379,7 @@ fn post(state: &mut State, request: &Request, seen: &Seen) -> Reply {
 }
 
 /// Puts a thing into the user's cart in the place of the one before, in a number that is its own.
-fn buy(state: &mut State, seen: &Seen) -> Option<String> {
+fn buy(state: &mut State, seen: &AppVisitor) -> Option<String> {
     let (user, session) = seen.user.zip(seen.session).filter(|_| is_known(state, seen))?;
     let count = state.count(user);
     let item = format!("mug{}", state.mark(Owner::User(user)));
@@ -389,7 +389,7 @@ fn buy(state: &mut State, seen: &Seen) -> Option<String> {
 }
 
 /// The same for a visitor without a log-in, or with one just made.
-fn buy_without_login(state: &mut State, seen: &Seen) -> Option<String> {
+fn buy_without_login(state: &mut State, seen: &AppVisitor) -> Option<String> {
     let Holder::Browser(browser) = seen.holder else { return None };
     let item = format!("jug{}", state.mark(Owner::Browser(browser)));
     let before = state.browsers[browser].bought.replace(item.clone());

@@ -147,7 +147,7 @@ impl Asked {
 
 /// What was seen in an answer that is as it must be.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct AnswerContent {
     /// Whether a visitor who must be known was.
     pub(crate) known: bool,
     /// Whether the name stood in its hole.
@@ -167,7 +167,11 @@ pub(crate) struct Seen {
 }
 
 /// Holds an answer against what is promised.
-pub(crate) fn check(state: &State, asked: &Asked, answer: &Answer) -> Result<Seen, String> {
+pub(crate) fn check(
+    state: &State,
+    asked: &Asked,
+    answer: &Answer,
+) -> Result<AnswerContent, String> {
     let lines = |fields: &crate::support::wire::Fields| -> String {
         fields.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
     };
@@ -190,10 +194,10 @@ pub(crate) fn check(state: &State, asked: &Asked, answer: &Answer) -> Result<See
     if asked.left.as_ref().is_some_and(|left| body.contains(left)) {
         return Err(told(format!("{:?} was there before the log-out", asked.left)));
     }
-    let mut seen = Seen {
+    let mut seen = AnswerContent {
         count: owners.iter().any(|(mark, _)| mark.parse::<u64>().is_ok()),
         trailers: !state.owners(&trailers).is_empty(),
-        ..Seen::default()
+        ..AnswerContent::default()
     };
     if asked.method == "HEAD" || !answer.body.whole {
         return Ok(seen);

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use self::fail::Fault;
 use crate::app::{self, KINDS, Kind, SETTINGS, VISITOR};
-use crate::check::{Asked, Copy, Does, SECOND, Seen, check, plain};
+use crate::check::{AnswerContent, Asked, Copy, Does, SECOND, check, plain};
 use crate::support::client::{Answer, Ask, Client};
 use crate::support::origin::Origin;
 use crate::support::proxy::{Proxy, Storage};
@@ -717,7 +717,12 @@ impl Play {
 
     /// What would be right without the store is right where the proxy says that it could not be read: a busy
     /// machine stops everything for a second now and then.
-    fn excused(&mut self, asked: &Asked, answer: &Answer, wrong: String) -> Result<Seen, String> {
+    fn excused(
+        &mut self,
+        asked: &Asked,
+        answer: &Answer,
+        wrong: String,
+    ) -> Result<AnswerContent, String> {
         let away = Asked { has_store: false, is_well: false, is_settled: false, ..asked.clone() };
         let without = check(&self.world.state(), &away, answer);
         let Some(seen) = without.ok().filter(|_| asked.is_well) else { return Err(wrong) };

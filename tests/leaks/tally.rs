@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::app::Kind;
-use crate::check::{Asked, Does, Seen};
+use crate::check::{AnswerContent, Asked, Does};
 use crate::support::client::Answer;
 
 /// What may be shared, of which each kind has to be.
@@ -79,13 +79,13 @@ impl Tally {
     }
 
     /// An answer that is as it must be.
-    pub(crate) fn answer(&mut self, asked: &Asked, answer: &Answer, seen: Seen) {
+    pub(crate) fn answer(&mut self, asked: &Asked, answer: &Answer, seen: AnswerContent) {
         self.answers += 1;
         self.count_if(answer.cache_status().contains("collapsed"), "waited");
         self.count_if(answer.status == 304, "not modified");
         self.count_if(asked.method == "HEAD", "HEAD");
-        let Seen { known, hole, count, cart, recent, trailers, .. } = seen;
-        let Seen { own_cart, own_recent, joined_cart, .. } = seen;
+        let AnswerContent { known, hole, count, cart, recent, trailers, .. } = seen;
+        let AnswerContent { own_cart, own_recent, joined_cart, .. } = seen;
         for (is_so, what) in [
             (known, "known"),
             (hole, "hole"),

@@ -64,7 +64,7 @@ impl Answer {
 
 /// An answer whose head is there and whose body is still to come.
 #[derive(Debug)]
-pub struct Begun {
+pub struct AnswerHead {
     answer: Answer,
     framing: Framing,
 }
@@ -133,13 +133,13 @@ impl Client {
     }
 
     /// The head of the answer to a request that was no HEAD; its body is still to come.
-    pub fn head(&mut self) -> Begun {
+    pub fn head(&mut self) -> AnswerHead {
         let (answer, framing) = self.try_head("GET").expect("a head within the deadline");
-        Begun { answer, framing }
+        AnswerHead { answer, framing }
     }
 
     /// The rest of what began.
-    pub fn rest(&mut self, begun: Begun) -> Answer {
+    pub fn rest(&mut self, begun: AnswerHead) -> Answer {
         Answer { body: self.0.body(begun.framing), ..begun.answer }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::redis::free_port;
-use super::tls::Issued;
+use super::tls::CertificateWithKey;
 use super::wait_within;
 
 /// How long a server may take to come up.
@@ -68,7 +68,7 @@ impl PostgresServer {
     }
 
     /// Lets it speak TLS with this certificate and no longer without; returns its URL for the name in it.
-    pub fn speak_tls(&self, name: &str, certificate: &Issued) -> String {
+    pub fn speak_tls(&self, name: &str, certificate: &CertificateWithKey) -> String {
         let file = self.folder.path().join("site.pem");
         certificate.write(&file);
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();

@@ -17,7 +17,7 @@ pub const NAME: &str = "mymaster";
 
 /// The servers, the first primary before its replica, and the Sentinels.
 #[derive(Debug)]
-pub struct Watched {
+pub struct SentinelGroup {
     pub servers: [RedisServer; 2],
     sentinels: Vec<Sentinel>,
 }
@@ -66,7 +66,7 @@ impl Sentinel {
     }
 }
 
-impl Watched {
+impl SentinelGroup {
     /// Starts all, and returns when each Sentinel knows the replica and the other Sentinels.
     pub fn start() -> Self {
         let primary = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);

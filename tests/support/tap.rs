@@ -29,13 +29,13 @@ pub enum Step {
 
 /// A request as it stood on the wire.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct RawRequest {
     pub raw: Vec<u8>,
     /// Whether it came up to its end.
     pub whole: bool,
 }
 
-impl Seen {
+impl RawRequest {
     /// The method, the target and the version.
     pub fn words(&self) -> Vec<String> {
         let line = self.raw.split(|byte| *byte == b'\r').next().unwrap_or_default();
@@ -48,11 +48,11 @@ impl Seen {
     }
 }
 
-type Script = dyn Fn(&Seen) -> Vec<Step> + Send + Sync;
+type Script = dyn Fn(&RawRequest) -> Vec<Step> + Send + Sync;
 
 struct Shared {
     script: Box<Script>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<RawRequest>>,
     sockets: Mutex<Vec<TcpStream>>,
     stopped: AtomicBool,
 }
@@ -65,7 +65,7 @@ pub struct Tap {
 
 impl Tap {
     /// Starts one that answers each whole request as `script` says.
-    pub fn start(script: impl Fn(&Seen) -> Vec<Step> + Send + Sync + 'static) -> Self {
+    pub fn start(script: impl Fn(&RawRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -84,7 +84,7 @@ impl Tap {
     }
 
     /// What came so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<RawRequest> {
         self.shared.seen.lock().unwrap().clone()
     }
 
@@ -135,7 +135,7 @@ fn converse(wire: &mut BufReader<TcpStream>, shared: &Shared) -> io::Result<()> 
         }
         let at = {
             let mut seen = shared.seen.lock().unwrap();
-            seen.push(Seen { raw: first, whole: false });
+            seen.push(RawRequest { raw: first, whole: false });
             seen.len() - 1
         };
         let mut add = |bytes: &[u8]| shared.seen.lock().unwrap()[at].raw.extend_from_slice(bytes);

@@ -25,14 +25,14 @@ use super::DEADLINE;
 use super::client::Client;
 
 /// A certificate with its key.
-pub struct Issued {
+pub struct CertificateWithKey {
     pub cert: String,
     pub key: String,
     der: CertificateDer<'static>,
     key_der: Vec<u8>,
 }
 
-impl Issued {
+impl CertificateWithKey {
     /// Writes both into one file.
     pub fn write(&self, path: &Path) {
         fs::write(path, self.cert.clone() + &self.key).unwrap();
@@ -62,24 +62,24 @@ impl Authority {
     }
 
     /// A certificate for a site.
-    pub fn site(&self, names: &[&str]) -> Issued {
+    pub fn site(&self, names: &[&str]) -> CertificateWithKey {
         self.issue(&Self::params(names))
     }
 
     /// One that has expired.
-    pub fn expired(&self, names: &[&str]) -> Issued {
+    pub fn expired(&self, names: &[&str]) -> CertificateWithKey {
         let mut params = Self::params(names);
         params.not_after = date_time_ymd(2001, 2, 3);
         self.issue(&params)
     }
 
     /// A certificate that names a visitor.
-    pub fn person(&self, name: &str) -> Issued {
+    pub fn person(&self, name: &str) -> CertificateWithKey {
         self.issue(&Self::person_params(name))
     }
 
     /// The same, until a moment in Unix time.
-    pub fn person_until(&self, name: &str, end: Duration) -> Issued {
+    pub fn person_until(&self, name: &str, end: Duration) -> CertificateWithKey {
         let mut params = Self::person_params(name);
         params.not_after = date_time_ymd(1970, 1, 1) + end;
         self.issue(&params)
@@ -99,10 +99,10 @@ impl Authority {
         params
     }
 
-    fn issue(&self, params: &CertificateParams) -> Issued {
+    fn issue(&self, params: &CertificateParams) -> CertificateWithKey {
         let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
-        Issued {
+        CertificateWithKey {
             cert: cert.pem(),
             key: key.serialize_pem(),
             der: cert.der().clone(),
@@ -113,7 +113,7 @@ impl Authority {
 
 /// What a handshake came to.
 #[derive(Debug)]
-pub struct Greeted {
+pub struct HandshakeResult {
     pub shown: Option<CertificateDer<'static>>,
     pub version: Option<ProtocolVersion>,
     pub protocol: Option<Vec<u8>>,
@@ -131,7 +131,7 @@ impl Browser {
 
     pub fn speaking(
         versions: &[&'static SupportedProtocolVersion],
-        person: Option<&Issued>,
+        person: Option<&CertificateWithKey>,
     ) -> Self {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(versions)
@@ -149,7 +149,7 @@ impl Browser {
     }
 
     /// A browser with a client certificate.
-    pub fn of(person: &Issued) -> Self {
+    pub fn of(person: &CertificateWithKey) -> Self {
         Self::speaking(&[&version::TLS13, &version::TLS12], Some(person))
     }
 
@@ -166,7 +166,7 @@ impl Browser {
     }
 
     /// Makes a connection for `name`.
-    pub fn visit(&self, address: SocketAddr, name: &str) -> (Client, Greeted) {
+    pub fn visit(&self, address: SocketAddr, name: &str) -> (Client, HandshakeResult) {
         self.try_visit(address, name, b"").expect("a handshake")
     }
 
@@ -176,7 +176,7 @@ impl Browser {
         address: SocketAddr,
         name: &str,
         before: &[u8],
-    ) -> Option<(Client, Greeted)> {
+    ) -> Option<(Client, HandshakeResult)> {
         let (near, greeted) = self.try_carry(address, name, before)?;
         Some((Client::over(near), greeted))
     }
@@ -191,7 +191,7 @@ impl Browser {
         address: SocketAddr,
         name: &str,
         before: &[u8],
-    ) -> Option<(UnixStream, Greeted)> {
+    ) -> Option<(UnixStream, HandshakeResult)> {
         let (near, far) = UnixStream::pair().unwrap();
         let connector = TlsConnector::from(Arc::new(self.0.clone()));
         let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -214,7 +214,7 @@ async fn carry(
     connector: TlsConnector,
     name: ServerName<'static>,
     before: &[u8],
-    tell: &mpsc::Sender<Option<Greeted>>,
+    tell: &mpsc::Sender<Option<HandshakeResult>>,
 ) {
     use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
 
@@ -225,7 +225,7 @@ async fn carry(
         return drop(tell.send(None));
     };
     let (_, session) = stream.get_ref();
-    let greeted = Greeted {
+    let greeted = HandshakeResult {
         shown: session.peer_certificates().and_then(|chain| chain.first().cloned()),
         version: session.protocol_version(),
         protocol: session.alpn_protocol().map(<[u8]>::to_vec),

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.
-pub struct Issued {
+pub struct CertificateWithKey {
     pub cert: rcgen::Certificate,
     pub key: KeyPair,
 }
@@ -43,14 +43,14 @@ impl Authority {
     }
 
     /// A certificate for `name`; `over`: until the year 2000.
-    pub fn issue(&self, name: &str, over: bool) -> Issued {
+    pub fn issue(&self, name: &str, over: bool) -> CertificateWithKey {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         if over {
             params.not_before = rcgen::date_time_ymd(1999, 1, 1);
             params.not_after = rcgen::date_time_ymd(2000, 1, 1);
         }
         let key = KeyPair::generate().unwrap();
-        Issued { cert: params.signed_by(&key, &self.0).unwrap(), key }
+        CertificateWithKey { cert: params.signed_by(&key, &self.0).unwrap(), key }
     }
 
     /// Its own certificate as a file.
@@ -61,7 +61,12 @@ impl Authority {
     }
 
     /// TLS with `issued`, offering `protocols`. `asks`: clients without a certificate of ours are refused.
-    pub fn server(&self, issued: &Issued, protocols: &[&str], asks: bool) -> Arc<ServerConfig> {
+    pub fn server(
+        &self,
+        issued: &CertificateWithKey,
+        protocols: &[&str],
+        asks: bool,
+    ) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -88,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
 
 /// What is known of a connection.
 #[derive(Clone, Debug, Default)]
-pub struct Met {
+pub struct UpstreamConnection {
     /// The how-many-eth it is, from 0.
     pub nth: usize,
     pub protocol: Option<String>,
@@ -99,8 +104,8 @@ pub struct Met {
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    pub met: Met,
+pub struct UpstreamRequest {
+    pub met: UpstreamConnection,
     pub version: Version,
     pub method: Method,
     pub uri: Uri,
@@ -113,7 +118,7 @@ type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The running origin; it ends on Drop.
 pub struct Upstream {
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<UpstreamRequest>>>,
     connections: Arc<AtomicUsize>,
     stop: CancellationToken,
 }
@@ -122,7 +127,7 @@ impl Upstream {
     /// Starts one that does `serve` with each connection.
     pub fn start<F>(tls: Option<Arc<ServerConfig>>, serve: F) -> Self
     where
-        F: Fn(Met, Pin<Box<dyn Socket>>) -> Done + Send + Sync + 'static,
+        F: Fn(UpstreamConnection, Pin<Box<dyn Socket>>) -> Done + Send + Sync + 'static,
     {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -145,9 +150,9 @@ impl Upstream {
     pub fn http(
         tls: Option<Arc<ServerConfig>>,
         prior: bool,
-        handler: impl Fn(&Seen) -> Response<Full<Bytes>> + Send + Sync + 'static,
+        handler: impl Fn(&UpstreamRequest) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
-        let seen = Arc::<Mutex<Vec<Seen>>>::default();
+        let seen = Arc::<Mutex<Vec<UpstreamRequest>>>::default();
         let (kept, handler) = (Arc::clone(&seen), Arc::new(handler));
         let mut this = Self::start(tls, move |met, socket| {
             let (seen, handler) = (Arc::clone(&kept), Arc::clone(&handler));
@@ -157,7 +162,7 @@ impl Upstream {
                 async move {
                     let (head, body) = request.into_parts();
                     let body = body.collect().await?.to_bytes();
-                    let came = Seen {
+                    let came = UpstreamRequest {
                         met,
                         version: head.version,
                         method: head.method,
@@ -196,12 +201,12 @@ impl Upstream {
     }
 
     /// Every request so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<UpstreamRequest> {
         self.seen.lock().unwrap().clone()
     }
 
     /// The newest request.
-    pub fn last(&self) -> Seen {
+    pub fn last(&self) -> UpstreamRequest {
         self.seen().pop().expect("the origin saw a request")
     }
 
@@ -224,7 +229,7 @@ async fn accept<F>(
     connections: Arc<AtomicUsize>,
     serve: F,
 ) where
-    F: Fn(Met, Pin<Box<dyn Socket>>) -> Done + Send + Sync + 'static,
+    F: Fn(UpstreamConnection, Pin<Box<dyn Socket>>) -> Done + Send + Sync + 'static,
 {
     let listener = TcpListener::from_std(listener).unwrap();
     let serve = Arc::new(serve);
@@ -235,11 +240,15 @@ async fn accept<F>(
         let (serve, tls) = (Arc::clone(&serve), tls.clone());
         tokio::runtime::Handle::current().spawn(async move {
             let Some(tls) = tls else {
-                return serve(Met { nth, ..Met::default() }, Box::pin(socket)).await;
+                return serve(
+                    UpstreamConnection { nth, ..UpstreamConnection::default() },
+                    Box::pin(socket),
+                )
+                .await;
             };
             let Ok(socket) = TlsAcceptor::from(tls).accept(socket).await else { return };
             let session = socket.get_ref().1;
-            let met = Met {
+            let met = UpstreamConnection {
                 nth,
                 protocol: session.alpn_protocol().map(|p| String::from_utf8_lossy(p).into_owned()),
                 name: session.server_name().map(str::to_owned),

@@ -7,7 +7,7 @@
 //! which costs an unnecessary fetch at most.
 
 mod grouped;
-mod last;
+mod last_purges;
 pub mod scope;
 mod unsent;
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anteroom_fault::fault;
 use tokio::sync::{Notify, watch};
 
-use self::last::LastPurges;
+use self::last_purges::LastPurges;
 use self::scope::{EVERYTHING, LEVELS_MAX, PurgeTarget, Scope, ScopeDigest};
 use self::unsent::Unsent;
 use super::bypass_switch::BypassSwitch;

@@ -17,7 +17,7 @@ use super::watch::{Counters, Monitor, changes, counters};
 use super::words::Words;
 use crate::support::multiplexed::{self, Multiplexed};
 use crate::support::proxy::{Proxy, Storage, anteroom};
-use crate::support::tap::{self, Seen, Tap};
+use crate::support::tap::{self, RawRequest, Tap};
 use crate::support::wire::{Body, Fields, Framing, Wire};
 use crate::support::{DEADLINE, holds_within, wait_until, wait_within};
 
@@ -183,7 +183,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn answer(&mut self, seen: &Seen) -> Vec<tap::Step> {
+    fn answer(&mut self, seen: &RawRequest) -> Vec<tap::Step> {
         let (target, words) = (seen.target(), seen.words());
         if target.starts_with("/~hole") {
             let page = format!("before <esi:include src=\"{}\"/> behind", self.hole);
@@ -449,7 +449,7 @@ impl Stage {
         (words, how): (&mut Words, Pass),
     ) {
         let mut seen = self.origin.seen()[since.origin..].to_vec();
-        seen.sort_by_key(Seen::target);
+        seen.sort_by_key(RawRequest::target);
         let lines = seen.iter().flat_map(|seen| origin_lines(seen, words));
         section
             .0
@@ -547,7 +547,7 @@ fn shortened(line: &str) -> String {
 }
 
 /// A request as the origin saw it.
-fn origin_lines(seen: &Seen, words: &mut Words) -> Vec<String> {
+fn origin_lines(seen: &RawRequest, words: &mut Words) -> Vec<String> {
     let text = String::from_utf8_lossy(&seen.raw).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let mut lines: Vec<String> =

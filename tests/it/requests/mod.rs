@@ -21,7 +21,7 @@ use std::net::Shutdown;
 
 use crate::support::client::Client;
 use crate::support::proxy::{Proxy, Storage};
-use crate::support::tap::{Seen, Step, Tap, name_of, told};
+use crate::support::tap::{RawRequest, Step, Tap, name_of, told};
 
 /// What is asked behind each case on its connection, to see whether that goes on.
 const PROBE: &[u8] = b"OPTIONS /probe HTTP/1.1\r\nHost: probe.test\r\n\r\n";
@@ -121,7 +121,7 @@ impl Case {
         let end = if goes_on(&mut client) { "goes on" } else { "ends" };
         let seen = &tap.seen()[before..];
         // What is left of an earlier case's broken body may come in late; whole requests may not.
-        let is_of_this = |seen: &&Seen| seen.whole || seen.target().contains(path);
+        let is_of_this = |seen: &&RawRequest| seen.whole || seen.target().contains(path);
         let seen = seen.iter().filter(|seen| seen.target() != "/probe").filter(is_of_this);
         let seen: String = match &self.saw {
             None if seen.clone().any(|seen| seen.whole) => "something whole\n".to_owned(),
@@ -189,7 +189,7 @@ fn hold(settings: &str, cases: &[Case]) {
 }
 
 /// A page that is not kept; where the target says `keep`, one that every cache may keep.
-fn answer(seen: &Seen) -> Vec<Step> {
+fn answer(seen: &RawRequest) -> Vec<Step> {
     let control = if seen.target().contains("keep") { "max-age=60" } else { "no-store" };
     let body = if seen.raw.starts_with(b"HEAD ") { "" } else { "ok" };
     let text = format!(

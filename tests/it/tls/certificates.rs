@@ -9,10 +9,10 @@ use super::{Files, enter, hello};
 use crate::support::client::SITE;
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, anteroom, log_in, shop};
-use crate::support::tls::{Browser, Issued};
+use crate::support::tls::{Browser, CertificateWithKey};
 use crate::support::{free_port, wait_until};
 
-fn shows(proxy: &Proxy, name: &str, issued: &Issued) -> bool {
+fn shows(proxy: &Proxy, name: &str, issued: &CertificateWithKey) -> bool {
     Browser::new().visit(proxy.address(), name).1.shown == Some(issued.der())
 }
 

@@ -11,7 +11,7 @@ use crate::support::client::{Answer, Client, SITE};
 use crate::support::multiplexed::{Multiplexed, ask};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::Proxy;
-use crate::support::tls::{Authority, Browser, Issued};
+use crate::support::tls::{Authority, Browser, CertificateWithKey};
 use crate::support::{DEADLINE, free_port, wait_until};
 
 /// Those who are let in.
@@ -192,7 +192,7 @@ fn a_client_of_a_removed_authority_is_a_stranger() {
     assert_eq!(visit(&proxy, &ada, "/").unwrap().status, 200);
     let new = Authority::new("new people");
     fs::write(people.files.path("people.crt"), &new.cert).unwrap();
-    let bob: Issued = new.person("Bob");
+    let bob: CertificateWithKey = new.person("Bob");
     wait_until("the new ones are asked for", || visit(&proxy, &Browser::of(&bob), "/").is_some());
     assert!(visit(&proxy, &ada, "/").is_none(), "by her ticket or without");
 }
@@ -250,7 +250,7 @@ fn connections_of_clients_of_removed_authorities_end() {
     let held = [kept(&proxy, || Browser::of(&ada)), kept(&proxy, Browser::new)];
     let new = Authority::new("new people");
     fs::write(people.files.path("people.crt"), &new.cert).unwrap();
-    let bob: Issued = new.person("Bob");
+    let bob: CertificateWithKey = new.person("Bob");
     wait_until("the new ones are asked for", || visit(&proxy, &Browser::of(&bob), "/").is_some());
     for kept in held {
         are_over(&proxy, kept, &origin);

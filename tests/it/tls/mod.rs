@@ -25,7 +25,7 @@ impl Files {
         files
     }
 
-    fn add(&self, file: &str, names: &[&str]) -> crate::support::tls::Issued {
+    fn add(&self, file: &str, names: &[&str]) -> crate::support::tls::CertificateWithKey {
         let issued = self.authority.site(names);
         issued.write(&self.folder.path().join(file));
         issued

@@ -7,12 +7,12 @@ use anteroom::store::{AnyStore, Layout, OpenStore, StoreSettings, Url};
 
 use crate::cluster::{Acknowledged, change, cluster_limits, lost};
 use crate::store_contract::{connected, token, until, user};
-use anteroom_tests::sentinel::Watched;
+use anteroom_tests::sentinel::SentinelGroup;
 
 /// The budget of a write, and what a busy machine adds.
 const BUDGET: Duration = Duration::from_secs(4);
 
-async fn open(watched: &Watched, layout: Layout) -> (OpenStore, AnyStore) {
+async fn open(watched: &SentinelGroup, layout: Layout) -> (OpenStore, AnyStore) {
     let (url, prefix) = (Url::Redis(watched.url()), String::new());
     let limits = cluster_limits();
     let open = OpenStore::open(&StoreSettings { url, prefix, layout, limits }).await.unwrap();
@@ -22,7 +22,7 @@ async fn open(watched: &Watched, layout: Layout) -> (OpenStore, AnyStore) {
 }
 
 async fn a_killed_primary_loses_nothing(layout: Layout) {
-    let mut watched = Watched::start();
+    let mut watched = SentinelGroup::start();
     let (_open, store) = open(&watched, layout).await;
     let mut acknowledged = Acknowledged::new();
     for round in 0..3 {
@@ -58,7 +58,7 @@ async fn a_killed_primary_loses_no_acknowledged_change_in_shards() {
 
 #[tokio::test]
 async fn a_log_out_that_a_failover_took_back_is_repeated() {
-    let watched = Watched::start();
+    let watched = SentinelGroup::start();
     let (_open, store) = open(&watched, Layout::Chapter).await;
     for number in [1, 2] {
         store.update_token(&token(number), &user("ann"), None, 1.0).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_log_out_that_a_failover_took_back_is_repeated() {
 
 #[tokio::test]
 async fn a_silent_replica_holds_up_log_ins_for_seconds_only() {
-    let watched = Watched::start();
+    let watched = SentinelGroup::start();
     let (_open, store) = open(&watched, Layout::Chapter).await;
     store.update_token(&token(1), &user("ann"), None, 1.0).await.unwrap();
     watched.servers[1].pause();

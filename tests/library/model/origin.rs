@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 use crate::cast::PATHS;
 use crate::rules::{Control, Framing, Kind, Page};
-use crate::world::{Event, Health, Hold, Purge, Scope, Seen, State, Url, World};
+use crate::world::{Event, Health, Hold, OriginRequest, Purge, Scope, State, Url, World};
 use anteroom_tests::wire::{Fields, Framing as Read, Wire};
 
 /// `Last-Modified` of the answer with the number 0; each further one is a second later.
@@ -77,7 +77,7 @@ fn converse(wire: &mut Wire, world: &World) -> io::Result<()> {
 }
 
 /// Whether this answer is held up: in the body or before it.
-fn hold(state: &mut State, seen: &Seen) -> Option<bool> {
+fn hold(state: &mut State, seen: &OriginRequest) -> Option<bool> {
     let Hold::Wanted { url, in_body } = &state.hold else { return None };
     let in_body = *in_body;
     (*url == seen.url && seen.method == "GET").then(|| {
@@ -100,11 +100,11 @@ fn send(socket: &mut TcpStream, reply: &Reply, is_held: bool, world: &World) -> 
     socket.write_all(&[reply.head.as_slice(), &reply.rest].concat())
 }
 
-fn seen(method: &str, target: &str, fields: &Fields) -> Option<Seen> {
+fn seen(method: &str, target: &str, fields: &Fields) -> Option<OriginRequest> {
     let text = |name: &str| fields.get(name).map(str::to_owned);
     let scheme = fields.get("x-forwarded-proto")?;
     let (url, query) = Url::of(scheme, fields.get("host")?, target)?;
-    Some(Seen {
+    Some(OriginRequest {
         method: method.to_owned(),
         url,
         query,
@@ -120,7 +120,7 @@ fn seen(method: &str, target: &str, fields: &Fields) -> Option<Seen> {
 }
 
 /// Looks whether the request is one that may have been sent.
-fn look(state: &mut State, seen: &Seen, fields: &Fields) {
+fn look(state: &mut State, seen: &OriginRequest, fields: &Fields) {
     state.tell(Some(&seen.url), &format!("the origin sees {}", seen.text()));
     match seen.id {
         Some(id) => look_at_own(state, seen, id, fields),
@@ -129,7 +129,7 @@ fn look(state: &mut State, seen: &Seen, fields: &Fields) {
 }
 
 /// A visitor's own request comes as it was sent.
-fn look_at_own(state: &mut State, seen: &Seen, id: u64, fields: &Fields) {
+fn look_at_own(state: &mut State, seen: &OriginRequest, id: u64, fields: &Fields) {
     if seen.method == "POST" {
         let writes = state.writes.entry(id).or_default();
         *writes += 1;
@@ -157,7 +157,7 @@ fn look_at_own(state: &mut State, seen: &Seen, id: u64, fields: &Fields) {
 }
 
 /// A request for all carries nothing of a visitor, and is made for one who may.
-fn look_at_fill(state: &mut State, seen: &Seen, fields: &Fields) {
+fn look_at_fill(state: &mut State, seen: &OriginRequest, fields: &Fields) {
     let rule = seen.url.rule();
     let is_keyed =
         |line: &String| rule.is_keyed && line.starts_with("lang=") && !line.contains(';');
@@ -197,7 +197,7 @@ fn condition(fields: &Fields) -> Option<usize> {
 
 fn answer(
     state: &mut State,
-    seen: Seen,
+    seen: OriginRequest,
     (asked, many_wait): (u64, bool),
     world: &World,
     fields: &Fields,
@@ -234,7 +234,7 @@ fn answer(
 }
 
 /// No answer.
-fn hang_up(state: &mut State, seen: &Seen, world: &World) -> Reply {
+fn hang_up(state: &mut State, seen: &OriginRequest, world: &World) -> Reply {
     state.tell(Some(&seen.url), "the origin hangs up");
     // It may have done what it was asked before.
     if seen.method == "POST" && state.rng.bool() {
@@ -248,7 +248,7 @@ fn hang_up(state: &mut State, seen: &Seen, world: &World) -> Reply {
     Reply { number: None, head: Vec::new(), rest: Vec::new(), ends: true }
 }
 
-fn new_page(rng: &mut Rng, seen: &Seen, fails: bool, is_cut: bool) -> Page {
+fn new_page(rng: &mut Rng, seen: &OriginRequest, fails: bool, is_cut: bool) -> Page {
     let page = Page::any(rng);
     if seen.method == "POST" {
         let status = if fails { 500 } else { [200, 204, 303][rng.usize(..3)] };
@@ -282,7 +282,7 @@ fn remember(state: &mut State, event: Event, reply: &Reply) {
 }
 
 /// The page that the request asks about, where it is right still.
-fn right_still(state: &mut State, seen: &Seen, fields: &Fields) -> Option<Event> {
+fn right_still(state: &mut State, seen: &OriginRequest, fields: &Fields) -> Option<Event> {
     let about = state.events.get(condition(fields)?).filter(|_| seen.method != "POST")?;
     let changed = state.changes.get(&seen.url.place()).copied().unwrap_or(0);
     let is_right = about.seen.is_like(seen, &about.page.vary)
@@ -310,7 +310,7 @@ fn revised(page: &Page, rng: &mut Rng) -> Page {
 /// Carries out what a write changes; the places of the purges.
 fn change(
     state: &mut State,
-    seen: &Seen,
+    seen: &OriginRequest,
     location: Option<&'static str>,
     begun: u64,
 ) -> Vec<usize> {

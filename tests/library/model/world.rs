@@ -22,7 +22,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A request as the origin saw it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct OriginRequest {
     pub(crate) method: String,
     pub(crate) url: Url,
     /// As it came.
@@ -38,7 +38,7 @@ pub(crate) struct Seen {
     pub(crate) custom: Option<String>,
 }
 
-impl Seen {
+impl OriginRequest {
     /// In short, for the story.
     pub(crate) fn text(&self) -> String {
         let Self { method, query, id, user, cookie, authorization, .. } = self;
@@ -70,7 +70,7 @@ pub(crate) struct Event {
     pub(crate) of: usize,
     /// What is said; for a 304, what page and 304 say together.
     pub(crate) page: Page,
-    pub(crate) seen: Seen,
+    pub(crate) seen: OriginRequest,
     /// When the request had come, in the order of things.
     pub(crate) asked: u64,
     /// The earliest moment at which the proxy may have asked, in Unix time.
