@@ -14,6 +14,9 @@ use crate::support::proxy::Proxy;
 use crate::support::tls::{Authority, Browser, CertificateWithKey};
 use crate::support::{DEADLINE, free_port, wait_until};
 
+/// How long a certificate holds that expires during a test. It must hold until the requests before that are answered.
+const SHORT_LIFE: Duration = Duration::from_secs(8);
+
 /// Those who are let in.
 struct People {
     files: Files,
@@ -201,7 +204,7 @@ fn a_client_of_a_removed_authority_is_a_stranger() {
 fn a_resuming_client_with_an_expired_certificate_is_a_stranger() {
     let (people, origin) = (People::new(), hello());
     let proxy = Proxy::embedded(&origin, &people.listen("optional"));
-    let end = unix_now() + Duration::from_secs(3);
+    let end = unix_now() + SHORT_LIFE;
     let ada = people.authority.person_until("Ada", end);
     let browsers =
         [&version::TLS12, &version::TLS13].map(|one| Browser::speaking(&[one], Some(&ada)));
@@ -305,7 +308,7 @@ fn connections_from_before_certificates_were_required_end() {
 fn a_connection_ends_with_the_certificate_that_was_shown_on_it() {
     let (people, origin) = (People::new(), hello());
     let proxy = Proxy::embedded(&origin, &people.listen("optional"));
-    let end = unix_now() + Duration::from_secs(3);
+    let end = unix_now() + SHORT_LIFE;
     let ada = people.authority.person_until("Ada", end);
     let held = kept(&proxy, || Browser::of(&ada));
     let (mut nobody, _) = Browser::new().visit(proxy.address(), SITE);
