@@ -9,6 +9,7 @@ use std::thread;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 
+use crate::support::frames::{Frames, block, flag, frame, kind};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::upstream::Upstream;
@@ -43,6 +44,30 @@ fn echo() -> Upstream {
             }
         })
     })
+}
+
+#[test]
+fn a_call_of_small_messages_to_and_fro_goes_on() {
+    let upstream = echo();
+    let settings = "threads = 1\norigin.http2 = \"always\"";
+    let proxy = Proxy::before(upstream.address(), &Storage::Embedded, settings);
+    let mut client = Frames::open(proxy.address());
+    let head =
+        [(":method", "POST"), (":scheme", "http"), (":path", "/call"), (":authority", "shop.test")];
+    let call = [("content-type", "application/grpc"), ("te", "trailers")];
+    let head = block(&[&head[..], &call].concat());
+    client.send(&frame(kind::HEADERS, flag::END_HEADERS, 1, &head));
+    let message = frame(kind::DATA, 0, 1, b"ping");
+    let window = |stream| frame(kind::WINDOW_UPDATE, 0, stream, &4_u32.to_be_bytes());
+    for number in 0..5_000 {
+        client.send(&message);
+        let mut bytes = 0;
+        while bytes < 4 {
+            let frame = client.next().unwrap_or_else(|| panic!("cut after {number} messages"));
+            bytes += if frame.kind == kind::DATA { frame.payload.len() } else { 0 };
+        }
+        client.send(&[window(1), window(0)].concat());
+    }
 }
 
 #[test]

@@ -25,6 +25,17 @@ const PER_SECOND: u128 = 100;
 /// frames with which a busy client answers it.
 const BYTES_SENT: u64 = 256;
 
+/// How much it grows for an answer that has been sent whole. A client answers it with a WINDOW_UPDATE for the stream, one
+/// for the connection, and at times with a PING: honest work earns its frames. A request alone earns nothing.
+const ANSWER_SENT: i64 = 8;
+
+/// The same for a DATA frame of at least [`MESSAGE_MIN`] bytes: a message of a call that goes on.
+const DATA_SENT: i64 = 4;
+
+/// The least bytes of data that earn. A client that opens its window by a byte at a time makes the server send frames
+/// that are all header (CVE-2019-9511); nginx takes a connection for a flood where an eighth of its bytes is payload.
+const MESSAGE_MIN: usize = 4;
+
 /// A cancelled request costs most of the work of answering it.
 const RESET: i64 = 10;
 
@@ -173,12 +184,13 @@ impl FloodBudget {
         })
     }
 
-    /// This many bytes were sent to the client.
-    pub(super) fn sent(&mut self, bytes: usize) {
+    /// This many bytes were sent to the client, and what they have completed.
+    pub(super) fn sent(&mut self, bytes: usize, completed: Completed) {
         self.sent += bytes as u64;
         let units = i64::try_from(self.sent / BYTES_SENT).unwrap_or(BUDGET);
         self.sent %= BYTES_SENT;
-        self.budget = BUDGET.min(self.budget.saturating_add(units));
+        let earned = completed.answers * ANSWER_SENT + completed.data * DATA_SENT;
+        self.budget = BUDGET.min(self.budget.saturating_add(units).saturating_add(earned));
     }
 
     fn is_within(&self) -> bool {
@@ -237,6 +249,26 @@ impl FloodBudget {
         self.budget += grown;
         self.topped_up = age;
         if self.budget < 0 { Err(BudgetExceeded) } else { Ok(()) }
+    }
+}
+
+/// What was sent whole to the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Completed {
+    /// Answers.
+    pub(super) answers: i64,
+    /// DATA frames with a message that do not end an answer.
+    pub(super) data: i64,
+}
+
+impl Completed {
+    /// Counts a frame that was sent whole.
+    pub(super) fn add(&mut self, kind: u8, flags: u8, length: usize) {
+        match kind {
+            kind::DATA | kind::HEADERS if flags & END_STREAM != 0 => self.answers += 1,
+            kind::DATA if length >= MESSAGE_MIN => self.data += 1,
+            _ => {}
+        }
     }
 }
 
@@ -363,11 +395,39 @@ mod tests {
         assert_eq!(meter.count_frames(&ping, Duration::from_secs(99)), Err(ConnectionCut::Ping));
         let mut meter = FloodBudget { budget: 0, ..begun() };
         for _ in 0..100_000 {
-            meter.sent(16_393);
+            meter.sent(16_393, Completed::default());
             for _ in 0..64 {
                 meter.count_frames(&ping, Duration::ZERO).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn honest_work_earns_its_frames() {
+        let update = frame(kind::WINDOW_UPDATE, 0, &[0, 0, 0, 2]);
+        let ping = frame(kind::PING, 0, &[0; 8]);
+        let request = frame(kind::HEADERS, END_STREAM | END_HEADERS, b"x");
+        let (answer, data) = (Completed { answers: 1, data: 0 }, Completed { answers: 0, data: 1 });
+        for (completed, frames) in
+            [(answer, &[&request, &update, &update, &ping][..]), (data, &[&update, &update, &ping])]
+        {
+            let mut meter = begun();
+            for _ in 0..100_000 {
+                frames.iter().for_each(|one| {
+                    meter.count_frames(one, Duration::ZERO).unwrap();
+                });
+                meter.sent(20, completed);
+            }
+        }
+        // What is only asked for earns nothing.
+        let mut meter = begun();
+        let reset = frame(kind::RST_STREAM, 0, &[0; 4]);
+        let cut = (0..1_000).find_map(|_| {
+            meter.sent(20, Completed::default());
+            let asked = meter.count_frames(&request, Duration::ZERO);
+            asked.and_then(|_| meter.count_frames(&reset, Duration::ZERO)).err()
+        });
+        assert_eq!(cut, Some(ConnectionCut::Reset));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::flood::{FloodBudget, FrameState, HEAD};
+use super::flood::{Completed, FloodBudget, FrameState, HEAD};
 use crate::proxy::connection_state::ConnectionState;
 use crate::telemetry::metrics::ConnectionCut;
 
@@ -61,32 +61,47 @@ struct OutgoingFrames {
     payload: usize,
     /// Whether the frame is no acknowledgement or ping.
     is_large: bool,
+    kind: u8,
+    flags: u8,
+    length: usize,
+}
+
+/// What bytes that were sent have completed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SentBytes {
+    /// Whether a part of a large frame was among them.
+    moves: bool,
+    completed: Completed,
 }
 
 impl OutgoingFrames {
-    /// Records that these bytes were sent; whether a part of a large frame was among them.
-    fn went(&mut self, bytes: &[u8]) -> bool {
-        let (mut rest, mut moves) = (bytes, false);
+    /// Records that these bytes were sent.
+    fn went(&mut self, bytes: &[u8], sent: &mut SentBytes) {
+        let mut rest = bytes;
         while let [first, behind @ ..] = rest {
             if self.head < HEAD {
-                // A frame's header begins with the length, in three bytes.
-                if self.head < 3 {
-                    self.payload = (self.payload << 8) | usize::from(*first);
+                // A frame's header begins with the length, in three bytes, the type and the flags.
+                match self.head {
+                    ..3 => self.payload = (self.payload << 8) | usize::from(*first),
+                    3 => self.kind = *first,
+                    4 => self.flags = *first,
+                    _ => {}
                 }
                 self.head += 1;
+                self.length = self.payload;
                 self.is_large = self.head == HEAD && HEAD + self.payload >= MOVES;
                 rest = behind;
             } else {
-                moves |= self.is_large;
+                sent.moves |= self.is_large;
                 let taken = rest.len().min(self.payload);
                 self.payload -= taken;
                 rest = &rest[taken..];
             }
             if self.head == HEAD && self.payload == 0 {
+                sent.completed.add(self.kind, self.flags, self.length);
                 *self = Self::default();
             }
         }
-        moves
     }
 
     /// Whether no frame is partly sent.
@@ -183,14 +198,14 @@ impl<S> Wire<S> {
 
     fn went(&mut self, bufs: &[IoSlice<'_>], result: io::Result<usize>) -> io::Result<usize> {
         if let Ok(bytes) = result {
-            let (mut left, mut moves) = (bytes, false);
+            let (mut left, mut sent) = (bytes, SentBytes::default());
             for buf in bufs {
                 let taken = buf.len().min(left);
-                moves |= self.outgoing.went(&buf[..taken]);
+                self.outgoing.went(&buf[..taken], &mut sent);
                 left -= taken;
             }
-            self.meter.sent(bytes);
-            if moves {
+            self.meter.sent(bytes, sent.completed);
+            if sent.moves {
                 self.flow.moved.set(Some(Instant::now()));
             }
         }
@@ -350,10 +365,31 @@ mod tests {
             let mut outgoing = OutgoingFrames::default();
             let mut sent = 0;
             for part in bytes.chunks(size) {
-                outgoing.went(part);
+                outgoing.went(part, &mut SentBytes::default());
                 sent += part.len();
                 assert_eq!(outgoing.is_between(), whole.contains(&sent), "{sent} by {size}");
             }
+        }
+    }
+
+    #[test]
+    fn whole_answers_and_data_are_counted_across_any_split() {
+        let frames = [
+            // A head, data, data of a byte, trailers that end the answer; a WINDOW_UPDATE; a head without a body; data that ends one.
+            &[0, 0, 1, 1, 4, 0, 0, 0, 1, 9][..],
+            &[0, 0, 4, 0, 0, 0, 0, 0, 1, 9, 9, 9, 9],
+            &[0, 0, 1, 0, 0, 0, 0, 0, 1, 9],
+            &[0, 0, 1, 1, 5, 0, 0, 0, 1, 9],
+            &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 2],
+            &[0, 0, 1, 1, 5, 0, 0, 0, 3, 9],
+            &[0, 0, 0, 0, 1, 0, 0, 0, 5],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 7],
+        ];
+        let bytes = frames.concat();
+        for size in 1..=bytes.len() {
+            let (mut outgoing, mut sent) = (OutgoingFrames::default(), SentBytes::default());
+            bytes.chunks(size).for_each(|part| outgoing.went(part, &mut sent));
+            assert_eq!(sent.completed, Completed { answers: 3, data: 1 }, "by {size}");
         }
     }
 }

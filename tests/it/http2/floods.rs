@@ -248,3 +248,21 @@ fn a_busy_client_is_not_taken_for_a_flood() {
     upload.send(&frame(kind::DATA, flag::END_STREAM, 1, &[]));
     assert_eq!(upload.outcome(), Outcome::Answered(1));
 }
+
+/// WINDOW_UPDATE for a stream.
+fn window(stream: u32, by: u32) -> Vec<u8> {
+    frame(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes())
+}
+
+#[test]
+fn a_client_that_opens_its_windows_after_each_small_answer_is_served() {
+    for page in [Reply::html("ok"), Reply::unstored("ok")] {
+        let origin = Origin::always(page);
+        let proxy = Proxy::embedded(&origin, "threads = 1");
+        let mut client = Frames::open(proxy.address());
+        for stream in (1..8_000).step_by(2) {
+            assert!(client.is_served(stream, "/"), "{stream}");
+            client.send(&[window(stream, 2), window(0, 2)].concat());
+        }
+    }
+}
