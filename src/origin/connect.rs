@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 
 use super::OriginError;
+use super::broken_upload::AnswerBeforeBreak;
 use super::http2_pool::Http2Connection;
 use super::link::OriginLink;
 use super::meter::{Allowance, HeadLimitedIo};
@@ -121,7 +122,7 @@ impl ServerConnections {
     /// Has a task of hyper's client drive a connection.
     pub(super) async fn begin_task(&self, link: OriginLink) -> Result<TaskConnection, OriginError> {
         let allowance = Allowance::new();
-        let socket = HeadLimitedIo::new(link, allowance.clone());
+        let socket = HeadLimitedIo::new(AnswerBeforeBreak::new(link), allowance.clone());
         let (requests, connection) = http1::Builder::new()
             .max_buf_size(BUFFER)
             .handshake(TokioIo::new(socket))

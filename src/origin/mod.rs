@@ -4,6 +4,7 @@
 
 mod background;
 mod body;
+mod broken_upload;
 mod check;
 mod connect;
 mod error;

@@ -24,6 +24,7 @@ mod directives;
 mod docs;
 mod drain;
 mod duplex;
+mod early_answers;
 mod endpoints;
 mod esi;
 mod explain;
