@@ -8,6 +8,8 @@ use ::http::HeaderValue;
 use super::{origins, tls};
 use crate::cache::purger::Purger;
 use crate::config::{self, Plan};
+use crate::http::host::Host;
+use crate::http::host_pattern::HostPattern;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{AddressRules, Peers};
 use crate::http::query::{QueryRule, QueryRules};
@@ -36,6 +38,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
         request_id: plan.client.request_id.clone(),
         error_pages: plan.errors.pages.clone(),
         hosts: plan.origin.hosts.clone(),
+        only_site: only_site(&plan.origin.hosts),
         has_tls: plan.listen.iter().any(config::Listen::is_secured),
         plain_listeners: plan
             .listen
@@ -210,4 +213,12 @@ fn is_limited(plan: &Plan) -> bool {
     let limits = &plan.limits;
     let all = [limits.requests_per_address, limits.requests_per_session];
     all.iter().any(Option::is_some) || plan.routes.iter().any(Route::is_limited)
+}
+
+/// The only site that is served, if no other is.
+fn only_site(hosts: &[HostPattern]) -> Option<Host> {
+    match hosts {
+        [host] if !host.is_wildcard() => Host::parse(host.as_str().as_bytes()).ok(),
+        _ => None,
+    }
 }

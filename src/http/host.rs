@@ -52,7 +52,8 @@ impl Scheme {
     }
 }
 
-/// A valid `host[:port]`, in lower case.
+/// A valid `host[:port]`, in lower case and without the final dot that marks a name as complete (RFC 3986 §3.2.2):
+/// `shop.example.` is the site `shop.example`.
 ///
 /// Host names have the form that DNS and certificates use: letters, digits, `-`, `.`, `_` and `~`. RFC 3986
 /// §3.2.2 also allows `,`, `;`, `'` and percent-encoding, but a name with these could add a member to the
@@ -81,10 +82,13 @@ impl Host {
         if !is_name(name) {
             return Err(BadHost::Malformed);
         }
-        Ok(Self { text: text.to_ascii_lowercase().into(), name_length, port: port(rest)? })
+        let port = port(rest)?;
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let text = format!("{name}{rest}").to_ascii_lowercase().into();
+        Ok(Self { text, name_length: name.len(), port })
     }
 
-    /// The whole `host[:port]`, as the client sent it but in lower case.
+    /// The whole `host[:port]`, as the client sent it but in lower case and without a final dot.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -247,7 +251,8 @@ mod tests {
         for (text, name, port) in [
             ("a", "a", None),
             ("Shop.Example", "shop.example", None),
-            ("shop.example.", "shop.example.", None),
+            ("shop.example.", "shop.example", None),
+            ("Shop.example.:8080", "shop.example", Some(8080)),
             ("shop.example:8080", "shop.example", Some(8080)),
             ("shop.example:080", "shop.example", Some(80)),
             ("shop.example:0", "shop.example", Some(0)),
@@ -260,7 +265,8 @@ mod tests {
         ] {
             let host = Host::parse(text.as_bytes()).unwrap();
             assert_eq!((host.name(), host.port()), (name, port), "{text}");
-            assert_eq!(host.as_str(), text.to_ascii_lowercase());
+            let whole = text.to_ascii_lowercase().replace("example.:", "example:");
+            assert_eq!(host.as_str(), whole.trim_end_matches('.'));
         }
     }
 

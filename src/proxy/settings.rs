@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use crate::cache::purger::Purger;
 use crate::http::harden::Hardening;
-use crate::http::host::Scheme;
+use crate::http::host::{Host, Scheme};
 use crate::http::host_pattern::HostPattern;
 use crate::http::peer::{AddressRules, Peer, Peers};
 use crate::http::purge_request::is_purge;
@@ -42,6 +42,8 @@ pub struct ProxySettings {
     pub error_pages: ErrorPages,
     /// The sites that are served; empty: all.
     pub hosts: Vec<HostPattern>,
+    /// The only site, if there is no other: an HTTP/1.0 client need not name it.
+    pub only_site: Option<Host>,
     /// Whether a listener accepts TLS. Visitors may then use https without a proxy in front.
     pub has_tls: bool,
     /// The listeners without TLS. `anteroom explain` uses them, because its request has no listener.

@@ -502,3 +502,24 @@ fn a_body_that_breaks_off_looks_whole_to_no_old_client() {
         assert!(answer.is_none_or(|answer| !answer.body.whole), "{path}");
     }
 }
+
+#[test]
+fn a_final_dot_names_the_same_site_and_an_old_client_need_not_name_the_only_one() {
+    let origin = Origin::start(|request| Reply::html(request.header("host").unwrap_or("none")));
+    let proxy = Proxy::embedded(&origin, "origin.hosts = [\"shop.test\"]");
+    let old = |proxy: &Proxy, target: &str| {
+        let mut client = proxy.connect();
+        client.send(format!("GET {target} HTTP/1.0\r\n\r\n").as_bytes());
+        client.answer()
+    };
+    assert_eq!(old(&proxy, "/a").text(), "shop.test");
+    for host in ["shop.test", "shop.test.", "SHOP.test."] {
+        let answer = proxy.get("/a").host(host).send();
+        assert_eq!((answer.text().as_str(), answer.is_hit()), ("shop.test", true), "{host}");
+    }
+    assert_eq!(old(&proxy, "http://other.test/a").status, 400, "it names another");
+    let proxy = Proxy::embedded(&origin, "origin.hosts = [\"shop.test\", \"other.test\"]");
+    assert_eq!(old(&proxy, "/a").status, 400);
+    let proxy = Proxy::embedded(&origin, "");
+    assert_eq!(old(&proxy, "/a").status, 400);
+}

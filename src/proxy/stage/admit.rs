@@ -7,10 +7,11 @@ use anteroom_fault::fault;
 
 use ::http::header::{CONTENT_LENGTH, EXPECT};
 use ::http::request::Parts;
-use ::http::{HeaderMap, Method};
+use ::http::{HeaderMap, Method, Version};
 
 use super::receive::Received;
 use crate::http::field_set::FieldSet;
+use crate::http::host::BadHost;
 use crate::http::{cookie, forwarded, hop, path};
 use crate::policy::admin::DASHBOARD_COOKIE;
 use crate::proxy::connection::client::Client;
@@ -89,8 +90,16 @@ fn check(
     {
         return Err(Error::BodyTooLarge);
     }
-    let host =
-        client.site(head).map_err(|_| Error::BadRequest("exactly one valid Host is needed"))?;
+    let host = match (client.site(head), &settings.only_site) {
+        (Ok(host), _) => host,
+        // RFC 9112 §3.2 demands the field in HTTP/1.1 only.
+        (Err(BadHost::Missing), Some(site))
+            if head.version == Version::HTTP_10 && head.uri.authority().is_none() =>
+        {
+            site.clone()
+        }
+        (Err(_), _) => return Err(Error::BadRequest("exactly one valid Host is needed")),
+    };
     let peer = client.peer;
     let trusted = &settings.trusted_proxies;
     let scheme = forwarded::client_scheme(peer, client.scheme(), &head.headers, trusted);

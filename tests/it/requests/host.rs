@@ -301,7 +301,7 @@ fn the_host() {
                 "a final dot",
                 "RFC 1034 §3.1",
                 "OPTIONS /~ HTTP/1.1\r\nHost: a.test.\r\n\r\n",
-                "OPTIONS /~ HTTP/1.1\nhost: a.test.",
+                "OPTIONS /~ HTTP/1.1\nhost: a.test",
             ),
         ],
     );
