@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::origins::Origins;
 use super::shared_state::SharedState;
@@ -16,6 +17,9 @@ use crate::serve::io::Deadlines;
 use crate::serve::{self, Caps, Most};
 use crate::session::Sessions;
 use crate::telemetry::traces::Traces;
+
+/// How long a request may be on its way on a connection when the server drains, after `drain_delay`: some round trips.
+const LAST_REQUESTS: Duration = Duration::from_secs(1);
 
 /// Everything that a reload may change, made from one plan. It is immutable; longer-lived state is in
 /// [`SharedState`].
@@ -84,6 +88,7 @@ fn connection(limits: &LimitsConfig) -> serve::ConnectionSettings {
             stall: limits.stall_timeout,
         },
         request_head: limits.request_head,
+        last_requests: limits.drain_delay.min(LAST_REQUESTS),
     }
 }
 

@@ -160,8 +160,9 @@ impl Application {
         self.socket.is_some()
     }
 
-    /// Serves until TERM or INT, then drains: listeners close at once, open requests finish within
-    /// `drain_timeout`, visits are written, and the store is closed.
+    /// Serves until TERM or INT, then drains: after TERM, connections are accepted for `drain_delay` while `/readyz`
+    /// says 503; then listeners close, open requests finish within `drain_timeout`, visits are written, and the store
+    /// is closed.
     ///
     /// HUP applies the plan that `again` reads, all of it or nothing, and reopens the access log. If
     /// `again` fails, it reports the reason itself.
@@ -173,8 +174,7 @@ impl Application {
         let Self { loaded, mut listeners, admin: operators, socket, log, runtime, .. } = self;
         let plan = &loaded.plan;
         let (mut signals, store, metrics) = (self.signals, self.store, self.metrics);
-        let drain = CancellationToken::new();
-        let stop = CancellationToken::new();
+        let [leaving, drain, stop] = [(); 3].map(|()| CancellationToken::new());
         store::expect_news(&store, plan);
         let shared = SharedState::new(plan, Arc::clone(&metrics), &store);
         let audit = admin::start_audit_log(plan)?;
@@ -187,15 +187,15 @@ impl Application {
         let start = |entrances| {
             let log_buffer = writer.as_ref().map(|log| log.log_buffer());
             let pulse = watchdog.as_mut().map(Watchdog::pulse);
-            worker::start(&first, &shared, &store, entrances, log_buffer, drain.clone(), pulse)
+            let ends = (leaving.clone(), drain.clone());
+            worker::start(&first, &shared, &store, entrances, log_buffer, ends, pulse)
         };
         let workers = listeners.take_entrances().into_iter().map(start);
         let mut workers = workers.collect::<Result<Vec<_>, _>>()?;
         let opened = store.clone();
         runtime.block_on(async {
             let handle = opened.thread_handle();
-            let ready = Arc::new(AtomicBool::new(false));
-            let connected = Arc::new(AtomicBool::new(false));
+            let [ready, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
             gauges::register_store_state(&connected, &metrics);
             let admin_handle = admin::handle(&first, (&shared, &handle), &listeners, audit);
             let state = AdminState {
@@ -215,12 +215,15 @@ impl Application {
             let warming = warm_start::begin(&first, &shared, &handle);
             drop(first);
             worker::serving(&mut workers).await;
-            let warmed = warm_start::make_ready(warming, Arc::clone(&ready), drain.clone());
+            let warmed = warm_start::make_ready(warming, Arc::clone(&ready), leaving.clone());
             tokio::task::spawn_local(warmed);
             let mut running =
                 Running { live, listeners, workers, shared, store: handle, admin_handle, jobs };
-            serve_until_end(&mut signals, &mut running, writer.as_deref(), again).await;
+            let log = writer.as_deref();
+            let end = serve_until_end(&mut signals, &mut running, log, again).await;
             ready.store(false, Ordering::Release);
+            leaving.cancel();
+            leave(end, &mut signals, &running, log).await;
             drain.cancel();
             running.shared.feed.close();
             let Running { live, listeners, workers, shared, store: handle, jobs, admin_handle } =
@@ -241,22 +244,41 @@ impl Application {
     }
 }
 
-/// Applies reloads until TERM or INT, and tells the service manager of each state.
+/// Waits after TERM until load balancers have noticed that the process leaves, or for another signal.
+async fn leave(end: Signal, signals: &mut Signals, running: &Running, log: Option<&AccessLog>) {
+    let delay = running.live.load().plan.limits.drain_delay;
+    if end != Signal::Terminate || delay.is_zero() {
+        return;
+    }
+    tracing::info!(?delay, "leaving: /readyz says 503, and connections are accepted for the delay");
+    let another = async {
+        while signals.next().await == Signal::Reload {
+            running.reopen(log);
+        }
+    };
+    if tokio::time::timeout(delay, another).await.is_ok() {
+        tracing::info!("a second signal has ended the delay");
+    }
+}
+
+/// Applies reloads until TERM or INT, which it returns, and tells the service manager of each state.
 async fn serve_until_end(
     signals: &mut Signals,
     running: &mut Running,
     log: Option<&AccessLog>,
     again: impl Fn() -> Option<LoadedPlan>,
-) {
+) -> Signal {
     service_manager::ready();
-    while signals.next().await == Signal::Reload {
-        service_manager::reloading();
-        if let Some(log) = log {
-            log.reopen();
+    let end = loop {
+        let signal = signals.next().await;
+        if signal != Signal::Reload {
+            break signal;
         }
-        running.admin_handle.audit().reopen();
+        service_manager::reloading();
+        running.reopen(log);
         service_manager::reloaded(running.reload(again()).await);
-    }
+    };
     tracing::info!("draining");
     service_manager::stopping();
+    end
 }

@@ -24,6 +24,7 @@ use super::worker::{self, Worker};
 use crate::admin::AdminHandle;
 use crate::config::{LoadedPlan, Plan};
 use crate::store::AnyStore;
+use crate::telemetry::access_log::AccessLog;
 
 /// How long a reload waits for the store.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,6 +51,14 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// Reopens the log files, for logrotate.
+    pub(super) fn reopen(&self, log: Option<&AccessLog>) {
+        if let Some(log) = log {
+            log.reopen();
+        }
+        self.admin_handle.audit().reopen();
+    }
+
     /// Applies `next`; whether it is in force. `None`: it could not be read, and the log says why.
     pub(super) async fn reload(&mut self, next: Option<LoadedPlan>) -> bool {
         let Some(next) = next else {

@@ -27,8 +27,8 @@ impl Signals {
     /// The next signal.
     pub(super) async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.term.recv() => Signal::End,
-            _ = self.int.recv() => Signal::End,
+            _ = self.term.recv() => Signal::Terminate,
+            _ = self.int.recv() => Signal::Interrupt,
             _ = self.hup.recv() => Signal::Reload,
         }
     }
@@ -37,8 +37,10 @@ impl Signals {
 /// The meaning of a signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// TERM or INT.
-    End,
+    /// TERM: a supervisor ends the process.
+    Terminate,
+    /// INT: somebody at a terminal does.
+    Interrupt,
     /// HUP.
     Reload,
 }

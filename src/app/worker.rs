@@ -41,6 +41,7 @@ struct WorkerParts {
     entrances: Vec<ThreadListener>,
     orders: mpsc::UnboundedReceiver<Order>,
     log_buffer: Option<Arc<LogBuffer>>,
+    leaving: CancellationToken,
     drain: CancellationToken,
     pulse: Option<Pulse>,
     serves: oneshot::Sender<()>,
@@ -63,14 +64,14 @@ struct Order {
     done: oneshot::Sender<()>,
 }
 
-/// Starts a worker with `entrances`.
+/// Starts a worker with `entrances`. The tokens say that the process leaves, and that it drains.
 pub(super) fn start(
     live: &Arc<LiveConfig>,
     shared: &Arc<SharedState>,
     store: &OpenStore,
     entrances: Vec<ThreadListener>,
     log_buffer: Option<Arc<LogBuffer>>,
-    drain: CancellationToken,
+    (leaving, drain): (CancellationToken, CancellationToken),
     pulse: Option<Pulse>,
 ) -> Result<Worker, StartError> {
     let refused = |what| move |source| StartError::System { what, source };
@@ -91,6 +92,7 @@ pub(super) fn start(
                 entrances,
                 orders,
                 log_buffer,
+                leaving,
                 drain,
                 pulse,
                 serves,
@@ -131,7 +133,7 @@ pub(super) async fn tell(
 
 async fn work(kit: WorkerParts) {
     let WorkerParts { shared, mut live, store, entrances, mut orders, .. } = kit;
-    let WorkerParts { log_buffer, drain, pulse, serves, .. } = kit;
+    let WorkerParts { log_buffer, leaving, drain, pulse, serves, .. } = kit;
     if let Some(pulse) = &pulse {
         tokio::task::spawn_local(pulse.clone().keep_up());
     }
@@ -154,6 +156,8 @@ async fn work(kit: WorkerParts) {
     let connections = TaskTracker::new();
     let connection_context = Rc::new(ConnectionContext {
         thread_metrics,
+        // PERF: it is looked at after each request, and threads would contend for one.
+        leaving: leaving.child_token(),
         drain: drain.clone(),
         connections: connections.clone(),
         inside: ReloadableContext::new(served_by(Rc::clone(&first), &live)),

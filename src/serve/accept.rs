@@ -27,7 +27,7 @@ pub async fn serve(entrance: ThreadListener, context: Rc<ConnectionContext>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = context.drain.cancelled() => return,
+            () = context.drain.cancelled() => return let_in_the_rest(&listener, &terms, &context),
             () = closed.cancelled() => return let_in_the_rest(&listener, &terms, &context),
         };
         match accepted {

@@ -106,7 +106,7 @@ async fn begin<'c>(
             let handshake = Box::pin(secure(tls, io, &connection_state, settings.deadlines));
             let secured = tokio::select! {
                 secured = handshake => secured,
-                () = context.drain.cancelled() => return None,
+                () = context.takes_no_more() => return None,
             };
             match secured {
                 Ok(secured) => {
@@ -124,7 +124,7 @@ async fn begin<'c>(
             let version = tokio::select! {
                 biased;
                 version = version_by_first_bytes(&mut io) => version,
-                () = context.drain.cancelled() => return None,
+                () = context.takes_no_more() => return None,
             };
             match version {
                 Ok(version) => (io, None, version, None),
@@ -155,7 +155,7 @@ async fn named_client(
     let thread_metrics = &context.thread_metrics;
     let source = tokio::select! {
         source = read_proxy_header(io, balancer) => source,
-        () = context.drain.cancelled() => return None,
+        () = context.takes_no_more() => return None,
     };
     match source {
         Ok(peer) if !context.inside.worker().settings.may_connect(peer) => {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +24,8 @@ pub struct ConnectionSettings {
     pub deadlines: Deadlines,
     /// The largest request head, in bytes.
     pub request_head: usize,
+    /// How long a connection without a request may still begin one when the server drains: one may be on its way.
+    pub last_requests: Duration,
 }
 
 /// What a thread needs to serve clients.
@@ -30,12 +33,22 @@ pub struct ConnectionSettings {
 pub struct ConnectionContext {
     /// This thread's counters.
     pub thread_metrics: Arc<ThreadMetrics>,
+    /// The server leaves its load balancers: each answer ends its connection.
+    pub leaving: CancellationToken,
     /// Stops accepting, and lets open connections finish.
     pub drain: CancellationToken,
     /// The open connections.
     pub connections: TaskTracker,
     /// The part that a reload replaces.
     pub inside: ReloadableContext,
+}
+
+impl ConnectionContext {
+    /// Returns when the server drains, and a request that was on its way has had the time to arrive.
+    pub async fn takes_no_more(&self) {
+        self.drain.cancelled().await;
+        tokio::time::sleep(self.inside.settings().last_requests).await;
+    }
 }
 
 /// What serves the clients of a thread. A reload replaces it as a whole.

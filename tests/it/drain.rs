@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use crate::support::client::{Client, SITE};
+use crate::support::frames::{Frames, Outcome, code};
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::Proxy;
 use crate::support::wait_until;
@@ -105,4 +106,52 @@ fn a_request_that_takes_too_long_is_cut() {
     assert!(client.is_closed());
     assert_eq!(proxy.exit_code(), Some(0));
     gate.open();
+}
+
+#[test]
+fn a_load_balancer_sees_that_a_proxy_leaves_before_it_refuses_connections() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let mut proxy = Proxy::embedded(&origin, "limits.drain_delay = \"60s\"");
+    let busy = open_request(&proxy, &origin);
+    gate.open();
+    let mut kept = proxy.connect();
+    assert_eq!(proxy.get("/").send_on(&mut kept).header("connection"), None);
+    drop(busy);
+
+    proxy.terminate();
+    wait_until("it says that it leaves", || proxy.admin("/readyz").send().status == 503);
+    // New connections and kept ones are served, each for one more request.
+    let answer = proxy.get("/").send_on(&mut kept);
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert!(kept.is_closed());
+    for _ in 0..3 {
+        let mut client = proxy.connect();
+        let answer = proxy.post("/").send_on(&mut client);
+        assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+        assert!(client.is_closed());
+    }
+    let mut fresh = proxy.connect();
+    // A second signal ends the wait.
+    proxy.terminate();
+    wait_until("new connections are refused", || refuses(&proxy));
+    let answer = proxy.get("/").send_on(&mut fresh);
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")));
+    assert_eq!(proxy.exit_code(), Some(0));
+}
+
+#[test]
+fn a_client_of_http_2_is_told_to_leave() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let mut proxy = Proxy::embedded(&origin, "limits.drain_delay = \"60s\"");
+    let mut client = Frames::open(proxy.address());
+    assert!(client.is_served(1, "/"));
+    proxy.terminate();
+    assert_eq!(client.end(), Outcome::GoAway(code::NONE));
+    // A new one is served for as long as connections are accepted.
+    let mut client = Frames::open(proxy.address());
+    assert!(client.is_served(1, "/") && client.is_served(3, "/"));
+    proxy.terminate();
+    assert_eq!(client.end(), Outcome::GoAway(code::NONE));
+    assert_eq!(proxy.exit_code(), Some(0));
 }

@@ -145,12 +145,13 @@ impl Proxy {
     /// Starts one before whatever is, or is not, at `origin`. A look-up waits for the store for as long as it takes on
     /// a busy machine, unless `settings` say how long: what is answered without it is another answer.
     pub fn before(origin: SocketAddr, storage: &Storage, settings: &str) -> Self {
-        let store = on_cluster::store();
-        let mut store = store.unwrap_or_else(|| format!("store.url = \"{}\"", storage.url()));
-        if !settings.contains("store.timeout") {
-            store += "\nstore.timeout = \"5s\"";
-        }
-        Self::launch(origin, &store, settings)
+        Self::launch(origin, &on(storage, settings), settings)
+    }
+
+    /// The same, with time for the store to write what other proxies have a quarter of a second for.
+    pub fn patient(origin: SocketAddr, storage: &Storage, settings: &str) -> Self {
+        let spawn = |folder: &Path| run(folder).env("ANTEROOM_PATIENCE", "20").spawn().unwrap();
+        Self::launch_by(spawn, origin, &on(storage, settings), settings)
     }
 
     /// Starts one that inherits the listening socket `web`, as from systemd.
@@ -206,8 +207,17 @@ impl Proxy {
     }
 
     fn launch(origin: SocketAddr, store: &str, settings: &str) -> Self {
+        Self::launch_by(spawn, origin, store, settings)
+    }
+
+    fn launch_by(
+        spawn: impl Fn(&Path) -> Child,
+        origin: SocketAddr,
+        store: &str,
+        settings: &str,
+    ) -> Self {
         loop {
-            let mut proxy = Self::try_launch(origin, store, settings, spawn);
+            let mut proxy = Self::try_launch(origin, store, settings, &spawn);
             if proxy.wait_ready() {
                 return proxy;
             }
@@ -227,6 +237,9 @@ impl Proxy {
         let usual = "listen = [{ address = \"{listen}\" }]";
         let listeners = if settings.contains("listen = [") { "" } else { usual };
         let settings = format!("{listeners}\n{settings}").replace("{listen}", &listen.to_string());
+        let delay =
+            if settings.contains("drain_delay") { "" } else { "limits.drain_delay = \"0s\"\n" };
+        let settings = format!("{delay}{settings}");
         let settings = every_key::added(settings, folder.path());
         let url = format!("origin.url = \"http://{origin}\"");
         let url = if settings.contains("origin.url =") { "" } else { &url };
@@ -396,16 +409,31 @@ fn complaints_file(folder: &Path) -> fs::File {
 }
 
 fn spawn(folder: &Path) -> Child {
-    anteroom()
+    run(folder).spawn().unwrap()
+}
+
+/// The command of a proxy in its folder.
+fn run(folder: &Path) -> Command {
+    let mut command = anteroom();
+    command
         .arg("run")
         .arg("--config")
         .arg(folder.join("proxy.toml"))
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(complaints_file(folder))
-        .spawn()
-        .unwrap()
+        .stderr(complaints_file(folder));
+    command
+}
+
+/// The settings of a store. A look-up waits for it, unless `settings` say how long.
+fn on(storage: &Storage, settings: &str) -> String {
+    let store = on_cluster::store();
+    let mut store = store.unwrap_or_else(|| format!("store.url = \"{}\"", storage.url()));
+    if !settings.contains("store.timeout") {
+        store += "\nstore.timeout = \"5s\"";
+    }
+    store
 }
 
 /// The part of an origin that logs people in and out: `/login?alice`, `/logout`, and for all else

@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::tour::Tour;
 use super::Application;
@@ -277,6 +278,8 @@ fn plan(listen: SocketAddr, shop: ShopOrder<'_>, folder: &Path) -> Plan {
     plan.admin.socket = Some(folder.join(SOCKET));
     plan.log.access = None;
     plan.limits.connections = CONNECTIONS;
+    // Its visitor is at the same machine.
+    plan.limits.drain_delay = Duration::ZERO;
     plan.visitor.endpoints.push(Endpoint::Top);
     // The goods are the same for everyone. `/account` keeps the default, which protects it.
     plan.routes = ["/", "/cart", "/item/{item}", "/example"]

@@ -60,6 +60,8 @@ pub struct LimitsConfig {
     pub tunnels_per_address: usize,
     /// `tunnel_idle`, 1 h: how long a tunnel may be silent.
     pub tunnel_idle: Duration,
+    /// `drain_delay`, 5 s: how long connections are still accepted after TERM, while `/readyz` says 503.
+    pub drain_delay: Duration,
     /// `drain_timeout`, 30 s.
     pub drain_timeout: Duration,
 }
@@ -91,6 +93,7 @@ impl Default for LimitsConfig {
             tunnels: 10_000,
             tunnels_per_address: 1_000,
             tunnel_idle: Duration::from_secs(3_600),
+            drain_delay: Duration::from_secs(5),
             drain_timeout: Duration::from_secs(30),
         }
     }

@@ -8,6 +8,9 @@ use crate::config::form::{Either, Size, Span};
 use crate::config::plan::LimitsConfig;
 use crate::config::walk::Walk;
 
+/// A supervisor waits a minute or two for the end.
+const DRAIN_DELAY_MAX: Duration = Duration::from_secs(300);
+
 pub(super) fn limits(at: &mut impl Walk, limits: &mut LimitsConfig) {
     // hyper refuses to read heads into less than 8 KiB.
     at.key("request_head", &mut limits.request_head, &Size { min: 8 * KIB, max: MIB });
@@ -36,5 +39,10 @@ pub(super) fn limits(at: &mut impl Walk, limits: &mut LimitsConfig) {
     at.key("tunnels", &mut limits.tunnels, &count(0, 10_000_000));
     at.key("tunnels_per_address", &mut limits.tunnels_per_address, &count(1, 10_000_000));
     at.key("tunnel_idle", &mut limits.tunnel_idle, &TIMEOUT);
+    at.key(
+        "drain_delay",
+        &mut limits.drain_delay,
+        &Span { min: Duration::ZERO, max: DRAIN_DELAY_MAX },
+    );
     at.key("drain_timeout", &mut limits.drain_timeout, &Span { min: Duration::ZERO, max: DAY });
 }

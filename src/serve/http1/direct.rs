@@ -111,7 +111,7 @@ impl DirectConnection {
                 return Ok(ConversationEnd::Over);
             };
             drop(responding);
-            let closes = closes || is_stopping.get();
+            let closes = closes || is_stopping.get() || context.leaving.is_cancelled();
             if self.send(response, is_head, closes).await? {
                 break;
             }

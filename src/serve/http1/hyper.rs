@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use ::http::header::CONNECTION;
-use ::http::{HeaderValue, Request};
+use ::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -49,11 +49,13 @@ pub(super) async fn converse(
         let (worker, client) = (request_context.inside.worker(), Rc::clone(&own_client));
         let responds = Rc::clone(&responds);
         responds.set(true);
+        let leaving = request_context.leaving.clone();
         // PERF: boxed. hyper moves the future into the connection, where it would be cold memory at each request;
         // the allocator hands out what the thread has just used.
         Box::pin(async move {
             let mut response = respond(worker, Rc::clone(&client), (head, body)).await.into_http();
-            if client.state.may_have_trailers() {
+            let ends = client.state.may_have_trailers() || leaving.is_cancelled();
+            if ends && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             responds.set(false);
@@ -75,7 +77,7 @@ pub(super) async fn converse(
     let ended = tokio::select! {
         biased;
         ended = answered => Some(ended),
-        () = context.drain.cancelled() => None,
+        () = context.takes_no_more() => None,
         () = client.lapses() => None,
     };
     let result = match ended {

@@ -172,7 +172,7 @@ impl IdleConnection {
                 context.thread_metrics.count(Count::ConnectionsTimedOut);
                 tracing::debug!(client = %client.peer, "a connection reached its deadline");
             }
-            () = context.drain.cancelled() => {}
+            () = context.takes_no_more() => {}
             () = client.lapses() => {}
         }
         None
@@ -189,7 +189,7 @@ enum Interruption {
 
 async fn interruption(client: &Client, context: &ConnectionContext) -> Interruption {
     tokio::select! {
-        () = context.drain.cancelled() => Interruption::Stop,
+        () = context.takes_no_more() => Interruption::Stop,
         () = client.lapses() => Interruption::Stop,
         () = idle(&client.state) => Interruption::Idle,
     }

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use self::flood::FloodBudget;
 use self::pace::{BACKLOG, FrameSizedBody, Streams};
 use self::wire::{CollectedWrites, FRAME, FrameCounts, MeteredSocket};
-use super::context::KnownConnection;
+use super::context::{ConnectionContext, ConnectionSettings, KnownConnection};
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
 use crate::proxy::{from_hyper, respond};
@@ -108,24 +108,12 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
             Ok(responding.await.into_http().map(|body| FrameSizedBody::new(body, pace)))
         }
     });
-    let header_list = u32::try_from(settings.request_head).unwrap_or(HEADER_LIST).min(HEADER_LIST);
-    let mut connection = http2::Builder::new(streams.clone())
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(header_list)
-        .max_frame_size(FRAME)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(unseen_resets)
-        .max_local_error_reset_streams(ERROR_RESETS)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(stall + BACKLOG)
-        .enable_connect_protocol()
+    let mut connection = library(streams.clone(), &settings, unseen_resets)
         .serve_connection(TokioIo::new(io), service);
     let ended = tokio::select! {
         result = turns(&mut connection, &collected) => Some(result),
-        () = context.drain.cancelled() => None,
+        () = leaves(context) => None,
+        () = context.takes_no_more() => None,
         () = client.lapses() => None,
         () = is_another.notified() => None,
         () = has_idled(&client.state, settings.deadlines.idle) => None,
@@ -144,6 +132,38 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
     }
     streams.tasks.close();
     streams.tasks.wait().await;
+}
+
+/// The library, with the limits of a connection.
+fn library<E>(streams: E, settings: &ConnectionSettings, unseen_resets: usize) -> http2::Builder<E>
+where
+    E: Clone,
+{
+    let header_list = u32::try_from(settings.request_head).unwrap_or(HEADER_LIST).min(HEADER_LIST);
+    let mut library = http2::Builder::new(streams);
+    library
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(header_list)
+        .max_frame_size(FRAME)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(unseen_resets)
+        .max_local_error_reset_streams(ERROR_RESETS)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(settings.deadlines.stall + BACKLOG)
+        .enable_connect_protocol();
+    library
+}
+
+/// Returns when the server begins to leave its load balancers. A connection that begins after that goes on until the
+/// server drains: its client has nowhere else to go.
+async fn leaves(context: &ConnectionContext) {
+    if context.leaving.is_cancelled() {
+        return std::future::pending().await;
+    }
+    context.leaving.cancelled().await;
 }
 
 /// Drives a connection to its end, and sends what each turn has written.

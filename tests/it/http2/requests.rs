@@ -297,7 +297,10 @@ fn no_path_goes_on_that_does_not_begin_with_a_slash() {
 #[test]
 fn a_smaller_bound_of_heads_holds_here_too() {
     let origin = echo();
-    let proxy = Proxy::embedded(&origin, "limits = { request_head = \"8KiB\", uri = \"4KiB\" }");
+    let proxy = Proxy::embedded(
+        &origin,
+        "limits = { request_head = \"8KiB\", uri = \"4KiB\", drain_delay = \"0s\" }",
+    );
     let mut client = Multiplexed::open(proxy.address());
     for (length, fits) in [(4_000, true), (9_000, false)] {
         let value = "x".repeat(length);
