@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anteroom_fault::fault;
+use anteroom_fault::{fault, patience};
 use quick_cache::sync::Cache;
 
 use self::token_memo::TokenMemo;
@@ -423,7 +423,8 @@ impl Sessions {
         if !fault!("at-once") {
             self.forget(token);
         }
-        if tokio::time::timeout(LOG_OUT_TIMEOUT, self.revoke(store, token, how)).await.is_err() {
+        let revoking = self.revoke(store, token, how);
+        if tokio::time::timeout(patience(LOG_OUT_TIMEOUT), revoking).await.is_err() {
             tracing::debug!("a log-out is queued: the store did not answer in time");
         }
         Ok(())

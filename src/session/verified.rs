@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anteroom_fault::fault;
+use anteroom_fault::{fault, patience};
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
@@ -355,7 +355,7 @@ impl Verified {
         }
         let mark = Bytes::from(format!("v{:032x}", fastrand::u128(..)));
         let voiding = store.void(cookies, mark, ttl);
-        let is_done = matches!(tokio::time::timeout(TIMEOUT, voiding).await, Ok(Ok(())));
+        let is_done = matches!(tokio::time::timeout(patience(TIMEOUT), voiding).await, Ok(Ok(())));
         for one in cookies {
             if is_done {
                 if !fault!("at-once") {

@@ -5,7 +5,11 @@
 //! `ANTEROOM_FAULT` names the one that is on in this process. `tests/faults` has the table of all faults, with what
 //! must find each.
 //!
+//! A process of the tests can also be told to have [`patience`].
+//!
 //! This crate knows nothing of the proxy, and every crate of it may use this one.
+
+use std::time::Duration;
 
 #[cfg(all(feature = "planted", not(debug_assertions)))]
 compile_error!(
@@ -44,6 +48,28 @@ pub fn is_on(name: &str) -> bool {
         Some(format!("planted-fault:{name}"))
     });
     chosen.as_deref() == Some(name)
+}
+
+/// How long to wait for what has the time `limit`. That is `limit`; in a process of the tests with `ANTEROOM_PATIENCE`
+/// in its environment it is so many times as long: what a recorded request does must not depend on whether a busy
+/// machine had written something in time.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+#[must_use]
+pub const fn patience(limit: Duration) -> Duration {
+    limit
+}
+
+/// How long to wait for what has the time `limit`.
+#[cfg(feature = "planted")]
+#[must_use]
+pub fn patience(limit: Duration) -> Duration {
+    static TIMES: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    let times = TIMES.get_or_init(|| {
+        let said = std::env::var("ANTEROOM_PATIENCE").ok();
+        said.and_then(|times| times.parse().ok()).unwrap_or(1)
+    });
+    limit.saturating_mul(*times)
 }
 
 #[cfg(test)]

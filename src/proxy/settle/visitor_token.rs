@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ::http::HeaderValue;
+use anteroom_fault::patience;
 use tokio::time::timeout;
 
 use super::user_purge;
@@ -209,7 +210,7 @@ impl VisitorTokenState {
         let token = self.to_merge(around.worker);
         let Some((token, (session, user))) = token.zip(visitor.known()) else { return };
         let merging = around.worker.store.merge_visitor(&token, session, user);
-        match timeout(TIMEOUT, merging).await {
+        match timeout(patience(TIMEOUT), merging).await {
             // `Nothing` may mean that it was merged a moment ago and the store's answer came too late.
             Ok(Ok(MergeResult::Done | MergeResult::Nothing)) => {
                 self.joined(around, session, user);
@@ -232,8 +233,8 @@ impl VisitorTokenState {
         self.clear(around);
         around.worker.visitor_visits.take(&token);
         around.worker.visitor_visits.note_gone(&token);
-        if !matches!(timeout(TIMEOUT, around.worker.store.forget_visitor(&token)).await, Ok(Ok(())))
-        {
+        let forgetting = around.worker.store.forget_visitor(&token);
+        if !matches!(timeout(patience(TIMEOUT), forgetting).await, Ok(Ok(()))) {
             tracing::debug!("deleting a visitor's token from the store failed");
         }
     }

@@ -289,7 +289,7 @@ impl Stage {
         std::fs::write(&token, "secret-token").unwrap();
         let settings = settings.replace("{origin}", &origin.address().to_string());
         let settings = settings.replace("{token}", &token.display().to_string());
-        let proxy = Proxy::before(origin.address(), storage, &settings);
+        let proxy = Proxy::patient(origin.address(), storage, &settings);
         // Until the store has told of all purges, pages are fresh for a second.
         wait_until("the proxy knows all purges", || proxy.metric("anteroom_cut_off") == 0.0);
         let monitor = match storage {
