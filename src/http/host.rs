@@ -161,9 +161,9 @@ pub enum BadHost {
     Contradiction,
 }
 
-/// The site that a request is for. Exactly one `Host` line is required, in HTTP/1.0 too. The authority of an
-/// absolute-form target takes precedence (RFC 9112 §3.2.2) and must be equal to it, because the origin may
-/// use either.
+/// The site that a request is for. Exactly one `Host` line is required; admission makes an exception for HTTP/1.0.
+/// The authority of an absolute-form target takes precedence (RFC 9112 §3.2.2) and must be equal to the line, because
+/// the origin may use either.
 ///
 /// # Errors
 /// Each case of [`BadHost`].

@@ -33,7 +33,7 @@ pub struct ConnectionSettings {
 pub struct ConnectionContext {
     /// This thread's counters.
     pub thread_metrics: Arc<ThreadMetrics>,
-    /// The server leaves its load balancers: each answer ends its connection.
+    /// The server leaves its load balancers: an answer ends its connection, over HTTP/2 by GOAWAY.
     pub leaving: CancellationToken,
     /// Stops accepting, and lets open connections finish.
     pub drain: CancellationToken,

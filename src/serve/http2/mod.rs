@@ -69,8 +69,8 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// How long an idle client may take to answer a GOAWAY.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Serves a connection until it ends; after `drain`, or when it was idle for too long, until the requests in
-/// progress are answered.
+/// Serves a connection until it ends; when the server leaves or drains, or it was idle for too long, until the requests
+/// in progress are answered.
 pub(super) async fn serve(line: KnownConnection<'_>) {
     let KnownConnection { mut io, client, settings, context } = line;
     io.put_off_idle(FAREWELL);
@@ -108,7 +108,7 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
             Ok(responding.await.into_http().map(|body| FrameSizedBody::new(body, pace)))
         }
     });
-    let mut connection = library(streams.clone(), &settings, unseen_resets)
+    let mut connection = builder(streams.clone(), &settings, unseen_resets)
         .serve_connection(TokioIo::new(io), service);
     let ended = tokio::select! {
         result = turns(&mut connection, &collected) => Some(result),
@@ -134,14 +134,15 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
     streams.tasks.wait().await;
 }
 
-/// The library, with the limits of a connection.
-fn library<E>(streams: E, settings: &ConnectionSettings, unseen_resets: usize) -> http2::Builder<E>
-where
-    E: Clone,
-{
+/// The library's builder, with the limits of a connection.
+fn builder<E: Clone>(
+    streams: E,
+    settings: &ConnectionSettings,
+    unseen_resets: usize,
+) -> http2::Builder<E> {
     let header_list = u32::try_from(settings.request_head).unwrap_or(HEADER_LIST).min(HEADER_LIST);
-    let mut library = http2::Builder::new(streams);
-    library
+    let mut builder = http2::Builder::new(streams);
+    builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(header_list)
@@ -154,7 +155,7 @@ where
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(settings.deadlines.stall + BACKLOG)
         .enable_connect_protocol();
-    library
+    builder
 }
 
 /// Returns when the server begins to leave its load balancers. A connection that begins after that goes on until the
