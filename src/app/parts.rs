@@ -13,6 +13,7 @@ use crate::http::host_pattern::HostPattern;
 use crate::http::pattern::Pattern;
 use crate::http::peer::{AddressRules, Peers};
 use crate::http::query::{QueryRule, QueryRules};
+use crate::http::request_fields::IdentityHeaders;
 use crate::http::set_cookie;
 use crate::policy::cookie::{SameSite, Secure};
 use crate::policy::login::LoginRules;
@@ -47,6 +48,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
             .map(tls::entry)
             .collect(),
         uri_max: plan.limits.uri,
+        head_max: plan.limits.request_head,
         body_max: plan.limits.max_body,
         stall: plan.limits.stall_timeout,
         tunnels: plan.limits.tunnels,
@@ -92,7 +94,12 @@ fn routes(plan: &Plan, limiting: &mut Limiting) -> Routes {
     let origins: Vec<&str> = plan.origins.iter().map(|(name, _)| name.as_str()).collect();
     let query_rule = QueryRule { ignore: plan.cache.ignore_query.clone(), keep: None };
     let rest = Route::rest(plan.cache.trust_public, query_rule);
-    let rest = Route { refresh_ahead: plan.cache.refresh_ahead, mode: plan.cache.mode, ..rest };
+    let rest = Route {
+        refresh_ahead: plan.cache.refresh_ahead,
+        mode: plan.cache.mode,
+        identity_headers: Arc::new(IdentityHeaders::new(plan.cache.identity_headers.clone())),
+        ..rest
+    };
     Routes::new(plan.routes.clone(), rest, &origins, limiting)
 }
 

@@ -161,7 +161,7 @@ fn found(explanation: &Explanation, key: &str) -> String {
         "route" => route.map_or_else(none, |route| route.name.clone()),
         "share" => route.map_or_else(none, |route| route.share.clone()),
         "visitor" => explanation.visitor.as_ref().map_or_else(none, |it| it.class.clone()),
-        "verdict" => explanation.outcome.verdict().to_owned(),
+        "verdict" => explanation.verdict().to_owned(),
         _ => explanation.reason.clone().unwrap_or_else(none),
     }
 }

@@ -381,6 +381,13 @@ impl Flight {
         Some(whole.into())
     }
 
+    /// The length of the kept body, if it was kept whole.
+    #[must_use]
+    pub fn whole_length(&self) -> Option<u64> {
+        let state = lock(&self.state);
+        (state.keeping && state.gone == 0).then_some(state.reserved)
+    }
+
     /// The key under which the page is fetched: the variant's, if variants are known.
     #[must_use]
     pub fn key(&self) -> &PageKey {

@@ -24,6 +24,7 @@ pub mod recipe;
 pub mod recoded;
 pub mod rules;
 pub mod segment_proof;
+pub mod url_patterns;
 pub mod use_counts;
 pub mod warm_queue;
 pub mod warm_start;

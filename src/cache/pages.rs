@@ -19,6 +19,7 @@ use super::purge::{PurgeStanding, PurgeTable};
 use super::recipe::Recipe;
 use super::rules::key::variant_key;
 use super::segment_proof::SegmentProofs;
+use super::url_patterns::UrlPatterns;
 use super::use_counts::UseCounts;
 use super::warm_queue::WarmQueue;
 use crate::ident::PageKey;
@@ -59,6 +60,8 @@ pub struct Pages {
     pub segment_proofs: SegmentProofs,
     /// How often pages that are not stored were requested, on routes with `min_uses`.
     pub use_counts: UseCounts,
+    /// What the responses to similar URLs were like.
+    pub url_patterns: UrlPatterns,
     /// Pages that are to be fetched again.
     pub warm_queue: WarmQueue,
     variants_max: usize,
@@ -134,6 +137,7 @@ impl Pages {
             flights,
             segment_proofs: SegmentProofs::default(),
             use_counts: UseCounts::default(),
+            url_patterns: UrlPatterns::default(),
             warm_queue: WarmQueue::default(),
             variants_max,
         }

@@ -63,7 +63,10 @@ pub use secret::{Secret, SecretSource};
 pub use source::{ConfigSources, Overrides};
 pub use unit::duration;
 
+use std::sync::Arc;
+
 use crate::http::path::PathPattern;
+use crate::http::request_fields::IdentityHeaders;
 use check::ConfigCheck;
 use reader::{Reader, SettingLocations};
 use source::MergedSources;
@@ -147,6 +150,7 @@ impl Plan {
         {
             self.admin.socket = Some(Admin::socket_in(folder));
         }
+        let identity_headers = Arc::new(IdentityHeaders::new(self.cache.identity_headers.clone()));
         for (index, route) in self.routes.iter_mut().enumerate() {
             if !places.said(&format!("route[{index}].mode")) {
                 route.mode = self.cache.mode;
@@ -160,6 +164,7 @@ impl Plan {
             if !places.said(&format!("route[{index}].ignore_query")) {
                 route.query_rule.ignore.clone_from(&self.cache.ignore_query);
             }
+            route.identity_headers = Arc::clone(&identity_headers);
             if route.name.is_empty() {
                 let first = route.paths.first().map_or("/**", PathPattern::as_str);
                 route.name = first.chars().take(text::NAME_MAX).collect::<String>().into();

@@ -8,8 +8,7 @@ use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
 use super::list::{divide, members, split, trim};
 
-/// The `Accept-Encoding` of a fetch whose response may be recoded for each client: all codings that this
-/// proxy can decode.
+/// The codings that this proxy can decode, as `Accept-Encoding` lists them.
 pub const READABLE: &str = "gzip, br, zstd";
 
 /// A coding that this proxy can decode and encode.
@@ -57,6 +56,24 @@ impl Coding {
             (Some(only), None) => Self::parse(only),
             (Some(_), Some(_)) => None,
         }
+    }
+}
+
+/// The `Accept-Encoding` of a fetch for the client of `request`, whose response may be recoded for others: those of
+/// [`READABLE`] that this client accepts. `None`: no coding.
+#[must_use]
+pub fn readable_for(request: &HeaderMap) -> Option<&'static str> {
+    let accepted = Accepted::parse(request);
+    let takes = |coding| accepted.takes(coding);
+    match (takes(Coding::Gzip), takes(Coding::Brotli), takes(Coding::Zstd)) {
+        (true, true, true) => Some(READABLE),
+        (true, true, false) => Some("gzip, br"),
+        (true, false, true) => Some("gzip, zstd"),
+        (true, false, false) => Some("gzip"),
+        (false, true, true) => Some("br, zstd"),
+        (false, true, false) => Some("br"),
+        (false, false, true) => Some("zstd"),
+        (false, false, false) => None,
     }
 }
 

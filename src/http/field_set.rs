@@ -9,6 +9,8 @@ use ::http::header::{
 };
 use ::http::{HeaderMap, HeaderName};
 
+use super::cdn_loop::CDN_LOOP;
+
 /// A set of request fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet(u16);
@@ -34,6 +36,8 @@ impl FieldSet {
     pub const FRAMING: Self = Self(1 << 8);
     /// `Cookie`.
     pub const COOKIE: Self = Self(1 << 9);
+    /// `CDN-Loop`.
+    pub const CDN_LOOP: Self = Self(1 << 10);
 
     /// The set's members among these fields.
     #[must_use]
@@ -59,6 +63,7 @@ impl FieldSet {
             CONNECTION => 1 << 7,
             CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT => 1 << 8,
             COOKIE => 1 << 9,
+            _ if *name == CDN_LOOP => 1 << 10,
             _ => 0,
         }
     }

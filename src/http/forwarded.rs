@@ -14,6 +14,8 @@ use super::list::{divide, members, split, trim};
 use super::peer::{Peer, Peers};
 use super::remove::remove_fields;
 
+/// `Anteroom-Login`: the user whom the origin has logged in.
+pub static ANTEROOM_LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 /// `x-forwarded-for`
 pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// `x-forwarded-proto`

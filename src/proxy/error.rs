@@ -24,6 +24,9 @@ pub(in crate::proxy) enum Error {
     /// The target is longer than the limit.
     #[error("the target is too long")]
     UriTooLong,
+    /// The head is larger than `request_head`.
+    #[error("the head is too large")]
+    HeadTooLarge,
     /// The body is larger than `max_body`.
     #[error("the body is too large")]
     BodyTooLarge,
@@ -45,6 +48,9 @@ pub(in crate::proxy) enum Error {
     /// `Max-Forwards` is 0, and the proxy does not answer the method itself.
     #[error("the request may go no further")]
     LastHop,
+    /// This process has sent the request itself: what it takes for the origin leads back to it.
+    #[error("the origin's address leads back to this proxy")]
+    Loop,
     /// The client asks for a tunnel with CONNECT.
     #[error("tunnels are not opened")]
     Tunnel,
@@ -128,8 +134,10 @@ impl Error {
             Self::BodyStalled => StatusCode::REQUEST_TIMEOUT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UriTooLong => StatusCode::URI_TOO_LONG,
+            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Misdirected | Self::Unlisted(_) | Self::Lapsed => StatusCode::MISDIRECTED_REQUEST,
             Self::LastHop | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
+            Self::Loop => StatusCode::LOOP_DETECTED,
             // RFC 9110 §10.1.1.
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
             Self::Forbidden | Self::Denied => StatusCode::FORBIDDEN,
@@ -160,7 +168,11 @@ impl Error {
             Self::BodyStalled => "the request body stopped",
             Self::BodyTooLarge => "the request body is too large",
             Self::UriTooLong => "the request target is too long",
+            Self::HeadTooLarge => "the header fields of the request are too large",
             Self::LastHop => "the request may go no further, and is not answered here",
+            Self::Loop => {
+                "the request has come round: the site's address leads back to this server"
+            }
             Self::Tunnel => "CONNECT is not for this server",
             Self::Forbidden | Self::Denied => "this is not for you",
             Self::LoginRequired { is_unsure: false, .. } => "please log in first",
@@ -209,6 +221,7 @@ impl Error {
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             Self::NotStored => Reason::RequestDirective,
             Self::Denied => Reason::Denied,
+            Self::Loop => Reason::Loop,
             Self::TooMany { .. } => Reason::RateLimited,
             _ => Reason::Refused,
         }

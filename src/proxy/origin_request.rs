@@ -6,27 +6,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::header::{
-    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, CACHE_CONTROL, CONNECTION,
-    CONTENT_LENGTH, COOKIE, DNT, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_UNMODIFIED_SINCE, ORIGIN, PRAGMA, REFERER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-    UPGRADE_INSECURE_REQUESTS, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE,
+    EXPECT, HOST, ORIGIN, REFERER, TE, TRAILER, TRANSFER_ENCODING, USER_AGENT,
 };
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use anteroom_fault::fault;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use crate::cache::fill::FillDifference;
+use crate::cache::fill::FillLoss;
 use crate::cache::rules::fragments::esi::SURROGATE_CAPABILITY;
 use crate::cache::rules::key::ShareClass;
-use crate::http::coding::READABLE;
+use crate::http::cdn_loop::CDN_LOOP;
+use crate::http::coding::{READABLE, readable_for};
 use crate::http::cookie::{cookies, rebuild};
+use crate::http::field_set::FieldSet;
 use crate::http::forwarded::ForwardingFields;
 use crate::http::host::Host;
 use crate::http::signature::{self, SIGNATURE};
 use crate::http::trace_context::set_traceparent;
 use crate::http::vary::normalised_accept_encoding;
-use crate::http::{forwarded as fwd, hop, language};
+use crate::http::{cdn_loop, forwarded as fwd, hop, language, request_fields};
 use crate::ident::User;
 use crate::origin::{BodyTap, GrpcCall, RequestBody, Upload, UploadBody, unless_ended};
 use crate::policy::login::LoginUser;
@@ -48,8 +48,7 @@ static SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");
 const IN_FIELD: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// Fields that a fill may send, and that `Vary` may name.
-static SENT: [HeaderName; 7] =
-    [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT, REFERER, ORIGIN, SAVE_DATA, DPR];
+static SENT: [HeaderName; 6] = [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT, ORIGIN, SAVE_DATA, DPR];
 const SAVE_DATA: HeaderName = HeaderName::from_static("save-data");
 const DPR: HeaderName = HeaderName::from_static("dpr");
 
@@ -84,29 +83,6 @@ static CLIENT_HINTS: [&str; 28] = [
     "sec-ch-width",
     "viewport-width",
     "width",
-];
-
-/// Fields whose absence changes no page: conditions that the cache evaluates itself, fields about the
-/// connection, and fields that browsers add to every request.
-static NEUTRAL: [HeaderName; 18] = [
-    ACCEPT_ENCODING,
-    CACHE_CONTROL,
-    CONNECTION,
-    CONTENT_LENGTH,
-    DNT,
-    EXPECT,
-    HOST,
-    IF_MATCH,
-    IF_MODIFIED_SINCE,
-    IF_NONE_MATCH,
-    IF_UNMODIFIED_SINCE,
-    PRAGMA,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    UPGRADE_INSECURE_REQUESTS,
-    HeaderName::from_static("priority"),
 ];
 
 /// A forwarded request: unchanged, except for the fields that clients must not send, and for the proxy's own
@@ -280,6 +256,10 @@ fn introduce(
     headers.insert(&fwd::X_FORWARDED_HOST, host);
     headers.insert(::http::header::FORWARDED, forwarded);
     fwd::append_via(headers, cx.head.version);
+    if cx.admitted.fields.has(FieldSet::CDN_LOOP) && !headers.contains_key(&CDN_LOOP) {
+        cdn_loop::carry_marks(&cx.head.headers, headers);
+    }
+    cdn_loop::mark(headers, &cx.admitted.site, cx.head.uri.path());
     if cx.route.esi != Esi::Off {
         // Without this field, an app with ESI support would assemble its pages itself.
         headers.insert(&SURROGATE_CAPABILITY, HeaderValue::from_static("anteroom=\"ESI/1.0\""));
@@ -406,6 +386,7 @@ pub(in crate::proxy) fn fill_fields(cx: &RequestContext<'_>, class: ShareClass) 
     let mut headers = HeaderMap::with_capacity(12);
     let listed = |name: &HeaderName| {
         SENT.contains(name)
+            || (class.is_personal() && *name == REFERER)
             || is_client_hint(name)
             || route.key_headers.contains(name)
             || route.send_headers.contains(name)
@@ -475,21 +456,17 @@ fn is_client_hint(name: &HeaderName) -> bool {
     CLIENT_HINTS.contains(&name.as_str())
 }
 
-/// The request that fills a shared page with `fields`, and how it differs from the visitor's own. If it
-/// carries the visitor's session, it also carries the client's address: an app may end a session that is
-/// used from another address.
+/// The request that fills a shared page with `fields`. If it carries the visitor's session, it also carries the
+/// client's address: an app may end a session that is used from another address.
 pub(in crate::proxy) fn fill(
     cx: &RequestContext<'_>,
     class: ShareClass,
     fields: &HeaderMap,
-) -> (Request<UploadBody>, FillDifference) {
+) -> Request<UploadBody> {
     let rules = cx.rules();
     let mut headers = fields.clone();
     let is_personal = class.is_personal();
-    let address = match rules.fill_client_address || is_personal {
-        true => cx.admitted.address,
-        false => Some(cx.client.local),
-    };
+    let address = fill_address(cx, class);
     if class == ShareClass::Segment {
         show_session(cx, &mut headers);
     }
@@ -524,17 +501,25 @@ pub(in crate::proxy) fn fill(
             sign(rules, &mut headers, "", "GET", path, cx.now as u64);
         }
     }
-    let is_certified = cx.certificate().is_some();
-    // A fill with the visitor's own session loses nothing by ignored query parameters.
-    let loses_query = kept.len() != query.len() && !is_personal;
-    let loss = if loses_query || is_certified || loses_fields(cx, class, fields) {
-        FillDifference::Visitor
-    } else if address == cx.admitted.address {
-        FillDifference::None
-    } else {
-        FillDifference::Address
-    };
-    (build(cx, target, headers, UploadBody::Empty), loss)
+    // The response may be this visitor's own, so it comes in a coding that this client reads.
+    if cx.worker.recompressor.is_on() && !is_personal {
+        match readable_for(&cx.head.headers) {
+            Some(codings) => headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings)),
+            None if cx.head.headers.contains_key(ACCEPT_ENCODING) => {
+                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+            }
+            None => headers.remove(ACCEPT_ENCODING),
+        };
+    }
+    build(cx, target, headers, UploadBody::Empty)
+}
+
+/// The client's address as a fill names it: the proxy's, unless the app is to know the visitor.
+fn fill_address(cx: &RequestContext<'_>, class: ShareClass) -> Option<IpAddr> {
+    match cx.rules().fill_client_address || class.is_personal() {
+        true => cx.admitted.address,
+        false => Some(cx.client.local),
+    }
 }
 
 /// Makes a request ask for a response without content coding.
@@ -547,9 +532,28 @@ fn with_query(path: &str, query: &str) -> String {
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
-/// Whether a fill with `fields` lacks a field of the request that the origin may evaluate.
-fn loses_fields(cx: &RequestContext<'_>, class: ShareClass, fields: &HeaderMap) -> bool {
-    lost_fields(cx, class, fields).next().is_some()
+/// What a fill with `fields` lacks of the visitor's own request.
+pub(in crate::proxy) fn loss(
+    cx: &RequestContext<'_>,
+    class: ShareClass,
+    fields: &HeaderMap,
+) -> FillLoss {
+    let query = cx.head.uri.query().unwrap_or_default();
+    let loses_referer = cx.head.headers.contains_key(REFERER) && !fields.contains_key(REFERER);
+    let mut loss = FillLoss {
+        address: fill_address(cx, class) != cx.admitted.address,
+        field: false,
+        detour: loses_referer || cx.route.query_rule.kept(query).len() != query.len(),
+        range: cx.admitted.fields.has(FieldSet::RANGE),
+        identity: cx.certificate().is_some(),
+    };
+    for name in lost_fields(cx, class, fields) {
+        match *name {
+            COOKIE | AUTHORIZATION => loss.identity = true,
+            _ => loss.field = true,
+        }
+    }
+    loss
 }
 
 /// The fields of the request that a fill with `fields` lacks and that the origin may evaluate.
@@ -562,11 +566,9 @@ pub(in crate::proxy) fn lost_fields<'c>(
         if **name == COOKIE {
             return lost_cookies(cx, class).next().is_some();
         }
-        let neutral = NEUTRAL.contains(name)
+        let neutral = request_fields::is_neutral(name)
             || cx.worker.settings.request_id.as_ref() == Some(*name)
-            || name.as_str().starts_with("sec-fetch-")
-            || name.as_str() == "sec-gpc"
-            || name.as_str() == "sec-purpose"
+            || cx.route.remove_request_headers.contains(name)
             || !passes(name, cx.rules());
         !neutral && !fields.contains_key(*name)
     })

@@ -52,6 +52,8 @@ pub struct ProxySettings {
     pub keeps_recipes: bool,
     /// The longest target, in bytes.
     pub uri_max: usize,
+    /// The largest head, in bytes.
+    pub head_max: usize,
     /// The largest request body, in bytes.
     pub body_max: Option<u64>,
     /// How long a request body may pause.

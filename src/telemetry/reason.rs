@@ -39,6 +39,8 @@ words! {
         UnknownCookie = "unknown-cookie",
         /// The request carries Authorization.
         Authorization = "authorization",
+        /// The request carries a field that names its sender (`[cache] identity_headers`).
+        IdentityField = "identity-field",
         /// The client showed a certificate.
         ClientCertificate = "client-certificate",
         /// The connection is bound to a log-in (NTLM, Negotiate).
@@ -62,6 +64,11 @@ words! {
         Miss = "miss",
         /// Not stored yet, and requested fewer times than the route's `min_uses`.
         MinUses = "min-uses",
+        /// The URL may be a secret, or a fetch would leave out a field of the request, and no response to a similar
+        /// URL could be shared yet.
+        Unproven = "unproven",
+        /// Recent responses to similar URLs could not be shared.
+        Pattern = "pattern",
         /// A HEAD for a page that is not stored.
         Head = "head",
         /// Too many requests wait already, or there is no room for bodies in flight.
@@ -111,6 +118,8 @@ words! {
         LeakAttribute = "leak-attribute",
         /// The leak guard found a token of that user, or the value of a cookie that the page would set.
         LeakToken = "leak-token",
+        /// The leak guard found the value of a request field that the fetch sent and the page's key lacks.
+        Reflected = "reflected",
         /// Over `max_object`.
         TooLarge = "too-large",
         /// The leak guard would have had to wait too long for the whole page, or the visitor for a fetch that
@@ -142,6 +151,8 @@ words! {
         Elsewhere = "elsewhere",
         /// The client's address is refused: `deny`, `allow`, `allow_from`.
         Denied = "denied",
+        /// The request has come back to the proxy that sent it.
+        Loop = "loop",
         /// The route requires a login.
         LoginRequired = "login-required",
         /// The operator has taken the route out of service.

@@ -46,6 +46,8 @@ class Crowd:
         self.blanks = []
         self.regulars = []
         self.last = None
+        # How often the proxy asked the app again, by reason, and by itself.
+        self.again, self.by_itself = {}, 0
 
     def browser(self, port=None, jar=None, address=None):
         browser = Browser(port or self.port, self.app.HOST, self.watch, jar, address)

@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import os
 import pathlib
+import re
 import subprocess
 
 import servers
@@ -64,6 +65,7 @@ def play_behind(app, folder, binary, config, options, visits):
         with app.start(folder) as origin, servers.anteroom(binary, config, origin, folder) as port:
             crowd = Crowd(app, port, origin, options.seed, kept)
             asyncio.run(play(crowd, options.requests, visits))
+            crowd.again, crowd.by_itself = second_questions(folder)
     except servers.Broken as why:
         # What was played until then is told all the same.
         if crowd is None:
@@ -71,6 +73,22 @@ def play_behind(app, folder, binary, config, options, visits):
         print(why)
         crowd.problems.append(str(why).partition("\n")[0])
     return crowd
+
+
+def second_questions(folder):
+    """How often the proxy asked the app again for a visitor, by reason; and how often it may have asked by itself: before
+    a page expired, after a stale one was the answer, and whose a session is."""
+    counts = {name: int(float(value)) for name, value in servers.metrics(folder)}
+    again = {
+        reason: count for name, count in counts.items() if count
+        for reason in re.findall(r'^anteroom_origin_asked_again_total\{reason="(.+)"\}', name)
+    }  # fmt: skip
+    by_itself = [
+        "anteroom_pages_refreshed_ahead_total",
+        'anteroom_cache_results_total{result="hit_stale"}',
+        "anteroom_verify_questions_total",
+    ]
+    return again, sum(counts[name] for name in by_itself)
 
 
 async def play(crowd, enough, visits=None):

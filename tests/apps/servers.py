@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 
 START_S = 30
 STOP_S = 10
@@ -161,6 +162,16 @@ def anteroom(program, config, origin, folder):
         yield int(found[1])
         if child.poll() is not None:
             raise Broken(f"anteroom ended by itself\n{said(folder, 'anteroom')}")
+
+
+def metrics(folder):
+    """The names with their labels, and the values, of the proxy that writes to this folder."""
+    port = re.search(r"health and metrics are at http://127\.0\.0\.1:(\d+)", said(folder, "anteroom"))[1]
+    # Whatever proxy the environment names is not asked.
+    local = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with local.open(f"http://127.0.0.1:{port}/metrics", timeout=START_S) as answer:
+        lines = answer.read().decode().splitlines()
+    return [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
 
 
 def binary(name):

@@ -79,6 +79,12 @@ def shares(alone, crowd, judged):
             yield f"{what.strip()}: {share:.1f} % hit, at least {least} % must"
     left = 100 * len(crowd.asked) / max(len(alone.asked), 1)
     print(f"    {'the app was asked':28}{left:6.1f} %: {len(crowd.asked)} of {len(alone.asked)} times")
+    once = sum(not request.is_hit for request in crowd.requests)
+    again = sum(crowd.again.values())
+    each = (len(crowd.asked) - crowd.by_itself - again) / max(once, 1)
+    print(f"    {'for each that is no hit':28}{each:8.3f}, and {again} times again {crowd.again or ''}")
+    if each > 1:
+        yield f"the app was asked {each:.3f} times for each request that is no hit"
     if judged and left > left_at_most:
         yield f"the app was asked {left:.1f} % of the times, {left_at_most} % at most must be"
     if 100 * abs(len(alone.requests) - len(crowd.requests)) > UNEQUAL * len(alone.requests):

@@ -133,7 +133,7 @@ fn a_page_not_requested_before_is_fetched(storage: &Storage) {
     assert_eq!(told["key"]["ignored"][0], "utm_source");
     let fill = &told["fill"];
     assert!(fill["fields"].as_array().unwrap().contains(&"accept-language".into()), "{fill}");
-    assert_eq!((fill["spares"].as_bool(), fill["target"].as_str()), (Some(false), Some("/a?b=")));
+    assert_eq!((fill["spares"].as_bool(), fill["target"].as_str()), (Some(true), Some("/a?b=")));
     assert_eq!(told["silent"]["source"], "[cache] default_ttl");
     assert_eq!(told["silent"]["lifetime"], 300);
     assert_eq!(origin.count(), 0, "nothing was sent");

@@ -7,6 +7,7 @@
     reason = "in a test a panic is the way to fail, and unwrap says where"
 )]
 
+mod asked_once;
 mod beside_nginx;
 mod browse;
 mod bypass;
@@ -50,6 +51,7 @@ mod live_numbers;
 mod log;
 mod log_command;
 mod login;
+mod loops;
 mod moving;
 mod openapi;
 mod origins;

@@ -190,7 +190,7 @@ fn a_stranger_does_not_choose_what_is_traced() {
         let settings = settings(receiver.address(), &format!("{more}\n{trust}"));
         let mut proxy = Proxy::embedded(&origin, &settings);
         let incoming = format!("00-{TRACE}-{SPAN}-01");
-        let ask = proxy.get("/").header("traceparent", &incoming).header("tracestate", "a=1");
+        let ask = proxy.post("/").header("traceparent", &incoming).header("tracestate", "a=1");
         ask.send();
         let seen = origin.last();
         let told = seen.header("traceparent").unwrap();

@@ -64,6 +64,7 @@ fn a_keyed_field_splits_a_page_and_reaches_the_fill() {
         assert!(page("/page", country).is_hit());
     }
     assert_eq!(proxy.get("/page").send().text(), "none");
+    assert_eq!(page("/elsewhere", "de").text(), "de", "the visitor's own request");
     assert_eq!(page("/elsewhere", "de").text(), "none", "not where it is not keyed");
 }
 

@@ -3,26 +3,34 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use ::http::header::{AGE, SET_COOKIE};
-use ::http::{HeaderMap, Uri};
+use ::http::header::{
+    ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_ORIGIN, AGE, COOKIE, ORIGIN, SET_COOKIE,
+};
+use ::http::{HeaderMap, HeaderName, Uri};
+use anteroom_fault::fault;
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
-use super::order::{FillDifference, SessionOwner};
+use super::lead::{Leader, LeaderAnswer};
+use super::order::{FillLoss, SessionOwner};
 use crate::cache::entry::Entry;
+use crate::cache::flight::FlightReader;
 use crate::cache::hit_count::HitCount;
 use crate::cache::page_fields::PageFields;
 use crate::cache::purge::{PurgeSnapshot, PurgeTable};
 use crate::cache::recipe::Recipe;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
-use crate::cache::rules::verdict::{LostCookies, Storing};
+use crate::cache::rules::verdict::{LostCookies, Storing, has_validator};
 use crate::cache::segment_proof::strip_exchange;
+use crate::cache::url_patterns::UrlPattern;
 use crate::http::freshness::initial_age;
 use crate::http::media::{self, MediaKind};
 use crate::http::tags::{strip_tags, tags};
 use crate::http::{forwarded, hop, set_cookie};
 use crate::ident::PageKey;
-use crate::policy::route::CompiledRoute;
+use crate::policy::route::{CompiledRoute, LeakGuard};
+use crate::telemetry::metrics::AskedAgain;
 
 /// A fetch whose response has begun.
 pub(super) struct Fetch {
@@ -30,9 +38,11 @@ pub(super) struct Fetch {
     pub(super) target: Uri,
     pub(super) route: Arc<CompiledRoute>,
     pub(super) class: ShareClass,
-    pub(super) difference: FillDifference,
+    pub(super) loss: FillLoss,
     /// The user that the request identified to the origin, if any.
     pub(super) person: Option<SessionOwner>,
+    pub(super) pattern: Option<UrlPattern>,
+    pub(super) network: u32,
     /// The personal data that the page must not contain; empty if the route turns the search off.
     pub(super) personal_data: PersonalData,
     pub(super) withhold: bool,
@@ -48,10 +58,44 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// Whether the body is searched for personal data although it is not a page.
-    pub(super) fn is_searched(&self, headers: &HeaderMap, lost: LostCookies) -> bool {
+    /// Why a response that is not shared is not for the visitor either. A response to the visitor's own session always
+    /// is, because it may have changed the session.
+    pub(super) fn asks_again<B>(&self, response: &::http::Response<B>) -> Option<AskedAgain> {
+        if self.class.is_personal() {
+            return None;
+        }
+        self.loss.asks_again(response.status(), response.headers())
+    }
+
+    /// The request that began the flight, which waits for this response.
+    pub(super) fn leader<B>(
+        &self,
+        response: &::http::Response<B>,
+        reader: FlightReader,
+        sender: oneshot::Sender<LeaderAnswer>,
+    ) -> Leader {
+        let cookies: Vec<_> = response.headers().get_all(SET_COOKIE).iter().cloned().collect();
+        if self.class.is_personal() {
+            // The response goes to this visitor unchanged.
+            return Leader { reader, sender, cookies, asks_again: None };
+        }
+        // The page loses its cookies, which take effect where the visitor's own request gets them.
+        let of_cookies = (!cookies.is_empty()).then_some(AskedAgain::Cookie);
+        let asks_again = self.asks_again(response).or(of_cookies);
+        Leader { reader, sender, cookies: Vec::new(), asks_again }
+    }
+
+    /// Whether the body is searched for `personal_data` although it is not a page.
+    pub(super) fn is_searched(
+        &self,
+        headers: &HeaderMap,
+        lost: LostCookies,
+        personal_data: &PersonalData,
+    ) -> bool {
         match media::kind(headers) {
-            MediaKind::Json | MediaKind::Xml => !self.personal_data.is_empty(),
+            MediaKind::Json | MediaKind::Xml => !personal_data.is_empty(),
+            // Scripts that an app makes for a request have no validator.
+            MediaKind::JavaScript if !has_validator(headers) => !personal_data.is_empty(),
             MediaKind::Css | MediaKind::JavaScript => lost == LostCookies::All,
             MediaKind::Html
             | MediaKind::Image
@@ -62,11 +106,34 @@ impl Fetch {
         }
     }
 
-    /// The personal data that the page must not contain, including the values of the cookies that it has
-    /// lost.
-    pub(super) fn personal_data_with(&self, lost: &HeaderMap) -> Cow<'_, PersonalData> {
+    /// What the page with these fields must not contain: the visitor's personal data, the values of the cookies that
+    /// it has lost, and those of the fields that the fetch has `sent` and that are not part of its key.
+    pub(super) fn personal_data_with(
+        &self,
+        headers: &HeaderMap,
+        (sent, vary): (&HeaderMap, &[HeaderName]),
+    ) -> Cow<'_, PersonalData> {
         let mut personal_data = Cow::Borrowed(&self.personal_data);
-        set_cookie::pairs(lost).for_each(|(_, value)| personal_data.to_mut().set_cookie(value));
+        set_cookie::pairs(headers).for_each(|(_, value)| personal_data.to_mut().set_cookie(value));
+        if self.route.leak_guard == LeakGuard::Full
+            && !self.class.is_personal()
+            && !fault!("reflected")
+        {
+            let is_for_any_origin =
+                headers.get(ACCESS_CONTROL_ALLOW_ORIGIN).is_some_and(|origin| origin == "*");
+            let is_keyed = |name: &HeaderName| {
+                vary.contains(name)
+                    || self.route.key_headers.contains(name)
+                    || *name == COOKIE
+                    // The proxy's own value.
+                    || *name == ACCEPT_ENCODING
+                    // The response says itself that it is the same for pages of all sites.
+                    || *name == ORIGIN && is_for_any_origin
+            };
+            for (_, value) in sent.iter().filter(|(name, _)| !is_keyed(name)) {
+                personal_data.to_mut().request_field(value.as_bytes());
+            }
+        }
         personal_data
     }
 

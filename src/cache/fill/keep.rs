@@ -37,6 +37,9 @@ impl Filler {
             self.thread_metrics.refused(Reason::BypassSwitch);
             return Vec::new();
         }
+        if let Some(pattern) = fetch.pattern {
+            self.pages.url_patterns.saw_shared(pattern);
+        }
         let kept = self.pages.keep(fetch.primary, &flight.sent, entry, unix_now() as u64);
         let kept = kept.unwrap_or_else(|TooManyVariants| {
             self.thread_metrics.refused(Reason::Variants);

@@ -42,14 +42,14 @@ use crate::telemetry::metrics::{CookieEvent, ThreadMetrics};
 use crate::telemetry::reason::Reason;
 
 use fetched::Fetch;
-use lead::{Leader, send_answer};
+use lead::send_answer;
 use lease::Leased;
 use not_modified::add_conditions;
 use refuse::is_leak;
 
 pub use filler::Filler;
-pub use lead::LeaderAnswer;
-pub use order::{FillDifference, FillOrder, SessionOwner};
+pub use lead::{LeaderAnswer, SharedAnswer};
+pub use order::{FillLoss, FillOrder, SessionOwner, changes_session};
 pub use refuse::passes;
 pub use trial::{TrialOrder, TrialPage};
 
@@ -87,7 +87,7 @@ impl Filler {
                 let (memory, now) = (self.pages.memory(), unix_now() as u64);
                 memory.mark_briefly(order.primary, Reason::Elsewhere, self.mark_time(now));
                 flight.decide(FlightVerdict::Refused(Reason::Elsewhere));
-                send_answer(sender, LeaderAnswer::Again(Reason::Elsewhere));
+                send_answer(sender, LeaderAnswer::NotAsked(Reason::Elsewhere));
             }
             // PERF: boxed, because the state of a fetch is large and would otherwise be moved.
             Leased::No => drop(Box::pin(self.fetch(flight, order, sender)).await),
@@ -138,8 +138,10 @@ impl Filler {
             class,
             mut request,
             route,
-            difference,
+            loss,
             person,
+            pattern,
+            network,
             personal_data,
             stored,
             withhold,
@@ -160,11 +162,7 @@ impl Filler {
         let sent = self.send(&route, request, session, background.as_mut()).await;
         let mut received = match sent {
             Ok(received) => received,
-            Err(error) => {
-                flight.decide(FlightVerdict::Failed(failure(&error)));
-                send_answer(sender, LeaderAnswer::Failed(error));
-                return true;
-            }
+            Err(error) => return fail(flight, error, sender),
         };
         // A field that no client gets cannot keep the page from being shared.
         let cut = route.cut_fields(received.response.headers_mut());
@@ -173,8 +171,10 @@ impl Filler {
             target,
             route,
             class,
-            difference,
+            loss,
             person,
+            pattern,
+            network,
             personal_data,
             // The response to a visitor's own session belongs to this visitor, even if it breaks off.
             withhold: withhold && !class.is_personal(),
@@ -190,13 +190,12 @@ impl Filler {
             return self.refresh(&fetch, flight, &page, received.response.headers(), sender).await;
         }
         if withhold && is_server_error(status) {
-            received.response.headers_mut().extend(cut);
-            self.refuse(&fetch, flight, received, Reason::ServerError, sender);
+            self.refuse(&fetch, flight, (received, cut), Reason::ServerError, sender);
             return true;
         }
         match self.judge(&fetch, flight, &received) {
             Ok(storing) => {
-                let leader = Leader { reader, sender, cookies: Vec::new() };
+                let leader = fetch.leader(&received.response, reader, sender);
                 self.share(fetch, flight, received, storing, leader).await
             }
             Err(reason) => {
@@ -206,23 +205,22 @@ impl Filler {
         }
     }
 
-    /// Handles a response that may not be shared. The visitor's own response gets back the fields that were
-    /// `cut`, because they may state that the visitor has logged in.
+    /// Handles a response that may not be shared.
     async fn hand_to_its_own(
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
-        (mut received, cut): (OriginResponse, HeaderMap),
+        (received, cut): (OriginResponse, HeaderMap),
         reason: Reason,
         sender: oneshot::Sender<LeaderAnswer>,
     ) {
-        // A response to one user of a segment may be for that user alone.
-        let is_said_to_all = fetch.class != ShareClass::Segment;
+        // A response to one user of a segment may be for that user alone, and one that shows a field of its request
+        // is for that request alone.
+        let is_said_to_all = fetch.class != ShareClass::Segment && reason != Reason::Reflected;
         let outdates = fetch.replaces && is_said_to_all && !passes(received.response.status());
         let status = received.response.status().as_u16();
         let own = is_leak(reason).then(|| received.response.headers().clone());
-        received.response.headers_mut().extend(cut);
-        self.refuse(fetch, flight, received, reason, sender);
+        self.refuse(fetch, flight, (received, cut), reason, sender);
         if outdates {
             self.forget(fetch).await;
         }
@@ -283,9 +281,9 @@ impl Filler {
         }
         // A page that could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
-        let personal_data = fetch.personal_data_with(answer.headers);
+        let personal_data = fetch.personal_data_with(answer.headers, (sent, &storing.vary));
         personal_data.search_fields(answer.headers).map_err(refuse::reason_of)?;
-        storing.guarded |= fetch.is_searched(answer.headers, storing.lost_cookies);
+        storing.guarded |= fetch.is_searched(answer.headers, storing.lost_cookies, &personal_data);
         Ok(storing)
     }
 }
@@ -295,6 +293,13 @@ pub fn count_page(thread_metrics: &ThreadMetrics, status: StatusCode, headers: &
     if status == StatusCode::OK && media::kind(headers) == MediaKind::Html {
         thread_metrics.cookies(CookieEvent::Set, set_cookie::named(headers));
     }
+}
+
+/// Ends a flight without a response. It may be tried again at once.
+fn fail(flight: &Flight, error: OriginError, sender: oneshot::Sender<LeaderAnswer>) -> bool {
+    flight.decide(FlightVerdict::Failed(failure(&error)));
+    send_answer(sender, LeaderAnswer::Failed(error));
+    true
 }
 
 fn failure(error: &OriginError) -> FlightFailure {

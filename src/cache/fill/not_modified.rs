@@ -23,6 +23,7 @@ use crate::http::conditional::{Validators, fits, update, validators};
 use crate::http::tags::{strip_tags, tags};
 use crate::ident::PageKey;
 use crate::store::PageStore;
+use crate::telemetry::metrics::AskedAgain;
 use crate::telemetry::reason::Reason;
 
 impl Filler {
@@ -32,7 +33,7 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
-        stored: &Entry,
+        stored: &Arc<Entry>,
         said: &HeaderMap,
         sender: oneshot::Sender<LeaderAnswer>,
     ) -> bool {
@@ -51,11 +52,14 @@ impl Filler {
         });
         let (headers, storing) = match judged {
             Some(Ok(judged)) => judged,
+            Some(Err(Reason::Reflected)) => return self.unchanged(flight, stored, sender),
             Some(Err(reason)) => return self.outdated(fetch, flight, reason, sender).await,
             None => return self.outdated(fetch, flight, Reason::Stale, sender).await,
         };
-        if let Err(leak) = self.inspect_changed(fetch, stored, (&headers, &storing)) {
-            return self.outdated(fetch, flight, reason_of(leak), sender).await;
+        match self.inspect_changed(fetch, (stored, &flight.sent), (&headers, &storing)) {
+            Ok(()) => {}
+            Err(LeakKind::Reflected) => return self.unchanged(flight, stored, sender),
+            Err(leak) => return self.outdated(fetch, flight, reason_of(leak), sender).await,
         }
         let is_fresh = storing.is_fresh;
         // The tags of the 304 replace those of the page, if it has any.
@@ -102,7 +106,7 @@ impl Filler {
     fn inspect_changed(
         &self,
         fetch: &Fetch,
-        stored: &Entry,
+        (stored, sent): (&Entry, &HeaderMap),
         (headers, storing): (&HeaderMap, &Storing),
     ) -> Result<(), LeakKind> {
         let before = stored.fields.get(&CONTENT_TYPE);
@@ -114,10 +118,24 @@ impl Filler {
         if !storing.guarded || is_as_before && forms == PersonalForms::None {
             return Ok(());
         }
-        let personal_data = fetch.personal_data_with(headers);
+        let personal_data = fetch.personal_data_with(headers, (sent, &storing.vary));
         let checks =
             LeakChecks { forms, personal_data: &personal_data, max_decoded: self.decoded_max() };
         leak_guard::inspect(headers, std::slice::from_ref(&stored.body), &checks)
+    }
+
+    /// Answers with the stored page, which is valid, and stays as it is: the fields of the 304 are for one request.
+    fn unchanged(
+        &self,
+        flight: &Flight,
+        stored: &Arc<Entry>,
+        sender: oneshot::Sender<LeaderAnswer>,
+    ) -> bool {
+        self.thread_metrics.refused(Reason::Reflected);
+        flight.decide(FlightVerdict::Refused(Reason::Reflected));
+        flight.end_whole();
+        send_answer(sender, LeaderAnswer::Validated(Arc::clone(stored)));
+        false
     }
 
     /// Removes the stored page, which must not be used any more.
@@ -133,7 +151,7 @@ impl Filler {
         let gone = self.pages.invalidate(&fetch.primary, fetch.received_at as u64);
         flight.decide(FlightVerdict::Refused(reason));
         self.delete(&gone).await;
-        send_answer(sender, LeaderAnswer::Again(reason));
+        send_answer(sender, LeaderAnswer::Again(reason, AskedAgain::NotModified));
         false
     }
 

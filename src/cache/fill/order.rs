@@ -4,42 +4,73 @@ use std::sync::Arc;
 
 use anteroom_fault::fault;
 
-use ::http::header::SET_COOKIE;
-use ::http::{HeaderName, Request};
+use ::http::header::{ACCEPT_RANGES, SET_COOKIE};
+use ::http::{HeaderMap, HeaderName, Request, StatusCode};
 
 use crate::cache::entry::Entry;
 use crate::cache::recipe::Recipe;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::segment_proof::Witness;
+use crate::cache::url_patterns::UrlPattern;
+use crate::http::forwarded::ANTEROOM_LOGIN;
 use crate::ident::{PageKey, StoredToken};
 use crate::origin::{BackgroundSlot, UploadBody};
 use crate::policy::route::CompiledRoute;
+use crate::telemetry::metrics::AskedAgain;
 
-/// How the fetch differs from the visitor's own request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FillDifference {
-    /// In nothing that a response can depend on.
-    None,
-    /// It names another client address.
-    Address,
-    /// It omits personal data of the visitor.
-    Visitor,
+/// What the fetch lacks of the visitor's own request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillLoss {
+    /// The client's address: the fetch names the proxy's.
+    pub address: bool,
+    /// A field that the origin may evaluate.
+    pub field: bool,
+    /// What a redirect may lead back to or carry on: `Referer`, and query parameters on which no page depends.
+    pub detour: bool,
+    /// `Range`: the fetch is for the whole page.
+    pub range: bool,
+    /// A cookie, credentials or a certificate, by which the origin may know the visitor.
+    pub identity: bool,
 }
 
-impl FillDifference {
-    /// Whether an unshareable response is still the right one for the visitor's own request.
-    pub(super) fn keeps_own_response_valid(self, head: &::http::response::Parts) -> bool {
-        match self {
-            Self::None => true,
-            // A session or a refusal may depend on the address.
-            Self::Address => {
-                (fault!("handed") || !head.headers.contains_key(SET_COOKIE))
-                    && !matches!(head.status.as_u16(), 401 | 403 | 407 | 429 | 451)
-            }
-            Self::Visitor => false,
+impl FillLoss {
+    /// Why a response that is not shared is not for the visitor either, so that the origin must be asked again.
+    ///
+    /// A link may work once, so that nothing but these reasons counts: what was refused was not done; a link with
+    /// a secret is forwarded as it came, until responses to such links can be shared.
+    pub(super) fn asks_again(self, status: StatusCode, headers: &HeaderMap) -> Option<AskedAgain> {
+        if self.identity && !fault!("stranger") {
+            return Some(AskedAgain::Identity);
         }
+        if (self.address || self.field || self.detour) && is_refusal(status) {
+            return Some(AskedAgain::Refusal);
+        }
+        if changes_session(headers) {
+            // A session may be bound to the address.
+            return (self.address && !fault!("handed")).then_some(AskedAgain::Cookie);
+        }
+        if status != StatusCode::OK {
+            return None;
+        }
+        if self.field {
+            return Some(AskedAgain::Field);
+        }
+        // A client that wants a part may not take the whole.
+        let has_parts = || headers.get(ACCEPT_RANGES).is_some_and(|units| units == "bytes");
+        (self.range && has_parts()).then_some(AskedAgain::Range)
     }
+}
+
+/// Whether a response sets cookies or logs in.
+#[must_use]
+pub fn changes_session(headers: &HeaderMap) -> bool {
+    headers.contains_key(SET_COOKIE) || headers.contains_key(&ANTEROOM_LOGIN)
+}
+
+/// Whether the origin has refused to serve the client, and so has done nothing.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 401 | 403 | 407 | 429 | 451)
 }
 
 /// The user whose session a fetch carries.
@@ -65,10 +96,14 @@ pub struct FillOrder {
     pub request: Request<UploadBody>,
     /// The route of the request.
     pub route: Arc<CompiledRoute>,
-    /// How the fetch differs from the visitor's own request.
-    pub difference: FillDifference,
+    /// What the fetch lacks of the visitor's own request.
+    pub loss: FillLoss,
     /// The user that the request identifies to the origin, if any.
     pub person: Option<SessionOwner>,
+    /// The pattern of the URL, unless the page is one visitor's or segment's.
+    pub pattern: Option<UrlPattern>,
+    /// The network of the client, as a number.
+    pub network: u32,
     /// The visitor's personal data that the page must not contain.
     pub personal_data: PersonalData,
     /// The stale page that is fetched again; the origin may validate it with a 304.

@@ -42,14 +42,14 @@ impl Filler {
     }
 
     /// The same for a body that the leak guard must see whole before it is shared. If it grows too large or
-    /// takes too long, the other requests stop waiting and the first visitor alone gets it. A `withheld` body
-    /// is then refused for the first visitor as well.
+    /// takes too long, the other requests stop waiting and the first visitor alone gets it. `release` states
+    /// whether this visitor gets it; if not, it is refused.
     pub(super) async fn read_guarded(
         &self,
         fetch: &Fetch,
         flight: &Flight,
         mut body: OriginBody,
-        withheld: bool,
+        release: impl FnOnce(Reason) -> bool,
     ) -> Result<Option<Bytes>, NotShared> {
         let deadline = tokio::time::Instant::now() + GUARD_TIMEOUT;
         let mut length = 0;
@@ -64,7 +64,7 @@ impl Filler {
                 break self.no_room(length);
             }
         };
-        if withheld {
+        if !release(reason) {
             return Err(NotShared::Refused(reason));
         }
         self.mark(fetch, reason, MarkScope::OneVariant);

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use ::http::StatusCode;
 use ::http::header::ACCEPT_ENCODING;
+use ::http::{HeaderMap, StatusCode};
 use tokio::sync::oneshot;
 
 use super::fetched::Fetch;
 use super::filler::Filler;
 use super::lead::{LeaderAnswer, send_answer};
-use super::order::FillDifference;
 use crate::cache::flight::{Flight, FlightVerdict};
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::leak_kind::LeakKind;
 use crate::http::vary::Vary;
+use crate::ident::PageKey;
 use crate::origin::OriginResponse;
 use crate::telemetry::reason::Reason;
 
@@ -21,12 +21,13 @@ use crate::telemetry::reason::Reason;
 const LEAK_LOG_EVERY: u64 = 60;
 
 impl Filler {
-    /// Gives the response to its visitor alone.
+    /// Gives the response to its visitor alone, unless this visitor's own request must be sent, too. The response gets
+    /// back the fields that were `cut`, because they may state that the visitor has logged in.
     pub(super) fn refuse(
         &self,
         fetch: &Fetch,
         flight: &Flight,
-        received: OriginResponse,
+        (mut received, cut): (OriginResponse, HeaderMap),
         reason: Reason,
         sender: oneshot::Sender<LeaderAnswer>,
     ) {
@@ -47,21 +48,25 @@ impl Filler {
             self.mark(fetch, reason, scope);
         }
         flight.decide(FlightVerdict::Refused(reason));
+        self.note_redirect(fetch, received.response.status());
+        received.response.headers_mut().extend(cut);
+        let asks_again = fetch.asks_again(&received.response);
         let (head, body) = received.response.into_parts();
-        // A response that logs in or out is for its request alone, and takes effect where that request gets
-        // it: the app then knows the visitor's session. In an anonymous fill the app knows no session, so the
-        // response is not a log-in.
-        let is_own_response = fetch.difference == FillDifference::None && fetch.class.is_personal();
-        if is_own_response
-            || reason != Reason::Anteroom && fetch.difference.keeps_own_response_valid(&head)
-        {
-            let response = ::http::Response::from_parts(head, body);
-            send_answer(
-                sender,
-                LeaderAnswer::Own(Box::new(OriginResponse { response, ..received }), reason),
-            );
-        } else {
-            send_answer(sender, LeaderAnswer::Again(reason));
+        let answer = match asks_again {
+            Some(why) => LeaderAnswer::Again(reason, why),
+            None => {
+                let response = ::http::Response::from_parts(head, body);
+                LeaderAnswer::Own(Box::new(OriginResponse { response, ..received }), reason)
+            }
+        };
+        send_answer(sender, answer);
+    }
+
+    /// A redirect may lead back to where the visitor came from, or carry the query on: the fetch has left both out.
+    fn note_redirect(&self, fetch: &Fetch, status: StatusCode) {
+        let is_changed = fetch.loss.detour && status.is_redirection();
+        if let Some(pattern) = fetch.pattern.filter(|_| is_changed) {
+            self.pages.url_patterns.leads_elsewhere(pattern, fetch.received_at as u64);
         }
     }
 
@@ -90,8 +95,16 @@ impl Filler {
         // visitor without personal data has requested a page with a cookie of the app in it, and every other
         // visitor will get the same.
         let is_own_response = is_leak(reason) && !fetch.personal_data.is_empty();
-        if reason == Reason::Accept || is_own_response {
+        // The same holds for the fields of one request.
+        if matches!(reason, Reason::Accept | Reason::Reflected) || is_own_response {
             return;
+        }
+        // What passes says nothing of the pattern.
+        let passes = reason == Reason::Crowded || scope == MarkScope::Brief;
+        if let (Some(pattern), false) = (fetch.pattern, passes) {
+            let PageKey([first, second, third, fourth, ..]) = fetch.primary;
+            let url = u32::from_be_bytes([first, second, third, fourth]);
+            self.pages.url_patterns.was_refused(pattern, url, fetch.network, now);
         }
         let at = self.mark_time(now);
         match scope {
@@ -151,5 +164,6 @@ pub(super) fn reason_of(leak: LeakKind) -> Reason {
         LeakKind::LeakUser => Reason::LeakUser,
         LeakKind::LeakAttribute => Reason::LeakAttribute,
         LeakKind::LeakToken => Reason::LeakToken,
+        LeakKind::Reflected => Reason::Reflected,
     }
 }

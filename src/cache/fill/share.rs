@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use ::http::header::SET_COOKIE;
 use anteroom_fault::fault;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
 use super::filler::Filler;
 use super::lead::{Leader, LeaderAnswer, send_answer};
-use super::order::FillDifference;
 use super::refuse::{MarkScope, is_leak, reason_of};
 use crate::cache::entry::Entry;
 use crate::cache::flight::{Flight, FlightVerdict};
@@ -32,7 +30,7 @@ impl Filler {
         flight: &Arc<Flight>,
         received: OriginResponse,
         storing: Storing,
-        mut lead: Leader,
+        lead: Leader,
     ) -> bool {
         let length = received.length;
         let guarded = storing.guarded;
@@ -41,12 +39,7 @@ impl Filler {
         let is_fresh = storing.is_fresh;
         let lost = storing.lost_cookies;
         let (head, body) = received.response.into_parts();
-        if fetch.class.is_personal() {
-            // A response to the visitor's own session goes to this visitor unchanged.
-            lead.cookies = head.headers.get_all(SET_COOKIE).iter().cloned().collect();
-        }
-        let keeps_cookies = !lead.cookies.is_empty();
-        let personal_data = fetch.personal_data_with(&head.headers);
+        let personal_data = fetch.personal_data_with(&head.headers, (&flight.sent, &storing.vary));
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
@@ -54,11 +47,9 @@ impl Filler {
             flight.decide(FlightVerdict::Shared(Arc::clone(&head), length));
         }
         // If the response is right for its visitor whatever the leak guard finds, the visitor gets it now.
-        // The exceptions: a stale page may be served if this response breaks off, or the visitor needs the
-        // cookie that the page has lost.
+        // The exception: a stale page may be served if this response breaks off.
+        let is_for_leader = lead.asks_again.is_none();
         let mut waiting = Some(lead);
-        let is_for_leader = fetch.difference != FillDifference::Visitor
-            && (lost == LostCookies::Nothing || keeps_cookies);
         if !(fetch.withhold || whole_first && !is_for_leader)
             && let Some(lead) = waiting.take()
         {
@@ -68,7 +59,10 @@ impl Filler {
             }
         }
         let read = match (whole_first, waiting.is_some()) {
-            (true, withheld) => self.read_guarded(&fetch, flight, body, withheld).await,
+            (true, _) => {
+                let release = |reason| release(&mut waiting, &head, length, reason);
+                self.read_guarded(&fetch, flight, body, release).await
+            }
             (false, false) => self.read(flight, body).await,
             (false, true) => {
                 self.read_withheld(flight, body, |may_be_kept| {
@@ -96,7 +90,7 @@ impl Filler {
                 return false;
             }
             Err(NotShared::OnlyInFragments(entry, reason)) => {
-                self.land_emptied(&fetch, flight, (*entry, lost), (reason, waiting)).await;
+                self.land_emptied(&fetch, flight, (&head, *entry, lost), (reason, waiting)).await;
             }
             Err(NotShared::Failed(error)) => {
                 tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
@@ -134,7 +128,7 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Flight,
-        (reason, head): (Reason, &Entry),
+        (reason, head): (Reason, &Arc<Entry>),
         waiting: Option<Leader>,
     ) {
         let own = (is_leak(reason) && fetch.needs_second_user()).then(|| match flight.body() {
@@ -148,11 +142,12 @@ impl Filler {
         let scope = if is_for_one_user { MarkScope::Brief } else { MarkScope::OneVariant };
         self.mark(fetch, reason, scope);
         flight.decide(FlightVerdict::Refused(reason));
-        flight.end_whole();
         if let Some(lead) = waiting {
-            send_answer(lead.sender, LeaderAnswer::Again(reason));
+            lead.refused(head, flight.whole_length(), reason);
         }
-        let is_one_visitors = is_leak(reason) || fetch.class == ShareClass::Segment;
+        flight.end_whole();
+        let is_one_visitors =
+            is_leak(reason) || reason == Reason::Reflected || fetch.class == ShareClass::Segment;
         if fetch.replaces && !is_one_visitors {
             self.forget(fetch).await;
         }
@@ -169,21 +164,22 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
-        (mut entry, lost): (Entry, LostCookies),
+        (head, mut entry, lost): (&Arc<Entry>, Entry, LostCookies),
         (reason, waiting): (Reason, Option<Leader>),
     ) {
         entry.tag();
         let page = Arc::new(entry.clone());
         let to_store = self.keep(fetch, flight, entry);
         flight.decide_pending(FlightVerdict::Landed(Arc::clone(&page)));
-        flight.end_whole();
         if let Some(lead) = waiting {
-            let led = match lost {
-                LostCookies::Nothing => LeaderAnswer::Landed(page),
-                LostCookies::Named | LostCookies::All => LeaderAnswer::Again(reason),
-            };
-            send_answer(lead.sender, led);
+            match lost {
+                LostCookies::Nothing => send_answer(lead.sender, LeaderAnswer::Landed(page)),
+                LostCookies::Named | LostCookies::All => {
+                    lead.refused(head, flight.whole_length(), reason);
+                }
+            }
         }
+        flight.end_whole();
         if !to_store.is_empty() {
             self.thread_metrics.count(Count::Stored);
         }
@@ -214,6 +210,20 @@ impl Filler {
         }
         self.put(&to_store, |_| flight.is_invalidated()).await;
     }
+}
+
+/// Gives a page that is not shared to the request that began the fetch, where it still waits and the page is its
+/// visitor's. Returns whether no request waits any more.
+fn release(
+    waiting: &mut Option<Leader>,
+    head: &Arc<Entry>,
+    length: Option<u64>,
+    reason: Reason,
+) -> bool {
+    if let Some(lead) = waiting.take_if(|lead| lead.asks_again.is_none()) {
+        lead.refused(head, length, reason);
+    }
+    waiting.is_none()
 }
 
 /// Which forms keep a page from being shared. An app that has forgotten a session answers as to an anonymous
@@ -247,7 +257,8 @@ fn inspect(
     // visitors see. A fragment is filled for sessions only: its place would be empty for other visitors. The
     // page needs a second user's copy: an emptied page cannot be compared with one.
     let is_kept = fragments().any(|fragment| fragment.only_sessions) || fetch.needs_second_user();
-    if fragments().next().is_none() || is_leak(reason) || is_kept {
+    let is_one_visitors = is_leak(reason) || reason == Reason::Reflected;
+    if fragments().next().is_none() || is_one_visitors || is_kept {
         return Err(NotShared::Refused(reason));
     }
     // Visitors who get the kept page never see the content of a fragment, so it need not be kept.

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG, LAST_MODIFIED};
 use ::http::response::Parts;
-use ::http::{HeaderMap, Uri};
+use ::http::{HeaderMap, HeaderName, Uri};
 use bytes::Bytes;
 
 use super::fetched::Fetch;
 use super::filler::Filler;
-use super::order::{FillDifference, SessionOwner};
+use super::order::{FillLoss, SessionOwner};
 use super::refuse::reason_of;
 use super::share::forms_of;
-use crate::cache::entry::Entry;
+use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::page_fields::PageFields;
 use crate::cache::purge::{PurgeSnapshot, PurgeTable};
 use crate::cache::rules::key::{ShareClass, variant_key};
@@ -81,8 +81,10 @@ impl Filler {
             target,
             route,
             class,
-            difference: FillDifference::None,
+            loss: FillLoss::default(),
             person: person.filter(|_| class.is_personal()),
+            pattern: None,
+            network: 0,
             personal_data,
             withhold: false,
             recipe: None,
@@ -108,6 +110,18 @@ impl Filler {
 }
 
 impl TrialPage {
+    /// The request fields that would select the page.
+    #[must_use]
+    pub fn vary(&self) -> &[HeaderName] {
+        &self.storing.vary
+    }
+
+    /// Whether its freshness lifetime is the origin's own, or that of its route.
+    #[must_use]
+    pub fn has_lifetime(&self) -> bool {
+        !matches!(self.storing.source, LifetimeSource::Default | LifetimeSource::Heuristic)
+    }
+
     /// Whether the leak guard would read the body.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
@@ -127,7 +141,8 @@ impl TrialPage {
     /// The reason for which it cannot be shared.
     pub fn judge_body(self, body: &Bytes, purged: &PurgeTable) -> Result<(PageKey, Entry), Reason> {
         let Self { fetch, sent, head, storing, decoded_max } = self;
-        let personal_data = fetch.personal_data_with(&head.headers).into_owned();
+        let personal_data =
+            fetch.personal_data_with(&head.headers, (&sent, &storing.vary)).into_owned();
         let forms = forms_of(&fetch, storing.lost_cookies);
         let is_guarded = storing.guarded;
         let mut entry = fetch.entry(head, storing, purged);

@@ -27,6 +27,9 @@ pub enum LeakKind {
     /// A token, or the value of a cookie.
     #[error("a token")]
     LeakToken,
+    /// The value of a request field that the fetch sent and the page's key lacks.
+    #[error("the value of a request field")]
+    Reflected,
 }
 
 impl LeakKind {
@@ -42,6 +45,7 @@ impl LeakKind {
             Self::LeakUser => "leak-user",
             Self::LeakAttribute => "leak-attribute",
             Self::LeakToken => "leak-token",
+            Self::Reflected => "reflected",
         }
     }
 }

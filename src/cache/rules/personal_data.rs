@@ -28,6 +28,8 @@ use super::window::Window;
 
 /// The most texts that are looked for at a time.
 const SEARCH_TEXTS_MAX: usize = 64;
+/// In how many spellings a text is looked for.
+const CASES: usize = 4;
 /// How much of each text is looked for, in bytes: showing the start of a secret already reveals it.
 const MARK_BYTES_MAX: usize = 64;
 /// The shortest attribute that is looked for, and the shortest name that is looked for in running text.
@@ -37,6 +39,20 @@ const TOKEN_MIN: usize = 8;
 /// The shortest cookie value that is looked for, of cookies that a page sets: shorter ones are words such as
 /// `compact`.
 const VALUE_MIN: usize = 16;
+/// The shortest value of a request field that is looked for.
+const FIELD_MIN: usize = 9;
+/// Values of request fields that stand in many pages for another reason. They say nothing of a visitor, and an attacker
+/// can do nothing with them.
+const USUAL_VALUES: [&[u8]; 8] = [
+    b"text/html",
+    b"text/plain",
+    b"application/json",
+    b"application/xml",
+    b"application/xhtml+xml",
+    b"\"windows\"",
+    b"\"android\"",
+    b"\"chrome os\"",
+];
 /// The most pieces of a token that are looked for.
 const PIECES_MAX: usize = 8;
 /// How many bytes on each side of a match are needed to judge it: a character, or `="`.
@@ -49,11 +65,15 @@ const UNSURE: usize = 32;
 
 /// One visitor's personal data, which a shared page must not contain.
 #[derive(Clone, Default)]
-pub struct PersonalData(Vec<SearchText>);
+pub struct PersonalData {
+    texts: Vec<SearchText>,
+    /// Whether there was no room for the value of a request field, so that a page may hold it unseen.
+    lacks_field: bool,
+}
 
 impl std::fmt::Debug for PersonalData {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PersonalData({})", self.0.len())
+        write!(f, "PersonalData({})", self.texts.len())
     }
 }
 
@@ -126,10 +146,20 @@ impl PersonalData {
         }
     }
 
+    /// Adds the value of a request field that a fetch sends and the page's key lacks.
+    pub fn request_field(&mut self, value: &[u8]) {
+        if value.len() >= FIELD_MIN
+            && !USUAL_VALUES.iter().any(|usual| value.eq_ignore_ascii_case(usual))
+        {
+            self.lacks_field |= self.texts.len() + CASES > SEARCH_TEXTS_MAX;
+            self.add(LeakKind::Reflected, value, MatchPlace::Anywhere);
+        }
+    }
+
     /// Whether there is nothing to look for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.texts.is_empty()
     }
 
     fn secret(&mut self, value: &[u8], least: usize) {
@@ -163,9 +193,9 @@ impl PersonalData {
     fn add_cased(&mut self, leak: LeakKind, text: &[u8], place: MatchPlace) {
         let (text, place) = cut(text, place);
         let text = text.to_ascii_lowercase();
-        let is_known = self.0.iter().any(|mark| mark.text == text);
-        if self.0.len() < SEARCH_TEXTS_MAX && !is_known {
-            self.0.push(SearchText { leak, text, place });
+        let is_known = self.texts.iter().any(|mark| mark.text == text);
+        if self.texts.len() < SEARCH_TEXTS_MAX && !is_known {
+            self.texts.push(SearchText { leak, text, place });
         }
     }
 
@@ -183,6 +213,9 @@ impl PersonalData {
     /// # Errors
     /// The first find.
     pub fn search_fields(&self, headers: &HeaderMap) -> Result<(), LeakKind> {
+        if self.lacks_field {
+            return Err(LeakKind::Reflected);
+        }
         if self.is_empty() {
             return Ok(());
         }
@@ -261,10 +294,10 @@ impl<'t> Search<'t> {
     }
 
     fn unsieved(personal_data: &'t PersonalData, charset: &'static Encoding) -> Self {
-        let mut marks: Vec<_> = personal_data.0.iter().map(Cow::Borrowed).collect();
+        let mut marks: Vec<_> = personal_data.texts.iter().map(Cow::Borrowed).collect();
         if charset != UTF_8 {
             marks.extend(
-                personal_data.0.iter().filter_map(|mark| mark.recoded(charset)).map(Cow::Owned),
+                personal_data.texts.iter().filter_map(|mark| mark.recoded(charset)).map(Cow::Owned),
             );
         }
         let mut has = [false; 256];
@@ -700,7 +733,7 @@ mod tests {
         for n in 0..1_000 {
             personal_data.token(format!("secret-{n}").as_bytes());
         }
-        assert_eq!(personal_data.0.len(), SEARCH_TEXTS_MAX);
+        assert_eq!(personal_data.texts.len(), SEARCH_TEXTS_MAX);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Origins, their servers and rows.
 
 use super::ConfigCheck;
-use crate::config::plan::OriginConfig;
+use crate::config::plan::{Address, OriginConfig, leads_to};
 use crate::config::suggest::nearest;
 use crate::http::host::Scheme;
 use crate::policy::route::Route;
@@ -121,6 +121,7 @@ impl ConfigCheck<'_> {
                 self.problem(&at("urls"), format!("{}:{} is listed twice", url.host, url.port));
             }
         }
+        self.leads_elsewhere(table, origin);
         if servers.urls.len() > SERVERS_MAX {
             let text = format!("found {}; expected at most {SERVERS_MAX}", servers.urls.len());
             self.problem(&at("urls"), text);
@@ -128,6 +129,23 @@ impl ConfigCheck<'_> {
         let (weights, servers) = (servers.weights.len(), origin.urls().len());
         if weights != 0 && weights != servers {
             self.problem(&at("weights"), format!("found {weights} weights for {servers} servers"));
+        }
+    }
+
+    /// Checks that no server of an origin is a listener of this proxy: its requests would go round.
+    fn leads_elsewhere(&mut self, table: &str, origin: &OriginConfig) {
+        let plan = self.plan;
+        if self.unread.iter().any(|setting| setting.starts_with("listen")) {
+            return;
+        }
+        let listen = plan.listen.iter().map(|one| one.address.clone());
+        let own: Vec<_> = listen.chain(plan.admin.address.map(Address::Tcp)).collect();
+        let key = if origin.servers.urls.is_empty() { "url" } else { "urls" };
+        for url in origin.urls() {
+            let Some(address) = leads_to(url, &own) else { continue };
+            let text =
+                format!("{url} is {address}, where Anteroom listens; write the address of the app");
+            self.problem(&format!("{table}.{key}"), text);
         }
     }
 

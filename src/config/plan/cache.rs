@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use crate::http::coding::Coding;
 use crate::http::pattern::Pattern;
+use crate::http::request_fields::IdentityHeaders;
 use crate::policy::answer::StatusDetail;
 use crate::policy::learn::CacheMode;
 use crate::policy::purge_rule::PurgeRule;
@@ -44,6 +45,8 @@ pub struct Cache {
     pub ignore_cookies: Vec<Pattern>,
     /// `ignore_query`: names, or patterns with one `*`, of query parameters that are removed.
     pub ignore_query: Vec<Pattern>,
+    /// `identity_headers`: names, or patterns with one `*`, of request fields that name the sender of a request.
+    pub identity_headers: Vec<Pattern>,
     /// `memory`, 256 MiB of pages.
     pub memory: u64,
     /// `warm_start`, 2 s: how long the start may read the pages that were in use before into memory; zero: not at all.
@@ -80,6 +83,7 @@ impl Default for Cache {
                 exact("msclkid"),
                 exact("mc_cid"),
             ],
+            identity_headers: IdentityHeaders::default().patterns().to_vec(),
             memory: 256 * MIB,
             warm_start: Duration::from_secs(2),
             max_object: 8 * MIB,

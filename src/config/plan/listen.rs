@@ -1,13 +1,14 @@
 //! `[[listen]]` and `[client]`: where clients are served, and which ones.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ::http::HeaderName;
 use ipnet::IpNet;
 
+use super::OriginUrl;
 use crate::certificate::CertificateSources;
 use crate::http::path::PathPattern;
 use crate::http::peer::Peers;
@@ -100,6 +101,35 @@ impl Address {
         // Port 0 gives a different port each time.
         let same_port = one.port() == other.port() && one.port() != 0;
         same_port && (covers_address(one.ip(), other.ip()) || covers_address(other.ip(), one.ip()))
+    }
+}
+
+/// The one of these addresses at which a connection to `url` certainly arrives. That other names and addresses are this
+/// machine's is not known here.
+pub(in crate::config) fn leads_to<'a>(
+    url: &OriginUrl,
+    addresses: &'a [Address],
+) -> Option<&'a Address> {
+    if let Some(socket) = &url.socket {
+        return addresses.iter().find(|one| matches!(one, Address::Unix(path) if path == socket));
+    }
+    let at = |host: IpAddr| {
+        let is_there = |listener: SocketAddr| {
+            listener.port() == url.port
+                && (host == listener.ip()
+                    || covers_address(listener.ip(), host)
+                        && (host.is_loopback() || host.is_unspecified()))
+        };
+        addresses.iter().find(|one| one.tcp().is_some_and(is_there))
+    };
+    let host = url.host.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<IpAddr>() {
+        Ok(host) => at(host.to_canonical()),
+        // The name has an address of each family, and the app may listen at one of them.
+        Err(_) if host == "localhost" => {
+            at(Ipv6Addr::LOCALHOST.into()).and_then(|_| at(Ipv4Addr::LOCALHOST.into()))
+        }
+        Err(_) => None,
     }
 }
 

@@ -60,6 +60,8 @@ pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("ignore_cookies", &mut cache.ignore_cookies, &cookies);
     let parameters = List::of(Text { parse: text::query_pattern, show: Pattern::to_string });
     at.key("ignore_query", &mut cache.ignore_query, &parameters);
+    let fields = List::of(Text { parse: text::field_pattern, show: Pattern::to_string });
+    at.key("identity_headers", &mut cache.identity_headers, &fields);
     at.key("memory", &mut cache.memory, &Size { min: MIB, max: TIB });
     at.key("warm_start", &mut cache.warm_start, &WARM_START);
     at.key("max_object", &mut cache.max_object, &OBJECT);

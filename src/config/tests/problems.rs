@@ -588,6 +588,18 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:3: [[route]] strip_set_cookie: login is a session cookie, which share = \"user\" always keeps; remove it from the list",
     ),
     (
+        "[origins.b]\nurl = \"http://127.0.0.1:8080\"\n[[listen]]\naddress = \"[::]:8080\"",
+        "proxy.toml:2: [origins] b.url: http://127.0.0.1:8080 is [::]:8080, where Anteroom listens; write the address of the app",
+    ),
+    (
+        "[origins.b]\nurls = [\"http://localhost:81\"]\n[[listen]]\naddress = \"[::]:81\"",
+        "proxy.toml:2: [origins] b.urls: http://localhost:81 is [::]:81, where Anteroom listens; write the address of the app",
+    ),
+    (
+        "[origins.b]\nurl = \"unix:/run/a.sock\"\n[[listen]]\naddress = \"unix:/run/a.sock\"",
+        "proxy.toml:2: [origins] b.url: unix:/run/a.sock is unix:/run/a.sock, where Anteroom listens; write the address of the app",
+    ),
+    (
         "[admin]\naddress = \"127.0.0.1:8080\"",
         "proxy.toml:2: [admin] address: 127.0.0.1:8080 is already a [[listen]] address",
     ),
@@ -1234,6 +1246,8 @@ fn the_rules_of_a_route_keep_sharing_safe() {
         ("set_request_headers = { X-Anteroom-User = \"root\" }", "X-Anteroom-User"),
         ("set_request_headers = { X-Rewrite-URL = \"/b\" }", "another field"),
         ("remove_request_headers = [\"Host\"]", "another field"),
+        ("remove_request_headers = [\"CDN-Loop\"]", "another field"),
+        ("set_request_headers = { CDN-Loop = \"edge\" }", "another field"),
         ("redirect = \"{path}\"", "a URL or a path"),
         ("redirect = \"//evil.example\"", "a URL or a path"),
         ("redirect = \"/{path}\"", "a URL or a path"),

@@ -53,8 +53,9 @@ fn field_name(text: &str) -> Result<HeaderName, String> {
 /// Hop-by-hop fields (RFC 9110 §7.6.1), fields that identify the client, and fields that the proxy sets.
 fn is_reserved(name: &str) -> bool {
     const PREFIXES: [&str; 4] = ["anteroom-", "x-forwarded-", "proxy-", "if-"];
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 19] = [
         "authorization",
+        "cdn-loop",
         "connection",
         "content-length",
         "cookie",

@@ -15,7 +15,7 @@ pub(super) use address::{
 pub(super) use field::{identity_header, key_header, receiver_header, send_header};
 pub(super) use name::{
     admin_token_name, allowed_purge, any_cookie, any_query, channel, column_name, cookie_name,
-    cookie_pattern, database_reference, form_field, key_prefix, method, origin_name,
+    cookie_pattern, database_reference, field_pattern, form_field, key_prefix, method, origin_name,
     origin_reference, pattern_of_values, query_condition, query_name, query_pattern, query_value,
     route_name, row_ids, rows_name, rows_query, service_name, show_query_condition,
 };

@@ -83,6 +83,17 @@ pub(in crate::config) fn query_pattern(text: &str) -> Result<Pattern, String> {
     pattern(text)
 }
 
+/// The name of a request field in any case, or a pattern of such names.
+pub(in crate::config) fn field_pattern(text: &str) -> Result<Pattern, String> {
+    if !is_token(text) || text.contains('|') {
+        return Err(
+            r#"the name of a request field, or a pattern such as "x-auth-request-*""#.into()
+        );
+    }
+    // CGI and WSGI cannot distinguish `_` from `-`.
+    pattern(&text.to_ascii_lowercase().replace('_', "-"))
+}
+
 /// As [`query_pattern`]; `*` matches all.
 pub(in crate::config) fn any_query(text: &str) -> Result<Pattern, String> {
     match text {

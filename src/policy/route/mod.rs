@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use crate::http::host_pattern::HostPattern;
 use crate::http::path::{PathPattern, PurgePath};
 use crate::http::query::QueryRule;
+use crate::http::request_fields::IdentityHeaders;
 use crate::policy::learn::CacheMode;
 use crate::policy::rate_limit::Rate;
 
@@ -169,6 +170,8 @@ pub struct Route {
     /// `send_headers`: request fields that a fill sends besides the usual ones, so that the page may vary
     /// on them.
     pub send_headers: Vec<HeaderName>,
+    /// `[cache] identity_headers`: request fields that name the sender of a request.
+    pub identity_headers: Arc<IdentityHeaders>,
     /// `purges`: paths, or with `/**` everything below them, that become stale after a successful unsafe
     /// request to this route.
     pub purges: Vec<PurgePath>,
@@ -239,6 +242,7 @@ impl Default for Route {
             key_cookies: Vec::new(),
             key_headers: Vec::new(),
             send_headers: Vec::new(),
+            identity_headers: Arc::default(),
             purges: Vec::new(),
             fragments: Vec::new(),
             esi: Esi::Off,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::telemetry::reason::Reason;
+
 /// What would be done about a request, and why. It contains no token, no cookie value and no query
 /// value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,15 +69,18 @@ pub enum ExplainedOutcome {
     Refuse,
 }
 
-impl ExplainedOutcome {
-    /// The outcome whatever is stored, for `anteroom test`: `cacheable`, `forwarded`, `own` or `refused`.
+impl Explanation {
+    /// The outcome whatever is stored and was answered before, for `anteroom test`: `cacheable`, `forwarded`, `own` or
+    /// `refused`.
     #[must_use]
-    pub fn verdict(self) -> &'static str {
-        match self {
-            Self::Hit | Self::Stale | Self::Fetch => "cacheable",
-            Self::Forward => "forwarded",
-            Self::Row | Self::Own => "own",
-            Self::Refuse => "refused",
+    pub fn verdict(&self) -> &'static str {
+        use ExplainedOutcome::{Fetch, Forward, Hit, Own, Refuse, Row, Stale};
+        match self.outcome {
+            Hit | Stale | Fetch => "cacheable",
+            Forward if self.reason.as_deref() == Some(Reason::Unproven.as_str()) => "cacheable",
+            Forward => "forwarded",
+            Row | Own => "own",
+            Refuse => "refused",
         }
     }
 }
@@ -157,9 +162,9 @@ pub struct ExplainedFill {
     pub own_address: bool,
     /// Whether the fill validates the stored page.
     pub validates: bool,
-    /// Whether the response is delivered to the visitor even if it may not be shared. Otherwise the
-    /// visitor's request is then forwarded as it came. If the fill names the proxy's address, a response
-    /// that sets a cookie or refuses the visitor is not delivered.
+    /// Whether the response is delivered to the visitor even if it may not be shared. Otherwise something is left out
+    /// by which the app may answer differently, and the visitor's own request may then be sent, too. If the fill names
+    /// the proxy's address, a response that sets a cookie or refuses the visitor is not delivered.
     pub spares: bool,
 }
 

@@ -24,6 +24,7 @@ use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedUncacheable};
 use self::question::ImaginedRequest;
 use self::words::{HintContext, hint, hints, is_in_force, why, why_vary};
 use super::deliver::{content_coding, fragments};
+use super::source::cache::as_it_came;
 use super::source::rows;
 use super::stage::cache_lookup::{self, CacheStep, WantedPage};
 use super::stage::{self, decide, limit};
@@ -223,6 +224,11 @@ async fn decide(want: &WantedPage<'_>, forwarded_for: Option<Reason>) -> Decisio
                 page: Some(candidate.entry),
             },
         },
+        CacheStep::Fetch { candidate, .. }
+            if let Some(reason) = as_it_came(want, candidate.as_ref(), LookupMode::Peek) =>
+        {
+            DecisionAndPage::forward(reason)
+        }
         CacheStep::Fetch { candidate, .. } => DecisionAndPage {
             outcome: ExplainedOutcome::Fetch,
             reason: None,

@@ -12,7 +12,6 @@ use super::explanation::{
 use super::words::why;
 use crate::cache;
 use crate::cache::entry::{Entry, LifetimeSource};
-use crate::cache::fill::FillDifference;
 use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::verdict::{
     FreshnessDirective, RequestView, ResponseView, Sharing, may_store, named_by,
@@ -198,7 +197,7 @@ fn words<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<String> {
 /// The request that would fill the cache, if `page` is stored.
 pub(super) fn fill(want: &WantedPage<'_>, page: Option<&Entry>) -> ExplainedFill {
     let cx = want.cx;
-    let (request, loss) = origin_request::fill(cx, want.class, want.sent());
+    let (request, loss) = (origin_request::fill(cx, want.class, want.sent()), want.loss());
     let is_own = |name: &&HeaderName| !want.sent().contains_key(*name);
     let mut own_fields = words(request.headers().keys().filter(is_own));
     let is_asked = |page: &&Entry| page.has_validator() && !want.class.is_personal();
@@ -217,7 +216,7 @@ pub(super) fn fill(want: &WantedPage<'_>, page: Option<&Entry>) -> ExplainedFill
         lost_cookies: origin_request::lost_cookies(cx, want.class).map(text).collect(),
         own_address: !cx.rules().fill_client_address && !want.class.is_personal(),
         validates: held.is_some(),
-        spares: loss != FillDifference::Visitor,
+        spares: !loss.field && !loss.identity,
     }
 }
 
@@ -308,7 +307,7 @@ fn source(source: LifetimeSource, headers: &HeaderMap, now: u64) -> String {
 /// What would become of an HTML page without caching fields from the app.
 pub(super) fn silent(want: &WantedPage<'_>) -> SilentPage {
     let cx = want.cx;
-    let (request, _) = origin_request::fill(cx, want.class, want.sent());
+    let request = origin_request::fill(cx, want.class, want.sent());
     let html = HeaderValue::from_static("text/html");
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, html)]);
     let asked = RequestView {

@@ -138,7 +138,8 @@ fn fill(part: &ExplainedFill) -> Vec<String> {
                  cookie or refuses the visitor"
             }
             (false, _) => {
-                "if the response may not be shared, this visitor's request is forwarded unchanged"
+                "if the response may not be shared, this visitor's own request may have to be sent, too: see Asked once in \
+                 docs/reference/cache-rules.md"
             }
         }
         .to_owned(),

@@ -38,6 +38,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::SessionInUrl => "the URL contains a session id",
         Reason::UnknownCookie => "a cookie matches no rule (session, harmless or keyed)",
         Reason::Authorization => "the request has an Authorization field",
+        Reason::IdentityField => "the request has a field that names its sender",
         Reason::ClientCertificate => "the client presented a certificate",
         Reason::BoundConnection => {
             "NTLM and Negotiate authenticate the connection, which must not be shared"
@@ -58,6 +59,13 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::MinUses => {
             "the page is not stored, and was requested fewer times than min_uses of its route"
         }
+        Reason::Unproven => {
+            "the page is not stored, and its URL may be a secret, or Anteroom's own request would leave out a field: \
+             until a response to a similar URL may be shared, such requests are sent as they came"
+        }
+        Reason::Pattern => {
+            "the page is not stored, and recent responses to similar URLs could not be shared"
+        }
         Reason::Head => "the page is not stored, and HEAD requests do not fill the cache",
         Reason::Crowded => {
             "too many requests are waiting, or the memory for bodies in flight is full"
@@ -67,6 +75,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         Reason::Refused => "Anteroom refuses the request",
         Reason::Upgrade => "the request upgrades to another protocol",
         Reason::Denied => "the client's address is not allowed",
+        Reason::Loop => "the origin's address leads back to Anteroom",
         Reason::LoginRequired => "the route requires a login, and the visitor has none",
         Reason::Maintenance => "the route is under maintenance",
         Reason::RateLimited => "the client's address or session has exceeded its rate limit",
@@ -110,6 +119,9 @@ fn of_the_response(reason: Reason) -> &'static str {
             "the page contains an attribute of the user that it was fetched for"
         }
         Reason::LeakToken => "the page contains the visitor's token or cookie value",
+        Reason::Reflected => {
+            "the page contains the value of a field of the request, on which its key does not depend"
+        }
         Reason::TooLarge => "the page is larger than [cache] max_object",
         Reason::Slow => "the page took too long, or the second user's response that confirms it",
         Reason::Unframed => "the body ends with the connection, so a truncated one looks complete",
@@ -220,6 +232,14 @@ fn one_key(reason: Reason) -> Option<(&'static str, &'static str)> {
             ("[limits] variants", "set a larger number, or let the app vary on less")
         }
         Reason::Crowded => ("[limits] in_flight", "set a larger size, or larger waiters"),
+        Reason::IdentityField => (
+            "[cache] identity_headers",
+            "without the field's name if it says nothing of the visitor; key_headers keeps a page for each value",
+        ),
+        Reason::Reflected => (
+            "[[route]] key_headers",
+            "let the app send Vary with the field's name, or keep a page for each value",
+        ),
         Reason::MinUses => ("[[route]] min_uses", "a smaller number stores pages earlier"),
         reason => return against_the_page(reason),
     })

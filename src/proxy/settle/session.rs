@@ -7,6 +7,7 @@ use super::app_session;
 use super::change::{SessionChange, SessionEffect};
 use super::session_end::end;
 use super::visitor_token::TokenContext;
+use crate::http::forwarded::ANTEROOM_LOGIN;
 use crate::http::host::Scheme;
 use crate::http::login_field::{self, InvalidLogin};
 use crate::ident::{LogInScope, StoredToken, User};
@@ -16,7 +17,6 @@ use crate::proxy::settings::Minted;
 use crate::session::{Ending, SessionCookie};
 use crate::telemetry::metrics::Count;
 
-static LOGIN: HeaderName = HeaderName::from_static("anteroom-login");
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 
 /// What the app states about the proxy's session. A log-out outweighs a log-in.
@@ -24,7 +24,9 @@ pub(super) fn read(cx: &RequestContext<'_>, minted: &Minted, headers: &HeaderMap
     if headers.contains_key(&LOGOUT) {
         return SessionEffect::LogOut;
     }
-    let Some(user) = headers.get(&LOGIN).and_then(named) else { return SessionEffect::None };
+    let Some(user) = headers.get(&ANTEROOM_LOGIN).and_then(named) else {
+        return SessionEffect::None;
+    };
     SessionEffect::LogIn(match minted.per_host {
         true => user.bound_to(LogInScope::of_host(&cx.admitted.site)),
         false => user,

@@ -12,7 +12,7 @@ use ::http::{HeaderMap, Method, Version};
 use super::receive::Received;
 use crate::http::field_set::FieldSet;
 use crate::http::host::BadHost;
-use crate::http::{cookie, forwarded, hop, path};
+use crate::http::{cdn_loop, cookie, forwarded, hop, path};
 use crate::policy::admin::DASHBOARD_COOKIE;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode};
@@ -74,6 +74,10 @@ fn check(
     if fields.has(FieldSet::FRAMING) {
         check_framing(&head.headers)?;
     }
+    // In HTTP/1, the parser knows this limit.
+    if head.version == Version::HTTP_2 && list_size(head) > settings.head_max {
+        return Err(Error::HeadTooLarge);
+    }
     let target_length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     if target_length > settings.uri_max {
         return Err(Error::UriTooLong);
@@ -111,10 +115,23 @@ fn check(
     if !settings.hosts.is_empty() && !settings.hosts.iter().any(|host| host.matches(&site)) {
         return Err(Error::Unlisted(host));
     }
+    if fields.has(FieldSet::CDN_LOOP)
+        && cdn_loop::has_come_round(&head.headers, &site, head.uri.path())
+    {
+        return Err(Error::Loop);
+    }
     let path = path::decoded(head.uri.path())
         .map_or_else(|| Cow::Borrowed(head.uri.path()), Cow::Owned)
         .into_owned();
     Ok(Admitted { by_proxy, host, site, scheme, address, path, fields })
+}
+
+/// The size of a list of fields as HTTP/2 counts it (RFC 9113 §6.5.2), in bytes.
+fn list_size(head: &Parts) -> usize {
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let authority = head.uri.authority().map_or(0, |authority| authority.as_str().len());
+    let fields = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
+    target + authority + fields.sum::<usize>()
 }
 
 /// Removes the cookie of the dashboard. Returns which fields are there then.

@@ -9,12 +9,13 @@ use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, COOKIE, HOST};
 use ::http::{HeaderMap, HeaderName, Method};
 
 use crate::cache::entry::{Entry, LifetimeSource};
-use crate::cache::fill::FillDifference;
+use crate::cache::fill::FillLoss;
 use crate::cache::memory::MarkTime;
 use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::key::{ShareClass, variant_key};
 use crate::cache::rules::request_directives::RequestDirectives;
 use crate::cache::rules::verdict::Sharing;
+use crate::cache::url_patterns::UrlPattern;
 use crate::cache::{CacheTier, Lookup, LookupMode};
 use crate::http::cache_status::CacheStatus;
 use crate::http::field_set::FieldSet;
@@ -24,7 +25,7 @@ use crate::ident::PageKey;
 use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::origin_request;
-use crate::telemetry::metrics::Count;
+use crate::telemetry::metrics::{AskedAgain, Count};
 use crate::telemetry::reason::Reason;
 
 /// A request that the cache may serve.
@@ -38,6 +39,9 @@ pub(in crate::proxy) struct WantedPage<'c> {
     pub(in crate::proxy) directives: RequestDirectives,
     /// The fields that a fill would send. PERF: a hit on a page without variants never needs them.
     pub(in crate::proxy) sent: OnceCell<HeaderMap>,
+    loss: OnceCell<FillLoss>,
+    /// The pattern of the request's URL. PERF: a hit never needs it.
+    pub(in crate::proxy) pattern: OnceCell<UrlPattern>,
 }
 
 impl<'c> WantedPage<'c> {
@@ -49,7 +53,15 @@ impl<'c> WantedPage<'c> {
             true => RequestDirectives::of(&cx.head.headers, honours),
             false => RequestDirectives::default(),
         };
-        Self { cx, class, key, directives, sent: OnceCell::new() }
+        Self {
+            cx,
+            class,
+            key,
+            directives,
+            sent: OnceCell::new(),
+            loss: OnceCell::new(),
+            pattern: OnceCell::new(),
+        }
     }
 
     pub(in crate::proxy) fn sent(&self) -> &HeaderMap {
@@ -61,8 +73,15 @@ impl<'c> WantedPage<'c> {
     /// have changed the session.
     pub(in crate::proxy) fn loses_visitor_fields(&self) -> bool {
         let is_personal = self.class.is_personal();
-        is_personal
-            && origin_request::fill(self.cx, self.class, self.sent()).1 == FillDifference::Visitor
+        is_personal && {
+            let loss = self.loss();
+            loss.field || loss.identity
+        }
+    }
+
+    /// What a fill lacks of the visitor's own request.
+    pub(in crate::proxy) fn loss(&self) -> FillLoss {
+        *self.loss.get_or_init(|| origin_request::loss(self.cx, self.class, self.sent()))
     }
 
     /// The key under which a page that was found is fetched again.
@@ -98,6 +117,16 @@ impl<'c> WantedPage<'c> {
             && self.cx.worker.settings.cookies.is_session(cookie)
     }
 
+    /// Whether the response to this request's own fetch answers it although a field that selected the page may have
+    /// been left out; the error is the reason to ask again.
+    pub(in crate::proxy) fn is_answered_by(&self, entry: &Entry) -> Result<(), AskedAgain> {
+        match entry.vary.iter().find(|name| self.is_unsent(entry, name)) {
+            None => Ok(()),
+            Some(&COOKIE) => Err(AskedAgain::Identity),
+            Some(_) => Err(AskedAgain::Field),
+        }
+    }
+
     /// Whether this visitor may get the page; the error is the reason to forward the request.
     pub(in crate::proxy) fn suits(&self, entry: &Entry) -> Result<(), Reason> {
         let headers = &self.cx.head.headers;
@@ -116,11 +145,6 @@ impl<'c> WantedPage<'c> {
     pub(in crate::proxy) fn is_unsent(&self, entry: &Entry, name: &HeaderName) -> bool {
         let headers = &self.cx.head.headers;
         match *name {
-            COOKIE => self.lost_cookies().any(|cookie| !self.is_logged_out(cookie)),
-            // Part of the key, as are the two fields that state the scheme and host of the client's
-            // side.
-            HOST => false,
-            _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
             // Checked when the page is prepared for the client.
             ACCEPT_ENCODING if self.cx.worker.recompressor.is_on() => false,
             // A client that accepts none of the codings that a fill asks for can still get an unencoded
@@ -130,6 +154,20 @@ impl<'c> WantedPage<'c> {
                     && !self.sent().contains_key(name)
                     && entry.fields.has(&CONTENT_ENCODING)
             }
+            _ => self.is_left_out(name),
+        }
+    }
+
+    /// The same for a field whose value does not depend on the page's coding.
+    pub(in crate::proxy) fn is_left_out(&self, name: &HeaderName) -> bool {
+        let headers = &self.cx.head.headers;
+        match *name {
+            ACCEPT_ENCODING => false,
+            COOKIE => self.lost_cookies().any(|cookie| !self.is_logged_out(cookie)),
+            // Part of the key, as are the two fields that state the scheme and host of the client's
+            // side.
+            HOST => false,
+            _ if *name == X_FORWARDED_PROTO || *name == X_FORWARDED_HOST => false,
             // The proxy itself sets this field, and sets it to another value for this visitor.
             _ if origin_request::describes_visitor(self.cx, self.class, name) => true,
             _ => headers.contains_key(name) && !self.sent().contains_key(name),

@@ -17,6 +17,7 @@ use super::revoked::SuspectTokens;
 use crate::cache::{LookupMode, recoded};
 use crate::clock::unix_now;
 use crate::http::apply_set_cookie::{self, CookieChange};
+use crate::http::cdn_loop::CDN_LOOP;
 use crate::http::coding::Coding;
 use crate::http::extract::{Extractor, ResponseMatcher, ResponseParts};
 use crate::http::field_set::FieldSet;
@@ -245,7 +246,8 @@ fn question_head(of: &Parts, verify: &Verifier) -> Parts {
     head.method = Method::GET;
     head.version = Version::HTTP_11;
     head.uri = Uri::from(verify.target.clone());
-    for (name, value) in of.headers.iter().filter(|(name, _)| FORWARDED_FIELDS.contains(name)) {
+    let is_forwarded = |name: &HeaderName| FORWARDED_FIELDS.contains(name) || *name == CDN_LOOP;
+    for (name, value) in of.headers.iter().filter(|(name, _)| is_forwarded(name)) {
         head.headers.append(name, value.clone());
     }
     head.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));

@@ -1,11 +1,12 @@
 //! HTTP/2 connections: served by hyper's http2, within limits set here, until either side closes.
 //!
 //! The most memory that one connection may hold: two MiB of unread bodies ([`CONNECTION_WINDOW`]); and for
-//! each of its hundred requests ([`STREAMS`]) a head of 16 KiB ([`HEADER_LIST`]), 48 KiB of its response that
-//! the client does not take ([`SEND_BUFFER`] and a frame), and the rest of the part that arrived from the
-//! origin last, 64 KiB. With the 16 KiB that wait to be sent together ([`wire`]), 15 MiB. It is more if the unread parts of bodies are small: the library
-//! keeps each in the buffer into which it was read, along with its surroundings. A page from memory is not
-//! copied. The requests of one address, on all its connections, are counted ([`Caps`](super::caps::Caps)).
+//! each of its hundred requests ([`STREAMS`]) a head (`request_head`), 48 KiB of its response that the client does
+//! not take ([`SEND_BUFFER`] and a frame), and the rest of the part that arrived from the origin last, 64 KiB.
+//! With the 16 KiB that wait to be sent together ([`wire`]), 13 MiB and the heads. It is more if the
+//! unread parts of bodies are small: the library keeps each in the buffer into which it was read, along with
+//! its surroundings. A page from memory is not copied. The requests of one address, on all its connections,
+//! are counted ([`Caps`](super::caps::Caps)).
 
 mod flood;
 mod pace;
@@ -39,8 +40,9 @@ use crate::telemetry::metrics::{ConnectionCut, Count, ThreadMetrics};
 /// The most requests open on one connection.
 const STREAMS: u32 = 100;
 
-/// The largest list of a request's fields, in bytes (RFC 9113 §10.5.1).
-const HEADER_LIST: u32 = 16 * 1024;
+/// The library refuses lists of fields of so much more than `request_head`, in bytes (RFC 9113 §10.5.1). It leaves no
+/// trace of such a refusal; admission does, from `request_head` on.
+const HEADER_LIST_SURPLUS: usize = 96 * 1024;
 
 /// How much a client may send of one body before the server has read it.
 const STREAM_WINDOW: u32 = 128 * 1024;
@@ -140,7 +142,8 @@ fn builder<E: Clone>(
     settings: &ConnectionSettings,
     unseen_resets: usize,
 ) -> http2::Builder<E> {
-    let header_list = u32::try_from(settings.request_head).unwrap_or(HEADER_LIST).min(HEADER_LIST);
+    let header_list =
+        u32::try_from(settings.request_head + HEADER_LIST_SURPLUS).unwrap_or(u32::MAX);
     let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())

@@ -59,6 +59,27 @@ words! {
 }
 
 words! {
+    /// Why the origin was asked again after a fetch for the cache, for the visitor whose request began it.
+    pub enum AskedAgain {
+        /// The origin refused the fetch, which did nothing, and may admit the visitor's own request.
+        Refusal = "refusal",
+        /// The fetch left out a field by which the response may differ.
+        Field = "field",
+        /// The response sets a cookie that the app may bind to the client's address, and the fetch named the
+        /// proxy's.
+        Cookie = "cookie",
+        /// The fetch left out a cookie, credentials or a certificate, by which the app may know the visitor.
+        Identity = "identity",
+        /// The client wants a part, the fetch was for the whole, and the origin has parts.
+        Range = "range",
+        /// The response came in a coding that the visitor's client does not read.
+        Coding = "coding",
+        /// The origin has confirmed a page that can no longer be used, and sent none.
+        NotModified = "not-modified",
+    }
+}
+
+words! {
     /// What ended a tunnel.
     pub enum TunnelEnd {
         /// The client closed first, or broke off.

@@ -29,7 +29,7 @@ use crate::telemetry::reason::Reason;
 
 pub use cookies::{CookieEvent, CookieEventCounts, CookieTotals, NAMES_MAX, cookie_label};
 pub use count::Count;
-pub use kinds::{ConnectionCut, Outcome, TunnelEnd, Unstored};
+pub use kinds::{AskedAgain, ConnectionCut, Outcome, TunnelEnd, Unstored};
 pub use process::resident_bytes;
 pub use route::{Answered, RequestCounters, RouteTotals};
 
@@ -45,6 +45,7 @@ pub struct ThreadMetrics {
     counts: [AtomicU64; Count::ALL.len()],
     refusals: [AtomicU64; Reason::ALL.len()],
     unstored: [AtomicU64; Unstored::ALL.len()],
+    asked_again: [AtomicU64; AskedAgain::ALL.len()],
     tunnel_ends: [AtomicU64; TunnelEnd::ALL.len()],
     cut: [AtomicU64; ConnectionCut::ALL.len()],
     statuses: [AtomicU64; 10],
@@ -72,6 +73,7 @@ impl Default for ThreadMetrics {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             refusals: std::array::from_fn(|_| AtomicU64::new(0)),
             unstored: std::array::from_fn(|_| AtomicU64::new(0)),
+            asked_again: std::array::from_fn(|_| AtomicU64::new(0)),
             tunnel_ends: std::array::from_fn(|_| AtomicU64::new(0)),
             cut: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -114,6 +116,12 @@ impl ThreadMetrics {
     pub fn connected(self: &Arc<Self>) -> OpenConnection {
         bump(&self.open, 1);
         OpenConnection(Arc::clone(self))
+    }
+
+    /// Counts a visitor's request that was sent to the origin after a fetch for the cache, whose response was not
+    /// for this visitor.
+    pub fn asked_again(&self, why: AskedAgain) {
+        bump(&self.asked_again[why as usize], 1);
     }
 
     /// Counts a page that the store had no room for.
@@ -472,6 +480,10 @@ impl ThreadCollector {
         let unstored = by(&mut Unstored::ALL.map(Unstored::as_str).into_iter(), |of| &of.unstored);
         let help = "Pages that the store had no room for, kept in memory only, by reason";
         family(encoder, "anteroom_pages_unstored", help, "reason", unstored)?;
+        let again =
+            by(&mut AskedAgain::ALL.map(AskedAgain::as_str).into_iter(), |of| &of.asked_again);
+        let help = "Requests sent to the origin after a fetch for the cache that was not for their visitor, by reason";
+        family(encoder, "anteroom_origin_asked_again", help, "reason", again)?;
         let ends = by(&mut TunnelEnd::ALL.map(TunnelEnd::as_str).into_iter(), |of| &of.tunnel_ends);
         family(encoder, "anteroom_tunnels_ended", "Tunnels by what ended them", "by", ends)?;
         let cut = by(&mut ConnectionCut::ALL.map(ConnectionCut::as_str).into_iter(), |of| &of.cut);

@@ -295,17 +295,22 @@ fn no_path_goes_on_that_does_not_begin_with_a_slash() {
 }
 
 #[test]
-fn a_smaller_bound_of_heads_holds_here_too() {
-    let origin = echo();
-    let proxy = Proxy::embedded(
-        &origin,
-        "limits = { request_head = \"8KiB\", uri = \"4KiB\", drain_delay = \"0s\" }",
-    );
-    let mut client = Multiplexed::open(proxy.address());
-    for (length, fits) in [(4_000, true), (9_000, false)] {
-        let value = "x".repeat(length);
-        let answer = client.get(ask("DELETE", "/", &[("x-long", &value)]));
-        assert_eq!(answer.is_ok_and(|reply| reply.status == 200), fits, "{length}");
+fn the_limit_of_heads_holds_here_too_and_is_logged() {
+    for (limits, cookies, status) in [
+        ("", 24_000, 200),
+        ("", 40_000, 431),
+        ("request_head = \"128KiB\", ", 100_000, 200),
+        ("request_head = \"8KiB\", uri = \"4KiB\", ", 4_000, 200),
+        ("request_head = \"8KiB\", uri = \"4KiB\", ", 9_000, 431),
+    ] {
+        let origin = echo();
+        let settings = format!("limits = {{ {limits}drain_delay = \"0s\" }}");
+        let proxy = Proxy::embedded(&origin, &settings);
+        let mut client = Multiplexed::open(proxy.address());
+        let cookie = format!("a={}", "x".repeat(cookies));
+        let answer = client.get(ask("GET", "/", &[("cookie", &cookie)])).expect("an answer");
+        assert_eq!(answer.status, status, "{limits}{cookies}");
+        assert_eq!(proxy.access_log(1)[0]["status"], status);
+        assert_eq!(origin.count(), usize::from(status == 200), "{limits}{cookies}");
     }
-    assert_eq!(origin.count(), 1);
 }

@@ -28,9 +28,10 @@ enum Word {
 }
 
 /// What is replaced is what is captured. Of two that begin at one place the upper counts.
-const KINDS: [(&str, Word); 16] = [
+const KINDS: [(&str, Word); 17] = [
     (r"(\w{3}, \d\d \w{3} 20[2-9]\d \d\d:\d\d:\d\d GMT)", Word::Same("date")),
     (r"traceparent: (00-[0-9a-f]{32}-[0-9a-f]{16}-\d\d)", Word::Same("trace")),
+    (r"cdn-loop: anteroom;id=([0-9a-f]{16})", Word::Same("mark")),
     (r"x-anteroom-signature: (.*)", Word::Same("signature")),
     (r"user-agent: (pin/\d+)", Word::Same("agent")),
     (r"^age: (\d+)", Word::Age),

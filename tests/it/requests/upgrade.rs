@@ -25,9 +25,7 @@ fn upgrades() {
     let seen = format!(
         "GET /~ HTTP/1.1\nhost: a.test\nconnection: Upgrade\nupgrade: websocket\n{KEY_SEEN}"
     );
-    let plain =
-        format!("GET /~ HTTP/1.1\nhost: a.test\n{KEY_SEEN}\naccept-encoding: gzip, br, zstd");
-    let plain = plain.replace(&format!("{KEY_SEEN}\n"), "");
+    let plain = "GET /~ HTTP/1.1\nhost: a.test";
     hold(
         "",
         &[
@@ -122,7 +120,7 @@ fn upgrades() {
                 "Upgrade without Connection",
                 "RFC 9110 §7.8",
                 websocket("", "").replace("Connection: Upgrade\r\n", "").replace(KEY, ""),
-                &plain,
+                plain,
             ),
             refused(
                 "only-if-cached",
@@ -160,7 +158,7 @@ fn one_request_too_many() {
         "GET /~ HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n{HIDDEN}"
     );
     let first = format!("GET /~ HTTP/1.1\r\nHost: a.test\r\n\r\n{sent}");
-    let saw = "GET /~ HTTP/1.1\nhost: a.test\naccept-encoding: gzip, br, zstd";
+    let saw = "GET /~ HTTP/1.1\nhost: a.test";
     hold(
         "[[route]]\nmatch.path = \"/c0\"\nrequests_per_address = \"1/h\"",
         &[passes("an Upgrade", "429, and what is behind it is no request", first, saw)

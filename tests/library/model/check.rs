@@ -90,7 +90,8 @@ pub(crate) fn check(state: &mut State, ask: &Ask, got: &Answer) -> Result<(), St
             Ok(())
         };
     }
-    if event.page.speaks_of_visitor {
+    // What is not shared goes to the visitor whose request was sent as a fetch, and to no other.
+    if event.page.speaks_of_visitor && !got.is_forwarded() {
         return Err("an answer to all speaks of a visitor".to_owned());
     }
     if got.is_forwarded() {

@@ -215,12 +215,16 @@ impl Event {
         self.page.age_when_sent() as f64 + now - self.came
     }
 
-    /// Whether a fetch that carried nothing of a visitor's was just what this one asked for.
+    /// Whether a fetch that carried nothing of a visitor's was just what this one asked for. What it may lack is the
+    /// field that no list names, if the app has done something else than to answer with a page, or has set a cookie: it
+    /// is asked once.
     pub(crate) fn is_as_asked(&self, ask: &Ask) -> bool {
         let (seen, same) = (&self.seen, |a: Option<&str>, b: &Option<String>| a == b.as_deref());
         same(ask.language, &seen.language)
             && same(ask.agent, &seen.agent)
-            && same(ask.custom, &seen.custom)
+            && (same(ask.custom, &seen.custom)
+                || self.page.status != 200
+                || self.page.sets_cookie.is_some())
             && ask.telling_cookies() == seen.cookie
             && ask.authorization() == seen.authorization
             && ask.url.rule().share != Share::None

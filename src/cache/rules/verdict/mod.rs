@@ -190,7 +190,7 @@ pub fn fragment_fields<'h>(
 type Obstacle = (fn(&RequestView<'_>, &Route) -> bool, Reason);
 
 /// The checks that apply on every route, in the order in which their reasons are reported.
-static OBSTACLES: [Obstacle; 8] = [
+static OBSTACLES: [Obstacle; 9] = [
     (|request, _| !matches!(*request.method, Method::GET | Method::HEAD), Reason::Method),
     (|request, _| request.has_body, Reason::RequestBody),
     (|request, _| request.bound, Reason::BoundConnection),
@@ -215,6 +215,14 @@ static OBSTACLES: [Obstacle; 8] = [
         Reason::RequestNoStore,
     ),
     (|request, route| fragment_fields(request.headers, route).next().is_some(), Reason::Fragment),
+    // Pages differ by who the field says it is, unless it is part of the key.
+    (
+        |request, route| {
+            let mut named = route.identity_headers.of(request.headers);
+            !fault!("identity-field") && named.any(|name| !route.key_headers.contains(name))
+        },
+        Reason::IdentityField,
+    ),
 ];
 
 /// All reasons to bypass the cache on every route, in order. A request acts on the first one; later checks
@@ -753,7 +761,8 @@ fn has_default_type(answer: &ResponseView<'_>, kind: MediaKind) -> Result<(), Re
     }
 }
 
-fn has_validator(headers: &HeaderMap) -> bool {
+/// Whether a response can be validated (RFC 9110 §8.8).
+pub fn has_validator(headers: &HeaderMap) -> bool {
     headers.contains_key(ETAG) || headers.contains_key(LAST_MODIFIED)
 }
 

@@ -2,6 +2,7 @@
 //! concerns stale pages, `ahead` fetches popular pages again before they expire.
 
 mod ahead;
+mod as_it_came;
 mod stale;
 mod warm;
 
@@ -12,21 +13,22 @@ use anteroom_fault::fault;
 use tokio::sync::oneshot;
 
 use self::ahead::refresh_ahead;
+pub(in crate::proxy) use self::as_it_came::as_it_came;
 use self::stale::{FAILING_TTL, RESCUE_AFTER, is_gone, may_serve_on_error, renew, stale};
 pub(in crate::proxy) use self::warm::{WarmOutcome, warm};
 use super::{forward, personal};
 use crate::cache::entry::Entry;
-use crate::cache::fill::{FillOrder, LeaderAnswer};
+use crate::cache::fill::{FillOrder, LeaderAnswer, SharedAnswer};
 use crate::cache::flight::{
     EndGuard, Flight, FlightFailure, FlightReader, FlightVerdict, JoinResult,
 };
 
 use crate::cache::rules::key::{ShareClass, variant_key};
 use crate::cache::rules::verdict::Access;
+use crate::cache::url_patterns::network;
 use crate::cache::{CacheTier, LookupMode};
 use crate::clock::unix_now;
 use crate::http::cache_status::{CacheStatus, Forward};
-use crate::http::coding::takes_as_it_is;
 use crate::ident::PageKey;
 use crate::origin::{BackgroundSlot, OriginResponse, RequestBody};
 use crate::proxy::answer::Answer;
@@ -39,7 +41,7 @@ use crate::proxy::origin_request;
 use crate::proxy::recompress::ArrivingPage;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::cache_lookup::{self, CacheStep, StaleCandidate, WantedPage, hit_status};
-use crate::telemetry::metrics::Outcome;
+use crate::telemetry::metrics::{AskedAgain, Outcome};
 use crate::telemetry::reason::Reason;
 use crate::telemetry::request_feed::Step;
 use crate::telemetry::traces::Asking;
@@ -93,9 +95,12 @@ pub(in crate::proxy) async fn answer(
             }
             Fetched::from(stale(&want, &candidate, record).await)
         }
-        // PERF: boxed, so that the state of a hit stays small.
         CacheStep::Fetch { candidate, key } => {
-            Box::pin(fetch(&want, candidate.as_ref(), key, record)).await
+            match as_it_came(&want, candidate.as_ref(), LookupMode::Use) {
+                Some(reason) => Fetched::AsItCame(reason),
+                // PERF: boxed, so that the state of a hit stays small.
+                None => Box::pin(fetch(&want, candidate.as_ref(), key, record)).await,
+            }
         }
     };
     match fetched {
@@ -105,19 +110,19 @@ pub(in crate::proxy) async fn answer(
             }
             Ok(Answer::Stored(response))
         }
-        // The fetch asked for codings that this client does not accept.
-        Fetched::Own(received, reason)
-            if cx.worker.recompressor.is_on()
-                && !class.is_personal()
-                && !takes_as_it_is(&cx.head.headers, received.response.headers()) =>
-        {
-            drop(received);
-            forward::forward(cx, body, reason, record).await
-        }
         Fetched::Own(received, reason) => {
             record.outcome(Outcome::Bypass, Some(reason));
             forward::count_blocking(cx, received.response.headers(), reason);
             Ok(Answer::Uncached(received, reason))
+        }
+        Fetched::AsItCame(reason) => {
+            let answer = forward::forward(cx, body, reason, record).await?;
+            as_it_came::learn(&want, &answer);
+            Ok(answer)
+        }
+        Fetched::Again(reason, why) => {
+            ask_again(&want, why);
+            forward::forward(cx, body, reason, record).await
         }
         Fetched::Forward(reason) => forward::forward(cx, body, reason, record).await,
         Fetched::Failed(error) => Err(error),
@@ -129,7 +134,11 @@ enum Fetched {
     Answer(ClientResponse),
     /// The response belongs to this visitor and is not shared.
     Own(OriginResponse, Reason),
-    /// This visitor cannot use the result: the request is forwarded.
+    /// The request is sent as it came, and its response teaches what those to similar URLs are like.
+    AsItCame(Reason),
+    /// The result is not for this visitor, whose own request is sent, too.
+    Again(Reason, AskedAgain),
+    /// The origin was not asked for this visitor: the request is forwarded.
     Forward(Reason),
     Failed(Error),
 }
@@ -137,6 +146,11 @@ enum Fetched {
 impl Fetched {
     fn from(answer: Result<ClientResponse, Reason>) -> Self {
         answer.map_or_else(Self::Forward, Self::Answer)
+    }
+
+    /// The same after the origin was asked. The page cannot be had in a coding that the client reads.
+    fn after_fetch(answer: Result<ClientResponse, Reason>) -> Self {
+        answer.map_or_else(|reason| Self::Again(reason, AskedAgain::Coding), Self::Answer)
     }
 
     /// The same for an answer whose body is still arriving. The transfer may fail before the first byte.
@@ -197,15 +211,17 @@ async fn fetch(
     };
     let has_failed = match &fetched {
         None | Some(Fetched::Failed(_) | Fetched::Own(_, Reason::ServerError)) => true,
-        Some(Fetched::Forward(reason)) => matches!(reason, Reason::Origin | Reason::ServerError),
-        Some(Fetched::Answer(_) | Fetched::Own(..)) => false,
+        Some(Fetched::Forward(reason) | Fetched::Again(reason, _)) => {
+            matches!(reason, Reason::Origin | Reason::ServerError)
+        }
+        Some(Fetched::Answer(_) | Fetched::Own(..) | Fetched::AsItCame(_)) => false,
     };
     match fetched {
         Some(fetched) if !has_failed || !may_serve_on_error(want, candidate) => fetched,
         Some(_) | None => {
             let until = unix_now() as u64 + FAILING_TTL;
             want.cx.worker.pages.memory().mark_failing(key, until);
-            Fetched::from(stale(want, candidate, record).await)
+            Fetched::after_fetch(stale(want, candidate, record).await)
         }
     }
 }
@@ -263,13 +279,14 @@ fn begin(
     background: Option<BackgroundSlot>,
 ) -> oneshot::Receiver<LeaderAnswer> {
     let cx = want.cx;
-    let (request, loss) = origin_request::fill(cx, want.class, &flight.sent);
     let order = FillOrder {
         primary: want.key,
         class: want.class,
-        request,
+        request: origin_request::fill(cx, want.class, &flight.sent),
         route: Arc::clone(cx.route),
-        difference: loss,
+        loss: want.loss(),
+        pattern: (!want.class.is_personal()).then(|| as_it_came::pattern(want)),
+        network: network(cx.admitted.address),
         person: personal::person(cx).filter(|_| want.class.is_personal()),
         personal_data: personal::personal_data(cx, want.class),
         stored: candidate
@@ -323,33 +340,10 @@ async fn lead(
         Ok(_) => {}
     }
     match led {
-        Ok(LeaderAnswer::Shared { head: entry, reader, length, stored, waits, cookies }) => {
-            // The response to a request with the visitor's session answers this request, as it came.
-            let is_personal = want.class.is_personal();
-            if let (false, Err(reason)) = (is_personal, want.suits(&entry)) {
-                // A reader that is not polled holds up the others of the same fetch.
-                drop(reader);
-                return Fetched::Forward(reason);
-            }
-            let why = why(want, candidate);
-            let mut status = CacheStatus::forwarded(why, waits.map(Reason::as_str));
-            status.stored = stored;
-            status.ttl = Some(entry.ttl(want.now()));
-            let answer = match is_personal {
-                true => {
-                    let body = Body::flight(reader, length);
-                    let mut answer = stored::stored(cx, &entry, &status, body);
-                    headers::give_cookies(cx, answer.headers_mut(), cookies);
-                    Ok(answer.into())
-                }
-                false => coming(want, &entry, (reader, length), &status).await,
-            };
-            if answer.is_ok() {
-                record.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
-            }
-            Fetched::begun(answer).await
+        Ok(LeaderAnswer::Shared(answer)) => {
+            answer_as_it_comes(want, answer, why(want, candidate), record).await
         }
-        Ok(LeaderAnswer::Landed(page)) => match want.suits(&page) {
+        Ok(LeaderAnswer::Landed(page)) => match want.is_answered_by(&page) {
             Ok(()) => {
                 let mut status = CacheStatus::forwarded(why(want, candidate), None);
                 status.stored = true;
@@ -357,22 +351,75 @@ async fn lead(
                 if answer.is_ok() {
                     record.outcome(Outcome::Miss, Some(Reason::Miss));
                 }
-                Fetched::from(answer)
+                Fetched::after_fetch(answer)
             }
-            Err(reason) => Fetched::Forward(reason),
+            Err(again) => Fetched::Again(Reason::Vary, again),
         },
-        Ok(LeaderAnswer::Validated(entry)) => match want.suits(&entry) {
-            Ok(()) => Fetched::from(validated(want, entry, why(want, candidate), record).await),
-            Err(reason) => Fetched::Forward(reason),
+        Ok(LeaderAnswer::Validated(entry)) => match want.is_answered_by(&entry) {
+            Ok(()) => {
+                Fetched::after_fetch(validated(want, entry, why(want, candidate), record).await)
+            }
+            Err(again) => Fetched::Again(Reason::Vary, again),
         },
         Ok(LeaderAnswer::Elsewhere(entry)) => match want.suits(&entry) {
             Ok(()) => Fetched::from(hit(want, &entry, CacheTier::Store, record).await),
             Err(reason) => Fetched::Forward(reason),
         },
         Ok(LeaderAnswer::Own(received, reason)) => Fetched::Own(*received, reason),
-        Ok(LeaderAnswer::Again(reason)) => Fetched::Forward(reason),
+        Ok(LeaderAnswer::Again(reason, why)) => Fetched::Again(reason, why),
+        Ok(LeaderAnswer::NotAsked(reason)) => Fetched::Forward(reason),
         Ok(LeaderAnswer::Failed(error)) => Fetched::Failed(error.into()),
         Err(_) => Fetched::Forward(Reason::Origin),
+    }
+}
+
+/// Answers with the response to the request's own fetch, while it is still arriving.
+async fn answer_as_it_comes(
+    want: &WantedPage<'_>,
+    SharedAnswer { head: entry, reader, length, stored, waits, cookies }: SharedAnswer,
+    why: Forward,
+    record: &mut RequestRecord,
+) -> Fetched {
+    let cx = want.cx;
+    // The response to a request with the visitor's session answers this request, as it came.
+    let is_personal = want.class.is_personal();
+    if let (false, Err(again)) = (is_personal, want.is_answered_by(&entry)) {
+        // A reader that is not polled holds up the others of the same fetch.
+        drop(reader);
+        return Fetched::Again(Reason::Vary, again);
+    }
+    let mut status = CacheStatus::forwarded(why, waits.map(Reason::as_str));
+    status.stored = stored;
+    status.ttl = Some(entry.ttl(want.now()));
+    let answer = match is_personal || waits.is_some() {
+        true => {
+            let body = Body::flight(reader, length);
+            let mut answer = stored::stored(cx, &entry, &status, body);
+            headers::give_cookies(cx, answer.headers_mut(), cookies);
+            Ok(answer.into())
+        }
+        false => coming(want, &entry, (reader, length), &status).await,
+    };
+    match answer {
+        // The origin did not heed the codings that the client accepts.
+        Err(reason) => Fetched::Again(reason, AskedAgain::Coding),
+        Ok(_) => {
+            record.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
+            Fetched::begun(answer).await
+        }
+    }
+}
+
+/// Notes that the visitor's own request is sent after the fetch, whose response is not for this visitor. This is the only
+/// way in which the origin gets a request twice.
+fn ask_again(want: &WantedPage<'_>, why: AskedAgain) {
+    want.cx.worker.thread_metrics.asked_again(why);
+    // The part or coding that a client wants, and what became of one stored page, say nothing of similar URLs.
+    let is_of_this_request =
+        matches!(why, AskedAgain::Range | AskedAgain::Coding | AskedAgain::NotModified);
+    if !want.class.is_personal() && !is_of_this_request {
+        let patterns = &want.cx.worker.pages.url_patterns;
+        patterns.was_asked_again(as_it_came::pattern(want), why, want.now());
     }
 }
 

@@ -140,10 +140,13 @@ async fn slot(cx: &RequestContext<'_>) -> BackgroundSlot {
 /// Whether a fetch has brought a page that is shared.
 fn is_refreshed(answer: &LeaderAnswer) -> bool {
     match answer {
-        LeaderAnswer::Shared { .. }
+        LeaderAnswer::Shared(_)
         | LeaderAnswer::Landed(_)
         | LeaderAnswer::Validated(_)
         | LeaderAnswer::Elsewhere(_) => true,
-        LeaderAnswer::Own(..) | LeaderAnswer::Again(_) | LeaderAnswer::Failed(_) => false,
+        LeaderAnswer::Own(..)
+        | LeaderAnswer::Again(..)
+        | LeaderAnswer::NotAsked(_)
+        | LeaderAnswer::Failed(_) => false,
     }
 }

@@ -192,7 +192,7 @@ fn is_page(status: StatusCode) -> bool {
 
 /// The fetch of a page as it would be ordered.
 fn order(cx: &RequestContext<'_>, want: &WantedPage<'_>, page: &LearnedPlace) -> TrialOrder {
-    let request = origin_request::fill(cx, want.class, want.sent()).0;
+    let request = origin_request::fill(cx, want.class, want.sent());
     TrialOrder {
         primary: want.key,
         target: request.uri().clone(),

@@ -33,7 +33,7 @@ pub(super) fn of(cx: &RequestContext<'_>, looked: &Looked<'_>, using: RequestUse
     let is_strangers = using == RequestUse::Forwarded || !has_own_cookies(cx);
     let may = is_unseen && is_strangers && cx.certificate().is_none() && !cx.route.maintenance;
     let probe = || {
-        let (request, _) = origin_request::fill(cx, want.class, want.sent());
+        let request = origin_request::fill(cx, want.class, want.sent());
         Probe { key: looked.key, request, lesson: Lesson::of_stranger(cx, want) }
     };
     (may && cx.worker.learning.wants_probe(&looked.key)).then(probe)
