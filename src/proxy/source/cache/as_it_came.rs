@@ -78,8 +78,8 @@ pub(super) fn learn(want: &WantedPage<'_>, answer: &Answer) {
     want.cx.worker.pages.url_patterns.saw_own(pattern(want), response, want.now());
 }
 
-/// Whether the origin gave a response a freshness lifetime that could be shared by its head, also with visitors without
-/// the fields that a fetch leaves out; `None`: it could not be shared.
+/// Whether a response has a freshness lifetime of the origin's or the route's, if its head lets it be shared, also with
+/// visitors without the fields that a fetch leaves out; `None`: it could not be shared.
 fn would_be_shared(want: &WantedPage<'_>, received: &OriginResponse) -> Option<bool> {
     let cx = want.cx;
     let (mut head, ()) = Response::new(()).into_parts();
