@@ -173,10 +173,9 @@ fn a_fleet_moves_to_another_layout_while_visitors_log_in_and_out() {
     let settings = next(&to, "sharded");
     let proxies = [(), ()].map(|()| Proxy::start(&origin, &storage, &settings));
     move_under_load(&proxies);
-    assert_eq!(
-        to.command::<u64>(&["EXISTS", "login:{s0}"]) + to.command::<u64>(&["EXISTS", "login:{s1}"]),
-        2
-    );
+    // Some thirty sessions leave a shard of the 64 empty now and then.
+    let shards = to.keys("login:{s*}").len();
+    assert!(shards > 8 && to.keys("login:").is_empty(), "{shards}");
 }
 
 #[test]

@@ -115,11 +115,11 @@ fn a_busy_session_is_not_looked_up_and_out_at_both_all_the_same() {
     });
     assert!(is_alice());
 
-    // A token that was looked up is remembered for a second.
+    // A token that was looked up is remembered for a second, unless a visit is written meanwhile.
     let (mut known, mut since) = (usize::MAX, f64::INFINITY);
-    // On a busy machine a visit may be written too late now and then.
-    let what = "visits over two seconds and more come without a look-up";
-    wait_within(3 * DEADLINE, what, || {
+    // On a busy machine a visit is written too late now and then.
+    let what = "visits over more than a second come without a look-up";
+    wait_within(6 * DEADLINE, what, || {
         assert!(is_alice());
         let seen: Option<f64> = server.command(&["ZSCORE", "recent:", token]);
         let seen = seen.unwrap_or_default();
@@ -127,7 +127,7 @@ fn a_busy_session_is_not_looked_up_and_out_at_both_all_the_same() {
         if now != known {
             (known, since) = (now, seen);
         }
-        seen - since > 2.5
+        seen - since > 1.5
     });
 
     other.post("/logout").cookie(&alice).send();

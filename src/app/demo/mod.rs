@@ -266,10 +266,16 @@ fn in_folder(
     }
 }
 
+/// The budget of one read of the demo's store.
+const DEMO_STORE_TIMEOUT: Duration = Duration::from_secs(1);
+
 fn plan(listen: SocketAddr, shop: ShopOrder<'_>, folder: &Path) -> Plan {
     let mut plan = Plan::new(OriginUrl::http(Ipv4Addr::LOCALHOST.to_string(), shop.port));
     plan.listen = vec![Listen::at(listen)];
     plan.store.url = StoreUrl::Embedded(folder.to_owned());
+    // On a desktop that compiles meanwhile, a read may take longer than a server's, and a visitor that has just logged
+    // in would be unknown.
+    plan.store.timeout = DEMO_STORE_TIMEOUT;
     plan.session.token_storage = plan.store.url.usual_token_storage();
     plan.session.mint = true;
     // On any free port: the usual one may be that of a proxy that runs already.
