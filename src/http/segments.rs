@@ -1,5 +1,9 @@
 //! The segments of a path: which of them stand for one page among many of a kind, and which may be secrets.
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
 use super::media::has_static_extension;
 
 /// The shortest segment that may be a secret, in bytes.
@@ -54,7 +58,9 @@ fn may_be_secret(segment: &str) -> bool {
     if segment.len() < SECRET_MIN {
         return false;
     }
-    let words = || segment.as_bytes().split(|byte| !byte.is_ascii_alphanumeric());
+    // The digits of an encoded `|` or `/` are no part of a word.
+    let decoded: Cow<'_, [u8]> = percent_decode_str(segment).into();
+    let words = || decoded.split(|byte| !byte.is_ascii_alphanumeric());
     words().any(is_random) || words().map(changes).sum::<usize>() >= CHANGES_MIN
 }
 
@@ -139,6 +145,9 @@ mod tests {
             ("4fd8a1c09be2773f", true),
             ("a=1&VmYwQ-x8_kLpZ9sTa3", true),
             ("q=how+to+train+your+dragon", false),
+            ("modules=ext.cite.styles%7Cskins.vector%7Csite.styles%7Cuser", false),
+            ("next=%2Faccount%2Forders%2Flatest%2F", false),
+            ("c=aGVsbG8%2Bd29ybGQ%2FeWVhaA%3D%3D", true),
             ("page=2&sort=price", false),
             ("", false),
         ] {
