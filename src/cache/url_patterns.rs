@@ -41,6 +41,14 @@ pub struct UrlPattern {
     secret: Option<u64>,
 }
 
+impl UrlPattern {
+    /// Whether the URL may be a secret.
+    #[must_use]
+    pub fn may_be_secret(&self) -> bool {
+        self.secret.is_some()
+    }
+}
+
 /// The response to a request that was sent as it came, as far as it shows what a fetch would have done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnResponse {

@@ -64,9 +64,9 @@ impl Filler {
         let (sender, receiver) = oneshot::channel();
         let this = Rc::clone(self);
         let end = EndGuard(flight);
-        tokio::task::spawn_local(
-            async move { this.fetch_unless_leased(&end.0, order, sender).await },
-        );
+        // PERF: boxed, because a task moves its future several times.
+        let work = Box::pin(async move { this.fetch_unless_leased(&end.0, order, sender).await });
+        tokio::task::spawn_local(work);
         receiver
     }
 

@@ -13,8 +13,7 @@ use crate::cache::entry::Entry;
 use crate::cache::flight::{Flight, FlightVerdict};
 use crate::cache::rules::fragments;
 use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::leak_guard;
-use crate::cache::rules::leak_guard::LeakChecks;
+use crate::cache::rules::leak_guard::{self, LeakChecks, read_fields};
 use crate::cache::rules::leak_kind::PersonalForms;
 use crate::cache::rules::verdict::{LostCookies, Storing};
 use crate::cache::segment_proof::{Proof, ResponseFingerprint};
@@ -246,7 +245,7 @@ fn inspect(
     watch: Option<&LeakChecks<'_>>,
 ) -> Result<Option<Bytes>, NotShared> {
     let (Some(watch), Some(body)) = (watch, &body) else { return Ok(body) };
-    let Err(leak) = leak_guard::inspect(&head.fields.map(), std::slice::from_ref(body), watch)
+    let Err(leak) = leak_guard::inspect(&read_fields(head), std::slice::from_ref(body), watch)
     else {
         return Ok(Some(body.clone()));
     };
@@ -266,7 +265,7 @@ fn inspect(
     let selectors = fragments().map(|fragment| &fragment.selector);
     let emptied = fragments::emptied(&page, selectors, watch.max_decoded).filter(|emptied| {
         let body = std::slice::from_ref(&emptied.body);
-        leak_guard::inspect(&emptied.fields.map(), body, watch).is_ok()
+        leak_guard::inspect(&read_fields(emptied), body, watch).is_ok()
     });
     Err(emptied.map_or(NotShared::Refused(reason), |page| {
         NotShared::OnlyInFragments(Box::new(page), reason)

@@ -16,7 +16,7 @@ use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::page_fields::PageFields;
 use crate::cache::purge::{PurgeSnapshot, PurgeTable};
 use crate::cache::rules::key::{ShareClass, variant_key};
-use crate::cache::rules::leak_guard::{self, LeakChecks};
+use crate::cache::rules::leak_guard::{self, LeakChecks, read_fields};
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::rules::verdict::{ResponseView, Storing};
 use crate::clock::unix_now;
@@ -150,7 +150,7 @@ impl TrialPage {
             let checks =
                 LeakChecks { forms, personal_data: &personal_data, max_decoded: decoded_max };
             let body = std::slice::from_ref(body);
-            leak_guard::inspect(&entry.fields.map(), body, &checks).map_err(reason_of)?;
+            leak_guard::inspect(&read_fields(&entry), body, &checks).map_err(reason_of)?;
         }
         // What a look-up reads of a page.
         let read = [CONTENT_ENCODING, CONTENT_TYPE, ETAG, LAST_MODIFIED];

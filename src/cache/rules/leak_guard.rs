@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 
 use ::http::HeaderMap;
-use ::http::header::CONTENT_ENCODING;
+use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use bytes::Bytes;
 use encoding_rs::{Encoding, UTF_8};
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
@@ -21,6 +21,7 @@ use super::leak_kind::{LeakKind, PersonalForms};
 use super::personal_data::{PersonalData, Search};
 use super::tag_prefilter;
 use super::window::{PIECE, Window};
+use crate::cache::entry::Entry;
 use crate::cache::recoded;
 use crate::http::list::members;
 use crate::http::media;
@@ -35,6 +36,12 @@ pub struct LeakChecks<'t> {
     pub personal_data: &'t PersonalData,
     /// The largest body that is read, after decoding, in bytes. It limits time and memory.
     pub max_decoded: usize,
+}
+
+/// The fields of a page that decide how its body is read.
+#[must_use]
+pub fn read_fields(page: &Entry) -> HeaderMap {
+    page.fields.some(&[CONTENT_TYPE, CONTENT_ENCODING])
 }
 
 /// Inspects a whole response, with its body in the pieces `body`, for data that must not be shared. Responses

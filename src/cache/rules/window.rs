@@ -43,8 +43,11 @@ impl Window {
         self.bytes.drain(..gone);
         self.is_cut |= gone > 0;
         let from = self.bytes.len();
-        self.bytes.reserve(most);
-        let length = text.take(most as u64).read_to_end(&mut self.bytes)?;
+        // PERF: `read_to_end` zeroes the room for each of its reads.
+        self.bytes.resize(from + most, 0);
+        let read = read_full(text, &mut self.bytes[from..]);
+        self.bytes.truncate(from + read.as_ref().map_or(0, |length| *length));
+        let length = read?;
         self.bytes[from..].make_ascii_lowercase();
         self.find_escapes();
         Ok(length)
@@ -87,6 +90,20 @@ impl Window {
     pub(in crate::cache) fn is_cut(&self) -> bool {
         self.is_cut
     }
+}
+
+/// Fills `room`, or reads to the end of the text. Returns how much was read.
+fn read_full(text: &mut impl Read, room: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < room.len() {
+        match text.read(&mut room[length..]) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
 }
 
 /// `end`, or one more, so that a run of backslashes is not cut between a backslash and what it escapes.

@@ -49,7 +49,7 @@ fn is_secret(want: &WantedPage<'_>) -> bool {
 fn is_delicate(want: &WantedPage<'_>) -> bool {
     let loss = want.loss();
     let is_declared = matches!(want.class, ShareClass::Everyone | ShareClass::Public);
-    loss.field || loss.identity && !is_declared || is_secret(want)
+    loss.field || loss.identity && !is_declared || pattern(want).may_be_secret()
 }
 
 /// The pattern of the request's URL.

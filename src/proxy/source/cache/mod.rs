@@ -121,7 +121,7 @@ pub(in crate::proxy) async fn answer(
             Ok(answer)
         }
         Fetched::Again(reason, why) => {
-            ask_again(&want, why);
+            note_again(&want, why);
             forward::forward(cx, body, reason, record).await
         }
         Fetched::Forward(reason) => forward::forward(cx, body, reason, record).await,
@@ -412,7 +412,7 @@ async fn answer_as_it_comes(
 
 /// Notes that the visitor's own request is sent after the fetch, whose response is not for this visitor. This is the only
 /// way in which the origin gets a request twice.
-fn ask_again(want: &WantedPage<'_>, why: AskedAgain) {
+fn note_again(want: &WantedPage<'_>, why: AskedAgain) {
     want.cx.worker.thread_metrics.asked_again(why);
     // The part or coding that a client wants, and what became of one stored page, say nothing of similar URLs.
     let is_of_this_request =
