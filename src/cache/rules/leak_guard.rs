@@ -6,7 +6,7 @@
 //! read does not pass. What follows from a leak is decided elsewhere.
 
 use std::borrow::Cow;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use ::http::HeaderMap;
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -80,20 +80,28 @@ fn read_through(
     let start = raw().start();
     match coding(headers)? {
         DecodableCoding::Identity => reading.inspect(|| Ok(raw())),
-        DecodableCoding::Gzip => reading.inspect(|| Ok(MultiGzDecoder::new(raw()))),
+        DecodableCoding::Gzip => reading.inspect(|| Ok(pieces_of(MultiGzDecoder::new(raw())))),
         // "deflate" is the zlib format (RFC 9110 §8.4.1.2), but some servers send raw deflate.
         DecodableCoding::Deflate if recoded::is_zlib(start) => {
-            reading.inspect(|| Ok(ZlibDecoder::new(raw())))
+            reading.inspect(|| Ok(pieces_of(ZlibDecoder::new(raw()))))
         }
-        DecodableCoding::Deflate => reading.inspect(|| Ok(DeflateDecoder::new(raw()))),
+        DecodableCoding::Deflate => reading.inspect(|| Ok(pieces_of(DeflateDecoder::new(raw())))),
         DecodableCoding::Brotli if recoded::has_large_window(start[0]) => {
             Err(LeakKind::Undecodable)
         }
-        DecodableCoding::Brotli => reading.inspect(|| Ok(brotli::Decompressor::new(raw(), PIECE))),
+        DecodableCoding::Brotli => {
+            reading.inspect(|| Ok(pieces_of(brotli::Decompressor::new(raw(), PIECE))))
+        }
         DecodableCoding::Zstd => {
-            reading.inspect(|| recoded::unzstd(raw()).map_err(|_| LeakKind::Undecodable))
+            let open = || recoded::unzstd(raw()).map_err(|_| LeakKind::Undecodable);
+            reading.inspect(|| open().map(pieces_of))
         }
     }
+}
+
+/// A decoded body in pieces.
+fn pieces_of<R: Read>(decoded: R) -> BufReader<R> {
+    BufReader::with_capacity(PIECE, decoded)
 }
 
 /// How deep pages within pages (`srcdoc`, `noscript`) are followed.
@@ -144,7 +152,7 @@ impl ResponseReading<'_> {
     /// Inspects a decoded page in a charset in which tags can be distinguished from text. UTF-16 and similar
     /// charsets, set by name or by a byte order mark, hide ASCII. `open` starts the page again from its
     /// beginning.
-    fn inspect<R: Read>(&self, open: impl Fn() -> Result<R, LeakKind>) -> Result<(), LeakKind> {
+    fn inspect<R: BufRead>(&self, open: impl Fn() -> Result<R, LeakKind>) -> Result<(), LeakKind> {
         let mut start = Vec::with_capacity(3);
         let mut page = open()?;
         page.by_ref().take(3).read_to_end(&mut start).map_err(|_| LeakKind::Undecodable)?;
@@ -185,7 +193,7 @@ impl<'w> ScannedText<'w> {
     /// and not the visitor.
     fn inspect_page<R: Read>(
         &self,
-        page: impl Read,
+        page: impl BufRead,
         open: impl Fn() -> Result<R, LeakKind>,
     ) -> Result<(), LeakKind> {
         let TextScan { own, may_be_in_tags } = self.look_through(page)?;
@@ -214,13 +222,13 @@ impl<'w> ScannedText<'w> {
     }
 
     /// Searches for personal data.
-    fn search(&self, text: impl Read) -> Result<(), LeakKind> {
+    fn search(&self, text: impl BufRead) -> Result<(), LeakKind> {
         let mut search = Search::new(self.watch.personal_data, self.charset);
         self.read_through(text, |window, is_last| search.look(window, is_last))
     }
 
     /// Searches for personal data, and for words that may be part of a match in tags.
-    fn look_through(&self, page: impl Read) -> Result<TextScan, LeakKind> {
+    fn look_through(&self, page: impl BufRead) -> Result<TextScan, LeakKind> {
         let mut search = Search::new(self.watch.personal_data, self.charset);
         // Pages within the page are read as UTF-8, which may give another text.
         let differs_within = self.charset != UTF_8 && !self.watch.personal_data.is_empty();
@@ -236,7 +244,7 @@ impl<'w> ScannedText<'w> {
 
     fn read_through(
         &self,
-        mut text: impl Read,
+        mut text: impl BufRead,
         mut look: impl FnMut(&Window, bool) -> Result<(), LeakKind>,
     ) -> Result<(), LeakKind> {
         let mut window = Window::default();
@@ -510,15 +518,24 @@ impl<'b> Pieces<'b> {
     }
 }
 
-impl Read for Pieces<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.current.is_empty() {
-            let Some((next, rest)) = self.all.split_first() else {
-                return Ok(0);
-            };
+impl BufRead for Pieces<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.current.is_empty()
+            && let Some((next, rest)) = self.all.split_first()
+        {
             (self.current, self.all) = (next, rest);
         }
-        self.current.read(buffer)
+        Ok(self.current)
+    }
+
+    fn consume(&mut self, length: usize) {
+        self.current.consume(length);
+    }
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.fill_buf()?.read(buffer).inspect(|length| self.consume(*length))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A window on a text that comes in pieces.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead};
 
 use memchr::memchr3_iter;
 
@@ -36,18 +36,14 @@ impl Window {
     /// The read errors of the text.
     pub(in crate::cache) fn read(
         &mut self,
-        text: &mut impl Read,
+        text: &mut impl BufRead,
         most: usize,
     ) -> io::Result<usize> {
         let gone = whole_escapes(&self.bytes, self.bytes.len().saturating_sub(KEPT));
         self.bytes.drain(..gone);
         self.is_cut |= gone > 0;
         let from = self.bytes.len();
-        // PERF: `read_to_end` zeroes the room for each of its reads.
-        self.bytes.resize(from + most, 0);
-        let read = read_full(text, &mut self.bytes[from..]);
-        self.bytes.truncate(from + read.as_ref().map_or(0, |length| *length));
-        let length = read?;
+        let length = append(&mut self.bytes, text, most)?;
         self.bytes[from..].make_ascii_lowercase();
         self.find_escapes();
         Ok(length)
@@ -92,16 +88,23 @@ impl Window {
     }
 }
 
-/// Fills `room`, or reads to the end of the text. Returns how much was read.
-fn read_full(text: &mut impl Read, room: &mut [u8]) -> io::Result<usize> {
+/// Appends the next bytes of a text, at most so many. Returns how many.
+///
+/// PERF: `Read::read_to_end` would zero the room for each of its reads.
+fn append(bytes: &mut Vec<u8>, text: &mut impl BufRead, most: usize) -> io::Result<usize> {
     let mut length = 0;
-    while length < room.len() {
-        match text.read(&mut room[length..]) {
-            Ok(0) => break,
-            Ok(read) => length += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    while length < most {
+        let part = match text.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            part => part?,
+        };
+        if part.is_empty() {
+            break;
         }
+        let taken = part.len().min(most - length);
+        bytes.extend_from_slice(&part[..taken]);
+        text.consume(taken);
+        length += taken;
     }
     Ok(length)
 }
