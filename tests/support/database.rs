@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::redis::free_port;
+use super::free_port;
 use super::tls::CertificateWithKey;
 use super::wait_within;
 

@@ -25,6 +25,7 @@ pub mod multiplexed;
 pub mod nginx;
 pub mod on_cluster;
 pub mod origin;
+mod port;
 pub mod program;
 pub mod proxy;
 pub mod redis;
@@ -36,15 +37,14 @@ pub mod upstream;
 pub mod varnish;
 pub mod wire;
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+pub use port::free_port;
 
 /// The top folder of the repository.
 pub fn root() -> &'static Path {
@@ -143,17 +143,6 @@ pub fn lasts_behind(order: impl FnOnce(), before: impl Fn() -> bool + Sync) -> D
         let given = Instant::now();
         asking.join().unwrap().saturating_duration_since(given)
     })
-}
-
-/// A loopback port without a listener, which no other test here was given. It lies below the range from which
-/// the kernel takes ports for outgoing connections, so that a process that is restarted finds it free again.
-pub fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    (0..1_000)
-        .map(|_| fastrand::u16(10_000..32_000))
-        .filter(|port| GIVEN.lock().unwrap().insert(*port))
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .expect("one of a thousand ports is free")
 }
 
 /// Runs `job` on `count` threads at once, each told its number, and returns what they returned.

@@ -388,6 +388,11 @@ impl Proxy {
         !port_is_taken
     }
 
+    /// Waits until it has said this to its operator: messages are written by a thread of their own.
+    pub fn wait_for_complaint(&self, text: &str) {
+        wait_until(&format!("it says: {text}"), || self.complaints().contains(text));
+    }
+
     /// What it has said to its operator.
     pub fn complaints(&self) -> String {
         fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()

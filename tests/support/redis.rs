@@ -4,11 +4,13 @@
 //! append-only file); [`RedisServer::restart_empty`] is the other case. Nothing here knows the proxy.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use super::free_port;
 
 /// How long a server may take to come up before the test fails.
 const START_PATIENCE: Duration = Duration::from_secs(15);
@@ -139,10 +141,6 @@ impl Drop for RedisServer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-pub fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// The server to start: the one that `ANTEROOM_REDIS_SERVER` names, such as a valkey-server, or the installed one.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::redis::{RedisServer, free_port, program};
+use super::free_port;
+use super::redis::{RedisServer, program};
 
 /// How long the Sentinels may take to know each other, or to fail over.
 const PATIENCE: Duration = Duration::from_secs(60);
