@@ -49,12 +49,18 @@ async fn warm(shared: Arc<SharedState>, store: AnyStore, limit: Duration) {
     if limit.is_zero() {
         return;
     }
+    if timeout(CONNECT_TIMEOUT, store.connected()).await.is_err() {
+        return;
+    }
     let known = async {
-        store.connected().await;
-        shared.pages.purged.known().await;
+        // Until then no page of the store counts as fresh.
+        shared.pages.purged.complete().await;
         shared.fleet.switch.heard().await;
     };
-    if timeout(CONNECT_TIMEOUT, known).await.is_err() {
+    if timeout(limit, known).await.is_err() {
+        tracing::warn!(
+            "page memory starts empty: the store did not tell of purges within [cache] warm_start"
+        );
         return;
     }
     let (began, progress) = (Instant::now(), WarmStart::default());

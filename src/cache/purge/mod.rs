@@ -328,6 +328,11 @@ impl PurgeTable {
         self.learnt(|known| known.era() > 0).await;
     }
 
+    /// Returns when the table is complete, so that pages of the store count as fresh.
+    pub async fn complete(&self) {
+        self.learnt(|known| known.era() > 0 && !self.is_cut_off()).await;
+    }
+
     /// Returns when the store should be asked for news.
     pub async fn nudged(&self) {
         self.nudge.notified().await;
@@ -369,7 +374,12 @@ impl PurgeTable {
                 self.known
                     .send_if_modified(|known| known.era() == upto.at.era && grow(known, upto));
                 if !more {
+                    let was_cut_off = self.is_cut_off();
                     self.complete_at.fetch_max(asked_at + 1, Ordering::AcqRel);
+                    if was_cut_off {
+                        // Wakes those that wait for a complete table.
+                        self.known.send_modify(|_same| {});
+                    }
                 }
                 Ok(more || !purges.is_empty())
             }
