@@ -121,6 +121,33 @@ fn a_frozen_redis_fails_no_request_and_is_found_again() {
 }
 
 #[test]
+fn a_read_only_replica_knows_every_visitor() {
+    let (primary, replica, origin) = (RedisServer::start(), RedisServer::start(), greeting());
+    primary.command::<()>(&["HSET", "login:", TOKEN, "alice"]);
+    replica.command::<()>(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let is_copied = || replica.command::<Option<String>>(&["HGET", "login:", TOKEN]).is_some();
+    wait_until("the replica has the session", is_copied);
+    let settings = format!("store.url = \"{}\"\nstore.timeout = \"5s\"", replica.url());
+    let proxy = Proxy::with_settings(&origin, &settings);
+    wait_until("the store is there", || knows_alice(&proxy));
+
+    // Each visit is a write, which the replica refuses. What was looked up is remembered for a second.
+    let began = Instant::now();
+    wait_until("writes were refused for some seconds", || {
+        assert!(knows_alice(&proxy), "{}", proxy.complaints());
+        let is_told = proxy.complaints().contains("Redis is a replica and takes no writes");
+        is_told && began.elapsed() > Duration::from_secs(4)
+    });
+
+    // The replica becomes the primary.
+    replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
+    wait_until("visits are written", || {
+        assert!(knows_alice(&proxy));
+        seen(&replica).is_some()
+    });
+}
+
+#[test]
 fn a_redis_restarted_empty_makes_users_strangers() {
     let mut server = RedisServer::start();
     let origin = greeting();

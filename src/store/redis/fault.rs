@@ -61,7 +61,7 @@ pub(super) enum RedisFault {
     Split,
     /// No answer in time.
     TimedOut,
-    /// The server has become a replica, and has done nothing: reconnecting finds the primary.
+    /// The server is a replica, and has done nothing: another connection may lead to the primary.
     Demoted,
     /// The connection is unusable.
     Broken,

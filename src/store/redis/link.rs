@@ -5,7 +5,7 @@
 //! Here a call either finds a connection or fails at once. The link does not know the commands.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ struct Shared {
     cell: Mutex<ConnectionCell>,
     /// Calls in a row that used up their budget.
     timeouts: AtomicU32,
+    /// Whether it was told that the server is a replica, and no write has been taken since.
+    replica_told: AtomicBool,
     /// Wakes the keeper when the connection broke or the breaker opened.
     trouble: Notify,
     /// Wakes waiting callers when the store is connected.
@@ -69,6 +71,9 @@ struct ConnectionCell {
     generation: u64,
     /// The breaker: while it is open, calls fail at once.
     open: bool,
+    /// Whether the server refused a write as a replica. Reads go on until another connection is made, which may lead
+    /// to the primary.
+    is_replica: bool,
 }
 
 impl Link {
@@ -84,6 +89,7 @@ impl Link {
             counters,
             cell: Mutex::default(),
             timeouts: AtomicU32::new(0),
+            replica_told: AtomicBool::new(false),
             trouble: Notify::new(),
             up: Notify::new(),
         });
@@ -132,6 +138,9 @@ impl Link {
         let answer = match answered {
             Ok(Ok(value)) => {
                 shared.answered();
+                if matches!(call, RedisCall::Write) {
+                    shared.took_write();
+                }
                 return Ok(value);
             }
             Ok(Err(error)) => shared.failed(generation, call, error),
@@ -189,9 +198,7 @@ impl Shared {
         let fault = RedisFault::of(&error);
         match fault {
             RedisFault::TimedOut => return self.timed_out().into(),
-            RedisFault::Demoted => {
-                self.hang_up(generation, "Redis takes no writes: connecting again")
-            }
+            RedisFault::Demoted => self.demoted(generation),
             RedisFault::Broken => self.hang_up(generation, BROKE),
             RedisFault::NotReady
             | RedisFault::Refused
@@ -210,10 +217,32 @@ impl Shared {
         }
     }
 
+    /// Has a connection replaced that leads to a replica, unless it has been already.
+    fn demoted(&self, generation: u64) {
+        let mut cell = self.cell();
+        if cell.generation == generation && !cell.is_replica {
+            cell.is_replica = true;
+            self.trouble.notify_one();
+            if !self.replica_told.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    "Redis is a replica and takes no writes: reading on, and looking for the primary"
+                );
+            }
+        }
+    }
+
+    fn took_write(&self) {
+        if self.replica_told.load(Ordering::Relaxed) {
+            self.replica_told.store(false, Ordering::Relaxed);
+            tracing::info!("Redis takes writes again");
+        }
+    }
+
     fn install(&self, connection: MultiplexedConnection) {
         let mut cell = self.cell();
         cell.connection = Some(connection);
         cell.generation += 1;
+        cell.is_replica = false;
         drop(cell);
         self.close_breaker();
     }
@@ -236,9 +265,8 @@ async fn keep(shared: Arc<Shared>) {
         if was_lost || is_late {
             tracing::info!("connected to Redis");
         }
-        was_lost = true;
         let began = Instant::now();
-        watch(&shared).await;
+        was_lost = watch(&shared).await == WatchEnd::Lost;
         // Do not storm a server that is up but unusable, such as a replica.
         if began.elapsed() < longest {
             sleep(jittered(pause)).await;
@@ -278,15 +306,27 @@ async fn connect(shared: &Shared) -> (MultiplexedConnection, bool) {
     }
 }
 
+/// Why a connection is to be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchEnd {
+    /// It is gone.
+    Lost,
+    /// It leads to a replica, and is used until there is another.
+    Replica,
+}
+
 /// Sends a heartbeat each second, which detects a dead idle connection and closes the breaker when
-/// Redis answers again. Returns when the connection is gone.
-async fn watch(shared: &Shared) {
+/// Redis answers again. Returns when the connection is gone, or leads to a replica.
+async fn watch(shared: &Shared) -> WatchEnd {
     let mut missed = 0;
     loop {
         let woken = timeout(BEAT, shared.trouble.notified()).await.is_ok();
         let (connection, generation) = {
             let cell = shared.cell();
-            let Some(connection) = cell.connection.clone() else { return };
+            let Some(connection) = cell.connection.clone() else { return WatchEnd::Lost };
+            if cell.is_replica {
+                return WatchEnd::Replica;
+            }
             (connection, cell.generation)
         };
         if woken {
