@@ -22,6 +22,9 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
+    /// The file of sessions is missing or empty, although there was one.
+    #[error("sessions.redb in {} is missing or empty, although it was created there: restore a backup, or delete sessions.created, too, to start without sessions", .0.display())]
+    Emptied(PathBuf),
     /// The folder contains something else, or a damaged store.
     #[error("the store in {} cannot be read: move the folder away, or set another in [store] url", .folder.display())]
     Unreadable {

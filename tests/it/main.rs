@@ -22,6 +22,7 @@ mod dashboard_access;
 mod database_rows;
 mod demo;
 mod directives;
+mod disk;
 mod docs;
 mod drain;
 mod duplex;

@@ -1,13 +1,13 @@
 //! The bypass switches of the one process that has the folder: in a file, so that the next process knows them.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::task::spawn_blocking;
 
-use super::EmbeddedStore;
+use super::{EmbeddedStore, small_file};
 use crate::clock::unix_now;
 use crate::store::StoreError;
 use crate::store::bypass::{BYPASSES_MAX, BypassChange, BypassStore, StoredBypass, StoredBypasses};
@@ -73,24 +73,15 @@ impl BypassFile {
     }
 
     fn write(&self, bypasses: &[StoredBypass]) -> io::Result<()> {
-        let path = self.folder.join(FILE);
         if bypasses.is_empty() {
-            return match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
+            return small_file::remove(&self.folder, FILE);
         }
         let mut text = Vec::new();
         for bypass in bypasses {
             serde_json::to_writer(&mut text, &(bypass.field(), bypass.value()))?;
             text.push(b'\n');
         }
-        let temporary = self.folder.join("bypass.new");
-        let mut file = File::create(&temporary)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(temporary, path)?;
-        File::open(&self.folder)?.sync_all()
+        small_file::write(&self.folder, FILE, &text)
     }
 }
 

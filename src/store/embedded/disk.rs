@@ -3,23 +3,31 @@
 //! After an I/O error redb refuses everything until the file is reopened; that is done here, so
 //! that a disk that was full for a while needs no restart. The tables are defined elsewhere.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use redb::{
     Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase as _,
     StorageError, WriteTransaction,
 };
 
+use super::unsynced::Unsynced;
 use crate::store::StoreError;
 
 /// A redb file. Many threads read; one writes.
 pub(super) struct Disk {
     path: PathBuf,
     cache_bytes: usize,
+    lasting: Lasting,
+    /// By which numbers the system knows the file: device and inode.
+    identity: Mutex<Option<(u64, u64)>>,
+    /// Whether the file is no longer at its path: what is written is lost with the process.
+    is_gone: AtomicBool,
     /// `None` while the file is closed, or could not be reopened. Readers hold the lock for one
     /// read; the writer takes it exclusively only to close and open.
     database: RwLock<Option<Database>>,
@@ -31,11 +39,25 @@ impl std::fmt::Debug for Disk {
     }
 }
 
+/// Whether a file outlasts the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lasting {
+    /// It does, and is locked and synced.
+    Yes,
+    /// It is deleted at the next start.
+    No,
+}
+
 impl Disk {
-    /// Opens or creates the file and locks it.
-    pub(super) fn open(path: PathBuf, cache_bytes: usize) -> Result<Self, DatabaseError> {
-        let database = open(&path, cache_bytes)?;
-        Ok(Self { path, cache_bytes, database: RwLock::new(Some(database)) })
+    /// Opens or creates the file.
+    pub(super) fn open(
+        path: PathBuf,
+        cache_bytes: usize,
+        lasting: Lasting,
+    ) -> Result<Self, DatabaseError> {
+        let database = RwLock::new(Some(open(&path, cache_bytes, lasting)?));
+        let identity = Mutex::new(identity(&path));
+        Ok(Self { path, cache_bytes, lasting, identity, is_gone: AtomicBool::new(false), database })
     }
 
     /// Reads within one transaction. Never waits: while the file is being reopened the store is
@@ -50,8 +72,23 @@ impl Disk {
             Err(TryLockError::WouldBlock) => return Err(StoreError::Away),
         };
         let Some(database) = guard.as_ref() else { return Err(StoreError::Away) };
-        let answer = database.begin_read().map_err(redb::Error::from).and_then(|txn| look(&txn));
-        answer.map_err(|error| StoreError::Failed(Box::new(error)))
+        let read = || database.begin_read().map_err(redb::Error::from).and_then(|txn| look(&txn));
+        caught(read).map_err(|error| {
+            self.tell_damage(&error);
+            StoreError::Failed(Box::new(error))
+        })
+    }
+
+    /// Tells of a damaged block. What asks for other blocks goes on.
+    pub(super) fn tell_damage(&self, error: &redb::Error) {
+        if let redb::Error::Corrupted(what) = error {
+            tracing::error!(
+                disk = ?self,
+                what,
+                "a block of the store is damaged, or a step met a defect (see the line with `panicked`): what is in it \
+                 counts as unknown; stop the proxy, check the store with `anteroom store verify`, and restore a backup"
+            );
+        }
     }
 
     /// Begins the one write transaction. For the writer thread only: it waits until another ends.
@@ -80,7 +117,8 @@ impl Disk {
         // Drop the old one first: it holds the lock on the file.
         drop(database.take());
         between()?;
-        *database = Some(open(&self.path, self.cache_bytes)?);
+        *database = Some(open(&self.path, self.cache_bytes, self.lasting)?);
+        *self.identity() = identity(&self.path);
         Ok(())
     }
 
@@ -104,28 +142,74 @@ impl Disk {
         drop(database.take());
     }
 
-    /// Whether the file can be read now.
-    pub(super) fn is_open(&self) -> bool {
-        self.database.try_read().is_ok_and(|guard| guard.is_some())
+    /// Looks whether a lasting file is still at its path: an operator may delete the folder, or move it away. Returns
+    /// whether that has changed since the last look.
+    pub(super) fn look_for_file(&self) -> bool {
+        let found = identity(&self.path);
+        let is_there = || found.is_some() && found == *self.identity();
+        let is_gone = self.lasting == Lasting::Yes && !is_there();
+        self.is_gone.swap(is_gone, Ordering::Relaxed) != is_gone
     }
+
+    fn identity(&self) -> MutexGuard<'_, Option<(u64, u64)>> {
+        // No code that can panic runs under this lock.
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the file was gone from its path at the last look.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Whether the file can be read and written now.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_gone() && self.database.try_read().is_ok_and(|guard| guard.is_some())
+    }
+}
+
+/// Device and inode of the file at this path; `None` where there is none.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// Carries out what redb may panic at: it does where a block that it trusts is damaged.
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_panic| Err(redb::Error::Corrupted("a damaged block".to_owned())))
 }
 
 /// Deletes a file; a missing file is no error.
 pub(super) fn delete(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// A new file is its owner's alone, because it holds tokens, and its folder may be one that others read.
-fn open(path: &Path, cache_bytes: usize) -> Result<Database, DatabaseError> {
-    // A file that is there is not opened here: closing it could end locks on it.
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
-        _ => {}
+/// Creates a file that lasts. It is its owner's alone, because it holds tokens, and its folder may be one that others
+/// read.
+pub(super) fn create(path: &Path) -> Result<(), DatabaseError> {
+    owned().create_new(true).open(path)?;
+    Builder::new().create(path).map(drop)
+}
+
+fn owned() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+fn open(path: &Path, cache_bytes: usize, lasting: Lasting) -> Result<Database, DatabaseError> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes);
+    match lasting {
+        // One that is gone or empty must not be replaced by a new one.
+        Lasting::Yes => builder.open(path),
+        Lasting::No => {
+            let file = owned().create(true).truncate(false).open(path)?;
+            builder.create_with_backend(Unsynced::new(file)?)
+        }
     }
-    Builder::new().set_cache_size(cache_bytes).create(path)
 }
 
 #[cfg(test)]
@@ -137,8 +221,14 @@ mod tests {
     #[test]
     fn a_new_file_is_its_owners_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sessions.redb");
-        let _disk = Disk::open(path.clone(), 1 << 20).unwrap();
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        for lasting in [Lasting::Yes, Lasting::No] {
+            let path = folder.path().join(format!("{lasting:?}.redb"));
+            if lasting == Lasting::Yes {
+                assert!(Disk::open(path.clone(), 1 << 20, lasting).is_err(), "it is not there");
+                create(&path).unwrap();
+            }
+            let _disk = Disk::open(path.clone(), 1 << 20, lasting).unwrap();
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
     }
 }

@@ -21,8 +21,10 @@ mod revoked;
 mod rows;
 mod sessions;
 mod sessions_file;
+mod small_file;
 mod tables;
 mod transfer;
+mod unsynced;
 mod visitor_tables;
 mod visitors;
 mod writer;
@@ -37,7 +39,7 @@ use bytes::Bytes;
 use redb::{DatabaseError, Durability, StorageError};
 
 use self::answers::Answers;
-use self::disk::Disk;
+use self::disk::{Disk, Lasting};
 use self::keys::bytes_of;
 use self::pages::{PageLedger, PageTables, QueueRoom};
 use self::popularity::NewestRanking;
@@ -120,11 +122,16 @@ impl EmbeddedStore {
             .mode(0o700)
             .create(folder)
             .map_err(|error| OpenError::io(folder, error))?;
+        // Until the file of sessions is locked: two first starts at once would create it twice.
+        let _starting = small_file::lock(folder);
+        sessions_file::provide(folder)?;
         // The lock on this file is the lock on the folder: take it before deleting anything.
-        let sessions = open_file(folder, SESSIONS_FILE, SESSION_CACHE)?;
+        let path = folder.join(SESSIONS_FILE);
+        let sessions = open_file(folder, &path, SESSION_CACHE, Lasting::Yes)?;
         sessions_file::prepare(&sessions, folder)?;
+        sessions_file::note_created(folder)?;
         disk::delete(&folder.join(PAGES_FILE)).map_err(|error| OpenError::io(folder, error))?;
-        let pages = open_file(folder, PAGES_FILE, PAGE_CACHE)?;
+        let pages = open_file(folder, &folder.join(PAGES_FILE), PAGE_CACHE, Lasting::No)?;
         pages::prepare(&pages).map_err(|error| unreadable(folder, error))?;
 
         let session_ledger = SessionLedger::new(limits.viewed_items);
@@ -480,21 +487,30 @@ impl HotPageStore for EmbeddedStore {
 /// # Errors
 /// If the folder is in use, or the file is damaged.
 pub fn check_folder(folder: &Path) -> Result<(), OpenError> {
-    let disk = open_file(folder, SESSIONS_FILE, SESSION_CACHE)?;
+    let disk = open_file(folder, &folder.join(SESSIONS_FILE), SESSION_CACHE, Lasting::Yes)?;
     sessions_file::prepare(&disk, folder)?;
     disk.check().map_err(|error| unreadable(folder, error))
 }
 
-fn open_file(folder: &Path, name: &str, cache_bytes: usize) -> Result<Arc<Disk>, OpenError> {
-    match Disk::open(folder.join(name), cache_bytes) {
-        Ok(disk) => Ok(Arc::new(disk)),
-        Err(DatabaseError::DatabaseAlreadyOpen) => Err(OpenError::InUse(folder.to_owned())),
-        Err(DatabaseError::Storage(StorageError::Io(error)))
+fn open_file(
+    folder: &Path,
+    path: &Path,
+    cache_bytes: usize,
+    lasting: Lasting,
+) -> Result<Arc<Disk>, OpenError> {
+    let disk = Disk::open(path.to_owned(), cache_bytes, lasting);
+    disk.map(Arc::new).map_err(|error| open_error(folder, error))
+}
+
+fn open_error(folder: &Path, error: DatabaseError) -> OpenError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(folder.to_owned()),
+        DatabaseError::Storage(StorageError::Io(error))
             if error.kind() != std::io::ErrorKind::InvalidData =>
         {
-            Err(OpenError::io(folder, error))
+            OpenError::io(folder, error)
         }
-        Err(error) => Err(unreadable(folder, error.into())),
+        error => unreadable(folder, error.into()),
     }
 }
 

@@ -1,10 +1,12 @@
 //! The state of a move to another store. One that is done is a file in the folder, so that the next process knows it.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::small_file;
 
 /// The name of the file.
 const MOVED_FILE: &str = "moved";
@@ -51,27 +53,13 @@ impl MoveFile {
             return Ok(false);
         }
         match (&after, lives) {
-            (Some(text), None) => self.write(text)?,
-            _ => self.remove()?,
+            (Some(text), None) => {
+                small_file::write(&self.folder, MOVED_FILE, text.as_bytes())?;
+            }
+            _ => small_file::remove(&self.folder, MOVED_FILE)?,
         }
         let ends = lives.map(|lives| Instant::now() + lives);
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = after.map(|text| (text, ends));
         Ok(true)
-    }
-
-    fn write(&self, text: &str) -> io::Result<()> {
-        let (path, temporary) = (self.folder.join(MOVED_FILE), self.folder.join("moved.new"));
-        let mut file = File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(temporary, path)?;
-        File::open(&self.folder)?.sync_all()
-    }
-
-    fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(self.folder.join(MOVED_FILE)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
     }
 }

@@ -77,6 +77,7 @@ impl PageLedger {
 
 impl Ledger for PageLedger {
     type Tables<'t> = PageTables<'t>;
+    const KEEPS_NOTHING: bool = false;
 
     fn open<'t>(&self, txn: &'t WriteTransaction) -> Result<PageTables<'t>, redb::Error> {
         PageTables::open(txn, self.limit, Arc::clone(&self.counters))

@@ -86,7 +86,7 @@ impl Tables<'_> {
         seen: f64,
         (views, taken_over): (&[(Item, f64)], &[u8]),
     ) -> Result<(), redb::Error> {
-        let (before, seen, value, was) = {
+        let (before, seen, value, is_same, was) = {
             let stored = self.session.get(token)?;
             let known = stored.as_ref().and_then(|stored| Record::read(stored.value()));
             let before = known.as_ref().map(|known| known.seen);
@@ -95,7 +95,7 @@ impl Tables<'_> {
                 record.items = Record::read(taken_over).unwrap_or_default().items;
             }
             let is_same = record.since > 0 && name_of(record.user) == user.as_bytes();
-            let was = (!is_same).then(|| name_of(record.user).to_vec());
+            let was = (before.is_some() && !is_same).then(|| name_of(record.user).to_vec());
             record.since = match since {
                 Some(since) => time_bits(since),
                 None if is_same => record.since,
@@ -104,10 +104,12 @@ impl Tables<'_> {
             record.user = user.as_stored();
             record.seen = record.seen.max(time_bits(seen));
             record.view(views, self.viewed_items);
-            (before, record.seen, record.write(), was)
+            (before, record.seen, record.write(), is_same, was)
         };
         if let Some(was) = was {
             self.tokens.remove((was.as_slice(), token))?;
+        }
+        if !is_same {
             self.tokens.insert((user.as_bytes(), token), ())?;
         }
         self.session.insert(token, value.as_slice())?;

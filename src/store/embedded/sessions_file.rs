@@ -1,18 +1,22 @@
 //! The file of sessions as a whole: its format, and a list of its contents.
 
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use redb::{Durability, ReadTransaction, ReadableTable as _, WriteTransaction};
 
-use super::disk::Disk;
+use super::disk::{self, Disk, Lasting};
 use super::record::Record;
 use super::tables::{
     CART, EVENTS, EXPIRING, IDLE_REPORTED, META, POPULARITY, RECENT, SESSION, TOKENS, Tables,
 };
 use super::writer::Ledger;
-use super::{rows, visitors};
+use super::{SESSIONS_FILE, open_error, open_file, rows, small_file, visitors};
 use crate::store::OpenError;
 
+/// Memory for blocks of the file while it is created, in bytes.
+const NEW_CACHE: usize = 1 << 20;
 /// The format of the whole file. Another one is refused.
 const FORMAT: u64 = 2;
 /// An earlier format that is read, and upgraded: records without their log-in, and no index of
@@ -33,6 +37,7 @@ impl SessionLedger {
 
 impl Ledger for SessionLedger {
     type Tables<'t> = Tables<'t>;
+    const KEEPS_NOTHING: bool = true;
 
     fn open<'t>(&self, txn: &'t WriteTransaction) -> Result<Tables<'t>, redb::Error> {
         Tables::open(txn, self.viewed_items)
@@ -45,6 +50,55 @@ impl Ledger for SessionLedger {
     fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error> {
         disk.reopen()
     }
+}
+
+/// The file that says that the file of sessions was created, and so must be there.
+const CREATED: &str = "sessions.created";
+/// What is in it.
+const CREATED_TEXT: &str = "Anteroom has created sessions.redb in this folder, and does not start where that is missing \
+    or empty. To start without sessions, delete this file, too.\n";
+
+/// Sees to it that the file of sessions is there, for the process that has locked the folder. A new one is created under
+/// another name, so that a crash leaves a whole file or none.
+pub(super) fn provide(folder: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::io(folder, error);
+    let path = folder.join(SESSIONS_FILE);
+    let length = match fs::metadata(&path) {
+        Ok(file) => Some(file.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    if length.is_none_or(|length| length == 0) {
+        if folder.join(CREATED).exists() {
+            return Err(OpenError::Emptied(folder.to_owned()));
+        }
+        if length.is_some() {
+            tracing::warn!(path = %path.display(), "the file of sessions is empty: starting without sessions");
+            disk::delete(&path).map_err(failed)?;
+        }
+        create(folder, &path)?;
+    }
+    Ok(())
+}
+
+fn create(folder: &Path, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::io(folder, error);
+    let new = folder.join("sessions.redb.new");
+    disk::delete(&new).map_err(failed)?;
+    disk::create(&new).map_err(|error| open_error(folder, error))?;
+    let disk = open_file(folder, &new, NEW_CACHE, Lasting::Yes)?;
+    prepare(&disk, folder)?;
+    disk.close();
+    fs::rename(&new, path).and_then(|()| small_file::sync(folder)).map_err(failed)
+}
+
+/// Notes that the file of sessions was created. For the process that has locked it.
+pub(super) fn note_created(folder: &Path) -> Result<(), OpenError> {
+    if folder.join(CREATED).exists() {
+        return Ok(());
+    }
+    small_file::write(folder, CREATED, CREATED_TEXT.as_bytes())
+        .map_err(|error| OpenError::io(folder, error))
 }
 
 /// Creates the tables, and checks the format of the file.
@@ -126,7 +180,9 @@ mod tests {
     #[test]
     fn a_junk_member_of_recent_is_removed_and_nothing_else_is_touched() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = Disk::open(folder.path().join("s.redb"), 1 << 20).unwrap();
+        provide(folder.path()).unwrap();
+        let path = folder.path().join(SESSIONS_FILE);
+        let disk = Disk::open(path, 1 << 20, Lasting::Yes).unwrap();
         prepare(&disk, folder.path()).unwrap();
         let txn = disk.begin(Durability::None).unwrap();
         let mut tables = Tables::open(&txn, 25).unwrap();

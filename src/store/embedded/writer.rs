@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::disk::Disk;
+use super::disk::{Disk, caught};
 use crate::store::StoreError;
 
 /// The longest time until a step is durable, in a running system.
@@ -31,6 +31,9 @@ const GROUP: usize = 256;
 pub(super) trait Ledger: Send + 'static {
     /// All tables, open for one transaction.
     type Tables<'t>;
+
+    /// Whether nothing of a step that failed is left but in the tables, so that the next one can begin.
+    const KEEPS_NOTHING: bool;
 
     /// Opens the tables.
     fn open<'t>(&self, txn: &'t WriteTransaction) -> Result<Self::Tables<'t>, redb::Error>;
@@ -94,9 +97,16 @@ impl<L: Ledger> Writer<L> {
         let (inbox, outbox) = mpsc::channel(queue);
         // The smallest runtime: it only waits for the queue with a deadline.
         let runtime = Builder::new_current_thread().enable_time().build()?;
-        let synced = Instant::now();
-        let thread_state =
-            WriterThread { disk, ledger, synced, dirty: false, broken: false, rests_until: None };
+        let now = Instant::now();
+        let thread_state = WriterThread {
+            disk,
+            ledger,
+            synced: now,
+            looked: now,
+            dirty: false,
+            broken: false,
+            rests_until: None,
+        };
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || thread_state.run(&runtime, outbox))?;
@@ -160,6 +170,13 @@ impl<L: Ledger> Writer<L> {
     }
 }
 
+/// Answers steps that have failed for one reason.
+fn fail<L: Ledger>(steps: impl Iterator<Item = Box<dyn WriteStep<L>>>, error: &Arc<redb::Error>) {
+    for step in steps {
+        step.answer(Err(StoreError::Failed(Box::new(Arc::clone(error)))));
+    }
+}
+
 /// A step as it is sent to the thread, and the receiver of its answer.
 fn message<L, T, F>(
     durability: Durability,
@@ -181,7 +198,9 @@ struct WriterThread<L> {
     ledger: L,
     /// When everything was last durable.
     synced: Instant,
-    /// Whether something was committed since, in memory only.
+    /// When it was last looked whether the file is at its path.
+    looked: Instant,
+    /// Whether something was committed since the last sync, in memory only.
     dirty: bool,
     /// Whether the file failed and could not be reopened yet.
     broken: bool,
@@ -209,6 +228,11 @@ impl<L: Ledger> WriterThread<L> {
                     Message::Close(done) => closing = Some(done),
                 }
             }
+            // Before what is acknowledged as durable.
+            let is_durable = !matches!(group_durability, Durability::None);
+            if is_durable || self.looked.elapsed() >= SYNC_EVERY {
+                self.look_for_file();
+            }
             if !steps.is_empty() {
                 self.answer(steps, group_durability);
             }
@@ -234,27 +258,38 @@ impl<L: Ledger> WriterThread<L> {
             steps.into_iter().for_each(|step| step.answer(Err(StoreError::Away)));
             return;
         }
-        match self.commit(&mut steps, durability) {
-            Ok(()) => steps.into_iter().for_each(|step| step.answer(Ok(()))),
-            Err(error) => {
-                let error = Arc::new(error);
-                for step in steps {
-                    step.answer(Err(StoreError::Failed(Box::new(Arc::clone(&error)))));
+        while !steps.is_empty() {
+            let mut failed_step = None;
+            let committed = caught(|| self.commit(&mut steps, durability, &mut failed_step));
+            match (committed, failed_step) {
+                (Ok(()), _) => steps.drain(..).for_each(|step| step.answer(Ok(()))),
+                // The steps behind the one that met the damaged block have not begun. Those before it cannot begin again.
+                (Err(error @ redb::Error::Corrupted(_)), Some(failed)) if L::KEEPS_NOTHING => {
+                    self.disk.tell_damage(&error);
+                    fail(steps.drain(..=failed), &Arc::new(error));
                 }
-                self.recover(&error);
+                (Err(error), _) => {
+                    let error = Arc::new(error);
+                    fail(steps.drain(..), &error);
+                    self.recover(&error);
+                }
             }
         }
     }
 
+    /// `failed_step` is the number of the step that has failed, if it was one.
     fn commit(
         &mut self,
         steps: &mut [Box<dyn WriteStep<L>>],
         durability: Durability,
+        failed_step: &mut Option<usize>,
     ) -> Result<(), redb::Error> {
         let txn = self.disk.begin(durability)?;
         let mut tables = self.ledger.open(&txn)?;
-        for step in steps {
-            step.carry_out(&mut tables)?;
+        for (number, step) in steps.iter_mut().enumerate() {
+            // Caught here: where a panic unwinds through a transaction, redb has the file repaired at the next start, and
+            // a file with a damaged block cannot be.
+            caught(|| step.carry_out(&mut tables)).inspect_err(|_| *failed_step = Some(number))?;
         }
         drop(tables);
         txn.commit()?;
@@ -265,8 +300,22 @@ impl<L: Ledger> WriterThread<L> {
         Ok(())
     }
 
+    /// Whether steps are refused.
     fn rests(&self) -> bool {
-        self.rests_until.is_some_and(|end| Instant::now() < end)
+        self.disk.is_gone() || self.rests_until.is_some_and(|end| Instant::now() < end)
+    }
+
+    /// What is written to a file that was deleted would be lost with the process, and must not be acknowledged.
+    fn look_for_file(&mut self) {
+        self.looked = Instant::now();
+        match (self.disk.look_for_file(), self.disk.is_gone()) {
+            (true, true) => tracing::error!(
+                disk = ?self.disk,
+                "the store's file is gone: nothing is written until it is back, or a restart"
+            ),
+            (true, false) => tracing::warn!(disk = ?self.disk, "the store's file is back"),
+            (false, _) => {}
+        }
     }
 
     /// Makes everything durable, with a bounded piece of the ledger's maintenance.
@@ -277,7 +326,7 @@ impl<L: Ledger> WriterThread<L> {
             if self.broken {
                 self.recover(&redb::Error::PreviousIo);
             }
-            if let Err(error) = self.try_sync() {
+            if let Err(error) = caught(|| self.try_sync()) {
                 self.recover(&error);
             }
         }
@@ -304,7 +353,7 @@ impl<L: Ledger> WriterThread<L> {
     fn recover(&mut self, error: &redb::Error) {
         self.dirty = false;
         let was_broken = mem::replace(&mut self.broken, true);
-        match self.ledger.recover(&self.disk) {
+        match caught(|| self.ledger.recover(&self.disk)) {
             Ok(()) => {
                 self.broken = false;
                 tracing::warn!(disk = ?self.disk, %error, "the store failed and was reopened");
