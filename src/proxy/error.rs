@@ -105,6 +105,9 @@ pub(in crate::proxy) enum Error {
     /// A log-in or log-out could not be stored.
     #[error("the session could not be stored")]
     Session(#[source] Box<dyn std::error::Error>),
+    /// A defect of Anteroom ended the request.
+    #[error("a defect of Anteroom ended the request")]
+    Defect,
     /// A cart could not be stored.
     #[error("the cart could not be stored")]
     Cart {
@@ -138,6 +141,7 @@ impl Error {
             Self::Misdirected | Self::Unlisted(_) | Self::Lapsed => StatusCode::MISDIRECTED_REQUEST,
             Self::LastHop | Self::Tunnel => StatusCode::NOT_IMPLEMENTED,
             Self::Loop => StatusCode::LOOP_DETECTED,
+            Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
             // RFC 9110 §10.1.1.
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
             Self::Forbidden | Self::Denied => StatusCode::FORBIDDEN,
@@ -173,6 +177,7 @@ impl Error {
             Self::Loop => {
                 "the request has come round: the site's address leads back to this server"
             }
+            Self::Defect => "an error in this server ended the request",
             Self::Tunnel => "CONNECT is not for this server",
             Self::Forbidden | Self::Denied => "this is not for you",
             Self::LoginRequired { is_unsure: false, .. } => "please log in first",
@@ -205,6 +210,7 @@ impl Error {
                 | Self::BrokenOff { .. }
                 | Self::OriginShared(_)
                 | Self::NotStored
+                | Self::Defect
                 | Self::LoginRequired { .. }
                 | Self::TooMany { has_body: false, .. }
                 | Self::Session(_)
@@ -222,6 +228,7 @@ impl Error {
             Self::NotStored => Reason::RequestDirective,
             Self::Denied => Reason::Denied,
             Self::Loop => Reason::Loop,
+            Self::Defect => Reason::Defect,
             Self::TooMany { .. } => Reason::RateLimited,
             _ => Reason::Refused,
         }

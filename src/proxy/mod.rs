@@ -31,10 +31,12 @@ mod visitor;
 mod visitor_token;
 mod warm;
 
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
 use ::http::request::Parts;
 use ::http::{Method, Request, Response};
+use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 
 use self::connection::client::Client;
@@ -123,7 +125,11 @@ async fn carry_out(
     let error_page = worker.settings.error_pages.form(&head.headers);
     let token = VisitorTokenState::default();
     let request = (head, body);
-    let answered = answer(&worker, &client, request, (cancel, &token), &mut record).await;
+    let answering = answer(&worker, &client, request, (cancel, &token), &mut record);
+    // A defect ends this request, not the others of its connection. What it left half done is its own: the page that
+    // it was fetching ends as one that broke off.
+    let answered = AssertUnwindSafe(answering).catch_unwind().await;
+    let answered = answered.unwrap_or(Err(Error::Defect));
     let (mut response, opened) = match answered {
         Ok(answered) => answered,
         Err(error) => {
@@ -144,6 +150,7 @@ async fn answer(
     (cancel, token): (&CancelOnDisconnect, &VisitorTokenState),
     record: &mut RequestRecord,
 ) -> Result<(ClientResponse, Option<Box<Opened>>), Error> {
+    anteroom_fault::may_panic(head.uri.path());
     let received = receive((&worker.settings, client), head, body.as_ref(), (token, record.at()))?;
     if worker.settings.learn.is_mirror {
         let mirrored = mirror::answer(worker, client, received, body.is_some(), record);

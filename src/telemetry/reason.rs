@@ -153,6 +153,8 @@ words! {
         Denied = "denied",
         /// The request has come back to the proxy that sent it.
         Loop = "loop",
+        /// A defect of the proxy ended the request.
+        Defect = "defect",
         /// The route requires a login.
         LoginRequired = "login-required",
         /// The operator has taken the route out of service.

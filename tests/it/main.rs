@@ -20,6 +20,7 @@ mod control;
 mod cookies;
 mod dashboard_access;
 mod database_rows;
+mod defects;
 mod demo;
 mod directives;
 mod disk;

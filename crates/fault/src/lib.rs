@@ -72,6 +72,24 @@ pub fn patience(limit: Duration) -> Duration {
     limit.saturating_mul(*times)
 }
 
+/// Panics in a process of the tests that has `place` in `ANTEROOM_PANIC`: what a defect at this place does.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn may_panic(place: &str) {
+    let _ = place;
+}
+
+/// Panics in a process of the tests that has `place` in `ANTEROOM_PANIC`: what a defect at this place does.
+///
+/// # Panics
+/// See above.
+#[cfg(feature = "planted")]
+pub fn may_panic(place: &str) {
+    static PLACE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let chosen = PLACE.get_or_init(|| std::env::var("ANTEROOM_PANIC").ok());
+    assert!(chosen.as_deref() != Some(place), "planted");
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

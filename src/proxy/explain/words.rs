@@ -72,7 +72,7 @@ fn of_the_request(reason: Reason) -> Option<&'static str> {
         }
         Reason::Invalidated => "the page was purged or changed while it was fetched",
         Reason::Endpoint => "Anteroom answers the request itself",
-        Reason::Refused => "Anteroom refuses the request",
+        Reason::Refused | Reason::Defect => "Anteroom refuses the request",
         Reason::Upgrade => "the request upgrades to another protocol",
         Reason::Denied => "the client's address is not allowed",
         Reason::Loop => "the origin's address leads back to Anteroom",
