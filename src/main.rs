@@ -4,6 +4,7 @@
 
 mod cli;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -11,11 +12,13 @@ use anteroom::app::{
     Application, ConnectResult, Demo, RuleTestError, case_reasons, connect_check, run_cases,
 };
 use anteroom::config::{CaseWords, json_schema, print, read_cases};
+use anteroom::telemetry::message_log::{MessageLog, StartMessageLogError};
 use clap::Parser;
 use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs, TestArgs};
 use cli::output::{failed, file_or_usual, load, read, say};
 use cli::{commands, manual, output};
 use tikv_jemallocator::Jemalloc;
+use tracing::field;
 use tracing_subscriber::EnvFilter;
 
 /// PERF: what a crowd of connections leaves goes back to the system within seconds; the system's own
@@ -63,11 +66,10 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &PlanArgs) -> Result<(), u8> {
+    let _log = log_messages("info").map_err(failed)?;
     // A reload reads the same file again: one that is gone is an error then, and one that has appeared is not read.
     let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args.clone() };
-    let loaded = load(args.clone())?;
-    log_to_stderr("info");
-    let app = Application::open(loaded).map_err(failed)?;
+    let app = Application::open(load(args.clone())?).map_err(failed)?;
     app.run(|| load(args.clone()).ok()).map_err(failed)
 }
 
@@ -118,7 +120,7 @@ fn test(args: TestArgs) -> Result<(), u8> {
 }
 
 fn demonstrate(args: &cli::args::DemoArgs) -> Result<(), u8> {
-    log_to_stderr("warn");
+    let _log = log_messages("warn").map_err(failed)?;
     let demo = Demo::open(args.listen, args.data.as_deref(), args.learn, &output::program());
     let demo = demo.map_err(failed)?;
     say(&demo.invitation());
@@ -126,11 +128,15 @@ fn demonstrate(args: &cli::args::DemoArgs) -> Result<(), u8> {
 }
 
 /// Messages for operators go to standard error; `ANTEROOM_LOG` chooses how much of them.
-fn log_to_stderr(level: &str) {
+fn log_messages(level: &str) -> Result<MessageLog, StartMessageLogError> {
     let filter = EnvFilter::try_from_env("ANTEROOM_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+    let log = MessageLog::start(filter, std::io::stderr().is_terminal())?;
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or_default();
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let trace = Backtrace::capture();
+        let trace = (trace.status() == BacktraceStatus::Captured).then_some(trace);
+        tracing::error!(place, trace = trace.map(field::display), "a thread panicked: {message}");
+    }));
+    Ok(log)
 }

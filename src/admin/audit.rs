@@ -5,9 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -19,6 +17,7 @@ use serde::Serialize;
 use super::audit_subject::AuditSubject;
 use super::per_minute::PerMinute;
 use crate::clock::unix_now;
+use crate::telemetry::line_file::LineFile;
 
 /// Entries in memory.
 const RING: usize = 200;
@@ -207,7 +206,7 @@ fn write_until_ended(path: &Path, received: &Receiver<Message>) {
             Message::Line(line) => {
                 file = file.or_else(|| opened(path));
                 let Some(out) = &mut file else { continue };
-                if let Err(error) = out.write_all(&line) {
+                if let Err(error) = out.append(&line) {
                     tracing::warn!(%error, path = %path.display(), "an entry of the audit log is lost");
                 }
             }
@@ -216,8 +215,8 @@ fn write_until_ended(path: &Path, received: &Receiver<Message>) {
 }
 
 /// The file, which no other user may read: it names users.
-fn opened(path: &Path) -> Option<File> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+fn opened(path: &Path) -> Option<LineFile> {
+    let file = LineFile::open(path, 0o600);
     let warn = |error: &io::Error| {
         tracing::warn!(%error, path = %path.display(), "cannot open the file of [admin] audit_log; its entries are lost");
     };

@@ -3,12 +3,18 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::start_error::StartError;
 use crate::config;
 use crate::policy::access_log::AccessLogTarget;
 use crate::telemetry::access_log::{AccessLog, Style};
 use crate::telemetry::shown_path::ShownPaths;
+
+/// How long the end of the process waits for the last lines to be written.
+const LAST_LINES: Duration = Duration::from_secs(1);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The access log and its thread.
 pub(super) type RunningAccessLog = Option<(Arc<AccessLog>, JoinHandle<()>)>;
@@ -26,11 +32,20 @@ pub(super) fn start(plan: &config::LogConfig) -> Result<RunningAccessLog, StartE
     })
 }
 
-/// Ends its thread once it has written what waits.
-pub(super) fn end(running: RunningAccessLog) {
+/// Ends its thread once it has written what waits. A reader that does not take the last lines does not keep the process.
+pub(super) async fn end(running: RunningAccessLog) {
     let Some((log, writer)) = running else { return };
     log.stop();
-    if writer.join().is_err() {
+    let written = async {
+        while !writer.is_finished() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(LAST_LINES, written).await.is_err() {
+        tracing::warn!(
+            "the last lines of the access log are lost: they cannot be written, or are not read"
+        );
+    } else if writer.join().is_err() {
         tracing::error!("the access log's thread panicked");
     }
 }

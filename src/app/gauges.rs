@@ -13,6 +13,7 @@ use crate::clock::unix_now;
 use crate::origin::ServerList;
 use crate::store::{CALL_BOUNDS, CallTimes, OpenStore};
 use crate::telemetry::access_log::AccessLog;
+use crate::telemetry::message_log;
 use crate::telemetry::metrics::{HistogramReading, Metrics, Reading};
 
 /// Registers all metrics except those of TLS and the store's state.
@@ -37,6 +38,8 @@ pub(super) fn register(
     sessions(shared, live, metrics);
     self::store(store, metrics);
     fleet(shared, metrics);
+    let help = "Messages that could not be written to standard error, or found no room";
+    metrics.counter("anteroom_messages_lost", help, message_log::lost);
     if let Some(log) = log {
         let log = Arc::clone(log);
         metrics.counter("anteroom_log_dropped", "Access-log lines dropped", move || log.dropped());

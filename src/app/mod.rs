@@ -238,7 +238,7 @@ impl Application {
             Ok::<_, StartError>(())
         })?;
         runtime.block_on(store.close());
-        access_log::end(log);
+        runtime.block_on(access_log::end(log));
         tracing::info!("ended");
         Ok(())
     }

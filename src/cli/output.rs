@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anteroom::config::{AdminSocket, ConfigSources, LoadedPlan, Overrides, Plan, Warning};
+use anteroom::telemetry::message_log;
 
 use crate::cli::args::PlanArgs;
 
@@ -128,8 +129,11 @@ pub(crate) fn counted(number: usize, thing: &str) -> String {
     format!("{number} {thing}{ending}")
 }
 
+/// A proxy that runs must not wait for the reader of standard error.
 fn complain(text: &str) {
-    let _closed = writeln!(std::io::stderr().lock(), "{text}");
+    if !message_log::write_line(text) {
+        let _closed = writeln!(std::io::stderr().lock(), "{text}");
+    }
 }
 
 #[cfg(test)]

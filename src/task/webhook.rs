@@ -25,6 +25,7 @@ use crate::origin::UploadBody;
 use crate::store::{
     AnyStore, EventStore as _, Expired, LeaseStore as _, Noted, StoreError, TaskLease, WaitingEvent,
 };
+use crate::telemetry::message_log::EACH;
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// `Anteroom-Event`: the id of an event.
@@ -215,7 +216,7 @@ impl Deliver {
         if is_given_up(&event, noted) {
             self.thread_metrics.count(Count::CartEventsGivenUp);
             let name = event.expired.as_ref().map(Expired::event);
-            tracing::warn!(event = name, %refusal, "an abandoned cart is dropped: the webhook did not accept it for days");
+            tracing::warn!(target: EACH, event = name, %refusal, "an abandoned cart is dropped: the webhook did not accept it for days");
             return self.be_done_with(event).await;
         }
         let put_back = self.store.put_back_event(&event, Some(noted)).await;

@@ -1,9 +1,11 @@
-//! What the proxy tells operators: the access log, the metrics, missed URLs, requests as they end, traces, and the reasons
-//! that all name.
+//! What the proxy tells operators: the access log, messages, the metrics, missed URLs, requests as they end, traces, and
+//! the reasons that all name.
 //!
 //! Nothing here knows a request; the parts hand over records and counts.
 
 pub mod access_log;
+pub mod line_file;
+pub mod message_log;
 pub mod metrics;
 pub mod misses;
 pub mod reason;

@@ -84,7 +84,7 @@ fn the_log_tells_once_of_a_cookie_that_keeps_pages_out_of_the_cache() {
     assert_eq!(said(), 0, "it is early");
     ask(2);
     wait_until("the log tells of it", || said() == 1);
-    assert!(proxy.complaints().contains("[session] cookie"), "{}", proxy.complaints());
+    proxy.wait_for_complaint("[session] cookie");
     assert!(proxy.reload());
     ask(200);
     assert_eq!(said(), 1);

@@ -491,5 +491,5 @@ fn as_many_files_may_be_open_as_the_system_lets_us() {
 fn fewer_files_than_connections_need_are_warned_of() {
     let origin = Origin::start(|_| Reply::html("hello"));
     let proxy = Proxy::behind("ulimit -n 1000", &origin);
-    assert!(proxy.complaints().contains("LimitNOFILE"), "{}", proxy.complaints());
+    proxy.wait_for_complaint("LimitNOFILE");
 }

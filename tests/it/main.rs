@@ -54,6 +54,7 @@ mod log;
 mod log_command;
 mod login;
 mod loops;
+mod message_log;
 mod moving;
 mod openapi;
 mod origins;

@@ -47,6 +47,7 @@ fn an_address_has_so_many_requests_and_is_told_when_to_come_again() {
     assert_eq!(served(&proxy, "/_anteroom/me", "2001:db8:1::"), 3, "ours count, too");
     assert_eq!(proxy.metric("anteroom_rate_limited_total{route=\"*\"}"), 19.0);
     assert_eq!(proxy.admin("/healthz").send().status, 200);
+    proxy.wait_for_complaint("a rate limit is reached");
     assert!(proxy.complaints().matches("a rate limit is reached").count() == 1);
 }
 

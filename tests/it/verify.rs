@@ -478,7 +478,7 @@ fn it_is_told_once_that_attributes_are_lost() {
     }
     wait_until("it is told", || told() > 0);
     assert_eq!(told(), 1, "{}", proxy.complaints());
-    assert!(proxy.complaints().contains("group"));
+    proxy.wait_for_complaint("group");
     assert!(!proxy.complaints().contains("xxxx"), "no value is shown");
 }
 

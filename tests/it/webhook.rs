@@ -475,7 +475,7 @@ fn an_event_refused_for_three_days_is_given_up() {
     wait_until("all were refused", || events(&receiver).contains(&"away-1500-idle".to_owned()));
     wait_until("one is given up", || teller.count("given_up") >= 1.0 && teller.waiting() == 2);
     assert!(!left(teller.server()).contains("ann"));
-    assert!(teller.proxy.complaints().contains("ann-1500-idle"));
+    teller.proxy.wait_for_complaint("ann-1500-idle");
 }
 
 /// What is noted of an event that failed first so long ago, and since then behind so many others.

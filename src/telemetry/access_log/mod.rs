@@ -6,7 +6,6 @@
 mod format;
 mod record;
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +18,7 @@ pub use record::{LogRecord, LogTexts, VisitorClass};
 
 use self::record::Records;
 use crate::policy::access_log::AccessLogTarget;
+use crate::telemetry::line_file::LineFile;
 
 /// How often the writer looks for records.
 const TICK: Duration = Duration::from_millis(50);
@@ -152,16 +152,14 @@ impl AccessLog {
 #[derive(Debug)]
 enum Output {
     Stdout(io::Stdout),
-    File(File),
+    File(LineFile),
 }
 
 impl Output {
     fn open(target: &AccessLogTarget) -> io::Result<Self> {
         match target {
             AccessLogTarget::Stdout => Ok(Self::Stdout(io::stdout())),
-            AccessLogTarget::File(path) => {
-                OpenOptions::new().append(true).create(true).open(path).map(Self::File)
-            }
+            AccessLogTarget::File(path) => LineFile::open(path, 0o666).map(Self::File),
         }
     }
 
@@ -174,7 +172,7 @@ impl Output {
                 let mut out = out.lock();
                 out.write_all(text).and_then(|()| out.flush())
             }
-            Self::File(out) => out.write_all(text),
+            Self::File(out) => out.append(text),
         }
     }
 }
