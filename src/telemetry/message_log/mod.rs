@@ -7,13 +7,10 @@
 
 mod repeats;
 
-/// The target of messages that are each logged, however many there are: what is lost is in no other record.
-pub const EACH: &str = "anteroom::each";
-
 use std::io::{self, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing_subscriber::EnvFilter;
@@ -23,6 +20,9 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 use self::repeats::Repeats;
 
+/// The target of messages that are each logged, however many there are: what is lost is in no other record.
+pub const EACH: &str = "anteroom::each";
+
 /// The lines that wait at most.
 const WAITING_MAX: usize = 1_024;
 /// The bytes of a line that are kept at most: with [`WAITING_MAX`] a queue takes 8 MiB at most.
@@ -31,18 +31,18 @@ const LINE_MAX: usize = 8 * 1_024;
 const TICK: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for a reader of the last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
-/// How often it looks whether they are written.
-const LOOK: Duration = Duration::from_millis(2);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// The queue of the process. Numbers are of lines since the start.
+/// The queue of the process.
 #[derive(Debug)]
 struct Queue {
     lines: SyncSender<Vec<u8>>,
-    accepted: AtomicU64,
-    /// Written, or lost in writing.
-    done: AtomicU64,
+    /// Lines that are neither written nor lost yet.
+    open: Mutex<u64>,
+    /// Notified when one of them is closed.
+    closed: Condvar,
+    /// Lines that were lost since the start.
     lost: AtomicU64,
 }
 
@@ -57,13 +57,7 @@ impl MessageLog {
     /// When the process logs already, or no thread can be started.
     pub fn start(filter: EnvFilter, is_colored: bool) -> Result<Self, StartMessageLogError> {
         let (lines, waiting) = sync_channel(WAITING_MAX);
-        let queue = Queue {
-            lines,
-            accepted: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-        };
-        let queue = QUEUE.get_or_init(|| queue);
+        let queue = QUEUE.get_or_init(|| Queue::new(lines));
         let repeats = Repeats::default();
         let counts = repeats.clone();
         std::thread::Builder::new()
@@ -80,17 +74,11 @@ impl MessageLog {
 }
 
 impl Drop for MessageLog {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the process ends, and serves no connection any more"
-    )]
     fn drop(&mut self) {
         let Some(queue) = QUEUE.get() else { return };
         self.0.tell_all();
-        let (accepted, began) = (queue.accepted.load(Ordering::Acquire), Instant::now());
-        while queue.done.load(Ordering::Acquire) < accepted && began.elapsed() < LAST_LINES {
-            std::thread::sleep(LOOK);
-        }
+        // Lines that are not read within the time are lost with the process.
+        let _ = queue.closed.wait_timeout_while(queue.open(), LAST_LINES, |open| *open > 0);
     }
 }
 
@@ -120,17 +108,33 @@ pub fn lost() -> u64 {
 }
 
 impl Queue {
+    fn new(lines: SyncSender<Vec<u8>>) -> Self {
+        Self { lines, open: Mutex::default(), closed: Condvar::new(), lost: AtomicU64::new(0) }
+    }
+
+    fn open(&self) -> MutexGuard<'_, u64> {
+        // No code that can panic runs under this lock.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a line is written or lost.
+    fn close(&self, is_lost: bool) {
+        self.lost.fetch_add(u64::from(is_lost), Ordering::Relaxed);
+        let mut open = self.open();
+        *open = open.saturating_sub(1);
+        self.closed.notify_all();
+    }
+
     /// Adds a line, with its line feed, unless there is no room.
     fn push(&self, line: &[u8]) {
         let line = match line.get(..LINE_MAX) {
             None => line.to_vec(),
             Some(start) => [start, b"...\n"].concat(),
         };
-        // Before the writer can count it as done.
-        self.accepted.fetch_add(1, Ordering::AcqRel);
+        // Before the writer can close it.
+        *self.open() += 1;
         if self.lines.try_send(line).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            self.done.fetch_add(1, Ordering::AcqRel);
+            self.close(true);
         }
     }
 }
@@ -167,8 +171,7 @@ fn write(queue: &Queue, waiting: &Receiver<Vec<u8>>, repeats: &Repeats, out: &mu
             Ok(line) => {
                 let begin: &[u8] = if is_torn { b"\n" } else { b"" };
                 is_torn = out.write_all(begin).and_then(|()| out.write_all(&line)).is_err();
-                queue.lost.fetch_add(u64::from(is_torn), Ordering::Relaxed);
-                queue.done.fetch_add(1, Ordering::AcqRel);
+                queue.close(is_torn);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -197,8 +200,7 @@ mod tests {
 
     fn queue() -> (Queue, Receiver<Vec<u8>>) {
         let (lines, waiting) = sync_channel(2);
-        let [accepted, done, lost] = [(); 3].map(|()| AtomicU64::new(0));
-        (Queue { lines, accepted, done, lost }, waiting)
+        (Queue::new(lines), waiting)
     }
 
     /// Refuses the first writes after a part of each.
@@ -237,15 +239,14 @@ mod tests {
         let (queue, waiting) = queue();
         queue.push(b"a\n");
         queue.push(b"b\n");
-        let Queue { lines, lost, .. } = queue;
+        // The writer ends with the last sender.
+        let Queue { lines, open, closed, lost } = queue;
         drop(lines);
-        let (unused, _) = sync_channel(1);
-        let [accepted, done] = [(); 2].map(|()| AtomicU64::new(0));
-        let queue = Queue { lines: unused, accepted, done, lost };
+        let queue = Queue { lines: sync_channel(1).0, open, closed, lost };
         let mut out = Full(1, Vec::new());
         write(&queue, &waiting, &Repeats::default(), &mut out);
         let text = String::from_utf8(out.1).unwrap();
         assert!(text.starts_with("\nb\n1 messages are missing here"), "{text}");
-        assert_eq!((queue.lost.into_inner(), queue.done.into_inner()), (1, 2));
+        assert_eq!((queue.lost.into_inner(), queue.open.into_inner().unwrap()), (1, 0));
     }
 }
