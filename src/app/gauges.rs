@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use super::live_config::LiveConfig;
 use super::possible_reasons::may_occur;
 use super::shared_state::SharedState;
-use crate::clock::unix_now;
+use crate::clock::{self, unix_now};
 use crate::origin::ServerList;
 use crate::store::{CALL_BOUNDS, CallTimes, OpenStore};
 use crate::telemetry::access_log::AccessLog;
@@ -220,4 +220,6 @@ fn fleet(shared: &SharedState, metrics: &Metrics) {
     let fleet = Arc::clone(&shared.fleet);
     let help = "Proxies on the store that differ in settings that all must have alike";
     metrics.gauge("anteroom_fleet_differing", help, move || fleet.mismatched());
+    let help = "Seconds between the clock of this machine and the time that counts, of which the sign is left out";
+    metrics.gauge("anteroom_clock_difference_seconds", help, || clock::difference().abs() as u64);
 }

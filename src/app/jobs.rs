@@ -158,6 +158,7 @@ fn configured(
         thread_metrics: Arc::clone(thread_metrics),
         refusal_logged: Default::default(),
         loss_logged: Default::default(),
+        corrected: Default::default(),
     };
     // Existing tokens expire, too, after the last route stops issuing them.
     let clean_visitors = CleanVisitors {

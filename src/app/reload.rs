@@ -22,6 +22,7 @@ use super::start_error::StartError;
 use super::store;
 use super::worker::{self, Worker};
 use crate::admin::AdminHandle;
+use crate::clock;
 use crate::config::{LoadedPlan, Plan};
 use crate::store::AnyStore;
 use crate::telemetry::access_log::AccessLog;
@@ -69,6 +70,7 @@ impl Running {
         match self.put_into_force(next).await {
             Ok(()) => {
                 self.shared.reloads.done.fetch_add(1, Ordering::Relaxed);
+                clock::accept_step();
                 tracing::info!("the new configuration is in force");
                 true
             }

@@ -33,6 +33,11 @@ const VALIDATED_FOR: u64 = 3_600;
 /// A page is fetched again ahead of its expiry in the last of so many parts of its lifetime.
 const AHEAD_PART: u64 = 10;
 
+/// How far the clocks of proxies on one store may be apart, in seconds, and one second for rounding.
+const CLOSE: u64 = 3;
+/// The age of a page of which it is not known, in seconds (RFC 9111 §1.2.2).
+const LONG_AGO: u64 = 1 << 31;
+
 /// No text begins with these bytes, so no plain page does.
 const MAGIC: [u8; 4] = PAGE_MAGIC;
 
@@ -123,10 +128,15 @@ pub struct VariantIndex {
 }
 
 impl Entry {
-    /// The age at `now`, in seconds (RFC 9111 §4.2.3), for the `Age` field.
+    /// The age at `now`, in seconds (RFC 9111 §4.2.3), for the `Age` field. A page from the future was stored by a clock
+    /// that has been set back since, so its age is not known.
     #[must_use]
     pub fn age(&self, now: u64) -> u64 {
-        self.initial_age.saturating_add(now.saturating_sub(self.stored_at))
+        let since = match self.stored_at > now.saturating_add(CLOSE) {
+            false => now.saturating_sub(self.stored_at),
+            true => LONG_AGO,
+        };
+        self.initial_age.saturating_add(since)
     }
 
     /// Whether the page is fresh at `now` (RFC 9111 §4.2).
@@ -543,7 +553,9 @@ pub(crate) mod tests {
             (1_289, 299, 1, true),
             (1_290, 300, 0, false),
             (1_300, 310, -10, false),
-            (0, 10, 290, true),
+            (997, 10, 290, true),
+            // The clock was a day ahead when it was stored.
+            (0, LONG_AGO + 10, 290 - (1 << 31), false),
             (u64::MAX, u64::MAX - 990, 300 - i64::MAX, false),
         ] {
             let entry = entry();

@@ -242,6 +242,7 @@ delegate! {
     ExpiryStore {
         change evict_oldest(how: Eviction) -> usize;
         change evict_expiring(how: Eviction, from: &Cursor, expiry_action: &ExpiryAction) -> Evicted;
+        change correct_times(now: f64, batch: u32) -> usize;
         look outbox() -> Outbox;
         change clear_outbox(outbox: &Outbox) -> bool;
     }

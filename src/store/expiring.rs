@@ -291,6 +291,14 @@ pub trait ExpiryStore {
         expiry_action: &ExpiryAction,
     ) -> impl Future<Output = Result<Evicted, StoreError>>;
 
+    /// Sets sessions that were last seen [far](crate::clock::FAR) after the Unix time `now` to `now`, at most a batch,
+    /// and returns how many: a clock that was ahead has written their times, and they would outlive every limit.
+    fn correct_times(
+        &self,
+        now: f64,
+        batch: u32,
+    ) -> impl Future<Output = Result<usize, StoreError>>;
+
     /// The oldest batch in the outbox, see [`ExpiryAction::Outbox`].
     fn outbox(&self) -> impl Future<Output = Result<Outbox, StoreError>>;
 

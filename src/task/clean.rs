@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{NextStep, Task, Visits};
-use crate::clock::unix_now;
+use crate::clock::{self, unix_now};
 use crate::ident::TokenStorage;
 use crate::session::clean::{clean_full_sessions, clean_sessions};
 use crate::session::expire::{CartSink, Cleaned, clean_expiring, report_idle_carts};
 use crate::store::{
-    AnyStore, Cursor, EndedCarts, Eviction, Idle, LeaseStore as _, StoreError, TaskLease,
+    AnyStore, Cursor, EndedCarts, Eviction, ExpiryStore as _, Idle, LeaseStore as _, StoreError,
+    TaskLease,
 };
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 
@@ -18,6 +19,8 @@ use crate::telemetry::metrics::{Count, ThreadMetrics};
 const TURN: Duration = Duration::from_secs(5);
 /// The shortest lease: it ends at once.
 const GIVEN_UP: Duration = Duration::from_millis(1);
+/// How often times from the future are looked for: each shard is asked.
+const CORRECT_EVERY: Duration = Duration::from_secs(300);
 /// The first and the longest pause after carts were refused.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -47,6 +50,8 @@ pub struct Clean {
     pub refusal_logged: Cell<bool>,
     /// Whether the log has reported that carts are lost.
     pub loss_logged: Cell<bool>,
+    /// When times from the future were last looked for.
+    pub corrected: Cell<Option<Instant>>,
 }
 
 /// State for handing on carts.
@@ -164,7 +169,7 @@ impl Clean {
         let ends = open_still && !more;
         expiring.cursor.replace(if ends { Cursor::default() } else { cleaned.cursor });
         open_still &= failure.is_none();
-        if let Some(after) = expiring.idle.filter(|_| open_still) {
+        if let Some(after) = expiring.idle.filter(|_| open_still && clock::may_expire()) {
             let idle = Idle { until: time - after.as_secs_f64(), now: time, batch: self.batch };
             let result = report_idle_carts(&self.store, idle, &mut on_expire, storage, time).await;
             more |= self.take_note(expiring, &result, now).await && result.more;
@@ -213,10 +218,23 @@ impl Clean {
         done.refusal.is_none()
     }
 
-    /// What must be removed now.
+    /// What must be removed now. Where the time is in doubt, no session is over by its age.
     fn how(&self) -> Eviction {
-        let before = self.unseen.map_or(0.0, |unseen| unix_now() - unseen.as_secs_f64());
+        let unseen = self.unseen.filter(|_| clock::may_expire());
+        let before = unseen.map_or(0.0, |unseen| unix_now() - unseen.as_secs_f64());
         Eviction { keep: self.keep, batch: self.batch, carts: self.carts, before }
+    }
+
+    /// Corrects the times that a clock has written which was ahead, where they matter.
+    async fn correct_times(&self) -> Result<(), StoreError> {
+        let is_due = self.corrected.get().is_none_or(|last| last.elapsed() >= CORRECT_EVERY);
+        if self.unseen.is_some() && is_due && clock::may_expire() {
+            let corrected = self.store.correct_times(unix_now(), self.batch).await?;
+            if corrected == 0 {
+                self.corrected.set(Some(Instant::now()));
+            }
+        }
+        Ok(())
     }
 
     /// Another process may have a working target: it gets the lease.
@@ -268,6 +286,7 @@ impl Task for Clean {
     async fn step(&self) -> Result<NextStep, StoreError> {
         self.count_ended_carts();
         self.write_visits().await?;
+        self.correct_times().await?;
         if let Some(expiring) = &self.expiring {
             return self.clean_expiring(expiring).await;
         }
@@ -342,6 +361,7 @@ mod tests {
             thread_metrics: Arc::default(),
             refusal_logged: Cell::default(),
             loss_logged: Cell::default(),
+            corrected: Cell::default(),
         }
     }
 

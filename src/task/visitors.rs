@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{NextStep, Task};
-use crate::clock::unix_now;
+use crate::clock::{self, unix_now};
 use crate::session::visit::VisitorVisits;
 use crate::store::{AnyStore, StoreError, VisitorEviction, VisitorStore as _, VisitorsEvicted};
 use crate::telemetry::metrics::{Count, ThreadMetrics};
@@ -80,7 +80,9 @@ impl Task for CleanVisitors {
 
     async fn step(&self) -> Result<NextStep, StoreError> {
         self.write_visits().await?;
-        let before = unix_now() - self.unseen.as_secs_f64();
+        // Where the time is in doubt, none is over by its age.
+        let unseen = Some(self.unseen).filter(|_| clock::may_expire());
+        let before = unseen.map_or(0.0, |unseen| unix_now() - unseen.as_secs_f64());
         let how = VisitorEviction { keep: self.keep, batch: self.batch, before };
         let VisitorsEvicted { removed, kept } = self.store.evict_visitors(how).await?;
         self.kept.store(kept, Ordering::Relaxed);
@@ -102,6 +104,7 @@ mod tests {
     #[test]
     fn visitors_seen_while_the_store_was_away_are_not_cleaned() {
         with_store(async |store| {
+            clock::hear(clock::ask(), None);
             let token = || VisitorToken::of(&Token::mint().unwrap());
             let (item, now) = (Item::new("mug").unwrap(), unix_now());
             let (old, back, new) = (token(), token(), token());

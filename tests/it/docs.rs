@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::client::Ask;
+use crate::support::client::{Ask, Client};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::binary;
 use crate::support::redis::RedisServer;
@@ -161,8 +161,10 @@ impl Place {
             serving = self.serving();
             serving.is_some()
         });
-        let answer = Ask::new(serving.unwrap(), "GET", "/").host("shop.example").send();
-        assert_eq!(answer.status, 200, "{text}");
+        let (address, ask) = (serving.unwrap(), Ask::new(serving.unwrap(), "GET", "/"));
+        let answer = ask.host("shop.example").try_send_on(&mut Client::open(address));
+        let status = answer.map(|answer| answer.status);
+        assert_eq!(status, Some(200), "{text}\n{}", fs::read_to_string(&log).unwrap());
     }
 
     /// Ends what runs, as Ctrl-C does.

@@ -13,6 +13,7 @@ mod browse;
 mod bypass;
 mod cart;
 mod cleanup;
+mod clocks;
 mod coding;
 mod command;
 mod connect_check;

@@ -182,7 +182,12 @@ impl Proxy {
 
     /// The same, with these settings.
     pub fn behind_with(line: &str, origin: &Origin, settings: &str) -> Self {
-        let store = "store.url = \"embedded:./data\"";
+        Self::behind_on(line, origin, &Storage::Embedded, settings)
+    }
+
+    /// The same, on this store.
+    pub fn behind_on(line: &str, origin: &Origin, storage: &Storage, settings: &str) -> Self {
+        let store = &on(storage, settings);
         let line = format!("{line}; exec \"$0\" run --config proxy.toml");
         loop {
             let mut proxy = Self::try_launch(origin.address(), store, settings, |folder| {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::free_port;
+use super::{DEADLINE, free_port};
 
 /// How long a server may take to come up before the test fails.
 const START_PATIENCE: Duration = Duration::from_secs(15);
@@ -88,8 +88,7 @@ impl RedisServer {
 
     /// A connection of the test's own, for raw commands.
     pub async fn connection(&self) -> redis::aio::MultiplexedConnection {
-        let client = redis::Client::open(self.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        connect(&self.url()).await
     }
 
     /// Stops the process in its tracks (SIGSTOP): connections stay open, nothing is answered.
@@ -166,6 +165,16 @@ fn spawn(port: u16, folder: &TempDir, arguments: &[String]) -> Child {
 #[expect(clippy::disallowed_methods, reason = "the pause between two looks at the condition")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(5));
+}
+
+/// A connection for raw commands. The library waits half a second for an answer unless it is told otherwise, which a
+/// busy machine takes longer for.
+pub async fn connect(url: &str) -> redis::aio::MultiplexedConnection {
+    let patient = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(DEADLINE))
+        .set_response_timeout(Some(DEADLINE));
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
 /// Waits until this very child answers; false when it ended instead (the port was taken).

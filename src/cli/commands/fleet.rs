@@ -8,7 +8,7 @@ use super::socket;
 use crate::cli::args::Shown;
 use crate::cli::output::{counted, failed, note, say};
 
-/// Lists the proxies on the store. Fails if they differ in what must be alike.
+/// Lists the proxies on the store. Fails if they differ in what must be alike, or in their time.
 pub(crate) fn fleet(shown: Shown) -> Result<(), u8> {
     let reply = admin::send_command(&socket(shown.at)?, Method::GET, FLEET, Vec::new());
     let reply = reply.map_err(failed)?;
@@ -18,7 +18,9 @@ pub(crate) fn fleet(shown: Shown) -> Result<(), u8> {
     } else {
         show(&report);
     }
-    if report.mismatched().next().is_some() || report.other_layout { Err(1) } else { Ok(()) }
+    let differs =
+        report.mismatched().next().is_some() || report.with_another_time().next().is_some();
+    if differs || report.other_layout { Err(1) } else { Ok(()) }
 }
 
 fn show(report: &FleetReport) {
@@ -27,6 +29,9 @@ fn show(report: &FleetReport) {
         if !proxy.must_match.is_empty() {
             let settings = words(&proxy.must_match);
             say(&format!("    must be as here: {settings}"));
+        }
+        if proxy.has_another_time() {
+            say("    its clock or that of the store is wrong: it ends no session by its age");
         }
         if !proxy.differs.is_empty() {
             say(&format!("    another configuration: {}", words(&proxy.differs)));

@@ -37,7 +37,8 @@ impl FleetStore for EmbeddedStore {
             entry: entry.clone(),
         });
         let moving = self.0.moving.state();
-        Ok(FleetRegister { now, purges: Generation::default(), moving, proxies: proxies.collect() })
+        let (purges, proxies) = (Generation::default(), proxies.collect());
+        Ok(FleetRegister { now, clock: None, purges, moving, proxies })
     }
 
     async fn unregister_proxy(&self, who: u64) -> Result<(), StoreError> {

@@ -361,6 +361,13 @@ impl ExpiryStore for EmbeddedStore {
         self.write_soon(move |tables| tables.evict(how)).await
     }
 
+    async fn correct_times(&self, now: f64, batch: u32) -> Result<usize, StoreError> {
+        if !self.read(move |txn| sessions::has_wrong_times(txn, now))? {
+            return Ok(0);
+        }
+        self.write_soon(move |tables| tables.correct_times(now, batch)).await
+    }
+
     async fn evict_expiring(
         &self,
         how: Eviction,

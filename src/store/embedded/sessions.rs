@@ -6,7 +6,8 @@ use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata as _};
 
 use super::keys::{Bytes, bytes_of};
 use super::record::{Record, time_bits, time_of};
-use super::tables::{CART, SESSION, Tables};
+use super::tables::{CART, RECENT, SESSION, Tables};
+use crate::clock::FAR;
 use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, EndedCarts, Eviction, POPULARITY_MAX,
@@ -319,6 +320,33 @@ impl Tables<'_> {
         }
         Ok(evicted)
     }
+
+    /// As [`crate::store::ExpiryStore::correct_times`].
+    pub(super) fn correct_times(&mut self, now: f64, batch: u32) -> Result<usize, redb::Error> {
+        let (now, last) = (time_bits(now), time_bits(now + FAR));
+        let late = self.recent.range((last + 1, &[][..])..)?.take(batch as usize);
+        let late: Vec<_> = late
+            .map(|entry| entry.map(|(key, _)| (key.value().0, key.value().1.to_vec())))
+            .collect::<Result<_, _>>()?;
+        for (seen, token) in &late {
+            self.recent.remove((*seen, token.as_slice()))?;
+            let stored = self.session.get(token.as_slice())?;
+            let record = stored.as_ref().and_then(|stored| Record::read(stored.value()));
+            let corrected = record.map(|record| Record { seen: now, ..record }.write());
+            drop(stored);
+            if let Some(corrected) = corrected {
+                self.session.insert(token.as_slice(), corrected.as_slice())?;
+                self.recent.insert((now, token.as_slice()), ())?;
+            }
+        }
+        Ok(late.len())
+    }
+}
+
+/// Whether the time of a session must be corrected.
+pub(super) fn has_wrong_times(txn: &ReadTransaction, now: f64) -> Result<bool, redb::Error> {
+    let newest = txn.open_table(RECENT)?.last()?.map(|(newest, _)| newest.value().0);
+    Ok(newest.is_some_and(|seen| seen > time_bits(now + FAR)))
 }
 
 /// The user's name in a record.

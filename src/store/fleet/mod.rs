@@ -18,6 +18,8 @@ pub(super) const ENTRY_MAX: usize = 8 << 10;
 pub struct FleetRegister {
     /// The store's Unix time.
     pub now: f64,
+    /// The same, if the store has a clock of its own.
+    pub clock: Option<f64>,
     /// How many purges there were.
     pub purges: Generation,
     /// The state of a move to another store, see [`super::MoveState`]. To the store it is opaque.

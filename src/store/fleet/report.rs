@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::{FleetRegister, FleetStore, RegisteredProxy};
-use crate::clock::unix_now;
+use crate::clock::{self, system_now};
 use crate::ident::hex;
 use crate::store::{Generation, StoreError, Switch};
 
@@ -31,7 +31,7 @@ pub struct ProxyEntry {
     pub version: String,
     /// The Unix time of its start.
     pub since: f64,
-    /// Its own Unix time when it wrote this.
+    /// The Unix time of its machine when it wrote this.
     pub at: f64,
     /// Hashes of the settings that all proxies on a store must have alike.
     pub alike: BTreeMap<String, String>,
@@ -90,10 +90,18 @@ pub struct ListedProxy {
     pub age: f64,
     /// How many purges it had not seen yet when it last asked; `null` if unknown.
     pub purges_behind: Option<u64>,
-    /// By how many seconds its clock is ahead of that of the store.
+    /// By how many seconds the clock of its machine is ahead of that of the store.
     pub clock: f64,
     /// What it says of a move to another store.
     pub moving: String,
+}
+
+impl ListedProxy {
+    /// Whether the clock of its machine and that of the store differ by a mistake.
+    #[must_use]
+    pub fn has_another_time(&self) -> bool {
+        self.clock.abs() > clock::FAR
+    }
 }
 
 impl FleetReport {
@@ -123,6 +131,11 @@ impl FleetReport {
     /// The proxies that differ in what must be alike.
     pub fn mismatched(&self) -> impl Iterator<Item = &ListedProxy> {
         self.proxies.iter().filter(|proxy| !proxy.must_match.is_empty())
+    }
+
+    /// The proxies on machines whose clock is wrong, or the store's is.
+    pub fn with_another_time(&self) -> impl Iterator<Item = &ListedProxy> {
+        self.proxies.iter().filter(|proxy| proxy.has_another_time())
     }
 }
 
@@ -181,11 +194,18 @@ impl Fleet {
     ) -> Result<FleetReport, StoreError> {
         let mut said = self.said.lock().await;
         let moving = self.switch.answer().text();
-        let entry = ProxyEntry { at: unix_now(), moving: moving.clone(), ..own.clone() };
+        let entry = ProxyEntry { at: system_now(), moving: moving.clone(), ..own.clone() };
         let text =
             serde_json::to_string(&entry).map_err(|error| StoreError::Failed(error.into()))?;
-        let asked = Instant::now();
-        let register = store.register_proxy(who, &text, LIVES).await?;
+        let (asked, question) = (Instant::now(), clock::ask());
+        let register = store.register_proxy(who, &text, LIVES).await;
+        match &register {
+            Ok(register) => clock::hear(question, register.clock),
+            // A store without room: its sessions must go all the same.
+            Err(error) if error.is_refusal() => clock::hear(question, None),
+            Err(_) => {}
+        }
+        let register = register?;
         *said = moving;
         self.switch.hear(register.moving.as_deref(), asked).await;
         let report = FleetReport::of(&register, who, own, store.has_other_layout().await?);
@@ -267,6 +287,7 @@ mod tests {
         };
         FleetRegister {
             now: 1_004.0,
+            clock: Some(1_004.0),
             purges: Generation { era: 7, number: 5 },
             moving: None,
             proxies: (1..).zip(entries).map(proxy).collect(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::script::Invocation;
 use super::{EVICT_BATCH, Oldest, RedisCall, RedisStore, milliseconds, pipe, script};
+use crate::clock::FAR;
 use crate::ident::{StoredToken, TokenStorage};
 use crate::store::{
     CART_MAX, Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, ExpiryAction, ExpiryStore,
@@ -156,6 +157,25 @@ impl ExpiryStore for RedisStore {
         script.arg("keep", how.keep).arg("before", how.before);
         script.arg("batch", how.batch.min(EVICT_BATCH)).arg("with_carts", u8::from(how.carts));
         self.run(&script).await
+    }
+
+    async fn correct_times(&self, now: f64, batch: u32) -> Result<usize, StoreError> {
+        let recent = &self.keys().recent;
+        let mut look = redis::cmd("ZRANGEBYSCORE");
+        look.arg(recent).arg(format!("({}", now + FAR)).arg("+inf").arg("LIMIT").arg(0);
+        let late: Vec<Vec<u8>> =
+            self.query(RedisCall::Write, look.arg(batch.min(EVICT_BATCH))).await?;
+        if late.is_empty() {
+            return Ok(0);
+        }
+        // A session that has ended meanwhile does not come back.
+        let mut set = redis::cmd("ZADD");
+        set.arg(recent).arg("XX").arg("LT");
+        for token in &late {
+            set.arg(now).arg(token);
+        }
+        let _: u64 = self.query(RedisCall::Write, &set).await?;
+        Ok(late.len())
     }
 
     async fn evict_expiring(

@@ -26,7 +26,8 @@ impl FleetStore for RedisStore {
         let mut proxies: Vec<_> = found.iter().filter_map(proxy).collect();
         proxies.sort_unstable_by_key(|proxy| proxy.who);
         let moving = (!moving.is_empty()).then_some(moving);
-        Ok(FleetRegister { now: seconds(now), purges: Generation { era, number }, moving, proxies })
+        let (now, purges) = (seconds(now), Generation { era, number });
+        Ok(FleetRegister { now, clock: Some(now), purges, moving, proxies })
     }
 
     async fn unregister_proxy(&self, who: u64) -> Result<(), StoreError> {

@@ -243,6 +243,14 @@ impl ExpiryStore for ShardedStore {
         Ok(evicted.await?.into_iter().map(|(_, removed)| removed).sum())
     }
 
+    async fn correct_times(&self, now: f64, batch: u32) -> Result<usize, StoreError> {
+        let mut corrected = 0;
+        for shard in self.all() {
+            corrected += shard.correct_times(now, batch).await?;
+        }
+        Ok(corrected)
+    }
+
     async fn evict_expiring(
         &self,
         how: Eviction,

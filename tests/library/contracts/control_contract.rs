@@ -20,6 +20,7 @@ contract!(
     an_idle_session_is_over,
     a_session_past_its_absolute_limit_is_over_even_if_busy,
     the_cart_of_a_session_that_is_over_is_not_changed,
+    a_session_from_the_future_was_seen_now,
     sessions_that_were_not_seen_are_cleaned_below_the_limit,
     carts_of_sessions_that_were_not_seen_are_handed_on,
     of_too_many_sessions_the_oldest_log_in_goes,
@@ -161,6 +162,19 @@ async fn sessions_that_were_not_seen_are_cleaned_below_the_limit(bench: Bench) {
     // Of both limits the tighter one holds.
     assert_eq!(bench.store.evict_oldest(how(1, 9)).await.unwrap(), 2);
     assert_eq!(bench.indexed("ann").await, tokens([6]));
+}
+
+async fn a_session_from_the_future_was_seen_now(bench: Bench) {
+    bench.log_in_at(1, "ann", 100.0, 0).await;
+    bench.log_in_at(2, "ann", 120.0, 0).await;
+    bench.log_in_at(3, "ann", 86_500.0, 0).await;
+    // Clocks may be a little apart.
+    assert_eq!(bench.store.correct_times(100.0, 10).await.unwrap(), 1);
+    assert_eq!(bench.store.correct_times(100.0, 10).await.unwrap(), 0);
+    let seen_before = |before| Eviction { keep: 100, batch: 10, carts: true, before };
+    assert_eq!(bench.store.evict_oldest(seen_before(100.0)).await.unwrap(), 0);
+    assert_eq!(bench.store.evict_oldest(seen_before(101.0)).await.unwrap(), 2);
+    assert_eq!(bench.indexed("ann").await, tokens([2]));
 }
 
 async fn carts_of_sessions_that_were_not_seen_are_handed_on(bench: Bench) {

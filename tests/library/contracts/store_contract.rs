@@ -18,7 +18,7 @@ use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
 use anteroom_tests::on_cluster::SHARED_CLUSTER;
-use anteroom_tests::redis::RedisServer;
+use anteroom_tests::redis::{RedisServer, connect};
 use anteroom_tests::relay::Relay;
 
 /// How long a condition may take to come true before the test fails.
@@ -174,8 +174,7 @@ impl TestCluster {
     async fn found(&self) -> Vec<(String, f64, String)> {
         let mut found = Vec::new();
         for node in &self.nodes {
-            let client = redis::Client::open(format!("redis://{node}")).unwrap();
-            let mut on = client.get_multiplexed_async_connection().await.unwrap();
+            let mut on = connect(&format!("redis://{node}")).await;
             let role: Vec<redis::Value> = ask(&mut on, &["ROLE"]).await;
             if role[0] == redis::Value::BulkString(b"master".to_vec()) {
                 found.extend(dump_redis(&mut on, &self.prefix).await);

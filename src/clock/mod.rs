@@ -1,0 +1,190 @@
+//! The time. Only this module reads the clocks; below the edge, time is an argument.
+//!
+//! The time of this process runs by the monotonic clock. Where it begins, and which steps of other clocks it follows, is
+//! decided in [`steering`]: by the clock of a store that proxies share, else by that of the system. So a clock that is
+//! set wrong, or steps, changes the age of no page, and ends no session.
+
+mod steering;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub use self::steering::FAR;
+use self::steering::{Heard, Reference, Steering};
+
+/// The bits of the Unix time at the zero of the monotonic clock; 0 until the time is first asked.
+static ZERO: AtomicU64 = AtomicU64::new(0);
+/// How far this process is ahead of its time, in milliseconds: 0 but in tests.
+static AHEAD: AtomicU64 = AtomicU64::new(0);
+/// The bits of the seconds by which the system's clock is ahead of this process's time.
+static DIFFERENCE: AtomicU64 = AtomicU64::new(0);
+/// Whether it is certain what time it is.
+static IS_CERTAIN: AtomicBool = AtomicBool::new(false);
+/// What has been heard of other clocks.
+static HEARING: Mutex<Hearing> = Mutex::new(Hearing::new());
+
+/// Unix time in seconds.
+#[must_use]
+pub fn unix_now() -> f64 {
+    let ahead = Duration::from_millis(AHEAD.load(Ordering::Relaxed));
+    since_zero() + zero() + ahead.as_secs_f64()
+}
+
+/// The Unix time of the system's clock, in seconds. A clock before 1970 reads as 0.
+#[must_use]
+#[allow(clippy::disallowed_methods, reason = "the one place that asks")]
+pub fn system_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// Whether sessions and carts may be ended by their age: it is known what time it is, no clock has just stepped, and
+/// that of the system does not differ.
+#[must_use]
+pub fn may_expire() -> bool {
+    IS_CERTAIN.load(Ordering::Relaxed) && difference().abs() <= FAR
+}
+
+/// By how many seconds the system's clock is ahead of the time of this process, when they were last compared.
+#[must_use]
+pub fn difference() -> f64 {
+    f64::from_bits(DIFFERENCE.load(Ordering::Relaxed))
+}
+
+/// When a question for the time was asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Question(f64);
+
+/// Notes that the time is asked for now.
+#[must_use]
+pub fn ask() -> Question {
+    Question(since_zero())
+}
+
+/// Hears the answer to a question for the time: that of the store in Unix seconds, or `None` where the store has no clock
+/// of its own. Logs a clock that differs, and a step, once.
+pub fn hear(asked: Question, store: Option<f64>) {
+    let now = since_zero();
+    let mut hearing = HEARING.lock().unwrap_or_else(PoisonError::into_inner);
+    hearing.wake();
+    let system = system_now();
+    let (reference, at, told) = match store {
+        Some(told) => (Reference::Store, f64::midpoint(asked.0, now), told),
+        None => (Reference::System, now, system),
+    };
+    let ahead = told - (at + zero());
+    let heard = hearing.steering.hear(reference, ahead, now - asked.0, now);
+    if matches!(heard, Heard::Follows | Heard::Confirmed) {
+        ZERO.store((zero() + ahead).to_bits(), Ordering::Relaxed);
+    }
+    let difference = system - (now + zero());
+    DIFFERENCE.store(difference.to_bits(), Ordering::Relaxed);
+    IS_CERTAIN.store(!hearing.steering.is_in_doubt(), Ordering::Relaxed);
+    tell(reference, heard, ahead);
+    hearing.tell_difference(reference, difference);
+}
+
+/// Accepts a step that a clock has made, for an operator: the next answer counts.
+pub fn accept_step() {
+    HEARING.lock().unwrap_or_else(PoisonError::into_inner).steering.accept();
+}
+
+/// Sets this process's clock forward. For tests that run a proxy in their own process: hours cost
+/// them nothing.
+pub fn advance(by: Duration) {
+    let millis = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+    AHEAD.fetch_add(millis, Ordering::Relaxed);
+}
+
+/// What has been heard of other clocks.
+#[derive(Debug)]
+struct Hearing {
+    steering: Steering,
+    /// How long the machine has slept since it was started, in seconds.
+    slept: Option<f64>,
+    /// Whether the log has reported that the clocks differ.
+    is_told: bool,
+}
+
+impl Hearing {
+    const fn new() -> Self {
+        Self { steering: Steering::new(), slept: None, is_told: false }
+    }
+
+    /// The monotonic clock stands still while the machine sleeps: the time does not.
+    fn wake(&mut self) {
+        let slept = seconds(ClockId::Boottime) - since_zero();
+        if let Some(before) = self.slept.replace(slept) {
+            let lost = slept - before;
+            if lost > steering::CLOSE {
+                ZERO.store((zero() + lost).to_bits(), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A step of the system's clock is told where it is heard.
+    fn tell_difference(&mut self, reference: Reference, difference: f64) {
+        let differs = reference == Reference::Store && difference.abs() > FAR;
+        if differs == std::mem::replace(&mut self.is_told, differs) {
+            return;
+        }
+        if differs {
+            tracing::warn!(
+                "the clock of this machine is {difference:+.0} s from that of the store, whose time counts: this proxy \
+                 ends no session by its age until they agree. Set the clock that is wrong"
+            );
+        } else {
+            tracing::info!("the clocks of this machine and of the store agree");
+        }
+    }
+}
+
+fn tell(reference: Reference, heard: Heard, ahead: f64) {
+    let whose = match reference {
+        Reference::System => "this machine",
+        Reference::Store => "the store",
+    };
+    match heard {
+        Heard::Stepped => tracing::warn!(
+            "the clock of {whose} stepped by {ahead:+.0} s: this proxy counts on as before, and ends no session by its \
+             age. If the clock keeps its new time for {} minutes, or at a reload, the new time counts",
+            steering::CONFIRMED_AFTER / 60.0
+        ),
+        Heard::Returned => tracing::info!("the clock of {whose} has stepped back"),
+        Heard::Confirmed => {
+            tracing::warn!(
+                "the clock of {whose} kept its step of {ahead:+.0} s: the new time counts"
+            );
+        }
+        Heard::Agrees | Heard::Follows | Heard::Waits => {}
+    }
+}
+
+/// The Unix time at the zero of the monotonic clock. At first the system's clock says it.
+fn zero() -> f64 {
+    match ZERO.load(Ordering::Relaxed) {
+        0 => begin(),
+        bits => f64::from_bits(bits),
+    }
+}
+
+#[cold]
+fn begin() -> f64 {
+    let begun = (system_now() - since_zero()).to_bits();
+    match ZERO.compare_exchange(0, begun, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => f64::from_bits(begun),
+        Err(other) => f64::from_bits(other),
+    }
+}
+
+/// The monotonic clock, in seconds.
+fn since_zero() -> f64 {
+    seconds(ClockId::Monotonic)
+}
+
+fn seconds(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
