@@ -1,7 +1,7 @@
 //! The folder of the embedded store on bad days: deleted, emptied, on a disk that does not sync.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -76,6 +76,17 @@ fn a_start_that_broke_off_leaves_nothing_in_the_way() {
     assert!(!data.join("sessions.redb.new").exists());
 }
 
+/// Compiles a library, and returns the environment of a process that is to load it, and the path of its GATE.
+fn preload(folder: &Path, source: &str) -> (String, PathBuf) {
+    let [file, library, gate] = ["gated.c", "gated.so", "gate"].map(|name| folder.join(name));
+    fs::write(&file, source).unwrap();
+    let mut compiler = Command::new("cc");
+    let compiled = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&file).status();
+    assert!(compiled.unwrap().success());
+    let environment = format!("export LD_PRELOAD={} GATE={}", library.display(), gate.display());
+    (environment, gate)
+}
+
 /// Syncs of the file of pages do not end while the file at GATE is there.
 const HANGING: &str = r#"
 #include <stdio.h>
@@ -99,13 +110,7 @@ int fdatasync(int fd) { return hang(SYS_fdatasync, fd); }
 #[test]
 fn no_request_waits_for_a_sync_of_pages() {
     let folder = TempDir::new().unwrap();
-    let [source, library, gate] =
-        ["hanging.c", "hanging.so", "gate"].map(|name| folder.path().join(name));
-    fs::write(&source, HANGING).unwrap();
-    let mut compiler = Command::new("cc");
-    let compiled = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
-    assert!(compiled.unwrap().success());
-    let environment = format!("export LD_PRELOAD={} GATE={}", library.display(), gate.display());
+    let (environment, gate) = preload(folder.path(), HANGING);
     let origin = Origin::always(Reply::html(&"page ".repeat(4_000)));
     let proxy = Proxy::behind(&environment, &origin);
 
@@ -118,6 +123,49 @@ fn no_request_waits_for_a_sync_of_pages() {
         fs::metadata(proxy.folder().join("data/pages.redb")).unwrap().len() > 4 << 20
     });
     fs::remove_file(&gate).unwrap();
+}
+
+/// Syncs of the file of sessions fail while the file at GATE is there.
+const FAILING: &str = r#"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int fail(long call, int fd) {
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "sessions.redb")
+            && access(getenv("GATE"), F_OK) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return syscall(call, fd);
+}
+
+int fsync(int fd) { return fail(SYS_fsync, fd); }
+int fdatasync(int fd) { return fail(SYS_fdatasync, fd); }
+"#;
+
+#[test]
+fn after_a_failed_sync_log_ins_wait_until_the_file_is_written_again() {
+    let folder = TempDir::new().unwrap();
+    let (environment, gate) = preload(folder.path(), FAILING);
+    let origin = app();
+    let proxy = Proxy::behind_with(&environment, &origin, "session.mint = true");
+    let alice = log_in(&proxy, "alice");
+
+    File::create(&gate).unwrap();
+    assert_eq!(proxy.post("/login?bob").send().status, 503);
+    proxy.wait_for_complaint("the disk failed to keep what was written");
+    proxy.wait_for_complaint("cannot be reopened; retrying");
+    assert_eq!(proxy.post("/login?bob").send().status, 503);
+    fs::remove_file(&gate).unwrap();
+    wait_until("log-ins are taken", || proxy.post("/login?bob").send().status == 303);
+    proxy.wait_for_complaint("was written once more, and is on the disk");
+    assert_eq!(proxy.get("/").cookie(&alice).send().text(), "alice");
 }
 
 /// The blocks of 4 KiB that have `text`, and are leaves of redb's trees: their first byte says so.

@@ -9,13 +9,15 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
+use redb::backends::FileBackend;
 use redb::{
     Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase as _,
     StorageError, WriteTransaction,
 };
 
+use super::resynced::{LastSync, Resynced};
 use super::unsynced::Unsynced;
 use crate::store::StoreError;
 
@@ -24,6 +26,7 @@ pub(super) struct Disk {
     path: PathBuf,
     cache_bytes: usize,
     lasting: Lasting,
+    opener: Opener,
     /// By which numbers the system knows the file: device and inode.
     identity: Mutex<Option<(u64, u64)>>,
     /// Whether the file is no longer at its path: what is written is lost with the process.
@@ -39,6 +42,9 @@ impl std::fmt::Debug for Disk {
     }
 }
 
+/// Opens a database on its storage: a file, or the simulated disk of a test.
+pub(super) type Opener = Box<dyn Fn(&Builder) -> Result<Database, DatabaseError> + Send + Sync>;
+
 /// Whether a file outlasts the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lasting {
@@ -49,15 +55,30 @@ pub(super) enum Lasting {
 }
 
 impl Disk {
-    /// Opens or creates the file.
+    /// Opens a file that lasts; opens or creates another one.
     pub(super) fn open(
         path: PathBuf,
         cache_bytes: usize,
         lasting: Lasting,
     ) -> Result<Self, DatabaseError> {
-        let database = RwLock::new(Some(open(&path, cache_bytes, lasting)?));
+        let opener = match lasting {
+            Lasting::Yes => opener_of_lasting(path.clone()),
+            Lasting::No => opener_of_scratch(path.clone()),
+        };
+        Self::open_with(opener, path, cache_bytes, lasting)
+    }
+
+    /// The same, on any storage; the path is that of the file which the store is told apart by.
+    pub(super) fn open_with(
+        opener: Opener,
+        path: PathBuf,
+        cache_bytes: usize,
+        lasting: Lasting,
+    ) -> Result<Self, DatabaseError> {
+        let database = RwLock::new(Some(open(&opener, cache_bytes)?));
         let identity = Mutex::new(identity(&path));
-        Ok(Self { path, cache_bytes, lasting, identity, is_gone: AtomicBool::new(false), database })
+        let is_gone = AtomicBool::new(false);
+        Ok(Self { path, cache_bytes, lasting, opener, identity, is_gone, database })
     }
 
     /// Reads within one transaction. Never waits: while the file is being reopened the store is
@@ -117,7 +138,7 @@ impl Disk {
         // Drop the old one first: it holds the lock on the file.
         drop(database.take());
         between()?;
-        *database = Some(open(&self.path, self.cache_bytes, self.lasting)?);
+        *database = Some(open(&self.opener, self.cache_bytes)?);
         *self.identity() = identity(&self.path);
         Ok(())
     }
@@ -199,17 +220,26 @@ fn owned() -> OpenOptions {
     options
 }
 
-fn open(path: &Path, cache_bytes: usize, lasting: Lasting) -> Result<Database, DatabaseError> {
+fn open(opener: &Opener, cache_bytes: usize) -> Result<Database, DatabaseError> {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes);
-    match lasting {
-        // One that is gone or empty must not be replaced by a new one.
-        Lasting::Yes => builder.open(path),
-        Lasting::No => {
-            let file = owned().create(true).truncate(false).open(path)?;
-            builder.create_with_backend(Unsynced::new(file)?)
-        }
-    }
+    opener(&builder)
+}
+
+/// One that is gone or empty is not replaced by a new one.
+fn opener_of_lasting(path: PathBuf) -> Opener {
+    let last_sync = LastSync::unknown(path.clone());
+    Box::new(move |builder| {
+        let file = FileBackend::new(owned().open(&path)?)?;
+        builder.create_with_backend(Resynced::new(file, Arc::clone(&last_sync)))
+    })
+}
+
+fn opener_of_scratch(path: PathBuf) -> Opener {
+    Box::new(move |builder| {
+        let file = owned().create(true).truncate(false).open(&path)?;
+        builder.create_with_backend(Unsynced::new(file)?)
+    })
 }
 
 #[cfg(test)]
@@ -230,5 +260,18 @@ mod tests {
             let _disk = Disk::open(path.clone(), 1 << 20, lasting).unwrap();
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn a_file_that_another_process_has_open_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sessions.redb");
+        create(&path).unwrap();
+        let _disk = Disk::open(path.clone(), 1 << 20, Lasting::Yes).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        let other = Disk::open(path, 1 << 20, Lasting::Yes);
+        assert!(matches!(other, Err(DatabaseError::DatabaseAlreadyOpen)));
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), std::time::UNIX_EPOCH);
     }
 }

@@ -15,8 +15,11 @@ mod keys;
 mod moving;
 mod pages;
 mod popularity;
+#[cfg(test)]
+mod power_cut;
 mod purges;
 mod record;
+mod resynced;
 mod revoked;
 mod rows;
 mod sessions;
@@ -130,35 +133,42 @@ impl EmbeddedStore {
         let sessions = open_file(folder, &path, SESSION_CACHE, Lasting::Yes)?;
         sessions_file::prepare(&sessions, folder)?;
         sessions_file::note_created(folder)?;
-        disk::delete(&folder.join(PAGES_FILE)).map_err(|error| OpenError::io(folder, error))?;
+        let ledger = SessionLedger::new(limits.viewed_items);
+        let writer = Writer::start("store-sessions", Arc::clone(&sessions), ledger, SESSION_QUEUE)
+            .map_err(|error| OpenError::io(folder, error))?;
+        Self::with_sessions(folder, sessions, writer, limits, counters)
+    }
+
+    /// With the open file of sessions and its writer, and with what else is in the folder.
+    fn with_sessions(
+        folder: &Path,
+        sessions: Arc<Disk>,
+        session_writer: Writer<SessionLedger>,
+        limits: StoreLimits,
+        counters: Arc<StoreCounters>,
+    ) -> Result<Self, OpenError> {
+        let failed = |error| OpenError::io(folder, error);
+        disk::delete(&folder.join(PAGES_FILE)).map_err(failed)?;
         let pages = open_file(folder, &folder.join(PAGES_FILE), PAGE_CACHE, Lasting::No)?;
         pages::prepare(&pages).map_err(|error| unreadable(folder, error))?;
-
-        let session_ledger = SessionLedger::new(limits.viewed_items);
         let page_ledger = PageLedger::new(limits.pages, Arc::clone(&counters));
-        let start = |error| OpenError::io(folder, error);
+        let page_writer = Writer::start("store-pages", Arc::clone(&pages), page_ledger, PAGE_QUEUE)
+            .map_err(failed)?;
         Ok(Self(Arc::new(Inner {
             limits,
             counters,
-            session_writer: Writer::start(
-                "store-sessions",
-                Arc::clone(&sessions),
-                session_ledger,
-                SESSION_QUEUE,
-            )
-            .map_err(start)?,
-            page_writer: Writer::start("store-pages", Arc::clone(&pages), page_ledger, PAGE_QUEUE)
-                .map_err(start)?,
             sessions,
+            session_writer,
             pages,
+            page_writer,
             page_room: QueueRoom::default(),
             ranks: Arc::default(),
             walks: control::WalkPositions::default(),
             purges: Mutex::new(PurgeLog::new()),
             answers: Answers::default(),
             proxies: fleet::Proxies::default(),
-            moving: moving::MoveFile::open(folder).map_err(start)?,
-            bypass: bypass::BypassFile::open(folder).map_err(start)?,
+            moving: moving::MoveFile::open(folder).map_err(failed)?,
+            bypass: bypass::BypassFile::open(folder).map_err(failed)?,
         })))
     }
 

@@ -97,16 +97,7 @@ impl<L: Ledger> Writer<L> {
         let (inbox, outbox) = mpsc::channel(queue);
         // The smallest runtime: it only waits for the queue with a deadline.
         let runtime = Builder::new_current_thread().enable_time().build()?;
-        let now = Instant::now();
-        let thread_state = WriterThread {
-            disk,
-            ledger,
-            synced: now,
-            looked: now,
-            dirty: false,
-            broken: false,
-            rests_until: None,
-        };
+        let thread_state = WriterThread::new(disk, ledger);
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || thread_state.run(&runtime, outbox))?;
@@ -209,33 +200,26 @@ struct WriterThread<L> {
 }
 
 impl<L: Ledger> WriterThread<L> {
+    fn new(disk: Arc<Disk>, ledger: L) -> Self {
+        let now = Instant::now();
+        Self {
+            disk,
+            ledger,
+            synced: now,
+            looked: now,
+            dirty: false,
+            broken: false,
+            rests_until: None,
+        }
+    }
+
     fn run(mut self, runtime: &Runtime, mut outbox: mpsc::Receiver<Message<L>>) {
         let mut group = Vec::with_capacity(GROUP);
         loop {
             let limit = SYNC_EVERY.saturating_sub(self.synced.elapsed());
             let received = runtime
                 .block_on(async { timeout(limit, outbox.recv_many(&mut group, GROUP)).await });
-            let (mut closing, mut steps, mut group_durability) =
-                (None, Vec::new(), Durability::None);
-            for message in group.drain(..) {
-                match message {
-                    Message::Step(step, durability) => {
-                        steps.push(step);
-                        if !matches!(durability, Durability::None) {
-                            group_durability = durability;
-                        }
-                    }
-                    Message::Close(done) => closing = Some(done),
-                }
-            }
-            // Before what is acknowledged as durable.
-            let is_durable = !matches!(group_durability, Durability::None);
-            if is_durable || self.looked.elapsed() >= SYNC_EVERY {
-                self.look_for_file();
-            }
-            if !steps.is_empty() {
-                self.answer(steps, group_durability);
-            }
+            let closing = self.serve(&mut group);
             let end = closing.is_some() || matches!(received, Ok(0));
             if end || self.synced.elapsed() >= SYNC_EVERY {
                 self.sync();
@@ -249,6 +233,31 @@ impl<L: Ledger> WriterThread<L> {
                 return;
             }
         }
+    }
+
+    /// Serves what has come; returns whom to tell that the file is closed, if that was asked for.
+    fn serve(&mut self, group: &mut Vec<Message<L>>) -> Option<oneshot::Sender<()>> {
+        let (mut closing, mut steps, mut group_durability) = (None, Vec::new(), Durability::None);
+        for message in group.drain(..) {
+            match message {
+                Message::Step(step, durability) => {
+                    steps.push(step);
+                    if !matches!(durability, Durability::None) {
+                        group_durability = durability;
+                    }
+                }
+                Message::Close(done) => closing = Some(done),
+            }
+        }
+        // Before what is acknowledged as durable.
+        let is_durable = !matches!(group_durability, Durability::None);
+        if is_durable || self.looked.elapsed() >= SYNC_EVERY {
+            self.look_for_file();
+        }
+        if !steps.is_empty() {
+            self.answer(steps, group_durability);
+        }
+        closing
     }
 
     /// Runs a group and answers each step.
@@ -365,5 +374,39 @@ impl<L: Ledger> WriterThread<L> {
             Err(_) => {}
         }
         self.rests_until = Some(Instant::now() + REST);
+    }
+}
+
+/// A writer without a thread and without a clock, for a test that says when it works.
+#[cfg(test)]
+pub(super) mod by_hand {
+    use super::*;
+
+    pub(in crate::store::embedded) struct WriterByHand<L> {
+        thread: WriterThread<L>,
+        outbox: mpsc::Receiver<Message<L>>,
+    }
+
+    impl<L: Ledger> WriterByHand<L> {
+        pub(in crate::store::embedded) fn new(disk: Arc<Disk>, ledger: L) -> (Writer<L>, Self) {
+            let (inbox, outbox) = mpsc::channel(GROUP);
+            (Writer { inbox }, Self { thread: WriterThread::new(disk, ledger), outbox })
+        }
+
+        /// Serves what waits, as one group.
+        pub(in crate::store::embedded) fn serve(&mut self) {
+            let mut group = Vec::new();
+            while let Ok(message) = self.outbox.try_recv() {
+                group.push(message);
+            }
+            self.thread.rests_until = None;
+            self.thread.serve(&mut group);
+        }
+
+        /// Makes everything durable.
+        pub(in crate::store::embedded) fn sync(&mut self) {
+            self.thread.rests_until = None;
+            self.thread.sync();
+        }
     }
 }
