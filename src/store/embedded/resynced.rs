@@ -1,10 +1,10 @@
 //! The storage of the file of sessions: after a failed sync it is written once more, as a whole.
 //!
 //! A system whose sync has failed counts the blocks as written. It still shows them (ext4, XFS) or drops them, one by
-//! one, when it likes; on the disk they may be missing either way. redb would find a commit whole, build on it, and lose
-//! it with much else in a power cut. So each block is written as it reads, and all are synced, before redb sees any.
-//! Since the last sync that succeeded a block reads as before or after each of its writes: as after a power cut, from
-//! which redb recovers with all that was durable.
+//! one, when it likes; on the disk they may be missing either way. redb would find a commit whole, build on it, and
+//! lose it with much else in a power cut. So each block is written as it reads, and all are synced, before redb sees
+//! any. Since the last sync that succeeded a block reads as before or after each of its writes: as after a power cut,
+//! from which redb recovers with all that was durable.
 //!
 //! The same is done where the process before did not close the file: its last sync may have failed without a word.
 
