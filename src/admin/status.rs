@@ -105,6 +105,9 @@ pub struct MemoryStatus {
     pub resident: Option<u64>,
     /// Pages.
     pub pages: u64,
+    /// The room for pages. It is smaller than `[cache] memory` while the process is near its memory limit.
+    #[serde(default)]
+    pub pages_max: u64,
     /// How many pages that are.
     pub page_count: u64,
     /// Bodies in flight.
@@ -251,6 +254,7 @@ impl Commands {
             memory: MemoryStatus {
                 resident: crate::telemetry::metrics::resident_bytes(),
                 pages: pages.bytes(),
+                pages_max: pages.capacity(),
                 page_count: pages.len() as u64,
                 in_flight: parts.pages.flights.bytes(),
             },

@@ -115,6 +115,9 @@ fn pages(shared: &SharedState, metrics: &Metrics) {
         pages.memory().bytes()
     });
     let pages = Arc::clone(&shared.pages);
+    let help = "Room for pages in memory; smaller while the process is near its memory limit";
+    metrics.gauge("anteroom_memory_pages_max_bytes", help, move || pages.memory().capacity());
+    let pages = Arc::clone(&shared.pages);
     metrics.gauge("anteroom_memory_pages", "Pages in memory", move || pages.memory().len() as u64);
     let flights = Arc::clone(&shared.pages.flights);
     metrics.gauge("anteroom_in_flight_bytes", "Bytes of bodies in flight", move || flights.bytes());

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::hints::Hints;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
-use super::{fleet, origins, parts, row_tasks, sessions, traces, webhook};
+use super::{fleet, origins, page_memory, parts, row_tasks, sessions, traces, webhook};
 use crate::store::AnyStore;
 use crate::task::{
     self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, LogOuts,
@@ -126,7 +126,7 @@ fn lasting(
         sessions: Arc::clone(&live.sessions),
         gone: Default::default(),
     };
-    vec![
+    let mut jobs = vec![
         tokio::task::spawn_local(task::drive(gone, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(purges, Arc::clone(thread_metrics), stop.clone())),
         tokio::task::spawn_local(task::drive(visits, Arc::clone(thread_metrics), stop.clone())),
@@ -135,7 +135,13 @@ fn lasting(
             Arc::clone(thread_metrics),
             stop.clone(),
         )),
-    ]
+    ];
+    page_memory::report(&live.plan.cache);
+    if let Some(fit) = page_memory::fit(shared, thread_metrics) {
+        let fit = task::drive(fit, Arc::clone(thread_metrics), stop.clone());
+        jobs.push(tokio::task::spawn_local(fit));
+    }
+    jobs
 }
 
 fn configured(

@@ -20,6 +20,7 @@ mod listeners;
 mod live_config;
 mod origins;
 mod outdated;
+mod page_memory;
 mod parts;
 mod possible_reasons;
 mod receiver;

@@ -9,7 +9,7 @@ use crate::cache::flight::Flights;
 use crate::cache::learn::Learning;
 use crate::cache::purge::PurgeTable;
 use crate::clock::unix_now;
-use crate::config::{Plan, StoreUrl};
+use crate::config::{Plan, StoreUrl, smallest_memory_limit};
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::row::SharedRows;
 use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
@@ -71,9 +71,10 @@ impl SharedState {
         let limits = &plan.limits;
         let flights = Flights::new(limits.in_flight, limits.waiters);
         let purged = Arc::new(PurgeTable::new(has_others(plan)));
+        let memory = plan.cache.memory_within(smallest_memory_limit().map(|limit| limit.bytes));
         let viewed_items = plan.session.viewed_items as usize;
         Arc::new(Self {
-            pages: Arc::new(Pages::new(plan.cache.memory, flights, purged, limits.variants)),
+            pages: Arc::new(Pages::new(memory, flights, purged, limits.variants)),
             learning: Arc::default(),
             sessions: Arc::default(),
             verified: Arc::default(),

@@ -1,6 +1,7 @@
 //! The memory tier: pages in this process, limited by bytes, and the keys that are known to be uncacheable.
 
 use std::cmp::Reverse;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
@@ -138,8 +139,8 @@ pub struct Memory {
     /// Marks a page as proven if it is requested again soon after its eviction. The ghost entries of the
     /// table above are too few for this when most requests are for pages that are requested only once.
     admission_filter: AdmissionFilter,
-    /// The largest page that is held, in bytes.
-    page_max: u64,
+    /// The largest page that is held, in bytes. It follows the room for pages.
+    page_max: AtomicU64,
     uncacheable: Cache<PageKey, UncacheableMark>,
     /// The kind of personal data found on the latest page, for `explain` and the log.
     leaks: Cache<PageKey, (u64, Reason)>,
@@ -166,7 +167,7 @@ impl Memory {
             Cache::with_options(options, ByBytes, RandomState::new(), DefaultLifecycle::default());
         let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
         let leaks = Cache::new(LEAKS_MAX);
-        let page_max = bytes / SHARDS as u64 / 10 * 9;
+        let page_max = AtomicU64::new(page_max(bytes));
         Self {
             pages,
             admission_filter: AdmissionFilter::default(),
@@ -251,7 +252,7 @@ impl Memory {
     /// Whether a page is small enough to be held. Forms of larger pages could not be found again.
     #[must_use]
     pub fn has_room_for(&self, page: &Entry) -> bool {
-        SLOT + page.weight() as u64 <= self.page_max
+        SLOT + page.weight() as u64 <= self.page_max.load(Ordering::Relaxed)
     }
 
     fn hand_on_forms(&self, before: &Arc<Entry>, page: &Arc<Entry>) {
@@ -461,6 +462,13 @@ impl Memory {
         self.pages.capacity()
     }
 
+    /// Changes the room for pages. Where they hold more, some are evicted before this returns, in the order in which
+    /// new pages would evict them.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.page_max.store(page_max(bytes), Ordering::Relaxed);
+        self.pages.set_capacity(bytes);
+    }
+
     /// Bytes of pages held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -478,6 +486,11 @@ impl Memory {
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
+}
+
+/// The largest page that a memory of `bytes` holds: it must fit into the proven part of a shard.
+fn page_max(bytes: u64) -> u64 {
+    bytes / SHARDS as u64 / 10 * 9
 }
 
 #[cfg(test)]
@@ -523,6 +536,31 @@ mod tests {
         }
         assert!(memory.bytes() <= 1 << 20, "{} bytes", memory.bytes());
         assert!(memory.len() > 50);
+    }
+
+    #[test]
+    fn memory_that_shrinks_evicts_and_keeps_the_proven_pages() {
+        let memory = Memory::new(1 << 20);
+        for n in 0..40 {
+            memory.put(key(n), page(10_000), 1_000);
+            assert!(memory.get(&key(n)).is_some());
+        }
+        for n in 100..200 {
+            memory.put(key(n), page(10_000), 1_000);
+        }
+        memory.set_capacity(1 << 19);
+        assert!(memory.bytes() <= 1 << 19, "{} bytes", memory.bytes());
+        let proven = (0..40).filter(|n| memory.look(&key(*n), LookupMode::Peek).is_some()).count();
+        assert!(proven >= 35, "{proven} of 40");
+        let MemoryValue::Page(large) = page(150_000) else { panic!("a page") };
+        assert!(!memory.has_room_for(&large), "no request would find it again");
+
+        memory.set_capacity(1 << 20);
+        assert!(memory.has_room_for(&large));
+        for n in 300..400 {
+            memory.put(key(n), page(10_000), 1_000);
+        }
+        assert!(memory.bytes() > 900_000, "{} bytes", memory.bytes());
     }
 
     #[test]

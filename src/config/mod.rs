@@ -23,6 +23,7 @@ mod learned;
 mod lines;
 mod loaded;
 mod meant;
+mod memory_limit;
 mod node;
 mod pem;
 mod plan;
@@ -50,6 +51,7 @@ pub use fingerprint::{Fingerprint, fingerprint};
 pub use json_schema::json_schema;
 pub use learned::{LearnedLines, learned_config};
 pub use loaded::LoadedPlan;
+pub use memory_limit::{Cgroups, MemoryLimit, MemoryUse, smallest_memory_limit};
 pub use plan::{
     Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, DatabaseConfig,
     ErrorsConfig, LearnConfig, LimitsConfig, Listen, LogConfig, Login, Logout, NamedToken,

@@ -55,6 +55,7 @@ mod log;
 mod log_command;
 mod login;
 mod loops;
+mod memory_limit;
 mod message_log;
 mod moving;
 mod openapi;

@@ -3,7 +3,8 @@
 use ipnet::IpNet;
 
 use super::ConfigCheck;
-use crate::config::plan::{NextStore, PurgeAuthorization, Store, StoreLayout, StoreUrl};
+use crate::config::memory_limit::{MemoryLimit, smallest_memory_limit};
+use crate::config::plan::{Cache, NextStore, PurgeAuthorization, Store, StoreLayout, StoreUrl};
 use crate::config::unit::show_size;
 use crate::http::pattern::Pattern;
 use crate::http::peer::Peers;
@@ -83,8 +84,9 @@ impl ConfigCheck<'_> {
 
     pub(super) fn cache(&mut self) {
         let (cache, limits) = (&self.plan.cache, &self.plan.limits);
-        for (name, bound) in
-            [("[cache] memory", cache.memory), ("[limits] in_flight", limits.in_flight)]
+        // What "auto" is depends on the machine; a file that is valid on one should be valid on another.
+        let memory = cache.memory_within(None);
+        for (name, bound) in [("[cache] memory", memory), ("[limits] in_flight", limits.in_flight)]
         {
             if cache.max_object > bound {
                 let (object, bound) = (show_size(cache.max_object), show_size(bound));
@@ -96,6 +98,10 @@ impl ConfigCheck<'_> {
         }
         if limits.uri > limits.request_head {
             self.problem("limits.uri", "exceeds request_head, which contains it");
+        }
+        let limit = cache.memory.and_then(|bytes| Some((bytes, smallest_memory_limit()?)));
+        if let Some(text) = limit.and_then(|(bytes, limit)| too_much_memory(bytes, &limit)) {
+            self.warning("cache.memory", text);
         }
         for ignored in &cache.ignore_cookies {
             let name = ignored.to_string();
@@ -171,6 +177,18 @@ impl ConfigCheck<'_> {
     }
 }
 
+/// What is wrong with so many bytes of pages in a process with this limit. A fifth of it is the least that the rest of
+/// the process needs.
+fn too_much_memory(bytes: u64, limit: &MemoryLimit) -> Option<String> {
+    (bytes > limit.bytes / 5 * 4).then(|| {
+        let at_most = show_size(Cache::auto_memory(Some(limit.bytes)));
+        format!(
+            "{} is too much for a process whose memory is limited to {limit}: write \"auto\", or at most \"{at_most}\"",
+            show_size(bytes)
+        )
+    })
+}
+
 /// Whether keys with this prefix have a hash tag: text between the first `{` and the next `}`.
 fn has_hash_tag(prefix: &str) -> bool {
     let inner = prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
@@ -199,4 +217,22 @@ fn overlap(a: &Pattern, b: &Pattern) -> bool {
 /// Whether two networks overlap: then one contains the other.
 fn meet(one: &IpNet, other: &IpNet) -> bool {
     one.contains(other) || other.contains(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_over_the_limit_of_the_process_is_too_much() {
+        let limit = MemoryLimit { bytes: 200 << 20, file: "/sys/fs/cgroup/a/memory.max".into() };
+        assert_eq!(
+            too_much_memory(256 << 20, &limit).as_deref(),
+            Some(
+                "256MiB is too much for a process whose memory is limited to 200MiB \
+                 (/sys/fs/cgroup/a/memory.max): write \"auto\", or at most \"80MiB\""
+            )
+        );
+        assert_eq!(too_much_memory(160 << 20, &limit), None);
+    }
 }

@@ -12,6 +12,10 @@ use crate::policy::learn::CacheMode;
 use crate::policy::purge_rule::PurgeRule;
 
 const MIB: u64 = 1 << 20;
+/// `memory = "auto"` is no more than this.
+const AUTO_MEMORY_MAX: u64 = 256 * MIB;
+/// The least that it is: less would hold too few pages to be of use.
+const AUTO_MEMORY_MIN: u64 = 16 * MIB;
 
 /// `[cache]`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +51,8 @@ pub struct Cache {
     pub ignore_query: Vec<Pattern>,
     /// `identity_headers`: names, or patterns with one `*`, of request fields that name the sender of a request.
     pub identity_headers: Vec<Pattern>,
-    /// `memory`, 256 MiB of pages.
-    pub memory: u64,
+    /// `memory`, bytes of pages; none, `"auto"`: see [`Self::auto_memory`].
+    pub memory: Option<u64>,
     /// `warm_start`, 2 s: how long the start may read the pages that were in use before into memory; zero: not at all.
     pub warm_start: Duration,
     /// `max_object`, 8 MiB.
@@ -84,12 +88,30 @@ impl Default for Cache {
                 exact("mc_cid"),
             ],
             identity_headers: IdentityHeaders::default().patterns().to_vec(),
-            memory: 256 * MIB,
+            memory: None,
             warm_start: Duration::from_secs(2),
             max_object: 8 * MIB,
             compress: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
             status: StatusDetail::Full,
         }
+    }
+}
+
+impl Cache {
+    /// What `memory = "auto"` is for a process that may use `limit` bytes: 256 MiB, or two fifths of a small limit.
+    /// The rest is for connections, for bodies in flight (`[limits] in_flight`, 64 MiB), and for what an allocator
+    /// loses between pages.
+    #[must_use]
+    pub fn auto_memory(limit: Option<u64>) -> u64 {
+        limit.map_or(AUTO_MEMORY_MAX, |bytes| {
+            (bytes / 5 * 2 / MIB * MIB).clamp(AUTO_MEMORY_MIN, AUTO_MEMORY_MAX)
+        })
+    }
+
+    /// The bytes for pages in memory of a process that may use `limit` bytes.
+    #[must_use]
+    pub fn memory_within(&self, limit: Option<u64>) -> u64 {
+        self.memory.unwrap_or_else(|| Self::auto_memory(limit))
     }
 }
 
@@ -131,4 +153,18 @@ pub enum PurgeAuthorization {
     Admin,
     /// None: only for peers in private networks.
     None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_memory_is_two_fifths_of_a_small_limit() {
+        let auto = |limit_mib: u64| Cache::auto_memory(Some(limit_mib * MIB)) / MIB;
+        assert_eq!([10, 64, 200, 512, 640, 24_000].map(auto), [16, 25, 80, 204, 256, 256]);
+        assert_eq!(Cache::auto_memory(None), 256 * MIB);
+        let said = Cache { memory: Some(512 * MIB), ..Cache::default() };
+        assert_eq!(said.memory_within(Some(200 * MIB)), 512 * MIB);
+    }
 }

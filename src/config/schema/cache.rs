@@ -7,7 +7,7 @@ use super::network::networks;
 use super::purge_rule::PurgeRuleForm;
 use super::shared::{DAY, MIB, MS, OBJECT, TIB, TTL, count, named};
 use crate::config::credential::StoreForm;
-use crate::config::form::{Flag, List, Optional, Size, Span, Text, Words};
+use crate::config::form::{Either, Flag, List, Optional, Size, Span, Text, Words};
 use crate::config::plan::{
     Cache, NextStore, Purge, PurgeAuthorization, Store, StoreLayout, ViewsConfig,
 };
@@ -62,7 +62,7 @@ pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("ignore_query", &mut cache.ignore_query, &parameters);
     let fields = List::of(Text { parse: text::field_pattern, show: Pattern::to_string });
     at.key("identity_headers", &mut cache.identity_headers, &fields);
-    at.key("memory", &mut cache.memory, &Size { min: MIB, max: TIB });
+    at.key("memory", &mut cache.memory, &Either("auto", Size { min: MIB, max: TIB }));
     at.key("warm_start", &mut cache.warm_start, &WARM_START);
     at.key("max_object", &mut cache.max_object, &OBJECT);
     let codings = [Coding::Zstd, Coding::Brotli, Coding::Gzip];

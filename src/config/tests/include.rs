@@ -71,7 +71,7 @@ fn settings_of_included_files_join_those_of_the_file_in_the_order_of_names() {
     assert_eq!(names, ["/first", "/B", "/B2", "/b"]);
     let ports: Vec<u16> = plan.listen.iter().map(|one| one.address.tcp().unwrap().port()).collect();
     assert_eq!(ports, [81, 82, 83]);
-    assert_eq!((plan.cache.memory, plan.cache.trust_public), (50 << 20, true));
+    assert_eq!((plan.cache.memory, plan.cache.trust_public), (Some(50 << 20), true));
     let [(name, blog)] = plan.origins.as_slice() else { panic!("{:?}", plan.origins) };
     assert_eq!((name.as_str(), blog.url.host.as_str(), blog.keep_idle), ("blog", "blog", 7));
     assert_eq!((plan.cookies.len(), plan.rows.len()), (1, 1));

@@ -24,7 +24,7 @@ fn every_problem_is_told_at_once_by_its_place() {
              seconds",
             "proxy.toml:4: [cache] default_tll: unknown key; did you mean default_ttl?",
             "proxy.toml:5: [cache] memory: found \"lots\"; expected a size such as \"64KiB\", \
-             \"8MiB\" or \"1GiB\"",
+             \"8MiB\" or \"1GiB\", or \"auto\"",
             "proxy.toml:6: [origin] url: missing; write url = \"http://127.0.0.1:3000\", or give \
              --origin",
             "proxy.toml:7: [origin] host: found \"a b\"; expected a host such as \"example.com\" \
@@ -133,7 +133,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"origin.connect_timeout = "0s""#,
         r#"[origin] connect_timeout: found "0s"; expected a duration from "1ms" to "1d""#,
     ),
-    ("cache.memory = 64", r#"[cache] memory: found 64, without a unit; write "64B" for bytes"#),
+    (
+        "cache.memory = 64",
+        r#"[cache] memory: found 64, without a unit; write "64B" for bytes, or "auto""#,
+    ),
     (
         r#"limits.request_head = "4KiB""#,
         r#"[limits] request_head: found "4KiB"; expected a size from "8KiB" to "1MiB""#,
@@ -245,7 +248,7 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ("cache = 5", "cache: found 5; expected a table of keys"),
     ("route = 5", "[[route]]: found 5; expected a table of keys such as name"),
     ("listen = 80800", r#"[[listen]] address: found ":80800"; expected a port from 1 to 65535"#),
-    (r#"cache.memory = "256MB""#, r#"[cache] memory: found "256MB"; write "256MiB""#),
+    (r#"cache.memory = "256MB""#, r#"[cache] memory: found "256MB"; write "256MiB", or "auto""#),
     (r#"default_ttl = "5m""#, "default_ttl: unknown key; did you mean default_ttl in [cache]?"),
     ("[[route]]\npath = \"/a\"", "[[route]] path: unknown key; did you mean match.path?"),
     ("[admin]\nlisten = \":1\"", "[admin] listen: unknown key; did you mean address?"),

@@ -50,6 +50,8 @@ counts! {
     FragmentsUnfilled = "anteroom_fragments_unfilled", "Fragments that failed and showed their fallback";
     Stored = "anteroom_pages_stored", "Pages stored";
     PagesWarmedAtStart = "anteroom_pages_warmed_at_start", "Pages read from the store into memory at the start";
+    PageMemoryReduced = "anteroom_memory_pages_reduced",
+        "Times that pages were evicted because the process was near its memory limit";
     RefreshesAhead = "anteroom_pages_refreshed_ahead", "Pages fetched again before they expired";
     RefreshesFailed = "anteroom_pages_refresh_failed",
         "Pages that were not fetched again before they expired: the app failed, or they may not be shared any more";
