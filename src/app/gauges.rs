@@ -40,6 +40,8 @@ pub(super) fn register(
     fleet(shared, metrics);
     let help = "Messages that could not be written to standard error, or found no room";
     metrics.counter("anteroom_messages_lost", help, message_log::lost);
+    let help = "Messages that wait to be written to standard error";
+    metrics.gauge("anteroom_messages_waiting", help, message_log::waiting);
     if let Some(log) = log {
         let log = Arc::clone(log);
         metrics.counter("anteroom_log_dropped", "Access-log lines dropped", move || log.dropped());

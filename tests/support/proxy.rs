@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::client::{Answer, Ask, Client};
 use super::origin::{Origin, Reply};
 use super::redis::RedisServer;
-use super::{every_key, free_port, on_cluster, wait_until};
+use super::{DEADLINE, every_key, free_port, holds_within, on_cluster, wait_until};
 
 /// The binary under test: the one that `ANTEROOM_BINARY` names, or the one that was built beside the tests. Stops
 /// where that is older than the source, because a test would then judge what no longer is.
@@ -384,7 +384,7 @@ impl Proxy {
                 if port_is_taken {
                     return true;
                 }
-                panic!("the proxy ended with {status}: {}", self.complaints());
+                panic!("the proxy ended with {status}: {}", self.said());
             }
             let Ok(mut client) = Client::try_open(self.admin) else { return false };
             let ready = self.admin("/readyz").try_send_on(&mut client);
@@ -395,11 +395,27 @@ impl Proxy {
 
     /// Waits until it has said this to its operator: messages are written by a thread of their own.
     pub fn wait_for_complaint(&self, text: &str) {
-        wait_until(&format!("it says: {text}"), || self.complaints().contains(text));
+        wait_until(&format!("it says: {text}"), || self.said().contains(text));
     }
 
-    /// What it has said to its operator.
+    /// What it has said to its operator, with all that it has logged by now.
     pub fn complaints(&self) -> String {
+        holds_within(DEADLINE, || !self.has_messages_waiting());
+        self.said()
+    }
+
+    /// Whether it tells of messages that are logged and not written.
+    fn has_messages_waiting(&self) -> bool {
+        let answer = Client::try_open(self.admin)
+            .ok()
+            .and_then(|mut client| self.admin("/metrics").try_send_on(&mut client));
+        let page = answer.map(|answer| answer.text()).unwrap_or_default();
+        let waiting = page.lines().find_map(|line| line.strip_prefix("anteroom_messages_waiting "));
+        waiting.is_some_and(|count| count != "0")
+    }
+
+    /// What is written by now.
+    fn said(&self) -> String {
         fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
     }
 }
@@ -408,7 +424,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.kill9();
         if std::thread::panicking() {
-            let _ = writeln!(std::io::stderr(), "the proxy said:\n{}", self.complaints());
+            let _ = writeln!(std::io::stderr(), "the proxy said:\n{}", self.said());
         }
     }
 }

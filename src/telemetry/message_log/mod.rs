@@ -107,6 +107,12 @@ pub fn lost() -> u64 {
     QUEUE.get().map_or(0, |queue| queue.lost.load(Ordering::Relaxed))
 }
 
+/// The lines that wait to be written.
+#[must_use]
+pub fn waiting() -> u64 {
+    QUEUE.get().map_or(0, |queue| *queue.open())
+}
+
 impl Queue {
     fn new(lines: SyncSender<Vec<u8>>) -> Self {
         Self { lines, open: Mutex::default(), closed: Condvar::new(), lost: AtomicU64::new(0) }
