@@ -98,6 +98,7 @@ fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore)
     RegisterProxy {
         store: store.background(),
         fleet: Arc::clone(&shared.fleet),
+        pages: Arc::clone(&shared.pages),
         who: shared.pages.purged.who,
         entry: fleet::entry(live, shared),
         refusal_logged: Default::default(),

@@ -33,10 +33,8 @@ const VALIDATED_FOR: u64 = 3_600;
 /// A page is fetched again ahead of its expiry in the last of so many parts of its lifetime.
 const AHEAD_PART: u64 = 10;
 
-/// How far the clocks of proxies on one store may be apart, in seconds, and one second for rounding.
-const CLOSE: u64 = 3;
-/// The age of a page of which it is not known, in seconds (RFC 9111 §1.2.2).
-const LONG_AGO: u64 = 1 << 31;
+/// How far the clocks of proxies on one store are apart at most, in seconds.
+const CLOCKS_APART: u64 = 30;
 
 /// No text begins with these bytes, so no plain page does.
 const MAGIC: [u8; 4] = PAGE_MAGIC;
@@ -128,15 +126,17 @@ pub struct VariantIndex {
 }
 
 impl Entry {
-    /// The age at `now`, in seconds (RFC 9111 §4.2.3), for the `Age` field. A page from the future was stored by a clock
-    /// that has been set back since, so its age is not known.
+    /// The age at `now`, in seconds (RFC 9111 §4.2.3), for the `Age` field. A request that has waited for a fetch has an
+    /// earlier `now`.
     #[must_use]
     pub fn age(&self, now: u64) -> u64 {
-        let since = match self.stored_at > now.saturating_add(CLOSE) {
-            false => now.saturating_sub(self.stored_at),
-            true => LONG_AGO,
-        };
-        self.initial_age.saturating_add(since)
+        self.initial_age.saturating_add(now.saturating_sub(self.stored_at))
+    }
+
+    /// Whether a clock that was ahead has stored it: how old it is, is not known.
+    #[must_use]
+    pub fn is_from_the_future(&self, now: u64) -> bool {
+        self.stored_at > now.saturating_add(CLOCKS_APART)
     }
 
     /// Whether the page is fresh at `now` (RFC 9111 §4.2).
@@ -553,9 +553,7 @@ pub(crate) mod tests {
             (1_289, 299, 1, true),
             (1_290, 300, 0, false),
             (1_300, 310, -10, false),
-            (997, 10, 290, true),
-            // The clock was a day ahead when it was stored.
-            (0, LONG_AGO + 10, 290 - (1 << 31), false),
+            (0, 10, 290, true),
             (u64::MAX, u64::MAX - 990, 300 - i64::MAX, false),
         ] {
             let entry = entry();
@@ -565,6 +563,12 @@ pub(crate) mod tests {
                 "{now}"
             );
         }
+    }
+
+    #[test]
+    fn a_page_of_a_clock_that_was_ahead_is_from_the_future() {
+        let is_from_it = |now| entry().is_from_the_future(now);
+        assert_eq!([1_000, 970, 969, 0].map(is_from_it), [false, false, true, true]);
     }
 
     #[test]

@@ -469,6 +469,14 @@ impl Memory {
         self.pages.set_capacity(bytes);
     }
 
+    /// Forgets all pages, and what is known of others.
+    pub fn clear(&self) {
+        self.pages.clear();
+        self.uncacheable.clear();
+        self.leaks.clear();
+        self.failing.clear();
+    }
+
     /// Bytes of pages held.
     #[must_use]
     pub fn bytes(&self) -> u64 {

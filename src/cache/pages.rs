@@ -22,6 +22,7 @@ use super::segment_proof::SegmentProofs;
 use super::url_patterns::UrlPatterns;
 use super::use_counts::UseCounts;
 use super::warm_queue::WarmQueue;
+use crate::clock::unix_now;
 use crate::ident::PageKey;
 #[cfg(test)]
 use crate::store::Lease;
@@ -273,7 +274,8 @@ impl Pages {
     }
 
     /// Reads the store's value under `key`. Pages that a purge removed are ignored, and so are stale ones no
-    /// newer than `than`. An unreadable value counts as absent; the next fill replaces it.
+    /// newer than `than`. An unreadable value counts as absent, and so does a page from the future; the next fill
+    /// replaces it.
     async fn read<S: PageStore>(
         &self,
         source: PageSource<'_, S>,
@@ -283,6 +285,10 @@ impl Pages {
     ) -> Result<Option<MemoryValue>, StoreError> {
         let Some(bytes) = source.store.page(key).await? else { return Ok(None) };
         let slot = match StoredValue::decode(bytes) {
+            // Asked anew, since the request may have waited.
+            Ok(StoredValue::Page(entry)) if entry.is_from_the_future(unix_now() as u64) => {
+                return Ok(None);
+            }
             Ok(StoredValue::Page(entry)) => match self.standing(&entry, now) {
                 PurgeStanding::Current => MemoryValue::Page(Arc::new(entry)),
                 PurgeStanding::Stale if than.is_none_or(|than| entry.stored_at > than) => {
@@ -310,6 +316,7 @@ impl Pages {
         now: u64,
     ) -> bool {
         let slot = match StoredValue::decode(stored) {
+            Ok(StoredValue::Page(entry)) if entry.is_from_the_future(now) => return false,
             Ok(StoredValue::Page(entry)) => match self.standing(&entry, now) {
                 PurgeStanding::Current => MemoryValue::Page(Arc::new(entry)),
                 PurgeStanding::Stale | PurgeStanding::Gone => return false,

@@ -15,6 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 pub use self::steering::FAR;
 use self::steering::{Heard, Reference, Steering};
 
+/// 2026-01-01: an earlier clock has not been set yet, as on a machine without a battery that has reached no time server.
+const UNSET_BEFORE: f64 = 1_767_225_600.0;
+
 /// The bits of the Unix time at the zero of the monotonic clock; 0 until the time is first asked.
 static ZERO: AtomicU64 = AtomicU64::new(0);
 /// How far this process is ahead of its time, in milliseconds: 0 but in tests.
@@ -23,6 +26,8 @@ static AHEAD: AtomicU64 = AtomicU64::new(0);
 static DIFFERENCE: AtomicU64 = AtomicU64::new(0);
 /// Whether it is certain what time it is.
 static IS_CERTAIN: AtomicBool = AtomicBool::new(false);
+/// How often the time of this process was set back.
+static SET_BACKS: AtomicU64 = AtomicU64::new(0);
 /// What has been heard of other clocks.
 static HEARING: Mutex<Hearing> = Mutex::new(Hearing::new());
 
@@ -53,6 +58,12 @@ pub fn difference() -> f64 {
     f64::from_bits(DIFFERENCE.load(Ordering::Relaxed))
 }
 
+/// How often the time of this process was set back: what was noted by the time before seems to be of the future.
+#[must_use]
+pub fn set_backs() -> u64 {
+    SET_BACKS.load(Ordering::Relaxed)
+}
+
 /// When a question for the time was asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Question(f64);
@@ -74,10 +85,15 @@ pub fn hear(asked: Question, store: Option<f64>) {
         Some(told) => (Reference::Store, f64::midpoint(asked.0, now), told),
         None => (Reference::System, now, system),
     };
-    let ahead = told - (at + zero());
+    let own = at + zero();
+    if own < UNSET_BEFORE {
+        hearing.steering = Steering::new();
+    }
+    let ahead = told - own;
     let heard = hearing.steering.hear(reference, ahead, now - asked.0, now);
     if matches!(heard, Heard::Follows | Heard::Confirmed) {
         ZERO.store((zero() + ahead).to_bits(), Ordering::Relaxed);
+        SET_BACKS.fetch_add(u64::from(ahead < 0.0), Ordering::Relaxed);
     }
     let difference = system - (now + zero());
     DIFFERENCE.store(difference.to_bits(), Ordering::Relaxed);

@@ -61,13 +61,16 @@ impl Steering {
 
     /// Hears a clock that is `ahead` by so many seconds, give or take `error`, at a time of the monotonic clock.
     ///
-    /// The first answer of a store counts as it is: this process may have begun by a wrong clock.
+    /// The first answer counts as it is, and the first of a store: this process may have begun by a wrong clock.
     pub(super) fn hear(&mut self, reference: Reference, ahead: f64, error: f64, at: f64) -> Heard {
         let before = self.reference.replace(reference);
         if ahead.abs() <= CLOSE + error {
             return if self.step.take().is_some() { Heard::Returned } else { Heard::Agrees };
         }
-        let is_new = before != Some(Reference::Store) && reference == Reference::Store;
+        let is_new = match reference {
+            Reference::System => before.is_none(),
+            Reference::Store => before != Some(Reference::Store),
+        };
         if is_new || ahead.abs() <= FAR {
             self.step = None;
             return Heard::Follows;
@@ -116,6 +119,7 @@ mod tests {
     #[test]
     fn another_step_is_confirmed_by_its_own_time() {
         let mut steering = Steering::new();
+        assert_eq!(steering.hear(System, 0.0, 0.0, 0.0), Heard::Agrees);
         assert_eq!(steering.hear(System, -DAY, 0.0, 1.0), Heard::Stepped);
         assert_eq!(steering.hear(System, DAY, 0.0, 200.0), Heard::Stepped);
         assert_eq!(steering.hear(System, DAY, 0.0, 301.0), Heard::Waits);
@@ -126,6 +130,7 @@ mod tests {
     #[test]
     fn an_operator_confirms_a_step() {
         let mut steering = Steering::new();
+        assert_eq!(steering.hear(System, 0.0, 0.0, 0.0), Heard::Agrees);
         steering.accept();
         assert_eq!(steering.hear(System, DAY, 0.0, 1.0), Heard::Stepped);
         steering.accept();
@@ -143,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn the_stores_first_answer_counts_and_a_later_step_must_hold() {
+    fn the_first_answers_count_and_a_later_step_must_hold() {
         let mut steering = Steering::new();
-        assert_eq!(steering.hear(System, DAY, 0.0, 1.0), Heard::Stepped);
+        assert_eq!(steering.hear(System, DAY, 0.0, 1.0), Heard::Follows);
         assert_eq!(steering.hear(Store, -DAY, 0.0, 2.0), Heard::Follows);
         assert!(!steering.is_in_doubt());
         assert_eq!(steering.hear(Store, DAY, 0.0, 3.0), Heard::Stepped);

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{NextStep, Task};
+use crate::cache::Pages;
+use crate::clock;
 use crate::store::fleet::{Fleet, ProxyEntry};
 use crate::store::{AnyStore, StoreError};
 
@@ -23,6 +25,8 @@ pub struct RegisterProxy {
     pub store: AnyStore,
     /// What this process knows of the others.
     pub fleet: Arc<Fleet>,
+    /// The pages, whose ages are not known any more when the time was set back.
+    pub pages: Arc<Pages>,
     /// The id of this process.
     pub who: u64,
     /// What it says about itself.
@@ -50,7 +54,12 @@ impl Task for RegisterProxy {
         if is_moving && self.is_written_lately() && self.fleet.follow(&self.store).await? {
             return Ok(NextStep::Idle);
         }
-        match self.fleet.look(&self.store, self.who, &self.entry).await {
+        let set_backs = clock::set_backs();
+        let looked = self.fleet.look(&self.store, self.who, &self.entry).await;
+        if clock::set_backs() != set_backs {
+            self.pages.memory().clear();
+        }
+        match looked {
             Ok(report) => {
                 self.written.set(Some(Instant::now()));
                 self.fleet.log_changes(&report);
