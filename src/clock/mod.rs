@@ -1,7 +1,7 @@
 //! The time. Only this module reads the clocks; below the edge, time is an argument.
 //!
 //! The time of this process runs by the monotonic clock. Where it begins, and which steps of other clocks it follows, is
-//! decided in [`steering`]: by the clock of a store that proxies share, else by that of the system. So a clock that is
+//! decided in `steering`: by the clock of a store that proxies share, else by that of the system. So a clock that is
 //! set wrong, or steps, changes the age of no page, and ends no session.
 
 mod steering;

@@ -102,7 +102,7 @@ impl ConnectionRules {
 /// well, whatever the system's default is.
 ///
 /// Another process that listens there with `SO_REUSEPORT` would silently share the port, so the address is
-/// first bound without it.
+/// first bound without it. It is not listened on: a client that comes in that moment would be reset.
 ///
 /// # Errors
 /// If the address is in use or not local.
@@ -126,14 +126,7 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    if share {
-        socket.set_reuse_port(true)?;
-    } else {
-        // Without listening, two sockets with SO_REUSEADDR may bind the same address.
-        socket.bind(&address.into())?;
-        socket.listen(1)?;
-        return Ok(socket);
-    }
+    socket.set_reuse_port(share)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
@@ -192,7 +185,9 @@ impl Inherited {
 
 #[cfg(test)]
 mod tests {
-    use super::open;
+    use std::net::TcpStream;
+
+    use super::*;
 
     #[test]
     fn threads_share_a_port_and_strangers_do_not() {
@@ -200,5 +195,14 @@ mod tests {
         let address = ours[0].local_addr().unwrap();
         assert_eq!(address, ours[1].local_addr().unwrap());
         assert!(open(address, 1).is_err(), "a second process would take half of the clients");
+    }
+
+    #[test]
+    fn a_client_that_comes_before_the_listeners_is_refused_and_not_reset() {
+        // Not 127.0.0.1: a client with the same address and port would be connected with itself.
+        let probe = bind("127.0.0.77:0".parse().unwrap(), false).unwrap();
+        let address = probe.local_addr().unwrap().as_socket().unwrap();
+        let refused = TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -124,7 +124,7 @@ fn pages_have_two_fifths_of_the_limit_and_less_while_others_need_it() {
     let proxy = Proxy::behind_with(&group.enter(), &origin, STORE);
     proxy.wait_for_complaint("pages in memory have 80MiB: the process is limited to 200MiB (/sys/");
     assert_eq!(room(&proxy), 80 * MIB);
-    fill(&proxy, 3_000);
+    fill(&proxy, 800);
     assert!(proxy.metric("anteroom_memory_pages_bytes") as u64 > 70 * MIB);
 
     let mut neighbour = Neighbour::within(&group);
@@ -150,11 +150,11 @@ fn a_number_over_the_limit_is_warned_of_and_does_not_end_the_process() {
     let proxy = Proxy::behind_with(&group.enter(), &origin, &settings);
     let warning = "256MiB is too much for a process whose memory is limited to 200MiB";
     proxy.wait_for_complaint(warning);
-    fill(&proxy, 3_000);
+    fill(&proxy, 1_800);
     assert!(room(&proxy) < LIMIT / 10 * 9, "{}", room(&proxy));
     wait_until("the last page is a hit", || {
-        proxy.get("/2999").send();
-        proxy.get("/2999").send().is_hit()
+        proxy.get("/1799").send();
+        proxy.get("/1799").send().is_hit()
     });
 
     let line = format!("{}; exec \"$0\" check --config proxy.toml", group.enter());
