@@ -7,10 +7,10 @@
 mod steering;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::system::sysinfo;
 
 pub use self::steering::FAR;
 use self::steering::{Heard, Reference, Steering};
@@ -18,7 +18,9 @@ use self::steering::{Heard, Reference, Steering};
 /// 2026-01-01: an earlier clock has not been set yet, as on a machine without a battery that has reached no time server.
 const UNSET_BEFORE: f64 = 1_767_225_600.0;
 
-/// The bits of the Unix time at the zero of the monotonic clock; 0 until the time is first asked.
+/// When this process first asked for the time, by the monotonic clock: from here on it counts.
+static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// The bits of the Unix time at that moment; 0 until it is known.
 static ZERO: AtomicU64 = AtomicU64::new(0);
 /// How far this process is ahead of its time, in milliseconds: 0 but in tests.
 static AHEAD: AtomicU64 = AtomicU64::new(0);
@@ -118,7 +120,7 @@ pub fn advance(by: Duration) {
 #[derive(Debug)]
 struct Hearing {
     steering: Steering,
-    /// How long the machine has slept since it was started, in seconds.
+    /// How long the machine has been up with its sleeps, less what this process counted, in seconds.
     slept: Option<f64>,
     /// Whether the log has reported that the clocks differ.
     is_told: bool,
@@ -131,10 +133,11 @@ impl Hearing {
 
     /// The monotonic clock stands still while the machine sleeps: the time does not.
     fn wake(&mut self) {
-        let slept = seconds(ClockId::Boottime) - since_zero();
+        let slept = sysinfo().uptime as f64 - since_zero();
         if let Some(before) = self.slept.replace(slept) {
             let lost = slept - before;
-            if lost > steering::CLOSE {
+            // The system tells whole seconds.
+            if lost > 2.0 * steering::CLOSE {
                 ZERO.store((zero() + lost).to_bits(), Ordering::Relaxed);
             }
         }
@@ -178,7 +181,7 @@ fn tell(reference: Reference, heard: Heard, ahead: f64) {
     }
 }
 
-/// The Unix time at the zero of the monotonic clock. At first the system's clock says it.
+/// The Unix time when this process began to count. At first the system's clock says it.
 fn zero() -> f64 {
     match ZERO.load(Ordering::Relaxed) {
         0 => begin(),
@@ -195,12 +198,7 @@ fn begin() -> f64 {
     }
 }
 
-/// The monotonic clock, in seconds.
+/// Seconds since this process began to count.
 fn since_zero() -> f64 {
-    seconds(ClockId::Monotonic)
-}
-
-fn seconds(clock: ClockId) -> f64 {
-    let time = clock_gettime(clock);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    BEGUN.elapsed().as_secs_f64()
 }
