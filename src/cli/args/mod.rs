@@ -139,8 +139,8 @@ Examples:
 Each proxy writes itself into the store every 5 s. One that ends is gone at once, one that crashed
 after a minute. The configurations are compared by hashes: of all settings but [[listen]], [admin],
 [log], threads, the place of the store, files and secrets. The exit code is 1 if proxies differ in
-settings that all on one store must have alike. The command connects to the running proxy over the
-socket in [admin] socket.";
+settings that all on one store must have alike, or if a clock is over 30 s from the store's. The
+command connects to the running proxy over the socket in [admin] socket.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
