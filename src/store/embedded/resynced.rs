@@ -7,11 +7,13 @@
 //! from which redb recovers with all that was durable.
 //!
 //! The same is done where the process before did not close the file: its last sync may have failed without a word.
+//!
+//! The file is also kept longer than redb knows. redb syncs a file that grows under a lock that readers wait for, and
+//! only for the length's sake. The sync of each commit, for which no reader waits, makes the length durable beforehand.
 
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::{BackendError, StorageBackend};
@@ -75,29 +77,90 @@ impl LastSync {
 pub(super) struct Resynced<B> {
     inner: B,
     last_sync: Arc<LastSync>,
-    /// Whether all of it was on the disk when it was opened.
-    is_settled: AtomicBool,
+    /// `None` until all of it is on the disk.
+    lengths: Mutex<Option<Lengths>>,
+}
+
+/// How long the file is, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
+    /// For redb.
+    used: u64,
+    /// For the system.
+    whole: u64,
+    /// After a power cut, at least.
+    durable: u64,
+    /// Whether redb's next sync is for a length that is durable already.
+    is_grown_within: bool,
+}
+
+/// redb doubles a file that has less than one region, and adds a region to a longer one: 4 GiB, as redb has it where
+/// the builder says nothing else.
+const REGION: u64 = 1 << 32;
+
+impl Lengths {
+    fn new(length: u64) -> Self {
+        Self { used: length, whole: length, durable: length, is_grown_within: false }
+    }
+
+    /// How long the file is to be, so that redb finds room when it grows the next time.
+    fn with_room(&self) -> u64 {
+        self.used.saturating_add(self.used.min(REGION))
+    }
 }
 
 impl<B: StorageBackend> Resynced<B> {
     /// A storage that has just been opened; `last_sync` is the file's, whenever this process opens it.
     pub(super) fn new(inner: B, last_sync: Arc<LastSync>) -> Self {
-        Self { inner, last_sync, is_settled: AtomicBool::new(false) }
+        Self { inner, last_sync, lengths: Mutex::new(None) }
     }
 
-    fn settle(&self) -> io::Result<()> {
-        if self.inner.len()? == 0 {
+    /// Of the one thread that opens, writes and closes: no reader asks for them.
+    fn lengths(&self) -> MutexGuard<'_, Option<Lengths>> {
+        // No code that can panic runs under this lock.
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// redb asks for the length first, and not before it has the lock on the file.
+    fn settled<'l>(&self, lengths: &'l mut Option<Lengths>) -> io::Result<&'l mut Lengths> {
+        match lengths {
+            Some(known) => Ok(known),
+            unknown => Ok(unknown.insert(self.settle()?)),
+        }
+    }
+
+    fn settle(&self) -> io::Result<Lengths> {
+        let length = self.inner.len()?;
+        if length == 0 {
             // redb would begin a new database.
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
         }
         let outcome = *self.last_sync.outcome();
         match outcome {
-            Outcome::Succeeded => Ok(()),
-            Outcome::Unknown if self.was_closed()? => {
-                self.last_sync.note(&Ok(()));
-                Ok(())
-            }
-            Outcome::Unknown | Outcome::Failed => self.sync_data(),
+            Outcome::Succeeded => {}
+            Outcome::Unknown if self.was_closed()? => self.last_sync.note(&Ok(())),
+            Outcome::Unknown | Outcome::Failed => self.sync(length)?,
+        }
+        Ok(Lengths::new(length))
+    }
+
+    /// Has all before this length on the disk.
+    fn sync(&self, used: u64) -> io::Result<()> {
+        let is_sound = *self.last_sync.outcome() == Outcome::Succeeded;
+        let written = if is_sound { Ok(()) } else { self.rewrite(used) };
+        let synced = written.and_then(|()| self.inner.sync_data());
+        self.last_sync.note(&synced);
+        synced
+    }
+
+    /// Gives the file the length that the next sync makes durable. What the system refuses here it refuses redb, too,
+    /// which reports it.
+    fn make_room(&self, lengths: &mut Lengths) {
+        let wanted = lengths.with_room();
+        let is_too_long = lengths.whole > wanted.saturating_mul(2);
+        if (lengths.whole < wanted || is_too_long) && self.inner.set_len(wanted).is_ok() {
+            lengths.whole = wanted;
+            lengths.durable = lengths.durable.min(wanted);
         }
     }
 
@@ -112,8 +175,7 @@ impl<B: StorageBackend> Resynced<B> {
         Ok(header[FLAGS] & IS_OPEN == 0)
     }
 
-    fn rewrite(&self) -> io::Result<()> {
-        let length = self.inner.len()?;
+    fn rewrite(&self, length: u64) -> io::Result<()> {
         let mut buffer = vec![0; CHUNK];
         for offset in (0..length).step_by(CHUNK) {
             let size = usize::try_from(length - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
@@ -147,13 +209,8 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 impl<B: StorageBackend> StorageBackend for Resynced<B> {
-    /// redb asks for the length first, and not before it has the lock on the file.
     fn len(&self) -> io::Result<u64> {
-        if !self.is_settled.load(Ordering::Relaxed) {
-            self.settle()?;
-            self.is_settled.store(true, Ordering::Relaxed);
-        }
-        self.inner.len()
+        Ok(self.settled(&mut self.lengths())?.used)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -161,15 +218,27 @@ impl<B: StorageBackend> StorageBackend for Resynced<B> {
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.inner.set_len(length)
+        let mut guard = self.lengths();
+        let lengths = self.settled(&mut guard)?;
+        if length > lengths.whole {
+            self.inner.set_len(length)?;
+            lengths.whole = length;
+        }
+        lengths.is_grown_within = length > lengths.used && length <= lengths.durable;
+        lengths.used = length;
+        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let is_sound = *self.last_sync.outcome() == Outcome::Succeeded;
-        let written = if is_sound { Ok(()) } else { self.rewrite() };
-        let synced = written.and_then(|()| self.inner.sync_data());
-        self.last_sync.note(&synced);
-        synced
+        let mut guard = self.lengths();
+        let lengths = self.settled(&mut guard)?;
+        if std::mem::take(&mut lengths.is_grown_within) {
+            return Ok(());
+        }
+        self.make_room(lengths);
+        self.sync(lengths.used)?;
+        lengths.durable = lengths.whole;
+        Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -177,6 +246,10 @@ impl<B: StorageBackend> StorageBackend for Resynced<B> {
     }
 
     fn close(&self) -> io::Result<()> {
+        if let Some(lengths) = *self.lengths() {
+            // Where this fails, redb looks through the whole file at the next start, as after a crash.
+            let _ = self.inner.set_len(lengths.used);
+        }
         self.inner.close()
     }
 
@@ -211,7 +284,7 @@ impl<B: StorageBackend> StorageBackend for Resynced<B> {
 
 #[cfg(test)]
 mod tests {
-    use redb::{Builder, TableDefinition};
+    use redb::{Builder, ReadableDatabase as _, ReadableTableMetadata as _, TableDefinition};
 
     use super::*;
 
@@ -312,11 +385,11 @@ mod tests {
     #[test]
     fn a_file_that_was_not_closed_is_written_again_before_redb_reads_it() {
         let closed = database();
-        let length = closed.bytes.lock().unwrap().len();
         let open = closed.open(&unknown()).unwrap();
+        let left_open = closed.copy();
+        let length = left_open.bytes.lock().unwrap().len();
         assert!(closed.written_first() < length, "it was closed");
 
-        let left_open = closed.copy();
         left_open.open(&unknown()).unwrap();
         assert_eq!(left_open.written_first(), length);
         // The flag, and the chunks; redb's own reads come behind the sync.
@@ -344,6 +417,71 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_grows_is_synced_by_commits_alone() {
+        let memory = database();
+        let open = memory.open(&unknown()).unwrap();
+        let syncs = || memory.calls.lock().unwrap().iter().filter(|c| **c == Call::Sync).count();
+        let length = || memory.bytes.lock().unwrap().len();
+        let (mut before, first) = (None, length());
+        for round in 0..40_u64 {
+            let txn = open.begin_write().unwrap();
+            let mut table = txn.open_table(TABLE).unwrap();
+            for entry in 0..10_000 {
+                table.insert(round * 10_000 + entry, entry).unwrap();
+            }
+            drop(table);
+            // The first commit makes the first room.
+            assert!(before.is_none_or(|before| before == syncs()), "round {round}");
+            txn.commit().unwrap();
+            before = Some(syncs());
+        }
+        assert!(length() > 8 * first, "it has grown several times");
+
+        // As after a power cut, and as after a close.
+        let left_open = memory.copy();
+        drop(open);
+        assert!(length() < left_open.bytes.lock().unwrap().len());
+        let read = memory.open(&unknown()).unwrap();
+        assert!(memory.written_first() < length(), "it was closed");
+        for database in [read, left_open.open(&unknown()).unwrap()] {
+            let table = database.begin_read().unwrap().open_table(TABLE).unwrap();
+            assert_eq!(table.len().unwrap(), 400_000);
+        }
+    }
+
+    #[test]
+    fn room_that_redb_has_given_back_is_given_back_to_the_system() {
+        let memory = database();
+        let storage = Resynced::new(memory.clone(), unknown());
+        let lengths = || *storage.lengths.lock().unwrap().as_ref().unwrap();
+        storage.len().unwrap();
+        storage.set_len(1 << 20).unwrap();
+        storage.sync_data().unwrap();
+        assert_eq!((lengths().used, lengths().durable), (1 << 20, 1 << 21));
+        storage.set_len(1 << 19).unwrap();
+        storage.sync_data().unwrap();
+        assert_eq!(lengths().whole, 1 << 21, "it may grow again");
+        storage.set_len(1 << 18).unwrap();
+        storage.sync_data().unwrap();
+        assert_eq!((lengths().whole, lengths().durable), (1 << 19, 1 << 19));
+        storage.close().unwrap();
+        assert_eq!(memory.len().unwrap(), 1 << 18);
+    }
+
+    #[test]
+    fn room_of_which_a_sync_failed_is_not_relied_on() {
+        let mut memory = database();
+        memory.sync_fails = true;
+        let last_sync = unknown();
+        last_sync.note(&Ok(()));
+        let storage = Resynced::new(memory.clone(), last_sync);
+        let length = storage.len().unwrap();
+        assert!(storage.sync_data().is_err());
+        storage.set_len(2 * length).unwrap();
+        assert!(storage.sync_data().is_err(), "it is not left out");
+    }
+
+    #[test]
     fn an_empty_file_is_not_replaced() {
         let memory = Memory::default();
         assert!(memory.open(&unknown()).is_err());
@@ -358,10 +496,13 @@ mod tests {
             without_room: vec![2],
             ..Memory::default()
         };
-        Resynced::new(memory.clone(), unknown()).sync_data().unwrap();
+        let last_sync = unknown();
+        last_sync.note(&Err(io::Error::other("the sync failed")));
+        Resynced::new(memory.clone(), Arc::clone(&last_sync)).len().unwrap();
         assert_eq!(memory.written_first(), 2 * BLOCK);
 
         memory.without_room = vec![0];
-        assert!(Resynced::new(memory, unknown()).sync_data().is_err(), "it has content");
+        last_sync.note(&Err(io::Error::other("the sync failed")));
+        assert!(Resynced::new(memory, last_sync).len().is_err(), "it has content");
     }
 }
