@@ -34,9 +34,10 @@ sys.path[:0] = [str(HERE.parent / "apps"), str(HERE.parent / "browser")]
 import servers  # noqa: E402
 import webdriver  # noqa: E402
 
+# How many answers each client asks for in a full run; otherwise by whether it takes some time for each. Budgets that
+# shrank with each small answer were used up after 1,000 to 2,700.
 CALLS = 20_000
-# Of clients that take some time for each, unless the run is a full one. Budgets that shrank with each small answer were
-# used up after 1,000 to 2,700.
+CALLS_OF_FAST = 8_000
 CALLS_OF_SLOW = 4_000
 # Calls a second of the client that takes its time, and for how many seconds: a budget that shrinks shows by then.
 TRICKLE, TRICKLE_S = 100, 30
@@ -130,8 +131,11 @@ class Site:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=pathlib.Path, required=True, help="the anteroom to test")
-    parser.add_argument("--calls", type=int, help=f"how many answers each client asks for; {CALLS:,} if not said")
-    parser.add_argument("--full", action="store_true", help=f"slow clients, too, which else ask {CALLS_OF_SLOW:,} times")
+    parser.add_argument("--calls", type=int, help="how many answers each client asks for")
+    parser.add_argument(
+        "--full", action="store_true",
+        help=f"{CALLS:,} answers, where a fast client asks for {CALLS_OF_FAST:,} otherwise, and a slow one for {CALLS_OF_SLOW:,}",
+    )  # fmt: skip
     parser.add_argument("--only", help="clients by name, separated by commas")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(CLIENTS)
@@ -147,7 +151,9 @@ def main():
 def calls(options, name):
     if options.calls is not None:
         return options.calls
-    return CALLS_OF_SLOW if name not in FAST and not options.full else CALLS
+    if options.full:
+        return CALLS
+    return CALLS_OF_FAST if name in FAST else CALLS_OF_SLOW
 
 
 def check(folder, program, wanted):
