@@ -125,3 +125,18 @@ fn a_redis_that_refuses_visits_is_cleaned_all_the_same() {
         assert_eq!(server.command::<u64>(&["HLEN", "login:"]), 5);
     }
 }
+
+/// Its time cannot be corrected where there is no room, which is not to keep the others from being cleaned.
+#[test]
+fn a_full_redis_with_a_session_from_the_future_is_cleaned_all_the_same() {
+    let storage = Storage::redis();
+    let Storage::Redis(server) = &storage else { return };
+    server.command::<()>(&["EVAL", OLD_SESSIONS, "0"]);
+    server.command::<()>(&["HSET", "login:", "from-the-future", "ann"]);
+    server.command::<()>(&["ZADD", "recent:", "9999999999", "from-the-future"]);
+    server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let origin = greeting();
+    let _proxy = Proxy::start(&origin, &storage, &format!("session.idle_timeout = \"1h\"\n{FIVE}"));
+    let left = || server.command::<Vec<String>>(&["ZRANGE", "recent:", "0", "-1"]);
+    wait_until("the old ones are gone", || left() == ["from-the-future"]);
+}
