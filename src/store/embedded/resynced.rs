@@ -474,7 +474,7 @@ mod tests {
         memory.sync_fails = true;
         let last_sync = unknown();
         last_sync.note(&Ok(()));
-        let storage = Resynced::new(memory.clone(), last_sync);
+        let storage = Resynced::new(memory, last_sync);
         let length = storage.len().unwrap();
         assert!(storage.sync_data().is_err());
         storage.set_len(2 * length).unwrap();
