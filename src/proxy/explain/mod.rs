@@ -362,7 +362,7 @@ impl Explanation {
         let class = match class_of(access, cx.route) {
             Ok(class) => class,
             Err(reason) => {
-                self.conclude(cx, &DecisionAndPage::bypass(cx.head, reason));
+                self.conclude(cx, None, &DecisionAndPage::bypass(cx.head, reason));
                 let mut reasons = vec![reason];
                 reasons.extend(self.further_reasons(cx, has_body, reason));
                 return self.help(cx, &reasons, &[]);
@@ -399,7 +399,7 @@ impl Explanation {
         if unsent.iter().any(|name| name == "cookie") && has_login {
             reasons.push(Reason::Login);
         }
-        self.conclude(cx, &decided);
+        self.conclude(cx, learn::forwarded_for(cx, access, has_body), &decided);
         if decided.reason == Some(Reason::Vary) && !unsent.is_empty() {
             self.why = why_vary(&unsent, has_login);
         }
@@ -431,10 +431,14 @@ impl Explanation {
         further
     }
 
-    fn conclude(&mut self, cx: &RequestContext<'_>, decided: &DecisionAndPage) {
-        self.settle(cx.worker, decided.outcome, decided.reason, decided.status.as_ref());
-        decided.why.clone_into(&mut self.why);
-        self.apply_learn_mode(cx);
+    fn conclude(
+        &mut self,
+        cx: &RequestContext<'_>,
+        forwarded_for: Option<Reason>,
+        decided: &DecisionAndPage,
+    ) {
+        self.apply(cx, decided);
+        self.apply_learn_mode(cx, forwarded_for);
         let asks = matches!(self.outcome, ExplainedOutcome::Fetch | ExplainedOutcome::Forward);
         if !cx.route.maintenance || !asks {
             return;

@@ -10,7 +10,7 @@ mod upgrade;
 
 use anteroom_fault::fault;
 
-pub(in crate::proxy) use self::learn::mirrored;
+pub(in crate::proxy) use self::learn::{forward_reason, mirrored};
 use super::answer::Answer;
 use super::context::RequestContext;
 use super::error::Error;
@@ -35,19 +35,17 @@ pub(super) async fn answer(
     if let Some(response) = rows::answer(cx, item, body.is_some(), record).await {
         return Ok(Answer::Stored(response.into()));
     }
+    let is_learning = cx.route.mode == CacheMode::Learn;
+    let may_find_stored = !is_learning && !matches!(access, Access::Bypass(_));
+    let is_exempt = may_find_stored || (fault!("stored") && access == UPGRADE);
+    // RFC 9111 §5.2.1.7.
+    if !is_exempt && decide::takes_stored_only(cx.head) {
+        return Err(Error::NotStored);
+    }
     match access {
-        access if cx.route.mode == CacheMode::Learn && access != UPGRADE => {
-            // PERF: boxed, so that the state of a hit stays small.
-            Box::pin(learn::answer(cx, access, body, record)).await
-        }
-        // RFC 9111 §5.2.1.7.
-        Access::Bypass(reason)
-            if !(fault!("stored") && reason == Reason::Upgrade)
-                && decide::takes_stored_only(cx.head) =>
-        {
-            Err(Error::NotStored)
-        }
         UPGRADE => upgrade::answer(cx, record).await,
+        // PERF: boxed, so that the state of a hit stays small.
+        access if is_learning => Box::pin(learn::answer(cx, access, body, record)).await,
         Access::Bypass(reason) => forward::forward(cx, body, reason, record).await,
         Access::Shared(_) | Access::StaticOnly(_) => cache::answer(cx, body, access, record).await,
     }

@@ -7,6 +7,7 @@
 
 mod cancelled;
 mod errors;
+mod explained;
 mod golden;
 mod order;
 mod play;
@@ -14,9 +15,30 @@ mod script;
 mod watch;
 mod words;
 
+/// Plays each group in each mode on a store.
+macro_rules! as_explained {
+    ($name:ident, $storage:expr, $($group:ident),+) => {
+        mod $name {
+            use crate::pins::explained::{Mode, play};
+            use crate::support::proxy::Storage;
+            $(mod $group {
+                use super::{Mode, Storage, play};
+                #[test] fn serving() { play(stringify!($group), Mode::Serve, &$storage); }
+                #[test] fn learning() { play(stringify!($group), Mode::Learn, &$storage); }
+                #[test] fn bypassed() { play(stringify!($group), Mode::Bypass, &$storage); }
+            })+
+        }
+    };
+}
+
 /// Plays each group on both stores.
 macro_rules! groups {
     ($($group:ident),+ $(,)?) => {
+        /// The requests of each group, explained and sent.
+        mod as_explained {
+            as_explained!(embedded, Storage::Embedded, $($group),+);
+            as_explained!(redis, Storage::redis(), $($group),+);
+        }
         mod recorded {
             mod embedded {
                 use crate::support::proxy::Storage;

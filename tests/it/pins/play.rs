@@ -31,7 +31,7 @@ const HOLE_ROUTE: &str =
 
 /// How a file is played.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+pub(super) enum Pass {
     Http1,
     Http2,
     /// The last request of each case is what a page includes.
@@ -41,9 +41,7 @@ enum Pass {
 /// Plays `cases/<group>.txt`, and holds it against `recorded/<group>.<store>.txt`.
 pub(super) fn play(group: &str, storage: &Storage) {
     let store = if matches!(storage, Storage::Embedded) { "embedded" } else { "redis" };
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/it/pins/cases");
-    let text = std::fs::read_to_string(format!("{folder}/{group}.txt")).unwrap();
-    let script = Arc::new(read(&text));
+    let script = script_of(group);
     let mut golden = Golden::open(group, store);
     let mut first = Sections::new();
     for pass in [Pass::Http1, Pass::Http2, Pass::Hole] {
@@ -72,6 +70,12 @@ pub(super) fn play(group: &str, storage: &Storage) {
     golden.close();
 }
 
+/// The requests of `cases/<group>.txt`.
+pub(super) fn script_of(group: &str) -> Script {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/it/pins/cases");
+    read(&std::fs::read_to_string(format!("{folder}/{group}.txt")).unwrap())
+}
+
 /// What the store has, once it is as recorded, or does not change any more.
 fn state(monitor: &Monitor, recorded: Option<&[String]>) -> Vec<String> {
     let limit = Duration::from_secs(if recorded.is_some() { 4 } else { 2 });
@@ -84,7 +88,7 @@ fn state(monitor: &Monitor, recorded: Option<&[String]>) -> Vec<String> {
     lines
 }
 
-fn is_played(case: &Case, pass: Pass, storage: &Storage) -> bool {
+pub(super) fn is_played(case: &Case, pass: Pass, storage: &Storage) -> bool {
     let is_get = |ask: &Ask| ask.head.first().is_some_and(|line| line.starts_with("GET "));
     let ends_with_get = matches!(case.steps.last(), Some(Step::Ask(ask)) if is_get(ask));
     let is_here = !case.has(match storage {
@@ -264,9 +268,9 @@ struct Mark {
     counters: Counters,
 }
 
-struct Stage {
-    proxy: Proxy,
-    origin: Tap,
+pub(super) struct Stage {
+    pub(super) proxy: Proxy,
+    pub(super) origin: Tap,
     plan: Arc<Mutex<Plan>>,
     monitor: Option<Monitor>,
     addresses: Vec<(String, &'static str)>,
@@ -276,6 +280,11 @@ struct Stage {
 
 impl Stage {
     fn set(script: &Script, storage: &Storage) -> Self {
+        Self::set_with("", script, storage)
+    }
+
+    /// The same with further settings.
+    pub(super) fn set_with(further: &str, script: &Script, storage: &Storage) -> Self {
         let plan = Plan { standing: script.answers.clone(), ..Plan::default() };
         let plan = Arc::new(Mutex::new(plan));
         let answering = Arc::clone(&plan);
@@ -283,7 +292,7 @@ impl Stage {
         let settings = &script.settings;
         let at = settings.find("[[").unwrap_or(settings.len());
         let (top, tables) = settings.split_at(at);
-        let settings = format!("{SETTINGS}{top}{HOLE_ROUTE}{tables}");
+        let settings = format!("{SETTINGS}{further}{top}{HOLE_ROUTE}{tables}");
         let folder = TempDir::new().unwrap();
         let token = folder.path().join("token");
         std::fs::write(&token, "secret-token").unwrap();
@@ -376,7 +385,7 @@ impl Stage {
     }
 
     /// What is done before a request.
-    fn prepare(&self, step: &Step, begun: &Counters) {
+    pub(super) fn prepare(&self, step: &Step, begun: &Counters) {
         match step {
             Step::Ask(_) => {}
             Step::Redis(words) => self.monitor.iter().for_each(|redis| drop(redis.command(words))),
@@ -394,6 +403,51 @@ impl Stage {
         }
     }
 
+    pub(super) fn counters(&self) -> Counters {
+        counters(&self.proxy)
+    }
+
+    /// Waits until what the requests before have led to is done.
+    pub(super) fn rest(&self) {
+        let mut before = (usize::MAX, Counters::new());
+        wait_until("nothing is done any more", || {
+            let now = (self.origin.count(), self.counters());
+            std::mem::replace(&mut before, now.clone()) == now
+        });
+    }
+
+    /// The first line, the fields and the body of a request.
+    pub(super) fn filled(
+        &self,
+        ask: &Ask,
+        values: &BTreeMap<String, String>,
+    ) -> (Vec<String>, Option<String>) {
+        let body = ask.body.as_ref().map(|line| filled(line, values));
+        let head = ask.head.iter().map(|line| filled(line, values));
+        (head.collect(), body.filter(|body| !body.is_empty()))
+    }
+
+    /// Asks over HTTP/1.1; the status of the answer and its `Cache-Status`, where one came.
+    pub(super) fn ask_for(
+        &self,
+        ask: &Ask,
+        number: usize,
+        values: &mut BTreeMap<String, String>,
+    ) -> Option<(String, Option<String>)> {
+        let (mut head, body) = self.filled(ask, values);
+        head.push(format!("User-Agent: pin/{number}"));
+        self.plan.lock().unwrap().answers = ask.answers.clone();
+        let answers = over_http1(self.proxy.address(), &head, body.as_deref());
+        keep_values(&answers, values);
+        let last = answers.last().filter(|last| last.first.len() == 3)?;
+        let mut fields = last.fields.iter();
+        // Others may have written theirs.
+        let named = fields.find(|(name, value)| {
+            name.eq_ignore_ascii_case("cache-status") && value.starts_with("anteroom")
+        });
+        Some((last.first.clone(), named.map(|(_, value)| value.clone())))
+    }
+
     /// Asks, and notes what the client got.
     fn ask(
         &self,
@@ -403,14 +457,7 @@ impl Stage {
         values: &mut BTreeMap<String, String>,
     ) -> (Section, Words) {
         let mut words = Words::new(&self.addresses);
-        let filled = |line: &String| {
-            let line = values.iter().fold(line.clone(), |line, (name, value)| {
-                line.replace(&format!("{{{name}}}"), value)
-            });
-            full(&line)
-        };
-        let mut head: Vec<String> = ask.head.iter().map(filled).collect();
-        let body = ask.body.as_ref().map(filled).filter(|body| !body.is_empty());
+        let (mut head, body) = self.filled(ask, values);
         head.push(format!("User-Agent: pin/{number}"));
         let mut plan = self.plan.lock().unwrap();
         plan.answers = ask.answers.clone();
@@ -425,17 +472,7 @@ impl Stage {
             Pass::Http2 => over_http2(self.proxy.address(), &head, body.as_deref()),
             _ => over_http1(self.proxy.address(), &head, body.as_deref()),
         };
-        for (name, value) in answers.iter().flat_map(|answer| &answer.fields) {
-            if let Some((cookie, value)) = value.split(';').next().unwrap().split_once('=')
-                && name.eq_ignore_ascii_case("set-cookie")
-                && !value.is_empty()
-            {
-                values.insert(cookie.to_owned(), value.to_owned());
-            }
-            if name.eq_ignore_ascii_case("etag") {
-                values.insert("etag".to_owned(), value.clone());
-            }
-        }
+        keep_values(&answers, values);
         let lines = answers.iter().flat_map(|answer| answer.lines(&mut words)).collect();
         section.0.insert(CLIENT, lines);
         (section, words)
@@ -482,6 +519,29 @@ impl Stage {
             let agent = format!("pin/{number}");
             let own = log.iter().filter(|line| line["agent"] == agent.as_str());
             section.0.insert(LOG, own.map(|line| log_line(line, pass)).collect());
+        }
+    }
+}
+
+/// A line with the values of its names.
+fn filled(line: &str, values: &BTreeMap<String, String>) -> String {
+    let line = values
+        .iter()
+        .fold(line.to_owned(), |line, (name, value)| line.replace(&format!("{{{name}}}"), value));
+    full(&line)
+}
+
+/// Keeps the cookies and the entity tag of answers for later requests.
+fn keep_values(answers: &[Answer], values: &mut BTreeMap<String, String>) {
+    for (name, value) in answers.iter().flat_map(|answer| &answer.fields) {
+        if let Some((cookie, value)) = value.split(';').next().unwrap().split_once('=')
+            && name.eq_ignore_ascii_case("set-cookie")
+            && !value.is_empty()
+        {
+            values.insert(cookie.to_owned(), value.to_owned());
+        }
+        if name.eq_ignore_ascii_case("etag") {
+            values.insert("etag".to_owned(), value.clone());
         }
     }
 }

@@ -19,6 +19,7 @@ use ::http::{HeaderMap, Method};
 use self::lesson::Lesson;
 use self::predict::predict;
 use super::forward;
+use crate::cache::LookupMode;
 use crate::cache::learn::Predicted;
 use crate::cache::rules::verdict::Access;
 use crate::http::cookie::cookies;
@@ -46,7 +47,7 @@ pub(super) async fn answer(
 ) -> Result<Answer, Error> {
     let is_switched = matches!(access, Access::Bypass(Reason::BypassSwitch));
     if cx.kind != RequestKind::Page || is_switched {
-        return forward::forward(cx, body, reason(&access), record).await;
+        return forward::forward(cx, body, reason(&access, None), record).await;
     }
     let (lesson, reason) = begin(cx, &access, body.is_some(), RequestUse::Forwarded);
     let begun = Instant::now();
@@ -94,11 +95,24 @@ pub(in crate::proxy) fn mirrored(cx: &RequestContext<'_>, access: &Access, has_b
     drop(begin(cx, access, has_body, RequestUse::Mirrored));
 }
 
+/// Why a request of a route that learns would be forwarded; changes nothing.
+pub(in crate::proxy) fn forward_reason(
+    cx: &RequestContext<'_>,
+    access: &Access,
+    has_body: bool,
+) -> Reason {
+    let predicted = match cx.head.method == Method::GET && !has_body {
+        true => predict(cx, access, LookupMode::Peek).map(|looked| looked.predicted),
+        false => predict::of_head(cx, access, LookupMode::Peek),
+    };
+    reason(access, predicted.as_ref())
+}
+
 /// Why the request is forwarded: because the route learns, or as it would be in any case.
-fn reason(access: &Access) -> Reason {
-    match access {
-        Access::Bypass(reason) => *reason,
-        Access::Shared(_) | Access::StaticOnly(_) => Reason::Learn,
+fn reason(access: &Access, predicted: Option<&Predicted>) -> Reason {
+    match (predicted, access) {
+        (Some(Predicted::Forward(reason)), _) | (None, Access::Bypass(reason)) => *reason,
+        _ => Reason::Learn,
     }
 }
 
@@ -111,21 +125,18 @@ fn begin(
 ) -> (Option<Lesson>, Reason) {
     let (learning, route) = (&cx.worker.learning, &cx.route.name);
     if cx.head.method != Method::GET || has_body {
-        let predicted = predict::of_head(cx, access);
-        if let Some(Predicted::Hit | Predicted::StaleHit { .. }) = predicted {
-            learning.counted(route);
-            return (None, Reason::Learn);
+        let predicted = predict::of_head(cx, access, LookupMode::Use);
+        let reason = reason(access, predicted.as_ref());
+        match predicted {
+            Some(Predicted::Hit | Predicted::StaleHit { .. }) => learning.counted(route),
+            _ => learning.forwarded(route, reason),
         }
-        let reason = match predicted {
-            Some(Predicted::Forward(reason)) => reason,
-            _ => reason(access),
-        };
-        learning.forwarded(route, reason);
         return (None, reason);
     }
-    let Some(mut looked) = predict(cx, access) else {
-        learning.forwarded(route, reason(access));
-        return (None, reason(access));
+    let Some(mut looked) = predict(cx, access, LookupMode::Use) else {
+        let reason = reason(access, None);
+        learning.forwarded(route, reason);
+        return (None, reason);
     };
     if using == RequestUse::Mirrored {
         looked = looked.unseen();
@@ -135,10 +146,5 @@ fn begin(
     if let Some(probe) = probe {
         probe.begin(cx);
     }
-    match looked.predicted {
-        Predicted::Forward(reason) => (lesson, reason),
-        Predicted::Hit | Predicted::StaleHit { .. } | Predicted::Fetch { .. } => {
-            (lesson, Reason::Learn)
-        }
-    }
+    (lesson, reason(access, Some(&looked.predicted)))
 }

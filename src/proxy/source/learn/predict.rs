@@ -43,7 +43,11 @@ impl Looked<'_> {
 }
 
 /// What the cache would do with a GET. `None`: nothing, and the answer teaches nothing.
-pub(super) fn predict<'c>(cx: &'c RequestContext<'c>, access: &Access) -> Option<Looked<'c>> {
+pub(super) fn predict<'c>(
+    cx: &'c RequestContext<'c>,
+    access: &Access,
+    look: LookupMode,
+) -> Option<Looked<'c>> {
     let (class, forwarded_for) = match access {
         Access::Shared(class) => (*class, None),
         Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(*reason)),
@@ -53,7 +57,7 @@ pub(super) fn predict<'c>(cx: &'c RequestContext<'c>, access: &Access) -> Option
     // A parameter that the configuration ignores does not matter, by its word.
     let loses_fields = origin_request::lost_fields(cx, class, want.sent()).next().is_some();
     let is_seen = forwarded_for.is_none() && !loses_fields && cx.certificate().is_none();
-    let (predicted, is_rescued) = look_up(&want, forwarded_for, is_seen);
+    let (predicted, is_rescued) = look_up(&want, forwarded_for, is_seen, look);
     // What is static by proof, visitors with a login share, too.
     let is_shared = match forwarded_for {
         Some(_) => predicted == Predicted::Hit,
@@ -63,12 +67,16 @@ pub(super) fn predict<'c>(cx: &'c RequestContext<'c>, access: &Access) -> Option
 }
 
 /// The same for another method, of which only HEAD may be answered from the cache.
-pub(super) fn of_head(cx: &RequestContext<'_>, access: &Access) -> Option<Predicted> {
+pub(super) fn of_head(
+    cx: &RequestContext<'_>,
+    access: &Access,
+    look: LookupMode,
+) -> Option<Predicted> {
     let (Access::Shared(class), true) = (access, cx.head.method == Method::HEAD) else {
         return None;
     };
     let want = WantedPage::new(cx, *class);
-    match look_up(&want, None, false).0 {
+    match look_up(&want, None, false, look).0 {
         Predicted::Fetch { .. } => Some(Predicted::Forward(Reason::Head)),
         predicted => Some(predicted),
     }
@@ -79,6 +87,7 @@ fn look_up(
     want: &WantedPage<'_>,
     forwarded_for: Option<Reason>,
     is_seen: bool,
+    look: LookupMode,
 ) -> (Predicted, bool) {
     let mut found = find(want);
     if let Lookup::Absent(_) = found
@@ -94,9 +103,7 @@ fn look_up(
         PageUse::Fetch(Some(stale), _) if want.is_answered_meanwhile(&stale.entry) => {
             Predicted::StaleHit { is_seen }
         }
-        PageUse::Fetch(None, _) if is_rare(want, LookupMode::Use) => {
-            Predicted::Forward(Reason::MinUses)
-        }
+        PageUse::Fetch(None, _) if is_rare(want, look) => Predicted::Forward(Reason::MinUses),
         PageUse::Fetch(..) if want.loses_visitor_fields() => Predicted::Forward(Reason::Miss),
         PageUse::Fetch(stale, _) => {
             let is_rescued = stale.is_some_and(|stale| stale.serves_on_error);
