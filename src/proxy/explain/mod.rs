@@ -400,7 +400,7 @@ impl Explanation {
             reasons.push(Reason::Login);
         }
         self.conclude(cx, learn::forwarded_for(cx, access, has_body), &decided);
-        if decided.reason == Some(Reason::Vary) && !unsent.is_empty() {
+        if self.reason.as_deref() == Some(Reason::Vary.as_str()) && !unsent.is_empty() {
             self.why = why_vary(&unsent, has_login);
         }
         self.help(cx, &reasons, &unsent);

@@ -10,9 +10,11 @@
 //!
 //! The file is also kept longer than redb knows. redb syncs a file that grows under a lock that readers wait for, and
 //! only for the length's sake. The sync of each commit, for which no reader waits, makes the length durable beforehand.
+//! A file that was not closed is cut to what its header says, where nothing is behind that: otherwise redb would take the
+//! room for its own, and each crash would double the file.
 
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +27,10 @@ const BLOCK: usize = 4096;
 /// Where redb's format says how the file was left, and the bit for a file that was not closed.
 const FLAGS: usize = 9;
 const IS_OPEN: u8 = 2;
+/// Where redb's format has five numbers of four bytes: the size of a page, the pages of a region's header, the most
+/// pages of a region without it, the full regions, and the pages of the region behind them.
+const GEOMETRY: usize = 12;
+const HEADER: usize = GEOMETRY + 5 * size_of::<u32>();
 
 /// What is known of the last sync of a file, for as long as the process runs.
 #[derive(Debug)]
@@ -136,12 +142,44 @@ impl<B: StorageBackend> Resynced<B> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
         }
         let outcome = *self.last_sync.outcome();
-        match outcome {
-            Outcome::Succeeded => {}
-            Outcome::Unknown if self.was_closed()? => self.last_sync.note(&Ok(())),
-            Outcome::Unknown | Outcome::Failed => self.sync(length)?,
+        if outcome == Outcome::Succeeded {
+            return Ok(Lengths::new(length));
         }
+        let header = self.header(length)?;
+        if outcome == Outcome::Unknown && header[FLAGS] & IS_OPEN == 0 {
+            // Closed after all syncs but the one of this flag: redb writes the block of the flag again before any other.
+            self.last_sync.note(&Ok(()));
+            return Ok(Lengths::new(length));
+        }
+        let used = layout_length(&header);
+        let has_room = used < length && self.reads_as_zeros(used..length);
+        let length = if has_room { used } else { length };
+        if has_room {
+            self.inner.set_len(length)?;
+        }
+        self.sync(length)?;
         Ok(Lengths::new(length))
+    }
+
+    /// The first bytes; of a file that is too short, as of one that was left open without a page.
+    fn header(&self, length: u64) -> io::Result<[u8; HEADER]> {
+        let mut header = [0; HEADER];
+        if length < header.len() as u64 {
+            header[FLAGS] = IS_OPEN;
+            return Ok(header);
+        }
+        self.inner.read(0, &mut header)?;
+        Ok(header)
+    }
+
+    /// Whether there is nothing between these places. What cannot be read is something.
+    fn reads_as_zeros(&self, places: Range<u64>) -> bool {
+        let mut buffer = vec![0; CHUNK];
+        places.clone().step_by(CHUNK).all(|offset| {
+            let size = usize::try_from(places.end - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
+            let chunk = &mut buffer[..size];
+            self.inner.read(offset, chunk).is_ok() && chunk.iter().all(|byte| *byte == 0)
+        })
     }
 
     /// Has all before this length on the disk.
@@ -157,22 +195,9 @@ impl<B: StorageBackend> Resynced<B> {
     /// which reports it.
     fn make_room(&self, lengths: &mut Lengths) {
         let wanted = lengths.with_room();
-        let is_too_long = lengths.whole > wanted.saturating_mul(2);
-        if (lengths.whole < wanted || is_too_long) && self.inner.set_len(wanted).is_ok() {
+        if lengths.whole < wanted && self.inner.set_len(wanted).is_ok() {
             lengths.whole = wanted;
-            lengths.durable = lengths.durable.min(wanted);
         }
-    }
-
-    /// Whether the process before has closed the file, after all syncs but the one of this flag: redb writes the block
-    /// of the flag again before any other.
-    fn was_closed(&self) -> io::Result<bool> {
-        let mut header = [0; FLAGS + 1];
-        if self.inner.len()? < header.len() as u64 {
-            return Ok(false);
-        }
-        self.inner.read(0, &mut header)?;
-        Ok(header[FLAGS] & IS_OPEN == 0)
     }
 
     fn rewrite(&self, length: u64) -> io::Result<()> {
@@ -204,6 +229,17 @@ impl<B: StorageBackend> Resynced<B> {
     }
 }
 
+/// How long a file with this header is for redb.
+fn layout_length(header: &[u8; HEADER]) -> u64 {
+    let (numbers, _) = header[GEOMETRY..].as_chunks();
+    let mut numbers = numbers.iter().map(|bytes| u64::from(u32::from_le_bytes(*bytes)));
+    let mut next = || numbers.next().unwrap_or_default();
+    let (page, header_pages, most_pages, full, rest) = (next(), next(), next(), next(), next());
+    let region = |pages: u64| (header_pages + pages).saturating_mul(page);
+    let last = if rest == 0 { 0 } else { region(rest) };
+    page.saturating_add(full.saturating_mul(region(most_pages))).saturating_add(last)
+}
+
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -220,9 +256,10 @@ impl<B: StorageBackend> StorageBackend for Resynced<B> {
     fn set_len(&self, length: u64) -> io::Result<()> {
         let mut guard = self.lengths();
         let lengths = self.settled(&mut guard)?;
-        if length > lengths.whole {
+        if length > lengths.whole || length < lengths.used {
             self.inner.set_len(length)?;
             lengths.whole = length;
+            lengths.durable = lengths.durable.min(length);
         }
         lengths.is_grown_within = length > lengths.used && length <= lengths.durable;
         lengths.used = length;
@@ -385,17 +422,17 @@ mod tests {
     #[test]
     fn a_file_that_was_not_closed_is_written_again_before_redb_reads_it() {
         let closed = database();
+        let length = closed.bytes.lock().unwrap().len();
         let open = closed.open(&unknown()).unwrap();
-        let left_open = closed.copy();
-        let length = left_open.bytes.lock().unwrap().len();
         assert!(closed.written_first() < length, "it was closed");
 
+        let left_open = closed.copy();
         left_open.open(&unknown()).unwrap();
         assert_eq!(left_open.written_first(), length);
-        // The flag, and the chunks; redb's own reads come behind the sync.
+        // The header, the room, and the chunks; redb's own reads come behind the sync.
         let calls = left_open.calls.lock().unwrap();
         let chunks = length.div_ceil(CHUNK);
-        assert_eq!(calls.iter().position(|call| *call == Call::Sync), Some(1 + 2 * chunks));
+        assert_eq!(calls.iter().position(|call| *call == Call::Sync), Some(1 + 3 * chunks));
         drop(open);
     }
 
@@ -450,6 +487,36 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_never_closed_does_not_grow() {
+        let mut memory = database();
+        let length = memory.bytes.lock().unwrap().len();
+        for _ in 0..5 {
+            let open = memory.open(&unknown()).unwrap();
+            assert_eq!(
+                layout_length(&Resynced::new(memory.clone(), unknown()).header(1 << 20).unwrap()),
+                length as u64
+            );
+            let killed = memory.copy();
+            assert!(killed.bytes.lock().unwrap().len() > length, "there is room");
+            drop(open);
+            memory = killed;
+        }
+        drop(memory.open(&unknown()).unwrap());
+        assert_eq!((memory.written_first(), memory.bytes.lock().unwrap().len()), (length, length));
+    }
+
+    #[test]
+    fn what_is_behind_the_header_s_length_is_kept() {
+        let open = database();
+        let _database = open.open(&unknown()).unwrap();
+        let left_open = open.copy();
+        let length = left_open.bytes.lock().unwrap().len();
+        *left_open.bytes.lock().unwrap().last_mut().unwrap() = 1;
+        left_open.open(&unknown()).unwrap();
+        assert_eq!(left_open.written_first(), length);
+    }
+
+    #[test]
     fn room_that_redb_has_given_back_is_given_back_to_the_system() {
         let memory = database();
         let storage = Resynced::new(memory.clone(), unknown());
@@ -459,13 +526,11 @@ mod tests {
         storage.sync_data().unwrap();
         assert_eq!((lengths().used, lengths().durable), (1 << 20, 1 << 21));
         storage.set_len(1 << 19).unwrap();
+        assert_eq!(memory.len().unwrap(), 1 << 19);
         storage.sync_data().unwrap();
-        assert_eq!(lengths().whole, 1 << 21, "it may grow again");
-        storage.set_len(1 << 18).unwrap();
-        storage.sync_data().unwrap();
-        assert_eq!((lengths().whole, lengths().durable), (1 << 19, 1 << 19));
+        assert_eq!((lengths().whole, lengths().durable), (1 << 20, 1 << 20));
         storage.close().unwrap();
-        assert_eq!(memory.len().unwrap(), 1 << 18);
+        assert_eq!(memory.len().unwrap(), 1 << 19);
     }
 
     #[test]

@@ -409,10 +409,12 @@ impl Stage {
 
     /// Waits until what the requests before have led to is done.
     pub(super) fn rest(&self) {
-        let mut before = (usize::MAX, Counters::new());
+        let (mut before, mut alike) = ((usize::MAX, Counters::new()), 0);
         wait_until("nothing is done any more", || {
             let now = (self.origin.count(), self.counters());
-            std::mem::replace(&mut before, now.clone()) == now
+            let is_same = std::mem::replace(&mut before, now.clone()) == now;
+            alike = if is_same { alike + 1 } else { 0 };
+            alike == 2
         });
     }
 
