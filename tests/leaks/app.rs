@@ -1,7 +1,7 @@
 //! An app in PHP's manner: it keeps its sessions by a cookie, names the user when it is asked, and is
 //! careless with what may be cached.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::check::SECOND;
@@ -154,6 +154,9 @@ pub(crate) fn start(world: &Arc<World>) -> Origin {
         let is_oops = request.path().starts_with("/oops");
         let slow = Duration::from_millis(state.one_of(60));
         let is_prompt = state.one_of(3) > 0 && !is_oops || request.path() == "/whoami";
+        if is_oops {
+            state = at_the_gate(&world, state);
+        }
         match state.health {
             Health::Well if is_prompt => reply,
             Health::Well | Health::Slow => reply.after(slow),
@@ -172,6 +175,15 @@ pub(crate) fn start(world: &Arc<World>) -> Origin {
             }
         }
     })
+}
+
+/// Comes to the gate, and passes it.
+fn at_the_gate<'w>(world: &'w World, mut state: MutexGuard<'w, State>) -> MutexGuard<'w, State> {
+    state.at_gate += 1;
+    let gate = Arc::clone(&state.gate);
+    drop(state);
+    gate.pass();
+    world.state()
 }
 
 fn see(state: &State, request: &Request) -> AppVisitor {

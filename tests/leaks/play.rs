@@ -16,9 +16,9 @@ use self::fail::Fault;
 use crate::app::{self, KINDS, Kind, SETTINGS, VISITOR};
 use crate::check::{AnswerContent, Asked, Copy, Does, SECOND, check, plain};
 use crate::support::client::{Answer, Ask, Client};
-use crate::support::origin::Origin;
+use crate::support::origin::{Gate, Origin};
 use crate::support::proxy::{Proxy, Storage};
-use crate::support::wait_until;
+use crate::support::{holds_within, wait_until};
 use crate::tally::Tally;
 use crate::world::{Ended, LogOut, State, USERS, World, between};
 
@@ -479,11 +479,23 @@ impl Play {
         let second = browsers.len() / 2;
         let chosen = [&browsers[..2], &browsers[second..second + 3]].concat();
         let page = 1_000 + usize::try_from(self.oops).unwrap();
+        let gate = Gate::closed();
+        {
+            let mut state = self.world.state();
+            (state.gate, state.at_gate) = (Arc::clone(&gate), 0);
+        }
+        let count = chosen.len();
         let pending = chosen.into_iter().map(|browser| {
             let asked = self.asks(browser, Kind::Oops, page);
             self.send(Asked { proxy, method: "GET", ..asked })
         });
         let pending = pending.collect();
+        // All have come, to the app or to the fetch for all; where something fails some may not.
+        holds_within(if self.is_well { SECOND } else { Duration::ZERO }, || {
+            let waiting = self.proxies[proxy].metric("anteroom_waiting");
+            self.world.state().at_gate as f64 + waiting >= count as f64
+        });
+        gate.open();
         self.finish(pending);
     }
 

@@ -1,10 +1,12 @@
 //! The visitors, their belongings, and what the app has said.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use fastrand::Rng;
+
+use crate::support::origin::Gate;
 
 /// What every mark begins and ends with; twelve digits stand between.
 const BEGIN: &str = "zq";
@@ -141,6 +143,9 @@ pub(crate) struct State {
     /// The numbers of those that stay the same, by path and text.
     again: HashMap<(String, String), usize>,
     pub(crate) health: Health,
+    /// Where the app waits with a page that names its visitor, and how many requests have come there.
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) at_gate: usize,
     /// What the app has found wrong with what it was told.
     pub(crate) wrong: Option<String>,
 }
@@ -163,6 +168,8 @@ impl World {
             said: Vec::new(),
             again: HashMap::new(),
             health: Health::Well,
+            gate: opened(),
+            at_gate: 0,
             wrong: None,
         };
         for number in 0..GROUPS {
@@ -279,6 +286,13 @@ impl State {
         let count = count.map(|(count, user)| (count.to_string(), Owner::User(user)));
         marks.chain(count).collect()
     }
+}
+
+/// A gate that holds no request.
+pub(crate) fn opened() -> Arc<Gate> {
+    let gate = Gate::closed();
+    gate.open();
+    gate
 }
 
 /// What stands between two words.
