@@ -25,12 +25,24 @@ def build():
 
 def load(name):
     """The module of this app, installed."""
-    spec = importlib.util.spec_from_file_location(f"app_{name}", HERE / name / "app.py")
-    app = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(app)
+    app = module(name)
     installed = TARGET / "apps" / name
     installed.mkdir(parents=True, exist_ok=True)
     app.install(installed)
+    return app
+
+
+def install(names):
+    """Installs these apps: the packages of all at once, then what is kept of each."""
+    servers.apt(sorted({package for name in names for package in module(name).PACKAGES}))
+    for name in names:
+        load(name)
+
+
+def module(name):
+    spec = importlib.util.spec_from_file_location(f"app_{name}", HERE / name / "app.py")
+    app = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(app)
     return app
 
 

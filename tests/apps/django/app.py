@@ -44,13 +44,20 @@ FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, 
 
 class Installed:
     python = None
+    site = None
 
 
 def install(folder):
-    """Django in a venv of its own. The copy of the requirements goes in last: all is there."""
+    """Django in a venv of its own, and a seeded site: hashing passwords takes its time by design."""
     servers.apt(PACKAGES)
     venv = folder / "venv"
-    Installed.python = venv / "bin" / "python"
+    Installed.python, Installed.site = venv / "bin" / "python", folder / "seeded"
+    make_venv(venv)
+    seed(Installed.site)
+
+
+def make_venv(venv):
+    """The copy of the requirements goes in last: all is there."""
     done = venv / "requirements.txt"
     if done.is_file() and done.read_bytes() == REQUIREMENTS.read_bytes():
         return
@@ -61,34 +68,34 @@ def install(folder):
     shutil.copyfile(REQUIREMENTS, done)
 
 
+def seed(kept):
+    source = sorted(file for file in (HERE / "site").rglob("*") if file.suffix in (".py", ".html"))
+    stamp = "".join(file.read_text() for file in [*source, HERE / "app.py", HERE.parent / "people.py"])
+    if (kept / "stamp").is_file() and (kept / "stamp").read_text() == stamp:
+        return
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    manage(environment(kept), kept)
+    (kept / "stamp").write_text(stamp)
+
+
+def environment(folder):
+    return {"NEWS_STATE": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 @contextlib.contextmanager
 def start(folder):
     """A site with the same articles every time."""
-    env = seed(folder)
+    shutil.copyfile(Installed.site / "db.sqlite3", folder / "db.sqlite3")
+    shutil.copytree(Installed.site / "static", folder / "static")
     command = [Installed.python, "-m", "gunicorn", "--workers", "3", "--no-control-socket"]
     command += ["--bind", f"unix:{folder / 'gunicorn.sock'}", "--chdir", HERE / "site"]
     command += ["news.wsgi"]
-    with servers.process(command, folder, "gunicorn", env=env) as child:
+    with servers.process(command, folder, "gunicorn", env=environment(folder)) as child:
         is_there = (folder / "gunicorn.sock").is_socket
         servers.wait("gunicorn", child, folder, "gunicorn", is_there)
         with servers.nginx(folder, SERVER) as origin:
             yield origin
-
-
-def seed(folder):
-    env = {"NEWS_STATE": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    # Hashing passwords takes its time by design: a seeded site is kept beside the venv.
-    kept = Installed.python.parent.parent / "seeded"
-    source = sorted(file for file in (HERE / "site").rglob("*") if file.suffix in (".py", ".html"))
-    stamp = "".join(file.read_text() for file in [*source, HERE / "app.py", HERE.parent / "people.py"])
-    if not (kept / "stamp").is_file() or (kept / "stamp").read_text() != stamp:
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir()
-        manage({"NEWS_STATE": str(kept), "PYTHONDONTWRITEBYTECODE": "1"}, kept)
-        (kept / "stamp").write_text(stamp)
-    shutil.copyfile(kept / "db.sqlite3", folder / "db.sqlite3")
-    shutil.copytree(kept / "static", folder / "static")
-    return env
 
 
 def manage(env, folder):

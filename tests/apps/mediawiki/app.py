@@ -78,12 +78,12 @@ class Kept:
 def install(folder):
     servers.apt(PACKAGES)
     Kept.folder = folder / "seeded"
+    seed()
 
 
 @contextlib.contextmanager
 def start(folder):
     """A wiki with the same pages every time."""
-    seed()
     shutil.copytree(Kept.folder / "db", folder / "db")
     shutil.copyfile(Kept.folder / "LocalSettings.php", folder / "LocalSettings.php")
     with running(folder) as origin:

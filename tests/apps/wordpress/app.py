@@ -105,12 +105,12 @@ class Kept:
 def install(folder):
     servers.apt(PACKAGES)
     Kept.folder = folder / "seeded"
+    seed()
 
 
 @contextlib.contextmanager
 def start(folder):
     """A site with the same posts every time."""
-    seed()
     shutil.copytree(Kept.folder / "db", folder / "db")
     with running(folder) as origin:
         yield origin
