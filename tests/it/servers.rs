@@ -14,9 +14,9 @@ fn nowhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// A server that names itself.
+/// A server that names itself. One that is killed between the head and the body has answered: it writes both at once.
 fn server(name: &'static str) -> Origin {
-    Origin::start(move |_| Reply::unstored(name))
+    Origin::start(move |_| Reply::unstored(name).in_one_write())
 }
 
 /// A proxy before these servers; `settings` are keys of `[origin]`, one a line.

@@ -2,6 +2,7 @@
 //! every request that it saw.
 
 use std::io::{self, Write};
+use std::mem;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -135,6 +136,16 @@ impl Reply {
     /// These bytes behind the head, as they are.
     pub fn bytes(self, bytes: &str) -> Self {
         self.step(Step::Bytes(bytes.as_bytes().to_vec()))
+    }
+
+    /// The head and the bytes behind it in one write: a proxy never has the one without the other.
+    pub fn in_one_write(mut self) -> Self {
+        let mut whole = format!("{}\r\n", mem::take(&mut self.head)).into_bytes();
+        for step in self.steps.drain(..) {
+            let Step::Bytes(bytes) = step else { panic!("{step:?} is not written with a head") };
+            whole.extend(bytes);
+        }
+        self.step(Step::Raw(whole))
     }
 
     /// The connection ends here.
