@@ -371,12 +371,14 @@ impl Play {
         self.begins(&change);
         let session = change.session;
         pending.push(self.send(change));
-        pending.extend((0..behind).map(|_| self.his(browser)).collect::<Vec<_>>());
-        pending.extend(self.send_burst());
+        let mut others: Vec<_> = (0..behind).map(|_| self.his(browser)).collect();
+        others.extend(self.send_burst());
         self.finish(pending);
+        // Before the others are read, which takes a second now and then.
         if let Some(session) = session {
             self.is_over_at_once(session);
         }
+        self.finish(others);
     }
 
     fn logs_in(&mut self, browser: usize) -> Asked {
