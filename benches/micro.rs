@@ -21,15 +21,15 @@ use anteroom::cache::rules::leak_guard::{LeakChecks, inspect};
 use anteroom::cache::rules::leak_kind::PersonalForms;
 use anteroom::cache::rules::personal_data::PersonalData;
 use anteroom::cache::rules::verdict::{Access, CacheSettings, RequestView, Sharing, can_cache};
-use anteroom::clock::unix_now;
-use anteroom::http::field_set::FieldSet;
-use anteroom::http::query::QueryRule;
-use anteroom::ident::{Item, PageKey, StoredToken, User};
 use anteroom::policy::route::Route;
 use anteroom::store::traits::*;
 use anteroom::store::{
     AnyStore, Layout, OpenStore, RequestFrequency, StoreLimits, StoreSettings, Url, Visit,
 };
+use anteroom_http::clock::unix_now;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::ident::{Item, PageKey, StoredToken, User};
+use anteroom_http::query::QueryRule;
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};

@@ -9,7 +9,6 @@
 //!   [`policy`] is what the operator decided;
 //! - [`origin`] and [`store`] are what stands behind it;
 //! - [`task`] works in the background, [`admin`] answers operators;
-//! - [`http`] is pure protocol knowledge; [`ident`] and [`clock`] are shared by all;
 //! - [`certificate`] reads certificates and chooses among them;
 //! - [`telemetry`] is the access log, the metrics, and the reasons that both name.
 
@@ -17,10 +16,7 @@ pub mod admin;
 pub mod app;
 pub mod cache;
 pub mod certificate;
-pub mod clock;
 pub mod config;
-pub mod http;
-pub mod ident;
 pub mod origin;
 pub mod policy;
 pub mod proxy;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use anteroom_http::bearer;
 use sha2::{Digest as _, Sha256};
 
-use crate::http::bearer;
 use crate::policy::admin::AdminRole;
 
 /// The name of whoever sends commands over the socket.

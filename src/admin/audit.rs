@@ -12,11 +12,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use anteroom_http::clock::unix_now;
 use serde::Serialize;
 
 use super::audit_subject::AuditSubject;
 use super::per_minute::PerMinute;
-use crate::clock::unix_now;
 use crate::telemetry::line_file::LineFile;
 
 /// Entries in memory.

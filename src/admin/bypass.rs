@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use ::http::StatusCode;
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::nearest;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, read};
 use crate::cache::bypass_switch::Bypass;
-use crate::clock::unix_now;
-use crate::ident::nearest;
 use crate::store::StoreError;
 use crate::store::bypass::{BYPASS_LASTS_MAX, BypassChange, name_of};
 

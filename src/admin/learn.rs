@@ -1,8 +1,9 @@
 //! What was learned of routes in learn mode, for the operator.
 
+use anteroom_http::pattern::Pattern;
+
 use super::commands::Commands;
 use crate::cache::learn::{Report, ReportContext};
-use crate::http::pattern::Pattern;
 use crate::policy::learn::CacheMode;
 use crate::proxy::means_session;
 

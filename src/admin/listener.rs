@@ -15,6 +15,9 @@ use std::time::Instant;
 use ::http::header::{ACCEPT, ALLOW, AUTHORIZATION, LOCATION, RETRY_AFTER, SET_COOKIE};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use anteroom_http::bearer;
+use anteroom_http::form::form_value;
+use anteroom_http::host::{self, Host};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -30,9 +33,6 @@ use super::handle::AdminHandle;
 use super::limits::{ACCEPT_BACK_OFF, CONNECTIONS_MAX};
 use super::reply::{AdminResponse, content, refusal, text};
 use super::{connection, dashboard, login, same_origin};
-use crate::http::bearer;
-use crate::http::form::form_value;
-use crate::http::host::{self, Host};
 use crate::telemetry::metrics::Metrics;
 
 /// OpenMetrics text, as Prometheus asks for it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ::http::header::{CONNECTION, CONTENT_TYPE};
 use ::http::{HeaderValue, StatusCode};
+use anteroom_http::query;
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -15,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use super::commands::{CommandRefusal, bad};
 use super::endpoints::LOG;
 use super::reply::{AdminResponse, content, refusal};
-use crate::http::query;
 use crate::telemetry::access_log::{millis, timestamp};
 use crate::telemetry::reason::Reason;
 use crate::telemetry::request_feed::{

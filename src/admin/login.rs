@@ -4,12 +4,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use ::http::{HeaderMap, HeaderValue};
+use anteroom_http::bearer;
+use anteroom_http::cookie::cookies;
+use anteroom_http::ident::Token;
 use sha2::{Digest as _, Sha256};
 
 use super::access::{Operator, Operators};
-use crate::http::bearer;
-use crate::http::cookie::cookies;
-use crate::ident::Token;
 use crate::policy::admin::DASHBOARD_COOKIE;
 
 /// The most sessions. A further one ends the oldest.

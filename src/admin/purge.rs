@@ -1,11 +1,11 @@
 //! The purge command.
 
+use anteroom_http::host_pattern::HostPattern;
 use serde::Serialize;
 
 use super::commands::{CommandRefusal, Commands, read};
 use crate::cache::purge_order::PurgeOrder;
 use crate::cache::purger::{PurgeDone, PurgeError, PurgePreview};
-use crate::http::host_pattern::HostPattern;
 
 /// The answer to an order.
 #[derive(Debug, Serialize)]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::Row;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{self, CommandRefusal, Commands, bad, store_failed};
-use crate::clock::unix_now;
-use crate::ident::Row;
 use crate::row::{schedule_row_cache, together};
 use crate::store::{RowStore, ScheduledRow};
 

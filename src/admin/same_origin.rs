@@ -3,8 +3,8 @@
 use ::http::header::ORIGIN;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::http::host::Host;
-use crate::http::list;
+use anteroom_http::host::Host;
+use anteroom_http::list;
 
 /// What a browser says of where a request comes from. Scripts cannot set it.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -6,11 +6,11 @@
 
 use std::collections::HashSet;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{Item, StoredToken, TokenStorage, User};
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, read, store_failed};
-use crate::clock::unix_now;
-use crate::ident::{Item, StoredToken, TokenStorage, User};
 use crate::row::together;
 use crate::store::{
     Bookmark, CartStore as _, Session, SessionListing as _, StoreError, ViewStore as _, WalkStep,

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use anteroom_http::clock::unix_now;
 use serde::{Deserialize, Serialize};
 
 use super::bypass::ListedBypass;
 use super::commands::Commands;
-use crate::clock::unix_now;
 use crate::proxy::{Advice, advice, cookie_report};
 use crate::store::{CALL_BOUNDS, StoreState};
 use crate::telemetry::metrics::histogram::{BOUNDS, Durations, quantile, seconds};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use anteroom_http::clock::{self, unix_now};
 use arc_swap::ArcSwap;
 
 use super::live_config::LiveConfig;
 use super::possible_reasons::may_occur;
 use super::shared_state::SharedState;
-use crate::clock::{self, unix_now};
 use crate::origin::ServerList;
 use crate::store::{CALL_BOUNDS, CallTimes, OpenStore};
 use crate::telemetry::access_log::AccessLog;

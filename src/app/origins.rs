@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{HeaderValue, Uri};
+use anteroom_http::host::Scheme;
+use anteroom_http::host_pattern::{HostPattern, first_host};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::start_error::StartError;
 use crate::config::{self, OriginUrl, Plan};
-use crate::http::host::Scheme;
-use crate::http::host_pattern::{HostPattern, first_host};
 use crate::origin::{
     FailureRules, HealthCheck, OriginTlsConnector, ServerList, ServerRules, ServerSettings,
     TlsRules, Upstream, Upstreams,

@@ -236,13 +236,14 @@ impl Room {
 mod tests {
     use std::fs;
 
+    use anteroom_http::ident::PageKey;
+
     use super::*;
     use crate::cache::entry::VariantIndex;
     use crate::cache::flight::Flights;
     use crate::cache::memory::MemoryValue;
     use crate::cache::purge::PurgeTable;
     use crate::config::MemoryLimit;
-    use crate::ident::PageKey;
 
     const LIMIT: u64 = 200 * MIB;
 

@@ -4,17 +4,17 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::http::HeaderValue;
+use anteroom_http::host::Host;
+use anteroom_http::host_pattern::HostPattern;
+use anteroom_http::pattern::Pattern;
+use anteroom_http::peer::{AddressRules, Peers};
+use anteroom_http::query::{QueryRule, QueryRules};
+use anteroom_http::request_fields::IdentityHeaders;
+use anteroom_http::set_cookie;
 
 use super::{origins, tls};
 use crate::cache::purger::Purger;
 use crate::config::{self, Plan};
-use crate::http::host::Host;
-use crate::http::host_pattern::HostPattern;
-use crate::http::pattern::Pattern;
-use crate::http::peer::{AddressRules, Peers};
-use crate::http::query::{QueryRule, QueryRules};
-use crate::http::request_fields::IdentityHeaders;
-use crate::http::set_cookie;
 use crate::policy::cookie::{SameSite, Secure};
 use crate::policy::login::LoginRules;
 use crate::policy::rate_limit::{Limiting, RateLimitCounters};

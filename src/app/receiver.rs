@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderValue, Uri};
+use anteroom_http::host::Scheme;
 
 use crate::config::OriginUrl;
-use crate::http::host::Scheme;
 use crate::origin::{
     OriginTlsConnector, OriginTlsError, ServerConnections, ServerSettings, TlsRules,
 };

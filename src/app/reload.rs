@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anteroom_http::clock;
 use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
@@ -22,7 +23,6 @@ use super::start_error::StartError;
 use super::store;
 use super::worker::{self, Worker};
 use crate::admin::AdminHandle;
-use crate::clock;
 use crate::config::{LoadedPlan, Plan};
 use crate::store::AnyStore;
 use crate::telemetry::access_log::AccessLog;

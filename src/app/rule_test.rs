@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_http::ident::User;
 use serde::Serialize;
 
 use super::live_config::LiveConfig;
@@ -17,7 +18,6 @@ use super::start_error::StartError;
 use super::store;
 use super::worker::dry_worker;
 use crate::config::{Case, CaseVisitor, Plan, StoreUrl};
-use crate::ident::User;
 use crate::policy::learn::CacheMode;
 use crate::proxy::{AssumedVisitor, Explanation, Question, WorkerContext, explain_for};
 use crate::telemetry::reason::Reason;

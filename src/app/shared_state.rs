@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use anteroom_http::clock::unix_now;
+
 use crate::admin::{FoundHints, LatestBackup, ReloadCounts};
 use crate::cache::Pages;
 use crate::cache::flight::Flights;
 use crate::cache::learn::Learning;
 use crate::cache::purge::PurgeTable;
-use crate::clock::unix_now;
 use crate::config::{Plan, StoreUrl, smallest_memory_limit};
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::row::SharedRows;

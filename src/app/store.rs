@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anteroom_http::ident::TokenStorage;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Plan, Store, StoreLayout, StoreUrl};
-use crate::ident::TokenStorage;
 use crate::store::redis::label;
 use crate::store::{
     self, AnyStore, FleetStore as _, NextStore, OpenError, OpenStore, StoreSettings, StoreState,

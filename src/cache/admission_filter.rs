@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ahash::RandomState;
 
-use crate::ident::PageKey;
+use anteroom_http::ident::PageKey;
 
 /// The least time for which a page is known, in seconds.
 const WINDOW: u64 = 60;

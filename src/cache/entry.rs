@@ -11,13 +11,14 @@ use bytes::{Bytes, BytesMut};
 
 use std::sync::Arc;
 
+use anteroom_http::etag;
+use anteroom_http::ident::PageKey;
+use anteroom_http::vary::FIELDS_MAX;
+
 use super::hit_count::HitCount;
 use super::page_fields::PageFields;
 use super::purge::{PurgeSnapshot, SLOTS_MAX};
 use super::recipe::Recipe;
-use crate::http::etag;
-use crate::http::vary::FIELDS_MAX;
-use crate::ident::PageKey;
 use crate::store::{Generation, PAGE_MAGIC, PAGE_VERSION};
 
 /// The most variants in an index.

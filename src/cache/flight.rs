@@ -13,13 +13,13 @@ use std::task::{Context, Poll, Waker};
 use ::http::HeaderMap;
 use ahash::RandomState;
 use anteroom_fault::fault;
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 use slab::Slab;
 
 use super::entry::Entry;
 use super::purge::scope::ScopeDigest;
 use super::purge::{PurgeSnapshot, PurgeTable};
-use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
 /// How many bytes the slowest reader may lag behind once the parts are no longer kept.

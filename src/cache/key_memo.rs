@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 
 use ahash::RandomState;
+use anteroom_http::ident::PageKey;
 
 use super::rules::key::{KeyParts, digest, encode};
-use crate::ident::PageKey;
 
 /// How many keys are remembered; a new one replaces another of the same slot.
 const SLOTS: usize = 4_096;

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use ahash::RandomState;
+use anteroom_http::coding::Coding;
+use anteroom_http::ident::PageKey;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
@@ -12,8 +14,6 @@ use super::admission_filter::AdmissionFilter;
 use super::entry::{Entry, VariantIndex};
 use super::purge::{PurgeSnapshot, PurgeTable};
 use super::recoded;
-use crate::http::coding::Coding;
-use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
 /// An estimated page size, to size the tables.

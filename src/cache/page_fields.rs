@@ -11,12 +11,12 @@ use ::http::header::{
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 
-use crate::http::coding::Coding;
-use crate::http::conditional::validators;
-use crate::http::recodable::Recodable;
-use crate::http::targeted::CDN_CACHE_CONTROL;
-use crate::http::vary::Vary;
-use crate::http::{field_line, hop};
+use anteroom_http::coding::Coding;
+use anteroom_http::conditional::validators;
+use anteroom_http::recodable::Recodable;
+use anteroom_http::targeted::CDN_CACHE_CONTROL;
+use anteroom_http::vary::Vary;
+use anteroom_http::{field_line, hop};
 
 /// The fields that are not sent as they are stored: they are replaced, depend on the body, or are the cache's own.
 static NEVER_AS_STORED: [&HeaderName; 5] =

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 
@@ -22,8 +24,6 @@ use super::segment_proof::SegmentProofs;
 use super::url_patterns::UrlPatterns;
 use super::use_counts::UseCounts;
 use super::warm_queue::WarmQueue;
-use crate::clock::unix_now;
-use crate::ident::PageKey;
 #[cfg(test)]
 use crate::store::Lease;
 use crate::store::{PageStore, RequestFrequency, StoreError};
@@ -595,7 +595,7 @@ fn named(index: &VariantIndex, primary: &PageKey, sent: &HeaderMap) -> Result<Pa
 fn all_fields(known: Option<&VariantIndex>, new: &[HeaderName]) -> Vec<HeaderName> {
     let mut fields = known.map_or_else(Vec::new, |index| index.fields.clone());
     fields.extend(new.iter().filter(|name| !fields.contains(name)).cloned().collect::<Vec<_>>());
-    if fields.len() > crate::http::vary::FIELDS_MAX {
+    if fields.len() > anteroom_http::vary::FIELDS_MAX {
         fields = new.to_vec();
     }
     fields.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));

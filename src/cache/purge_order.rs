@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use anteroom_http::path;
+use anteroom_http::query::QueryRules;
+use anteroom_http::reference::{absolute, resolve};
+use anteroom_http::tags::TAG_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
-use crate::http::path;
-use crate::http::query::QueryRules;
-use crate::http::reference::{absolute, resolve};
-use crate::http::tags::TAG_MAX;
 use crate::store::PURGE_MARKS_MAX;
 
 /// The most of the things that an order names that are told one by one.
@@ -200,8 +200,9 @@ fn wrong(why: String) -> InvalidOrder {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::query::QueryRule;
+
     use super::*;
-    use crate::http::query::QueryRule;
 
     #[test]
     fn a_pattern_is_purged_by_what_comes_before_its_wildcard() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::StatusCode;
+use anteroom_http::query::QueryRules;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
@@ -13,7 +14,6 @@ use crate::cache::purge::PurgeTable;
 use crate::cache::purge::scope::{PurgeTarget, Scope};
 use crate::cache::purge_order::{InvalidOrder, OrderedKind, OrderedTargets, PurgeOrder};
 use crate::cache::warm_queue::WarmOccasion;
-use crate::http::query::QueryRules;
 use crate::store::{AnyStore, Generation, PURGE_MARKS_MAX, PurgeStore as _, StoreError};
 
 /// How long to wait for the store.

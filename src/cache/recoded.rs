@@ -8,6 +8,10 @@ use ::http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, VARY,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue};
+use anteroom_http::coding::{Accepted, Coding, choose, takes_as_it_is};
+use anteroom_http::etag;
+use anteroom_http::list::members;
+use anteroom_http::vary::Vary;
 use brotli::enc::BrotliEncoderParams;
 use bytes::Bytes;
 use flate2::Compression;
@@ -16,10 +20,6 @@ use flate2::write::GzEncoder;
 
 use super::entry::Entry;
 use super::page_fields::PageFields;
-use crate::http::coding::{Accepted, Coding, choose, takes_as_it_is};
-use crate::http::etag;
-use crate::http::list::members;
-use crate::http::vary::Vary;
 
 /// The smallest body that is compressed, in bytes: a smaller one fits into a packet or two already.
 pub const SIZE_MIN: usize = 1_024;

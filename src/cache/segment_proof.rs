@@ -18,6 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::http::header::{CONTENT_LENGTH, DATE, EXPIRES};
 use ::http::{HeaderMap, HeaderName};
+use anteroom_http::coding::Coding;
+use anteroom_http::date;
+use anteroom_http::ident::{PageKey, User};
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 use sha2::{Digest as _, Sha256};
@@ -25,9 +28,6 @@ use sha2::{Digest as _, Sha256};
 use crate::cache::entry::Entry;
 use crate::cache::purge::{PurgeSnapshot, PurgeTable};
 use crate::cache::recoded;
-use crate::http::coding::Coding;
-use crate::http::date;
-use crate::ident::{PageKey, User};
 
 /// The most pages for which answers are remembered; the least recently used are evicted first.
 const PAGES_MAX: usize = 16_384;

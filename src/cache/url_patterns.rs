@@ -10,11 +10,11 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use ahash::RandomState;
+use anteroom_http::query;
+use anteroom_http::segments::{has_secret_value, pattern_segments};
 use quick_cache::sync::Cache;
 
 use crate::cache::LookupMode;
-use crate::http::query;
-use crate::http::segments::{has_secret_value, pattern_segments};
 use crate::telemetry::metrics::AskedAgain;
 
 /// The most patterns that are remembered; those that were not requested for the longest time are forgotten first.

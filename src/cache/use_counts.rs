@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use quick_cache::sync::Cache;
 
-use crate::ident::PageKey;
+use anteroom_http::ident::PageKey;
 
 /// The most pages that are counted at a time. Beyond that, those that were not requested for the longest time are
 /// forgotten, and start again at zero.

@@ -9,14 +9,14 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
 use bytes::{Buf as _, Bytes};
 use futures_util::stream::{self, StreamExt as _};
 
 use super::Pages;
 use super::memory::MemoryValue;
 use super::purge::PurgeStanding;
-use crate::clock::unix_now;
-use crate::ident::PageKey;
 use crate::store::{HOT_LIST_MAX, HotPageStore, StoreError};
 
 /// The version of the list's layout.

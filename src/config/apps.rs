@@ -4,11 +4,11 @@
 //! How their logins look on the wire is described in `tests/apps/README.md`.
 
 use ::http::Method;
+use anteroom_http::extract::{ExpectedValue, Expression, Extractor, ResponseMatcher};
+use anteroom_http::path::{PathPattern, PurgePath};
+use anteroom_http::pattern::Pattern;
 
 use super::plan::{AppPreset, Cache, Login, Logout, Purge, SessionConfig, Verify};
-use crate::http::extract::{ExpectedValue, Expression, Extractor, ResponseMatcher};
-use crate::http::path::{PathPattern, PurgePath};
-use crate::http::pattern::Pattern;
 use crate::policy::login::{LoginUser, Matching, Success};
 use crate::policy::purge_rule::PurgeRule;
 

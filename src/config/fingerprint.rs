@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use anteroom_http::ident::hex;
 use sha2::{Digest as _, Sha256};
 
 use super::lines::Lines;
 use super::plan::{OriginUrl, Plan};
-use crate::ident::hex;
 
 /// What all proxies on one store must have alike: how the data in the store are read, and who a visitor is.
 const ALIKE: [&str; 11] = [

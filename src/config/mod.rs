@@ -67,8 +67,8 @@ pub use unit::duration;
 
 use std::sync::Arc;
 
-use crate::http::path::PathPattern;
-use crate::http::request_fields::IdentityHeaders;
+use anteroom_http::path::PathPattern;
+use anteroom_http::request_fields::IdentityHeaders;
 use check::ConfigCheck;
 use reader::{Reader, SettingLocations};
 use source::MergedSources;

@@ -1,6 +1,6 @@
 //! Suggests the name that was probably intended.
 
-pub(super) use crate::ident::nearest;
+pub(super) use anteroom_http::ident::nearest;
 
 /// Tables that a file may have several of, each under a header of its own.
 pub(super) const LISTS: [&str; 4] = ["listen", "route", "cookies", "rows"];

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version, header};
+use anteroom_http::{hop, media};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -16,7 +17,6 @@ use super::progress::UploadProgress;
 use super::sender::{HyperSender, Sender, to_http2};
 use super::settings::BUFFER;
 use super::{OriginBody, OriginError, UploadBody};
-use crate::http::{hop, media};
 use crate::telemetry::metrics::Count;
 
 /// Which connection may carry a request, and what happens to it afterwards.

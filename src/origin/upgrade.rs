@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use ::http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
+use anteroom_http::hop::{self, TransferEncoding};
+use anteroom_http::upgrade::UpgradeProtocol;
 use bytes::{Buf, Bytes};
 use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -15,8 +17,6 @@ use super::pool::ServerConnections;
 use super::sender::{HyperSender, Sender};
 use super::servers::ServerSlot;
 use super::{ConnectionReuse, OriginError, OriginResponse, UploadBody};
-use crate::http::hop::{self, TransferEncoding};
-use crate::http::upgrade::UpgradeProtocol;
 use crate::telemetry::metrics::Count;
 
 /// The result of a request for another protocol.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{Request, StatusCode};
+use anteroom_http::upgrade::UpgradeProtocol;
 
 use super::background::BackgroundSlot;
 use super::pool::PinnedConnection;
@@ -16,7 +17,6 @@ use super::upgrade::UpgradeAnswer;
 use super::{
     ConnectionReuse, OriginError, OriginResponse, ServerConnections, ServerSettings, UploadBody,
 };
-use crate::http::upgrade::UpgradeProtocol;
 use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// An origin, as one thread reaches it.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 
-use crate::http::media;
+use anteroom_http::media;
 
 /// A page in place of the proxy's own text.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use ::http::HeaderValue;
 
-use crate::http::path::PathPattern;
+use anteroom_http::path::PathPattern;
 
 /// The settings that hold for all requests at one listener.
 #[derive(Debug, Default)]

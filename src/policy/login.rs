@@ -6,10 +6,10 @@ use std::time::Duration;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderName, Method, Uri};
 
-use crate::http::extract::{Extractor, ResponseMatcher};
-use crate::http::path::PathPattern;
-use crate::http::pattern::Pattern;
-use crate::http::query;
+use anteroom_http::extract::{Extractor, ResponseMatcher};
+use anteroom_http::path::PathPattern;
+use anteroom_http::pattern::Pattern;
+use anteroom_http::query;
 
 /// The app's own requests that log in and out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

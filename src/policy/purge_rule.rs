@@ -1,6 +1,7 @@
 //! `[purge] after`: requests of the app's users that change more pages than their own.
 
-use crate::http::path::PurgePath;
+use anteroom_http::path::PurgePath;
+
 use crate::policy::login::Matching;
 
 /// Unsafe requests whose success makes pages stale, on any route.

@@ -18,7 +18,7 @@ use governor::state::{InMemoryState, NotKeyed, StateStore};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use quick_cache::unsync::Cache;
 
-use crate::ident::{StoredToken, holder};
+use anteroom_http::ident::{StoredToken, holder};
 
 /// Locks that the threads share. A power of two.
 const SHARDS: usize = 16;

@@ -189,8 +189,9 @@ impl fmt::Display for CookieReport {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::pattern::Pattern;
+
     use super::*;
-    use crate::http::pattern::Pattern;
     use crate::proxy::cookie_rules::TokenFrom;
 
     fn kinds() -> CookieKinds {

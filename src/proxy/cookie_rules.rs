@@ -1,9 +1,10 @@
 //! The meaning of cookies: session cookies, harmless cookies, and cookies that no rule names.
 
-use crate::http::cookie::is_harmless;
-use crate::http::extract::Expression;
-use crate::http::pattern::Pattern;
-use crate::ident::{CookieHash, Token};
+use anteroom_http::cookie::is_harmless;
+use anteroom_http::extract::Expression;
+use anteroom_http::ident::{CookieHash, Token};
+use anteroom_http::pattern::Pattern;
+
 use crate::policy::route::Route;
 
 /// The rules for cookies.

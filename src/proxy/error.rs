@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderValue, StatusCode};
+use anteroom_http::host::Host;
 
 use crate::cache::flight::FlightFailure;
-use crate::http::host::Host;
 use crate::origin::{BodyFault, OriginError};
 use crate::policy::route::CompiledRoute;
 use crate::telemetry::reason::Reason;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use ::http::header::{CONNECTION, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
 use ::http::request::Parts;
 use ::http::{HeaderValue, Method, StatusCode, Version};
+use anteroom_http::host::Scheme;
 
 use super::connection::client::Client;
 use super::connection::tunnel::{Opened, Tunnel};
@@ -14,7 +15,6 @@ use super::record::RequestRecord;
 use super::request_id::RequestId;
 use super::stage::detect_upgrade;
 use super::visitor_token::VisitorTokenState;
-use crate::http::host::Scheme;
 use crate::proxy::deliver::headers;
 
 /// The properties of a request that its response's completion depends on.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::http::form::form_value;
+use anteroom_http::form::form_value;
 
 /// The kept part of a request's body.
 #[derive(Clone, Debug, Default)]

@@ -36,6 +36,7 @@ use std::rc::Rc;
 
 use ::http::request::Parts;
 use ::http::{Method, Request, Response};
+use anteroom_http::trace_context::TraceContext;
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 
@@ -56,7 +57,6 @@ use self::stage::divert::Diverted;
 use self::stage::receive::receive;
 use self::subrequests::FragmentRequests;
 use self::visitor_token::VisitorTokenState;
-use crate::http::trace_context::TraceContext;
 use crate::origin::{RequestBody, unless_ended};
 
 pub use self::advice::{Advice, advice};

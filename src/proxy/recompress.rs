@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::http::HeaderMap;
+use anteroom_http::coding::{Accepted, Coding};
+use anteroom_http::recodable::Recodable;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cache::Pages;
@@ -19,8 +21,6 @@ use crate::cache::memory::RecodedPage;
 use crate::cache::page_fields::PageFields;
 use crate::cache::recoded::{self, DECODED_FACTOR, Delivery};
 use crate::cache::rules::key::ShareClass;
-use crate::http::coding::{Accepted, Coding};
-use crate::http::recodable::Recodable;
 use crate::telemetry::reason::Reason;
 
 /// Bodies up to this size, in bytes, are compressed inline, which takes a few milliseconds. Larger

@@ -1,5 +1,7 @@
 //! Answers a request that has passed the stages: decide, ask a source, settle, deliver.
 
+use anteroom_http::ident::Item;
+
 use super::answer::Answer;
 use super::connection::tunnel::Opened;
 use super::context::RequestContext;
@@ -12,7 +14,6 @@ use super::settle::unanswered::Unanswered;
 use super::stage::decide;
 use super::{settle, source};
 use crate::cache::LookupMode;
-use crate::ident::Item;
 use crate::origin::{RequestBody, unless_ended};
 
 /// Answers a request, and carries out what the origin's response means before it goes out.

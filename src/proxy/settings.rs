@@ -5,16 +5,16 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue, Method};
+use anteroom_http::harden::Hardening;
+use anteroom_http::host::{Host, Scheme};
+use anteroom_http::host_pattern::HostPattern;
+use anteroom_http::peer::{AddressRules, Peer, Peers};
+use anteroom_http::purge_request::is_purge;
+use anteroom_http::query::QueryRules;
 use governor::DefaultDirectRateLimiter;
 use ipnet::IpNet;
 
 use crate::cache::purger::Purger;
-use crate::http::harden::Hardening;
-use crate::http::host::{Host, Scheme};
-use crate::http::host_pattern::HostPattern;
-use crate::http::peer::{AddressRules, Peer, Peers};
-use crate::http::purge_request::is_purge;
-use crate::http::query::QueryRules;
 use crate::policy::answer::{Endpoint, StatusDetail};
 use crate::policy::error_page::ErrorPages;
 use crate::policy::listener::ListenerRules;

@@ -1,8 +1,9 @@
 //! The visitor of a request, as identified by the cookies, the store and the app.
 
+use anteroom_http::client_cert::ClientCertificate;
+use anteroom_http::ident::{CookieHash, StoredToken, User};
+
 use crate::cache::rules::verdict::Sharing;
-use crate::http::client_cert::ClientCertificate;
-use crate::ident::{CookieHash, StoredToken, User};
 use crate::store::{CartOwner, SessionLifetimes};
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::reason::Reason;

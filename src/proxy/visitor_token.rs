@@ -13,9 +13,9 @@ use anteroom_fault::fault;
 
 use ::http::header::COOKIE;
 use ::http::{HeaderMap, HeaderValue};
+use anteroom_http::cookie::{cookies, rebuild};
+use anteroom_http::ident::VisitorToken;
 
-use crate::http::cookie::{cookies, rebuild};
-use crate::ident::VisitorToken;
 use crate::policy::rate_limit::{Limit, Rate, RateLimitCounters};
 use crate::proxy::visitor::Visitor;
 use crate::session::SessionCookie;
@@ -132,8 +132,9 @@ impl VisitorTokenState {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::ident::Token;
+
     use super::*;
-    use crate::ident::Token;
 
     #[test]
     fn debug_output_does_not_show_the_token() {

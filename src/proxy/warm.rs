@@ -9,6 +9,8 @@ use std::sync::Arc;
 use ::http::header::HOST;
 use ::http::request::Parts;
 use ::http::{HeaderValue, Request, Uri};
+use anteroom_http::clock::unix_now;
+use anteroom_http::peer::Peer;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::client::{Client, Secured};
@@ -23,8 +25,6 @@ use crate::cache::recipe::Recipe;
 use crate::cache::rules::verdict::Access;
 use crate::cache::warm_queue::{WarmOccasion, WarmRequest};
 use crate::cache::{LookupMode, Pages};
-use crate::clock::unix_now;
-use crate::http::peer::Peer;
 use crate::policy::learn::CacheMode;
 use crate::telemetry::metrics::Count;
 

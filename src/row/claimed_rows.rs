@@ -10,10 +10,10 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
+use anteroom_http::ident::Row;
 use tokio::time::Instant;
 
 use super::failures::Trust;
-use crate::ident::Row;
 use crate::store::RowClaim;
 
 /// Fetches under way at a time.

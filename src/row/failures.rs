@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anteroom_http::ident::Row;
+
 use super::source::FetchError;
-use crate::ident::Row;
 use crate::store::ROWS_MAX;
 
 /// Where the pauses after failures begin, unless the row's own delay is shorter, in seconds.

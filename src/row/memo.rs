@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use anteroom_http::ident::{Row, hex};
 use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use sha2::{Digest, Sha256};
 
-use crate::ident::{Row, hex};
 use crate::store::{ROW_JSON_MAX, StoredRow};
 
 /// How long a row is answered from memory: short compared with any sensible refresh interval.

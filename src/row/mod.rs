@@ -18,7 +18,8 @@ mod together;
 
 use std::time::Duration;
 
-use crate::ident::Row;
+use anteroom_http::ident::Row;
+
 use crate::policy::row_schedule::SCHEDULED_MAX;
 use crate::store::{ROWS_MAX, RowStore, StoreError};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ident::Row;
+use anteroom_http::ident::Row;
 
 /// The names of all sources, in order. Rows of the first are stored under their own ids, as other
 /// apps with this layout expect; those of a further source under its name, a colon and the id.

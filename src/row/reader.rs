@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use anteroom_http::ident::Row;
 use tokio::sync::OnceCell;
 
 use super::memo::KeptRow;
 use super::requests::RowSoon;
 use super::shared::SharedRows;
-use crate::ident::Row;
 use crate::store::{RowStore, StoreError};
 
 /// A shared read. An error is returned to the request that ran it; for the others there is no row,

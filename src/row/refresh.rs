@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use anteroom_http::ident::Row;
 use bytes::Bytes;
 use futures_util::stream::{self, FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
@@ -17,7 +18,6 @@ use super::claimed_rows::{BATCH, ClaimedRows, FetchSlot};
 use super::failures::{Failures, pause};
 use super::shared::SharedRows;
 use super::source::{FetchError, RowSource, checked};
-use crate::ident::Row;
 use crate::store::{RowClaim, RowStore, StoreError, StoredRow};
 
 /// How long a worker has a row to itself.

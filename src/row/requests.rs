@@ -4,11 +4,11 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anteroom_http::ident::Row;
 use quick_cache::sync::Cache;
 use tokio::sync::{Notify, oneshot};
 
 use super::memo::KeptRow;
-use crate::ident::Row;
 
 /// How long a request waits for a row that is not scheduled yet.
 const WAIT: Duration = Duration::from_secs(1);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use anteroom_http::ident::Row;
 use tokio::sync::Notify;
 
 use super::failures::RowFailures;
 use super::memo::RowMemory;
 use super::requests::RowRequests;
-use crate::ident::Row;
 
 /// What the threads of this process share of rows.
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::rc::Rc;
 
+use anteroom_http::ident::Row;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use crate::ident::Row;
 use crate::store::{ROW_JSON_MAX, StoreError};
 
 /// The source of rows.

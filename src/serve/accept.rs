@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use anteroom_http::peer::Peer;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt as _;
 use tokio::task::coop::unconstrained;
@@ -11,7 +12,6 @@ use super::connection::{self, Arrival};
 use super::context::ConnectionContext;
 use super::listen::{BACKLOG, ConnectionRules, ThreadListener};
 use super::stream::{ClientStream, StreamListener};
-use crate::http::peer::Peer;
 use crate::telemetry::metrics::Count;
 
 /// How long to wait when accepting fails (out of file descriptors, mostly).

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::http::peer::{Peer, Peers};
+use anteroom_http::peer::{Peer, Peers};
+
 use crate::proxy::connection::counter;
 use crate::proxy::connection::counter::ConnectionCounter;
 

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_http::peer::Peer;
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
@@ -18,7 +19,6 @@ use super::proxy_protocol::{self, Header, ProxiedClient};
 use super::stream::ClientStream;
 use super::tls::{self, ClientTls, Protocol};
 use super::{http1, http2};
-use crate::http::peer::Peer;
 use crate::proxy::connection::client::{Client, Secured};
 use crate::proxy::connection_state::ConnectionState;
 use crate::telemetry::metrics::{Count, ThreadMetrics};

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::peer::Peer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::caps::{self, Caps};
 use super::io::{Deadlines, TimedSocket};
 use super::stream::ClientStream;
-use crate::http::peer::Peer;
 use crate::proxy::WorkerContext;
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection::counter;

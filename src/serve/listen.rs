@@ -7,13 +7,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
+use anteroom_http::peer::Peers;
 use arc_swap::ArcSwap;
 use listenfd::ListenFd;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
 
 use super::tls::ClientTls;
-use crate::http::peer::Peers;
 use crate::policy::listener::ListenerRules;
 
 /// Connections that the kernel queues before they are accepted.

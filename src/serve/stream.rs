@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use anteroom_http::peer::Peer;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -12,7 +13,6 @@ use tokio_rustls::server::TlsStream;
 
 use super::listen;
 use super::tls::PrefixedSocket;
-use crate::http::peer::Peer;
 
 /// A listener on a thread's runtime.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Visitors' own carts.
 
+use anteroom_http::ident::Item;
+
 use super::Sessions;
-use crate::ident::Item;
 use crate::store::{CART_COUNT_MAX, CartAnswer, CartChange, CartOwner, CartStore, StoreError};
 
 impl Sessions {
@@ -69,8 +70,9 @@ pub fn is_count(count: i64) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use anteroom_http::ident::{TokenStorage, User};
+
     use super::*;
-    use crate::ident::{TokenStorage, User};
     use crate::session::{PreviousIdentity, Rules};
     use crate::store::SessionLifetimes;
     use crate::store::scratch::with_store;

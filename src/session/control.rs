@@ -4,10 +4,11 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::StoredToken;
+
 use super::Sessions;
 use super::rules::Rules;
-use crate::clock::unix_now;
-use crate::ident::StoredToken;
 use crate::store::{EndedCarts, LogInStore, RevocationStore, SessionLifetimes, StoreError};
 
 impl Sessions {
@@ -105,8 +106,9 @@ impl Sessions {
 mod tests {
     use std::sync::Arc;
 
+    use anteroom_http::ident::{TokenStorage, User};
+
     use super::*;
-    use crate::ident::{TokenStorage, User};
     use crate::session::PreviousIdentity;
     use crate::store::scratch::with_store;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ::http::HeaderValue;
+use anteroom_http::ident::Token;
 
-use crate::ident::Token;
 use crate::policy::cookie::{SameSite, Secure};
 
 /// The cookie with the proxy's own tokens.

@@ -6,7 +6,8 @@
 //! outbox is still there, and records that the file already has are skipped. For a webhook it is a
 //! step into the store's queue, from which another task delivers.
 
-use crate::ident::TokenStorage;
+use anteroom_http::ident::TokenStorage;
+
 use crate::store::{
     Cursor, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore, Idle, IdleStep, StoreError,
 };
@@ -213,10 +214,10 @@ async fn empty_outbox<S: ExpiryStore>(
 mod tests {
     use std::path::Path;
 
+    use anteroom_http::ident::{Item, StoredToken, User};
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::ident::{Item, StoredToken, User};
     use crate::store::scratch::with_store;
     use crate::store::{AnyStore, CartStore, EXPIRING_BATCH, LogInStore, TokenStore as _};
 

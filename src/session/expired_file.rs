@@ -220,8 +220,9 @@ fn line(one: &Expired, now: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::ident::{Item, User};
+
     use super::*;
-    use crate::ident::{Item, User};
 
     fn expired(number: u32) -> Expired {
         Expired {

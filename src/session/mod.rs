@@ -24,12 +24,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anteroom_fault::{fault, patience};
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{StoredToken, Token, TokenStorage, User, VisitorToken};
 use quick_cache::sync::Cache;
 
 use self::token_memo::TokenMemo;
 use self::unknown::UnknownTokens;
-use crate::clock::unix_now;
-use crate::ident::{StoredToken, Token, TokenStorage, User, VisitorToken};
 use crate::store::{
     EndedCarts, LogIn, LogInStore, RevocationStore, Rotated, Rotation, SessionLifetimes,
     StoreError, TokenStore, VisitResult,

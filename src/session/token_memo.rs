@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use ahash::RandomState;
 
-use crate::ident::{StoredToken, Token, TokenStorage};
+use anteroom_http::ident::{StoredToken, Token, TokenStorage};
 
 /// How many tokens are remembered; a new one replaces another of the same slot. At most some 400 KiB.
 const SLOTS: usize = 1_024;

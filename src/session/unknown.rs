@@ -5,7 +5,7 @@
 
 use quick_cache::sync::Cache;
 
-use crate::ident::StoredToken;
+use anteroom_http::ident::StoredToken;
 
 /// The most tokens remembered; the least used are evicted first.
 const UNKNOWN_MAX: usize = 10_000;

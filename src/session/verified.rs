@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anteroom_fault::{fault, patience};
+use anteroom_http::ident::{CookieHash, User};
 use bytes::Bytes;
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
 
 use super::verify_queue::{VerifyPermit, VerifyQueue, VerifyReason};
-use crate::ident::{CookieHash, User};
 use crate::store::{AnswerStore, StoreError};
 
 /// The most answers in this process; the least used are evicted first.

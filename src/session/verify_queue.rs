@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::ident::holder;
+use anteroom_http::ident::holder;
 
 /// The most questions at the app at a time that visitors wait for.
 const AT_ONCE: usize = 64;

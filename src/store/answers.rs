@@ -5,10 +5,10 @@
 use std::future::Future;
 use std::time::Duration;
 
+use anteroom_http::ident::CookieHash;
 use bytes::Bytes;
 
 use super::StoreError;
-use crate::ident::CookieHash;
 
 /// The longest answer, in bytes.
 pub const ANSWER_MAX: usize = 4 << 10;

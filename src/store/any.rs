@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 use bytes::Bytes;
 
 use super::bypass::BypassChange;
@@ -23,7 +24,6 @@ use super::{
     TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore, VisitorEviction, VisitorStore,
     VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
 };
-use crate::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
 
 /// Any store, as one thread uses it. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -2,8 +2,9 @@
 
 use std::future::Future;
 
+use anteroom_http::ident::{Item, StoredToken, User};
+
 use super::{SessionLifetimes, StoreError};
-use crate::ident::{Item, StoredToken, User};
 
 /// The most items in a cart that a visitor changes.
 pub const CART_MAX: usize = 500;

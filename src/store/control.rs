@@ -4,8 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::str::FromStr;
 
+use anteroom_http::ident::{StoredToken, User};
+
 use super::StoreError;
-use crate::ident::{StoredToken, User};
 
 /// The most concurrent sessions that a user may be allowed.
 pub const PER_USER_MAX: u32 = 1_000;

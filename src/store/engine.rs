@@ -1,10 +1,11 @@
 //! The store of one engine and one layout, as one thread uses it.
 
+use anteroom_http::ident::StoredToken;
+
 use super::embedded::EmbeddedStore;
 use super::redis::RedisStore;
 use super::sharded::ShardedStore;
 use super::{Counted, StoreState};
-use crate::ident::StoredToken;
 
 /// A store, as one thread uses it. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@
 use std::future::Future;
 use std::time::Duration;
 
+use anteroom_http::ident::{Item, StoredToken, TokenStorage, USER_MAX, User};
 use serde_json::{Value, json};
 
 use super::{Cart, StoreError};
-use crate::ident::{Item, StoredToken, TokenStorage, USER_MAX, User};
 
 /// The most sessions that one step reads, and the most records read from the outbox at a time.
 pub const EXPIRING_BATCH: u32 = 1000;
@@ -291,7 +291,7 @@ pub trait ExpiryStore {
         expiry_action: &ExpiryAction,
     ) -> impl Future<Output = Result<Evicted, StoreError>>;
 
-    /// Sets sessions that were last seen [far](crate::clock::FAR) after the Unix time `now` to `now`, at most a batch,
+    /// Sets sessions that were last seen [far](anteroom_http::clock::FAR) after the Unix time `now` to `now`, at most a batch,
     /// and returns how many: a clock that was ahead has written their times, and they would outlive every limit.
     fn correct_times(
         &self,

@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::time::Duration;
 
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 
 use super::StoreError;
-use crate::ident::PageKey;
 
 /// The longest list that is written or read, in bytes.
 pub const HOT_LIST_MAX: usize = 5 << 20;

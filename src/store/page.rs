@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::time::Duration;
 
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 
 use super::StoreError;
-use crate::ident::PageKey;
 
 /// Pages, as opaque bytes with a time to live.
 pub trait PageStore {

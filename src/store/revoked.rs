@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
+use anteroom_http::ident::StoredToken;
+
 use super::StoreError;
-use crate::ident::StoredToken;
 
 /// How long a token stays revoked. After that, a request with it asks the app again.
 pub const REVOKED_FOR: Duration = Duration::from_secs(30 * 86_400);

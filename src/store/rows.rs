@@ -2,10 +2,10 @@
 
 use std::future::Future;
 
+use anteroom_http::ident::Row;
 use bytes::Bytes;
 
 use super::StoreError;
-use crate::ident::Row;
 
 /// The most rows that are scheduled.
 pub const ROWS_MAX: usize = 100_000;

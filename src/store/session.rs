@@ -2,8 +2,9 @@
 
 use std::future::Future;
 
+use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
+
 use super::{EndedCarts, ExpiryAction, LogIn, SessionLifetimes, StoreError};
-use crate::ident::{Item, StoredToken, User, VisitorToken};
 
 /// A visit to record: this user's session was seen at `seen`, having viewed `items`.
 #[derive(Clone, Debug)]

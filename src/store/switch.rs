@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use anteroom_http::ident::StoredToken;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::engine::Engine;
 use super::open_engine::{OpenEngine, StoreSettings};
 use super::{OpenError, StoreError, StoreState};
-use crate::ident::StoredToken;
 
 /// How long a change waits while a move is held: as long as a write may take.
 const HOLD_WAIT: Duration = Duration::from_secs(2);
@@ -574,11 +574,12 @@ impl Switched {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::ident::{Item, StoredToken, User};
+
     use super::super::scratch::embedded_in;
     use super::super::traits::*;
     use super::super::{AnyStore, CartChange, CartOwner, OpenStore, SessionLifetimes};
     use super::*;
-    use crate::ident::{Item, StoredToken, User};
 
     /// A store that is to be moved to another, each in a folder.
     struct Bench {

@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
+use anteroom_http::ident::{Item, StoredToken};
+
 use super::StoreError;
-use crate::ident::{Item, StoredToken};
 
 /// The most items with a known popularity. At the limit the embedded store counts no new ones, and
 /// Redis drops the least viewed.

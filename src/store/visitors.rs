@@ -2,8 +2,9 @@
 
 use std::future::Future;
 
+use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
+
 use super::{Cart, CartAnswer, CartChange, StoreError};
-use crate::ident::{Item, StoredToken, User, VisitorToken};
 
 /// A visit to record, by the holder of a visitor token.
 #[derive(Clone, Debug, PartialEq)]

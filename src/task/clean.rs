@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anteroom_http::clock::{self, unix_now};
+use anteroom_http::ident::TokenStorage;
+
 use super::{NextStep, Task, Visits};
-use crate::clock::{self, unix_now};
-use crate::ident::TokenStorage;
 use crate::session::clean::{clean_full_sessions, clean_sessions};
 use crate::session::expire::{CartSink, Cleaned, clean_expiring, report_idle_carts};
 use crate::store::{
@@ -312,8 +313,9 @@ impl Task for Clean {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::ident::{StoredToken, User};
+
     use super::*;
-    use crate::ident::{StoredToken, User};
     use crate::session::expire::ExpiredFile;
     use crate::session::visit::VisitQueue;
     use crate::session::{Rules, Sessions};
@@ -397,7 +399,7 @@ mod tests {
             let path = folder.path().join("not-yet").join("expired.jsonl");
             log_in(&store, 0..9).await;
             for number in [0, 4, 8] {
-                let item = crate::ident::Item::new("mug").unwrap();
+                let item = anteroom_http::ident::Item::new("mug").unwrap();
                 store.add_to_cart(&token(number), &item, 1).await.unwrap();
             }
             let clean = Clean { batch: 3, ..cleaner(&store, 0, Some(into_file(&path))) };

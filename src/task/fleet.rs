@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::clock;
 use tokio::time::Instant;
 
 use super::{NextStep, Task};
 use crate::cache::Pages;
-use crate::clock;
 use crate::store::fleet::{Fleet, ProxyEntry};
 use crate::store::{AnyStore, StoreError};
 

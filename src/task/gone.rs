@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use anteroom_http::ident::StoredToken;
+
 use super::{NextStep, Task};
-use crate::ident::StoredToken;
 use crate::session::Sessions;
 use crate::store::{AnyStore, StoreError};
 

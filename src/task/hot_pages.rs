@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+
 use super::{NextStep, Task};
 use crate::cache::{Pages, warm_start};
-use crate::clock::unix_now;
 use crate::store::{AnyStore, HotPageStore as _, StoreError};
 
 /// The time between two lists: a killed process loses no more than the pages that came into use since the last.

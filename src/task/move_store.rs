@@ -9,11 +9,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::StoredToken;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::clock::unix_now;
-use crate::ident::StoredToken;
 use crate::store::bypass::BypassChange;
 use crate::store::fleet::{Fleet, FleetReport, ListedProxy, ProxyEntry};
 use crate::store::traits::*;

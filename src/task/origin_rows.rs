@@ -4,16 +4,16 @@ use std::rc::Rc;
 
 use ::http::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, HOST};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use anteroom_http::cache_control::CacheControl;
+use anteroom_http::clock::unix_now;
+use anteroom_http::forwarded as fwd;
+use anteroom_http::host::Scheme;
+use anteroom_http::list;
+use anteroom_http::signature::{self, SIGNATURE};
+use anteroom_http::vary::Vary;
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::clock::unix_now;
-use crate::http::cache_control::CacheControl;
-use crate::http::forwarded as fwd;
-use crate::http::host::Scheme;
-use crate::http::list;
-use crate::http::signature::{self, SIGNATURE};
-use crate::http::vary::Vary;
 use crate::origin::{ConnectionReuse, UploadBody, Upstream};
 use crate::row::FetchError;
 use crate::store::ROW_JSON_MAX;

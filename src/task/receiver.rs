@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use ::http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use ::http::{HeaderValue, Method, Request, StatusCode, Uri};
+use anteroom_http::clock::unix_now;
+use anteroom_http::retry_after;
 use bytes::Bytes;
 
-use crate::clock::unix_now;
-use crate::http::retry_after;
 use crate::origin::{ConnectionReuse, OriginError, OriginResponse, ServerConnections, UploadBody};
 
 /// How long a receiver may take to answer, from connecting. It is OTLP's default, too.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+
 use super::{NextStep, Task};
-use crate::clock::unix_now;
 use crate::session::visit::rescale::rescale_viewed;
 use crate::store::{AnyStore, Rescaled, Rescaling, StoreError};
 

@@ -10,6 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::Row;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::sync::watch;
@@ -19,8 +21,6 @@ use super::rows::RowSources;
 use super::{NextStep, Task};
 use crate::cache::purge_order::PurgeOrder;
 use crate::cache::purger::{PurgeError, Purger};
-use crate::clock::unix_now;
-use crate::ident::Row;
 use crate::policy::row_schedule::{AllowedPurge, PurgeKind};
 use crate::row::SharedRows;
 use crate::row::database::{Database, Notice, QueryError};

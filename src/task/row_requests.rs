@@ -4,13 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::Row;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use super::rows::{OnDemand, RowSources};
 use super::{NextStep, Task};
-use crate::clock::unix_now;
-use crate::ident::Row;
 use crate::row::{FetchError, KeptRow, LEASE, RowRequest, RowSource, SharedRows};
 use crate::store::{AnyStore, RowClaim, RowStore as _, RowTerm, StoreError, StoredRow};
 use crate::telemetry::metrics::{Count, ThreadMetrics};

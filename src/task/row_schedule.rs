@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::Row;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::rows::{RowPlace, RowSources, SourceSchedule};
 use super::{NextStep, Task};
-use crate::clock::unix_now;
-use crate::ident::Row;
 use crate::row::SharedRows;
 use crate::store::{
     AnyStore, LeaseStore as _, ROWS_MAX, RowStore as _, RowTerm, StoreError, TaskLease,

@@ -4,13 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::Row;
 use bytes::Bytes;
 
 use super::database_rows::RowsQuery;
 use super::origin_rows::RowLocation;
 use super::{NextStep, Task};
-use crate::clock::unix_now;
-use crate::ident::Row;
 use crate::row::{FetchError, RefreshProgress, Refresher, RowNames, RowSource, SharedRows};
 use crate::store::{AnyStore, StoreError};
 use crate::telemetry::metrics::{Count, ThreadMetrics};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use anteroom_http::clock::{self, unix_now};
+
 use super::{NextStep, Task};
-use crate::clock::{self, unix_now};
 use crate::session::visit::VisitorVisits;
 use crate::store::{AnyStore, StoreError, VisitorEviction, VisitorStore as _, VisitorsEvicted};
 use crate::telemetry::metrics::{Count, ThreadMetrics};
@@ -97,8 +98,9 @@ impl Task for CleanVisitors {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::ident::{Item, Token, VisitorToken};
+
     use super::*;
-    use crate::ident::{Item, Token, VisitorToken};
     use crate::store::scratch::with_store;
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use anteroom_http::clock::unix_now;
+
 use super::{NextStep, Task};
-use crate::clock::unix_now;
 use crate::session::Sessions;
 use crate::session::visit::{VisitQueue, WriteProgress};
 use crate::store::{AnyStore, StoreError};
@@ -57,8 +58,9 @@ impl Task for Visits {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::ident::{TokenStorage, User};
+
     use super::*;
-    use crate::ident::{TokenStorage, User};
     use crate::session::{PreviousIdentity, Rules};
     use crate::store::LogInStore as _;
     use crate::store::scratch::with_store;

@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::http::{HeaderName, HeaderValue, Request, StatusCode};
+use anteroom_http::clock::unix_now;
+use anteroom_http::signature::{self, OF_EVENT};
 use bytes::Bytes;
 
 use super::receiver::{Receiver, ReceiverError, TIMEOUT, back_off};
 use super::{NextStep, Task};
-use crate::clock::unix_now;
-use crate::http::signature::{self, OF_EVENT};
 use crate::origin::UploadBody;
 use crate::store::{
     AnyStore, EventStore as _, Expired, LeaseStore as _, Noted, StoreError, TaskLease, WaitingEvent,

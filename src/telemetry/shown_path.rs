@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::http::path::{PathPattern, decoded};
-use crate::http::query::path_without_session_id;
+use anteroom_http::path::{PathPattern, decoded};
+use anteroom_http::query::path_without_session_id;
 
 /// The longest name of a query parameter that is shown, in bytes.
 const NAME_MAX: usize = 48;

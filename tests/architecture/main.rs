@@ -1,5 +1,5 @@
-//! Holds the source to the import map of ARCHITECTURE.md, and to having no circles of files; and the links of the
-//! documentation to what they name.
+//! Holds the source of the program to the import map of ARCHITECTURE.md, all crates to having no circles of files, and
+//! the links of the documentation to what they name.
 //!
 //! It reads text, so a macro can fool it; `pub(crate)` and `unreachable_pub` do the rest. Comments
 //! and `#[cfg(test)]` modules are left out: a test may use what it likes.
@@ -13,7 +13,7 @@ mod tokens;
 mod tree;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use map::Map;
 use pages::Pages;
@@ -45,11 +45,18 @@ fn links_of_the_documentation_lead_somewhere() {
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    let source = source();
-    let lost = source.lost();
-    assert!(lost.is_empty(), "paths that this test cannot follow:\n{}", lost.join("\n"));
-    let circles = circles::circles(&source, &NOT_YET);
-    assert!(circles.is_empty(), "{}", circles.join("\n"));
+    for folder in crates() {
+        let source = tree(&folder);
+        let lost = source.lost();
+        let name = folder.display();
+        assert!(
+            lost.is_empty(),
+            "{name}: paths that this test cannot follow:\n{}",
+            lost.join("\n")
+        );
+        let circles = circles::circles(&source, &NOT_YET);
+        assert!(circles.is_empty(), "{name}: {}", circles.join("\n"));
+    }
 }
 
 #[test]
@@ -94,8 +101,20 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// The program's source.
 fn source() -> Tree {
-    let files = texts(&root().join("src"));
+    tree(&root().join("src"))
+}
+
+/// The folders of the sources of all crates, the program's first.
+fn crates() -> Vec<PathBuf> {
+    let others = fs::read_dir(root().join("crates")).unwrap();
+    let others = others.map(|entry| entry.unwrap().path().join("src"));
+    [root().join("src")].into_iter().chain(others).collect()
+}
+
+fn tree(folder: &Path) -> Tree {
+    let files = texts(folder);
     Tree::of(files.iter().map(|(file, text)| (file.as_str(), text.as_str())))
 }
 

@@ -22,11 +22,11 @@ use anteroom::cache::rules::key::ShareClass;
 use anteroom::cache::rules::verdict::{
     Access, CacheSettings, RequestView, ResponseView, Sharing, can_cache, may_store,
 };
-use anteroom::http::field_set::FieldSet;
-use anteroom::http::freshness::initial_age;
-use anteroom::http::query::QueryRule;
 use anteroom::policy::route::Route;
 use anteroom::telemetry::reason::Reason;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::freshness::initial_age;
+use anteroom_http::query::QueryRule;
 use fastrand::Rng;
 use http::header::{
     AGE, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, PRAGMA, SET_COOKIE, VARY,

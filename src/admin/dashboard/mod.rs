@@ -6,9 +6,9 @@ use ::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
 };
 use ::http::{HeaderMap, HeaderValue, StatusCode};
+use anteroom_http::etag::{self, ETag};
 
 use super::reply::{AdminResponse, content};
-use crate::http::etag::{self, ETag};
 
 /// Where the files are, without `name`.
 pub(super) const FOLDER: &str = "/dashboard/";

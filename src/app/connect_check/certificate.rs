@@ -1,10 +1,10 @@
 //! The certificates of each listener: readable, with their keys, and valid for some time to come.
 
+use anteroom_http::clock::unix_now;
 use jiff::Timestamp;
 
 use super::{ConnectFinding, ConnectResult, Findings, failed, fine, warning};
 use crate::certificate::{self, Certificate};
-use crate::clock::unix_now;
 use crate::config::Plan;
 
 /// A certificate that expires sooner needs a renewal now.

@@ -14,15 +14,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::ident::Token;
+use anteroom_http::path::PathPattern;
+use anteroom_http::selector::Selector;
+
 use self::tour::Tour;
 use super::Application;
 use super::runtime::runtime;
 use super::start_error::StartError;
 use crate::app::demo_shop::{DemoShopSettings, Shop, TourStep, serve};
 use crate::config::{Listen, OriginUrl, Plan, Secret, StoreUrl};
-use crate::http::path::PathPattern;
-use crate::http::selector::Selector;
-use crate::ident::Token;
 use crate::policy::answer::Endpoint;
 use crate::policy::learn::CacheMode;
 use crate::policy::route::{Fill, Fragment, Route, Segment, Share};

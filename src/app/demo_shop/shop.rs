@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anteroom_http::clock;
+use anteroom_http::ident::USER_MAX;
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION,
@@ -22,8 +24,6 @@ use super::catalogue::{self, CatalogueItem, File};
 use super::form;
 use super::html::Html;
 use super::pages::{self, Made, TourStep};
-use crate::clock;
-use crate::ident::USER_MAX;
 
 /// The demo shop: its settings, and how many requests have reached it.
 ///

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use ::http::header::{ACCEPT, ACCEPT_ENCODING, HOST, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Request, Response};
+use anteroom_http::host::{Host, Scheme};
+use anteroom_http::reference::absolute;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
@@ -20,8 +22,6 @@ use tokio_rustls::TlsConnector;
 
 use super::WarmError;
 use crate::config::{Address, Plan};
-use crate::http::host::{Host, Scheme};
-use crate::http::reference::absolute;
 use crate::origin::{TlsRules, client_config};
 
 /// How long one request may take, with its body.

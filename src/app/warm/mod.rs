@@ -12,14 +12,14 @@ use std::path::Path;
 
 use ::http::header::{AUTHORIZATION, CACHE_CONTROL, COOKIE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response};
+use anteroom_http::cache_status::CACHE_STATUS;
+use anteroom_http::host_pattern::HostPattern;
 use futures_util::stream::{self, StreamExt as _};
 use serde::Serialize;
 
 use super::runtime::runtime;
 use super::start_error::StartError;
 use crate::config::Plan;
-use crate::http::cache_status::CACHE_STATUS;
-use crate::http::host_pattern::HostPattern;
 use client::{Destination, Page};
 use sitemap::{SITEMAP_MAX, Sitemap, SitemapError};
 

@@ -8,6 +8,11 @@ use ::http::header::{
 };
 use ::http::{HeaderMap, HeaderName, Uri};
 use anteroom_fault::fault;
+use anteroom_http::freshness::initial_age;
+use anteroom_http::ident::PageKey;
+use anteroom_http::media::{self, MediaKind};
+use anteroom_http::tags::{strip_tags, tags};
+use anteroom_http::{forwarded, hop, set_cookie};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
@@ -24,11 +29,6 @@ use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::rules::verdict::{LostCookies, Storing, has_validator};
 use crate::cache::segment_proof::strip_exchange;
 use crate::cache::url_patterns::UrlPattern;
-use crate::http::freshness::initial_age;
-use crate::http::media::{self, MediaKind};
-use crate::http::tags::{strip_tags, tags};
-use crate::http::{forwarded, hop, set_cookie};
-use crate::ident::PageKey;
 use crate::policy::route::{CompiledRoute, LeakGuard};
 use crate::telemetry::metrics::AskedAgain;
 

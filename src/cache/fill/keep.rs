@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use ::http::HeaderMap;
 use anteroom_fault::fault;
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
 
 use super::fetched::Fetch;
 use super::filler::Filler;
 use crate::cache::entry::Entry;
 use crate::cache::flight::Flight;
 use crate::cache::{ToStore, TooManyVariants};
-use crate::clock::unix_now;
-use crate::ident::PageKey;
 use crate::store::{PageStore, StoreError};
 use crate::telemetry::metrics::{Count, Unstored};
 use crate::telemetry::reason::Reason;

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
 use tokio::time::Instant;
 
 use super::filler::Filler;
@@ -11,7 +12,6 @@ use super::order::FillOrder;
 use crate::cache::Lookup;
 use crate::cache::entry::Entry;
 use crate::cache::flight::Flight;
-use crate::clock::unix_now;
 use crate::store::{Lease, PageStore};
 
 /// How long one proxy of a fleet fetches a page alone. If the origin is slower, others ask it as well.

@@ -24,17 +24,17 @@ use std::sync::Arc;
 
 use ::http::header::COOKIE;
 use ::http::{HeaderMap, Request, StatusCode};
+use anteroom_http::clock::unix_now;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::media::{self, MediaKind};
+use anteroom_http::set_cookie;
+use anteroom_http::tags::tags;
 use tokio::sync::oneshot;
 
 use crate::cache::flight::{EndGuard, Flight, FlightFailure, FlightVerdict};
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::verdict::{RequestView, ResponseView, Sharing, Storing, may_store};
 use crate::cache::segment_proof::ResponseFingerprint;
-use crate::clock::unix_now;
-use crate::http::field_set::FieldSet;
-use crate::http::media::{self, MediaKind};
-use crate::http::set_cookie;
-use crate::http::tags::tags;
 use crate::origin::{BackgroundSlot, ConnectionReuse, OriginError, OriginResponse, UploadBody};
 use crate::policy::route::CompiledRoute;
 use crate::store::PageStore;

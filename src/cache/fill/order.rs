@@ -6,6 +6,8 @@ use anteroom_fault::fault;
 
 use ::http::header::{ACCEPT_RANGES, SET_COOKIE};
 use ::http::{HeaderMap, HeaderName, Request, StatusCode};
+use anteroom_http::forwarded::ANTEROOM_LOGIN;
+use anteroom_http::ident::{PageKey, StoredToken};
 
 use crate::cache::entry::Entry;
 use crate::cache::recipe::Recipe;
@@ -13,8 +15,6 @@ use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::segment_proof::Witness;
 use crate::cache::url_patterns::UrlPattern;
-use crate::http::forwarded::ANTEROOM_LOGIN;
-use crate::ident::{PageKey, StoredToken};
 use crate::origin::{BackgroundSlot, UploadBody};
 use crate::policy::route::CompiledRoute;
 use crate::telemetry::metrics::AskedAgain;

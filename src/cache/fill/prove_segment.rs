@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use ::http::HeaderName;
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
@@ -13,8 +15,6 @@ use crate::cache::entry::Entry;
 use crate::cache::flight::{Flight, FlightVerdict};
 use crate::cache::rules::key::variant_key;
 use crate::cache::segment_proof::{Proof, ResponseFingerprint};
-use crate::clock::unix_now;
-use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
 impl Filler {

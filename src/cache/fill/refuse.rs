@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ::http::header::ACCEPT_ENCODING;
 use ::http::{HeaderMap, StatusCode};
+use anteroom_http::ident::PageKey;
+use anteroom_http::vary::Vary;
 use tokio::sync::oneshot;
 
 use super::fetched::Fetch;
@@ -12,8 +14,6 @@ use super::lead::{LeaderAnswer, send_answer};
 use crate::cache::flight::{Flight, FlightVerdict};
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::leak_kind::LeakKind;
-use crate::http::vary::Vary;
-use crate::ident::PageKey;
 use crate::origin::OriginResponse;
 use crate::telemetry::reason::Reason;
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ETAG, LAST_MODIFIED};
 use ::http::response::Parts;
 use ::http::{HeaderMap, HeaderName, Uri};
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 
 use super::fetched::Fetch;
@@ -19,8 +21,6 @@ use crate::cache::rules::key::{ShareClass, variant_key};
 use crate::cache::rules::leak_guard::{self, LeakChecks, read_fields};
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::rules::verdict::{ResponseView, Storing};
-use crate::clock::unix_now;
-use crate::ident::PageKey;
 use crate::policy::route::CompiledRoute;
 use crate::telemetry::reason::Reason;
 

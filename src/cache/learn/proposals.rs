@@ -1,8 +1,9 @@
 //! What to write into the configuration, by what was learned.
 
+use anteroom_http::path::decoded;
+use anteroom_http::pattern::Pattern;
+
 use super::report::{LearnedCookieReport, LearnedPageReport, Proposal, ReportContext};
-use crate::http::path::decoded;
-use crate::http::pattern::Pattern;
 
 /// The most pages that get a route of their own.
 const ROUTES_MAX: usize = 50;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use anteroom_http::ident::PageKey;
+
 use crate::cache::entry::Entry;
-use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
 /// The most variants of a page.

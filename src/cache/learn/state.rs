@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use ::http::HeaderMap;
 use ahash::RandomState;
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
 
 use super::answer::{AnswerSeen, CookieSet};
 use super::cookies::LearnedCookies;
@@ -18,8 +20,6 @@ use super::variants::ComparedVariants;
 use crate::cache::entry::Entry;
 use crate::cache::purge::PurgeSnapshot;
 use crate::cache::rules::key::variant_key;
-use crate::clock::unix_now;
-use crate::ident::PageKey;
 use crate::telemetry::reason::Reason;
 
 /// The most pages that are followed.

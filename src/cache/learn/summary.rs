@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use anteroom_http::clock::unix_now;
+
 use super::answer::{CookieEffect, Difference};
 use super::cookies::LearnedCookie;
 use super::parameters;
@@ -11,7 +13,6 @@ use super::report::{
 };
 use super::routes::LearnedRoute;
 use super::state::{Learned, LearnedPage, Learning};
-use crate::clock::unix_now;
 
 /// The most pages that are told.
 const PAGES_TOLD: usize = 100;

@@ -1,10 +1,11 @@
 //! The answers of one page by what its `Vary` says: those to requests that differ in it are not compared.
 
+use anteroom_http::ident::PageKey;
+
 use super::answer::{AnswerSeen, CookieEffect, CookieSet, Difference};
 use super::compared::ComparedPage;
 use super::text_parts::TextParts;
 use crate::cache::purge::PurgeSnapshot;
-use crate::ident::PageKey;
 
 /// The most variants of a page whose answers are compared. Those of others are not.
 const VARIANTS_MAX: usize = 4;

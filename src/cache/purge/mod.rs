@@ -29,7 +29,7 @@ use crate::store::{
 
 /// The most slots of a page: its URL, its user and its session, the prefixes, the tags, and as many tags
 /// again that a 304 added.
-pub const SLOTS_MAX: usize = 2 + 2 * (1 + LEVELS_MAX) + 2 * crate::http::tags::TAGS_MAX;
+pub const SLOTS_MAX: usize = 2 + 2 * (1 + LEVELS_MAX) + 2 * anteroom_http::tags::TAGS_MAX;
 /// The most steps in which unsent purges are sent at shutdown.
 const FLUSH_STEPS_MAX: usize = 200;
 /// The value of the era while the table is being rebuilt.

@@ -5,9 +5,9 @@
 use anteroom_fault::fault;
 
 use ::http::HeaderMap;
+use anteroom_http::ident::User;
+use anteroom_http::language;
 
-use crate::http::language;
-use crate::ident::User;
 use crate::policy::route::Segment;
 
 /// Version of a session's group: another version makes other keys. Pages of version 1 were purged through URL

@@ -4,9 +4,9 @@ use ::http::{HeaderMap, HeaderName, HeaderValue};
 use anteroom_fault::fault;
 use sha2::{Digest, Sha256};
 
-use crate::http::cookie::rebuild;
-use crate::http::vary::selecting_value;
-use crate::ident::PageKey;
+use anteroom_http::cookie::rebuild;
+use anteroom_http::ident::PageKey;
+use anteroom_http::vary::selecting_value;
 
 /// Version of the fields below, and of what may be kept under a key: another version makes other keys. Two
 /// versions of this program on one store therefore never share pages if their sharing rules differ.

@@ -10,6 +10,9 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use ::http::HeaderMap;
 use ::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use anteroom_http::list::members;
+use anteroom_http::media;
+use anteroom_http::query::{is_session_field, text_has_session_id};
 use bytes::Bytes;
 use encoding_rs::{Encoding, UTF_8};
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
@@ -23,9 +26,6 @@ use super::tag_prefilter;
 use super::window::{PIECE, Window};
 use crate::cache::entry::Entry;
 use crate::cache::recoded;
-use crate::http::list::members;
-use crate::http::media;
-use crate::http::query::{is_session_field, text_has_session_id};
 
 /// What the guard looks for.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,9 @@
 
 use ::http::HeaderMap;
 use ::http::header::{CACHE_CONTROL, PRAGMA};
+use anteroom_http::cache_control::CacheControl;
 
 use crate::cache::entry::Entry;
-use crate::http::cache_control::CacheControl;
 
 /// What a request requires of a stored response. `max-stale` is excluded: the origin and the configuration
 /// decide how long a stale response is served.

@@ -1,7 +1,7 @@
 //! The command that switches routes to bypass.
 
 use anteroom::admin::{self, BYPASS, BypassOrder, BypassReport, ListedBypass};
-use anteroom::clock::unix_now;
+use anteroom_http::clock::unix_now;
 use http::Method;
 
 use super::socket;

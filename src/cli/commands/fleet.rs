@@ -1,7 +1,7 @@
 //! The command that lists the proxies on the store.
 
 use anteroom::admin::{self, FLEET, FleetReport, ListedProxy};
-use anteroom::clock::unix_now;
+use anteroom_http::clock::unix_now;
 use http::Method;
 
 use super::socket;

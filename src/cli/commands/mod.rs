@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anteroom::admin::{self, ListedRow, Listing, RowsRequest};
-use anteroom::clock::unix_now;
 use anteroom::proxy::{Explanation, Question};
+use anteroom_http::clock::unix_now;
 use http::Method;
 
 use crate::cli::args::{ExplainArgs, RowArgs, RowsCommand, SocketArgs};

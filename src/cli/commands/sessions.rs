@@ -6,7 +6,7 @@ use anteroom::admin::{
     self, ExportedSession, LISTED_MAX, ListedSession, Removed, SessionExport, SessionFilter,
     SessionListRequest, SessionsListing,
 };
-use anteroom::clock::unix_now;
+use anteroom_http::clock::unix_now;
 use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

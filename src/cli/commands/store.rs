@@ -7,7 +7,7 @@ use anteroom::app::{
     MoveReport, StorePlace, back_up_store, move_store, restore_store, verify_store,
 };
 use anteroom::config::{StoreLayout, StoreUrl};
-use anteroom::ident::TokenStorage;
+use anteroom_http::ident::TokenStorage;
 use http::Method;
 
 use super::move_store::move_running;

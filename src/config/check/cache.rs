@@ -1,14 +1,14 @@
 //! The store, the cache, purges and the cookie of visitor tokens.
 
+use anteroom_http::pattern::Pattern;
+use anteroom_http::peer::Peers;
+use anteroom_http::set_cookie;
 use ipnet::IpNet;
 
 use super::ConfigCheck;
 use crate::config::memory_limit::{MemoryLimit, smallest_memory_limit};
 use crate::config::plan::{Cache, NextStore, PurgeAuthorization, Store, StoreLayout, StoreUrl};
 use crate::config::unit::show_size;
-use crate::http::pattern::Pattern;
-use crate::http::peer::Peers;
-use crate::http::set_cookie;
 use crate::policy::cookie::Secure;
 
 impl ConfigCheck<'_> {

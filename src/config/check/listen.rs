@@ -1,8 +1,9 @@
 //! Listeners, the admin address and sockets.
 
+use anteroom_http::peer::Peers;
+
 use super::{ConfigCheck, everyone};
 use crate::config::plan::{Address, Listen, USUAL_MODE};
-use crate::http::peer::Peers;
 
 /// The longest path of a socket, in bytes. The system allows 107; the temporary name during creation adds
 /// up to 8 for the process id.

@@ -16,12 +16,12 @@ mod traces;
 
 use std::collections::HashSet;
 
+use anteroom_http::peer::Peers;
 use ipnet::IpNet;
 
 use crate::config::plan::Plan;
 use crate::config::problem::{Problem, Warning};
 use crate::config::reader::SettingLocations;
-use crate::http::peer::Peers;
 
 /// Checks a plan as a whole.
 #[derive(Debug)]

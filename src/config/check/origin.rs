@@ -1,9 +1,10 @@
 //! Origins, their servers and rows.
 
+use anteroom_http::host::Scheme;
+
 use super::ConfigCheck;
 use crate::config::plan::{Address, OriginConfig, leads_to};
 use crate::config::suggest::nearest;
-use crate::http::host::Scheme;
 use crate::policy::route::Route;
 
 /// The most servers of one origin.

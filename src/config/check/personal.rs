@@ -1,13 +1,13 @@
 //! Pages that are shared by segment or kept for one user, and what is filled in pages.
 
 use ::http::Method;
+use anteroom_http::path::PathPattern;
+use anteroom_http::{host_pattern, path, query};
 
 use super::ConfigCheck;
 use super::route::word;
 use crate::config::plan::Plan;
 use crate::config::suggest::nearest;
-use crate::http::path::PathPattern;
-use crate::http::{host_pattern, path, query};
 use crate::policy::route::{Esi, Fill, QueryValue, Route, RowId, Segment, Share};
 
 impl ConfigCheck<'_> {

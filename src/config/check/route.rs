@@ -1,11 +1,11 @@
 //! Routes.
 
 use ::http::header::CACHE_CONTROL;
+use anteroom_http::host_pattern::{self, HostPattern};
+use anteroom_http::path::PathPattern;
 
 use super::ConfigCheck;
 use crate::config::schema::fragment::SHARES;
-use crate::http::host_pattern::{self, HostPattern};
-use crate::http::path::PathPattern;
 use crate::policy::answer::Endpoint;
 use crate::policy::route::{LeakGuard, QueryValue, Route, SetCookie, Share, Ttl};
 

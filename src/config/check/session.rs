@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use anteroom_http::host::Scheme;
+use anteroom_http::ident::TokenStorage;
+use anteroom_http::pattern::Pattern;
+use anteroom_http::set_cookie;
+
 use super::ConfigCheck;
 use crate::config::plan::{OnExpire, StoreUrl};
 use crate::config::schema::shared::DAY;
 use crate::config::text::is_near;
-use crate::http::host::Scheme;
-use crate::http::pattern::Pattern;
-use crate::http::set_cookie;
-use crate::ident::TokenStorage;
 use crate::policy::admin::DASHBOARD_COOKIE;
 use crate::policy::cookie::{SameSite, Secure};
 

@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use anteroom_http::clock::unix_now;
+
 use super::ConfigCheck;
 use crate::certificate;
 use crate::certificate::{Certificate, CertificateTable};
-use crate::clock::unix_now;
 use crate::config::plan::{ClientCerts, Listen, TlsConfig};
 
 impl ConfigCheck<'_> {

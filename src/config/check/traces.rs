@@ -1,8 +1,9 @@
 //! Checks of `[traces]`.
 
+use anteroom_http::host::Scheme;
+
 use super::ConfigCheck;
 use crate::config::text::is_near;
-use crate::http::host::Scheme;
 
 impl ConfigCheck<'_> {
     pub(super) fn traces(&mut self) {

@@ -91,7 +91,7 @@ fn comments_stay_in_every_form_of_a_table() {
             let text = text + ORIGIN;
             let written = learned(&text, [session(), ignored(), me(None)]);
             let plan = plan(&written);
-            let names = |patterns: &[crate::http::pattern::Pattern]| {
+            let names = |patterns: &[anteroom_http::pattern::Pattern]| {
                 patterns.iter().map(ToString::to_string).collect::<Vec<_>>()
             };
             assert_eq!(names(&plan.session.cookies), ["old", "sid"], "{written}");

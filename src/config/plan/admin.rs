@@ -3,9 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use anteroom_http::path::PathPattern;
+
 use super::store::DATA;
 use crate::config::secret::Secret;
-use crate::http::path::PathPattern;
 use crate::policy::access_log::{AccessLogFormat, AccessLogTarget};
 use crate::policy::admin::AdminRole;
 use crate::policy::error_page::ErrorPages;

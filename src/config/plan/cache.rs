@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use anteroom_http::coding::Coding;
+use anteroom_http::pattern::Pattern;
+use anteroom_http::request_fields::IdentityHeaders;
 use ipnet::IpNet;
 
-use crate::http::coding::Coding;
-use crate::http::pattern::Pattern;
-use crate::http::request_fields::IdentityHeaders;
 use crate::policy::answer::StatusDetail;
 use crate::policy::learn::CacheMode;
 use crate::policy::purge_rule::PurgeRule;

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::http::HeaderName;
+use anteroom_http::path::PathPattern;
+use anteroom_http::peer::Peers;
 use ipnet::IpNet;
 
 use super::OriginUrl;
 use crate::certificate::CertificateSources;
-use crate::http::path::PathPattern;
-use crate::http::peer::Peers;
 
 /// A `[[listen]]`: where clients are served.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ::http::uri::PathAndQuery;
+use anteroom_http::extract::{Extractor, ResponseMatcher};
 
-use crate::http::extract::{Extractor, ResponseMatcher};
 use crate::policy::login::{LoginRule, LoginUser, LogoutRule, Matching, Success, VerifyRule};
 
 /// `[session.verify]`: how the app is asked for the user's name.

@@ -17,7 +17,8 @@ mod traces;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use crate::http::harden::Hardening;
+use anteroom_http::harden::Hardening;
+
 use crate::policy::route::Route;
 
 pub use admin::{Admin, AdminSocket, ErrorsConfig, LogConfig, NamedToken};

@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anteroom_http::host::Scheme;
+use anteroom_http::host_pattern::HostPattern;
+
 use crate::config::secret::Secret;
-use crate::http::host::Scheme;
-use crate::http::host_pattern::HostPattern;
 use crate::policy::origin::{Balance, Health, Http2};
 use crate::policy::row_schedule::{AllowedPurge, RowIds};
 

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::http::HeaderName;
+use anteroom_http::extract::Expression;
+use anteroom_http::ident::TokenStorage;
+use anteroom_http::pattern::Pattern;
 
 use super::login::{Login, Logout, Verify};
 use super::origin::OriginUrl;
 use crate::config::secret::Secret;
-use crate::http::extract::Expression;
-use crate::http::pattern::Pattern;
-use crate::ident::TokenStorage;
 use crate::policy::answer::Endpoint;
 use crate::policy::cookie::{SameSite, Secure};
 

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anteroom_http::ident::TokenStorage;
+
 use crate::config::secret::Secret;
-use crate::ident::TokenStorage;
 
 /// The default location of data, in the folder of the configuration file. Without a file, in the working
 /// directory.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use anteroom_http::coding::Coding;
+use anteroom_http::pattern::Pattern;
+
 use super::learn::CACHE_MODES;
 use super::network::networks;
 use super::purge_rule::PurgeRuleForm;
@@ -13,8 +16,6 @@ use crate::config::plan::{
 };
 use crate::config::text;
 use crate::config::walk::Walk;
-use crate::http::coding::Coding;
-use crate::http::pattern::Pattern;
 use crate::policy::answer::StatusDetail;
 
 pub(super) fn store(at: &mut impl Walk, store: &mut Store) {

@@ -1,6 +1,8 @@
 //! Forms that describe where a response contains a value, and tables in a value.
 
 use ::http::HeaderName;
+use anteroom_http::extract::{ExpectedValue, Extractor, ResponseMatcher};
+use anteroom_http::pattern::Pattern;
 use serde_json::Value as Json;
 
 use super::shared::{count, expression};
@@ -9,8 +11,6 @@ use crate::config::node::{Node, TomlTable, Value};
 use crate::config::shape;
 use crate::config::suggest::nearest;
 use crate::config::text;
-use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
-use crate::http::pattern::Pattern;
 
 /// The keys of a table in a value, each read by name.
 pub(super) struct TableReader<'n> {

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use anteroom_http::row_template::RowTemplate;
+use anteroom_http::selector::Selector;
+use anteroom_http::template::Template;
 use serde_json::Value as Json;
 
 use crate::config::form::{self, Faults, Form, Words};
@@ -9,9 +12,6 @@ use crate::config::node::{Node, TomlTable, Value};
 use crate::config::shape;
 use crate::config::suggest::nearest;
 use crate::config::text;
-use crate::http::row_template::RowTemplate;
-use crate::http::selector::Selector;
-use crate::http::template::Template;
 use crate::policy::route::{Esi, Fill, Fragment, RowFill, RowId, Share};
 
 /// The longest selector, template or fallback, in bytes.

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use ::http::Method;
+use anteroom_http::extract::Extractor;
+use anteroom_http::ident::{ATTRIBUTES_MAX, is_attribute_name};
 use serde_json::Value as Json;
 
 use super::extractor::{EXTRACTOR, ExtractorForm, ResponseMatcherForm, TableReader, cookie, field};
@@ -13,8 +15,6 @@ use crate::config::plan::{Login, Logout, Verify};
 use crate::config::shape;
 use crate::config::text;
 use crate::config::walk::Walk;
-use crate::http::extract::Extractor;
-use crate::ident::{ATTRIBUTES_MAX, is_attribute_name};
 use crate::policy::login::{LoginUser, Matching, Success};
 
 pub(super) fn verify(at: &mut impl Walk, verify: &mut Verify) {

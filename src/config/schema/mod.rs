@@ -28,12 +28,13 @@ mod ttl;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use anteroom_http::harden::Hardening;
+
 use crate::config::credential::OpenStoreForm;
 use crate::config::plan::{DatabaseConfig, Listen, OriginConfig, OriginUrl, Plan, Rows};
 use crate::config::schema::include::IncludeForm;
 use crate::config::schema::shared::count;
 use crate::config::walk::Walk;
-use crate::http::harden::Hardening;
 use crate::policy::route::Route;
 
 /// The most `[[listen]]`.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use anteroom_http::peer::Peers;
 use ipnet::IpNet;
 use serde_json::Value as Json;
 
@@ -10,7 +11,6 @@ use crate::config::form::{Fault, Faults, Form, Text, meant_list, string};
 use crate::config::node::{Node, quoted};
 use crate::config::problem::SettingLocation;
 use crate::config::{file, shape, text};
-use crate::http::peer::Peers;
 
 /// The most networks of one key, those in files included.
 const NETWORKS_MAX: usize = 10_000;

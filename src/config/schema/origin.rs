@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anteroom_http::host::Scheme;
+
 use super::shared::{DAY, MS, TIMEOUT, count, hosts, named};
 use crate::config::credential::{DatabaseForm, SecretRef};
 use crate::config::form::{Either, Flag, List, Optional, Span, Text, Words};
@@ -9,7 +11,6 @@ use crate::config::pem::PemFile;
 use crate::config::plan::{DatabaseConfig, OriginConfig, OriginTls, OriginUrl, Rows, Servers};
 use crate::config::text;
 use crate::config::walk::Walk;
-use crate::http::host::Scheme;
 use crate::policy::origin::{Balance, Health, Http2};
 use crate::policy::row_schedule::{AllowedPurge, RowIds, SCHEDULED_MAX};
 

@@ -1,5 +1,6 @@
 //! The form of `[purge] after`.
 
+use anteroom_http::path::PurgePath;
 use serde_json::Value as Json;
 
 use super::extractor::TableReader;
@@ -8,7 +9,6 @@ use super::shared::{count, named};
 use crate::config::form::{Faults, Form, List, Text, string};
 use crate::config::node::{Node, Value};
 use crate::config::{shape, text};
-use crate::http::path::PurgePath;
 use crate::policy::purge_rule::PurgeRule;
 
 const EXPECTED: &str =

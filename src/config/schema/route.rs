@@ -1,5 +1,9 @@
 //! The keys of `[[route]]` and `[[cookies]]`.
 
+use anteroom_http::harden::Hardening;
+use anteroom_http::path::PurgePath;
+use anteroom_http::pattern::Pattern;
+
 use super::fields::{
     FieldsForm, RedirectStatusForm, redirect_target, removable_field, settable_field,
 };
@@ -12,9 +16,6 @@ use super::ttl::TtlForm;
 use crate::config::form::{Flag, List, Optional, Text, Words};
 use crate::config::text;
 use crate::config::walk::Walk;
-use crate::http::harden::Hardening;
-use crate::http::path::PurgePath;
-use crate::http::pattern::Pattern;
 use crate::policy::cookie::SameSite;
 use crate::policy::route::{FieldTemplate, LeakGuard, Route, SetCookie, TemplateVariable};
 

@@ -1,11 +1,11 @@
 //! `segment`: what the pages of a route differ by.
 
+use anteroom_http::ident::is_attribute_name;
 use serde_json::Value as Json;
 
 use crate::config::form::{Faults, Form, List, Text, string};
 use crate::config::node::Node;
 use crate::config::text;
-use crate::ident::is_attribute_name;
 use crate::policy::route::Segment;
 
 /// One entry of the list.

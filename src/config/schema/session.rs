@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use anteroom_http::ident::TokenStorage;
+use anteroom_http::pattern::Pattern;
+
 use super::login;
 use super::path::PathText;
 use super::shared::{LIFETIME, TIMEOUT, count, expression, named};
@@ -11,8 +14,6 @@ use crate::config::form::{Either, Flag, List, Optional, Text, Words};
 use crate::config::plan::{OnExpire, SessionConfig, Visitor};
 use crate::config::text;
 use crate::config::walk::Walk;
-use crate::http::pattern::Pattern;
-use crate::ident::TokenStorage;
 use crate::policy::answer::Endpoint;
 use crate::policy::cookie::{SameSite, Secure};
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::Method;
+use anteroom_http::extract::Expression;
+use anteroom_http::host_pattern::HostPattern;
+use anteroom_http::path::PathPattern;
 use serde_json::Value as Json;
 
 use crate::config::form::{CountForm, Faults, Form, Size, Span, Text};
 use crate::config::node::{Node, Value};
 use crate::config::{form, rate, shape, text};
-use crate::http::extract::Expression;
-use crate::http::host_pattern::HostPattern;
-use crate::http::path::PathPattern;
 use crate::policy::rate_limit::Rate;
 use crate::policy::route::QueryValue;
 

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use anteroom_http::extract::{Extractor, ResponseMatcher};
+
 use super::{ConfigSources, ORIGIN, Plan, file, read, told, usual, variables, warnings};
-use crate::http::extract::{Extractor, ResponseMatcher};
 use crate::policy::route::SetCookie;
 
 /// The files in `docs/examples`.

@@ -14,10 +14,11 @@ mod shipped;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anteroom_http::ident::TokenStorage;
+use anteroom_http::pattern::Pattern;
+
 use super::apps::APPS;
 use super::*;
-use crate::http::pattern::Pattern;
-use crate::ident::TokenStorage;
 use crate::policy::answer::StatusDetail;
 use crate::policy::route::Share;
 

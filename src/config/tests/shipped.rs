@@ -5,6 +5,12 @@ use std::time::Duration;
 
 use ::http::header::X_FRAME_OPTIONS;
 use ::http::{HeaderName, Method};
+use anteroom_http::extract::{ExpectedValue, Extractor, ResponseMatcher};
+use anteroom_http::harden::Hardening;
+use anteroom_http::host_pattern::HostPattern;
+use anteroom_http::path::PathPattern;
+use anteroom_http::pattern::Pattern;
+use anteroom_http::query::QueryRule;
 
 use super::{file, read, usual, variables};
 use crate::config::key_paths::KeyPaths;
@@ -15,12 +21,6 @@ use crate::config::{
     DatabaseConfig, Login, OriginConfig, OriginUrl, Plan, Rows, Secret, SettingLocation,
     StoreLayout, Verify,
 };
-use crate::http::extract::{ExpectedValue, Extractor, ResponseMatcher};
-use crate::http::harden::Hardening;
-use crate::http::host_pattern::HostPattern;
-use crate::http::path::PathPattern;
-use crate::http::pattern::Pattern;
-use crate::http::query::QueryRule;
 use crate::policy::login::{LoginUser, Matching, Success};
 use crate::policy::rate_limit::Rate;
 use crate::policy::route::{FieldTemplate, QueryValue, Rewrite, Route, TemplateVariable, Ttl};

@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ::http::uri::PathAndQuery;
+use anteroom_http::host::Scheme;
+use anteroom_http::host_pattern::HostPattern;
+use anteroom_http::peer::Peers;
 use ipnet::{IpNet, Ipv6Net};
 
 use super::NAME_MAX;
 use super::path::path_prefix;
 use crate::config::plan::{Address, OriginUrl, TracesEndpoint, WebhookUrl};
-use crate::http::host::Scheme;
-use crate::http::host_pattern::HostPattern;
-use crate::http::peer::Peers;
 
 /// The longest file path, in bytes; no system opens longer ones.
 const PATH_MAX: usize = 4_096;

@@ -2,7 +2,7 @@
 
 use ::http::HeaderName;
 
-use crate::http::forwarded;
+use anteroom_http::forwarded;
 
 /// The name of a field that may be part of the page key.
 pub(in crate::config) fn key_header(text: &str) -> Result<HeaderName, String> {

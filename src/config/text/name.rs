@@ -1,10 +1,10 @@
 //! Names and patterns: cookies, parameters, methods, routes.
 
 use ::http::Method;
+use anteroom_http::ident::Row;
+use anteroom_http::pattern::Pattern;
 
 use super::{NAME_MAX, TEXT_MAX};
-use crate::http::pattern::Pattern;
-use crate::ident::Row;
 use crate::policy::admin::TOKEN_NAME_MAX;
 use crate::policy::route::QueryValue;
 use crate::policy::row_schedule::{AllowedPurge, RowIds};

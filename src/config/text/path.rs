@@ -1,10 +1,10 @@
 //! Paths and their patterns.
 
 use ::http::uri::PathAndQuery;
+use anteroom_http::lenient;
+use anteroom_http::path::{self, PathPattern, PurgePath};
 
 use super::TEXT_MAX;
-use crate::http::lenient;
-use crate::http::path::{self, PathPattern, PurgePath};
 
 /// The pattern of a path.
 pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, String> {

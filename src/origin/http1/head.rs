@@ -6,12 +6,12 @@ use ::http::header::TRANSFER_ENCODING;
 use ::http::response::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
+use anteroom_http::field_line;
+use anteroom_http::head_end::HeadScanner;
 use bytes::{Bytes, BytesMut};
 use hyper::ext::ReasonPhrase;
 
 use super::ExchangeError;
-use crate::http::field_line;
-use crate::http::head_end::HeadScanner;
 use crate::origin::UploadBody;
 use crate::origin::settings::BUFFER;
 

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use ::http::response::Parts;
 use ::http::{HeaderMap, Request, StatusCode, Version};
+use anteroom_http::hop;
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
@@ -26,7 +27,6 @@ use super::UploadBody;
 use super::interim::InterimListener;
 use super::link::OriginLink;
 use super::meter::HEADS_MAX;
-use crate::http::hop;
 
 /// How much is read at once while a head or a chunk's size is expected. It holds the whole of a small page.
 const HEAD_ROOM: usize = 8 * 1024;

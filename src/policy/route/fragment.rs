@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use anteroom_http::ident::Row;
+use anteroom_http::row_template::RowTemplate;
+use anteroom_http::selector::Selector;
+use anteroom_http::template::Template;
+
 use super::Share;
-use crate::http::row_template::RowTemplate;
-use crate::http::selector::Selector;
-use crate::http::template::Template;
-use crate::ident::Row;
 
 /// One of a route's `fragments`: elements of its pages that are filled when a page is delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Whether a route matches a request, and the item that the request names.
 
 use ::http::Method;
+use anteroom_http::ident::Item;
+use anteroom_http::path::PathPattern;
+use anteroom_http::query;
 
 use super::Route;
-use crate::http::path::PathPattern;
-use crate::http::query;
-use crate::ident::Item;
 
 /// The condition on a query parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]

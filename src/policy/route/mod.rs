@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName, Method, StatusCode};
+use anteroom_http::host_pattern::HostPattern;
+use anteroom_http::path::{PathPattern, PurgePath};
+use anteroom_http::query::QueryRule;
+use anteroom_http::request_fields::IdentityHeaders;
 use ipnet::IpNet;
 
-use crate::http::host_pattern::HostPattern;
-use crate::http::path::{PathPattern, PurgePath};
-use crate::http::query::QueryRule;
-use crate::http::request_fields::IdentityHeaders;
 use crate::policy::learn::CacheMode;
 use crate::policy::rate_limit::Rate;
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use anteroom_http::path::{PathPattern, decoded};
+
 use super::{Fill, Fragment, Route, Ttl};
-use crate::http::path::{PathPattern, decoded};
 
 /// The pages that a change of the routes outdates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,8 +112,9 @@ fn content_path(fragment: &Fragment) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::selector::Selector;
+
     use super::*;
-    use crate::http::selector::Selector;
     use crate::policy::route::Share;
 
     fn route(path: &str, share: Share) -> Route {

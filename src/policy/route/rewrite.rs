@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::http::path::decoded;
+use anteroom_http::path::decoded;
 
 /// `strip_prefix` and `add_prefix`: a change of the path in requests to the origin. Routes, keys, purges and logs
 /// use the client's path.

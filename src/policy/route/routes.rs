@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use anteroom_http::ident::Item;
+use anteroom_http::path::{self, PathPattern};
+use anteroom_http::peer::is_in;
+
 use super::{Route, RouteInput, Segment, Share};
-use crate::http::path::{self, PathPattern};
-use crate::http::peer::is_in;
-use crate::ident::Item;
 use crate::policy::rate_limit::{Limiting, RequestLimits};
 
 /// A route with everything derived from the whole plan.
@@ -268,12 +269,12 @@ impl Routes {
 #[cfg(test)]
 mod tests {
     use ::http::Method;
+    use anteroom_http::host_pattern::HostPattern;
+    use anteroom_http::path::PathPattern;
+    use anteroom_http::query::QueryRule;
 
     use super::super::QueryValue;
     use super::*;
-    use crate::http::host_pattern::HostPattern;
-    use crate::http::path::PathPattern;
-    use crate::http::query::QueryRule;
 
     #[test]
     fn a_required_login_is_no_matter_of_spelling() {

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::request::Parts;
+use anteroom_http::client_cert::ClientCertificate;
+use anteroom_http::clock::unix_now;
+use anteroom_http::forwarded::ForwardingFields;
+use anteroom_http::host::{BadHost, Host, HostMemo, Scheme};
+use anteroom_http::peer::Peer;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::unix_now;
-use crate::http::client_cert::ClientCertificate;
-use crate::http::forwarded::ForwardingFields;
-use crate::http::host::{BadHost, Host, HostMemo, Scheme};
-use crate::http::peer::Peer;
 use crate::origin::PinnedSlot;
 use crate::policy::listener::ListenerRules;
 use crate::proxy::connection::tunnel::{Tunnel, TunnelSlot};
@@ -138,7 +138,7 @@ impl Client {
     /// The site that a request is for.
     ///
     /// # Errors
-    /// As [`host::site`](crate::http::host::site).
+    /// As [`host::site`](anteroom_http::host::site).
     pub(in crate::proxy) fn site(&self, head: &Parts) -> Result<Host, BadHost> {
         self.host.borrow_mut().site(&head.uri, &head.headers)
     }

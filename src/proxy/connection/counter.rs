@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::http::peer::Peer;
-use crate::ident::holder;
+use anteroom_http::ident::holder;
+use anteroom_http::peer::Peer;
 
 /// The number that is open, over all threads.
 #[derive(Debug, Default)]

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ::http::header::{CONTENT_LENGTH, SET_COOKIE};
 use ::http::{HeaderMap, Request, StatusCode, Version};
+use anteroom_http::set_cookie::CLEAR_SITE_DATA;
+use anteroom_http::tags::strip_tags;
+use anteroom_http::{forwarded, hop};
 use bytes::BytesMut;
 
-use crate::http::set_cookie::CLEAR_SITE_DATA;
-use crate::http::tags::strip_tags;
-use crate::http::{forwarded, hop};
 use crate::origin::{InterimListener, UploadBody};
 use crate::proxy::connection_state::ConnectionState;
 use crate::proxy::connection_state::interim_queue::InterimQueue;

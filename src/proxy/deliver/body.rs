@@ -8,12 +8,12 @@ use std::task::{Context, Poll, ready};
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderName};
+use anteroom_http::set_cookie::CLEAR_SITE_DATA;
+use anteroom_http::{forwarded, hop};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::cache::flight::{BodyCutOff, FlightReader};
-use crate::http::set_cookie::CLEAR_SITE_DATA;
-use crate::http::{forwarded, hop};
 use crate::origin::{OriginBody, OriginError};
 use crate::proxy::record::RequestRecord;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use ::http::header::{AGE, VARY};
 use ::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use anteroom_http::cache_status::CACHE_STATUS;
+use anteroom_http::field_line;
 
 use super::body::Body;
 use crate::cache::entry::Entry;
 use crate::cache::recoded;
-use crate::http::cache_status::CACHE_STATUS;
-use crate::http::field_line;
 
 /// A response on its way to the client.
 ///

@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use ::http::header::{IF_RANGE, RANGE};
 use ::http::{HeaderValue, Method};
+use anteroom_http::coding::Coding;
+use anteroom_http::etag::ETag;
+use anteroom_http::field_set::FieldSet;
 use bytes::Bytes;
 
 use super::stored::{Ready, is_not_modified};
@@ -15,9 +18,6 @@ use crate::cache::entry::Entry;
 use crate::cache::memory::RecodedPage;
 use crate::cache::recoded::{self, Delivery};
 use crate::cache::rules::key::ShareClass;
-use crate::http::coding::Coding;
-use crate::http::etag::ETag;
-use crate::http::field_set::FieldSet;
 use crate::proxy::context::RequestContext;
 use crate::proxy::recompress::{SMALL, takes_stored};
 use crate::telemetry::reason::Reason;

@@ -8,12 +8,12 @@ use ::http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
 };
 use ::http::{HeaderValue, Response, StatusCode};
+use anteroom_http::host::Host;
 use bytes::Bytes;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
 use super::body::Body;
 use super::headers::{bypassed, put_status};
-use crate::http::host::Host;
 use crate::origin::OriginError;
 use crate::policy::error_page::ErrorForm;
 use crate::proxy::context::WorkerContext;

@@ -3,9 +3,9 @@
 
 use ::http::header::{CACHE_CONTROL, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue};
+use anteroom_http::cache_control::CacheControl;
 
 use super::client_response::ClientResponse;
-use crate::http::cache_control::CacheControl;
 use crate::proxy::context::{RequestContext, template_values};
 
 /// Sets the fields of `set_headers`.

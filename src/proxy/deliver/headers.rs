@@ -2,13 +2,13 @@
 
 use ::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, SET_COOKIE, VARY};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response, Version};
+use anteroom_http::cache_control::CacheControl;
+use anteroom_http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
+use anteroom_http::harden::harden;
+use anteroom_http::host::Scheme;
+use anteroom_http::vary::Vary;
+use anteroom_http::{hop, set_cookie};
 
-use crate::http::cache_control::CacheControl;
-use crate::http::cache_status::{CACHE_STATUS, CacheStatus, Forward};
-use crate::http::harden::harden;
-use crate::http::host::Scheme;
-use crate::http::vary::Vary;
-use crate::http::{hop, set_cookie};
 use crate::policy::answer::StatusDetail;
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;

@@ -2,16 +2,16 @@
 
 use ::http::header::{SET_COOKIE, TRAILER};
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use anteroom_http::cache_status::CacheStatus;
+use anteroom_http::cookie::cookies;
+use anteroom_http::ident::Item;
+use anteroom_http::tags::strip_tags;
+use anteroom_http::{forwarded, hop, set_cookie};
 
 use super::body::{Body, BodyError};
 use super::headers::{
     bypassed, harden_cookies, keep_from_caches, keep_private, put_status, remove_sessions,
 };
-use crate::http::cache_status::CacheStatus;
-use crate::http::cookie::cookies;
-use crate::http::tags::strip_tags;
-use crate::http::{forwarded, hop, set_cookie};
-use crate::ident::Item;
 use crate::origin::OriginBody;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::fragments::cut_method;

@@ -5,6 +5,12 @@ use std::sync::Arc;
 
 use ::http::header::{AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use anteroom_http::cache_status::CacheStatus;
+use anteroom_http::conditional::{self, Condition};
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::list;
+use anteroom_http::range::{self, Multipart, Selection};
+use anteroom_http::targeted::CDN_CACHE_CONTROL;
 use hyper::ext::ReasonPhrase;
 
 use super::body::Body;
@@ -12,12 +18,6 @@ use super::client_response::{ClientResponse, StoredResponse};
 use super::headers::{put_status, status_value};
 use crate::cache::entry::Entry;
 use crate::cache::recoded;
-use crate::http::cache_status::CacheStatus;
-use crate::http::conditional::{self, Condition};
-use crate::http::field_set::FieldSet;
-use crate::http::list;
-use crate::http::range::{self, Multipart, Selection};
-use crate::http::targeted::CDN_CACHE_CONTROL;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::fragments::cut_method;
 

@@ -2,6 +2,7 @@
 
 use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderMap, Method};
+use anteroom_http::ident::Item;
 use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -10,7 +11,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Number, Value};
 
 use super::{EndpointAnswer, EndpointError, EndpointRequest, InCart};
-use crate::ident::Item;
 use crate::origin::{self, BodyFault, RequestBody};
 use crate::proxy::error::Error;
 use crate::proxy::settle::user_purge;

@@ -2,9 +2,9 @@
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 use ::http::{HeaderValue, Response, StatusCode};
+use anteroom_http::host::Scheme;
 use bytes::Bytes;
 
-use crate::http::host::Scheme;
 use crate::policy::listener::Redirect;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;

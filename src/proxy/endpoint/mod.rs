@@ -20,11 +20,11 @@ use ::http::header::{
 };
 use ::http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use anteroom_fault::fault;
+use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
+use anteroom_http::path::is_odd;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::http::path::is_odd;
-use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::origin::RequestBody;
 use crate::policy::answer::Endpoint;
 use crate::proxy::connection::client::Client;

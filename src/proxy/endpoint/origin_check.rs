@@ -3,8 +3,8 @@
 
 use ::http::header::ORIGIN;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
+use anteroom_http::host::{Host, Scheme};
 
-use crate::http::host::{Host, Scheme};
 use crate::proxy::context::Admitted;
 
 static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

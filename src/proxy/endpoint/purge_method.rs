@@ -3,13 +3,13 @@
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ::http::{HeaderValue, Response};
 use anteroom_fault::fault;
+use anteroom_http::bearer;
+use anteroom_http::cache_status::CacheStatus;
+use anteroom_http::host::Host;
+use anteroom_http::purge_request::{Inexpressible, PurgeHost, PurgeRequest};
 use bytes::Bytes;
 
 use crate::cache::purge::scope::{EVERY_SITE, Scope};
-use crate::http::bearer;
-use crate::http::cache_status::CacheStatus;
-use crate::http::host::Host;
-use crate::http::purge_request::{Inexpressible, PurgeHost, PurgeRequest};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::deliver::body::Body;

@@ -1,6 +1,7 @@
 //! What fills the fragments of an explained page.
 
-use crate::ident::Item;
+use anteroom_http::ident::Item;
+
 use crate::policy::route::{Fill, Fragment, RowFill, RowId};
 use crate::proxy::context::RequestContext;
 

@@ -19,6 +19,9 @@ use std::time::Instant;
 
 use ::http::Method;
 use ::http::request::Parts;
+use anteroom_http::cache_status::CacheStatus;
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::Item;
 
 use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedUncacheable};
 use self::question::ImaginedRequest;
@@ -33,9 +36,6 @@ use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::verdict::{Access, FreshnessDirective, fragment_fields, named_by};
 use crate::cache::{CacheTier, Lookup, LookupMode, TierContent};
-use crate::clock::unix_now;
-use crate::http::cache_status::CacheStatus;
-use crate::ident::Item;
 use crate::policy::route::{Route, Share};
 use crate::proxy::context::{AssumedVisitor, Mode, RequestContext, RequestKind, WorkerContext};
 use crate::proxy::deliver::headers;

@@ -4,6 +4,13 @@ use ::http::header::{
     CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use anteroom_http::conditional::validators;
+use anteroom_http::cookie::cookies as cookies_of;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::freshness::FreshnessSource;
+use anteroom_http::host::Scheme;
+use anteroom_http::ident::Item;
+use anteroom_http::query;
 
 use super::explanation::{
     ExplainedCookie, ExplainedFill, ExplainedKey, ExplainedPage, ExplainedRoute, ExplainedTier,
@@ -16,13 +23,6 @@ use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::verdict::{
     FreshnessDirective, RequestView, ResponseView, Sharing, may_store, named_by,
 };
-use crate::http::conditional::validators;
-use crate::http::cookie::cookies as cookies_of;
-use crate::http::field_set::FieldSet;
-use crate::http::freshness::FreshnessSource;
-use crate::http::host::Scheme;
-use crate::http::query;
-use crate::ident::Item;
 use crate::policy::route::{CompiledRoute, Share};
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::cookie_rules::CookieClass;

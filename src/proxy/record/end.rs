@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderValue, Method};
+use anteroom_http::host::Scheme;
+use anteroom_http::ident::User;
 use tokio::time::Instant;
 
 use super::RequestRecord;
-use crate::http::host::Scheme;
-use crate::ident::User;
 use crate::telemetry::access_log::{LogBuffer, LogRecord, LogTexts};
 use crate::telemetry::metrics::{Answered, Count, Outcome};
 use crate::telemetry::misses::Miss;

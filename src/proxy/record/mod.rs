@@ -13,13 +13,13 @@ use std::time::Duration;
 use ::http::header::{REFERER, USER_AGENT};
 use ::http::request::Parts;
 use ::http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
+use anteroom_http::clock::unix_now;
+use anteroom_http::host::Scheme;
+use anteroom_http::ident::User;
+use anteroom_http::trace_context::TraceContext;
 use tokio::time::Instant;
 
 use super::connection_state::ConnectionState;
-use crate::clock::unix_now;
-use crate::http::host::Scheme;
-use crate::http::trace_context::TraceContext;
-use crate::ident::User;
 use crate::policy::route::CompiledRoute;
 use crate::telemetry::access_log::VisitorClass;
 use crate::telemetry::metrics::Outcome;

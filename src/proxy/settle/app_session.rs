@@ -5,15 +5,15 @@
 
 use ::http::header::{LOCATION, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
+use anteroom_http::cookie::cookies;
+use anteroom_http::extract::{Extractor, ResponseParts};
+use anteroom_http::ident::{LogInScope, StoredToken, User};
+use anteroom_http::pattern::Pattern;
+use anteroom_http::{apply_set_cookie, set_cookie};
 
 use super::change::{AppLogIn, AppLogOut, SessionChange, SessionEffect};
 use super::visitor_token::TokenContext;
 use super::{session_cookies, session_end};
-use crate::http::cookie::cookies;
-use crate::http::extract::{Extractor, ResponseParts};
-use crate::http::pattern::Pattern;
-use crate::http::{apply_set_cookie, set_cookie};
-use crate::ident::{LogInScope, StoredToken, User};
 use crate::policy::login::{LoginRule, LoginUser, LogoutRule, Success};
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;

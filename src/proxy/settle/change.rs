@@ -2,7 +2,7 @@
 
 use ::http::HeaderValue;
 
-use crate::ident::{StoredToken, User};
+use anteroom_http::ident::{StoredToken, User};
 
 /// What a response means for the visitor's session.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! Reads the effects of the origin's response, once, from the request and the head of the response.
 
 use ::http::{HeaderMap, StatusCode};
+use anteroom_http::ident::{CookieHash, Item};
 
 use super::change::SessionEffect;
 use super::invalidate::Invalidation;
 use super::{app_session, item_and_cart, session, session_cookies, user_purge};
-use crate::ident::{CookieHash, Item};
 use crate::proxy::context::{RequestContext, RequestKind};
 
 /// What a response means besides its content.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{PageKey, Row};
+
 use crate::cache::purge::scope::PurgeTarget;
-use crate::clock::unix_now;
-use crate::ident::{PageKey, Row};
 use crate::proxy::context::WorkerContext;
 use crate::store::{PageStore, RowStore, StoreError};
 

@@ -6,14 +6,14 @@ use anteroom_fault::fault;
 
 use ::http::header::{CONTENT_LOCATION, LOCATION};
 use ::http::{HeaderMap, Method, StatusCode};
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::Item;
+use anteroom_http::path;
 
 use super::forget::forget;
 use super::{purge_rules, user_purge};
 use crate::cache::purge::scope::{PurgeTarget, Scope};
 use crate::cache::rules::key::ShareClass;
-use crate::clock::unix_now;
-use crate::http::path;
-use crate::ident::Item;
 use crate::policy::route::{self, Route};
 use crate::proxy::context::RequestContext;
 

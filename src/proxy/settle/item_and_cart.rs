@@ -2,12 +2,12 @@
 //! cart on the response to a forwarded request.
 
 use ::http::{HeaderMap, HeaderName};
+use anteroom_http::ident::Item;
+use anteroom_http::list;
 use percent_encoding::percent_decode;
 
 use super::change::SessionChange;
 use super::visitor_token::{TokenContext, Unchanged};
-use crate::http::list;
-use crate::ident::Item;
 use crate::proxy::context::RequestContext;
 use crate::session::cart::{is_count, setting};
 use crate::store::{CartAnswer, CartOwner, StoreError};

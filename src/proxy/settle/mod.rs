@@ -20,12 +20,13 @@ pub(in crate::proxy) mod user_purge;
 pub(in crate::proxy) mod visit;
 pub(in crate::proxy) mod visitor_token;
 
+use anteroom_http::ident::Item;
+
 use self::change::{SessionChange, SessionEffect};
 use self::effects::Effects;
 use super::context::RequestContext;
 use super::deliver::own::Settled;
 use super::error::Error;
-use crate::ident::Item;
 
 /// An unsafe request is about to be sent, or was: the app may log in a visitor that is not known, in the store
 /// itself. What was looked up before is void.

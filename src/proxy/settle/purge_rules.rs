@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use ::http::header::LOCATION;
 use ::http::{HeaderMap, StatusCode};
+use anteroom_http::path::{self, PurgePath};
+use anteroom_http::reference::resolve;
 
 use crate::cache::purge::scope::{PurgeTarget, Scope};
-use crate::http::path::{self, PurgePath};
-use crate::http::reference::resolve;
 use crate::policy::purge_rule::PurgeRule;
 use crate::proxy::context::RequestContext;
 

@@ -2,15 +2,15 @@
 //! forwarded request.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
+use anteroom_http::forwarded::ANTEROOM_LOGIN;
+use anteroom_http::host::Scheme;
+use anteroom_http::ident::{LogInScope, StoredToken, User};
+use anteroom_http::login_field::{self, InvalidLogin};
 
 use super::app_session;
 use super::change::{SessionChange, SessionEffect};
 use super::session_end::end;
 use super::visitor_token::TokenContext;
-use crate::http::forwarded::ANTEROOM_LOGIN;
-use crate::http::host::Scheme;
-use crate::http::login_field::{self, InvalidLogin};
-use crate::ident::{LogInScope, StoredToken, User};
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
 use crate::proxy::settings::Minted;

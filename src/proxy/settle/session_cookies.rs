@@ -4,10 +4,10 @@
 use std::rc::Rc;
 
 use ::http::HeaderMap;
+use anteroom_http::apply_set_cookie::{self, CookieChange};
+use anteroom_http::ident::CookieHash;
+use anteroom_http::set_cookie;
 
-use crate::http::apply_set_cookie::{self, CookieChange};
-use crate::http::set_cookie;
-use crate::ident::CookieHash;
 use crate::proxy::context::RequestContext;
 
 /// The keys of the app's remembered answers that a response may have made wrong. These are the request's

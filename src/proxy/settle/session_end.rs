@@ -1,8 +1,8 @@
 //! Ends sessions: here at once, and in the store before the response goes out.
 
+use anteroom_http::ident::StoredToken;
 use futures_util::future::join_all;
 
-use crate::ident::StoredToken;
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
 use crate::session::Ending;

@@ -5,14 +5,14 @@
 //! which all purges spread.
 
 use ::http::HeaderMap;
+use anteroom_http::apply_set_cookie::CookieChange;
+use anteroom_http::ident::{StoredToken, User};
+use anteroom_http::set_cookie;
 
 use super::change::SessionChange;
 use super::forget::forget;
 use super::session_cookies;
 use crate::cache::purge::scope::{PurgeTarget, Scope};
-use crate::http::apply_set_cookie::CookieChange;
-use crate::http::set_cookie;
-use crate::ident::{StoredToken, User};
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::store::CartOwner;
 use crate::telemetry::access_log::VisitorClass;

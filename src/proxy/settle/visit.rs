@@ -1,8 +1,8 @@
 //! The visit: `update_token` and the item that was viewed, recorded after the response.
 
 use ::http::Method;
+use anteroom_http::ident::Item;
 
-use crate::ident::Item;
 use crate::proxy::context::{NOWHERE, RequestContext};
 use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::stage::detect_upgrade;

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use ::http::HeaderValue;
 use anteroom_fault::patience;
+use anteroom_http::host::Scheme;
+use anteroom_http::ident::{Item, StoredToken, Token, User, VisitorToken};
 use tokio::time::timeout;
 
 use super::user_purge;
-use crate::http::host::Scheme;
-use crate::ident::{Item, StoredToken, Token, User, VisitorToken};
 use crate::policy::rate_limit::RateKey;
 use crate::proxy::context::{NOWHERE, RequestContext, WorkerContext};
 use crate::proxy::visitor::Visitor;

@@ -1,10 +1,10 @@
 //! Forwards the visitor's own request to the origin, and returns the origin's response.
 
 use ::http::HeaderMap;
+use anteroom_http::ident::StoredToken;
+use anteroom_http::{cookie, set_cookie};
 
 use crate::cache::fill;
-use crate::http::{cookie, set_cookie};
-use crate::ident::StoredToken;
 use crate::origin::{ConnectionReuse, OriginError, RequestBody, expect_empty_body};
 use crate::proxy::answer::Answer;
 use crate::proxy::connection::interim;

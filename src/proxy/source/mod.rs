@@ -9,6 +9,7 @@ pub(in crate::proxy) mod rows;
 mod upgrade;
 
 use anteroom_fault::fault;
+use anteroom_http::ident::Item;
 
 pub(in crate::proxy) use self::learn::{forward_reason, mirrored};
 use super::answer::Answer;
@@ -17,7 +18,6 @@ use super::error::Error;
 use super::record::RequestRecord;
 use super::stage::decide;
 use crate::cache::rules::verdict::Access;
-use crate::ident::Item;
 use crate::origin::RequestBody;
 use crate::policy::learn::CacheMode;
 use crate::telemetry::reason::Reason;

@@ -6,6 +6,7 @@
 
 use ::http::HeaderMap;
 use ::http::header::AUTHORIZATION;
+use anteroom_http::cookie::cookies;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -13,7 +14,6 @@ use crate::cache::fill::SessionOwner;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::segment_proof::Witness;
-use crate::http::cookie::cookies;
 use crate::policy::route::LeakGuard;
 use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;

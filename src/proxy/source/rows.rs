@@ -7,11 +7,11 @@ use ::http::header::{
     IF_UNMODIFIED_SINCE, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use anteroom_http::cache_status::CacheStatus;
+use anteroom_http::ident::Item;
+use anteroom_http::list;
 
 use crate::cache::LookupMode;
-use crate::http::cache_status::CacheStatus;
-use crate::http::list;
-use crate::ident::Item;
 use crate::proxy::context::{RequestContext, RequestKind};
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::headers;

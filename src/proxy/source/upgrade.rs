@@ -11,13 +11,13 @@
 
 use ::http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TE, TRAILER};
 use ::http::{HeaderMap, Response, StatusCode};
+use anteroom_http::ident::StoredToken;
+use anteroom_http::peer::Peer;
+use anteroom_http::tags::strip_tags;
+use anteroom_http::upgrade::UpgradeProtocol;
+use anteroom_http::{forwarded, hop};
 
 use super::forward;
-use crate::http::peer::Peer;
-use crate::http::tags::strip_tags;
-use crate::http::upgrade::UpgradeProtocol;
-use crate::http::{forwarded, hop};
-use crate::ident::StoredToken;
 use crate::origin::{OriginError, UpgradeAnswer as Upgraded};
 use crate::proxy::answer::Answer;
 use crate::proxy::connection::counter::ReservedSlot;

@@ -8,11 +8,11 @@ use anteroom_fault::fault;
 use ::http::header::{CONTENT_LENGTH, EXPECT};
 use ::http::request::Parts;
 use ::http::{HeaderMap, Method, Version};
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::host::BadHost;
+use anteroom_http::{cdn_loop, cookie, forwarded, hop, path};
 
 use super::receive::Received;
-use crate::http::field_set::FieldSet;
-use crate::http::host::BadHost;
-use crate::http::{cdn_loop, cookie, forwarded, hop, path};
 use crate::policy::admin::DASHBOARD_COOKIE;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode};

@@ -7,6 +7,11 @@ use anteroom_fault::fault;
 
 use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, COOKIE, HOST};
 use ::http::{HeaderMap, HeaderName, Method};
+use anteroom_http::cache_status::CacheStatus;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use anteroom_http::ident::PageKey;
+use anteroom_http::media::{self, accept_names_pages};
 
 use crate::cache::entry::{Entry, LifetimeSource};
 use crate::cache::fill::FillLoss;
@@ -17,11 +22,6 @@ use crate::cache::rules::request_directives::RequestDirectives;
 use crate::cache::rules::verdict::Sharing;
 use crate::cache::url_patterns::UrlPattern;
 use crate::cache::{CacheTier, Lookup, LookupMode};
-use crate::http::cache_status::CacheStatus;
-use crate::http::field_set::FieldSet;
-use crate::http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use crate::http::media::{self, accept_names_pages};
-use crate::ident::PageKey;
 use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::origin_request;

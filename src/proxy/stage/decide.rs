@@ -4,13 +4,13 @@ use anteroom_fault::fault;
 
 use ::http::Method;
 use ::http::request::Parts;
+use anteroom_http::ident::Item;
 
 use super::{cache_lookup, detect_upgrade, only_top};
 use crate::cache::LookupMode;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::request_directives::RequestDirectives;
 use crate::cache::rules::verdict::{self, Access, can_cache};
-use crate::ident::Item;
 use crate::proxy::context::{RequestContext, logs_connection_in};
 use crate::telemetry::reason::Reason;
 

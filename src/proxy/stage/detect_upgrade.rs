@@ -5,8 +5,8 @@ use ::http::request::Parts;
 use ::http::{HeaderMap, Method, Version};
 use hyper::upgrade::OnUpgrade;
 
-use crate::http::list;
-use crate::http::upgrade::{self, UpgradeProtocol};
+use anteroom_http::list;
+use anteroom_http::upgrade::{self, UpgradeProtocol};
 
 /// Marks a request that was an extended CONNECT for WebSocket, and holds the stream that it arrived on.
 #[derive(Clone)]

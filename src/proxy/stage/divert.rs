@@ -2,11 +2,11 @@
 //! `/_anteroom/`.
 
 use anteroom_fault::fault;
+use anteroom_http::host::Scheme;
+use anteroom_http::{lenient, path};
 
 use super::limit::CountedRequest;
 use super::route::RoutedRequest;
-use crate::http::host::Scheme;
-use crate::http::{lenient, path};
 use crate::policy::listener::Redirect;
 use crate::proxy::connection::client::Client;
 use crate::proxy::settings::{ProxySettings, PurgeMethod};

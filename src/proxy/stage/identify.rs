@@ -7,6 +7,11 @@ use anteroom_fault::fault;
 
 use ::http::HeaderValue;
 use ::http::request::Parts;
+use anteroom_http::cookie::cookies;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::ident::{CookieHash, Item, StoredToken, Token, User};
+use anteroom_http::media::{asks_for_page, asks_for_static};
+use anteroom_http::query::session_id_in;
 
 use super::admit::AdmittedRequest;
 use super::limit::RateCheck;
@@ -15,11 +20,6 @@ use super::route::RoutedRequest;
 use super::verify::{self, Asking, Verdict};
 use crate::cache::LookupMode;
 use crate::cache::rules::verdict::Sharing;
-use crate::http::cookie::cookies;
-use crate::http::field_set::FieldSet;
-use crate::http::media::{asks_for_page, asks_for_static};
-use crate::http::query::session_id_in;
-use crate::ident::{CookieHash, Item, StoredToken, Token, User};
 use crate::policy::route::{CompiledRoute, Route};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{

@@ -1,7 +1,8 @@
 //! `[[route]] only_top`: only pages of the most viewed items are kept.
 
+use anteroom_http::ident::Item;
+
 use crate::cache::LookupMode;
-use crate::ident::Item;
 use crate::proxy::context::RequestContext;
 use crate::telemetry::metrics::Count;
 

@@ -6,12 +6,12 @@ use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, Method, Uri, Version};
 use anteroom_fault::fault;
+use anteroom_http::forwarded;
+use anteroom_http::http2::{self, MalformedRequest};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::detect_upgrade;
-use crate::http::forwarded;
-use crate::http::http2::{self, MalformedRequest};
 use crate::proxy::connection::client::Client;
 use crate::proxy::error::Error;
 use crate::proxy::settings::ProxySettings;

@@ -6,11 +6,11 @@
 
 use ::http::HeaderMap;
 use anteroom_fault::fault;
+use anteroom_http::cookie::cookies;
+use anteroom_http::ident::{StoredToken, Token};
 use futures_util::future::try_join_all;
 use percent_encoding::percent_decode;
 
-use crate::http::cookie::cookies;
-use crate::ident::{StoredToken, Token};
 use crate::proxy::context::WorkerContext;
 use crate::proxy::cookie_rules::CookieRules;
 use crate::store::{RevocationStore as _, StoreError};

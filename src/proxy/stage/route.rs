@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use anteroom_fault::fault;
+use anteroom_http::cookie;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::ident::Item;
 
 use super::admit::AdmittedRequest;
 use super::limit::{CountedRequest, RateCheck};
-use crate::http::cookie;
-use crate::http::field_set::FieldSet;
-use crate::ident::Item;
 use crate::policy::rate_limit::RequestLimits;
 use crate::policy::route::CompiledRoute;
 use crate::proxy::context::{Mode, RewrittenPath, WorkerContext, route_input, route_of};

@@ -11,18 +11,18 @@ use ::http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, USER_AGEN
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use anteroom_fault::fault;
+use anteroom_http::apply_set_cookie::{self, CookieChange};
+use anteroom_http::cdn_loop::CDN_LOOP;
+use anteroom_http::clock::unix_now;
+use anteroom_http::coding::Coding;
+use anteroom_http::extract::{Extractor, ResponseMatcher, ResponseParts};
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::ident::{CookieHash, LogInScope, StoredToken, User, is_attribute};
+use anteroom_http::set_cookie;
 use tokio::sync::watch;
 
 use super::revoked::SuspectTokens;
 use crate::cache::{LookupMode, recoded};
-use crate::clock::unix_now;
-use crate::http::apply_set_cookie::{self, CookieChange};
-use crate::http::cdn_loop::CDN_LOOP;
-use crate::http::coding::Coding;
-use crate::http::extract::{Extractor, ResponseMatcher, ResponseParts};
-use crate::http::field_set::FieldSet;
-use crate::http::set_cookie;
-use crate::ident::{CookieHash, LogInScope, StoredToken, User, is_attribute};
 use crate::origin::{ConnectionReuse, OriginBody, UploadBody, Upstream};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{

@@ -6,8 +6,8 @@ use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::http::head_end::HeadScanner;
-use crate::http::hop;
+use anteroom_http::head_end::HeadScanner;
+use anteroom_http::hop;
 
 /// The most fields of a head that is read here; browsers send some 20.
 const FIELDS_MAX: usize = 64;

@@ -5,13 +5,13 @@ use std::io::Write as _;
 use ::http::StatusCode;
 use ::http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING};
 use ::http::response::Parts;
+use anteroom_http::clock::unix_now;
+use anteroom_http::{date, field_line, hop};
 use bytes::Bytes;
 use http_body::Body;
 use hyper::ext::ReasonPhrase;
 
 use super::queue::WriteQueue;
-use crate::clock::unix_now;
-use crate::http::{date, field_line, hop};
 use crate::proxy::StoredResponse;
 
 /// What a body's length is known to be.

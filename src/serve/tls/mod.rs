@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anteroom_http::clock::unix_now;
 use arc_swap::ArcSwap;
 use rustls::crypto::ring;
 use rustls::server::{
@@ -24,7 +25,6 @@ use rustls::{RootCertStore, ServerConfig, version};
 use tokio_util::sync::CancellationToken;
 
 use crate::certificate::{Certificate, CertificateTable, Fault};
-use crate::clock::unix_now;
 use watch::WatchedFiles;
 
 pub(super) use handshake::{HandshakeError, PrefixedSocket, enter};

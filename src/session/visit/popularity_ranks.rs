@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use anteroom_http::ident::Item;
 use quick_cache::sync::Cache;
 
-use crate::ident::Item;
 use crate::store::{StoreError, TopBound, ViewStore};
 
 /// The most answers remembered; the least used are evicted first.

@@ -16,11 +16,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ahash::RandomState;
+use anteroom_http::ident::{Item, StoredToken, User};
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 
 use super::recent_views::RecentViews;
-use crate::ident::{Item, StoredToken, User};
 use crate::store::{StoreError, Visit, VisitResult, VisitStore};
 
 /// How long later touches of a session are gathered, while few sessions are busy.
@@ -67,7 +67,7 @@ pub struct WriteProgress {
 /// Visits and views that wait for the store.
 ///
 /// ```
-/// use anteroom::ident::{Item, Token, TokenStorage, User};
+/// use anteroom_http::ident::{Item, Token, TokenStorage, User};
 /// use anteroom::session::visit::VisitQueue;
 ///
 /// let queue = VisitQueue::new(100_000, 25);
@@ -687,10 +687,10 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::collections::{BTreeMap, BTreeSet};
 
+    use anteroom_http::ident::{Token, TokenStorage};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ident::{Token, TokenStorage};
     use crate::store::Uncounted;
 
     /// A store that records its calls, or refuses them.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use ahash::RandomState;
 use quick_cache::unsync::Cache;
 
-use crate::ident::{Item, holder};
+use anteroom_http::ident::{Item, holder};
 
 /// How long a view suppresses further ones, in seconds.
 const WINDOW: f64 = 10.0;

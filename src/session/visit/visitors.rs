@@ -13,10 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahash::RandomState;
+use anteroom_http::ident::{Item, VisitorToken};
 use quick_cache::sync::Cache;
 use tokio::sync::Notify;
 
-use crate::ident::{Item, VisitorToken};
 use crate::store::{StoreError, VisitorStore, VisitorVisit};
 
 /// How long visits are gathered.
@@ -236,8 +236,9 @@ impl Drop for Flight<'_> {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_http::ident::Token;
+
     use super::*;
-    use crate::ident::Token;
     use crate::store::scratch::with_store;
 
     fn token() -> VisitorToken {

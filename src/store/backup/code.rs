@@ -1,9 +1,9 @@
 //! Records as bytes. Numbers are little-endian; a text has its length before it; what may be missing has a byte before
 //! it that says so. The version is that of the file.
 
+use anteroom_http::ident::{Item, Row, StoredToken, User, VisitorToken};
 use bytes::Bytes;
 
-use crate::ident::{Item, Row, StoredToken, User, VisitorToken};
 use crate::store::transfer::{IdleMark, LogInTime, SharedRecord, TransferRecord};
 
 /// The first byte of a record.

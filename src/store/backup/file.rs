@@ -259,8 +259,9 @@ impl BackupReader {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use anteroom_http::ident::{Item, StoredToken, User};
+
     use super::*;
-    use crate::ident::{Item, StoredToken, User};
     use crate::store::transfer::{IdleMark, LogInTime, SharedRecord, TransferRecord};
 
     /// More than a block.

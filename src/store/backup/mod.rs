@@ -10,6 +10,7 @@ mod file;
 
 use std::path::Path;
 
+use anteroom_http::clock::unix_now;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 
@@ -20,7 +21,6 @@ use super::transfer::{
     SharedKind, TRANSFER_BATCH, TransferCursor, TransferProgress, TransferStore as _, is_visitor,
 };
 use super::{AnyStore, LogInStore as _, StoreError};
-use crate::clock::unix_now;
 
 /// Batches that are read at a time.
 const IN_FLIGHT: usize = 4;

@@ -3,12 +3,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anteroom_http::ident::CookieHash;
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 
 use super::EmbeddedStore;
-use crate::ident::CookieHash;
 use crate::store::{AnswerStore, StoreError};
 
 /// The most bytes of answers; the least used are evicted first.

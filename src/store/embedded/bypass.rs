@@ -5,10 +5,10 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use anteroom_http::clock::unix_now;
 use tokio::task::spawn_blocking;
 
 use super::{EmbeddedStore, small_file};
-use crate::clock::unix_now;
 use crate::store::StoreError;
 use crate::store::bypass::{BYPASSES_MAX, BypassChange, BypassStore, StoredBypass, StoredBypasses};
 

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use anteroom_http::ident::{StoredToken, User};
 use redb::{ReadTransaction, ReadableTable as _};
 
 use super::EmbeddedStore;
 use super::keys::{Bytes, bytes_of};
 use super::record::{Record, time_of};
 use super::tables::{RECENT, SESSION, TOKENS, Tables};
-use crate::ident::{StoredToken, User};
 use crate::store::control::behind;
 use crate::store::{
     Bookmark, LogIn, PER_USER_MAX, Session, SessionLifetimes, SessionListing, StoreError, WALK_MAX,

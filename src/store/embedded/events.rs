@@ -1,5 +1,6 @@
 //! Carts of idle sessions, and the events that wait for their receiver, as tables.
 
+use anteroom_http::ident::{StoredToken, User};
 use redb::{AccessGuard, ReadTransaction, ReadableTable, ReadableTableMetadata as _};
 
 use super::EmbeddedStore;
@@ -8,7 +9,6 @@ use super::keys::Bytes;
 use super::record::{time_bits, time_of};
 use super::sessions::cart_of;
 use super::tables::{EVENTS, IDLE_REPORTED, RECENT, Tables};
-use crate::ident::{StoredToken, User};
 use crate::store::events::POSITION_AHEAD;
 use crate::store::{
     EXPIRING_BATCH, EXPIRING_BYTES, EventStore, ExpiryAction, HandoverReason, Idle, IdleStep,

@@ -2,13 +2,13 @@
 //!
 //! Like `sessions`: everything here runs inside the caller's transaction.
 
+use anteroom_http::ident::{StoredToken, TokenStorage};
 use redb::{ReadTransaction, ReadableTable as _, ReadableTableMetadata as _};
 
 use super::keys::bytes_of;
 use super::record::{Record, time_bits, time_of};
 use super::sessions::{cart_of, read_cart};
 use super::tables::{EXPIRING, Tables};
-use crate::ident::{StoredToken, TokenStorage};
 use crate::store::{
     Cursor, EXPIRING_BATCH, EXPIRING_BYTES, EndedCarts, Evicted, Eviction, Expired, ExpiryAction,
     HandoverReason, NOT_NOW, OUTBOX_FULL, OUTBOX_MAX, Outbox,

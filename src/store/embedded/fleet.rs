@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anteroom_http::clock::unix_now;
 use tokio::task::spawn_blocking;
 
 use super::EmbeddedStore;
-use crate::clock::unix_now;
 use crate::store::fleet::{FLEET_MAX, FleetRegister, FleetStore, RegisteredProxy};
 use crate::store::{Generation, StoreError};
 

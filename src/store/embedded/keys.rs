@@ -1,6 +1,7 @@
 //! Keys of tables.
 
-use crate::ident::StoredToken;
+use anteroom_http::ident::StoredToken;
+
 use crate::store::transfer::SharedRecord;
 
 // Keys are bytes, not text: a damaged file must not yield invalid UTF-8 as `str`.

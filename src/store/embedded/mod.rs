@@ -38,6 +38,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{Item, PageKey, StoredToken, User};
 use bytes::Bytes;
 use redb::{DatabaseError, Durability, StorageError};
 
@@ -57,8 +59,6 @@ use super::{
     Rescaled, Rescaling, Rotated, Rotation, SessionLifetimes, StoreCounters, StoreError,
     StoreLimits, StoreNews, StoreState, TaskLease, TokenStore, ViewStore, Visit, VisitStore,
 };
-use crate::clock::unix_now;
-use crate::ident::{Item, PageKey, StoredToken, User};
 
 /// The file of sessions, carts and views: it persists.
 pub const SESSIONS_FILE: &str = "sessions.redb";

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 use redb::{
     Durability, ReadTransaction, ReadableTable as _, Table, TableDefinition, WriteTransaction,
@@ -13,8 +15,6 @@ use redb::{
 use super::disk::Disk;
 use super::record::time_bits;
 use super::writer::Ledger;
-use crate::clock::unix_now;
-use crate::ident::PageKey;
 use crate::store::StoreCounters;
 use crate::store::page::nearly;
 use crate::store::{RequestFrequency, StoreError};

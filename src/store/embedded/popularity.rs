@@ -9,12 +9,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use ahash::RandomState;
+use anteroom_http::ident::Item;
 use redb::{ReadTransaction, ReadableTable as _};
 use tokio::sync::Mutex;
 
 use super::disk::Disk;
 use super::tables::POPULARITY;
-use crate::ident::Item;
 use crate::store::StoreError;
 
 /// A ranking is kept for this many times as long as it took to make.

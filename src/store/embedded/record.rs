@@ -6,7 +6,7 @@
 //! length, the id. Items are ordered as in Redis: by time, then by the id's bytes. The first
 //! version has no log-in time.
 
-use crate::ident::Item;
+use anteroom_http::ident::Item;
 
 const VERSION: u8 = 2;
 /// The version without the time of the log-in.

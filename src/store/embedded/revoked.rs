@@ -1,5 +1,6 @@
 //! Revoked tokens as tables.
 
+use anteroom_http::ident::StoredToken;
 use redb::{
     ReadTransaction, ReadableTable, ReadableTableMetadata as _, Table, TableDefinition,
     WriteTransaction,
@@ -7,7 +8,6 @@ use redb::{
 
 use super::EmbeddedStore;
 use super::keys::{Bytes, NamedRecord};
-use crate::ident::StoredToken;
 use crate::store::transfer::SharedRecord;
 use crate::store::{REVOKED_FOR, REVOKED_MAX, RevocationStore, StoreError};
 

@@ -1,5 +1,6 @@
 //! Rows as tables in the sessions file: the schedule persists as sessions do.
 
+use anteroom_http::ident::Row;
 use bytes::Bytes;
 use redb::{
     ReadTransaction, ReadableTable as _, ReadableTableMetadata as _, Table, TableDefinition,
@@ -9,7 +10,6 @@ use redb::{
 use super::EmbeddedStore;
 use super::keys::NamedRecord;
 use super::record::time_bits;
-use crate::ident::Row;
 use crate::store::transfer::SharedRecord;
 use crate::store::{
     ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, RowTerm, ScheduledRow, StoreError,

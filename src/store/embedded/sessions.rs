@@ -2,13 +2,13 @@
 //!
 //! Everything here runs inside the caller's transaction.
 
+use anteroom_http::clock::FAR;
+use anteroom_http::ident::{Item, StoredToken, User, is_token};
 use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata as _};
 
 use super::keys::{Bytes, bytes_of};
 use super::record::{Record, time_bits, time_of};
 use super::tables::{CART, RECENT, SESSION, Tables};
-use crate::clock::FAR;
-use crate::ident::{Item, StoredToken, User, is_token};
 use crate::store::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, EndedCarts, Eviction, POPULARITY_MAX,
     Rescaling, Rotated, Rotation, Visit,

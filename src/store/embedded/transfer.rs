@@ -1,5 +1,7 @@
 //! What is moved to and from the embedded store.
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
 use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata as _, Table};
 
 use super::EmbeddedStore;
@@ -10,8 +12,6 @@ use super::sessions::{cart_of, name_of, views_in};
 use super::tables::{CART, EVENTS, EXPIRING, IDLE_REPORTED, POPULARITY, RECENT, SESSION, Tables};
 use super::visitor_tables::{VISITOR, VISITORS};
 use super::{revoked, rows};
-use crate::clock::unix_now;
-use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::transfer::{
     IdleMark, LogInTime, SharedKind, SharedRecord, StoreCounts, TRANSFER_CART_MAX, TRANSFER_PAGE,
     TransferCursor, TransferPage, TransferRecord, TransferStore, is_visitor,

@@ -1,12 +1,12 @@
 //! The tables of visitors without a login.
 
+use anteroom_http::ident::{Item, VisitorToken};
 use redb::{
     ReadableTable as _, ReadableTableMetadata as _, Table, TableDefinition, WriteTransaction,
 };
 
 use super::keys::{Bytes, bytes_of};
 use super::record::{Record, time_bits};
-use crate::ident::{Item, VisitorToken};
 use crate::store::VisitorEviction;
 
 /// Token to its [`Record`], which has no user: `viewed:<token>`, and the scores of `visitors:`.

@@ -3,6 +3,7 @@
 //! Like `sessions`: everything here runs inside the caller's transaction. Their carts are in the
 //! same table as those of sessions, under names that no session has.
 
+use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
 use redb::{ReadTransaction, ReadableTable as _, ReadableTableMetadata as _};
 
 use super::EmbeddedStore;
@@ -11,7 +12,6 @@ use super::record::{Record, time_bits};
 use super::sessions::{self, cart_of, read_cart, views_in};
 use super::tables::Tables;
 use super::visitor_tables::{VISITOR, VISITORS};
-use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
     CART_MAX, Cart, CartAnswer, CartChange, MergeResult, StoreError, TokenCreation,
     VISITOR_CART_MAX, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,

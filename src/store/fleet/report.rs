@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anteroom_http::clock::{self, system_now};
+use anteroom_http::ident::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::{FleetRegister, FleetStore, RegisteredProxy};
-use crate::clock::{self, system_now};
-use crate::ident::hex;
 use crate::store::{Generation, StoreError, Switch};
 
 /// For how long a proxy that no longer writes is in the register.

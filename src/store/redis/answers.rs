@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use anteroom_http::ident::CookieHash;
 use bytes::Bytes;
 
 use super::{RedisCall, RedisStore, milliseconds, pipe, script};
-use crate::ident::CookieHash;
 use crate::store::{ANSWER_MAX, AnswerStore, StoreError};
 
 impl AnswerStore for RedisStore {

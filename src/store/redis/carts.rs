@@ -1,9 +1,10 @@
 //! Carts in Redis: `cart:<token>`.
 
+use anteroom_http::ident::{Item, StoredToken, User};
+
 use super::script::Invocation;
 use super::tokens::add_terms;
 use super::{Carriage, Pairs, RedisCall, RedisStore, pipe, script};
-use crate::ident::{Item, StoredToken, User};
 use crate::store::{CART_MAX, Cart, CartAnswer, CartChange, CartOwner, CartStore, StoreError};
 
 /// The cart in a HASH. Fields that are not items, or not counts, are skipped.

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::StoredToken;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{RedisCall, RedisStore, script};
-use crate::clock::unix_now;
-use crate::ident::StoredToken;
 use crate::store::StoreError;
 
 /// For how long a token is remembered: longer than a failover takes.

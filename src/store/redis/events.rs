@@ -1,8 +1,9 @@
 //! Carts of idle sessions in Redis, and the LIST of events that wait for their receiver.
 
+use anteroom_http::ident::User;
+
 use super::expiry::{add_sessions, refusal_of};
 use super::{Oldest, RedisCall, RedisStore, script};
-use crate::ident::User;
 use crate::store::events::POSITION_AHEAD;
 use crate::store::{
     EXPIRING_BATCH, EXPIRING_BYTES, EventStore, ExpiryAction, Idle, IdleStep, Noted, StoreError,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use anteroom_http::clock::FAR;
+use anteroom_http::ident::{StoredToken, TokenStorage};
+
 use super::script::Invocation;
 use super::{EVICT_BATCH, Oldest, RedisCall, RedisStore, milliseconds, pipe, script};
-use crate::clock::FAR;
-use crate::ident::{StoredToken, TokenStorage};
 use crate::store::{
     CART_MAX, Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, ExpiryAction, ExpiryStore,
     LeaseStore, Outbox, StoreError, TaskLease,

@@ -1,11 +1,11 @@
 //! What a log-in takes from one shard to another: a record in the shard that gives, `handover:`, until the shard that
 //! gets has it.
 
+use anteroom_http::ident::{StoredToken, User, VisitorToken};
 use redis::pipe;
 
 use super::script::Invocation;
 use super::{RedisCall, RedisStore, script};
-use crate::ident::{StoredToken, User, VisitorToken};
 use crate::store::redis::expiry::refusal_of;
 use crate::store::{CART_MAX, EndedCarts, Rotation, StoreError};
 
@@ -88,7 +88,7 @@ impl RedisStore {
         let mut script = self.script(&script::END_VISITOR_FOR);
         script.key("old_viewed", keys.viewed(stored)).key("old_cart", keys.cart(stored));
         script.arg("visitor", visitor.as_str()).arg("user", user.as_stored());
-        script.arg("now", crate::clock::unix_now());
+        script.arg("now", anteroom_http::clock::unix_now());
         let field = field_of('v', session);
         script.arg("field", &field);
         let record: Vec<u8> = self.acknowledge(&script).await?;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 
 use super::{RedisCall, RedisStore, milliseconds};
-use crate::ident::PageKey;
 use crate::store::StoreError;
 use crate::store::hot_pages::{HOT_LIST_MAX, HotPageStore};
 

@@ -1,8 +1,9 @@
 //! Every key name in Redis, once: the chapter's names, after the configured prefix. In the sharded layout a shard's
 //! names have its hash tag, so that a Cluster keeps them in one slot: `login:{s17}`, `viewed:{s17}:<token>`.
 
+use anteroom_http::ident::{CookieHash, PageKey, Row, StoredToken, User};
+
 use super::topology::slot::crc16;
-use crate::ident::{CookieHash, PageKey, Row, StoredToken, User};
 
 /// How many shards the sharded layout has. Their number is part of the layout: it never changes.
 pub(super) const SHARDS: usize = 64;

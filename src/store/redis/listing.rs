@@ -1,10 +1,10 @@
 //! Lists of sessions in Redis: `tokens:<user>` is the index of a user's sessions, `since:` holds
 //! when sessions that the app wrote were first seen.
 
+use anteroom_http::ident::{StoredToken, User};
 use redis::pipe;
 
 use super::{Oldest, Pairs, RedisCall, RedisStore};
-use crate::ident::{StoredToken, User};
 use crate::store::control::behind;
 use crate::store::{Bookmark, Session, SessionListing, StoreError, WALK_MAX, WalkStep};
 

@@ -1,10 +1,11 @@
 //! Log-ins and log-outs in Redis, and sessions that end before the cleaner reaches them: by another
 //! log-in, or by an operator. Their carts are handed on in the same step.
 
+use anteroom_http::ident::{Item, StoredToken, TokenStorage, User, VisitorToken};
+
 use super::expiry::refusal_of;
 use super::script::Invocation;
 use super::{RedisCall, RedisStore, script};
-use crate::ident::{Item, StoredToken, TokenStorage, User, VisitorToken};
 use crate::store::{
     EndedCarts, ExpiryAction, LogInStore, OUTBOX_MAX, PER_USER_MAX, Rotated, Rotation, StoreError,
 };

@@ -43,6 +43,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use anteroom_http::ident::StoredToken;
 use redis::{FromRedisValue, RedisResult, pipe};
 
 pub(super) use self::address::RedisAddress;
@@ -58,7 +59,6 @@ pub use self::probe::{ProbeError, RedisReport, label, probe};
 use self::script::{Invocation, Script};
 use self::server::{Carriage, Path};
 use super::{Counted, StoreError, StoreLimits, StoreState};
-use crate::ident::StoredToken;
 
 /// Visits in one call of a script: longer calls would delay others.
 const TOUCH_BATCH: usize = 50;

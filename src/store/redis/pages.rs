@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 
 use super::{BULK_SIZE, RedisCall, RedisStore, milliseconds, script};
-use crate::clock::unix_now;
-use crate::ident::PageKey;
 use crate::store::page::nearly;
 use crate::store::{Lease, PAGE_HEAD, PageStore, RequestFrequency, StoreError};
 

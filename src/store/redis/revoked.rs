@@ -1,9 +1,9 @@
 //! Revoked tokens in Redis: `barred:<hash of the token>`, each with a time to live.
 
+use anteroom_http::ident::StoredToken;
 use redis::pipe;
 
 use super::{Carriage, RedisCall, RedisStore};
-use crate::ident::StoredToken;
 use crate::store::{REVOKED_FOR, RevocationStore, StoreError};
 
 impl RevocationStore for RedisStore {

@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use anteroom_http::ident::Row;
 use bytes::Bytes;
 use redis::pipe;
 
 use super::fault::RedisCall;
 use super::{BULK_SIZE, Carriage, RedisStore, script};
-use crate::ident::Row;
 use crate::store::{
     ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, RowTerm, ScheduledRow, StoreError,
     StoredRow,

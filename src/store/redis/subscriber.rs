@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anteroom_http::ident::StoredToken;
 use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::RedisAddress;
-use crate::ident::StoredToken;
 
 /// How long one attempt may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

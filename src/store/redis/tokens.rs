@@ -1,9 +1,10 @@
 //! The user of a token, in Redis: `login:`, and where sessions have time limits `recent:` and the
 //! log-in.
 
+use anteroom_http::ident::{StoredToken, User};
+
 use super::script::Invocation;
 use super::{RedisCall, RedisStore, script};
-use crate::ident::{StoredToken, User};
 use crate::store::{LogIn, SessionLifetimes, StoreError, TokenStore};
 
 /// Passes a script the terms of sessions.

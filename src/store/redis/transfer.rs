@@ -1,12 +1,12 @@
 //! What is moved to and from Redis: the part of one shard, which is all of the chapter's layout.
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{Item, Row, StoredToken, User, VisitorToken};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use redis::pipe;
 
 use super::{Oldest, Pairs, RedisCall, RedisStore, milliseconds, script};
-use crate::clock::unix_now;
-use crate::ident::{Item, Row, StoredToken, User, VisitorToken};
 use crate::store::transfer::{
     IdleMark, LogInTime, SharedKind, SharedRecord, StoreCounts, TRANSFER_CART_MAX, TRANSFER_PAGE,
     TRANSFER_VIEWS_MAX, TransferCursor, TransferPage, TransferRecord, TransferStore,

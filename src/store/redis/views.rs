@@ -1,7 +1,8 @@
 //! Views in Redis: `viewed:<token>` of a session, `viewed:` of all.
 
+use anteroom_http::ident::{Item, StoredToken};
+
 use super::{RedisCall, RedisStore, milliseconds, pipe, script};
-use crate::ident::{Item, StoredToken};
 use crate::store::{Rescaled, Rescaling, StoreError, ViewStore};
 
 /// The most items that one step removes from the popularity set: other calls wait during it.

@@ -1,9 +1,9 @@
 //! Visitor tokens in Redis: `visitors:` lists them, `cart:` and `viewed:` hold their data.
 
+use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
 use redis::pipe;
 
 use super::{EVICT_BATCH, RedisCall, RedisStore, TOUCH_BATCH, script};
-use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::{
     CART_MAX, Cart, CartAnswer, CartChange, CartStore as _, MergeResult, StoreError, TokenCreation,
     VISITOR_CART_MAX, ViewStore as _, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,

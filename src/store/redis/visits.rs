@@ -1,8 +1,9 @@
 //! Visits in Redis: `recent:` and `viewed:<token>`, and `viewed:` of all.
 
+use anteroom_http::ident::Item;
+
 use super::views::TRIM;
 use super::{RedisCall, RedisStore, TOUCH_BATCH, pipe, script};
-use crate::ident::Item;
 use crate::store::{POPULARITY_MAX, StoreError, Visit, VisitStore};
 
 impl RedisStore {

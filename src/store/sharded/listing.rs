@@ -1,9 +1,9 @@
 //! Lists of sessions. A user's sessions are indexed in the shards of their tokens.
 
+use anteroom_http::ident::{StoredToken, User};
 use futures_util::future::try_join_all;
 
 use super::ShardedStore;
-use crate::ident::{StoredToken, User};
 use crate::store::control::behind;
 use crate::store::{Bookmark, Session, SessionListing, StoreError, WALK_MAX, WalkStep};
 

@@ -17,11 +17,11 @@ mod views;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anteroom_http::ident::StoredToken;
 use futures_util::future::{join_all, try_join_all};
 
 use super::redis::{RedisStore, shard_of};
 use super::{Counted, StoreError, StoreState};
-use crate::ident::StoredToken;
 
 /// The shard of what exists once: purges, leases and rows.
 const FIRST: usize = 0;

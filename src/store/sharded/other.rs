@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use anteroom_http::ident::{PageKey, Row};
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
 
 use super::ShardedStore;
-use crate::ident::{PageKey, Row};
 use crate::store::bypass::BypassChange;
 use crate::store::{
     BypassStore, ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation,

@@ -6,10 +6,10 @@
 //! as good as once. A client gets its new token when the old session has ended: from then on nothing fails the
 //! log-in, since its client would be left with neither session. What is not done yet follows from the record.
 
+use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
 use tokio::time::{Instant, timeout_at};
 
 use super::ShardedStore;
-use crate::ident::{Item, StoredToken, User, VisitorToken};
 use crate::store::redis::{Handover, TakenOver};
 use crate::store::{
     EndedCarts, ExpiryAction, LogInStore, MergeResult, Rotated, Rotation, StoreError,

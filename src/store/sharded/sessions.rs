@@ -1,9 +1,9 @@
 //! Sessions, visits and carts: each in the shard of its token.
 
+use anteroom_http::ident::{CookieHash, Item, StoredToken, User, VisitorToken};
 use futures_util::future::{join_all, try_join_all};
 
 use super::ShardedStore;
-use crate::ident::{CookieHash, Item, StoredToken, User, VisitorToken};
 use crate::store::{
     AnswerStore, Cart, CartAnswer, CartChange, CartOwner, CartStore, LogIn, MergeResult,
     RevocationStore, SessionLifetimes, StoreError, TokenCreation, TokenStore, Uncounted, Visit,

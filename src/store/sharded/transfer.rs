@@ -1,9 +1,9 @@
 //! What is moved to and from the shards: tokens one shard after the other, the stream in the order of all shards.
 
+use anteroom_http::ident::StoredToken;
 use futures_util::future::try_join_all;
 
 use super::ShardedStore;
-use crate::ident::StoredToken;
 use crate::store::StoreError;
 use crate::store::transfer::{
     IdleMark, SharedKind, SharedRecord, StoreCounts, TransferCursor, TransferPage, TransferRecord,

@@ -3,8 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anteroom_http::ident::{Item, StoredToken};
+
 use super::ShardedStore;
-use crate::ident::{Item, StoredToken};
 use crate::store::{Rescaled, Rescaling, StoreError, TopBound, ViewStore};
 
 /// How often all shards are asked whether they are to be rescaled. In between the first is: all begin together, and

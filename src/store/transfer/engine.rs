@@ -6,6 +6,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::StoredToken;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use tokio::time::{Instant, sleep};
 
@@ -13,8 +15,6 @@ use super::{
     SharedKind, StoreCounts, TRANSFER_BATCH, TransferCursor, TransferPage, TransferStore as _,
     is_visitor,
 };
-use crate::clock::unix_now;
-use crate::ident::StoredToken;
 use crate::store::{AnyStore, LogInStore as _, StoreError};
 
 /// Batches that are copied at a time. Each has at most [`TRANSFER_BATCH`] records.

@@ -9,12 +9,13 @@ mod record;
 
 use std::future::Future;
 
+use anteroom_http::ident::StoredToken;
+
 pub use self::engine::{CaughtUp, Copied, Transfer, TransferProgress};
 pub use self::record::{
     IdleMark, LogInTime, SharedKind, SharedRecord, StoreCounts, TransferRecord, is_visitor,
 };
 use super::StoreError;
-use crate::ident::StoredToken;
 
 /// The most tokens in one call of [`TransferStore::export`], [`TransferStore::import`] and [`TransferStore::remove`].
 pub const TRANSFER_BATCH: usize = 500;

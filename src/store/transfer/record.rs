@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use anteroom_http::ident::{Item, Row, StoredToken, User, VisitorToken};
 use bytes::Bytes;
 
-use crate::ident::{Item, Row, StoredToken, User, VisitorToken};
 use crate::store::Cart;
 
 /// Whether a token is a visitor's without a login.

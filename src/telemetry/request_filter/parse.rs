@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use anteroom_http::ident::nearest;
+
 use super::field::{FieldKind, HIT};
 use super::token::{Token, TokenKind, tokens};
 use super::{Comparison, Condition, Field, FilterError};
-use crate::ident::nearest;
 
 /// How deep parentheses and `not` may nest.
 const DEPTH_MAX: usize = 32;

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_http::ident::hex;
 use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
 use super::spans::{FinishedRequest, Span, Value};
-use crate::ident::hex;
 
 /// The code of a status that is an error.
 const STATUS_ERROR: u8 = 2;

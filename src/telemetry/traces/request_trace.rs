@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::http::HeaderMap;
+use anteroom_http::trace_context::{SAMPLED, TRACEPARENT, TRACESTATE, TraceContext};
 use tokio::time::Instant;
 
 use super::TraceRules;
 use super::spans::{Asking, FinishedRequest, ServerAddress, span_of_origin};
-use crate::http::trace_context::{SAMPLED, TRACEPARENT, TRACESTATE, TraceContext};
 use crate::policy::traces::{Fraction, ParentSampling};
 
 /// The most times that a request asks the origin, or waits for the fetch of another, which have spans of their own.

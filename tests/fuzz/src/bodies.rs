@@ -3,8 +3,8 @@
 use anteroom::cache::rules::leak_guard::{LeakChecks, inspect};
 use anteroom::cache::rules::leak_kind::{LeakKind, PersonalForms};
 use anteroom::cache::rules::personal_data::PersonalData;
-use anteroom::http::etag::ETag;
-use anteroom::http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};
+use anteroom_http::etag::ETag;
+use anteroom_http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -7,8 +7,8 @@ use anteroom::cache::entry::{
 };
 use anteroom::cache::page_fields::PageFields;
 use anteroom::cache::purge::PurgeSnapshot;
-use anteroom::ident::PageKey;
 use anteroom::store::Generation;
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 use http::HeaderName;
 use http::header::{ACCEPT_LANGUAGE, COOKIE};

@@ -1,12 +1,12 @@
 //! Fields: lists of directives, of codings, of tags, of cookies.
 
-use anteroom::http::cache_control::{CacheControl, DELTA_MAX};
-use anteroom::http::coding::{Accepted, Coding, choose, takes_as_it_is};
-use anteroom::http::media::{self, MediaKind};
-use anteroom::http::tags::{TAG_MAX, TAGS_MAX, strip_tags};
-use anteroom::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control as targeted};
-use anteroom::http::vary::{FIELDS_MAX, Vary, normalised_accept_encoding, selecting_value};
-use anteroom::http::{cookie, set_cookie, tags as page_tags};
+use anteroom_http::cache_control::{CacheControl, DELTA_MAX};
+use anteroom_http::coding::{Accepted, Coding, choose, takes_as_it_is};
+use anteroom_http::media::{self, MediaKind};
+use anteroom_http::tags::{TAG_MAX, TAGS_MAX, strip_tags};
+use anteroom_http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control as targeted};
+use anteroom_http::vary::{FIELDS_MAX, Vary, normalised_accept_encoding, selecting_value};
+use anteroom_http::{cookie, set_cookie, tags as page_tags};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE,
     COOKIE, SET_COOKIE, VARY,

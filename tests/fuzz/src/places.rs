@@ -1,12 +1,12 @@
 //! Where a request goes: paths, queries, hosts and links, as they are read for keys and purges.
 
 use anteroom::cache::rules::key::{KeyParts, ShareClass, hash_request};
-use anteroom::http::host::{Host, Scheme};
-use anteroom::http::lenient::may_begin_with;
-use anteroom::http::path::{PathPattern, PurgePath, decoded, is_odd};
-use anteroom::http::pattern::Pattern;
-use anteroom::http::query::{self, session_id_in};
-use anteroom::http::reference::resolve;
+use anteroom_http::host::{Host, Scheme};
+use anteroom_http::lenient::may_begin_with;
+use anteroom_http::path::{PathPattern, PurgePath, decoded, is_odd};
+use anteroom_http::pattern::Pattern;
+use anteroom_http::query::{self, session_id_in};
+use anteroom_http::reference::resolve;
 use http::HeaderMap;
 
 use crate::input::Input;

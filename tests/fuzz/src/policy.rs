@@ -11,16 +11,16 @@ use anteroom::cache::rules::request_directives::RequestDirectives;
 use anteroom::cache::rules::verdict::{
     Access, CacheSettings, RequestView, ResponseView, Sharing, Storing, can_cache, may_store,
 };
-use anteroom::http::conditional::{
-    Condition, fits, judge, strip_for_not_modified, update, validators,
-};
-use anteroom::http::etag::{ETag, recoded};
-use anteroom::http::field_set::FieldSet;
-use anteroom::http::freshness::initial_age;
-use anteroom::http::query::QueryRule;
-use anteroom::http::targeted::CDN_CACHE_CONTROL;
 use anteroom::policy::route::{Route, Ttl};
 use anteroom::telemetry::reason::Reason;
+use anteroom_http::conditional::{
+    Condition, fits, judge, strip_for_not_modified, update, validators,
+};
+use anteroom_http::etag::{ETag, recoded};
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::freshness::initial_age;
+use anteroom_http::query::QueryRule;
+use anteroom_http::targeted::CDN_CACHE_CONTROL;
 use bytes::Bytes;
 use http::header::{
     AGE, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, DATE,

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anteroom::app::Application;
 use anteroom::config::{ConfigSources, Plan};
-use anteroom::ident::{StoredToken, User};
 use anteroom::store::traits::*;
 use anteroom::store::{Layout, OpenStore, StoreLimits, StoreSettings, Url};
+use anteroom_http::ident::{StoredToken, User};
 
 /// How long a connection may take to end, far beyond all deadlines of the proxy here.
 const PATIENCE: Duration = Duration::from_secs(5);

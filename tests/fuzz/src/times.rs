@@ -1,8 +1,8 @@
 //! Dates, ages and lifetimes.
 
-use anteroom::http::cache_control::{CacheControl, DELTA_MAX};
-use anteroom::http::date::{format, parse};
-use anteroom::http::freshness::{FreshnessSource, date_of, heuristic, initial_age, lifetime};
+use anteroom_http::cache_control::{CacheControl, DELTA_MAX};
+use anteroom_http::date::{format, parse};
+use anteroom_http::freshness::{FreshnessSource, date_of, heuristic, initial_age, lifetime};
 use http::StatusCode;
 use http::header::{AGE, CACHE_CONTROL, EXPIRES, LAST_MODIFIED};
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use anteroom::http::forwarded::{is_reserved, same_name};
+use anteroom_http::forwarded::{is_reserved, same_name};
 
 use crate::input::{Input, fields};
 use crate::stage::{Came, Stage, find};

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anteroom::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
 use anteroom::session::visit::{PopularityRanks, VisitQueue};
 use anteroom::store::traits::*;
 use anteroom::store::{
     AnyStore, CartChange, Cursor, Engine, Eviction, ExpiryAction, Layout, OpenStore, Rotation,
     StoreError, StoreLimits, StoreSettings, TopBound, Url, Visit,
 };
+use anteroom_http::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
 
 use crate::store_contract::{Bench, connected, item, limits, rotation, token, until, user, visit};
 use anteroom_tests::cluster::RedisCluster;
@@ -51,7 +51,7 @@ pub(crate) async fn change(
     for number in 0..SESSIONS {
         let began = Instant::now();
         // A log-out is ended again in a failover unless a later log-in followed.
-        let now = anteroom::clock::unix_now();
+        let now = anteroom_http::clock::unix_now();
         let known = acknowledged.get(&number).copied();
         let is_there = known.is_some_and(|(is_there, _)| is_there);
         let done: Result<(bool, Option<i64>), StoreError> = if number % 3 == 0 && is_there {

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use anteroom::ident::StoredToken;
 use anteroom::store::traits::*;
 use anteroom::store::{
     Bookmark, CartAnswer, CartChange, CartOwner, Cursor, Eviction, ExpiryAction, Rotation,
     SessionLifetimes, WALK_MAX,
 };
+use anteroom_http::ident::StoredToken;
 
 use crate::store_contract::{Bench, ENDLESS, contract, item, rotation, token, user, visit};
 
@@ -82,7 +82,7 @@ async fn the_index_has_no_ended_sessions(bench: Bench) {
     let one = |batch| Eviction { keep: 0, batch, carts: true, before: 0.0 };
     assert_eq!(bench.store.evict_oldest(one(1)).await.unwrap(), 1);
     assert_eq!(bench.indexed("ann").await, tokens([1, 2, 7]));
-    let expiry_action = ExpiryAction::Outbox { storage: anteroom::ident::TokenStorage::Plain };
+    let expiry_action = ExpiryAction::Outbox { storage: anteroom_http::ident::TokenStorage::Plain };
     let evicted =
         bench.store.evict_expiring(one(1), &Cursor::default(), &expiry_action).await.unwrap();
     assert_eq!(evicted.removed, 1);
@@ -191,7 +191,7 @@ async fn carts_of_sessions_that_were_not_seen_are_handed_on(bench: Bench) {
     let kept = bench.store.evict_expiring(how, &kept.cursor, &expiry_action).await.unwrap();
     assert_eq!((kept.removed, kept.waiting, kept.more), (0, 0, false));
 
-    let expiry_action = ExpiryAction::Outbox { storage: anteroom::ident::TokenStorage::Plain };
+    let expiry_action = ExpiryAction::Outbox { storage: anteroom_http::ident::TokenStorage::Plain };
     let gone = bench.store.evict_expiring(how, &Cursor::default(), &expiry_action).await.unwrap();
     assert_eq!((gone.removed, gone.handed_on, gone.more), (3, 3, true));
     let outbox = bench.store.outbox().await.unwrap();

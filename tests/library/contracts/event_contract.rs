@@ -1,12 +1,12 @@
 //! The contract of both stores on carts that are told of: of idle sessions, and to a receiver.
 
-use anteroom::clock::unix_now;
-use anteroom::ident::{Item, StoredToken, TokenStorage, User};
 use anteroom::store::traits::*;
 use anteroom::store::{
     Cursor, Evicted, Eviction, Expired, ExpiryAction, Failed, HandoverReason, Idle, IdleStep,
     Noted, Rotation, TaskLease, WaitingEvent,
 };
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{Item, StoredToken, TokenStorage, User};
 
 use crate::store_contract::{Bench, ask, contract, item, token, user, visit};
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anteroom::ident::{Token, TokenStorage};
 use anteroom::store::traits::*;
 use anteroom::store::{Cursor, Eviction, ExpiryAction, Layout, OpenStore, StoreSettings, Url};
+use anteroom_http::ident::{Token, TokenStorage};
 use serde_json::Value;
 
 use crate::store_contract::limits;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anteroom::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom::session::visit::VisitQueue;
 use anteroom::store::traits::*;
 use anteroom::store::{
@@ -13,6 +12,7 @@ use anteroom::store::{
     RequestFrequency, Rescaled, Rescaling, Rotation, SessionLifetimes, StoreError, StoreLimits,
     StoreSettings, StoreState, Url, Visit,
 };
+use anteroom_http::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use anteroom::clock::unix_now;
-use anteroom::ident::{Row, StoredToken, Token, TokenStorage, User, VisitorToken};
 use anteroom::store::traits::*;
 use anteroom::store::transfer::{
     LogInTime, SharedKind, SharedRecord, Transfer, TransferProgress, TransferRecord,
@@ -12,6 +10,8 @@ use anteroom::store::{
     AnyStore, CartChange, Eviction, ExpiryAction, Idle, Rotation, RowTerm, SessionLifetimes,
     StoreError, TokenCreation,
 };
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{Row, StoredToken, Token, TokenStorage, User, VisitorToken};
 use bytes::Bytes;
 
 use crate::store_contract::{Bench, ask, item, rotation, token, user, visit};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use anteroom::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
 use anteroom::store::traits::*;
 use anteroom::store::{
     CART_MAX, Cart, CartAnswer, CartChange, MergeResult, Rotation, TokenCreation, VISITOR_CART_MAX,
     VisitorEviction, VisitorVisit, VisitorsEvicted,
 };
+use anteroom_http::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
 
 use crate::store_contract::{Bench, contract, item, rotation, token, user};
 

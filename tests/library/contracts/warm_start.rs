@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anteroom::cache::Pages;
 use anteroom::cache::flight::Flights;
 use anteroom::cache::purge::PurgeTable;
-use anteroom::ident::PageKey;
 use anteroom::store::RequestFrequency;
 use anteroom::store::traits::*;
 use anteroom::task::{HotPages, Task as _};
+use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 
 use crate::store_contract::{Bench, contract, until};

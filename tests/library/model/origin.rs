@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anteroom::clock::unix_now;
+use anteroom_http::clock::unix_now;
 use fastrand::Rng;
 
 use crate::cast::PATHS;

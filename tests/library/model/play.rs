@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anteroom::clock::{self, unix_now};
+use anteroom_http::clock::{self, unix_now};
 use fastrand::Rng;
 
 use crate::cast::{Ask, Share, Url, Visitor};

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anteroom::app::Application;
 use anteroom::config::{ConfigSources, Overrides, Plan};
-use anteroom::ident::{StoredToken, User};
 use anteroom::store::traits::*;
 use anteroom::store::{Layout, OpenStore, StoreLimits, StoreSettings, Url};
+use anteroom_http::ident::{StoredToken, User};
 use tempfile::TempDir;
 
 use crate::cast::{ROUTES, USERS};

@@ -228,11 +228,11 @@ mod tests {
     use encoding_rs::UTF_8;
     use proptest::prelude::*;
 
+    use anteroom_http::selector::Selector;
     use bytes::Bytes;
 
     use super::*;
     use crate::cache::rules::fragments::FragmentCutter;
-    use crate::http::selector::Selector;
 
     fn cutter(selectors: &[&str]) -> FragmentCutter {
         let selectors: Vec<_> =

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use ::http::{HeaderMap, HeaderName};
+use anteroom_http::list::{divide, members, split, trim};
 use bytes::{Buf as _, Bytes, BytesMut};
 use memchr::{memchr, memmem};
 
 use super::PagePart;
-use crate::http::list::{divide, members, split, trim};
 
 /// `surrogate-control`: in this field an app requests ESI processing (Edge Architecture Specification §2).
 pub static SURROGATE_CONTROL: HeaderName = HeaderName::from_static("surrogate-control");

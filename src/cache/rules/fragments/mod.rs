@@ -8,6 +8,9 @@ pub mod esi;
 
 use std::collections::VecDeque;
 
+use anteroom_http::coding::Coding;
+use anteroom_http::media;
+use anteroom_http::selector::Selector;
 use bytes::{Bytes, BytesMut};
 use encoding_rs::{Encoding, UTF_8};
 use lol_html::AsciiCompatibleEncoding;
@@ -16,9 +19,6 @@ use self::elements::Elements;
 use self::esi::{Include, Tags};
 use crate::cache::entry::Entry;
 use crate::cache::recoded;
-use crate::http::coding::Coding;
-use crate::http::media;
-use crate::http::selector::Selector;
 
 /// A part of a page that has been cut.
 #[derive(Clone, Debug, PartialEq, Eq)]

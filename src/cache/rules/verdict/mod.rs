@@ -13,21 +13,21 @@ use ::http::header::{
     ORIGIN, PRAGMA, REFRESH, SET_COOKIE, WWW_AUTHENTICATE,
 };
 use ::http::{HeaderMap, HeaderName, Method, StatusCode};
+use anteroom_http::cache_control::CacheControl;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::forwarded::X_FORWARDED_FOR;
+use anteroom_http::freshness::{self, FreshnessSource};
+use anteroom_http::media::{self, MediaKind};
+use anteroom_http::set_cookie::CLEAR_SITE_DATA;
+use anteroom_http::signature::SIGNATURE;
+use anteroom_http::tags::holds_tags;
+use anteroom_http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
+use anteroom_http::trace_context::TRACEPARENT;
+use anteroom_http::vary::{self, Vary};
+use anteroom_http::{forwarded, list, path, query, set_cookie};
 
 use super::key::ShareClass;
 use crate::cache::entry::{LifetimeSource, StaleLifetimes};
-use crate::http::cache_control::CacheControl;
-use crate::http::field_set::FieldSet;
-use crate::http::forwarded::X_FORWARDED_FOR;
-use crate::http::freshness::{self, FreshnessSource};
-use crate::http::media::{self, MediaKind};
-use crate::http::set_cookie::CLEAR_SITE_DATA;
-use crate::http::signature::SIGNATURE;
-use crate::http::tags::holds_tags;
-use crate::http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control};
-use crate::http::trace_context::TRACEPARENT;
-use crate::http::vary::{self, Vary};
-use crate::http::{forwarded, list, path, query, set_cookie};
 use crate::policy::route::{LeakGuard, Route, SetCookie, Share};
 use crate::telemetry::reason::Reason;
 

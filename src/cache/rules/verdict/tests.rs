@@ -2,10 +2,10 @@
 //! visitor's plain GET of `/`, answered with an HTML page without cache directives.
 
 use ::http::HeaderValue;
+use anteroom_http::field_set::FieldSet;
+use anteroom_http::query::QueryRule;
 
 use super::*;
-use crate::http::field_set::FieldSet;
-use crate::http::query::QueryRule;
 use crate::policy::route::Ttl;
 
 const NOW: u64 = 784_111_777;

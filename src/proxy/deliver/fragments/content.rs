@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use ::http::StatusCode;
+use anteroom_http::row_template::RowTemplateError;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use crate::http::row_template::RowTemplateError;
 use crate::proxy::context::WaitingFragments;
 use crate::proxy::error::Error;
 

@@ -1,9 +1,9 @@
 //! How a response with fragments is cut.
 
 use ::http::Response;
+use anteroom_http::media::{self, MediaKind};
 
 use crate::cache::rules::fragments::esi;
-use crate::http::media::{self, MediaKind};
 use crate::policy::route::{Esi, Route};
 use crate::proxy::deliver::body::Body;
 

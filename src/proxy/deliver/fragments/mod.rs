@@ -22,6 +22,12 @@ use ::http::header::{
 };
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+use anteroom_http::apply_set_cookie::SetCookieEffect;
+use anteroom_http::cache_control::CacheControl;
+use anteroom_http::coding::{Accepted, Coding};
+use anteroom_http::ident::Item;
+use anteroom_http::media;
+use anteroom_http::vary::Vary;
 
 use self::ask::FragmentRequester;
 use self::cut_method::CutMethod;
@@ -29,12 +35,6 @@ use self::stream::Contents;
 use self::subrequest::{OF_A_PART, Subrequests};
 use crate::cache::recoded;
 use crate::cache::rules::fragments::{self, CutElement, FragmentCutter};
-use crate::http::apply_set_cookie::SetCookieEffect;
-use crate::http::cache_control::CacheControl;
-use crate::http::coding::{Accepted, Coding};
-use crate::http::media;
-use crate::http::vary::Vary;
-use crate::ident::Item;
 use crate::policy::route::{Esi, Fill, Fragment, Route, RowId, Share};
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;

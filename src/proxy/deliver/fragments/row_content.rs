@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_http::ident::Row;
+
 use super::content::Unfilled;
-use crate::ident::Row;
 use crate::proxy::context::WorkerContext;
 use crate::row::{KeptRow, RowSoon};
 use crate::telemetry::metrics::Count;

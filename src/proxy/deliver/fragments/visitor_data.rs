@@ -1,8 +1,9 @@
 //! Fragments that the proxy fills itself, with data about the visitor.
 
+use anteroom_http::ident::{Item, VisitorToken};
+use anteroom_http::template::escape_html;
+
 use super::content::Unfilled;
-use crate::http::template::escape_html;
-use crate::ident::{Item, VisitorToken};
 use crate::policy::route::Fill;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::visitor::Visitor;

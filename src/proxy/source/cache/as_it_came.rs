@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use ::http::Response;
 use anteroom_fault::fault;
+use anteroom_http::{query, segments};
 
 use crate::cache::LookupMode;
 use crate::cache::fill::{TrialOrder, changes_session};
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::url_patterns::{AsItCame, OwnResponse, UrlPattern};
-use crate::http::{query, segments};
 use crate::origin::OriginResponse;
 use crate::proxy::answer::Answer;
 use crate::proxy::origin_request;

@@ -23,13 +23,14 @@ use crate::cache::flight::{
     EndGuard, Flight, FlightFailure, FlightReader, FlightVerdict, JoinResult,
 };
 
+use anteroom_http::cache_status::{CacheStatus, Forward};
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::PageKey;
+
 use crate::cache::rules::key::{ShareClass, variant_key};
 use crate::cache::rules::verdict::Access;
 use crate::cache::url_patterns::network;
 use crate::cache::{CacheTier, LookupMode};
-use crate::clock::unix_now;
-use crate::http::cache_status::{CacheStatus, Forward};
-use crate::ident::PageKey;
 use crate::origin::{BackgroundSlot, OriginResponse, RequestBody};
 use crate::proxy::answer::Answer;
 use crate::proxy::context::RequestContext;

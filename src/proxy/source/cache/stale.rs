@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
+use anteroom_http::clock::unix_now;
+
 use super::begin;
 use crate::cache::flight::{EndGuard, JoinResult};
 use crate::cache::purge::PurgeStanding;
-use crate::clock::unix_now;
 use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::deliver::{content_coding, stored};
 use crate::proxy::record::RequestRecord;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use ::http::Uri;
 use ::http::header::{HOST, ORIGIN, REFERER};
 use ::http::uri::PathAndQuery;
+use anteroom_http::clock::unix_now;
+use anteroom_http::host::Scheme;
 
 use super::begin;
 use super::stale::FAILING_TTL;
@@ -15,8 +17,6 @@ use crate::cache::flight::JoinResult;
 use crate::cache::recipe::Recipe;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::warm_queue::WarmOccasion;
-use crate::clock::unix_now;
-use crate::http::host::Scheme;
 use crate::origin::BackgroundSlot;
 use crate::proxy::context::{RequestContext, RequestKind};
 use crate::proxy::stage::cache_lookup::{self, CacheStep, StaleCandidate, WantedPage};

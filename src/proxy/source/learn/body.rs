@@ -10,6 +10,11 @@ use ::http::header::{
 };
 use ::http::response::Parts;
 use ::http::{HeaderMap, HeaderName};
+use anteroom_http::hop;
+use anteroom_http::ident::PageKey;
+use anteroom_http::media::{self, MediaKind};
+use anteroom_http::tags::{strip_tags, tags};
+use anteroom_http::vary::Vary;
 use bytes::{Bytes, BytesMut};
 
 use super::place::LearnedPlace;
@@ -22,11 +27,6 @@ use crate::cache::rules::leak_guard::{self, LeakChecks};
 use crate::cache::rules::leak_kind::{LeakKind, PersonalForms};
 use crate::cache::rules::personal_data::PersonalData;
 use crate::cache::segment_proof::strip_exchange;
-use crate::http::hop;
-use crate::http::media::{self, MediaKind};
-use crate::http::tags::{strip_tags, tags};
-use crate::http::vary::Vary;
-use crate::ident::PageKey;
 use crate::origin::BodyReader;
 use crate::policy::route::CompiledRoute;
 

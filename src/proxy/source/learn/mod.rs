@@ -15,6 +15,8 @@ use std::time::Instant;
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, Method};
+use anteroom_http::cookie::cookies;
+use anteroom_http::set_cookie;
 
 use self::lesson::Lesson;
 use self::predict::predict;
@@ -22,8 +24,6 @@ use super::forward;
 use crate::cache::LookupMode;
 use crate::cache::learn::Predicted;
 use crate::cache::rules::verdict::Access;
-use crate::http::cookie::cookies;
-use crate::http::set_cookie;
 use crate::origin::RequestBody;
 use crate::proxy::answer::Answer;
 use crate::proxy::context::{RequestContext, RequestKind};

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use anteroom_http::ident::PageKey;
+
 use crate::cache::Pages;
 use crate::cache::entry::Entry;
 use crate::cache::learn::Learning;
 use crate::cache::purge::PurgeSnapshot;
 use crate::cache::purge::scope::ScopeDigest;
 use crate::cache::rules::key::ShareClass;
-use crate::ident::PageKey;
 use crate::proxy::context::RequestContext;
 
 /// A page in what was learned.

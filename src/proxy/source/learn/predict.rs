@@ -1,13 +1,13 @@
 //! What the cache would do with a request, by the simulated cache.
 
 use ::http::Method;
+use anteroom_http::ident::PageKey;
 
 use crate::cache::learn::Predicted;
 use crate::cache::purge::PurgeStanding;
 use crate::cache::rules::key::ShareClass;
 use crate::cache::rules::verdict::Access;
 use crate::cache::{CacheTier, Lookup, LookupMode};
-use crate::ident::PageKey;
 use crate::policy::route::Share;
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;

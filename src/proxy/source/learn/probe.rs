@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use ::http::Request;
+use anteroom_http::cookie::{cookies, is_harmless};
+use anteroom_http::ident::PageKey;
 use governor::DefaultDirectRateLimiter;
 
 use super::RequestUse;
 use super::lesson::Lesson;
 use super::predict::Looked;
 use crate::cache::learn::Predicted;
-use crate::http::cookie::{cookies, is_harmless};
-use crate::ident::PageKey;
 use crate::origin::{ConnectionReuse, UploadBody};
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;

@@ -4,9 +4,9 @@ use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
 use ::http::header::{AUTHORIZATION, USER_AGENT};
 use ahash::RandomState;
+use anteroom_http::cookie::{cookies, is_harmless, named};
 
 use crate::cache::learn::Learning;
-use crate::http::cookie::{cookies, is_harmless, named};
 use crate::proxy::context::RequestContext;
 use crate::telemetry::metrics::cookie_label;
 

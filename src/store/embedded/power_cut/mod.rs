@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use anteroom_http::ident::{Item, StoredToken, User};
 use fastrand::Rng;
 use futures_util::FutureExt as _;
 use tempfile::TempDir;
@@ -25,7 +26,6 @@ use super::resynced::{LastSync, Resynced};
 use super::sessions_file::{self, SessionLedger};
 use super::writer::by_hand::WriterByHand;
 use super::{EmbeddedStore, SESSIONS_FILE};
-use crate::ident::{Item, StoredToken, User};
 use crate::store::{
     CartStore as _, LogInStore as _, StoreError, StoreLimits, TokenStore as _, ViewStore as _,
     Visit, VisitStore as _,

@@ -32,7 +32,7 @@ pub fn format(seconds: u64) -> HeaderValue {
 }
 
 /// Appends `seconds` since 1970 as an IMF-fixdate. PERF: a thread formats each second once.
-pub(crate) fn put(buffer: &mut Vec<u8>, seconds: u64) {
+pub fn put(buffer: &mut Vec<u8>, seconds: u64) {
     thread_local!(static LAST: RefCell<(u64, HeaderValue)> = RefCell::new((0, format(0))));
     LAST.with_borrow_mut(|last| {
         if last.0 != seconds {

@@ -229,7 +229,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::http::set_cookie::CLEAR_SITE_DATA;
+    use crate::set_cookie::CLEAR_SITE_DATA;
 
     /// 2026-11-21 12:00:00
     const NOW: u64 = 1_795_262_400;

@@ -6,7 +6,7 @@ use ::http::{HeaderMap, HeaderName};
 ///
 /// PERF: names are compared. A `HeaderMap` hashes each name that it is asked for, which takes longer than a look at
 /// the names of a whole message, and most messages have none of the unwanted fields.
-pub(crate) fn remove_fields(headers: &mut HeaderMap, is_unwanted: impl Fn(&HeaderName) -> bool) {
+pub fn remove_fields(headers: &mut HeaderMap, is_unwanted: impl Fn(&HeaderName) -> bool) {
     while let Some(name) = headers.keys().find(|name| is_unwanted(name)).cloned() {
         headers.remove(name);
     }

@@ -151,7 +151,7 @@ pub fn without_values(query: &str) -> String {
 
 /// Whether a link, a path or a query contains a session id, for text that is not a parsed target: the leak
 /// guard checks links in pages with it. Case is ignored.
-pub(crate) fn text_has_session_id(text: &[u8]) -> bool {
+pub fn text_has_session_id(text: &[u8]) -> bool {
     let text: Cow<'_, [u8]> = percent_encoding::percent_decode(text).into();
     has_assignment(&text, SESSION_NAMES_IN_LINKS)
         || text.contains(&b'(') && text.split(|b| b"/?#'\" ".contains(b)).any(is_cookieless_segment)
@@ -159,7 +159,7 @@ pub(crate) fn text_has_session_id(text: &[u8]) -> bool {
 
 /// Whether a form field of this name carries a session id. `sid` is excluded, because forms use it for other
 /// purposes.
-pub(crate) fn is_session_field(name: &[u8]) -> bool {
+pub fn is_session_field(name: &[u8]) -> bool {
     SESSION_NAMES_IN_LINKS.iter().any(|listed| name.eq_ignore_ascii_case(listed))
 }
 

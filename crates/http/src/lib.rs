@@ -1,6 +1,8 @@
-//! HTTP protocol rules, one RFC topic per file: header fields and a `now` go in, an answer comes out.
+//! HTTP as its RFCs have it, one topic per file: header fields and a `now` go in, an answer comes out.
 //!
-//! Sockets, stores and clocks live elsewhere.
+//! Beside it stands what all crates share: [`ident`], the identifiers, and [`clock`], the only place that asks what time
+//! it is. Nothing here blocks, panics on input, or keeps state, but for the clock's. Nothing here knows sockets, stores,
+//! the configuration or the proxy.
 
 pub mod apply_set_cookie;
 pub mod bearer;
@@ -8,6 +10,7 @@ pub mod cache_control;
 pub mod cache_status;
 pub mod cdn_loop;
 pub mod client_cert;
+pub mod clock;
 pub mod coding;
 pub mod conditional;
 pub mod cookie;
@@ -20,15 +23,16 @@ pub mod form;
 pub mod forwarded;
 pub mod freshness;
 pub mod harden;
-pub(crate) mod head_end;
+pub mod head_end;
 pub mod hop;
 pub mod host;
 pub mod host_pattern;
 pub mod http2;
+pub mod ident;
 pub mod language;
 pub mod lenient;
-pub(crate) mod list;
-pub(crate) mod login_field;
+pub mod list;
+pub mod login_field;
 pub mod media;
 pub mod path;
 pub mod pattern;
@@ -38,7 +42,7 @@ pub mod query;
 pub mod range;
 pub mod recodable;
 pub mod reference;
-pub(crate) mod remove;
+pub mod remove;
 pub mod request_fields;
 pub mod retry_after;
 pub mod row_template;

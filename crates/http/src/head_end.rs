@@ -4,14 +4,14 @@ use memchr::memchr;
 
 /// Finds the end of a head without looking at a byte twice.
 #[derive(Debug, Default)]
-pub(crate) struct HeadScanner {
+pub struct HeadScanner {
     /// Up to here the buffer holds no end of a head.
     scanned: usize,
 }
 
 impl HeadScanner {
     /// Where the first empty line of `read` ends. RFC 9112 §2.2 allows a line to end with a line feed alone.
-    pub(crate) fn find_end(&mut self, read: &[u8]) -> Option<usize> {
+    pub fn find_end(&mut self, read: &[u8]) -> Option<usize> {
         while let Some(found) = memchr(b'\n', &read[self.scanned..]) {
             let at = self.scanned + found;
             match read[at + 1..] {
@@ -28,12 +28,10 @@ impl HeadScanner {
         self.scanned = read.len();
         None
     }
-}
 
-#[cfg(test)]
-impl HeadScanner {
     /// How many bytes need not be looked at again.
-    pub(crate) fn scanned(&self) -> usize {
+    #[must_use]
+    pub fn scanned(&self) -> usize {
         self.scanned
     }
 }

@@ -6,7 +6,7 @@ use ::http::{HeaderMap, HeaderName};
 
 /// The members of the list field `name` over all its lines, trimmed, without empty ones. Commas inside quoted
 /// strings do not separate members.
-pub(crate) fn members<'h>(
+pub fn members<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
 ) -> impl Iterator<Item = &'h [u8]> + use<'h> {
@@ -14,7 +14,7 @@ pub(crate) fn members<'h>(
 }
 
 /// The value of the field `name`, if it has exactly one line.
-pub(crate) fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+pub fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?;
     lines.next().is_none().then_some(line.as_bytes())
@@ -22,7 +22,7 @@ pub(crate) fn only_line<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option
 
 /// The parts of `text` between `separator`s outside quoted strings, trimmed, without empty ones. An unclosed
 /// string extends to the end.
-pub(crate) fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+pub fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quotes = Quotes::default();
     text.split(move |&byte| !quotes.hold(byte) && byte == separator)
         .map(trim)
@@ -30,7 +30,7 @@ pub(crate) fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether `text` is a quoted string, closed by its last byte.
-pub(crate) fn is_string(text: &[u8]) -> bool {
+pub fn is_string(text: &[u8]) -> bool {
     let mut quotes = Quotes::default();
     text.first() == Some(&b'"')
         && text.iter().position(|&byte| !quotes.hold(byte)) == Some(text.len() - 1)
@@ -59,12 +59,12 @@ impl Quotes {
 
 /// Whether there is a line of `name`. PERF: where a message has few fields, and most likely not this one, comparing
 /// their names is cheaper than hashing it.
-pub(crate) fn has_line(headers: &HeaderMap, name: &HeaderName) -> bool {
+pub fn has_line(headers: &HeaderMap, name: &HeaderName) -> bool {
     headers.keys().any(|present| present == name)
 }
 
 /// `text` without the optional whitespace (OWS, RFC 9110 §5.6.3) around it.
-pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
+pub fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = text {
         text = rest;
     }
@@ -75,7 +75,7 @@ pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
 }
 
 /// The parts of `text` before and after the first `separator`; the second is `None` without a separator.
-pub(crate) fn divide(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
+pub fn divide(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
     match text.iter().position(|&byte| byte == separator) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
@@ -84,7 +84,7 @@ pub(crate) fn divide(text: &[u8], separator: u8) -> (&[u8], Option<&[u8]>) {
 
 /// The number in `digits`: one or more digits and nothing else. Numbers larger than `most` become `most` (RFC
 /// 9111 §1.2.2).
-pub(crate) fn saturating_digits(digits: &[u8], most: u64) -> Option<u64> {
+pub fn saturating_digits(digits: &[u8], most: u64) -> Option<u64> {
     (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit)).then(|| {
         digits.iter().fold(0, |sum: u64, digit| {
             sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')).min(most)

@@ -7,7 +7,7 @@ use crate::ident::User;
 
 /// Why a value of the field logs in no user.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum InvalidLogin {
+pub enum InvalidLogin {
     /// The name is empty or too long.
     Name,
     /// The part after the name is malformed, or has too many attributes or too long ones.
@@ -15,7 +15,7 @@ pub(crate) enum InvalidLogin {
 }
 
 /// Parses the value: the name, then attributes as parameters (RFC 9110 §5.6.6), all percent-decoded.
-pub(crate) fn read(value: &[u8]) -> Result<User, InvalidLogin> {
+pub fn read(value: &[u8]) -> Result<User, InvalidLogin> {
     let mut parts = list::split(value, b';');
     // The list iterator skips an empty first part, which would make the first attribute the name.
     let name = if list::trim(value).starts_with(b";") { None } else { parts.next() };
