@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anteroom_fault::patience;
 use anteroom_http::ident::TokenStorage;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -147,7 +148,7 @@ fn settings(store: &Store, viewed_items: u32) -> StoreSettings {
     let (url, layout) = (url_of(&store.url), layout_of(store.layout));
     let limits = store::StoreLimits {
         read_timeout: store.timeout,
-        write_timeout: Duration::from_secs(2),
+        write_timeout: patience(Duration::from_secs(2)),
         viewed_items,
         pages: store.pages,
         max_page: store.max_page,
