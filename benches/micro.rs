@@ -13,23 +13,23 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anteroom::cache::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue};
-use anteroom::cache::memory::{Memory, MemoryValue};
-use anteroom::cache::page_fields::PageFields;
-use anteroom::cache::rules::key::{KeyParts, ShareClass, hash_request};
-use anteroom::cache::rules::leak_guard::{LeakChecks, inspect};
-use anteroom::cache::rules::leak_kind::PersonalForms;
-use anteroom::cache::rules::personal_data::PersonalData;
-use anteroom::cache::rules::verdict::{Access, CacheSettings, RequestView, Sharing, can_cache};
-use anteroom::policy::route::Route;
-use anteroom::store::traits::*;
-use anteroom::store::{
-    AnyStore, Layout, OpenStore, RequestFrequency, StoreLimits, StoreSettings, Url, Visit,
-};
+use anteroom_cache::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue};
+use anteroom_cache::memory::{Memory, MemoryValue};
+use anteroom_cache::page_fields::PageFields;
+use anteroom_cache::rules::key::{KeyParts, ShareClass, hash_request};
+use anteroom_cache::rules::leak_guard::{LeakChecks, inspect};
+use anteroom_cache::rules::leak_kind::PersonalForms;
+use anteroom_cache::rules::personal_data::PersonalData;
+use anteroom_cache::rules::verdict::{Access, CacheSettings, RequestView, Sharing, can_cache};
 use anteroom_http::clock::unix_now;
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::ident::{Item, PageKey, StoredToken, User};
 use anteroom_http::query::QueryRule;
+use anteroom_policy::route::Route;
+use anteroom_store::traits::*;
+use anteroom_store::{
+    AnyStore, Layout, OpenStore, RequestFrequency, StoreLimits, StoreSettings, Url, Visit,
+};
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -179,7 +179,7 @@ fn entry() -> Entry {
     ]);
     Entry {
         recipe: None,
-        hits: anteroom::cache::hit_count::HitCount::default(),
+        hits: anteroom_cache::hit_count::HitCount::default(),
         status: 200,
         reason: None,
         fields: PageFields::of(&headers),

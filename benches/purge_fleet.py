@@ -6,8 +6,8 @@
 
 Each poller is what a proxy is to the Redis with the purges: a connection that asks `purged_since.lua` every 250 ms and
 when a purge is announced, and another that is subscribed. A purge is `purge.lua`, and then `is_seen.lua` at the
-proxy's own pauses until all have seen it, for 1.5 s at most. The scripts are put together as src/store/redis/script.rs
-does it. All pollers are in one Python process, which may fall behind: then fewer polls are sent than `wanted`, and the
+proxy's own pauses until all have seen it, for 1.5 s at most. The scripts are put together as in
+crates/store/src/redis/script.rs. All pollers are in one Python process, which may fall behind: then fewer polls are sent than `wanted`, and the
 CPU time of a poll is still right. At the end, a message to all subscribers, by itself. Needs redis-server.
 """
 
@@ -22,7 +22,7 @@ import time
 import lab
 import servers
 
-LUA = lab.ROOT / "src" / "store" / "redis" / "lua"
+LUA = lab.ROOT / "crates" / "store" / "src" / "redis" / "lua"
 EVERY_S = 0.25
 LOOKS_S, CONFIRM_S = (0.005, 0.1), 1.5
 NAMES = {name: f"{name}:{{s0}}" for name in ["purges", "purging", "purged", "seen"]} | {"purge_channel": "purge:"}
@@ -30,7 +30,7 @@ MARKS, NONCES, KEY = 262_146, 65_536, b"0123456789abcdef"
 
 
 class Script:
-    """A script as src/store/redis/script.rs lists it."""
+    """A script as crates/store/src/redis/script.rs lists it."""
 
     def __init__(self, file):
         listed = (LUA.parent / "script.rs").read_text()

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anteroom::store::traits::*;
-use anteroom::store::{
-    AnyStore, Layout, OpenStore, StoreError, StoreLimits, StoreSettings, Url, Visit,
-};
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::{Item, StoredToken, User};
+use anteroom_store::traits::*;
+use anteroom_store::{
+    AnyStore, Layout, OpenStore, StoreError, StoreLimits, StoreSettings, Url, Visit,
+};
 use clap::Parser;
 use tokio::task::JoinSet;
 

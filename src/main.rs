@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use anteroom::app::{
     Application, ConnectResult, Demo, RuleTestError, case_reasons, connect_check, run_cases,
 };
-use anteroom::config::{CaseWords, json_schema, print, read_cases};
-use anteroom::telemetry::message_log::{MessageLog, StartMessageLogError};
+use anteroom_config::{CaseWords, json_schema, print, read_cases};
+use anteroom_telemetry::message_log::{MessageLog, StartMessageLogError};
 use clap::Parser;
 use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs, TestArgs};
 use cli::output::{failed, file_or_usual, load, read, say};

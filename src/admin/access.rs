@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anteroom_http::bearer;
 use sha2::{Digest as _, Sha256};
 
-use crate::policy::admin::AdminRole;
+use anteroom_policy::admin::AdminRole;
 
 /// The name of whoever sends commands over the socket.
 const SOCKET: &str = "socket";

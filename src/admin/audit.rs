@@ -13,11 +13,11 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anteroom_http::clock::unix_now;
+use anteroom_telemetry::line_file::LineFile;
 use serde::Serialize;
 
 use super::audit_subject::AuditSubject;
 use super::per_minute::PerMinute;
-use crate::telemetry::line_file::LineFile;
 
 /// Entries in memory.
 const RING: usize = 200;

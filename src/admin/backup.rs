@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use ::http::StatusCode;
+use anteroom_store::backup::back_up;
 
 use super::commands::{CommandRefusal, Commands, bad, read};
 use super::latest_backup::{BackupOrder, BackupState};
-use crate::store::backup::back_up;
 
 impl Commands {
     /// Begins a backup, and tells of it.

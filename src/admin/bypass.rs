@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use ::http::StatusCode;
+use anteroom_cache::bypass_switch::Bypass;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::nearest;
+use anteroom_store::StoreError;
+use anteroom_store::bypass::{BYPASS_LASTS_MAX, BypassChange, name_of};
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, read};
-use crate::cache::bypass_switch::Bypass;
-use crate::store::StoreError;
-use crate::store::bypass::{BYPASS_LASTS_MAX, BypassChange, name_of};
 
 /// The shortest time for which a switch is on.
 pub const BYPASS_LASTS_MIN: Duration = Duration::from_secs(1);

@@ -5,6 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::StatusCode;
+use anteroom_cache::purger::Purger;
+use anteroom_origin::ServerList;
+use anteroom_rows::{RowNames, SharedRows};
+use anteroom_session::Sessions;
+use anteroom_store::fleet::{Fleet, ProxyEntry};
+use anteroom_store::{AnyStore, StoreError};
+use anteroom_telemetry::metrics::Metrics;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -13,16 +20,9 @@ use super::endpoints::Command;
 use super::latest_backup::LatestBackup;
 use super::reply::{AdminResponse, json, refusal};
 use super::status_parts::StatusParts;
-use crate::cache::purger::Purger;
-use crate::origin::ServerList;
 use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
-use crate::row::{RowNames, SharedRows};
 use crate::serve::tls::ClientTls;
-use crate::session::Sessions;
-use crate::store::fleet::{Fleet, ProxyEntry};
-use crate::store::{AnyStore, StoreError};
 use crate::task::MoveProgress;
-use crate::telemetry::metrics::Metrics;
 
 /// How long a command waits for a store that is away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

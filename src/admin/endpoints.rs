@@ -1,9 +1,9 @@
 //! The endpoints, each with who may use it. The listener and the socket look requests up here.
 
 use ::http::Method;
+use anteroom_policy::admin::AdminRole;
 
 use super::dashboard;
-use crate::policy::admin::AdminRole;
 
 /// The path of the list of proxies.
 pub const FLEET: &str = "/fleet";

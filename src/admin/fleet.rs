@@ -1,7 +1,8 @@
 //! The command that lists the proxies on the store.
 
+use anteroom_store::fleet::FleetReport;
+
 use super::commands::{CommandRefusal, Commands, store_failed};
-use crate::store::fleet::FleetReport;
 
 impl Commands {
     pub(super) async fn list_fleet(&self) -> Result<FleetReport, CommandRefusal> {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::backup::BackupError;
-use crate::store::transfer::TransferProgress;
+use anteroom_store::backup::BackupError;
+use anteroom_store::transfer::TransferProgress;
 
 /// Which backup to write.
 #[derive(Clone, Debug, Serialize, Deserialize)]

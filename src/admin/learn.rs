@@ -1,10 +1,10 @@
 //! What was learned of routes in learn mode, for the operator.
 
+use anteroom_cache::learn::{Report, ReportContext};
 use anteroom_http::pattern::Pattern;
+use anteroom_policy::learn::CacheMode;
 
 use super::commands::Commands;
-use crate::cache::learn::{Report, ReportContext};
-use crate::policy::learn::CacheMode;
 use crate::proxy::means_session;
 
 impl Commands {

@@ -18,6 +18,7 @@ use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use anteroom_http::bearer;
 use anteroom_http::form::form_value;
 use anteroom_http::host::{self, Host};
+use anteroom_telemetry::metrics::Metrics;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -33,7 +34,6 @@ use super::handle::AdminHandle;
 use super::limits::{ACCEPT_BACK_OFF, CONNECTIONS_MAX};
 use super::reply::{AdminResponse, content, refusal, text};
 use super::{connection, dashboard, login, same_origin};
-use crate::telemetry::metrics::Metrics;
 
 /// OpenMetrics text, as Prometheus asks for it.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

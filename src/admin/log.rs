@@ -7,6 +7,12 @@ use std::time::Duration;
 use ::http::header::{CONNECTION, CONTENT_TYPE};
 use ::http::{HeaderValue, StatusCode};
 use anteroom_http::query;
+use anteroom_telemetry::access_log::{millis, timestamp};
+use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::request_feed::{
+    RING, RequestEvent, RequestFeed, Seen, WATCHERS_MAX, Watcher,
+};
+use anteroom_telemetry::request_filter::RequestFilter;
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -16,12 +22,6 @@ use serde::{Deserialize, Serialize};
 use super::commands::{CommandRefusal, bad};
 use super::endpoints::LOG;
 use super::reply::{AdminResponse, content, refusal};
-use crate::telemetry::access_log::{millis, timestamp};
-use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::{
-    RING, RequestEvent, RequestFeed, Seen, WATCHERS_MAX, Watcher,
-};
-use crate::telemetry::request_filter::RequestFilter;
 
 /// How long requests are collected for one look. While nothing waits for the ring, a request wakes no other
 /// thread; in this time it takes up the requests of a proxy that answers 200,000 in a second.
@@ -238,11 +238,11 @@ fn filter(text: &str) -> Result<Option<RequestFilter>, CommandRefusal> {
 #[cfg(test)]
 mod tests {
     use ::http::{Method, Version};
+    use anteroom_telemetry::access_log::{LogRecord, VisitorClass};
+    use anteroom_telemetry::metrics::Outcome;
+    use anteroom_telemetry::request_feed::Steps;
 
     use super::*;
-    use crate::telemetry::access_log::{LogRecord, VisitorClass};
-    use crate::telemetry::metrics::Outcome;
-    use crate::telemetry::request_feed::Steps;
 
     #[test]
     fn lines_are_ascii_and_say_the_same() {

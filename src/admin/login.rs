@@ -7,10 +7,10 @@ use ::http::{HeaderMap, HeaderValue};
 use anteroom_http::bearer;
 use anteroom_http::cookie::cookies;
 use anteroom_http::ident::Token;
+use anteroom_policy::admin::DASHBOARD_COOKIE;
 use sha2::{Digest as _, Sha256};
 
 use super::access::{Operator, Operators};
-use crate::policy::admin::DASHBOARD_COOKIE;
 
 /// The most sessions. A further one ends the oldest.
 const SESSIONS_MAX: usize = 64;
@@ -115,8 +115,9 @@ fn sensitive(line: &str) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_policy::admin::AdminRole;
+
     use super::*;
-    use crate::policy::admin::AdminRole;
 
     fn alice(token: &[u8]) -> Operator {
         Operator::with_token("alice", AdminRole::Read, token)

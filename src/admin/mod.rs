@@ -40,12 +40,12 @@ mod status;
 mod status_parts;
 mod top;
 
-pub use crate::store::bypass::BYPASS_LASTS_MAX;
-pub use crate::store::fleet::{FleetReport, ListedProxy};
 pub use crate::task::MoveStatus;
-pub use crate::telemetry::metrics::Outcome;
-pub use crate::telemetry::request_filter::RequestFilter;
 pub use access::{Operator, Operators};
+pub use anteroom_store::bypass::BYPASS_LASTS_MAX;
+pub use anteroom_store::fleet::{FleetReport, ListedProxy};
+pub use anteroom_telemetry::metrics::Outcome;
+pub use anteroom_telemetry::request_filter::RequestFilter;
 pub use audit::AuditLog;
 pub use bypass::{BYPASS_LASTS, BYPASS_LASTS_MIN, BypassOrder, BypassReport, ListedBypass};
 pub use client::{ClientError, StreamEnd, send_command, stream_lines};

@@ -1,9 +1,9 @@
 //! The origins with their servers, as the proxy sees them.
 
+use anteroom_origin::ServerStanding;
 use serde::Serialize;
 
 use super::commands::Commands;
-use crate::origin::ServerStanding;
 
 /// Every origin.
 #[derive(Debug, Serialize)]

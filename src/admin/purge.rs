@@ -1,11 +1,11 @@
 //! The purge command.
 
+use anteroom_cache::purge_order::PurgeOrder;
+use anteroom_cache::purger::{PurgeDone, PurgeError, PurgePreview};
 use anteroom_http::host_pattern::HostPattern;
 use serde::Serialize;
 
 use super::commands::{CommandRefusal, Commands, read};
-use crate::cache::purge_order::PurgeOrder;
-use crate::cache::purger::{PurgeDone, PurgeError, PurgePreview};
 
 /// The answer to an order.
 #[derive(Debug, Serialize)]

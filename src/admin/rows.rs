@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Row;
+use anteroom_rows::{schedule_row_cache, together};
+use anteroom_store::{RowStore, ScheduledRow};
 use serde::{Deserialize, Serialize};
 
 use super::commands::{self, CommandRefusal, Commands, bad, store_failed};
-use crate::row::{schedule_row_cache, together};
-use crate::store::{RowStore, ScheduledRow};
 
 /// The most rows in one command, and in one listing.
 const ROWS_MAX: usize = 10_000;

@@ -8,14 +8,14 @@ use std::collections::HashSet;
 
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::{Item, StoredToken, TokenStorage, User};
-use serde::{Deserialize, Serialize};
-
-use super::commands::{CommandRefusal, Commands, bad, read, store_failed};
-use crate::row::together;
-use crate::store::{
+use anteroom_rows::together;
+use anteroom_store::{
     Bookmark, CartStore as _, Session, SessionListing as _, StoreError, ViewStore as _, WalkStep,
     by_log_in,
 };
+use serde::{Deserialize, Serialize};
+
+use super::commands::{CommandRefusal, Commands, bad, read, store_failed};
 
 /// The most sessions in one listing.
 pub const LISTED_MAX: u32 = 1_000;

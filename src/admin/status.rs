@@ -5,16 +5,16 @@
 use std::collections::BTreeMap;
 
 use anteroom_http::clock::unix_now;
+use anteroom_store::{CALL_BOUNDS, StoreState};
+use anteroom_telemetry::metrics::histogram::{BOUNDS, Durations, quantile, seconds};
+use anteroom_telemetry::metrics::{Count, Outcome, RouteTotals};
+use anteroom_telemetry::misses::MissedUrl;
+use anteroom_telemetry::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 use super::bypass::ListedBypass;
 use super::commands::Commands;
 use crate::proxy::{Advice, advice, cookie_report};
-use crate::store::{CALL_BOUNDS, StoreState};
-use crate::telemetry::metrics::histogram::{BOUNDS, Durations, quantile, seconds};
-use crate::telemetry::metrics::{Count, Outcome, RouteTotals};
-use crate::telemetry::misses::MissedUrl;
-use crate::telemetry::reason::Reason;
 
 /// Durations of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -252,7 +252,7 @@ impl Commands {
                 per_thread: metrics.open_connections(),
             },
             memory: MemoryStatus {
-                resident: crate::telemetry::metrics::resident_bytes(),
+                resident: anteroom_telemetry::metrics::resident_bytes(),
                 pages: pages.bytes(),
                 pages_max: pages.capacity(),
                 page_count: pages.len() as u64,

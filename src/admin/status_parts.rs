@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::cache::Pages;
+use anteroom_cache::Pages;
+use anteroom_store::OpenStore;
+use anteroom_telemetry::metrics::Metrics;
+use anteroom_telemetry::request_feed::RequestFeed;
+
 use crate::proxy::connection::counter::ConnectionCounter;
-use crate::store::OpenStore;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::request_feed::RequestFeed;
 
 /// What is read for the figures.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! The query for the most viewed items.
 
+use anteroom_store::ViewStore;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, store_failed};
-use crate::store::ViewStore;
 
 /// Items in one answer, at most.
 pub const TOP_MAX: u32 = 10_000;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anteroom_policy::access_log::AccessLogTarget;
+use anteroom_telemetry::access_log::{AccessLog, Style};
+use anteroom_telemetry::shown_path::ShownPaths;
+
 use super::start_error::StartError;
-use crate::config;
-use crate::policy::access_log::AccessLogTarget;
-use crate::telemetry::access_log::{AccessLog, Style};
-use crate::telemetry::shown_path::ShownPaths;
 
 /// How long the end of the process waits for the last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) type RunningAccessLog = Option<(Arc<AccessLog>, JoinHandle<()>)>;
 
 /// Opens it, and starts its thread.
-pub(super) fn start(plan: &config::LogConfig) -> Result<RunningAccessLog, StartError> {
+pub(super) fn start(plan: &anteroom_config::LogConfig) -> Result<RunningAccessLog, StartError> {
     let Some(format) = plan.access else { return Ok(None) };
     let style = Style { format, paths: ShownPaths { redact: plan.redact_paths.clone() } };
     AccessLog::start(&plan.to, style).map(Some).map_err(|source| {

@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_config::{Admin, Plan, Secret, changed_keys, print};
+use anteroom_store::AnyStore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -21,11 +23,9 @@ use crate::admin::{
     self, AdminHandle, AdminState, AuditLog, Commands, ConfigReport, Operator, Operators,
     StatusParts,
 };
-use crate::config::{Admin, Plan, Secret, changed_keys, print};
 use crate::serve::listen;
 use crate::serve::socket::Socket;
 use crate::serve::tls::ClientTls;
-use crate::store::AnyStore;
 
 /// Opens the listener for operators. The default address is a convenience: if it is in use, the proxy
 /// serves visitors without it.

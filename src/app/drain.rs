@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use anteroom_session::Sessions;
+use anteroom_store::{AnyStore, FleetStore as _, PurgeStore as _, StoreError};
 use tokio::task::JoinHandle;
 
 use super::jobs::Jobs;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
 use super::warm_start;
-use crate::session::Sessions;
-use crate::store::{AnyStore, FleetStore as _, PurgeStore as _, StoreError};
 
 /// How often to check for visits that are being written.
 const LOOK_FLYING: Duration = Duration::from_millis(10);

@@ -1,9 +1,10 @@
 //! What this proxy says about itself to the others on its store.
 
+use anteroom_config::{Fingerprint, fingerprint};
+use anteroom_store::fleet::ProxyEntry;
+
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
-use crate::config::{Fingerprint, fingerprint};
-use crate::store::fleet::ProxyEntry;
 
 /// The longest name of a machine that is told.
 const HOST_MAX: usize = 255;

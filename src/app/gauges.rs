@@ -5,16 +5,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anteroom_http::clock::{self, unix_now};
+use anteroom_origin::ServerList;
+use anteroom_store::{CALL_BOUNDS, CallTimes, OpenStore};
+use anteroom_telemetry::access_log::AccessLog;
+use anteroom_telemetry::message_log;
+use anteroom_telemetry::metrics::{HistogramReading, Metrics, Reading};
 use arc_swap::ArcSwap;
 
 use super::live_config::LiveConfig;
 use super::possible_reasons::may_occur;
 use super::shared_state::SharedState;
-use crate::origin::ServerList;
-use crate::store::{CALL_BOUNDS, CallTimes, OpenStore};
-use crate::telemetry::access_log::AccessLog;
-use crate::telemetry::message_log;
-use crate::telemetry::metrics::{HistogramReading, Metrics, Reading};
 
 /// Registers all metrics except those of TLS and the store's state.
 pub(super) fn register(

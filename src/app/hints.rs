@@ -5,11 +5,12 @@ use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use anteroom_store::StoreError;
+use anteroom_telemetry::metrics::Metrics;
+
 use crate::admin::FoundHints;
 use crate::proxy::{CookieKinds, cookie_hints, cookie_report};
-use crate::store::StoreError;
 use crate::task::{NextStep, Task};
-use crate::telemetry::metrics::Metrics;
 
 /// How often the counts are checked.
 const EVERY: Duration = Duration::from_secs(2);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anteroom_store::AnyStore;
+use anteroom_telemetry::metrics::ThreadMetrics;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -10,12 +12,10 @@ use super::hints::Hints;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
 use super::{fleet, origins, page_memory, parts, row_tasks, sessions, traces, webhook};
-use crate::store::AnyStore;
 use crate::task::{
     self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, LogOuts,
     PurgeTask, RegisterProxy, Rescale, Visits,
 };
-use crate::telemetry::metrics::ThreadMetrics;
 
 /// The background tasks.
 #[derive(Debug)]

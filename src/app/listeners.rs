@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anteroom_config::{Address, Listen};
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use super::start_error::StartError;
 use super::tls;
-use crate::config::{Address, Listen};
 use crate::serve::listen::{self, Inherited};
 use crate::serve::socket::Socket;
 use crate::serve::tls::ClientTls;

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anteroom_cache::purger::Purger;
+use anteroom_cache::rules::verdict::CacheSettings;
+use anteroom_config::{Cache, LimitsConfig, LoadedPlan, Plan};
+use anteroom_session::Sessions;
+use anteroom_telemetry::traces::Traces;
+
 use super::origins::Origins;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::{parts, sessions, traces, webhook};
-use crate::cache::purger::Purger;
-use crate::cache::rules::verdict::CacheSettings;
-use crate::config::{Cache, LimitsConfig, LoadedPlan, Plan};
-use crate::origin;
 use crate::proxy::{ProxySettings, Recompressor};
 use crate::serve::io::Deadlines;
 use crate::serve::{self, Caps, Most};
-use crate::session::Sessions;
-use crate::telemetry::traces::Traces;
 
 /// How long a request may be on its way on a connection when the server drains, after `drain_delay`: some round trips.
 const LAST_REQUESTS: Duration = Duration::from_secs(1);
@@ -35,10 +35,10 @@ pub(super) struct LiveConfig {
     pub(super) purger: Arc<Purger>,
     pub(super) origins: Origins,
     /// How to reach the webhook of abandoned carts, if there is one.
-    pub(super) webhook: Option<origin::ServerSettings>,
+    pub(super) webhook: Option<anteroom_origin::ServerSettings>,
     /// Which requests are traced, if there is a receiver of traces, and how to reach it.
     pub(super) traces: Option<Arc<Traces>>,
-    pub(super) traces_receiver: Option<origin::ServerSettings>,
+    pub(super) traces_receiver: Option<anteroom_origin::ServerSettings>,
     pub(super) policy: CacheSettings,
     pub(super) sessions: Arc<Sessions>,
     pub(super) connection: serve::ConnectionSettings,

@@ -50,16 +50,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anteroom_config::LoadedPlan;
+use anteroom_store::OpenStore;
+use anteroom_telemetry::access_log::AccessLog;
+use anteroom_telemetry::metrics::Metrics;
 use arc_swap::ArcSwap;
 use tokio::runtime::LocalRuntime;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::AdminState;
-use crate::config::LoadedPlan;
 use crate::serve::socket::Socket;
-use crate::store::OpenStore;
-use crate::telemetry::access_log::AccessLog;
-use crate::telemetry::metrics::Metrics;
 
 pub use connect_check::{ConnectFinding, ConnectResult, connect_check};
 pub use demo::{Demo, DemoError};

@@ -5,26 +5,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{HeaderValue, Uri};
+use anteroom_config::{self, OriginUrl, Plan};
 use anteroom_http::host::Scheme;
 use anteroom_http::host_pattern::{HostPattern, first_host};
+use anteroom_origin::{
+    FailureRules, HealthCheck, OriginTlsConnector, ServerList, ServerRules, ServerSettings,
+    TlsRules, Upstream, Upstreams,
+};
+use anteroom_telemetry::metrics::ThreadMetrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::start_error::StartError;
-use crate::config::{self, OriginUrl, Plan};
-use crate::origin::{
-    FailureRules, HealthCheck, OriginTlsConnector, ServerList, ServerRules, ServerSettings,
-    TlsRules, Upstream, Upstreams,
-};
 use crate::task::{self, HealthChecks};
-use crate::telemetry::metrics::ThreadMetrics;
 
 /// All origins: `[origin]` first, then the others in the order of the plan.
 #[derive(Debug, Default)]
 pub(super) struct Origins(Vec<(Arc<ServerList>, Vec<ServerSettings>)>);
 
 /// The origins of a plan with their names.
-pub(super) fn named(plan: &Plan) -> impl Iterator<Item = (&str, &config::OriginConfig)> {
+pub(super) fn named(plan: &Plan) -> impl Iterator<Item = (&str, &anteroom_config::OriginConfig)> {
     let further = plan.origins.iter().map(|(name, origin)| (name.as_str(), origin));
     std::iter::once(("origin", &plan.origin)).chain(further)
 }
@@ -39,7 +39,7 @@ impl Origins {
     /// The origins of a plan. The health of servers that are also in `old` is kept. Reads the certificates
     /// that the plan names.
     pub(super) fn new(plan: &Plan, old: &Self) -> Result<Self, StartError> {
-        let one = |(name, origin): (&str, &config::OriginConfig)| {
+        let one = |(name, origin): (&str, &anteroom_config::OriginConfig)| {
             let servers = origin.urls().iter().enumerate().map(|(at, url)| {
                 let weight = origin.servers.weights.get(at).copied().unwrap_or(1);
                 (label(url), weight)
@@ -109,7 +109,7 @@ pub(super) fn start_checks(
     thread_metrics: &Arc<ThreadMetrics>,
     stop: &CancellationToken,
 ) -> Vec<JoinHandle<()>> {
-    let start = |(place, (_, origin)): (usize, (&str, &config::OriginConfig))| {
+    let start = |(place, (_, origin)): (usize, (&str, &anteroom_config::OriginConfig))| {
         let health = &origin.servers.health;
         let target = Uri::try_from(health.path.as_deref()?).ok()?;
         let check = HealthCheck {
@@ -130,14 +130,14 @@ pub(super) fn start_checks(
 }
 
 /// The Host of the proxy's own requests to an origin.
-pub(super) fn host(origin: &config::OriginConfig, hosts: &[HostPattern]) -> HeaderValue {
+pub(super) fn host(origin: &anteroom_config::OriginConfig, hosts: &[HostPattern]) -> HeaderValue {
     let authority = format!("{}:{}", origin.url.host, origin.url.port);
     let host = origin.host.as_deref().or_else(|| first_host(hosts)).unwrap_or(&authority);
     // A host of the plan is a valid field value.
     HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost"))
 }
 
-fn rules(servers: &config::Servers) -> ServerRules {
+fn rules(servers: &anteroom_config::Servers) -> ServerRules {
     ServerRules {
         balance: servers.balance,
         failure_rules: FailureRules {
@@ -164,7 +164,10 @@ fn label(url: &OriginUrl) -> String {
 }
 
 /// How to reach one server of an origin. Reads the certificates that the plan names.
-fn server(origin: &config::OriginConfig, url: &OriginUrl) -> Result<ServerSettings, StartError> {
+fn server(
+    origin: &anteroom_config::OriginConfig,
+    url: &OriginUrl,
+) -> Result<ServerSettings, StartError> {
     let host = url.host.trim_start_matches('[').trim_end_matches(']');
     let tls = match url.scheme {
         Scheme::Http => None,
@@ -190,7 +193,7 @@ fn server(origin: &config::OriginConfig, url: &OriginUrl) -> Result<ServerSettin
     })
 }
 
-fn tls_rules(tls: &config::OriginTls) -> TlsRules {
+fn tls_rules(tls: &anteroom_config::OriginTls) -> TlsRules {
     TlsRules {
         ca: tls.ca.clone(),
         server_name: tls.server_name.clone(),

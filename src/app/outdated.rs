@@ -1,9 +1,10 @@
 //! The stored pages that do not fit another plan, as purges.
 
-use crate::cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
-use crate::config::{Cache, Plan};
-use crate::policy::learn::CacheMode;
-use crate::policy::route::{Route, outdated_pages};
+use anteroom_config::{Cache, Plan};
+use anteroom_policy::learn::CacheMode;
+use anteroom_policy::route::{Route, outdated_pages};
+
+use anteroom_cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
 
 /// Pages that a reload outdates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

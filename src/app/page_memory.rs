@@ -6,14 +6,14 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_cache::Pages;
+use anteroom_config::{Cache, Cgroups, MemoryUse, smallest_memory_limit};
+use anteroom_store::StoreError;
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use tokio::time::Instant;
 
 use super::shared_state::SharedState;
-use crate::cache::Pages;
-use crate::config::{Cache, Cgroups, MemoryUse, smallest_memory_limit};
-use crate::store::StoreError;
 use crate::task::{NextStep, Task};
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 const MIB: u64 = 1 << 20;
 /// How often the use is read while there is room.
@@ -236,14 +236,14 @@ impl Room {
 mod tests {
     use std::fs;
 
+    use anteroom_cache::entry::VariantIndex;
+    use anteroom_cache::flight::Flights;
+    use anteroom_cache::memory::MemoryValue;
+    use anteroom_cache::purge::PurgeTable;
+    use anteroom_config::MemoryLimit;
     use anteroom_http::ident::PageKey;
 
     use super::*;
-    use crate::cache::entry::VariantIndex;
-    use crate::cache::flight::Flights;
-    use crate::cache::memory::MemoryValue;
-    use crate::cache::purge::PurgeTable;
-    use crate::config::MemoryLimit;
 
     const LIMIT: u64 = 200 * MIB;
 

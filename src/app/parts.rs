@@ -4,6 +4,8 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::http::HeaderValue;
+use anteroom_cache::purger::Purger;
+use anteroom_config::{self, Plan};
 use anteroom_http::host::Host;
 use anteroom_http::host_pattern::HostPattern;
 use anteroom_http::pattern::Pattern;
@@ -11,19 +13,17 @@ use anteroom_http::peer::{AddressRules, Peers};
 use anteroom_http::query::{QueryRule, QueryRules};
 use anteroom_http::request_fields::IdentityHeaders;
 use anteroom_http::set_cookie;
+use anteroom_policy::cookie::{SameSite, Secure};
+use anteroom_policy::login::LoginRules;
+use anteroom_policy::rate_limit::{Limiting, RateLimitCounters};
+use anteroom_policy::route::{Route, Routes};
+use anteroom_session::SessionCookie;
 
 use super::{origins, tls};
-use crate::cache::purger::Purger;
-use crate::config::{self, Plan};
-use crate::policy::cookie::{SameSite, Secure};
-use crate::policy::login::LoginRules;
-use crate::policy::rate_limit::{Limiting, RateLimitCounters};
-use crate::policy::route::{Route, Routes};
 use crate::proxy::{
     CookieKinds, CookieRules, FragmentLimits, LearnSettings, Minted, OriginRules, ProxySettings,
     PurgeMethod, PurgeToken, Rates, TokenFrom, Verifier, VisitorTokens,
 };
-use crate::session::SessionCookie;
 
 pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
     let session = &plan.session;
@@ -40,7 +40,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
         error_pages: plan.errors.pages.clone(),
         hosts: plan.origin.hosts.clone(),
         only_site: only_site(&plan.origin.hosts),
-        has_tls: plan.listen.iter().any(config::Listen::is_secured),
+        has_tls: plan.listen.iter().any(anteroom_config::Listen::is_secured),
         plain_listeners: plan
             .listen
             .iter()
@@ -129,7 +129,7 @@ pub(super) fn cookie_kinds(plan: &Plan) -> CookieKinds {
 }
 
 /// `place`: the origin's index among all.
-fn origin_rules(plan: &Plan, origin: &config::OriginConfig, place: usize) -> OriginRules {
+fn origin_rules(plan: &Plan, origin: &anteroom_config::OriginConfig, place: usize) -> OriginRules {
     OriginRules {
         host: origin.host.as_deref().and_then(|host| HeaderValue::from_str(host).ok()),
         sessions: origin.sessions,
@@ -154,14 +154,16 @@ fn purge_method(plan: &Plan, purger: &Arc<Purger>) -> Option<PurgeMethod> {
         from: plan.purge.purge_from.iter().copied().map(Peers::Network).collect(),
         token: match plan.purge.purge_token {
             // The check refuses this without a token; an empty one matches no request.
-            config::PurgeAuthorization::Admin => Some(PurgeToken(token.unwrap_or_default())),
-            config::PurgeAuthorization::None => None,
+            anteroom_config::PurgeAuthorization::Admin => {
+                Some(PurgeToken(token.unwrap_or_default()))
+            }
+            anteroom_config::PurgeAuthorization::None => None,
         },
         purger: Arc::clone(purger),
     })
 }
 
-fn minted(session: &config::SessionConfig) -> Option<Minted> {
+fn minted(session: &anteroom_config::SessionConfig) -> Option<Minted> {
     let (true, [Pattern::Exact(name)]) = (session.mint, &session.cookies[..]) else {
         return None;
     };
@@ -173,7 +175,7 @@ fn minted(session: &config::SessionConfig) -> Option<Minted> {
 fn our_cookie(
     name: &str,
     lifetime: Option<Duration>,
-    session: &config::SessionConfig,
+    session: &anteroom_config::SessionConfig,
 ) -> SessionCookie {
     SessionCookie {
         name: name.to_owned(),

@@ -1,10 +1,11 @@
 //! Which reasons may occur under a configuration: the metrics leave out the others.
 
+use anteroom_policy::learn::CacheMode;
+use anteroom_policy::route::{CompiledRoute, Share};
+use anteroom_telemetry::reason::Reason;
+
 use super::live_config::LiveConfig;
 use super::shared_state::has_others;
-use crate::policy::learn::CacheMode;
-use crate::policy::route::{CompiledRoute, Share};
-use crate::telemetry::reason::Reason;
 
 /// Whether a request may have this reason.
 pub(super) fn may_occur(reason: Reason, live: &LiveConfig) -> bool {

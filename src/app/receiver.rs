@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderValue, Uri};
+use anteroom_config::OriginUrl;
 use anteroom_http::host::Scheme;
-
-use crate::config::OriginUrl;
-use crate::origin::{
+use anteroom_origin::{
     OriginTlsConnector, OriginTlsError, ServerConnections, ServerSettings, TlsRules,
 };
-use crate::policy::origin::Http2;
+use anteroom_policy::origin::Http2;
+
 use crate::task::Receiver;
 
 /// The timeout of a connection.

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use anteroom_config::{LoadedPlan, Plan};
 use anteroom_http::clock;
+use anteroom_store::AnyStore;
+use anteroom_telemetry::access_log::AccessLog;
 use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
@@ -23,9 +26,6 @@ use super::start_error::StartError;
 use super::store;
 use super::worker::{self, Worker};
 use crate::admin::AdminHandle;
-use crate::config::{LoadedPlan, Plan};
-use crate::store::AnyStore;
-use crate::telemetry::access_log::AccessLog;
 
 /// How long a reload waits for the store.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -3,6 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_config::Plan;
+use anteroom_store::AnyStore;
+use anteroom_telemetry::metrics::ThreadMetrics;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -10,12 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::live_config::LiveConfig;
 use super::rows;
 use super::shared_state::SharedState;
-use crate::config::Plan;
-use crate::store::AnyStore;
 use crate::task::{
     self, CacheRows, ListenForChanges, ListenedSource, RowsOnDemand, ScheduleRows, Task,
 };
-use crate::telemetry::metrics::ThreadMetrics;
 
 /// Starts the tasks of rows on this thread's runtime, if there are `[[rows]]`.
 pub(super) fn start(

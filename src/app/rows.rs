@@ -3,16 +3,17 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_config::{DatabaseConfig, Plan, Rows};
+use anteroom_origin::Upstreams;
+use anteroom_policy::row_schedule::RowIds;
+use anteroom_rows::RowNames;
+use anteroom_rows::database::{Database, DatabaseSettings, RowQuery};
+use anteroom_telemetry::metrics::ThreadMetrics;
+
 use super::origins;
-use crate::config::{DatabaseConfig, Plan, Rows};
-use crate::origin::Upstreams;
-use crate::policy::row_schedule::RowIds;
-use crate::row::RowNames;
-use crate::row::database::{Database, DatabaseSettings, RowQuery};
 use crate::task::{
     OnDemand, RowLocation, RowOrigin, RowPlace, RowSecret, RowSources, RowsQuery, SourceSchedule,
 };
-use crate::telemetry::metrics::ThreadMetrics;
 
 /// The names of all rows.
 pub(super) fn names(plan: &Plan) -> RowNames {

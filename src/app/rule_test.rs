@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_config::{Case, CaseVisitor, Plan, StoreUrl};
 use anteroom_http::ident::User;
+use anteroom_policy::learn::CacheMode;
+use anteroom_telemetry::reason::Reason;
 use serde::Serialize;
 
 use super::live_config::LiveConfig;
@@ -17,10 +20,7 @@ use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::store;
 use super::worker::dry_worker;
-use crate::config::{Case, CaseVisitor, Plan, StoreUrl};
-use crate::policy::learn::CacheMode;
 use crate::proxy::{AssumedVisitor, Explanation, Question, WorkerContext, explain_for};
-use crate::telemetry::reason::Reason;
 
 /// What a case came to.
 #[derive(Clone, Debug, Serialize)]

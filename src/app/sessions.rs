@@ -1,12 +1,12 @@
 //! Converts a plan's `[session]` into the rules of sessions and of abandoned carts.
 
-use crate::config;
-use crate::session::Rules;
-use crate::session::expire::{CartSink, ExpiredFile};
+use anteroom_session::Rules;
+use anteroom_session::expire::{CartSink, ExpiredFile};
+
 use crate::task::Expiring;
 
 /// The lifetimes of sessions, and the most per user.
-pub(super) fn rules(plan: &config::SessionConfig) -> Rules {
+pub(super) fn rules(plan: &anteroom_config::SessionConfig) -> Rules {
     Rules {
         idle: plan.idle_timeout,
         absolute: plan.absolute_timeout,
@@ -17,16 +17,16 @@ pub(super) fn rules(plan: &config::SessionConfig) -> Rules {
 }
 
 /// How the cleaner passes carts on, if it does.
-pub(super) fn expiring(session: &config::SessionConfig) -> Option<Expiring> {
+pub(super) fn expiring(session: &anteroom_config::SessionConfig) -> Option<Expiring> {
     let on_expire = on_expire(session)?;
     Some(Expiring::new(on_expire, session.cart_idle, session.token_storage))
 }
 
-fn on_expire(session: &config::SessionConfig) -> Option<CartSink> {
+fn on_expire(session: &anteroom_config::SessionConfig) -> Option<CartSink> {
     Some(match &session.on_expire {
-        config::OnExpire::None => return None,
-        config::OnExpire::Stream => CartSink::Stream,
-        config::OnExpire::File(path) => CartSink::File(ExpiredFile::new(path.clone())),
-        config::OnExpire::Webhook(_) => CartSink::Queue,
+        anteroom_config::OnExpire::None => return None,
+        anteroom_config::OnExpire::Stream => CartSink::Stream,
+        anteroom_config::OnExpire::File(path) => CartSink::File(ExpiredFile::new(path.clone())),
+        anteroom_config::OnExpire::Webhook(_) => CartSink::Queue,
     })
 }

@@ -3,25 +3,25 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use anteroom_cache::Pages;
+use anteroom_cache::flight::Flights;
+use anteroom_cache::learn::Learning;
+use anteroom_cache::purge::PurgeTable;
+use anteroom_config::{Plan, StoreUrl, smallest_memory_limit};
 use anteroom_http::clock::unix_now;
+use anteroom_rows::SharedRows;
+use anteroom_session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
+use anteroom_session::{SessionMemory, Verified};
+use anteroom_store::OpenStore;
+use anteroom_store::fleet::Fleet;
+use anteroom_telemetry::metrics::Metrics;
+use anteroom_telemetry::request_feed::RequestFeed;
+use anteroom_telemetry::shown_path::ShownPaths;
+use anteroom_telemetry::traces::TraceQueue;
 
 use crate::admin::{FoundHints, LatestBackup, ReloadCounts};
-use crate::cache::Pages;
-use crate::cache::flight::Flights;
-use crate::cache::learn::Learning;
-use crate::cache::purge::PurgeTable;
-use crate::config::{Plan, StoreUrl, smallest_memory_limit};
 use crate::proxy::connection::counter::ConnectionCounter;
-use crate::row::SharedRows;
-use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
-use crate::session::{SessionMemory, Verified};
-use crate::store::OpenStore;
-use crate::store::fleet::Fleet;
 use crate::task::MoveProgress;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::request_feed::RequestFeed;
-use crate::telemetry::shown_path::ShownPaths;
-use crate::telemetry::traces::TraceQueue;
 
 /// The state that all threads share, from start to end. A reload changes no setting in it.
 #[derive(Debug)]

@@ -3,8 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use anteroom_store::OpenError;
+
 use crate::serve::tls::ClientTlsError;
-use crate::store::OpenError;
 
 /// Why the proxy did not start.
 #[derive(Debug, thiserror::Error)]
@@ -40,13 +41,13 @@ pub enum StartError {
     },
     /// TLS to the origin.
     #[error("cannot set up TLS to the origin: {0}")]
-    OriginTls(#[from] crate::origin::OriginTlsError),
+    OriginTls(#[from] anteroom_origin::OriginTlsError),
     /// TLS to the webhook of abandoned carts.
     #[error("cannot set up TLS to the webhook in on_expire: {0}")]
-    WebhookTls(crate::origin::OriginTlsError),
+    WebhookTls(anteroom_origin::OriginTlsError),
     /// TLS to the receiver of traces.
     #[error("cannot set up TLS to the endpoint in [traces]: {0}")]
-    TracesTls(crate::origin::OriginTlsError),
+    TracesTls(anteroom_origin::OriginTlsError),
     /// A thread, a runtime or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {

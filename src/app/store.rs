@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use anteroom_fault::patience;
 use anteroom_http::ident::TokenStorage;
+use anteroom_store::redis::label;
+use anteroom_store::{
+    self, AnyStore, FleetStore as _, NextStore, OpenError, OpenStore, StoreSettings, StoreState,
+};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Plan, Store, StoreLayout, StoreUrl};
-use crate::store::redis::label;
-use crate::store::{
-    self, AnyStore, FleetStore as _, NextStore, OpenError, OpenStore, StoreSettings, StoreState,
-};
+use anteroom_config::{Plan, Store, StoreLayout, StoreUrl};
 
 /// How often the store's state is checked for `/readyz` and the metrics.
 const LOOK: Duration = Duration::from_millis(500);
@@ -91,11 +91,11 @@ pub(super) fn advice(plan: &Plan) -> Option<String> {
 pub(super) fn described(store: &NextStore) -> String {
     let StoreSettings { url, prefix, layout, .. } = &store.settings;
     match url {
-        store::Url::Embedded(folder) => format!("embedded:{}", folder.display()),
-        store::Url::Redis(url) => {
+        anteroom_store::Url::Embedded(folder) => format!("embedded:{}", folder.display()),
+        anteroom_store::Url::Redis(url) => {
             let layout = match layout {
-                store::Layout::Chapter => "chapter",
-                store::Layout::Sharded => "sharded",
+                anteroom_store::Layout::Chapter => "chapter",
+                anteroom_store::Layout::Sharded => "sharded",
             };
             format!("{}, layout {layout}, prefix {prefix:?}", label(url))
         }
@@ -117,7 +117,7 @@ fn location(store: &Store, viewed_items: u32) -> NextStore {
 
 /// Opens a store that no proxy uses, to read or write all of it. No page is kept there, and nothing waits for a step.
 pub(super) async fn unused_store(place: &StorePlace) -> Result<OpenStore, OpenError> {
-    let limits = store::StoreLimits {
+    let limits = anteroom_store::StoreLimits {
         read_timeout: UNHURRIED,
         write_timeout: UNHURRIED,
         // What is there is kept.
@@ -130,23 +130,23 @@ pub(super) async fn unused_store(place: &StorePlace) -> Result<OpenStore, OpenEr
     OpenStore::open(&StoreSettings { url, prefix, layout, limits }).await
 }
 
-fn url_of(url: &StoreUrl) -> store::Url {
+fn url_of(url: &StoreUrl) -> anteroom_store::Url {
     match url {
-        StoreUrl::Embedded(folder) => store::Url::Embedded(folder.clone()),
-        StoreUrl::Redis(url) => store::Url::Redis(url.expose().to_owned()),
+        StoreUrl::Embedded(folder) => anteroom_store::Url::Embedded(folder.clone()),
+        StoreUrl::Redis(url) => anteroom_store::Url::Redis(url.expose().to_owned()),
     }
 }
 
-fn layout_of(layout: StoreLayout) -> store::Layout {
+fn layout_of(layout: StoreLayout) -> anteroom_store::Layout {
     match layout {
-        StoreLayout::Chapter => store::Layout::Chapter,
-        StoreLayout::Sharded => store::Layout::Sharded,
+        StoreLayout::Chapter => anteroom_store::Layout::Chapter,
+        StoreLayout::Sharded => anteroom_store::Layout::Sharded,
     }
 }
 
 fn settings(store: &Store, viewed_items: u32) -> StoreSettings {
     let (url, layout) = (url_of(&store.url), layout_of(store.layout));
-    let limits = store::StoreLimits {
+    let limits = anteroom_store::StoreLimits {
         read_timeout: store.timeout,
         write_timeout: patience(Duration::from_secs(2)),
         viewed_items,

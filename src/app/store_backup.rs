@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use anteroom_store::backup::{self, BackupCounts, BackupError};
+use anteroom_store::transfer::TransferProgress;
+use anteroom_store::{OpenError, embedded};
+
 use super::runtime::runtime;
 use super::start_error::StartError;
 use super::store::StorePlace;
 use super::store_move::{StoreMoveError, UnusedStore, telling};
-use crate::store::backup::{self, BackupCounts, BackupError};
-use crate::store::transfer::TransferProgress;
-use crate::store::{OpenError, embedded};
 
 /// Why a backup was not written, restored or found whole.
 #[derive(Debug, thiserror::Error)]

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use anteroom_config::StoreUrl;
+use anteroom_store::traits::*;
+use anteroom_store::transfer::{Copied, StoreCounts, Transfer, TransferProgress};
+use anteroom_store::{AnyStore, Engine, OpenError, OpenStore, StoreError, embedded};
 use tokio::time::timeout;
 
 use super::runtime::runtime;
 use super::start_error::StartError;
 use super::store::{StorePlace, unused_store};
-use crate::config::StoreUrl;
-use crate::store::traits::*;
-use crate::store::transfer::{Copied, StoreCounts, Transfer, TransferProgress};
-use crate::store::{AnyStore, Engine, OpenError, OpenStore, StoreError, embedded};
 
 /// How long a store has to answer first.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::HeaderValue;
+use anteroom_config::{self, ClientCerts, Listen, TlsVersion};
+use anteroom_policy::listener::{ListenerRules, Redirect};
+use anteroom_telemetry::metrics::Metrics;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, ClientCerts, Listen, TlsVersion};
-use crate::policy::listener::{ListenerRules, Redirect};
 use crate::serve::tls::{ClientTls, ClientTlsError, Clients, TlsSettings};
-use crate::telemetry::metrics::Metrics;
 
 /// How often the files are checked. A change is adopted when they have been stable for one check.
 const LOOK: Duration = Duration::from_secs(2);
@@ -54,7 +54,7 @@ pub(super) fn entry(listen: &Listen) -> Arc<ListenerRules> {
     Arc::new(ListenerRules { redirect, hsts: hsts(&listen.tls) })
 }
 
-fn hsts(tls: &config::TlsConfig) -> Option<HeaderValue> {
+fn hsts(tls: &anteroom_config::TlsConfig) -> Option<HeaderValue> {
     let seconds = tls.hsts?.as_secs();
     let below = if tls.hsts_subdomains { "; includeSubDomains" } else { "" };
     HeaderValue::try_from(format!("max-age={seconds}{below}")).ok()

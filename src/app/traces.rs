@@ -4,17 +4,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::HeaderValue;
+use anteroom_config::{Plan, TracesConfig};
+use anteroom_origin::ServerSettings;
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
+use anteroom_telemetry::traces::{TraceQueue, TraceRules, Traces};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::receiver;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
-use crate::config::{Plan, TracesConfig};
-use crate::origin::ServerSettings;
 use crate::task::{self, ExportTraces, TraceReceiver};
-use crate::telemetry::metrics::{Count, ThreadMetrics};
-use crate::telemetry::traces::{TraceQueue, TraceRules, Traces};
 
 /// Which requests are traced, if there is a receiver.
 pub(super) fn traces(plan: &TracesConfig, queue: &Arc<TraceQueue>) -> Option<Arc<Traces>> {

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anteroom_cache::warm_start::{self, WarmStart};
+use anteroom_store::AnyStore;
+use anteroom_telemetry::metrics::Count;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -12,9 +15,6 @@ use super::jobs;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
 use super::worker::CONNECT_TIMEOUT;
-use crate::cache::warm_start::{self, WarmStart};
-use crate::store::AnyStore;
-use crate::telemetry::metrics::Count;
 
 /// Sets `ready` when `warming` has ended, unless the process drains by then.
 pub(super) async fn make_ready(

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use anteroom_config::{OnExpire, Plan};
+use anteroom_origin::ServerSettings;
+use anteroom_store::AnyStore;
+use anteroom_telemetry::metrics::ThreadMetrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::receiver;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
-use crate::config::{OnExpire, Plan};
-use crate::origin::ServerSettings;
-use crate::store::AnyStore;
 use crate::task::{self, Deliver, Webhook, WebhookKeys};
-use crate::telemetry::metrics::ThreadMetrics;
 
 /// Starts the task on this thread's runtime, if there is a webhook.
 pub(super) fn start(

@@ -6,6 +6,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anteroom_cache::Pages;
+use anteroom_cache::fill::Filler;
+use anteroom_origin::Upstreams;
+use anteroom_rows::RowReader;
+use anteroom_store::{AnyStore, OpenStore};
+use anteroom_telemetry::access_log::LogBuffer;
+use anteroom_telemetry::metrics::{RequestCounters, ThreadMetrics};
+use anteroom_telemetry::request_telemetry::RequestTelemetry;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -16,16 +24,8 @@ use super::runtime::runtime;
 use super::service_manager::Pulse;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
-use crate::cache::Pages;
-use crate::cache::fill::Filler;
-use crate::origin::Upstreams;
 use crate::proxy::{DetachedTasks, WorkerContext, keep_warm};
-use crate::row::RowReader;
 use crate::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
-use crate::store::{AnyStore, OpenStore};
-use crate::telemetry::access_log::LogBuffer;
-use crate::telemetry::metrics::{RequestCounters, ThreadMetrics};
-use crate::telemetry::request_telemetry::RequestTelemetry;
 
 /// How often the end of the workers is checked.
 const LOOK: Duration = Duration::from_millis(10);

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anteroom::config::{AdminSocket, ConfigSources, LoadedPlan, Overrides, Plan, Warning};
-use anteroom::telemetry::message_log;
+use anteroom_config::{AdminSocket, ConfigSources, LoadedPlan, Overrides, Plan, Warning};
+use anteroom_telemetry::message_log;
 
 use crate::cli::args::PlanArgs;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anteroom::config::AdminSocket;
+use anteroom_config::AdminSocket;
 
 use crate::cli::args::SocketArgs;
 use crate::cli::output;

@@ -1,15 +1,15 @@
 //! What to change on a route whose requests the cache does not answer, in lines of `proxy.toml`.
 
+use anteroom_policy::route::Routes;
+use anteroom_telemetry::metrics::RouteTotals;
+use anteroom_telemetry::metrics::histogram::Durations;
+use anteroom_telemetry::misses::MissedUrl;
+use anteroom_telemetry::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 use super::cookie_report::{CookieReport, means_session};
 use super::explain::words::why;
 use super::settings::ProxySettings;
-use crate::policy::route::Routes;
-use crate::telemetry::metrics::RouteTotals;
-use crate::telemetry::metrics::histogram::Durations;
-use crate::telemetry::misses::MissedUrl;
-use crate::telemetry::reason::Reason;
 
 /// A reason stands in the way from this part of a route's requests on, in percent.
 const WORTH_SAYING: u64 = 2;

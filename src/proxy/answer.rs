@@ -1,12 +1,12 @@
 //! The answer of a source, before it is settled and delivered.
 
 use ::http::Response;
+use anteroom_origin::OriginResponse;
+use anteroom_telemetry::reason::Reason;
 
 use super::connection::tunnel::Opened;
 use super::deliver::body::Body;
 use super::deliver::client_response::ClientResponse;
-use crate::origin::OriginResponse;
-use crate::telemetry::reason::Reason;
 
 /// The answer of a source. Nothing has been changed for it.
 pub(super) enum Answer {

@@ -10,6 +10,13 @@ use anteroom_fault::fault;
 use ::http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, Method, Version};
+use anteroom_cache::Pages;
+use anteroom_cache::fill::Filler;
+use anteroom_cache::key_memo::KeyMemo;
+use anteroom_cache::learn::Learning;
+use anteroom_cache::purge::scope::{Scope, ScopeDigest, url_scopes};
+use anteroom_cache::rules::group;
+use anteroom_cache::rules::key::{KeyParts, ShareClass};
 use anteroom_http::client_cert::ClientCertificate;
 use anteroom_http::cookie::rebuild;
 use anteroom_http::field_set::FieldSet;
@@ -17,18 +24,17 @@ use anteroom_http::host::{Host, Scheme};
 use anteroom_http::ident::{Item, PageKey, Row, User};
 use anteroom_http::reference::resolve;
 use anteroom_http::{hop, media, path};
+use anteroom_origin::{Upstream, Upstreams, is_connection_scheme};
+use anteroom_policy::login::Matching;
+use anteroom_policy::route::{self, CompiledRoute, Route};
+use anteroom_session::token_memo::TokenMemo;
+use anteroom_session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
+use anteroom_session::{Sessions, Verified};
+use anteroom_store::AnyStore;
+use anteroom_telemetry::metrics::ThreadMetrics;
+use anteroom_telemetry::request_telemetry::RequestTelemetry;
 
 use super::connection::client::Client;
-use crate::cache::Pages;
-use crate::cache::fill::Filler;
-use crate::cache::key_memo::KeyMemo;
-use crate::cache::learn::Learning;
-use crate::cache::purge::scope::{Scope, ScopeDigest, url_scopes};
-use crate::cache::rules::group;
-use crate::cache::rules::key::{KeyParts, ShareClass};
-use crate::origin::{Upstream, Upstreams, is_connection_scheme};
-use crate::policy::login::Matching;
-use crate::policy::route::{self, CompiledRoute, Route};
 use crate::proxy::connection::counter::ConnectionCounter;
 use crate::proxy::connection::detached::DetachedTasks;
 use crate::proxy::kept_body::KeptBody;
@@ -36,13 +42,6 @@ use crate::proxy::recompress::Recompressor;
 use crate::proxy::settings::{OriginRules, ProxySettings};
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
-use crate::row;
-use crate::session::token_memo::TokenMemo;
-use crate::session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
-use crate::session::{Sessions, Verified};
-use crate::store::AnyStore;
-use crate::telemetry::metrics::ThreadMetrics;
-use crate::telemetry::request_telemetry::RequestTelemetry;
 
 /// The address under which the views of clients without an address are counted.
 pub(in crate::proxy) const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -69,7 +68,7 @@ pub struct WorkerContext {
     /// The popularity ranks of items, shared by all threads.
     pub ranks: Arc<PopularityRanks>,
     /// This thread's reader of rows.
-    pub rows: Rc<row::RowReader>,
+    pub rows: Rc<anteroom_rows::RowReader>,
     /// This thread's connection to the store.
     pub store: AnyStore,
     /// This thread's connections to the origins.

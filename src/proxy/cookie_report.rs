@@ -3,10 +3,10 @@
 
 use std::fmt;
 
+use anteroom_telemetry::metrics::{CookieEventCounts, CookieTotals};
 use serde::{Deserialize, Serialize};
 
 use crate::proxy::cookie_rules::CookieRules;
-use crate::telemetry::metrics::{CookieEventCounts, CookieTotals};
 
 /// Percentage of pages that set a cookie from which the app is taken to set it habitually; also the
 /// percentage of requests that a cookie must keep from the cache to be logged.

@@ -5,7 +5,7 @@ use anteroom_http::extract::Expression;
 use anteroom_http::ident::{CookieHash, Token};
 use anteroom_http::pattern::Pattern;
 
-use crate::policy::route::Route;
+use anteroom_policy::route::Route;
 
 /// The rules for cookies.
 #[derive(Clone, Debug)]

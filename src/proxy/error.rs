@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use ::http::{HeaderValue, StatusCode};
 use anteroom_http::host::Host;
+use anteroom_origin::{BodyFault, OriginError};
+use anteroom_policy::route::CompiledRoute;
+use anteroom_telemetry::reason::Reason;
 
-use crate::cache::flight::FlightFailure;
-use crate::origin::{BodyFault, OriginError};
-use crate::policy::route::CompiledRoute;
-use crate::telemetry::reason::Reason;
+use anteroom_cache::flight::FlightFailure;
 
 /// Seconds after which a client may try again.
 pub(in crate::proxy) const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("5");

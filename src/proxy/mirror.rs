@@ -6,6 +6,9 @@
 use std::rc::Rc;
 
 use ::http::{Response, StatusCode};
+use anteroom_cache::LookupMode;
+use anteroom_telemetry::metrics::Outcome;
+use anteroom_telemetry::reason::Reason;
 
 use super::connection::client::Client;
 use super::context::{Mode, RequestKind, WorkerContext};
@@ -15,9 +18,6 @@ use super::source::mirrored;
 use super::stage::receive::Received;
 use super::stage::{self, Reached, decide};
 use super::visitor_token::VisitorTokenState;
-use crate::cache::LookupMode;
-use crate::telemetry::metrics::Outcome;
-use crate::telemetry::reason::Reason;
 
 /// Learns from a request, and answers it with 204.
 pub(super) async fn answer(

@@ -37,6 +37,7 @@ use std::rc::Rc;
 use ::http::request::Parts;
 use ::http::{Method, Request, Response};
 use anteroom_http::trace_context::TraceContext;
+use anteroom_origin::{RequestBody, unless_ended};
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 
@@ -57,7 +58,6 @@ use self::stage::divert::Diverted;
 use self::stage::receive::receive;
 use self::subrequests::FragmentRequests;
 use self::visitor_token::VisitorTokenState;
-use crate::origin::{RequestBody, unless_ended};
 
 pub use self::advice::{Advice, advice};
 pub use self::connection::detached::DetachedTasks;

@@ -11,6 +11,9 @@ use ::http::header::{
 };
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use anteroom_cache::fill::FillLoss;
+use anteroom_cache::rules::fragments::esi::SURROGATE_CAPABILITY;
+use anteroom_cache::rules::key::ShareClass;
 use anteroom_fault::fault;
 use anteroom_http::cdn_loop::CDN_LOOP;
 use anteroom_http::coding::{READABLE, readable_for};
@@ -23,19 +26,16 @@ use anteroom_http::signature::{self, SIGNATURE};
 use anteroom_http::trace_context::set_traceparent;
 use anteroom_http::vary::normalised_accept_encoding;
 use anteroom_http::{cdn_loop, forwarded as fwd, hop, language, request_fields};
+use anteroom_origin::{BodyTap, GrpcCall, RequestBody, Upload, UploadBody, unless_ended};
+use anteroom_policy::login::LoginUser;
+use anteroom_policy::route::Esi;
+use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::traces::{OriginSpan, TraceIds};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use crate::cache::fill::FillLoss;
-use crate::cache::rules::fragments::esi::SURROGATE_CAPABILITY;
-use crate::cache::rules::key::ShareClass;
-use crate::origin::{BodyTap, GrpcCall, RequestBody, Upload, UploadBody, unless_ended};
-use crate::policy::login::LoginUser;
-use crate::policy::route::Esi;
 use crate::proxy::context::{RequestContext, RequestKind, template_values};
 use crate::proxy::request_id::may_be_shared;
 use crate::proxy::settings::OriginRules;
-use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::traces::{OriginSpan, TraceIds};
 
 /// The largest part of a body that is kept for inspection, in bytes.
 const HEARD_MAX: usize = 64 << 10;

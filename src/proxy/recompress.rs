@@ -12,16 +12,16 @@ use std::time::Duration;
 use ::http::HeaderMap;
 use anteroom_http::coding::{Accepted, Coding};
 use anteroom_http::recodable::Recodable;
+use anteroom_telemetry::reason::Reason;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::cache::Pages;
-use crate::cache::entry::Entry;
-use crate::cache::flight::FlightReader;
-use crate::cache::memory::RecodedPage;
-use crate::cache::page_fields::PageFields;
-use crate::cache::recoded::{self, DECODED_FACTOR, Delivery};
-use crate::cache::rules::key::ShareClass;
-use crate::telemetry::reason::Reason;
+use anteroom_cache::Pages;
+use anteroom_cache::entry::Entry;
+use anteroom_cache::flight::FlightReader;
+use anteroom_cache::memory::RecodedPage;
+use anteroom_cache::page_fields::PageFields;
+use anteroom_cache::recoded::{self, DECODED_FACTOR, Delivery};
+use anteroom_cache::rules::key::ShareClass;
 
 /// Bodies up to this size, in bytes, are compressed inline, which takes a few milliseconds. Larger
 /// bodies are compressed on a blocking thread, and so are bodies that must be decoded first.

@@ -1,6 +1,8 @@
 //! Answers a request that has passed the stages: decide, ask a source, settle, deliver.
 
+use anteroom_cache::LookupMode;
 use anteroom_http::ident::Item;
+use anteroom_origin::{RequestBody, unless_ended};
 
 use super::answer::Answer;
 use super::connection::tunnel::Opened;
@@ -13,8 +15,6 @@ use super::settle::effects::Effects;
 use super::settle::unanswered::Unanswered;
 use super::stage::decide;
 use super::{settle, source};
-use crate::cache::LookupMode;
-use crate::origin::{RequestBody, unless_ended};
 
 /// Answers a request, and carries out what the origin's response means before it goes out.
 pub(super) async fn reply(

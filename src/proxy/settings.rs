@@ -5,27 +5,27 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue, Method};
+use anteroom_cache::purger::Purger;
 use anteroom_http::harden::Hardening;
 use anteroom_http::host::{Host, Scheme};
 use anteroom_http::host_pattern::HostPattern;
 use anteroom_http::peer::{AddressRules, Peer, Peers};
 use anteroom_http::purge_request::is_purge;
 use anteroom_http::query::QueryRules;
+use anteroom_policy::answer::{Endpoint, StatusDetail};
+use anteroom_policy::error_page::ErrorPages;
+use anteroom_policy::listener::ListenerRules;
+use anteroom_policy::login::{LoginRules, VerifyRule};
+use anteroom_policy::purge_rule::PurgeRule;
+use anteroom_policy::rate_limit::{RateLimitCounters, RequestLimits};
+use anteroom_policy::route::Routes;
+use anteroom_rows::RowNames;
+use anteroom_session::SessionCookie;
 use governor::DefaultDirectRateLimiter;
 use ipnet::IpNet;
 
-use crate::cache::purger::Purger;
-use crate::policy::answer::{Endpoint, StatusDetail};
-use crate::policy::error_page::ErrorPages;
-use crate::policy::listener::ListenerRules;
-use crate::policy::login::{LoginRules, VerifyRule};
-use crate::policy::purge_rule::PurgeRule;
-use crate::policy::rate_limit::{RateLimitCounters, RequestLimits};
-use crate::policy::route::Routes;
 use crate::proxy::cookie_rules::CookieRules;
 use crate::proxy::visitor_token::VisitorTokens;
-use crate::row::RowNames;
-use crate::session::SessionCookie;
 
 /// The settings for answering requests, shared by all threads.
 #[derive(Debug)]

@@ -4,6 +4,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_policy::route::{CompiledRoute, Share};
+use anteroom_telemetry::traces::TraceIds;
 use futures_util::future::LocalBoxFuture;
 
 use super::connection::client::Client;
@@ -17,8 +19,6 @@ use super::stage::limit::CountedRequest;
 use super::stage::{identify, route};
 use super::visitor::Visitor;
 use super::visitor_token::VisitorTokenState;
-use crate::policy::route::{CompiledRoute, Share};
-use crate::telemetry::traces::TraceIds;
 
 /// Answers requests for fragments.
 pub(super) struct FragmentRequests;

@@ -2,11 +2,11 @@
 
 use anteroom_http::client_cert::ClientCertificate;
 use anteroom_http::ident::{CookieHash, StoredToken, User};
+use anteroom_store::{CartOwner, SessionLifetimes};
+use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::reason::Reason;
 
-use crate::cache::rules::verdict::Sharing;
-use crate::store::{CartOwner, SessionLifetimes};
-use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::reason::Reason;
+use anteroom_cache::rules::verdict::Sharing;
 
 /// The visitor of a request.
 #[derive(Clone, Debug)]

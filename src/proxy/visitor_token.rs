@@ -15,10 +15,10 @@ use ::http::header::COOKIE;
 use ::http::{HeaderMap, HeaderValue};
 use anteroom_http::cookie::{cookies, rebuild};
 use anteroom_http::ident::VisitorToken;
+use anteroom_policy::rate_limit::{Limit, Rate, RateLimitCounters};
+use anteroom_session::SessionCookie;
 
-use crate::policy::rate_limit::{Limit, Rate, RateLimitCounters};
 use crate::proxy::visitor::Visitor;
-use crate::session::SessionCookie;
 
 /// How tokens are given to visitors without a login.
 #[derive(Debug)]

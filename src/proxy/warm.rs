@@ -9,8 +9,14 @@ use std::sync::Arc;
 use ::http::header::HOST;
 use ::http::request::Parts;
 use ::http::{HeaderValue, Request, Uri};
+use anteroom_cache::recipe::Recipe;
+use anteroom_cache::rules::verdict::Access;
+use anteroom_cache::warm_queue::{WarmOccasion, WarmRequest};
+use anteroom_cache::{LookupMode, Pages};
 use anteroom_http::clock::unix_now;
 use anteroom_http::peer::Peer;
+use anteroom_policy::learn::CacheMode;
+use anteroom_telemetry::metrics::Count;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::client::{Client, Secured};
@@ -21,12 +27,6 @@ use super::source::cache::{WarmOutcome, warm};
 use super::stage::receive::Received;
 use super::stage::{self, Reached, decide};
 use super::visitor_token::VisitorTokenState;
-use crate::cache::recipe::Recipe;
-use crate::cache::rules::verdict::Access;
-use crate::cache::warm_queue::{WarmOccasion, WarmRequest};
-use crate::cache::{LookupMode, Pages};
-use crate::policy::learn::CacheMode;
-use crate::telemetry::metrics::Count;
 
 /// Carries out the recipes that wait, one after the other, until the proxy drains. `current` is the context that
 /// serves clients now.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anteroom_http::peer::Peer;
+use anteroom_telemetry::metrics::Count;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt as _;
 use tokio::task::coop::unconstrained;
@@ -12,7 +13,6 @@ use super::connection::{self, Arrival};
 use super::context::ConnectionContext;
 use super::listen::{BACKLOG, ConnectionRules, ThreadListener};
 use super::stream::{ClientStream, StreamListener};
-use crate::telemetry::metrics::Count;
 
 /// How long to wait when accepting fails (out of file descriptors, mostly).
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);

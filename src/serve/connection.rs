@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anteroom_http::peer::Peer;
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use arc_swap::ArcSwap;
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
@@ -21,7 +22,6 @@ use super::tls::{self, ClientTls, Protocol};
 use super::{http1, http2};
 use crate::proxy::connection::client::{Client, Secured};
 use crate::proxy::connection_state::ConnectionState;
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// The preface of HTTP/2 (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anteroom_http::peer::Peer;
+use anteroom_telemetry::metrics::ThreadMetrics;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -15,7 +16,6 @@ use super::stream::ClientStream;
 use crate::proxy::WorkerContext;
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection::counter;
-use crate::telemetry::metrics::ThreadMetrics;
 
 /// The settings of a connection.
 #[derive(Clone, Copy, Debug)]

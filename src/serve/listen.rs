@@ -8,13 +8,13 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use anteroom_http::peer::Peers;
+use anteroom_policy::listener::ListenerRules;
 use arc_swap::ArcSwap;
 use listenfd::ListenFd;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
 
 use super::tls::ClientTls;
-use crate::policy::listener::ListenerRules;
 
 /// Connections that the kernel queues before they are accepted.
 pub(super) const BACKLOG: u16 = 1024;

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use anteroom_http::clock::{self, unix_now};
 use anteroom_http::ident::TokenStorage;
-
-use super::{NextStep, Task, Visits};
-use crate::session::clean::{clean_full_sessions, clean_sessions};
-use crate::session::expire::{CartSink, Cleaned, clean_expiring, report_idle_carts};
-use crate::store::{
+use anteroom_session::clean::{clean_full_sessions, clean_sessions};
+use anteroom_session::expire::{CartSink, Cleaned, clean_expiring, report_idle_carts};
+use anteroom_store::{
     AnyStore, Cursor, EndedCarts, Eviction, ExpiryStore as _, Idle, LeaseStore as _, StoreError,
     TaskLease,
 };
-use crate::telemetry::metrics::{Count, ThreadMetrics};
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
+
+use super::{NextStep, Task, Visits};
 
 /// How long a process that hands carts on holds the lease.
 const TURN: Duration = Duration::from_secs(5);
@@ -314,14 +314,14 @@ impl Task for Clean {
 #[cfg(test)]
 mod tests {
     use anteroom_http::ident::{StoredToken, User};
+    use anteroom_session::expire::ExpiredFile;
+    use anteroom_session::visit::VisitQueue;
+    use anteroom_session::{Rules, Sessions};
+    use anteroom_store::Rotation;
+    use anteroom_store::scratch::with_store;
+    use anteroom_store::traits::*;
 
     use super::*;
-    use crate::session::expire::ExpiredFile;
-    use crate::session::visit::VisitQueue;
-    use crate::session::{Rules, Sessions};
-    use crate::store::Rotation;
-    use crate::store::scratch::with_store;
-    use crate::store::traits::*;
 
     fn token(number: u32) -> StoredToken {
         StoredToken::from_store(format!("token-{number:04}").as_bytes()).unwrap()

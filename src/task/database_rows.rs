@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use bytes::Bytes;
 
-use crate::row::FetchError;
-use crate::row::database::{Database, QueryError, RowQuery};
-use crate::telemetry::metrics::{Count, ThreadMetrics};
+use anteroom_rows::FetchError;
+use anteroom_rows::database::{Database, QueryError, RowQuery};
 
 /// The query for a source's rows.
 #[derive(Debug)]

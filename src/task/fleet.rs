@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_cache::Pages;
 use anteroom_http::clock;
+use anteroom_store::fleet::{Fleet, ProxyEntry};
+use anteroom_store::{AnyStore, StoreError};
 use tokio::time::Instant;
 
 use super::{NextStep, Task};
-use crate::cache::Pages;
-use crate::store::fleet::{Fleet, ProxyEntry};
-use crate::store::{AnyStore, StoreError};
 
 /// The time between two entries.
 const EVERY: Duration = Duration::from_secs(5);

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use anteroom_http::ident::StoredToken;
+use anteroom_session::Sessions;
+use anteroom_store::{AnyStore, StoreError};
 
 use super::{NextStep, Task};
-use crate::session::Sessions;
-use crate::store::{AnyStore, StoreError};
 
 /// Receives their tokens.
 #[derive(Debug)]

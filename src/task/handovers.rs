@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anteroom_http::clock::unix_now;
+use anteroom_store::{AnyStore, LogInStore as _, StoreError};
 
 use super::{NextStep, Task};
-use crate::store::{AnyStore, LogInStore as _, StoreError};
 
 /// The time between two looks.
 const EVERY: Duration = Duration::from_secs(10);

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use anteroom_origin::{HealthCheck, Upstream};
+use anteroom_store::StoreError;
+
 use super::{NextStep, Task};
-use crate::origin::{HealthCheck, Upstream};
-use crate::store::StoreError;
 
 /// The health checks of one origin.
 #[derive(Debug)]

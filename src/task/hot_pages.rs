@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_cache::{Pages, warm_start};
 use anteroom_http::clock::unix_now;
+use anteroom_store::{AnyStore, HotPageStore as _, StoreError};
 
 use super::{NextStep, Task};
-use crate::cache::{Pages, warm_start};
-use crate::store::{AnyStore, HotPageStore as _, StoreError};
 
 /// The time between two lists: a killed process loses no more than the pages that came into use since the last.
 const EVERY: Duration = Duration::from_secs(60);

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_session::Sessions;
+use anteroom_store::{AnyStore, StoreError};
+
 use super::{NextStep, Task};
-use crate::session::Sessions;
-use crate::store::{AnyStore, StoreError};
 
 /// How often they are retried.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -30,10 +30,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_store::StoreError;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::StoreError;
-use crate::telemetry::metrics::{Count, ThreadMetrics};
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 
 pub use clean::{Clean, Expiring};
 pub use database_rows::RowsQuery;

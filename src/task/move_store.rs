@@ -14,11 +14,11 @@ use anteroom_http::ident::StoredToken;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::store::bypass::BypassChange;
-use crate::store::fleet::{Fleet, FleetReport, ListedProxy, ProxyEntry};
-use crate::store::traits::*;
-use crate::store::transfer::{Transfer, TransferProgress};
-use crate::store::{
+use anteroom_store::bypass::BypassChange;
+use anteroom_store::fleet::{Fleet, FleetReport, ListedProxy, ProxyEntry};
+use anteroom_store::traits::*;
+use anteroom_store::transfer::{Transfer, TransferProgress};
+use anteroom_store::{
     AnyStore, Engine, MoveAnswer, MoveState, PurgePosition, StoreError, StoredBypasses,
 };
 

@@ -11,12 +11,12 @@ use anteroom_http::host::Scheme;
 use anteroom_http::list;
 use anteroom_http::signature::{self, SIGNATURE};
 use anteroom_http::vary::Vary;
+use anteroom_origin::{ConnectionReuse, UploadBody, Upstream};
+use anteroom_store::ROW_JSON_MAX;
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::origin::{ConnectionReuse, UploadBody, Upstream};
-use crate::row::FetchError;
-use crate::store::ROW_JSON_MAX;
+use anteroom_rows::FetchError;
 
 /// `X-Anteroom-Session`
 const SESSION: HeaderName = HeaderName::from_static("x-anteroom-session");

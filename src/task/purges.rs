@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_cache::purge::PurgeTable;
+use anteroom_store::{AnyStore, StoreError};
 use tokio::time::Instant;
 
 use super::{NextStep, Task};
-use crate::cache::purge::PurgeTable;
-use crate::store::{AnyStore, StoreError};
 
 /// How often the store is asked, with or without a signal.
 const EVERY: Duration = Duration::from_millis(250);

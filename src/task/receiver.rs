@@ -12,7 +12,9 @@ use anteroom_http::clock::unix_now;
 use anteroom_http::retry_after;
 use bytes::Bytes;
 
-use crate::origin::{ConnectionReuse, OriginError, OriginResponse, ServerConnections, UploadBody};
+use anteroom_origin::{
+    ConnectionReuse, OriginError, OriginResponse, ServerConnections, UploadBody,
+};
 
 /// How long a receiver may take to answer, from connecting. It is OTLP's default, too.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anteroom_http::clock::unix_now;
+use anteroom_session::visit::rescale::rescale_viewed;
+use anteroom_store::{AnyStore, Rescaled, Rescaling, StoreError};
 
 use super::{NextStep, Task};
-use crate::session::visit::rescale::rescale_viewed;
-use crate::store::{AnyStore, Rescaled, Rescaling, StoreError};
 
 /// The longest pause between two checks: the store knows when it was last done, also by another
 /// process.

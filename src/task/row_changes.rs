@@ -10,8 +10,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_cache::purge_order::PurgeOrder;
+use anteroom_cache::purger::{PurgeError, Purger};
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Row;
+use anteroom_policy::row_schedule::{AllowedPurge, PurgeKind};
+use anteroom_rows::SharedRows;
+use anteroom_rows::database::{Database, Notice, QueryError};
+use anteroom_store::{AnyStore, ROWS_MAX, RowStore as _, StoreError};
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::sync::watch;
@@ -19,13 +26,6 @@ use tokio::time::Instant;
 
 use super::rows::RowSources;
 use super::{NextStep, Task};
-use crate::cache::purge_order::PurgeOrder;
-use crate::cache::purger::{PurgeError, Purger};
-use crate::policy::row_schedule::{AllowedPurge, PurgeKind};
-use crate::row::SharedRows;
-use crate::row::database::{Database, Notice, QueryError};
-use crate::store::{AnyStore, ROWS_MAX, RowStore as _, StoreError};
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// How long announcements are gathered.
 const GATHERED: Duration = Duration::from_millis(1);

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Row;
+use anteroom_rows::{FetchError, KeptRow, LEASE, RowRequest, RowSource, SharedRows};
+use anteroom_store::{AnyStore, RowClaim, RowStore as _, RowTerm, StoreError, StoredRow};
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use super::rows::{OnDemand, RowSources};
 use super::{NextStep, Task};
-use crate::row::{FetchError, KeptRow, LEASE, RowRequest, RowSource, SharedRows};
-use crate::store::{AnyStore, RowClaim, RowStore as _, RowTerm, StoreError, StoredRow};
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// Fetches under way at a time, for all sources. A database may have four connections, and the
 /// refresher needs some.
@@ -122,7 +122,7 @@ impl Answerer {
                 return None;
             }
         };
-        let json = crate::row::checked(json).ok()?;
+        let json = anteroom_rows::checked(json).ok()?;
         if self.shared.memory.changes() != changes {
             return None;
         }

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Row;
+use anteroom_rows::SharedRows;
+use anteroom_store::{
+    AnyStore, LeaseStore as _, ROWS_MAX, RowStore as _, RowTerm, StoreError, TaskLease,
+};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::rows::{RowPlace, RowSources, SourceSchedule};
 use super::{NextStep, Task};
-use crate::row::SharedRows;
-use crate::store::{
-    AnyStore, LeaseStore as _, ROWS_MAX, RowStore as _, RowTerm, StoreError, TaskLease,
-};
 
 /// The time between two steps.
 const EVERY: Duration = Duration::from_secs(1);

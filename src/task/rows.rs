@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Row;
+use anteroom_rows::{FetchError, RefreshProgress, Refresher, RowNames, RowSource, SharedRows};
+use anteroom_store::{AnyStore, StoreError};
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use bytes::Bytes;
 
 use super::database_rows::RowsQuery;
 use super::origin_rows::RowLocation;
 use super::{NextStep, Task};
-use crate::row::{FetchError, RefreshProgress, Refresher, RowNames, RowSource, SharedRows};
-use crate::store::{AnyStore, StoreError};
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// `cache_rows`.
 #[derive(Debug)]

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue, Request};
+use anteroom_origin::UploadBody;
+use anteroom_store::StoreError;
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
+use anteroom_telemetry::traces::{FinishedRequest, TraceQueue, otlp};
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::receiver::{Receiver, ReceiverError, TIMEOUT, back_off};
 use super::{NextStep, Task};
-use crate::origin::UploadBody;
-use crate::store::StoreError;
-use crate::telemetry::metrics::{Count, ThreadMetrics};
-use crate::telemetry::traces::{FinishedRequest, TraceQueue, otlp};
 
 /// How long traces wait for a batch to be complete.
 const EVERY: Duration = Duration::from_secs(5);

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anteroom_http::clock::{self, unix_now};
+use anteroom_session::visit::VisitorVisits;
+use anteroom_store::{AnyStore, StoreError, VisitorEviction, VisitorStore as _, VisitorsEvicted};
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 
 use super::{NextStep, Task};
-use crate::session::visit::VisitorVisits;
-use crate::store::{AnyStore, StoreError, VisitorEviction, VisitorStore as _, VisitorsEvicted};
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// Flushes visits with a visitor token.
 #[derive(Debug)]
@@ -99,9 +99,9 @@ impl Task for CleanVisitors {
 #[cfg(test)]
 mod tests {
     use anteroom_http::ident::{Item, Token, VisitorToken};
+    use anteroom_store::scratch::with_store;
 
     use super::*;
-    use crate::store::scratch::with_store;
 
     #[test]
     fn visitors_seen_while_the_store_was_away_are_not_cleaned() {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anteroom_http::clock::unix_now;
+use anteroom_session::Sessions;
+use anteroom_session::visit::{VisitQueue, WriteProgress};
+use anteroom_store::{AnyStore, StoreError};
 
 use super::{NextStep, Task};
-use crate::session::Sessions;
-use crate::session::visit::{VisitQueue, WriteProgress};
-use crate::store::{AnyStore, StoreError};
 
 /// Drains the visit queue as it falls due.
 #[derive(Clone, Debug)]
@@ -59,11 +59,11 @@ impl Task for Visits {
 #[cfg(test)]
 mod tests {
     use anteroom_http::ident::{TokenStorage, User};
+    use anteroom_session::{PreviousIdentity, Rules};
+    use anteroom_store::LogInStore as _;
+    use anteroom_store::scratch::with_store;
 
     use super::*;
-    use crate::session::{PreviousIdentity, Rules};
-    use crate::store::LogInStore as _;
-    use crate::store::scratch::with_store;
 
     #[test]
     fn sessions_learn_their_user_from_visits_of_any_writer() {

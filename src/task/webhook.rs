@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 use ::http::{HeaderName, HeaderValue, Request, StatusCode};
 use anteroom_http::clock::unix_now;
 use anteroom_http::signature::{self, OF_EVENT};
+use anteroom_origin::UploadBody;
+use anteroom_store::{
+    AnyStore, EventStore as _, Expired, LeaseStore as _, Noted, StoreError, TaskLease, WaitingEvent,
+};
+use anteroom_telemetry::message_log::EACH;
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use bytes::Bytes;
 
 use super::receiver::{Receiver, ReceiverError, TIMEOUT, back_off};
 use super::{NextStep, Task};
-use crate::origin::UploadBody;
-use crate::store::{
-    AnyStore, EventStore as _, Expired, LeaseStore as _, Noted, StoreError, TaskLease, WaitingEvent,
-};
-use crate::telemetry::message_log::EACH;
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// `Anteroom-Event`: the id of an event.
 const EVENT: HeaderName = HeaderName::from_static("anteroom-event");

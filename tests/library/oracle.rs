@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anteroom::cache::rules::key::ShareClass;
-use anteroom::cache::rules::verdict::{
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::rules::verdict::{
     Access, CacheSettings, RequestView, ResponseView, Sharing, can_cache, may_store,
 };
-use anteroom::policy::route::Route;
-use anteroom::telemetry::reason::Reason;
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::freshness::initial_age;
 use anteroom_http::query::QueryRule;
+use anteroom_policy::route::Route;
+use anteroom_telemetry::reason::Reason;
 use fastrand::Rng;
 use http::header::{
     AGE, CACHE_CONTROL, DATE, ETAG, EXPIRES, LAST_MODIFIED, PRAGMA, SET_COOKIE, VARY,

@@ -86,8 +86,9 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
 
+    use anteroom_telemetry::metrics::Outcome;
+
     use super::*;
-    use crate::telemetry::metrics::Outcome;
 
     #[test]
     fn every_file_of_the_folder_is_served_with_its_type() {

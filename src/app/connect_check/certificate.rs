@@ -1,11 +1,11 @@
 //! The certificates of each listener: readable, with their keys, and valid for some time to come.
 
+use anteroom_config::Plan;
+use anteroom_config::certificate::{self, Certificate};
 use anteroom_http::clock::unix_now;
 use jiff::Timestamp;
 
 use super::{ConnectFinding, ConnectResult, Findings, failed, fine, warning};
-use crate::certificate::{self, Certificate};
-use crate::config::Plan;
 
 /// A certificate that expires sooner needs a renewal now.
 const RENEWAL_SECONDS: i64 = 14 * DAY;

@@ -1,9 +1,10 @@
 //! The queries of `[[rows]]`: each is prepared by its database. The one that lists rows is run.
 
+use anteroom_config::Plan;
+use anteroom_rows::database::Database;
+
 use super::{ConnectFinding, Findings, causes, failed, fine};
 use crate::app::rows;
-use crate::config::Plan;
-use crate::row::database::Database;
 
 /// One for each `[[rows]]` with a query.
 pub(super) async fn findings(plan: &Plan) -> Vec<ConnectFinding> {

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use anteroom_config::Plan;
+use anteroom_policy::access_log::AccessLogTarget;
 use rustix::fs::{Access, access};
 
 use super::{ConnectFinding, Findings, failed, fine};
-use crate::config::Plan;
-use crate::policy::access_log::AccessLogTarget;
 
 /// One for each log that is a file, and one for the admin socket.
 pub(super) fn findings(plan: &Plan) -> Vec<ConnectFinding> {

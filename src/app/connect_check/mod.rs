@@ -10,11 +10,11 @@ mod store;
 
 use std::time::Duration;
 
+use anteroom_config::Plan;
 use serde::Serialize;
 
 use super::runtime::runtime;
 use super::start_error::StartError;
-use crate::config::Plan;
 
 /// How long one attempt may take.
 const TIMEOUT: Duration = Duration::from_secs(5);

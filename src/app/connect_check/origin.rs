@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use ::http::StatusCode;
+use anteroom_config::{OriginConfig, OriginUrl, Plan};
+use anteroom_origin::{OriginError, ProbeError};
+use anteroom_telemetry::metrics::ThreadMetrics;
 use futures_util::future::join_all;
 
 use super::{ConnectFinding, ConnectResult, Findings, TIMEOUT, causes, failed, fine, warning};
 use crate::app::origins::{self, Origins};
-use crate::config::{OriginConfig, OriginUrl, Plan};
-use crate::origin::{OriginError, ProbeError};
-use crate::telemetry::metrics::ThreadMetrics;
 
 /// One for each server.
 pub(super) async fn findings(plan: &Plan) -> Vec<ConnectFinding> {

@@ -4,12 +4,13 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 
+use anteroom_config::{Plan, Store, StoreUrl};
+use anteroom_store::embedded::SESSIONS_FILE;
+use anteroom_store::may_drop_sessions;
+use anteroom_store::redis::{ProbeError, RedisReport, label, probe};
+
 use super::file::is_writable;
 use super::{ConnectFinding, ConnectResult, Findings, TIMEOUT, causes, failed, fine, warning};
-use crate::config::{Plan, Store, StoreUrl};
-use crate::store::embedded::SESSIONS_FILE;
-use crate::store::may_drop_sessions;
-use crate::store::redis::{ProbeError, RedisReport, label, probe};
 
 /// Those of the store, and of the next one.
 pub(super) async fn findings(plan: &Plan) -> Vec<ConnectFinding> {

@@ -14,20 +14,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_config::{Listen, OriginUrl, Plan, Secret, StoreUrl};
 use anteroom_http::ident::Token;
 use anteroom_http::path::PathPattern;
 use anteroom_http::selector::Selector;
+use anteroom_policy::answer::Endpoint;
+use anteroom_policy::learn::CacheMode;
+use anteroom_policy::route::{Fill, Fragment, Route, Segment, Share};
+use anteroom_store::OpenError;
 
 use self::tour::Tour;
 use super::Application;
 use super::runtime::runtime;
 use super::start_error::StartError;
 use crate::app::demo_shop::{DemoShopSettings, Shop, TourStep, serve};
-use crate::config::{Listen, OriginUrl, Plan, Secret, StoreUrl};
-use crate::policy::answer::Endpoint;
-use crate::policy::learn::CacheMode;
-use crate::policy::route::{Fill, Fragment, Route, Segment, Share};
-use crate::store::OpenError;
 
 /// The address without `--listen`. If its port is taken, the next free one is used.
 const USUAL_ADDRESS: SocketAddr =

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use ::http::header::{ACCEPT, ACCEPT_ENCODING, HOST, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Request, Response};
+use anteroom_config::{Address, Plan};
 use anteroom_http::host::{Host, Scheme};
 use anteroom_http::reference::absolute;
+use anteroom_origin::{TlsRules, client_config};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
@@ -21,8 +23,6 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::WarmError;
-use crate::config::{Address, Plan};
-use crate::origin::{TlsRules, client_config};
 
 /// How long one request may take, with its body.
 const TIMEOUT: Duration = Duration::from_secs(60);

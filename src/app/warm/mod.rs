@@ -12,6 +12,7 @@ use std::path::Path;
 
 use ::http::header::{AUTHORIZATION, CACHE_CONTROL, COOKIE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response};
+use anteroom_config::Plan;
 use anteroom_http::cache_status::CACHE_STATUS;
 use anteroom_http::host_pattern::HostPattern;
 use futures_util::stream::{self, StreamExt as _};
@@ -19,7 +20,6 @@ use serde::Serialize;
 
 use super::runtime::runtime;
 use super::start_error::StartError;
-use crate::config::Plan;
 use client::{Destination, Page};
 use sitemap::{SITEMAP_MAX, Sitemap, SitemapError};
 

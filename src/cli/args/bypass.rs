@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anteroom::admin::{BYPASS_LASTS_MAX, BYPASS_LASTS_MIN};
-use anteroom::config::duration;
+use anteroom_config::duration;
 use clap::{Args, Subcommand};
 
 use super::Shown;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anteroom::admin::{EVERY_MAX, EVERY_MIN};
-use anteroom::config::{Overrides, duration};
+use anteroom_config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 

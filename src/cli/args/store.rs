@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anteroom::config::{StoreLayout, StoreUrl, read_store_url};
+use anteroom_config::{StoreLayout, StoreUrl, read_store_url};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::SocketArgs;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anteroom::admin::{self, LEARN, LEARN_RESTART};
-use anteroom::cache::learn::{LearnedPageReport, Report};
-use anteroom::config::{LearnedLines, Overrides, learned_config};
+use anteroom_cache::learn::{LearnedPageReport, Report};
+use anteroom_config::{LearnedLines, Overrides, learned_config};
 use http::Method;
 
 use super::socket;

@@ -1,8 +1,8 @@
 //! `anteroom purge`.
 
 use anteroom::admin;
-use anteroom::cache::purge_order::{OrderedKind, PurgeOrder};
-use anteroom::cache::purger::{PurgeDone, PurgePreview};
+use anteroom_cache::purge_order::{OrderedKind, PurgeOrder};
+use anteroom_cache::purger::{PurgeDone, PurgePreview};
 use http::Method;
 
 use super::socket;

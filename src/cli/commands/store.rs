@@ -6,7 +6,7 @@ use anteroom::admin::{BACKUP, BackupOrder, BackupState, ClientError, send_comman
 use anteroom::app::{
     MoveReport, StorePlace, back_up_store, move_store, restore_store, verify_store,
 };
-use anteroom::config::{StoreLayout, StoreUrl};
+use anteroom_config::{StoreLayout, StoreUrl};
 use anteroom_http::ident::TokenStorage;
 use http::Method;
 

@@ -1,7 +1,7 @@
 //! The command that requests pages, so that they are in the cache.
 
 use anteroom::app::{self, WarmOrder, WarmReport};
-use anteroom::config::Overrides;
+use anteroom_config::Overrides;
 
 use crate::cli::args::WarmArgs;
 use crate::cli::output::{counted, failed, file_or_usual, note, plan, say};

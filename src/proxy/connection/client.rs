@@ -12,10 +12,10 @@ use anteroom_http::clock::unix_now;
 use anteroom_http::forwarded::ForwardingFields;
 use anteroom_http::host::{BadHost, Host, HostMemo, Scheme};
 use anteroom_http::peer::Peer;
+use anteroom_origin::PinnedSlot;
+use anteroom_policy::listener::ListenerRules;
 use tokio_util::sync::CancellationToken;
 
-use crate::origin::PinnedSlot;
-use crate::policy::listener::ListenerRules;
 use crate::proxy::connection::tunnel::{Tunnel, TunnelSlot};
 use crate::proxy::connection_state::ConnectionState;
 

@@ -13,12 +13,12 @@ use ::http::{HeaderMap, Request, StatusCode, Version};
 use anteroom_http::set_cookie::CLEAR_SITE_DATA;
 use anteroom_http::tags::strip_tags;
 use anteroom_http::{forwarded, hop};
+use anteroom_origin::{InterimListener, UploadBody};
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use bytes::BytesMut;
 
-use crate::origin::{InterimListener, UploadBody};
 use crate::proxy::connection_state::ConnectionState;
 use crate::proxy::connection_state::interim_queue::InterimQueue;
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// The most interim responses that are passed on for one request.
 const EACH_MAX: usize = 8;

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use anteroom_origin::Switched;
+use anteroom_telemetry::metrics::{Count, ThreadMetrics, TunnelEnd};
 use bytes::{Buf, Bytes};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -21,9 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::counter::ReservedSlot;
-use crate::origin::Switched;
 use crate::proxy::record::RequestRecord;
-use crate::telemetry::metrics::{Count, ThreadMetrics, TunnelEnd};
 
 /// The largest chunk that is read at once, and so the largest buffer of each direction.
 const PART: usize = 16 * 1024;

@@ -6,11 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::Waker;
 
+use anteroom_origin::BodyReadState;
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use self::interim_queue::{InterimQueue, Receiver};
-use crate::origin::BodyReadState;
 
 /// What the connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

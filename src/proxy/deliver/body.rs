@@ -8,13 +8,13 @@ use std::task::{Context, Poll, ready};
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, HeaderName};
+use anteroom_cache::flight::{BodyCutOff, FlightReader};
 use anteroom_http::set_cookie::CLEAR_SITE_DATA;
 use anteroom_http::{forwarded, hop};
+use anteroom_origin::{OriginBody, OriginError};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use crate::cache::flight::{BodyCutOff, FlightReader};
-use crate::origin::{OriginBody, OriginError};
 use crate::proxy::record::RequestRecord;
 
 /// The body of a response. PERF: small, because each response moves with it through several layers.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use ::http::header::{AGE, VARY};
 use ::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use anteroom_cache::entry::Entry;
+use anteroom_cache::recoded;
 use anteroom_http::cache_status::CACHE_STATUS;
 use anteroom_http::field_line;
 
 use super::body::Body;
-use crate::cache::entry::Entry;
-use crate::cache::recoded;
 
 /// A response on its way to the client.
 ///
@@ -189,19 +189,38 @@ impl fmt::Debug for StoredResponse {
 #[cfg(test)]
 mod tests {
     use ::http::header::{CONTENT_TYPE, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
+    use anteroom_cache::entry::{LifetimeSource, StaleLifetimes};
+    use anteroom_cache::hit_count::HitCount;
+    use anteroom_cache::page_fields::PageFields;
+    use anteroom_cache::purge::PurgeSnapshot;
+    use anteroom_store::Generation;
     use bytes::Bytes;
 
     use super::*;
-    use crate::cache::entry::tests::entry;
-    use crate::cache::page_fields::PageFields;
 
     fn page(lines: &[(&'static str, &'static str)]) -> Arc<Entry> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        let body = Bytes::from_static(b"hello");
-        Arc::new(Entry { fields: PageFields::of(&headers), body, ..entry() })
+        let generation = Generation { era: 7, number: 300 };
+        Arc::new(Entry {
+            status: 200,
+            reason: Some(Bytes::from_static(b"Fine")),
+            fields: PageFields::of(&headers),
+            body: Bytes::from_static(b"hello"),
+            stored_at: 1_000,
+            initial_age: 10,
+            lifetime: 300,
+            source: LifetimeSource::Default,
+            stale: StaleLifetimes::default(),
+            static_proof: true,
+            has_own_etag: false,
+            vary: vec![CONTENT_TYPE],
+            recipe: None,
+            hits: HitCount::default(),
+            purge_snapshot: Arc::new(PurgeSnapshot::stored(generation, vec![]).unwrap()),
+        })
     }
 
     fn stored(page: &Arc<Entry>, adds_vary: bool, status: Option<&'static str>) -> ClientResponse {

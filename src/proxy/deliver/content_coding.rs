@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use ::http::header::{IF_RANGE, RANGE};
 use ::http::{HeaderValue, Method};
+use anteroom_cache::entry::Entry;
+use anteroom_cache::memory::RecodedPage;
+use anteroom_cache::recoded::{self, Delivery};
+use anteroom_cache::rules::key::ShareClass;
 use anteroom_http::coding::Coding;
 use anteroom_http::etag::ETag;
 use anteroom_http::field_set::FieldSet;
+use anteroom_telemetry::reason::Reason;
 use bytes::Bytes;
 
 use super::stored::{Ready, is_not_modified};
-use crate::cache::entry::Entry;
-use crate::cache::memory::RecodedPage;
-use crate::cache::recoded::{self, Delivery};
-use crate::cache::rules::key::ShareClass;
 use crate::proxy::context::RequestContext;
 use crate::proxy::recompress::{SMALL, takes_stored};
-use crate::telemetry::reason::Reason;
 
 /// The coding to recode a stored page to for this client; `None`: the page is sent as it is.
 pub(in crate::proxy) fn recoding(

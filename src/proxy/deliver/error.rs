@@ -9,17 +9,17 @@ use ::http::header::{
 };
 use ::http::{HeaderValue, Response, StatusCode};
 use anteroom_http::host::Host;
+use anteroom_origin::OriginError;
+use anteroom_policy::error_page::ErrorForm;
+use anteroom_telemetry::metrics::Outcome;
 use bytes::Bytes;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
 use super::body::Body;
 use super::headers::{bypassed, put_status};
-use crate::origin::OriginError;
-use crate::policy::error_page::ErrorForm;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::error::{Error, RETRY_SECONDS};
 use crate::proxy::record::RequestRecord;
-use crate::telemetry::metrics::Outcome;
 
 /// Builds the response, and logs the error where an operator could act on it.
 pub(in crate::proxy) fn response(

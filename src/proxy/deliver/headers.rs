@@ -8,11 +8,11 @@ use anteroom_http::harden::harden;
 use anteroom_http::host::Scheme;
 use anteroom_http::vary::Vary;
 use anteroom_http::{hop, set_cookie};
+use anteroom_policy::answer::StatusDetail;
+use anteroom_telemetry::reason::Reason;
 
-use crate::policy::answer::StatusDetail;
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
-use crate::telemetry::reason::Reason;
 
 /// Whether a field takes precedence over `Cache-Control` in some cache: targeted fields (RFC 9213),
 /// which are prefixed with the name of the network, and those of Fastly, Akamai and nginx.

@@ -7,17 +7,17 @@ use anteroom_http::cookie::cookies;
 use anteroom_http::ident::Item;
 use anteroom_http::tags::strip_tags;
 use anteroom_http::{forwarded, hop, set_cookie};
+use anteroom_origin::OriginBody;
+use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::reason::Reason;
 
 use super::body::{Body, BodyError};
 use super::headers::{
     bypassed, harden_cookies, keep_from_caches, keep_private, put_status, remove_sessions,
 };
-use crate::origin::OriginBody;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::fragments::cut_method;
 use crate::proxy::error::Error;
-use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::reason::Reason;
 
 /// The settled changes that the response carries to the client.
 #[derive(Debug, Default)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use ::http::header::{AGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use anteroom_cache::entry::Entry;
+use anteroom_cache::recoded;
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::conditional::{self, Condition};
 use anteroom_http::field_set::FieldSet;
@@ -16,8 +18,6 @@ use hyper::ext::ReasonPhrase;
 use super::body::Body;
 use super::client_response::{ClientResponse, StoredResponse};
 use super::headers::{put_status, status_value};
-use crate::cache::entry::Entry;
-use crate::cache::recoded;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::fragments::cut_method;
 

@@ -3,6 +3,9 @@
 use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderMap, Method};
 use anteroom_http::ident::Item;
+use anteroom_origin::{self, BodyFault, RequestBody};
+use anteroom_session::cart::{is_count, setting};
+use anteroom_store::{Cart, CartAnswer, CartChange, CartOwner};
 use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -11,13 +14,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Number, Value};
 
 use super::{EndpointAnswer, EndpointError, EndpointRequest, InCart};
-use crate::origin::{self, BodyFault, RequestBody};
 use crate::proxy::error::Error;
 use crate::proxy::settle::user_purge;
 use crate::proxy::settle::visitor_token::Unchanged;
 use crate::proxy::visitor::Visitor;
-use crate::session::cart::{is_count, setting};
-use crate::store::{Cart, CartAnswer, CartChange, CartOwner};
 
 /// The largest body of a change, in bytes.
 const BODY_MAX: u64 = 64 << 10;
@@ -49,7 +49,7 @@ impl CartBody {
         }
         // A body this small arrives quickly. A timeout covers all of it, so that a slow sender cannot
         // hold the call.
-        let upload = origin::Upload::new(body, max, settings.stall, |_| {});
+        let upload = anteroom_origin::Upload::new(body, max, settings.stall, |_| {});
         let upload = upload.telling(call.client.state.body_is_read());
         let whole = tokio::time::timeout(settings.stall, upload.collect()).await;
         let whole = whole.unwrap_or(Err(BodyFault::Stalled)).map_err(|fault| match fault {

@@ -3,14 +3,14 @@
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 use ::http::{HeaderValue, Response, StatusCode};
 use anteroom_http::host::Scheme;
+use anteroom_policy::listener::Redirect;
+use anteroom_telemetry::metrics::Outcome;
 use bytes::Bytes;
 
-use crate::policy::listener::Redirect;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::admit::AdmittedRequest;
-use crate::telemetry::metrics::Outcome;
 
 /// Redirects the client to the same target on https. The status is 308, which keeps the method.
 pub(in crate::proxy) fn answer(

@@ -22,11 +22,15 @@ use ::http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use anteroom_fault::fault;
 use anteroom_http::ident::{Item, StoredToken, User, VisitorToken};
 use anteroom_http::path::is_odd;
+use anteroom_origin::RequestBody;
+use anteroom_policy::answer::Endpoint;
+use anteroom_store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
+use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::metrics::{Count, Outcome};
+use anteroom_telemetry::reason::Reason;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::origin::RequestBody;
-use crate::policy::answer::Endpoint;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode, WorkerContext, route_of};
 use crate::proxy::deliver::body::Body;
@@ -40,35 +44,29 @@ use crate::proxy::stage::limit::{CountedRequest, RateCheck};
 use crate::proxy::stage::{detect_upgrade, identify};
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
-use crate::store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
-use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::metrics::{Count, Outcome};
-use crate::telemetry::reason::Reason;
 
 static RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The number of most viewed items that are listed.
 const TOP_MAX: u32 = 25;
 
-impl Endpoint {
-    /// The endpoint that a path names. A path that could be decoded to another path names none.
-    fn of(admitted: &Admitted, path: &str) -> Option<Self> {
-        let name = admitted.path.strip_prefix('/')?.strip_prefix(PREFIX)?.strip_prefix('/')?;
-        let endpoint = match name {
-            "me" => Self::Me,
-            "cart" => Self::Cart,
-            "recent" => Self::Recent,
-            "top" => Self::Top,
-            _ => return None,
-        };
-        (!is_odd(path)).then_some(endpoint)
-    }
+/// The endpoint that a path names. A path that could be decoded to another path names none.
+fn endpoint_of(admitted: &Admitted, path: &str) -> Option<Endpoint> {
+    let name = admitted.path.strip_prefix('/')?.strip_prefix(PREFIX)?.strip_prefix('/')?;
+    let endpoint = match name {
+        "me" => Endpoint::Me,
+        "cart" => Endpoint::Cart,
+        "recent" => Endpoint::Recent,
+        "top" => Endpoint::Top,
+        _ => return None,
+    };
+    (!is_odd(path)).then_some(endpoint)
+}
 
-    fn allowed(self) -> &'static str {
-        match self {
-            Self::Cart => "GET, HEAD, PUT, DELETE",
-            Self::Me | Self::Recent | Self::Top => "GET, HEAD",
-        }
+fn allowed_methods(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::Cart => "GET, HEAD, PUT, DELETE",
+        Endpoint::Me | Endpoint::Recent | Endpoint::Top => "GET, HEAD",
     }
 }
 
@@ -240,7 +238,7 @@ async fn dispatch(
     if fault!("no-endpoint") {
         charge(call, &recognise(call).await)?;
     }
-    let endpoint = Endpoint::of(&call.request.admitted, call.request.head.uri.path())
+    let endpoint = endpoint_of(&call.request.admitted, call.request.head.uri.path())
         .filter(|endpoint| call.worker.settings.endpoints.contains(endpoint))
         .ok_or(EndpointError::NotFound)?;
     let reads = matches!(call.request.head.method, Method::GET | Method::HEAD);
@@ -250,7 +248,7 @@ async fn dispatch(
         charge(call, &recognise(call).await)?;
     }
     if detect_upgrade::is_extended(&call.request.head) || (!reads && !changes) {
-        return Err(EndpointError::Method(endpoint.allowed()));
+        return Err(EndpointError::Method(allowed_methods(endpoint)));
     }
     if fault!("foreign") {
         charge(call, &recognise(call).await)?;

@@ -2,14 +2,16 @@
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ::http::{HeaderValue, Response};
+use anteroom_cache::purge::scope::{EVERY_SITE, Scope};
 use anteroom_fault::fault;
 use anteroom_http::bearer;
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::host::Host;
 use anteroom_http::purge_request::{Inexpressible, PurgeHost, PurgeRequest};
+use anteroom_telemetry::metrics::Outcome;
+use anteroom_telemetry::reason::Reason;
 use bytes::Bytes;
 
-use crate::cache::purge::scope::{EVERY_SITE, Scope};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::deliver::body::Body;
@@ -18,8 +20,6 @@ use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::settings::PurgeMethod;
 use crate::proxy::stage::admit::AdmittedRequest;
-use crate::telemetry::metrics::Outcome;
-use crate::telemetry::reason::Reason;
 
 /// Purges what the request names. The request is never forwarded, also if it is refused.
 pub(in crate::proxy) async fn answer(

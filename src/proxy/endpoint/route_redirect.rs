@@ -2,6 +2,7 @@
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 use ::http::{HeaderValue, Response};
+use anteroom_telemetry::metrics::Outcome;
 use bytes::Bytes;
 
 use crate::proxy::context::template_values;
@@ -9,7 +10,6 @@ use crate::proxy::deliver::body::Body;
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::route::RoutedRequest;
-use crate::telemetry::metrics::Outcome;
 
 /// Redirects the client where the route says.
 pub(in crate::proxy) fn answer(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::telemetry::reason::Reason;
+use anteroom_telemetry::reason::Reason;
 
 /// What would be done about a request, and why. It contains no token, no cookie value and no query
 /// value.

@@ -1,8 +1,8 @@
 //! What fills the fragments of an explained page.
 
 use anteroom_http::ident::Item;
+use anteroom_policy::route::{Fill, Fragment, RowFill, RowId};
 
-use crate::policy::route::{Fill, Fragment, RowFill, RowId};
 use crate::proxy::context::RequestContext;
 
 /// Notes on the fragments of a page, whose request names `item`. Nothing is requested for them.

@@ -1,14 +1,15 @@
 //! What learn mode makes of a decision: the request is forwarded, or only counted, whatever the cache would do.
 
+use anteroom_cache::rules::verdict::Access;
+use anteroom_policy::learn::CacheMode;
+use anteroom_telemetry::reason::Reason;
+
 use super::DecisionAndPage;
 use super::explanation::{ExplainedOutcome, Explanation};
 use super::print::verb;
-use crate::cache::rules::verdict::Access;
-use crate::policy::learn::CacheMode;
 use crate::proxy::context::RequestContext;
 use crate::proxy::source::forward_reason;
 use crate::proxy::stage::decide;
-use crate::telemetry::reason::Reason;
 
 impl Explanation {
     /// Turns what the cache would do into a note, where the route learns; `forwarded_for`: why such a request is

@@ -19,9 +19,16 @@ use std::time::Instant;
 
 use ::http::Method;
 use ::http::request::Parts;
+use anteroom_cache::entry::{Entry, LifetimeSource};
+use anteroom_cache::purge::PurgeStanding;
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::rules::verdict::{Access, FreshnessDirective, fragment_fields, named_by};
+use anteroom_cache::{CacheTier, Lookup, LookupMode, TierContent};
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Item;
+use anteroom_policy::route::{Route, Share};
+use anteroom_telemetry::reason::Reason;
 
 use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedUncacheable};
 use self::question::ImaginedRequest;
@@ -31,12 +38,6 @@ use super::source::cache::as_it_came;
 use super::source::rows;
 use super::stage::cache_lookup::{self, CacheStep, WantedPage};
 use super::stage::{self, decide, limit};
-use crate::cache::entry::{Entry, LifetimeSource};
-use crate::cache::purge::PurgeStanding;
-use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::verdict::{Access, FreshnessDirective, fragment_fields, named_by};
-use crate::cache::{CacheTier, Lookup, LookupMode, TierContent};
-use crate::policy::route::{Route, Share};
 use crate::proxy::context::{AssumedVisitor, Mode, RequestContext, RequestKind, WorkerContext};
 use crate::proxy::deliver::headers;
 use crate::proxy::error::Error;
@@ -46,7 +47,6 @@ use crate::proxy::stage::admit::AdmittedRequest;
 use crate::proxy::stage::divert::Diverted;
 use crate::proxy::stage::receive::Received;
 use crate::proxy::visitor_token::VisitorTokenState;
-use crate::telemetry::reason::Reason;
 
 pub use explanation::Explanation;
 pub use question::{Question, QuestionError};

@@ -4,6 +4,12 @@ use ::http::header::{
     CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use anteroom_cache;
+use anteroom_cache::entry::{Entry, LifetimeSource};
+use anteroom_cache::purge::PurgeStanding;
+use anteroom_cache::rules::verdict::{
+    FreshnessDirective, RequestView, ResponseView, Sharing, may_store, named_by,
+};
 use anteroom_http::conditional::validators;
 use anteroom_http::cookie::cookies as cookies_of;
 use anteroom_http::field_set::FieldSet;
@@ -11,27 +17,21 @@ use anteroom_http::freshness::FreshnessSource;
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::Item;
 use anteroom_http::query;
+use anteroom_policy::route::{CompiledRoute, Share};
+use anteroom_store::StoreError;
+use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::reason::Reason;
 
 use super::explanation::{
     ExplainedCookie, ExplainedFill, ExplainedKey, ExplainedPage, ExplainedRoute, ExplainedTier,
     ExplainedVariants, ExplainedVisitor, SilentPage,
 };
 use super::words::why;
-use crate::cache;
-use crate::cache::entry::{Entry, LifetimeSource};
-use crate::cache::purge::PurgeStanding;
-use crate::cache::rules::verdict::{
-    FreshnessDirective, RequestView, ResponseView, Sharing, may_store, named_by,
-};
-use crate::policy::route::{CompiledRoute, Share};
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::deliver::content_coding;
 use crate::proxy::origin_request;
 use crate::proxy::stage::cache_lookup::WantedPage;
-use crate::store::StoreError;
-use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::reason::Reason;
 
 /// The class of cookies that are missing from the configuration.
 pub(super) const UNKNOWN: &str = "unknown";
@@ -231,7 +231,7 @@ fn standing(want: &WantedPage<'_>, page: &Entry) -> &'static str {
     }
 }
 
-pub(super) fn tier(want: &WantedPage<'_>, tier: &cache::TierContent) -> ExplainedTier {
+pub(super) fn tier(want: &WantedPage<'_>, tier: &anteroom_cache::TierContent) -> ExplainedTier {
     let page = tier.page.as_deref();
     ExplainedTier {
         error: None,

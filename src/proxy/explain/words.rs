@@ -1,10 +1,11 @@
 //! Reasons as sentences, and configuration that would help against them.
 
+use anteroom_policy::route::{LeakGuard, SetCookie, Ttl};
+use anteroom_telemetry::reason::Reason;
+
 use super::explanation::ConfigHint;
-use crate::policy::route::{LeakGuard, SetCookie, Ttl};
 use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_report::means_session;
-use crate::telemetry::reason::Reason;
 
 /// A reason as a sentence.
 pub(in crate::proxy) fn why(reason: Reason) -> &'static str {

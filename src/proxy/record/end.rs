@@ -6,15 +6,15 @@ use std::time::Duration;
 use ::http::{HeaderValue, Method};
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::User;
+use anteroom_telemetry::access_log::{LogBuffer, LogRecord, LogTexts};
+use anteroom_telemetry::metrics::{Answered, Count, Outcome};
+use anteroom_telemetry::misses::Miss;
+use anteroom_telemetry::request_feed::{PATH_MAX, RequestEvent, Step, Steps};
+use anteroom_telemetry::shown_path::parameter_names;
+use anteroom_telemetry::traces::{Asking, FinishedRequest, PartOfPage, RequestTrace, TraceIds};
 use tokio::time::Instant;
 
 use super::RequestRecord;
-use crate::telemetry::access_log::{LogBuffer, LogRecord, LogTexts};
-use crate::telemetry::metrics::{Answered, Count, Outcome};
-use crate::telemetry::misses::Miss;
-use crate::telemetry::request_feed::{PATH_MAX, RequestEvent, Step, Steps};
-use crate::telemetry::shown_path::parameter_names;
-use crate::telemetry::traces::{Asking, FinishedRequest, PartOfPage, RequestTrace, TraceIds};
 
 impl RequestRecord {
     /// Counts the response.

@@ -17,16 +17,16 @@ use anteroom_http::clock::unix_now;
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::User;
 use anteroom_http::trace_context::TraceContext;
+use anteroom_policy::route::CompiledRoute;
+use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::metrics::Outcome;
+use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::request_feed::{Step, Steps};
+use anteroom_telemetry::request_telemetry::RequestTelemetry;
+use anteroom_telemetry::traces::{Asking, RequestTrace, TraceIds, TraceRules};
 use tokio::time::Instant;
 
 use super::connection_state::ConnectionState;
-use crate::policy::route::CompiledRoute;
-use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::metrics::Outcome;
-use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::{Step, Steps};
-use crate::telemetry::request_telemetry::RequestTelemetry;
-use crate::telemetry::traces::{Asking, RequestTrace, TraceIds, TraceRules};
 
 /// The status that is logged if the client disconnects before there is a response (as in nginx).
 const CLIENT_LEFT: u16 = 499;

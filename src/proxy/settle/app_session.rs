@@ -10,40 +10,43 @@ use anteroom_http::extract::{Extractor, ResponseParts};
 use anteroom_http::ident::{LogInScope, StoredToken, User};
 use anteroom_http::pattern::Pattern;
 use anteroom_http::{apply_set_cookie, set_cookie};
+use anteroom_policy::login::{LoginRule, LoginUser, LogoutRule, Success};
+use anteroom_session::Ending;
+use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::metrics::Count;
 
 use super::change::{AppLogIn, AppLogOut, SessionChange, SessionEffect};
 use super::visitor_token::TokenContext;
 use super::{session_cookies, session_end};
-use crate::policy::login::{LoginRule, LoginUser, LogoutRule, Success};
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
 use crate::proxy::kept_body::KeptBody;
-use crate::session::Ending;
-use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::metrics::Count;
 
-impl Success {
-    fn holds(&self, cx: &RequestContext<'_>, status: StatusCode, headers: &HeaderMap) -> bool {
-        let now = cx.now as u64;
-        let is_session = |name| cx.worker.settings.cookies.is_session(name);
-        // SECURITY: a session cookie that came with the request may have been planted, and many apps
-        // send it again with each response. It is no evidence of a log-in.
-        let is_new =
-            |pair| !cookies(&cx.head.headers).any(|came| came == pair) || !is_session(pair.0);
-        let sets = |pattern: &Pattern| {
-            let lines = headers.get_all(SET_COOKIE).iter().zip(set_cookie::pairs(headers));
-            lines.into_iter().any(|(line, pair)| {
-                pattern.matches(pair.0) && !set_cookie::clears(line.as_bytes(), now) && is_new(pair)
-            })
-        };
-        let clears =
-            |pattern: &Pattern| set_cookie::cleared(headers, now).any(|name| pattern.matches(name));
-        (self.status.is_empty() || self.status.contains(&status.as_u16()))
-            && self.set_cookie.as_ref().is_none_or(sets)
-            && self.clears_cookie.as_ref().is_none_or(clears)
-            && self.location.as_ref().is_none_or(|pattern| leads_to(headers, pattern))
-            && self.header.as_ref().is_none_or(|name| headers.contains_key(name))
-    }
+/// Whether a response is what a rule takes for a log-in or a log-out.
+fn is_success(
+    success: &Success,
+    cx: &RequestContext<'_>,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> bool {
+    let now = cx.now as u64;
+    let is_session = |name| cx.worker.settings.cookies.is_session(name);
+    // SECURITY: a session cookie that came with the request may have been planted, and many apps
+    // send it again with each response. It is no evidence of a log-in.
+    let is_new = |pair| !cookies(&cx.head.headers).any(|came| came == pair) || !is_session(pair.0);
+    let sets = |pattern: &Pattern| {
+        let lines = headers.get_all(SET_COOKIE).iter().zip(set_cookie::pairs(headers));
+        lines.into_iter().any(|(line, pair)| {
+            pattern.matches(pair.0) && !set_cookie::clears(line.as_bytes(), now) && is_new(pair)
+        })
+    };
+    let clears =
+        |pattern: &Pattern| set_cookie::cleared(headers, now).any(|name| pattern.matches(name));
+    (success.status.is_empty() || success.status.contains(&status.as_u16()))
+        && success.set_cookie.as_ref().is_none_or(sets)
+        && success.clears_cookie.as_ref().is_none_or(clears)
+        && success.location.as_ref().is_none_or(|pattern| leads_to(headers, pattern))
+        && success.header.as_ref().is_none_or(|name| headers.contains_key(name))
 }
 
 fn leads_to(headers: &HeaderMap, pattern: &Pattern) -> bool {
@@ -78,8 +81,9 @@ pub(super) fn read(
     let (watched, rules) = (&worker.settings.watched, &worker.settings.cookies);
     let after = session_cookies::session_cookies_after(cx, headers);
     let next = rules.only_token_of(&after).map(|token| worker.sessions.stored(&token));
-    let logs_in =
-        |rule: &&LoginRule| cx.matches(&rule.matching) && rule.success.holds(cx, status, headers);
+    let logs_in = |rule: &&LoginRule| {
+        cx.matches(&rule.matching) && is_success(&rule.success, cx, status, headers)
+    };
     if let (Some(rule), Some(token)) = (watched.login.as_ref().filter(logs_in), next) {
         let user = named(cx, rule, (status, headers));
         return user.map_or(SessionEffect::None, |user| {
@@ -87,8 +91,9 @@ pub(super) fn read(
             SessionEffect::AppLogIn(AppLogIn { user, token })
         });
     }
-    let logs_out =
-        |rule: &LogoutRule| cx.matches(&rule.matching) && rule.success.holds(cx, status, headers);
+    let logs_out = |rule: &LogoutRule| {
+        cx.matches(&rule.matching) && is_success(&rule.success, cx, status, headers)
+    };
     let is_by_rule = watched.logout.as_ref().is_some_and(logs_out);
     let came = cookies(&cx.head.headers).filter(|(name, _)| rules.is_session(name));
     let came: Vec<_> = came.collect();

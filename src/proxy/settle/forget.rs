@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use anteroom_cache::purge::scope::PurgeTarget;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::{PageKey, Row};
+use anteroom_store::{PageStore, RowStore, StoreError};
 
-use crate::cache::purge::scope::PurgeTarget;
 use crate::proxy::context::WorkerContext;
-use crate::store::{PageStore, RowStore, StoreError};
 
 /// How long a response waits for the store to delete the pages that its request changed.
 const DELETE_TIMEOUT: Duration = Duration::from_millis(250);

@@ -6,15 +6,15 @@ use anteroom_fault::fault;
 
 use ::http::header::{CONTENT_LOCATION, LOCATION};
 use ::http::{HeaderMap, Method, StatusCode};
+use anteroom_cache::purge::scope::{PurgeTarget, Scope};
+use anteroom_cache::rules::key::ShareClass;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Item;
 use anteroom_http::path;
+use anteroom_policy::route::{self, Route};
 
 use super::forget::forget;
 use super::{purge_rules, user_purge};
-use crate::cache::purge::scope::{PurgeTarget, Scope};
-use crate::cache::rules::key::ShareClass;
-use crate::policy::route::{self, Route};
 use crate::proxy::context::RequestContext;
 
 /// What an unsafe request has changed, according to its response.

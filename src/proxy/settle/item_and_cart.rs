@@ -4,13 +4,13 @@
 use ::http::{HeaderMap, HeaderName};
 use anteroom_http::ident::Item;
 use anteroom_http::list;
+use anteroom_session::cart::{is_count, setting};
+use anteroom_store::{CartAnswer, CartOwner, StoreError};
 use percent_encoding::percent_decode;
 
 use super::change::SessionChange;
 use super::visitor_token::{TokenContext, Unchanged};
 use crate::proxy::context::RequestContext;
-use crate::session::cart::{is_count, setting};
-use crate::store::{CartAnswer, CartOwner, StoreError};
 
 static ITEM: HeaderName = HeaderName::from_static("anteroom-item");
 static CART: HeaderName = HeaderName::from_static("anteroom-cart");

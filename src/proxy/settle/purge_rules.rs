@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use ::http::header::LOCATION;
 use ::http::{HeaderMap, StatusCode};
+use anteroom_cache::purge::scope::{PurgeTarget, Scope};
 use anteroom_http::path::{self, PurgePath};
 use anteroom_http::reference::resolve;
+use anteroom_policy::purge_rule::PurgeRule;
 
-use crate::cache::purge::scope::{PurgeTarget, Scope};
-use crate::policy::purge_rule::PurgeRule;
 use crate::proxy::context::RequestContext;
 
 /// The purge for an unsafe request that was answered with 2xx or 3xx.

@@ -6,6 +6,8 @@ use anteroom_http::forwarded::ANTEROOM_LOGIN;
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::{LogInScope, StoredToken, User};
 use anteroom_http::login_field::{self, InvalidLogin};
+use anteroom_session::{Ending, SessionCookie};
+use anteroom_telemetry::metrics::Count;
 
 use super::app_session;
 use super::change::{SessionChange, SessionEffect};
@@ -14,8 +16,6 @@ use super::visitor_token::TokenContext;
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
 use crate::proxy::settings::Minted;
-use crate::session::{Ending, SessionCookie};
-use crate::telemetry::metrics::Count;
 
 static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 

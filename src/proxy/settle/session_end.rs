@@ -1,11 +1,11 @@
 //! Ends sessions: here at once, and in the store before the response goes out.
 
 use anteroom_http::ident::StoredToken;
+use anteroom_session::Ending;
 use futures_util::future::join_all;
 
 use crate::proxy::context::RequestContext;
 use crate::proxy::error::Error;
-use crate::session::Ending;
 
 /// Ends sessions, concurrently: here at once, and in the store now or as soon as it can be reached.
 pub(super) async fn end<'t>(

@@ -5,17 +5,17 @@
 //! which all purges spread.
 
 use ::http::HeaderMap;
+use anteroom_cache::purge::scope::{PurgeTarget, Scope};
 use anteroom_http::apply_set_cookie::CookieChange;
 use anteroom_http::ident::{StoredToken, User};
 use anteroom_http::set_cookie;
+use anteroom_store::CartOwner;
+use anteroom_telemetry::access_log::VisitorClass;
 
 use super::change::SessionChange;
 use super::forget::forget;
 use super::session_cookies;
-use crate::cache::purge::scope::{PurgeTarget, Scope};
 use crate::proxy::context::{RequestContext, WorkerContext};
-use crate::store::CartOwner;
-use crate::telemetry::access_log::VisitorClass;
 
 /// The most rival tokens that are taken for the visitor's. Each one is a mark in the store.
 const RIVALS_MAX: usize = 4;

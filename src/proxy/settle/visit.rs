@@ -2,11 +2,11 @@
 
 use ::http::Method;
 use anteroom_http::ident::Item;
+use anteroom_telemetry::metrics::Count;
 
 use crate::proxy::context::{NOWHERE, RequestContext};
 use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::stage::detect_upgrade;
-use crate::telemetry::metrics::Count;
 
 /// Records the visit, and what was viewed, for the session or for the token of a visitor without a
 /// login.

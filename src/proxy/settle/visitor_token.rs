@@ -13,19 +13,19 @@ use ::http::HeaderValue;
 use anteroom_fault::patience;
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::{Item, StoredToken, Token, User, VisitorToken};
-use tokio::time::timeout;
-
-use super::user_purge;
-use crate::policy::rate_limit::RateKey;
-use crate::proxy::context::{NOWHERE, RequestContext, WorkerContext};
-use crate::proxy::visitor::Visitor;
-use crate::proxy::visitor_token::{VisitorTokenState, VisitorTokens};
-use crate::session::PreviousIdentity;
-use crate::store::{
+use anteroom_policy::rate_limit::RateKey;
+use anteroom_session::PreviousIdentity;
+use anteroom_store::{
     Cart, CartAnswer, CartChange, CartOwner, MergeResult, StoreError, TokenCreation,
     VisitorStore as _,
 };
-use crate::telemetry::metrics::Count;
+use anteroom_telemetry::metrics::Count;
+use tokio::time::timeout;
+
+use super::user_purge;
+use crate::proxy::context::{NOWHERE, RequestContext, WorkerContext};
+use crate::proxy::visitor::Visitor;
+use crate::proxy::visitor_token::{VisitorTokenState, VisitorTokens};
 
 /// How long a response waits for the store to hand over or delete the data of a token.
 const TIMEOUT: Duration = Duration::from_millis(250);

@@ -1,11 +1,14 @@
 //! Forwards the visitor's own request to the origin, and returns the origin's response.
 
 use ::http::HeaderMap;
+use anteroom_cache::fill;
 use anteroom_http::ident::StoredToken;
 use anteroom_http::{cookie, set_cookie};
+use anteroom_origin::{ConnectionReuse, OriginError, RequestBody, expect_empty_body};
+use anteroom_telemetry::metrics::{CookieEvent, Outcome};
+use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::traces::Asking;
 
-use crate::cache::fill;
-use crate::origin::{ConnectionReuse, OriginError, RequestBody, expect_empty_body};
 use crate::proxy::answer::Answer;
 use crate::proxy::connection::interim;
 use crate::proxy::context::{RequestContext, logs_connection_in};
@@ -13,9 +16,6 @@ use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::error::Error;
 use crate::proxy::origin_request;
 use crate::proxy::record::RequestRecord;
-use crate::telemetry::metrics::{CookieEvent, Outcome};
-use crate::telemetry::reason::Reason;
-use crate::telemetry::traces::Asking;
 
 /// Forwards a request as it came. `reason` says why.
 pub(in crate::proxy) async fn forward(

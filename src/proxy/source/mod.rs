@@ -8,8 +8,12 @@ mod personal;
 pub(in crate::proxy) mod rows;
 mod upgrade;
 
+use anteroom_cache::rules::verdict::Access;
 use anteroom_fault::fault;
 use anteroom_http::ident::Item;
+use anteroom_origin::RequestBody;
+use anteroom_policy::learn::CacheMode;
+use anteroom_telemetry::reason::Reason;
 
 pub(in crate::proxy) use self::learn::{forward_reason, mirrored};
 use super::answer::Answer;
@@ -17,10 +21,6 @@ use super::context::RequestContext;
 use super::error::Error;
 use super::record::RequestRecord;
 use super::stage::decide;
-use crate::cache::rules::verdict::Access;
-use crate::origin::RequestBody;
-use crate::policy::learn::CacheMode;
-use crate::telemetry::reason::Reason;
 
 /// A request for another protocol, in any mode.
 const UPGRADE: Access = Access::Bypass(Reason::Upgrade);

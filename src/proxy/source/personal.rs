@@ -6,15 +6,15 @@
 
 use ::http::HeaderMap;
 use ::http::header::AUTHORIZATION;
+use anteroom_cache::fill::SessionOwner;
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::rules::personal_data::PersonalData;
+use anteroom_cache::segment_proof::Witness;
 use anteroom_http::cookie::cookies;
+use anteroom_policy::route::LeakGuard;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::cache::fill::SessionOwner;
-use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::personal_data::PersonalData;
-use crate::cache::segment_proof::Witness;
-use crate::policy::route::LeakGuard;
 use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::origin_request;

@@ -7,18 +7,18 @@ use ::http::header::{
     IF_UNMODIFIED_SINCE, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use anteroom_cache::LookupMode;
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::ident::Item;
 use anteroom_http::list;
+use anteroom_rows::{KeptRow, RowSoon};
+use anteroom_telemetry::metrics::{Count, Outcome};
 
-use crate::cache::LookupMode;
 use crate::proxy::context::{RequestContext, RequestKind};
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::headers;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::detect_upgrade;
-use crate::row::{KeptRow, RowSoon};
-use crate::telemetry::metrics::{Count, Outcome};
 
 /// Conditions and ranges that only the app can answer.
 const BY_THE_APP: [HeaderName; 3] = [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE];

@@ -16,9 +16,12 @@ use anteroom_http::peer::Peer;
 use anteroom_http::tags::strip_tags;
 use anteroom_http::upgrade::UpgradeProtocol;
 use anteroom_http::{forwarded, hop};
+use anteroom_origin::{OriginError, UpgradeAnswer as Upgraded};
+use anteroom_telemetry::metrics::{Count, Outcome};
+use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::traces::Asking;
 
 use super::forward;
-use crate::origin::{OriginError, UpgradeAnswer as Upgraded};
 use crate::proxy::answer::Answer;
 use crate::proxy::connection::counter::ReservedSlot;
 use crate::proxy::connection::tunnel::Opened;
@@ -29,9 +32,6 @@ use crate::proxy::error::Error;
 use crate::proxy::origin_request;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::detect_upgrade::{Extended, requested_protocol};
-use crate::telemetry::metrics::{Count, Outcome};
-use crate::telemetry::reason::Reason;
-use crate::telemetry::traces::Asking;
 
 /// Reserves a place for one more tunnel, in total and for the client's address. A client without an
 /// address is not counted by address, and neither is a trusted proxy that does not name its client.

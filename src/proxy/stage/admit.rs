@@ -11,9 +11,9 @@ use ::http::{HeaderMap, Method, Version};
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::host::BadHost;
 use anteroom_http::{cdn_loop, cookie, forwarded, hop, path};
+use anteroom_policy::admin::DASHBOARD_COOKIE;
 
 use super::receive::Received;
-use crate::policy::admin::DASHBOARD_COOKIE;
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, Mode};
 use crate::proxy::error::Error;

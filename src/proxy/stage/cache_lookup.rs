@@ -7,26 +7,26 @@ use anteroom_fault::fault;
 
 use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, COOKIE, HOST};
 use ::http::{HeaderMap, HeaderName, Method};
+use anteroom_cache::entry::{Entry, LifetimeSource};
+use anteroom_cache::fill::FillLoss;
+use anteroom_cache::memory::MarkTime;
+use anteroom_cache::purge::PurgeStanding;
+use anteroom_cache::rules::key::{ShareClass, variant_key};
+use anteroom_cache::rules::request_directives::RequestDirectives;
+use anteroom_cache::rules::verdict::Sharing;
+use anteroom_cache::url_patterns::UrlPattern;
+use anteroom_cache::{CacheTier, Lookup, LookupMode};
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::forwarded::{X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use anteroom_http::ident::PageKey;
 use anteroom_http::media::{self, accept_names_pages};
+use anteroom_telemetry::metrics::{AskedAgain, Count};
+use anteroom_telemetry::reason::Reason;
 
-use crate::cache::entry::{Entry, LifetimeSource};
-use crate::cache::fill::FillLoss;
-use crate::cache::memory::MarkTime;
-use crate::cache::purge::PurgeStanding;
-use crate::cache::rules::key::{ShareClass, variant_key};
-use crate::cache::rules::request_directives::RequestDirectives;
-use crate::cache::rules::verdict::Sharing;
-use crate::cache::url_patterns::UrlPattern;
-use crate::cache::{CacheTier, Lookup, LookupMode};
 use crate::proxy::context::RequestContext;
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::origin_request;
-use crate::telemetry::metrics::{AskedAgain, Count};
-use crate::telemetry::reason::Reason;
 
 /// A request that the cache may serve.
 pub(in crate::proxy) struct WantedPage<'c> {

@@ -4,15 +4,15 @@ use anteroom_fault::fault;
 
 use ::http::Method;
 use ::http::request::Parts;
+use anteroom_cache::LookupMode;
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::rules::request_directives::RequestDirectives;
+use anteroom_cache::rules::verdict::{self, Access, can_cache};
 use anteroom_http::ident::Item;
+use anteroom_telemetry::reason::Reason;
 
 use super::{cache_lookup, detect_upgrade, only_top};
-use crate::cache::LookupMode;
-use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::request_directives::RequestDirectives;
-use crate::cache::rules::verdict::{self, Access, can_cache};
 use crate::proxy::context::{RequestContext, logs_connection_in};
-use crate::telemetry::reason::Reason;
 
 /// Decides how far the cache may serve a request.
 pub(in crate::proxy) async fn access(

@@ -4,10 +4,10 @@
 use anteroom_fault::fault;
 use anteroom_http::host::Scheme;
 use anteroom_http::{lenient, path};
+use anteroom_policy::listener::Redirect;
 
 use super::limit::CountedRequest;
 use super::route::RoutedRequest;
-use crate::policy::listener::Redirect;
 use crate::proxy::connection::client::Client;
 use crate::proxy::settings::{ProxySettings, PurgeMethod};
 

@@ -7,20 +7,24 @@ use anteroom_fault::fault;
 
 use ::http::HeaderValue;
 use ::http::request::Parts;
+use anteroom_cache::LookupMode;
+use anteroom_cache::rules::verdict::Sharing;
 use anteroom_http::cookie::cookies;
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::ident::{CookieHash, Item, StoredToken, Token, User};
 use anteroom_http::media::{asks_for_page, asks_for_static};
 use anteroom_http::query::session_id_in;
+use anteroom_policy::route::{CompiledRoute, Route};
+use anteroom_store::StoreError;
+use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::metrics::Count;
+use anteroom_telemetry::reason::Reason;
 
 use super::admit::AdmittedRequest;
 use super::limit::RateCheck;
 use super::revoked::SuspectTokens;
 use super::route::RoutedRequest;
 use super::verify::{self, Asking, Verdict};
-use crate::cache::LookupMode;
-use crate::cache::rules::verdict::Sharing;
-use crate::policy::route::{CompiledRoute, Route};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{
     Admitted, AssumedVisitor, Mode, RequestContext, RequestKind, RewrittenPath, WorkerContext,
@@ -31,10 +35,6 @@ use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
-use crate::store::StoreError;
-use crate::telemetry::access_log::VisitorClass;
-use crate::telemetry::metrics::Count;
-use crate::telemetry::reason::Reason;
 
 /// A request with its visitor, charged to the visitor's session.
 pub(in crate::proxy) struct IdentifiedRequest<'w> {

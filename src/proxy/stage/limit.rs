@@ -7,9 +7,9 @@ use std::net::IpAddr;
 
 use anteroom_fault::fault;
 use anteroom_http::peer::{Peer, is_in};
+use anteroom_policy::rate_limit::{Limit, RateKey, RequestLimits};
 
 use super::admit::AdmittedRequest;
-use crate::policy::rate_limit::{Limit, RateKey, RequestLimits};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Mode, WorkerContext, route_input};
 use crate::proxy::error::Error;

@@ -1,10 +1,10 @@
 //! `[[route]] only_top`: only pages of the most viewed items are kept.
 
+use anteroom_cache::LookupMode;
 use anteroom_http::ident::Item;
+use anteroom_telemetry::metrics::Count;
 
-use crate::cache::LookupMode;
 use crate::proxy::context::RequestContext;
-use crate::telemetry::metrics::Count;
 
 /// Whether the item is among the most viewed, if the route requires that. If the store is away, the item
 /// counts as such.

@@ -8,12 +8,12 @@ use ::http::HeaderMap;
 use anteroom_fault::fault;
 use anteroom_http::cookie::cookies;
 use anteroom_http::ident::{StoredToken, Token};
+use anteroom_store::{RevocationStore as _, StoreError};
 use futures_util::future::try_join_all;
 use percent_encoding::percent_decode;
 
 use crate::proxy::context::WorkerContext;
 use crate::proxy::cookie_rules::CookieRules;
-use crate::store::{RevocationStore as _, StoreError};
 
 /// The most tokens that are looked up for one request. Browsers never send more. A request with more is
 /// treated as if one of them were revoked.

@@ -6,15 +6,15 @@ use anteroom_fault::fault;
 use anteroom_http::cookie;
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::ident::Item;
+use anteroom_policy::rate_limit::RequestLimits;
+use anteroom_policy::route::CompiledRoute;
+use anteroom_telemetry::metrics::CookieEvent;
 
 use super::admit::AdmittedRequest;
 use super::limit::{CountedRequest, RateCheck};
-use crate::policy::rate_limit::RequestLimits;
-use crate::policy::route::CompiledRoute;
 use crate::proxy::context::{Mode, RewrittenPath, WorkerContext, route_input, route_of};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
-use crate::telemetry::metrics::CookieEvent;
 
 /// A request on its route, charged to its address there.
 pub(in crate::proxy) struct RoutedRequest<'w> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ::http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, USER_AGENT};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use anteroom_cache::{LookupMode, recoded};
 use anteroom_fault::fault;
 use anteroom_http::apply_set_cookie::{self, CookieChange};
 use anteroom_http::cdn_loop::CDN_LOOP;
@@ -19,11 +20,15 @@ use anteroom_http::extract::{Extractor, ResponseMatcher, ResponseParts};
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::ident::{CookieHash, LogInScope, StoredToken, User, is_attribute};
 use anteroom_http::set_cookie;
+use anteroom_origin::{ConnectionReuse, OriginBody, UploadBody, Upstream};
+use anteroom_session::{
+    Ending, Join, StoredAnswer, VerifyAnswer, VerifyLeader, VerifyReason, VerifyResult,
+};
+use anteroom_store::{RevocationStore, StoreError};
+use anteroom_telemetry::metrics::Count;
 use tokio::sync::watch;
 
 use super::revoked::SuspectTokens;
-use crate::cache::{LookupMode, recoded};
-use crate::origin::{ConnectionReuse, OriginBody, UploadBody, Upstream};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{
     Admitted, AssumedVisitor, RequestContext, RequestKind, WorkerContext, route_of,
@@ -33,11 +38,6 @@ use crate::proxy::origin_request;
 use crate::proxy::settings::Verifier;
 use crate::proxy::visitor::Visitor;
 use crate::proxy::visitor_token::VisitorTokenState;
-use crate::session::{
-    Ending, Join, StoredAnswer, VerifyAnswer, VerifyLeader, VerifyReason, VerifyResult,
-};
-use crate::store::{RevocationStore, StoreError};
-use crate::telemetry::metrics::Count;
 
 /// The largest body that is read, in bytes before decoding.
 const BODY_MAX: usize = 512 << 10;

@@ -9,6 +9,7 @@ use std::task::Poll;
 
 use ::http::header::CONNECTION;
 use ::http::{HeaderValue, Request, StatusCode};
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -23,7 +24,6 @@ use crate::proxy::{Tunnel, from_hyper, respond};
 use crate::serve::context::{ConnectionContext, ConnectionSettings};
 use crate::serve::io::TimedSocket;
 use crate::serve::stream::ClientStream;
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// hyper's buffer for a client connection: how much it reads ahead.
 const BUFFER: usize = 64 * 1024;

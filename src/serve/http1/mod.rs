@@ -14,6 +14,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use anteroom_telemetry::metrics::Count;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -26,7 +27,6 @@ use super::io::TimedSocket;
 use super::stream::ClientStream;
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
-use crate::telemetry::metrics::Count;
 
 /// How long the server waits for a client on a Unix socket to close after a truncated body: longer than
 /// clients usually wait for the next byte.

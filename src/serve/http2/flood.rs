@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::telemetry::metrics::ConnectionCut;
+use anteroom_telemetry::metrics::ConnectionCut;
 
 /// The length of the client's preface, which precedes all frames (RFC 9113 §3.4).
 const PREFACE: usize = 24;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::Request;
+use anteroom_telemetry::metrics::{ConnectionCut, Count, ThreadMetrics};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -35,7 +36,6 @@ use super::context::{ConnectionContext, ConnectionSettings, KnownConnection};
 use crate::proxy::connection::client::Client;
 use crate::proxy::connection_state::{ConnectionPhase, ConnectionState};
 use crate::proxy::{from_hyper, respond};
-use crate::telemetry::metrics::{ConnectionCut, Count, ThreadMetrics};
 
 /// The most requests open on one connection.
 const STREAMS: u32 = 100;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::rt::Executor;
@@ -21,7 +22,6 @@ use super::wire::{FRAME, FrameCounts};
 use crate::proxy::connection::counter::ReservedSlot;
 use crate::proxy::{Body, BodyError};
 use crate::serve::io::LazyTimer;
-use crate::telemetry::metrics::{Count, ThreadMetrics};
 
 /// How much longer a client may take if it has taken something, because it may have much else to take. At
 /// most [`super::SEND_BUFFER`] and a part were handed over before: three hundred bytes a second.

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use anteroom_telemetry::metrics::ConnectionCut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::flood::{Completed, FloodBudget, FrameState, HEAD};
 use crate::proxy::connection_state::ConnectionState;
-use crate::telemetry::metrics::ConnectionCut;
 
 /// The largest frame that a client may send: the minimum that RFC 9113 §6.5.2 allows.
 pub(super) const FRAME: u32 = 16 * 1024;

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use anteroom_config::certificate;
 use anteroom_http::client_cert::ClientCertificate;
 use anteroom_http::clock::unix_now;
 use bytes::{Bytes, BytesMut};
@@ -17,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::ClientTls;
 use super::protocol::Protocol;
-use crate::certificate;
 use crate::proxy::connection::client::Secured;
 
 /// The first byte of every handshake record (RFC 8446 §5.1).

@@ -24,7 +24,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, version};
 use tokio_util::sync::CancellationToken;
 
-use crate::certificate::{Certificate, CertificateTable, Fault};
+use anteroom_config::certificate::{Certificate, CertificateTable, Fault};
 use watch::WatchedFiles;
 
 pub(super) use handshake::{HandshakeError, PrefixedSocket, enter};

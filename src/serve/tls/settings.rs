@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::certificate::CertificateSources;
+use anteroom_config::certificate::CertificateSources;
 
 /// The settings of a listener's TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,12 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anteroom_config::certificate::{
+    self, Certificate, CertificateTable, Fault, FaultKind, FileStamp,
+};
 use rustls::RootCertStore;
 
 use super::settings::TlsSettings;
-use crate::certificate::{self, Certificate, CertificateTable, Fault, FaultKind, FileStamp};
 
 /// The content of the files.
 #[derive(Debug)]
@@ -116,8 +118,9 @@ fn keep_hidden(
 mod tests {
     use std::fs;
 
+    use anteroom_config::certificate::CertificateSources;
+
     use super::*;
-    use crate::certificate::CertificateSources;
     use crate::serve::tls::Clients;
 
     #[test]

@@ -1,8 +1,8 @@
 //! Bodies: the parts that are cut from them, and the guard that reads them.
 
-use anteroom::cache::rules::leak_guard::{LeakChecks, inspect};
-use anteroom::cache::rules::leak_kind::{LeakKind, PersonalForms};
-use anteroom::cache::rules::personal_data::PersonalData;
+use anteroom_cache::rules::leak_guard::{LeakChecks, inspect};
+use anteroom_cache::rules::leak_kind::{LeakKind, PersonalForms};
+use anteroom_cache::rules::personal_data::PersonalData;
 use anteroom_http::etag::ETag;
 use anteroom_http::range::{GAP_MIN, Multipart, RANGES_MAX, Selection, content_range, select};
 use bytes::Bytes;

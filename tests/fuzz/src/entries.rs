@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use anteroom::cache::entry::{
+use anteroom_cache::entry::{
     Entry, LifetimeSource, Malformed, StaleLifetimes, StoredValue, VARIANTS_MAX, VariantIndex,
 };
-use anteroom::cache::page_fields::PageFields;
-use anteroom::cache::purge::PurgeSnapshot;
-use anteroom::store::Generation;
+use anteroom_cache::page_fields::PageFields;
+use anteroom_cache::purge::PurgeSnapshot;
 use anteroom_http::ident::PageKey;
+use anteroom_store::Generation;
 use bytes::Bytes;
 use http::HeaderName;
 use http::header::{ACCEPT_LANGUAGE, COOKIE};
@@ -87,7 +87,7 @@ fn entry(input: &mut Input<'_>) -> Entry {
         vary: names(input),
         purge_snapshot: Arc::new(marks),
         recipe: None,
-        hits: anteroom::cache::hit_count::HitCount::default(),
+        hits: anteroom_cache::hit_count::HitCount::default(),
         reason: Some(Bytes::copy_from_slice(input.line())).filter(|line| !line.is_empty()),
         fields: PageFields::of(&fields(input.block())),
         body: Bytes::copy_from_slice(input.0),

@@ -1,6 +1,6 @@
 //! Where a request goes: paths, queries, hosts and links, as they are read for keys and purges.
 
-use anteroom::cache::rules::key::{KeyParts, ShareClass, hash_request};
+use anteroom_cache::rules::key::{KeyParts, ShareClass, hash_request};
 use anteroom_http::host::{Host, Scheme};
 use anteroom_http::lenient::may_begin_with;
 use anteroom_http::path::{PathPattern, PurgePath, decoded, is_odd};

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anteroom::cache::entry::{Entry, LifetimeSource, StoredValue};
-use anteroom::cache::page_fields::PageFields;
-use anteroom::cache::purge::PurgeSnapshot;
-use anteroom::cache::rules::key::ShareClass;
-use anteroom::cache::rules::request_directives::RequestDirectives;
-use anteroom::cache::rules::verdict::{
+use anteroom_cache::entry::{Entry, LifetimeSource, StoredValue};
+use anteroom_cache::page_fields::PageFields;
+use anteroom_cache::purge::PurgeSnapshot;
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::rules::request_directives::RequestDirectives;
+use anteroom_cache::rules::verdict::{
     Access, CacheSettings, RequestView, ResponseView, Sharing, Storing, can_cache, may_store,
 };
-use anteroom::policy::route::{Route, Ttl};
-use anteroom::telemetry::reason::Reason;
 use anteroom_http::conditional::{
     Condition, fits, judge, strip_for_not_modified, update, validators,
 };
@@ -21,6 +19,8 @@ use anteroom_http::field_set::FieldSet;
 use anteroom_http::freshness::initial_age;
 use anteroom_http::query::QueryRule;
 use anteroom_http::targeted::CDN_CACHE_CONTROL;
+use anteroom_policy::route::{Route, Ttl};
+use anteroom_telemetry::reason::Reason;
 use bytes::Bytes;
 use http::header::{
     AGE, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, DATE,
@@ -279,7 +279,7 @@ fn largest_said(response: &HeaderMap) -> u64 {
 fn write_down(setting: &Setting, response: &HeaderMap, storing: &Storing) -> Entry {
     let entry = Entry {
         recipe: None,
-        hits: anteroom::cache::hit_count::HitCount::default(),
+        hits: anteroom_cache::hit_count::HitCount::default(),
         status: setting.status.as_u16(),
         reason: None,
         fields: PageFields::of(response),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anteroom::config::{ConfigSources, Plan, SettingLocation, print};
+use anteroom_config::{ConfigSources, Plan, SettingLocation, print};
 
 /// The name of the file.
 const FILE: &str = "proxy.toml";
@@ -44,7 +44,7 @@ pub(crate) fn config(data: &[u8]) {
     }
 }
 
-fn read(text: &str) -> Result<Plan, Vec<anteroom::config::Problem>> {
+fn read(text: &str) -> Result<Plan, Vec<anteroom_config::Problem>> {
     let file = Some((PathBuf::from(FILE), text.to_owned()));
     Plan::read(&ConfigSources { file, ..ConfigSources::default() }).map(|(plan, _)| plan)
 }

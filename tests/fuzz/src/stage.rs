@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use anteroom::app::Application;
-use anteroom::config::{ConfigSources, Plan};
-use anteroom::store::traits::*;
-use anteroom::store::{Layout, OpenStore, StoreLimits, StoreSettings, Url};
+use anteroom_config::{ConfigSources, Plan};
 use anteroom_http::ident::{StoredToken, User};
+use anteroom_store::traits::*;
+use anteroom_store::{Layout, OpenStore, StoreLimits, StoreSettings, Url};
 
 /// How long a connection may take to end, far beyond all deadlines of the proxy here.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_store::traits::*;
+use anteroom_store::{
     AnyStore, Layout, OpenStore, StoreError, StoreLimits, StoreSettings, StoreState, Url,
 };
+use anteroom_tests::redis::RedisServer;
+use anteroom_tests::relay::Relay;
 use futures_util::future::join_all;
 
 use crate::store_contract::{Bench, connected, limits, tight, token, until, user};
-use anteroom_tests::redis::RedisServer;
-use anteroom_tests::relay::Relay;
 
 /// The connections of the pool.
 const POOL: usize = 4;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anteroom::store::bypass::{BYPASSES_MAX, BypassChange};
-use anteroom::store::traits::*;
-use anteroom::store::{PurgePosition, StoreError, StoredBypasses};
+use anteroom_store::bypass::{BYPASSES_MAX, BypassChange};
+use anteroom_store::traits::*;
+use anteroom_store::{PurgePosition, StoreError, StoredBypasses};
 use tokio::time::timeout;
 
 use crate::store_contract::{Bench, contract, until};

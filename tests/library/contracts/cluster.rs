@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anteroom::session::visit::{PopularityRanks, VisitQueue};
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_http::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
+use anteroom_session::visit::{PopularityRanks, VisitQueue};
+use anteroom_store::traits::*;
+use anteroom_store::{
     AnyStore, CartChange, Cursor, Engine, Eviction, ExpiryAction, Layout, OpenStore, Rotation,
     StoreError, StoreLimits, StoreSettings, TopBound, Url, Visit,
 };
-use anteroom_http::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
+use anteroom_tests::cluster::RedisCluster;
 
 use crate::store_contract::{Bench, connected, item, limits, rotation, token, until, user, visit};
-use anteroom_tests::cluster::RedisCluster;
 
 /// How many sessions a test has.
 const SESSIONS: usize = 300;
@@ -127,7 +127,7 @@ async fn many_changes_at_once_are_taken_when_the_replica_is_gone() {
     change(&store, &mut Acknowledged::new(), 0).await;
     let primary = cluster.primary_of("login:{s0}");
     cluster.kill_replica_of(primary);
-    let shard = |number: &usize| anteroom::store::shard_of(token(*number).as_str(), 64);
+    let shard = |number: &usize| anteroom_store::shard_of(token(*number).as_str(), 64);
     let of_primary = (0..SESSIONS)
         .filter(|number| cluster.primary_of(&format!("login:{{s{}}}", shard(number))) == primary);
     let numbers: Vec<usize> = of_primary.take(20).collect();
@@ -183,7 +183,7 @@ fn lose_a_share(cluster: &mut RedisCluster) -> Vec<bool> {
 }
 
 fn shard_of_token(number: usize) -> usize {
-    anteroom::store::shard_of(token(number).as_str(), 64)
+    anteroom_store::shard_of(token(number).as_str(), 64)
 }
 
 /// Waits until calls to a share that was lost fail at once.
@@ -316,7 +316,7 @@ async fn a_lost_share_holds_up_its_own_visits_and_views_only() {
     assert_eq!(session.seen, Some(500.0));
 
     let views: Vec<(Item, u64)> = (0..60).map(|number| (item(number), 2)).collect();
-    let of_lost = |(item, _): &&(Item, u64)| is_lost[anteroom::store::shard_of(item.as_str(), 64)];
+    let of_lost = |(item, _): &&(Item, u64)| is_lost[anteroom_store::shard_of(item.as_str(), 64)];
     let mut of_lost: Vec<(Item, u64)> = views.iter().filter(of_lost).cloned().collect();
     let uncounted = store.count_within_reach(&views).await.unwrap();
     let mut not_sent = uncounted.not_sent;
@@ -410,7 +410,7 @@ async fn a_lost_share_refuses_no_log_in_of_the_others() {
     let mut cluster = RedisCluster::start();
     let (_open, store) = open(&cluster).await;
     let is_lost = lose_a_share(&mut cluster);
-    let shard = |number: usize| anteroom::store::shard_of(token(number).as_str(), 64);
+    let shard = |number: usize| anteroom_store::shard_of(token(number).as_str(), 64);
     let left: Vec<usize> = (0..40).filter(|number| !is_lost[shard(*number)]).collect();
     until_lost(&store).await;
     for number in left.clone() {
@@ -431,7 +431,7 @@ async fn a_lost_share_refuses_no_log_in_of_the_others() {
 
 /// Two tokens of different shards, as it is with most.
 fn tokens_apart() -> (usize, usize) {
-    let shard = |number: usize| anteroom::store::shard_of(token(number).as_str(), 64);
+    let shard = |number: usize| anteroom_store::shard_of(token(number).as_str(), 64);
     let other = (2..).find(|number| shard(*number) != shard(1)).unwrap();
     (1, other)
 }
@@ -481,7 +481,7 @@ async fn a_log_in_stands_once_the_old_session_has_ended() {
     let mut here = (0..).filter(is_here);
     let (old, new) = (here.next().unwrap(), here.next().unwrap());
     let visitors = std::iter::repeat_with(|| VisitorToken::of(&Token::mint().unwrap()));
-    let mut visitors = visitors.filter(|it| is_lost[anteroom::store::shard_of(it.as_str(), 64)]);
+    let mut visitors = visitors.filter(|it| is_lost[anteroom_store::shard_of(it.as_str(), 64)]);
     let visitor = visitors.next();
     store.update_token(&token(old), &user("ann"), None, 1.0).await.unwrap();
     store.add_to_cart(&token(old), &item(1), 3).await.unwrap();
@@ -515,13 +515,13 @@ async fn another_program_finds_a_token_by_its_shard() {
     let visitor = VisitorToken::of(&Token::mint().unwrap());
     bench.log_in(&token(1), "ann", 1.0).await;
     let change = CartChange::Set(vec![(item(1), 2)]);
-    let now = anteroom::store::TokenCreation::Now;
+    let now = anteroom_store::TokenCreation::Now;
     bench.store.change_visitor_cart(&visitor, now, &change, 1.0).await.unwrap();
     // binascii.crc_hqx(b"token-0001", 0) % 64
-    let shard = anteroom::store::shard_of("token-0001", 64);
+    let shard = anteroom_store::shard_of("token-0001", 64);
     let keys = bench.raw_keys().await;
     assert!(keys.contains(&format!("login:{{s{shard}}}")), "{keys:?}");
-    let shard = anteroom::store::shard_of(visitor.as_str(), 64);
+    let shard = anteroom_store::shard_of(visitor.as_str(), 64);
     let cart = format!("cart:{{s{shard}}}:{}", visitor.as_str());
     assert!(keys.contains(&cart), "{keys:?}");
     until("a write is read", || async { bench.user_of(&token(1)).await.is_some() }).await;

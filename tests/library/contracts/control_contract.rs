@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_http::ident::StoredToken;
+use anteroom_store::traits::*;
+use anteroom_store::{
     Bookmark, CartAnswer, CartChange, CartOwner, Cursor, Eviction, ExpiryAction, Rotation,
     SessionLifetimes, WALK_MAX,
 };
-use anteroom_http::ident::StoredToken;
 
 use crate::store_contract::{Bench, ENDLESS, contract, item, rotation, token, user, visit};
 

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anteroom::row::database::{Database, DatabaseSettings, QueryError, RowContent, RowQuery};
+use anteroom_rows::database::{Database, DatabaseSettings, QueryError, RowContent, RowQuery};
+use anteroom_tests::database::{MariadbServer, Pgbouncer, PostgresServer};
+use anteroom_tests::tls::Authority;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::store_contract::until;
-use anteroom_tests::database::{MariadbServer, Pgbouncer, PostgresServer};
-use anteroom_tests::tls::Authority;
 
 fn database(url: &str) -> Database {
     let timeout = Duration::from_secs(2);

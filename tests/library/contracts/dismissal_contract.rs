@@ -1,11 +1,11 @@
 //! The contract of both stores on carts of sessions that end before the cleaner comes to them: by another
 //! log-in, or by an operator.
 
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_http::ident::TokenStorage;
+use anteroom_store::traits::*;
+use anteroom_store::{
     AnyStore, CartAnswer, CartChange, CartOwner, EndedCarts, ExpiryAction, Rotated, Rotation,
 };
-use anteroom_http::ident::TokenStorage;
 
 use crate::event_contract::{id, ids};
 use crate::store_contract::{

@@ -1,12 +1,12 @@
 //! The contract of both stores on carts that are told of: of idle sessions, and to a receiver.
 
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{Item, StoredToken, TokenStorage, User};
+use anteroom_store::traits::*;
+use anteroom_store::{
     Cursor, Evicted, Eviction, Expired, ExpiryAction, Failed, HandoverReason, Idle, IdleStep,
     Noted, Rotation, TaskLease, WaitingEvent,
 };
-use anteroom_http::clock::unix_now;
-use anteroom_http::ident::{Item, StoredToken, TokenStorage, User};
 
 use crate::store_contract::{Bench, ask, contract, item, token, user, visit};
 
@@ -213,7 +213,7 @@ fn odd_item() -> Item {
 }
 
 async fn events_of_a_forgotten_user_are_removed(bench: Bench) {
-    use anteroom::store::traits::*;
+    use anteroom_store::traits::*;
     for number in 0..250 {
         let name = if number % 100 == 7 { "bob" } else { "ann" };
         bench.log_in(&token(number), name, number as f64 + 1.0).await;
@@ -371,7 +371,7 @@ async fn two_processes_report_each_idle_cart_once() {
     }
     let other = bench.open.thread_handle();
     crate::store_contract::connected(&other).await;
-    let all = async |store: &anteroom::store::AnyStore| {
+    let all = async |store: &anteroom_store::AnyStore| {
         for _ in 0..60 {
             store
                 .report_idle_carts(Idle { until: 99.0, now: unix_now(), batch: 7 }, &QUEUE)
@@ -464,7 +464,7 @@ async fn foreign_values_are_no_events_and_do_not_block_the_queue() {
 
 #[tokio::test]
 async fn an_event_being_put_back_is_removed_with_its_user() {
-    use anteroom::store::traits::*;
+    use anteroom_store::traits::*;
     let bench = Bench::redis().await;
     for number in 0..450 {
         let name = if number == 5 { "bob" } else { "ann" };

@@ -3,16 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anteroom::store::traits::*;
-use anteroom::store::{Cursor, Eviction, ExpiryAction, Layout, OpenStore, StoreSettings, Url};
 use anteroom_http::ident::{Token, TokenStorage};
-use serde_json::Value;
-
-use crate::store_contract::limits;
+use anteroom_store::traits::*;
+use anteroom_store::{Cursor, Eviction, ExpiryAction, Layout, OpenStore, StoreSettings, Url};
 use anteroom_tests::origin::{Origin, Reply};
 use anteroom_tests::proxy::{Proxy, Storage, anteroom, log_in, shop};
 use anteroom_tests::redis::RedisServer;
 use anteroom_tests::wait_until;
+use serde_json::Value;
+
+use crate::store_contract::limits;
 
 const SESSIONS: usize = 60;
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_store::traits::*;
+use anteroom_store::{
     FLEET_MAX, FleetRegister, Generation, Layout, OpenStore, PurgePosition, StoreSettings, Url,
 };
-
-use crate::store_contract::{Bench, connected, contract, limits};
 use anteroom_tests::DEADLINE;
 use anteroom_tests::redis::RedisServer;
+
+use crate::store_contract::{Bench, connected, contract, limits};
 
 contract!(
     a_proxy_writes_itself_and_reads_the_others,
@@ -77,7 +77,7 @@ async fn the_register_has_a_bound(bench: Bench) {
 async fn what_a_proxy_has_seen_of_the_purges_stands_beside_it() {
     let bench = Bench::redis().await;
     let begin = bench.store.purged_since(1, PurgePosition::default()).await.unwrap();
-    let anteroom::store::PurgesSince::All { upto, .. } = begin else { panic!("{begin:?}") };
+    let anteroom_store::PurgesSince::All { upto, .. } = begin else { panic!("{begin:?}") };
     bench.store.purged_since(1, upto).await.unwrap();
     bench.store.purge(upto, &[3]).await.unwrap().unwrap();
     written(&bench, 1, "one").await;

@@ -6,12 +6,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_http::ident::{Item, PageKey, Row, StoredToken, User};
+use anteroom_store::traits::*;
+use anteroom_store::{
     AnyStore, CartAnswer, CartChange, CartOwner, Eviction, Layout, OpenStore, RequestFrequency,
     Rescaled, Rescaling, Rotation, SessionLifetimes, StoreLimits, StoreSettings, Url, Visit,
 };
-use anteroom_http::ident::{Item, PageKey, Row, StoredToken, User};
 use bytes::Bytes;
 use serde_json::{Value, json};
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_http::ident::PageKey;
+use anteroom_store::traits::*;
+use anteroom_store::{
     AnyStore, Layout, OpenStore, PAGE_HEAD, RequestFrequency, StoreError, StoreLimits,
     StoreSettings, Url,
 };
-use anteroom_http::ident::PageKey;
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anteroom::store::traits::*;
-use anteroom::store::{
-    Generation, LATER_MARKS, MARKS, PURGE_MARKS_MAX, PurgePosition, PurgesSince,
-};
+use anteroom_store::traits::*;
+use anteroom_store::{Generation, LATER_MARKS, MARKS, PURGE_MARKS_MAX, PurgePosition, PurgesSince};
+use anteroom_tests::DEADLINE;
 
 use crate::store_contract::{Bench, contract};
-use anteroom_tests::DEADLINE;
 
 contract!(
     purges_are_numbered_and_told_in_order,
@@ -125,11 +123,11 @@ async fn a_purge_has_a_bound(bench: Bench) {
 }
 
 mod redis_alone {
+    use anteroom_cache::purge::scope::{Scope, url_scopes};
+    use anteroom_cache::purge::{PurgeSnapshot, PurgeStanding, PurgeTable};
     use redis::aio::MultiplexedConnection;
 
     use super::*;
-    use anteroom::cache::purge::scope::{Scope, url_scopes};
-    use anteroom::cache::purge::{PurgeSnapshot, PurgeStanding, PurgeTable};
 
     async fn command<T: redis::FromRedisValue>(raw: &mut MultiplexedConnection, line: &str) -> T {
         let mut command = redis::Cmd::new();

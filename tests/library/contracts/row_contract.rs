@@ -1,8 +1,8 @@
 //! What both stores promise of rows: their schedule, their claims and their content.
 
-use anteroom::store::traits::*;
-use anteroom::store::{ClaimResult, RowClaim, RowTerm, StoreError};
 use anteroom_http::ident::Row;
+use anteroom_store::traits::*;
+use anteroom_store::{ClaimResult, RowClaim, RowTerm, StoreError};
 
 use crate::store_contract::{Bench, contract};
 

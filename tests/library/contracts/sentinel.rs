@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anteroom::store::traits::*;
-use anteroom::store::{AnyStore, Layout, OpenStore, StoreSettings, Url};
+use anteroom_store::traits::*;
+use anteroom_store::{AnyStore, Layout, OpenStore, StoreSettings, Url};
+use anteroom_tests::sentinel::SentinelGroup;
 
 use crate::cluster::{Acknowledged, change, cluster_limits, lost};
 use crate::store_contract::{connected, token, until, user};
-use anteroom_tests::sentinel::SentinelGroup;
 
 /// The budget of a write, and what a busy machine adds.
 const BUDGET: Duration = Duration::from_secs(4);

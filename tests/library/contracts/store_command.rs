@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use anteroom::store::traits::*;
+use anteroom_store::traits::*;
+use anteroom_tests::origin::Reply;
+use anteroom_tests::proxy::{Proxy, Storage, anteroom, log_in, shop};
+use anteroom_tests::wait_until;
 use tempfile::TempDir;
 
 use crate::store_contract::{Bench, Ground, connected, token, user};
 use crate::transfer_contract::{fill, shared_of, tokens_of};
-use anteroom_tests::origin::Reply;
-use anteroom_tests::proxy::{Proxy, Storage, anteroom, log_in, shop};
-use anteroom_tests::wait_until;
 
 /// Runs the command to its end, on another thread: this one may keep connections.
 async fn store(words: &[&str]) -> Output {
@@ -146,7 +146,7 @@ async fn backed_up_and_restored(from: Bench, to: Bench) {
     }
 }
 
-async fn reopened(bench: &Bench) -> anteroom::store::OpenStore {
+async fn reopened(bench: &Bench) -> anteroom_store::OpenStore {
     match &bench.ground {
         Ground::Folder(folder) => crate::store_contract::open_folder(folder.path()).await.unwrap(),
         Ground::Server(_) | Ground::Cluster(_) => bench.open.clone(),

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anteroom::session::visit::VisitQueue;
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_http::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
+use anteroom_session::visit::VisitQueue;
+use anteroom_store::traits::*;
+use anteroom_store::{
     AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Engine, Evicted,
     Eviction, Expired, ExpiryAction, HandoverReason, Layout, OpenError, OpenStore, PurgePosition,
     RequestFrequency, Rescaled, Rescaling, Rotation, SessionLifetimes, StoreError, StoreLimits,
     StoreSettings, StoreState, Url, Visit,
 };
-use anteroom_http::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;

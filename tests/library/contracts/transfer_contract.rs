@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use anteroom::store::traits::*;
-use anteroom::store::transfer::{
+use anteroom_http::clock::unix_now;
+use anteroom_http::ident::{Row, StoredToken, Token, TokenStorage, User, VisitorToken};
+use anteroom_store::traits::*;
+use anteroom_store::transfer::{
     LogInTime, SharedKind, SharedRecord, Transfer, TransferProgress, TransferRecord,
 };
-use anteroom::store::{
+use anteroom_store::{
     AnyStore, CartChange, Eviction, ExpiryAction, Idle, Rotation, RowTerm, SessionLifetimes,
     StoreError, TokenCreation,
 };
-use anteroom_http::clock::unix_now;
-use anteroom_http::ident::{Row, StoredToken, Token, TokenStorage, User, VisitorToken};
 use bytes::Bytes;
 
 use crate::store_contract::{Bench, ask, item, rotation, token, user, visit};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use anteroom::store::traits::*;
-use anteroom::store::{
+use anteroom_http::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
+use anteroom_store::traits::*;
+use anteroom_store::{
     CART_MAX, Cart, CartAnswer, CartChange, MergeResult, Rotation, TokenCreation, VISITOR_CART_MAX,
     VisitorEviction, VisitorVisit, VisitorsEvicted,
 };
-use anteroom_http::ident::{Item, StoredToken, Token, TokenStorage, VisitorToken};
 
 use crate::store_contract::{Bench, contract, item, rotation, token, user};
 
@@ -262,7 +262,7 @@ async fn a_member_that_is_no_token_goes_and_nothing_else(bench: Bench) {
     bench.store.add_to_cart(&token(1), &item(1), 1).await.unwrap();
     let dump = async || BTreeSet::from_iter(bench.dump().await);
     let before = dump().await;
-    if matches!(bench.store.engine(), anteroom::store::Engine::Redis(_)) {
+    if matches!(bench.store.engine(), anteroom_store::Engine::Redis(_)) {
         let mut raw = bench.raw().await;
         for junk in ["", token(1).as_str(), "v,short"] {
             let words = ["ZADD", "visitors:", "0", junk];
@@ -279,7 +279,7 @@ async fn visitors_push_no_session_out(bench: Bench) {
     for number in 0..20 {
         bench.put_as_visitor(number, TokenCreation::Now, &[(1, 1)]).await;
     }
-    let how = anteroom::store::Eviction { keep: 1, batch: 10, carts: true, before: 0.0 };
+    let how = anteroom_store::Eviction { keep: 1, batch: 10, carts: true, before: 0.0 };
     assert_eq!(bench.store.evict_oldest(how).await.unwrap(), 0);
     assert_eq!(bench.user_of(&token(1)).await, Some(user("ann")));
     assert_eq!(bench.members("recent:").await, [token(1).as_str()]);

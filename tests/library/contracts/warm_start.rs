@@ -4,20 +4,20 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anteroom::cache::Pages;
-use anteroom::cache::flight::Flights;
-use anteroom::cache::purge::PurgeTable;
-use anteroom::store::RequestFrequency;
-use anteroom::store::traits::*;
 use anteroom::task::{HotPages, Task as _};
+use anteroom_cache::Pages;
+use anteroom_cache::flight::Flights;
+use anteroom_cache::purge::PurgeTable;
 use anteroom_http::ident::PageKey;
-use bytes::Bytes;
-
-use crate::store_contract::{Bench, contract, until};
+use anteroom_store::RequestFrequency;
+use anteroom_store::traits::*;
 use anteroom_tests::on_cluster;
 use anteroom_tests::origin::{Origin, Reply};
 use anteroom_tests::proxy::{Proxy, Storage};
 use anteroom_tests::wait_until;
+use bytes::Bytes;
+
+use crate::store_contract::{Bench, contract, until};
 
 contract!(
     pages_are_read_in_their_order,
@@ -166,7 +166,7 @@ async fn pages_are_read_in_their_order(bench: Bench) {
 }
 
 async fn the_list_is_replaced_and_ends_by_itself(bench: Bench) {
-    let is_kept = !matches!(bench.store.engine(), anteroom::store::Engine::Embedded(_));
+    let is_kept = !matches!(bench.store.engine(), anteroom_store::Engine::Embedded(_));
     let store = bench.store.background();
     let expected = |list: &'static [u8]| is_kept.then(|| Bytes::from_static(list));
     assert_eq!(store.hot_pages().await.unwrap(), None);

@@ -3,12 +3,12 @@
 use std::io::Read as _;
 use std::time::Duration;
 
+use anteroom_tests::wire::{Body, Fields};
 use flate2::read::MultiGzDecoder;
 
 use crate::cast::Ask;
 use crate::origin::body;
 use crate::world::{Event, State};
-use anteroom_tests::wire::{Body, Fields};
 
 /// An answer past this is no proof that the origin is well: the proxy may have lost patience.
 const SLOW: Duration = Duration::from_millis(1_500);

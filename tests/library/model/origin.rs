@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anteroom_http::clock::unix_now;
+use anteroom_tests::wire::{Fields, Framing as Read, Wire};
 use fastrand::Rng;
 
 use crate::cast::PATHS;
 use crate::rules::{Control, Framing, Kind, Page};
 use crate::world::{Event, Health, Hold, OriginRequest, Purge, Scope, State, Url, World};
-use anteroom_tests::wire::{Fields, Framing as Read, Wire};
 
 /// `Last-Modified` of the answer with the number 0; each further one is a second later.
 const FIRST_CHANGE: u64 = 1_500_000_000;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anteroom_http::clock::{self, unix_now};
+use anteroom_tests::wire::{Body, Framing, Wire};
 use fastrand::Rng;
 
 use crate::cast::{Ask, Share, Url, Visitor};
@@ -15,7 +16,6 @@ use crate::origin::{TAGS, body};
 use crate::proxy::{self, Proxy, TOKEN};
 use crate::rules::MAX_OBJECT;
 use crate::world::{DEADLINE, Health, Hold, Purge, Scope, World};
-use anteroom_tests::wire::{Body, Framing, Wire};
 
 /// Connections of visitors.
 const CONNECTIONS: usize = 12;

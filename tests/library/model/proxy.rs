@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use anteroom::app::Application;
-use anteroom::config::{ConfigSources, Overrides, Plan};
-use anteroom::store::traits::*;
-use anteroom::store::{Layout, OpenStore, StoreLimits, StoreSettings, Url};
+use anteroom_config::{ConfigSources, Overrides, Plan};
 use anteroom_http::ident::{StoredToken, User};
+use anteroom_store::traits::*;
+use anteroom_store::{Layout, OpenStore, StoreLimits, StoreSettings, Url};
 use tempfile::TempDir;
 
 use crate::cast::{ROUTES, USERS};

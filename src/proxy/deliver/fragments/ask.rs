@@ -14,6 +14,9 @@ use ::http::header::{CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODIN
 use ::http::request::Parts;
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderName, Method, Response, StatusCode, Uri, Version};
+use anteroom_cache::recoded;
+use anteroom_cache::rules::fragments::esi::Include;
+use anteroom_cache::rules::fragments::{self, FragmentCutter};
 use anteroom_http::apply_set_cookie::SetCookieEffect;
 use anteroom_http::clock::unix_now;
 use anteroom_http::coding::Coding;
@@ -24,6 +27,10 @@ use anteroom_http::media::{self, MediaKind};
 use anteroom_http::row_template::RowTemplate;
 use anteroom_http::template::escape_html;
 use anteroom_http::{forwarded, path};
+use anteroom_policy::route::{CompiledRoute, Fill, Fragment, RowFill, RowId, Share};
+use anteroom_rows::KeptRow;
+use anteroom_telemetry::metrics::Count;
+use anteroom_telemetry::traces::TraceIds;
 use bytes::{Bytes, BytesMut};
 use encoding_rs::{Encoding, UTF_8};
 
@@ -34,10 +41,6 @@ use super::row_content::RowContents;
 use super::stream::{ContentAt, ContentState, Contents, Filling, NamedContents};
 use super::subrequest::{OF_A_PART, Subrequest, Subrequests, Subresponse, target};
 use super::visitor_data;
-use crate::cache::recoded;
-use crate::cache::rules::fragments::esi::Include;
-use crate::cache::rules::fragments::{self, FragmentCutter};
-use crate::policy::route::{CompiledRoute, Fill, Fragment, RowFill, RowId, Share};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{Admitted, RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;
@@ -45,9 +48,6 @@ use crate::proxy::origin_request;
 use crate::proxy::stage::admit::AdmittedRequest;
 use crate::proxy::stage::divert;
 use crate::proxy::visitor::Visitor;
-use crate::row::KeptRow;
-use crate::telemetry::metrics::Count;
-use crate::telemetry::traces::TraceIds;
 
 /// The depth up to which content is searched for fragments of its own: includes within includes.
 const DEPTH_MAX: usize = 3;

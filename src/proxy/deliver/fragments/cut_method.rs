@@ -1,10 +1,10 @@
 //! How a response with fragments is cut.
 
 use ::http::Response;
+use anteroom_cache::rules::fragments::esi;
 use anteroom_http::media::{self, MediaKind};
+use anteroom_policy::route::{Esi, Route};
 
-use crate::cache::rules::fragments::esi;
-use crate::policy::route::{Esi, Route};
 use crate::proxy::deliver::body::Body;
 
 /// An extension of a response: the app requests that its ESI tags are processed.

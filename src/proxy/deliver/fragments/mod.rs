@@ -22,20 +22,20 @@ use ::http::header::{
 };
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+use anteroom_cache::recoded;
+use anteroom_cache::rules::fragments::{self, CutElement, FragmentCutter};
 use anteroom_http::apply_set_cookie::SetCookieEffect;
 use anteroom_http::cache_control::CacheControl;
 use anteroom_http::coding::{Accepted, Coding};
 use anteroom_http::ident::Item;
 use anteroom_http::media;
 use anteroom_http::vary::Vary;
+use anteroom_policy::route::{Esi, Fill, Fragment, Route, RowId, Share};
 
 use self::ask::FragmentRequester;
 use self::cut_method::CutMethod;
 use self::stream::Contents;
 use self::subrequest::{OF_A_PART, Subrequests};
-use crate::cache::recoded;
-use crate::cache::rules::fragments::{self, CutElement, FragmentCutter};
-use crate::policy::route::{Esi, Fill, Fragment, Route, RowId, Share};
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::headers;

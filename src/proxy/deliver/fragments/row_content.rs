@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anteroom_http::ident::Row;
+use anteroom_rows::{KeptRow, RowSoon};
+use anteroom_telemetry::metrics::Count;
 
 use super::content::Unfilled;
 use crate::proxy::context::WorkerContext;
-use crate::row::{KeptRow, RowSoon};
-use crate::telemetry::metrics::Count;
 
 /// Reads the rows of one page.
 pub(super) struct RowContents {

@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use anteroom_cache::rules::fragments::esi::Include;
+use anteroom_cache::rules::fragments::{FragmentCutter, PagePart};
 use bytes::Bytes;
 use http_body::Frame;
 
 use super::content::{FragmentContent, PendingContent};
 use super::gzip_writer::GzipWriter;
-use crate::cache::rules::fragments::esi::Include;
-use crate::cache::rules::fragments::{FragmentCutter, PagePart};
 use crate::proxy::deliver::body::{Body, BodyError, Filled};
 
 /// How much of a page is cut at a time, in bytes.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ::http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 use ::http::uri::PathAndQuery;
 use ::http::{HeaderName, Response};
+use anteroom_policy::route::{CompiledRoute, Share};
 use futures_util::future::LocalBoxFuture;
 
-use crate::policy::route::{CompiledRoute, Share};
 use crate::proxy::connection::client::Client;
 use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::deliver::body::Body;

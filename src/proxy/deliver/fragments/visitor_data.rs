@@ -2,13 +2,13 @@
 
 use anteroom_http::ident::{Item, VisitorToken};
 use anteroom_http::template::escape_html;
+use anteroom_policy::route::Fill;
+use anteroom_store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
+use anteroom_telemetry::metrics::Count;
 
 use super::content::Unfilled;
-use crate::policy::route::Fill;
 use crate::proxy::context::WorkerContext;
 use crate::proxy::visitor::Visitor;
-use crate::store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
-use crate::telemetry::metrics::Count;
 
 /// A visitor, and the visitor's token without a login, if any.
 type ContentOwner<'v> = (&'v Visitor, Option<&'v VisitorToken>);

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use ::http::Method;
+use anteroom_cache::LookupMode;
+use anteroom_cache::entry::Entry;
+use anteroom_cache::warm_queue::WarmOccasion;
+use anteroom_telemetry::metrics::Count;
 
 use super::warm::recipe;
-use crate::cache::LookupMode;
-use crate::cache::entry::Entry;
-use crate::cache::warm_queue::WarmOccasion;
 use crate::proxy::stage::cache_lookup::WantedPage;
-use crate::telemetry::metrics::Count;
 
 /// How many hits in its present lifetime make a page popular. One visit must not keep a page fresh for ever.
 const HITS_MIN: u64 = 5;

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use ::http::Response;
+use anteroom_cache::LookupMode;
+use anteroom_cache::fill::{TrialOrder, changes_session};
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::rules::personal_data::PersonalData;
+use anteroom_cache::url_patterns::{AsItCame, OwnResponse, UrlPattern};
 use anteroom_fault::fault;
 use anteroom_http::{query, segments};
+use anteroom_origin::OriginResponse;
+use anteroom_telemetry::reason::Reason;
 
-use crate::cache::LookupMode;
-use crate::cache::fill::{TrialOrder, changes_session};
-use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::personal_data::PersonalData;
-use crate::cache::url_patterns::{AsItCame, OwnResponse, UrlPattern};
-use crate::origin::OriginResponse;
 use crate::proxy::answer::Answer;
 use crate::proxy::origin_request;
 use crate::proxy::stage::cache_lookup::{StaleCandidate, WantedPage};
-use crate::telemetry::reason::Reason;
 
 /// Why a request is sent as it came, although its page could be fetched for the cache. A page that was stored once is
 /// fetched again for the cache; so are pages of one visitor or segment, whose fetch carries the visitor's session.

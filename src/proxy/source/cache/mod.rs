@@ -9,6 +9,11 @@ mod warm;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_cache::entry::Entry;
+use anteroom_cache::fill::{FillOrder, LeaderAnswer, SharedAnswer};
+use anteroom_cache::flight::{
+    EndGuard, Flight, FlightFailure, FlightReader, FlightVerdict, JoinResult,
+};
 use anteroom_fault::fault;
 use tokio::sync::oneshot;
 
@@ -17,21 +22,20 @@ pub(in crate::proxy) use self::as_it_came::as_it_came;
 use self::stale::{FAILING_TTL, RESCUE_AFTER, is_gone, may_serve_on_error, renew, stale};
 pub(in crate::proxy) use self::warm::{WarmOutcome, warm};
 use super::{forward, personal};
-use crate::cache::entry::Entry;
-use crate::cache::fill::{FillOrder, LeaderAnswer, SharedAnswer};
-use crate::cache::flight::{
-    EndGuard, Flight, FlightFailure, FlightReader, FlightVerdict, JoinResult,
-};
 
+use anteroom_cache::rules::key::{ShareClass, variant_key};
+use anteroom_cache::rules::verdict::Access;
+use anteroom_cache::url_patterns::network;
+use anteroom_cache::{CacheTier, LookupMode};
 use anteroom_http::cache_status::{CacheStatus, Forward};
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::PageKey;
+use anteroom_origin::{BackgroundSlot, OriginResponse, RequestBody};
+use anteroom_telemetry::metrics::{AskedAgain, Outcome};
+use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::request_feed::Step;
+use anteroom_telemetry::traces::Asking;
 
-use crate::cache::rules::key::{ShareClass, variant_key};
-use crate::cache::rules::verdict::Access;
-use crate::cache::url_patterns::network;
-use crate::cache::{CacheTier, LookupMode};
-use crate::origin::{BackgroundSlot, OriginResponse, RequestBody};
 use crate::proxy::answer::Answer;
 use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
@@ -42,10 +46,6 @@ use crate::proxy::origin_request;
 use crate::proxy::recompress::ArrivingPage;
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::cache_lookup::{self, CacheStep, StaleCandidate, WantedPage, hit_status};
-use crate::telemetry::metrics::{AskedAgain, Outcome};
-use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::Step;
-use crate::telemetry::traces::Asking;
 
 impl WantedPage<'_> {
     /// Joins the one fetch of the page under `key`, or starts it.

@@ -4,17 +4,17 @@
 
 use std::time::Duration;
 
+use anteroom_cache::flight::{EndGuard, JoinResult};
+use anteroom_cache::purge::PurgeStanding;
 use anteroom_http::clock::unix_now;
+use anteroom_telemetry::metrics::Outcome;
+use anteroom_telemetry::reason::Reason;
 
 use super::begin;
-use crate::cache::flight::{EndGuard, JoinResult};
-use crate::cache::purge::PurgeStanding;
 use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::deliver::{content_coding, stored};
 use crate::proxy::record::RequestRecord;
 use crate::proxy::stage::cache_lookup::{StaleCandidate, WantedPage, stale_status};
-use crate::telemetry::metrics::Outcome;
-use crate::telemetry::reason::Reason;
 
 /// How long a request waits for the origin when a stale page is available.
 pub(super) const RESCUE_AFTER: Duration = Duration::from_secs(2);

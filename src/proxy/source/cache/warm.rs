@@ -6,18 +6,18 @@ use std::time::Duration;
 use ::http::Uri;
 use ::http::header::{HOST, ORIGIN, REFERER};
 use ::http::uri::PathAndQuery;
+use anteroom_cache::LookupMode;
+use anteroom_cache::fill::LeaderAnswer;
+use anteroom_cache::flight::JoinResult;
+use anteroom_cache::recipe::Recipe;
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::warm_queue::WarmOccasion;
 use anteroom_http::clock::unix_now;
 use anteroom_http::host::Scheme;
+use anteroom_origin::BackgroundSlot;
 
 use super::begin;
 use super::stale::FAILING_TTL;
-use crate::cache::LookupMode;
-use crate::cache::fill::LeaderAnswer;
-use crate::cache::flight::JoinResult;
-use crate::cache::recipe::Recipe;
-use crate::cache::rules::key::ShareClass;
-use crate::cache::warm_queue::WarmOccasion;
-use crate::origin::BackgroundSlot;
 use crate::proxy::context::{RequestContext, RequestKind};
 use crate::proxy::stage::cache_lookup::{self, CacheStep, StaleCandidate, WantedPage};
 

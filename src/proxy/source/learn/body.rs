@@ -10,25 +10,25 @@ use ::http::header::{
 };
 use ::http::response::Parts;
 use ::http::{HeaderMap, HeaderName};
+use anteroom_cache::fill::TrialPage;
+use anteroom_cache::learn::{AnswerSeen, AnswerText, BodyPlace, ComparedAnswer, TextParts};
+use anteroom_cache::purge::PurgeSnapshot;
+use anteroom_cache::recoded::{self, OF_BYTES};
+use anteroom_cache::rules::key::variant_key;
+use anteroom_cache::rules::leak_guard::{self, LeakChecks};
+use anteroom_cache::rules::leak_kind::{LeakKind, PersonalForms};
+use anteroom_cache::rules::personal_data::PersonalData;
+use anteroom_cache::segment_proof::strip_exchange;
 use anteroom_http::hop;
 use anteroom_http::ident::PageKey;
 use anteroom_http::media::{self, MediaKind};
 use anteroom_http::tags::{strip_tags, tags};
 use anteroom_http::vary::Vary;
+use anteroom_origin::BodyReader;
+use anteroom_policy::route::CompiledRoute;
 use bytes::{Bytes, BytesMut};
 
 use super::place::LearnedPlace;
-use crate::cache::fill::TrialPage;
-use crate::cache::learn::{AnswerSeen, AnswerText, BodyPlace, ComparedAnswer, TextParts};
-use crate::cache::purge::PurgeSnapshot;
-use crate::cache::recoded::{self, OF_BYTES};
-use crate::cache::rules::key::variant_key;
-use crate::cache::rules::leak_guard::{self, LeakChecks};
-use crate::cache::rules::leak_kind::{LeakKind, PersonalForms};
-use crate::cache::rules::personal_data::PersonalData;
-use crate::cache::segment_proof::strip_exchange;
-use crate::origin::BodyReader;
-use crate::policy::route::CompiledRoute;
 
 /// The largest body that is read along, in bytes, as it comes and decoded.
 const BODY_MAX: usize = 1 << 20;

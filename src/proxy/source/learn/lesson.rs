@@ -6,26 +6,26 @@ use std::time::Duration;
 use ::http::response::Parts;
 use ::http::{HeaderMap, Method, StatusCode};
 use ahash::RandomState;
+use anteroom_cache::entry::Entry;
+use anteroom_cache::fill::{self, Filler, TrialOrder, TrialPage};
+use anteroom_cache::learn::{AnswerSeen, PageName, PageRequest, Predicted, QueryValues, Wanted};
+use anteroom_cache::purge::PurgeSnapshot;
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::rules::personal_data::PersonalData;
+use anteroom_origin::OriginResponse;
+use anteroom_policy::route::CompiledRoute;
+use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::request_feed::PATH_MAX;
+use anteroom_telemetry::shown_path::parameter_names;
 
 use super::body::{Comparing, LessonBody};
 use super::place::LearnedPlace;
 use super::predict::Looked;
 use super::visitor::SeenVisitor;
-use crate::cache::entry::Entry;
-use crate::cache::fill::{self, Filler, TrialOrder, TrialPage};
-use crate::cache::learn::{AnswerSeen, PageName, PageRequest, Predicted, QueryValues, Wanted};
-use crate::cache::purge::PurgeSnapshot;
-use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::personal_data::PersonalData;
-use crate::origin::OriginResponse;
-use crate::policy::route::CompiledRoute;
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;
 use crate::proxy::source::personal;
 use crate::proxy::stage::cache_lookup::WantedPage;
-use crate::telemetry::reason::Reason;
-use crate::telemetry::request_feed::PATH_MAX;
-use crate::telemetry::shown_path::parameter_names;
 
 /// The visitor that a probe stands for.
 const STRANGER: u64 = 0;

@@ -1,7 +1,7 @@
 //! Learn mode: forwards the request as it came, and learns from the answer what the cache would have done.
 //!
 //! `predict` asks the simulated cache, as [`super::cache`] asks the real one; `lesson` reads the answer along, and
-//! tells [`crate::cache::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
+//! tells [`anteroom_cache::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
 //! what the origin answers, whatever is learned.
 
 mod body;
@@ -15,21 +15,21 @@ use std::time::Instant;
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, Method};
+use anteroom_cache::LookupMode;
+use anteroom_cache::learn::Predicted;
+use anteroom_cache::rules::verdict::Access;
 use anteroom_http::cookie::cookies;
 use anteroom_http::set_cookie;
+use anteroom_origin::RequestBody;
+use anteroom_telemetry::reason::Reason;
 
 use self::lesson::Lesson;
 use self::predict::predict;
 use super::forward;
-use crate::cache::LookupMode;
-use crate::cache::learn::Predicted;
-use crate::cache::rules::verdict::Access;
-use crate::origin::RequestBody;
 use crate::proxy::answer::Answer;
 use crate::proxy::context::{RequestContext, RequestKind};
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
-use crate::telemetry::reason::Reason;
 
 /// Whether the visitor gets the origin's answer, which then teaches something, or is only counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

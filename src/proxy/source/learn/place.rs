@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use anteroom_cache::Pages;
+use anteroom_cache::entry::Entry;
+use anteroom_cache::learn::Learning;
+use anteroom_cache::purge::PurgeSnapshot;
+use anteroom_cache::purge::scope::ScopeDigest;
+use anteroom_cache::rules::key::ShareClass;
 use anteroom_http::ident::PageKey;
 
-use crate::cache::Pages;
-use crate::cache::entry::Entry;
-use crate::cache::learn::Learning;
-use crate::cache::purge::PurgeSnapshot;
-use crate::cache::purge::scope::ScopeDigest;
-use crate::cache::rules::key::ShareClass;
 use crate::proxy::context::RequestContext;
 
 /// A page in what was learned.

@@ -1,19 +1,19 @@
 //! What the cache would do with a request, by the simulated cache.
 
 use ::http::Method;
+use anteroom_cache::learn::Predicted;
+use anteroom_cache::purge::PurgeStanding;
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::rules::verdict::Access;
+use anteroom_cache::{CacheTier, Lookup, LookupMode};
 use anteroom_http::ident::PageKey;
+use anteroom_policy::route::Share;
+use anteroom_telemetry::reason::Reason;
 
-use crate::cache::learn::Predicted;
-use crate::cache::purge::PurgeStanding;
-use crate::cache::rules::key::ShareClass;
-use crate::cache::rules::verdict::Access;
-use crate::cache::{CacheTier, Lookup, LookupMode};
-use crate::policy::route::Share;
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;
 use crate::proxy::stage::cache_lookup::{PageUse, WantedPage, is_rare, weigh};
 use crate::proxy::stage::decide;
-use crate::telemetry::reason::Reason;
 
 /// What was predicted for a request.
 pub(super) struct Looked<'c> {

@@ -5,15 +5,15 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use ::http::Request;
+use anteroom_cache::learn::Predicted;
 use anteroom_http::cookie::{cookies, is_harmless};
 use anteroom_http::ident::PageKey;
+use anteroom_origin::{ConnectionReuse, UploadBody};
 use governor::DefaultDirectRateLimiter;
 
 use super::RequestUse;
 use super::lesson::Lesson;
 use super::predict::Looked;
-use crate::cache::learn::Predicted;
-use crate::origin::{ConnectionReuse, UploadBody};
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;
 

@@ -4,11 +4,11 @@ use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
 use ::http::header::{AUTHORIZATION, USER_AGENT};
 use ahash::RandomState;
+use anteroom_cache::learn::Learning;
 use anteroom_http::cookie::{cookies, is_harmless, named};
+use anteroom_telemetry::metrics::cookie_label;
 
-use crate::cache::learn::Learning;
 use crate::proxy::context::RequestContext;
-use crate::telemetry::metrics::cookie_label;
 
 /// The most cookies of a request that are looked at.
 pub(super) const COOKIES_MAX: usize = 32;

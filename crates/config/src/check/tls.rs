@@ -1,0 +1,122 @@
+//! Contradictions in a listener's TLS settings, and errors in the files that they name.
+//!
+//! The files are read as they will be at start, so that a problem names its line.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anteroom_http::clock::unix_now;
+
+use super::ConfigCheck;
+use crate::certificate;
+use crate::certificate::{Certificate, CertificateTable};
+use crate::plan::{ClientCerts, Listen, TlsConfig};
+
+impl ConfigCheck<'_> {
+    /// Checks each listener.
+    pub(super) fn tls(&mut self) {
+        let plan = self.plan;
+        for (index, listen) in plan.listen.iter().enumerate() {
+            let at = |key: &str| format!("listen[{index}].{key}");
+            self.redirect(&at("redirect"), listen);
+            if listen.is_secured() {
+                self.client_certs(&at, &listen.tls);
+                self.hsts(&at, &listen.tls);
+                self.certificates(&at, &listen.tls);
+            } else {
+                self.without_certificate(&at, &listen.tls);
+            }
+        }
+    }
+
+    fn redirect(&mut self, setting: &str, listen: &Listen) {
+        if listen.redirect.is_some() && listen.is_secured() {
+            self.problem(setting, "needs a listener without tls: this one serves https");
+        }
+    }
+
+    fn without_certificate(&mut self, at: &impl Fn(&str) -> String, tls: &TlsConfig) {
+        if *tls == TlsConfig::default() || self.unread(&at("tls.cert")) {
+            return;
+        }
+        if tls.client_certs != ClientCerts::Off || tls.hsts.is_some() {
+            self.problem(&at("tls"), "needs cert, such as cert = \"/etc/anteroom/tls/*.pem\"");
+        } else {
+            self.warning(&at("tls"), "has no effect without cert, the certificate files");
+        }
+    }
+
+    fn client_certs(&mut self, at: &impl Fn(&str) -> String, tls: &TlsConfig) {
+        match (&tls.client_ca, tls.client_certs) {
+            (None, ClientCerts::Optional | ClientCerts::Required) => {
+                if !self.unread(&at("tls.client_ca")) {
+                    let text = "needs client_ca, the authorities that issue the certificates";
+                    self.problem(&at("tls.client_certs"), text);
+                }
+            }
+            (Some(_), ClientCerts::Off) if !self.unread(&at("tls.client_certs")) => {
+                let text = "needs client_certs = \"optional\" or \"required\": otherwise no \
+                            certificate is requested";
+                self.problem(&at("tls.client_ca"), text);
+            }
+            (Some(path), _) => {
+                if let Err(fault) = certificate::authorities(path) {
+                    self.problem(&at("tls.client_ca"), fault.to_string());
+                }
+            }
+            (None, ClientCerts::Off) => {}
+        }
+    }
+
+    fn hsts(&mut self, at: &impl Fn(&str) -> String, tls: &TlsConfig) {
+        if tls.hsts_subdomains && tls.hsts.is_none() && !self.unread(&at("tls.hsts")) {
+            self.problem(&at("tls.hsts_subdomains"), "needs hsts, such as hsts = \"180d\"");
+        }
+    }
+
+    fn certificates(&mut self, at: &impl Fn(&str) -> String, tls: &TlsConfig) {
+        let setting = at("tls.cert");
+        let sources = tls.sources();
+        let (files, faults) = certificate::find(&sources);
+        for fault in faults {
+            self.problem(&setting, fault.to_string());
+        }
+        let now = unix_now() as i64;
+        let mut read = Vec::new();
+        for file in &files {
+            match certificate::read(file, sources.key.as_deref()) {
+                Ok(certificate) => {
+                    if let Some(fault) = certificate.out_of_time(now) {
+                        self.grave_warning(&setting, fault.to_string());
+                    }
+                    read.push(Arc::new(certificate));
+                }
+                Err(fault) => self.problem(&setting, fault.to_string()),
+            }
+        }
+        if let Some(name) = &tls.default
+            && read.len() == files.len()
+            && !CertificateTable::new(&read, None).has(name)
+        {
+            let text = format!("no certificate covers {name}; expected a name in one of them");
+            self.problem(&at("tls.default"), text);
+        }
+        self.names_twice(&setting, &read);
+    }
+
+    /// Two certificates for one name may be intended, an old one and a new one, or one may be forgotten.
+    fn names_twice(&mut self, setting: &str, read: &[Arc<Certificate>]) {
+        let mut known: HashMap<String, &Certificate> = HashMap::new();
+        for certificate in read {
+            for name in certificate.names.iter() {
+                let Some(other) = known.insert(name.clone(), certificate) else { continue };
+                let (one, two) = (other.path.display(), certificate.path.display());
+                let text =
+                    format!("{one} and {two} both cover {name}; the newer valid one is used");
+                self.warning(setting, text);
+                // One name per pair of files is enough to find it.
+                break;
+            }
+        }
+    }
+}

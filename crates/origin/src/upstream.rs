@@ -1,0 +1,203 @@
+//! An origin as one thread reaches it: its servers, each with this thread's connections to it.
+//!
+//! The server list, shared by all threads, chooses the server of a request. This module decides whether a
+//! failed request is sent to another server.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::http::{Request, StatusCode};
+use anteroom_http::upgrade::UpgradeProtocol;
+use anteroom_telemetry::metrics::{Count, ThreadMetrics};
+
+use super::background::BackgroundSlot;
+use super::pool::PinnedConnection;
+use super::send::{SendFailure, is_repeatable};
+use super::servers::{NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted};
+use super::upgrade::UpgradeAnswer;
+use super::{
+    ConnectionReuse, OriginError, OriginResponse, ServerConnections, ServerSettings, UploadBody,
+};
+
+/// An origin, as one thread reaches it.
+#[derive(Debug)]
+pub struct Upstream {
+    server_list: Arc<ServerList>,
+    servers: Vec<Rc<ServerConnections>>,
+    thread_metrics: Arc<ThreadMetrics>,
+}
+
+/// All origins, at the indexes by which routes refer to them.
+pub type Upstreams = Rc<[Rc<Upstream>]>;
+
+impl Upstream {
+    /// For one thread. `servers` are those of the server list, in its order.
+    #[must_use]
+    pub fn new(
+        server_list: Arc<ServerList>,
+        servers: Vec<ServerSettings>,
+        thread_metrics: Arc<ThreadMetrics>,
+    ) -> Rc<Self> {
+        let servers = servers
+            .into_iter()
+            .map(|settings| ServerConnections::new(settings, Arc::clone(&thread_metrics)));
+        Rc::new(Self { server_list, servers: servers.collect(), thread_metrics })
+    }
+
+    /// Its name: `origin`, or that of its `[origins.NAME]`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.server_list.name()
+    }
+
+    /// Whether it may take gRPC calls, which need HTTP/2.
+    #[must_use]
+    pub fn may_speak_http2(&self) -> bool {
+        self.servers.iter().any(|server| server.may_speak_http2())
+    }
+
+    /// A place for a request of the proxy's own accord; `None` while the origin has others of them, waits, is
+    /// slow or fails.
+    #[must_use]
+    pub fn background_slot(&self) -> Option<BackgroundSlot> {
+        self.server_list.background_slot()
+    }
+
+    pub(super) fn server_list(&self) -> &Arc<ServerList> {
+        &self.server_list
+    }
+
+    pub(super) fn servers(&self) -> &[Rc<ServerConnections>] {
+        &self.servers
+    }
+
+    /// Sends a request to one of the servers and waits for the head of the response. `session` keeps to a
+    /// server where the operator has configured that.
+    ///
+    /// If that server fails, the request goes to another one, once: any request of which nothing was written,
+    /// and a GET or HEAD without a body that got no answer. The retry budget limits this, except where no
+    /// connection was made.
+    ///
+    /// # Errors
+    /// See [`OriginError`].
+    pub async fn send(
+        &self,
+        request: Request<UploadBody>,
+        keep: ConnectionReuse,
+        session: Option<&str>,
+    ) -> Result<OriginResponse, OriginError> {
+        if self.server_list.is_plain() {
+            return self.servers[0].send(request, keep).await;
+        }
+        self.server_list.count_request();
+        let wanted = ServerWanted {
+            session,
+            is_repeatable: is_repeatable(&request),
+            not: None,
+            only: self.pinned_to(&keep),
+        };
+        let slot = self.slot(&wanted).await?;
+        let first = slot.server();
+        let failed = match self.try_at(slot, Box::new(request), keep.clone()).await {
+            Ok(received) => return Ok(received),
+            Err(failed) => failed,
+        };
+        let SendFailure { error, again: Some(request), .. } = failed else {
+            return Err(failed.error);
+        };
+        // A log-in on a connection that is gone must begin again, which the client does.
+        let is_free = matches!(keep, ConnectionReuse::Pool(_));
+        if !is_free || !(error.reached_no_server() || self.server_list.may_send_again()) {
+            return Err(error);
+        }
+        let wanted = ServerWanted { not: Some(first), ..wanted };
+        let Ok(slot) = self.server_list.slot(&wanted).await else { return Err(error) };
+        self.thread_metrics.count(Count::OriginRetriesElsewhere);
+        self.try_at(slot, request, keep).await.map_err(|failed| failed.error)
+    }
+
+    /// Sends a request for another protocol to one server only.
+    ///
+    /// # Errors
+    /// As [`ServerConnections::upgrade`].
+    pub async fn upgrade(
+        &self,
+        request: Request<UploadBody>,
+        protocol: &UpgradeProtocol,
+        session: Option<&str>,
+    ) -> Result<UpgradeAnswer, OriginError> {
+        if self.server_list.is_plain() {
+            return self.servers[0].upgrade(request, protocol).await;
+        }
+        self.server_list.count_request();
+        let wanted = ServerWanted { session, is_repeatable: false, not: None, only: None };
+        let mut slot = self.slot(&wanted).await?;
+        let mut received = self.servers[slot.server()].upgrade(request, protocol).await;
+        match &mut received {
+            Ok(UpgradeAnswer::Http(received)) => {
+                let fails = says_it_cannot(received.response.status());
+                slot.judge(fails.then_some(ServerFailure::Unanswered));
+                received.response.body_mut().hold(slot);
+            }
+            Ok(UpgradeAnswer::Switched(switched)) => {
+                slot.judge(None);
+                switched.hold(slot);
+            }
+            Err(error) if error.is_ours() => {}
+            Err(error) => slot.judge(Some(failure(error))),
+        }
+        received
+    }
+
+    async fn slot(&self, wanted: &ServerWanted<'_>) -> Result<ServerSlot, OriginError> {
+        self.server_list.slot(wanted).await.map_err(|why| {
+            self.thread_metrics.count(Count::OriginRefused);
+            match why {
+                NoServer::Crowded => OriginError::Crowded,
+                NoServer::Resting => OriginError::Resting,
+            }
+        })
+    }
+
+    /// The server to which a client's connection is pinned.
+    fn pinned_to(&self, keep: &ConnectionReuse) -> Option<usize> {
+        let ConnectionReuse::Pinned(slot) = keep else { return None };
+        let slot = slot.borrow();
+        let pinned: &PinnedConnection = slot.as_ref()?;
+        self.servers.iter().position(|server| pinned.is_of(server))
+    }
+
+    async fn try_at(
+        &self,
+        mut slot: ServerSlot,
+        request: Box<Request<UploadBody>>,
+        keep: ConnectionReuse,
+    ) -> Result<OriginResponse, SendFailure> {
+        let mut sent = self.servers[slot.server()].try_send(request, keep).await;
+        match &mut sent {
+            Ok(received) => {
+                let fails = says_it_cannot(received.response.status());
+                slot.judge(fails.then_some(ServerFailure::Unanswered));
+                received.response.body_mut().hold(slot);
+            }
+            // A fault of the client or of the proxy says nothing about the server.
+            Err(SendFailure {
+                error: OriginError::ClientBody(_) | OriginError::Unsendable(_),
+                ..
+            }) => {}
+            Err(SendFailure { error, concerns_server, .. })
+                if !*concerns_server || error.is_ours() => {}
+            Err(SendFailure { error, .. }) => slot.judge(Some(failure(error))),
+        }
+        sent
+    }
+}
+
+fn failure(error: &OriginError) -> ServerFailure {
+    if error.reached_no_server() { ServerFailure::Unreachable } else { ServerFailure::Unanswered }
+}
+
+/// The statuses of a server that cannot serve, as opposed to those of a wrong request.
+fn says_it_cannot(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 502..=504)
+}

@@ -1,0 +1,201 @@
+//! The file of sessions as a whole: its format, and a list of its contents.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use redb::{Durability, ReadTransaction, ReadableTable as _, WriteTransaction};
+
+use super::disk::{self, Disk, Lasting};
+use super::record::Record;
+use super::tables::{
+    CART, EVENTS, EXPIRING, IDLE_REPORTED, META, POPULARITY, RECENT, SESSION, TOKENS, Tables,
+};
+use super::writer::Ledger;
+use super::{SESSIONS_FILE, open_error, open_file, rows, small_file, visitors};
+use crate::OpenError;
+
+/// Memory for blocks of the file while it is created, in bytes.
+const NEW_CACHE: usize = 1 << 20;
+/// The format of the whole file. Another one is refused.
+const FORMAT: u64 = 2;
+/// An earlier format that is read, and upgraded: records without their log-in, and no index of
+/// users.
+const UNDATED_FORMAT: u64 = 1;
+
+/// The tables of sessions.
+#[derive(Debug)]
+pub(super) struct SessionLedger {
+    viewed_items: usize,
+}
+
+impl SessionLedger {
+    pub(super) fn new(viewed_items: u32) -> Self {
+        Self { viewed_items: usize::try_from(viewed_items).unwrap_or(usize::MAX) }
+    }
+}
+
+impl Ledger for SessionLedger {
+    type Tables<'t> = Tables<'t>;
+    const KEEPS_NOTHING: bool = true;
+
+    fn open<'t>(&self, txn: &'t WriteTransaction) -> Result<Tables<'t>, redb::Error> {
+        Tables::open(txn, self.viewed_items)
+    }
+
+    fn keep_house(&mut self, _txn: &WriteTransaction) -> Result<bool, redb::Error> {
+        Ok(false)
+    }
+
+    fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error> {
+        disk.reopen()
+    }
+}
+
+/// The file that says that the file of sessions was created, and so must be there.
+const CREATED: &str = "sessions.created";
+/// What is in it.
+const CREATED_TEXT: &str = "Anteroom has created sessions.redb in this folder, and does not start where that is missing \
+    or empty. To start without sessions, delete this file, too.\n";
+
+/// Sees to it that the file of sessions is there, for the process that has locked the folder. A new one is created under
+/// another name, so that a crash leaves a whole file or none.
+pub(super) fn provide(folder: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::io(folder, error);
+    let path = folder.join(SESSIONS_FILE);
+    let length = match fs::metadata(&path) {
+        Ok(file) => Some(file.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    if length.is_none_or(|length| length == 0) {
+        if folder.join(CREATED).exists() {
+            return Err(OpenError::Emptied(folder.to_owned()));
+        }
+        if length.is_some() {
+            tracing::warn!(path = %path.display(), "the file of sessions is empty: starting without sessions");
+            disk::delete(&path).map_err(failed)?;
+        }
+        create(folder, &path)?;
+    }
+    Ok(())
+}
+
+fn create(folder: &Path, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::io(folder, error);
+    let new = folder.join("sessions.redb.new");
+    disk::delete(&new).map_err(failed)?;
+    disk::create(&new).map_err(|error| open_error(folder, error))?;
+    let disk = open_file(folder, &new, NEW_CACHE, Lasting::Yes)?;
+    prepare(&disk, folder)?;
+    disk.close();
+    fs::rename(&new, path).and_then(|()| small_file::sync(folder)).map_err(failed)
+}
+
+/// Notes that the file of sessions was created. For the process that has locked it.
+pub(super) fn note_created(folder: &Path) -> Result<(), OpenError> {
+    if folder.join(CREATED).exists() {
+        return Ok(());
+    }
+    small_file::write(folder, CREATED, CREATED_TEXT.as_bytes())
+        .map_err(|error| OpenError::io(folder, error))
+}
+
+/// Creates the tables, and checks the format of the file.
+pub(super) fn prepare(disk: &Disk, folder: &Path) -> Result<(), OpenError> {
+    let found = found_format(disk).map_err(|error| OpenError::Unreadable {
+        folder: folder.to_owned(),
+        source: Box::new(error),
+    })?;
+    if !matches!(found, FORMAT | UNDATED_FORMAT) {
+        return Err(OpenError::Format { folder: folder.to_owned(), found, known: FORMAT });
+    }
+    Ok(())
+}
+
+fn found_format(disk: &Disk) -> Result<u64, redb::Error> {
+    let txn = disk.begin(Durability::Immediate)?;
+    let mut meta = txn.open_table(META)?;
+    let found = meta.get("format")?.map(|format| format.value());
+    if matches!(found, None | Some(UNDATED_FORMAT)) {
+        meta.insert("format", FORMAT)?;
+    }
+    drop(meta);
+    drop(Tables::open(&txn, 0)?);
+    txn.commit()?;
+    Ok(found.unwrap_or(FORMAT))
+}
+
+/// Every key and member, one a line, named as in Redis.
+pub(super) fn dump_keys(txn: &ReadTransaction) -> Result<Vec<String>, redb::Error> {
+    let mut lines = Vec::new();
+    let mut emit = |key: &str, token: &[u8], member: &[u8]| {
+        let (token, member) = (String::from_utf8_lossy(token), String::from_utf8_lossy(member));
+        lines.push(format!("{key}{token} {member}"));
+    };
+    for entry in txn.open_table(RECENT)?.iter()? {
+        emit("recent:", &[], entry?.0.value().1);
+    }
+    for entry in txn.open_table(SESSION)?.iter()? {
+        let (token, stored) = entry?;
+        emit("login:", &[], token.value());
+        for (_, item) in Record::read(stored.value()).unwrap_or_default().items {
+            emit("viewed:", token.value(), item);
+        }
+    }
+    for entry in txn.open_table(TOKENS)?.iter()? {
+        let (place, _) = entry?;
+        let (user, token) = place.value();
+        emit("tokens:", user, token);
+    }
+    for entry in txn.open_table(CART)?.iter()? {
+        let (place, _) = entry?;
+        let (token, item) = place.value();
+        emit("cart:", token, item);
+    }
+    for entry in txn.open_table(EXPIRING)?.iter()? {
+        emit("expiring:", &[], entry?.1.value());
+    }
+    for entry in txn.open_table(EVENTS)?.iter()? {
+        emit("cartevents:", &[], entry?.1.value());
+    }
+    for entry in txn.open_table(IDLE_REPORTED)?.iter()? {
+        emit("cartidle:", &[], entry?.1.value().1);
+    }
+    for entry in txn.open_table(POPULARITY)?.iter()? {
+        emit("viewed:", &[], entry?.0.value());
+    }
+    rows::dump_keys(txn, &mut emit)?;
+    visitors::dump_keys(txn, &mut emit)?;
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::ReadableTableMetadata as _;
+
+    use super::*;
+    use crate::Eviction;
+
+    #[test]
+    fn a_junk_member_of_recent_is_removed_and_nothing_else_is_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        provide(folder.path()).unwrap();
+        let path = folder.path().join(SESSIONS_FILE);
+        let disk = Disk::open(path, 1 << 20, Lasting::Yes).unwrap();
+        prepare(&disk, folder.path()).unwrap();
+        let txn = disk.begin(Durability::None).unwrap();
+        let mut tables = Tables::open(&txn, 25).unwrap();
+        tables.session.insert(b"".as_slice(), b"".as_slice()).unwrap();
+        tables.recent.insert((0, b"".as_slice()), ()).unwrap();
+        tables.popularity.insert(b"item".as_slice(), -1.0).unwrap();
+        tables.cart.insert((b"".as_slice(), b"item".as_slice()), 1).unwrap();
+
+        let how = Eviction { keep: 0, batch: 100, carts: true, before: 0.0 };
+        assert_eq!(tables.evict(how).unwrap(), 1);
+
+        assert!(tables.recent.is_empty().unwrap() && tables.session.is_empty().unwrap());
+        assert_eq!(tables.popularity.len().unwrap(), 1);
+        assert_eq!(tables.cart.len().unwrap(), 1);
+    }
+}

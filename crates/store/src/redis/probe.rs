@@ -1,0 +1,190 @@
+//! One attempt to use a Redis, a Cluster, or what Sentinels name, for `anteroom check --connect`.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ConnectionInfo, InfoDict, RedisError};
+use tokio::time::timeout;
+
+use super::topology::cluster::connect;
+use super::topology::cluster_nodes::table_of;
+use super::topology::sentinel::SentinelKeeper;
+use super::topology::slot::SLOTS;
+use super::topology::{Primary, ServerAddress};
+use super::url::{RedisUrl, Servers};
+use crate::OpenError;
+
+/// A Cluster that waits for longer than this before it fails over, in milliseconds, deserves a warning.
+const NODE_TIMEOUT_MAX: u64 = 5_000;
+
+/// What a Redis says about itself. Parts that its access rules hide are `None`.
+#[derive(Clone, Debug)]
+pub struct RedisReport {
+    /// Its version.
+    pub version: Option<String>,
+    /// Which keys it evicts when its memory is full.
+    pub policy: Option<String>,
+    /// What it is, beyond one server: a Cluster of so many primaries, the primary that Sentinels name.
+    pub kind: Option<String>,
+    /// What an operator should change, each a sentence.
+    pub warnings: Vec<String>,
+}
+
+/// Why a Redis cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The address.
+    #[error(transparent)]
+    Address(#[from] OpenError),
+    /// No connection, no login, or no answer to PING.
+    #[error("{0}")]
+    Redis(#[from] RedisError),
+    /// No answer in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// None of these servers could be used.
+    #[error("none of {0} answers as {1}")]
+    None(String, &'static str),
+}
+
+/// The addresses of a Redis, a Cluster or Sentinels, without user and password.
+#[must_use]
+pub fn label(url: &str) -> String {
+    match RedisUrl::parse(url) {
+        Ok(RedisUrl { servers: Servers::One, login }) => login.addr().to_string(),
+        Ok(RedisUrl { servers: Servers::Cluster(nodes), .. }) => names(&nodes),
+        Ok(RedisUrl { servers: Servers::Sentinel { sentinels, master, .. }, .. }) => {
+            format!("{master} at {}", names(&sentinels))
+        }
+        Err(_) => "redis".to_owned(),
+    }
+}
+
+fn names(servers: &[ServerAddress]) -> String {
+    servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Connects, logs in as `url` says, and asks for PING, the version and the eviction policy; in a Cluster also for
+/// what decides a failover.
+///
+/// # Errors
+/// See [`ProbeError`].
+pub async fn probe(url: &str, limit: Duration) -> Result<RedisReport, ProbeError> {
+    let RedisUrl { servers, login } = RedisUrl::parse(url)?;
+    let asked = async {
+        match servers {
+            Servers::One => probe_one(&login, limit).await,
+            Servers::Cluster(seeds) => probe_cluster(&login, &seeds, limit).await,
+            Servers::Sentinel { sentinels, master, login: at_sentinels } => {
+                let named = names(&sentinels);
+                let keeper = SentinelKeeper::new(sentinels, master, (&login, at_sentinels), 1);
+                let primary = keeper.primary().await;
+                let primary =
+                    primary.ok_or(ProbeError::None(named, "a Sentinel that knows the primary"))?;
+                probe_named(&login, &primary, limit).await
+            }
+        }
+    };
+    timeout(limit, asked).await.map_err(|_| ProbeError::TimedOut)?
+}
+
+async fn probe_one(login: &ConnectionInfo, limit: Duration) -> Result<RedisReport, ProbeError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(Some(limit));
+    let asked = async {
+        let client = redis::Client::open(login.clone())?;
+        let mut on = client.get_multiplexed_async_connection_with_config(&config).await?;
+        redis::cmd("PING").exec_async(&mut on).await?;
+        let (version, policy) =
+            (version(&mut on).await, setting(&mut on, "maxmemory-policy").await);
+        Ok(RedisReport { version, policy, kind: None, warnings: Vec::new() })
+    };
+    asked.await.map_err(
+        |error: RedisError| {
+            if error.is_timeout() { ProbeError::TimedOut } else { error.into() }
+        },
+    )
+}
+
+/// The primary that Sentinels name.
+async fn probe_named(
+    login: &ConnectionInfo,
+    primary: &Primary,
+    limit: Duration,
+) -> Result<RedisReport, ProbeError> {
+    let at_primary = login.clone().set_addr(primary.address.like(login.addr()));
+    let mut report = probe_one(&at_primary, limit).await?;
+    report.kind = Some(format!("the primary is {}", primary.address));
+    if !primary.has_replicas {
+        report
+            .warnings
+            .push("the primary has no replica: if it is lost, so are the sessions".into());
+    }
+    Ok(report)
+}
+
+async fn probe_cluster(
+    login: &ConnectionInfo,
+    seeds: &[ServerAddress],
+    limit: Duration,
+) -> Result<RedisReport, ProbeError> {
+    let (mut replies, mut silent, mut on) = (Vec::new(), Vec::new(), None);
+    for seed in seeds {
+        let Ok(mut connection) = connect(login, seed).await else {
+            silent.push(seed.clone());
+            continue;
+        };
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("NODES");
+        match command.query_async::<String>(&mut connection).await {
+            Ok(reply) => {
+                replies.push((seed.clone(), reply));
+                on.get_or_insert_with(|| (connection, seed.clone()));
+            }
+            Err(_) => silent.push(seed.clone()),
+        }
+    }
+    let slots: Vec<u16> = (0..SLOTS).collect();
+    let none = || ProbeError::None(names(seeds), "a node of a Cluster");
+    let (mut on, seed) = on.ok_or_else(none)?;
+    let table = table_of(&replies, &slots).ok_or_else(none)?;
+    let mut report = probe_one(&login.clone().set_addr(seed.like(login.addr())), limit).await?;
+    report.kind = Some(format!("a Cluster of {} primaries", table.primaries.len()));
+    let mut warn = |text: String| report.warnings.push(text);
+    if !silent.is_empty() {
+        warn(format!("{} cannot be used as a node of the Cluster", names(&silent)));
+    }
+    let missing = table.of_shard.iter().filter(|slot| slot.is_none()).count();
+    if missing > 0 {
+        warn(format!("{missing} of {SLOTS} slots have no primary"));
+    }
+    let alone = table.primaries.iter().filter(|primary| !primary.has_replicas);
+    let alone: Vec<ServerAddress> = alone.map(|primary| primary.address.clone()).collect();
+    if !alone.is_empty() {
+        warn(format!("{} has no replica: if it is lost, so are its sessions", names(&alone)));
+    }
+    if setting(&mut on, "cluster-require-full-coverage").await.as_deref() == Some("yes") {
+        warn("cluster-require-full-coverage is yes, so one lost primary stops every shard: set it to no".into());
+    }
+    let node_timeout =
+        setting(&mut on, "cluster-node-timeout").await.and_then(|ms| ms.parse().ok());
+    if let Some(ms) = node_timeout.filter(|ms: &u64| *ms > NODE_TIMEOUT_MAX) {
+        warn(format!(
+            "cluster-node-timeout is {ms} ms, and a failover begins only then: set it to 2000"
+        ));
+    }
+    Ok(report)
+}
+
+async fn version(on: &mut MultiplexedConnection) -> Option<String> {
+    let info: InfoDict = redis::cmd("INFO").arg("server").query_async(on).await.ok()?;
+    info.get("redis_version")
+}
+
+async fn setting(on: &mut MultiplexedConnection, name: &str) -> Option<String> {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg(name);
+    let found: Vec<String> = command.query_async(on).await.ok()?;
+    found.into_iter().nth(1)
+}
