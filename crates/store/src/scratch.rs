@@ -19,6 +19,10 @@ pub fn embedded_in(folder: &Path) -> StoreSettings {
 }
 
 /// Runs a test on a runtime of its own with a fresh store, and closes the store afterwards.
+///
+/// # Panics
+/// Where there is no store: then there is no test.
+#[expect(clippy::unwrap_used, reason = "without a store there is no test")]
 pub fn with_store(test: impl AsyncFnOnce(AnyStore)) {
     let folder = tempfile::tempdir().unwrap();
     let settings = embedded_in(folder.path());
