@@ -5,6 +5,8 @@
 //! - [`app`] puts the parts together from a plan; [`serve`] accepts clients;
 //! - [`proxy`] is the life of one request, as a list of stages;
 //! - [`task`] works in the background, [`admin`] answers operators.
+//!
+//! Pages, sessions, rows, stores, origins, and the configuration are crates of their own: ARCHITECTURE.md lists them.
 
 pub mod admin;
 pub mod app;

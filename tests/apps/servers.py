@@ -11,7 +11,8 @@ import subprocess
 import time
 import urllib.request
 
-START_S = 30
+# Also where a build keeps the machine busy.
+START_S = 120
 STOP_S = 10
 # As Debian's nginx has it, but for the folder: one log line for each request that comes.
 NGINX = """{user}daemon off;

@@ -73,6 +73,10 @@ fn the_proxy_does_not_depend_on_what_its_rules_are_held_against() {
     let own = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (_, behind) = own.split_once("\n[package]\n").expect("the package follows the workspace");
     assert!(!behind.contains("http-cache-semantics"));
+    for folder in crates().iter().skip(1) {
+        let manifest = fs::read_to_string(folder.with_file_name("Cargo.toml")).unwrap();
+        assert!(!manifest.contains("http-cache-semantics"), "{}", folder.display());
+    }
     let of_tests = fs::read_to_string(root().join("tests/library/Cargo.toml")).unwrap();
     assert!(of_tests.contains("\nhttp-cache-semantics"));
 }
