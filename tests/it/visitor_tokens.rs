@@ -246,6 +246,8 @@ fn a_cleaned_visitor_begins_again(storage: &Storage) {
         again.is_some()
     });
     assert_ne!(again.unwrap(), first);
+    // A log-in in a tab that still has the first one ends it there.
+    assert!(is_cleared(&proxy.post("/login?alice").cookie(&first).send()));
     let changed = change(&proxy, &second, r#"{"item":"pot","count":1}"#);
     assert_eq!(changed.status, 200);
 }

@@ -94,10 +94,15 @@ pub(in crate::proxy) enum Unchanged {
 }
 
 impl VisitorTokenState {
-    /// The token to merge into a session, if tokens are in use and the token is not known to be gone.
-    fn to_merge(&self, worker: &WorkerContext) -> Option<VisitorToken> {
+    /// The token that the request carries, if tokens are in use.
+    fn in_use(&self, worker: &WorkerContext) -> Option<VisitorToken> {
         let gives = worker.settings.visitor_tokens.as_ref().is_some_and(|all| all.limit.is_some());
-        self.any().filter(|token| gives && !worker.visitor_visits.is_gone(token))
+        self.any().filter(|_| gives)
+    }
+
+    /// The token to merge into a session, if it is not known to be gone.
+    fn to_merge(&self, worker: &WorkerContext) -> Option<VisitorToken> {
+        self.in_use(worker).filter(|token| !worker.visitor_visits.is_gone(token))
     }
 
     /// Records the visit after the response, with the item that was viewed. If the visitor has no token
@@ -187,7 +192,8 @@ impl VisitorTokenState {
         PreviousIdentity { session, visitor: self.to_merge(worker) }
     }
 
-    /// Ends the token after a log-in, which has moved the token's data to a session.
+    /// Ends the token after a log-in, which has moved the token's data to a session. A token that is gone
+    /// ends, too: while the log-in waits for the store, a flush may not find the token any more.
     pub(in crate::proxy) fn joined(
         &self,
         around: &TokenContext<'_>,
@@ -195,7 +201,7 @@ impl VisitorTokenState {
         user: &User,
     ) {
         self.clear_all(around);
-        let Some(token) = self.to_merge(around.worker) else { return };
+        let Some(token) = self.in_use(around.worker) else { return };
         for (item, seen) in around.worker.visitor_visits.take(&token) {
             around.worker.visits.note(session.clone(), user.clone(), Some(item), seen);
         }

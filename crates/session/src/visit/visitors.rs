@@ -51,6 +51,9 @@ struct Waiting {
     queued: usize,
     /// The items in flight to the store: a batch at most.
     flying: HashMap<VisitorToken, Vec<(Item, f64)>, RandomState>,
+    /// The items of the last flight for which the store had no token: a log-in may have merged the
+    /// token a moment before.
+    missed: HashMap<VisitorToken, Vec<(Item, f64)>, RandomState>,
 }
 
 /// What is to be flushed for one token.
@@ -120,10 +123,11 @@ impl VisitorVisits {
 
     /// Takes the pending views of a token, to be recorded by the caller: the items, each with the
     /// time of its view. Views in flight to the store are included, because they may arrive there
-    /// too late.
+    /// too late, and those of the last flight that did.
     pub fn take(&self, token: &VisitorToken) -> Vec<(Item, f64)> {
         let mut waiting = self.lock();
-        let mut items = waiting.flying.get(token).cloned().unwrap_or_default();
+        let mut items = waiting.missed.remove(token).unwrap_or_default();
+        items.extend(waiting.flying.get(token).cloned().unwrap_or_default());
         if let Some(pending) = waiting.visits.remove(token) {
             waiting.queued -= 1 + pending.items.len();
             items.extend(pending.items);
@@ -180,7 +184,8 @@ impl VisitorVisits {
                 Some(is_there) => {
                     landed += 1;
                     if !is_there {
-                        self.gone.insert(visit.token, ());
+                        self.note_gone(&visit.token);
+                        self.lock().missed.insert(visit.token, visit.items);
                     }
                 }
                 // Put back on drop.
@@ -206,6 +211,7 @@ impl VisitorVisits {
         };
         let tokens: Vec<_> = waiting.visits.keys().skip(first).take(BATCH).cloned().collect();
         let mut visits = Vec::with_capacity(tokens.len());
+        waiting.missed.clear();
         for token in tokens {
             let Some(Pending { seen, items }) = waiting.visits.remove(&token) else { continue };
             waiting.queued -= 1 + items.len();
@@ -293,6 +299,22 @@ mod tests {
         flight.visits.clear();
         drop(flight);
         assert!(queue.take(&one).is_empty());
+    }
+
+    #[test]
+    fn views_that_reach_the_store_behind_a_merge_are_taken_until_the_next_flight() {
+        with_store(async |store| {
+            let (queue, merged) = (VisitorVisits::new(10, 3), token());
+            queue.note(merged.clone(), Some(item(1)), 1.0);
+            assert_eq!(queue.flush(&store).await.unwrap(), 1);
+            assert!(queue.is_gone(&merged));
+            assert_eq!(queue.take(&merged), [(item(1), 1.0)]);
+            assert!(queue.take(&merged).is_empty());
+            queue.note(merged.clone(), Some(item(2)), 2.0);
+            queue.flush(&store).await.unwrap();
+            queue.flush(&store).await.unwrap();
+            assert!(queue.take(&merged).is_empty());
+        });
     }
 
     #[test]
