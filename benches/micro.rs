@@ -69,7 +69,6 @@ fn decide(criterion: &mut Criterion) {
         has_body: false,
         bound: false,
         who: Sharing::Anonymous,
-        is_ranked: true,
     };
     let memory = Memory::new(64 << 20);
     for n in 0..ITEMS {

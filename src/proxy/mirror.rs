@@ -6,7 +6,6 @@
 use std::rc::Rc;
 
 use ::http::{Response, StatusCode};
-use anteroom_cache::LookupMode;
 use anteroom_telemetry::metrics::Outcome;
 use anteroom_telemetry::reason::Reason;
 
@@ -14,9 +13,10 @@ use super::connection::client::Client;
 use super::context::{Mode, RequestKind, WorkerContext};
 use super::deliver::body::Body;
 use super::record::RequestRecord;
-use super::source::mirrored;
+use super::source::learn::mirrored;
+use super::stage::decide::{LookupRules, decide, facts};
 use super::stage::receive::Received;
-use super::stage::{self, Reached, decide};
+use super::stage::{self, Reached};
 use super::visitor_token::VisitorTokenState;
 
 /// Learns from a request, and answers it with 204.
@@ -33,8 +33,9 @@ pub(super) async fn answer(
     let reached = stage::run(worker, client, received, mode, record).await;
     if let Ok(Reached::Identified(identified)) = reached {
         let cx = identified.context(worker, client, &token, RequestKind::Page);
-        let access = decide::access(&cx, identified.item(), has_body, LookupMode::Peek).await;
-        mirrored(&cx, &access, has_body);
+        let facts = facts(&cx, identified.item(), has_body);
+        let decided = decide(&cx, facts, LookupRules::PEEK_LEARN).await;
+        mirrored(&cx, decided, has_body);
     }
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -18,6 +18,7 @@ mod finish;
 mod kept_body;
 mod mirror;
 mod origin_request;
+mod plan;
 mod recompress;
 mod record;
 mod reply;

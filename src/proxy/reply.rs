@@ -1,6 +1,5 @@
 //! Answers a request that has passed the stages: decide, ask a source, settle, deliver.
 
-use anteroom_cache::LookupMode;
 use anteroom_http::ident::Item;
 use anteroom_origin::{RequestBody, unless_ended};
 
@@ -13,7 +12,7 @@ use super::error::Error;
 use super::record::RequestRecord;
 use super::settle::effects::Effects;
 use super::settle::unanswered::Unanswered;
-use super::stage::decide;
+use super::stage::decide::{LookupRules, decide, facts};
 use super::{settle, source};
 
 /// Answers a request, and carries out what the origin's response means before it goes out.
@@ -25,10 +24,12 @@ pub(super) async fn reply(
 ) -> Result<(ClientResponse, Option<Box<Opened>>), Error> {
     // A stream that announced no length may have ended since.
     let body = body.and_then(unless_ended);
-    let access = decide::access(cx, item, body.is_some(), LookupMode::Use).await;
+    let facts = facts(cx, item, body.is_some());
+    let rules = if facts.learns { LookupRules::LEARN } else { LookupRules::LIVE };
+    let decided = decide(cx, facts, rules).await;
     let unanswered = Unanswered::of(cx);
     settle::expect_log_in(cx);
-    let answered = source::answer(cx, (access, item), body, record).await;
+    let answered = source::answer(cx, decided, body, record).await;
     settle::expect_log_in(cx);
     let (came, reason) = match answered? {
         Answer::Uncached(came, reason) => (came, reason),

@@ -9,13 +9,11 @@ use std::sync::Arc;
 use ::http::header::HOST;
 use ::http::request::Parts;
 use ::http::{HeaderValue, Request, Uri};
+use anteroom_cache::Pages;
 use anteroom_cache::recipe::Recipe;
-use anteroom_cache::rules::verdict::Access;
 use anteroom_cache::warm_queue::{WarmOccasion, WarmRequest};
-use anteroom_cache::{LookupMode, Pages};
 use anteroom_http::clock::unix_now;
 use anteroom_http::peer::Peer;
-use anteroom_policy::learn::CacheMode;
 use anteroom_telemetry::metrics::Count;
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +22,9 @@ use super::connection_state::ConnectionState;
 use super::context::{AssumedVisitor, Mode, RequestKind, WorkerContext};
 use super::record::RequestRecord;
 use super::source::cache::{WarmOutcome, warm};
+use super::stage::decide::{LookupRules, decide, facts};
 use super::stage::receive::Received;
-use super::stage::{self, Reached, decide};
+use super::stage::{self, Reached};
 use super::visitor_token::VisitorTokenState;
 
 /// Carries out the recipes that wait, one after the other, until the proxy drains. `current` is the context that
@@ -85,13 +84,12 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
     // A page that the proxy answers itself, or refuses to a stranger, is not fetched for one.
     let Ok(Reached::Identified(identified)) = reached else { return WarmOutcome::Failed };
     let cx = identified.context(worker, &client, &token, RequestKind::Page);
-    if cx.route.mode == CacheMode::Learn {
+    let facts = facts(&cx, identified.item(), false);
+    if facts.learns {
         return WarmOutcome::Failed;
     }
-    match decide::access(&cx, identified.item(), false, LookupMode::Peek).await {
-        Access::Shared(class) if class.has_recipes() => warm(&cx, class, *occasion).await,
-        Access::Shared(_) | Access::StaticOnly(_) | Access::Bypass(_) => WarmOutcome::Failed,
-    }
+    let decided = decide(&cx, facts, LookupRules::PEEK).await;
+    warm(&cx, decided, *occasion).await
 }
 
 fn head(recipe: &Recipe) -> Option<Parts> {

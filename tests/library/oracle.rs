@@ -606,7 +606,6 @@ fn ours(case: &Case) -> Result<Fate, Reason> {
         has_body: false,
         bound: false,
         who: Sharing::Anonymous,
-        is_ranked: true,
     };
     let route = Route::rest(true, QueryRule::default());
     match can_cache(&asked, &route, &POLICY) {

@@ -32,5 +32,4 @@ pub mod use_counts;
 pub mod warm_queue;
 pub mod warm_start;
 
-pub use memory::LookupMode;
 pub use pages::{CacheTier, Lookup, PageSource, Pages, TierContent, ToStore, TooManyVariants};

@@ -34,15 +34,6 @@ const SHARDS: usize = 4;
 /// larger than that rest takes room from the proven ones at once.
 const PROVEN: f64 = 0.9;
 
-/// Whether a look-up uses the page or only inspects it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookupMode {
-    /// The look-up counts as a use, and its result is remembered.
-    Use,
-    /// The look-up changes nothing.
-    Peek,
-}
-
 /// A value that memory holds under a key.
 #[derive(Clone, Debug)]
 pub enum MemoryValue {
@@ -84,6 +75,15 @@ enum CachedValue {
         _of: Weak<Entry>,
         form: RecodedPage,
     },
+}
+
+impl CachedValue {
+    fn slot(self) -> Option<MemoryValue> {
+        match self {
+            Self::Slot(slot) => Some(slot),
+            Self::Form { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -181,21 +181,13 @@ impl Memory {
     /// The value held under `key`.
     #[must_use]
     pub fn get(&self, key: &PageKey) -> Option<MemoryValue> {
-        self.look(key, LookupMode::Use)
+        self.pages.get(&TableKey::Slot(*key))?.slot()
     }
 
-    /// The same, but a peek does not count as a use.
+    /// The same, which does not count as a use.
     #[must_use]
-    pub fn look(&self, key: &PageKey, look: LookupMode) -> Option<MemoryValue> {
-        let name = TableKey::Slot(*key);
-        let held = match look {
-            LookupMode::Use => self.pages.get(&name),
-            LookupMode::Peek => self.pages.peek(&name),
-        };
-        match held? {
-            CachedValue::Slot(slot) => Some(slot),
-            CachedValue::Form { .. } => None,
-        }
+    pub fn peek(&self, key: &PageKey) -> Option<MemoryValue> {
+        self.pages.peek(&TableKey::Slot(*key))?.slot()
     }
 
     /// Puts a page or an index that is requested at `now`. The forms of the previous page are dropped, unless
@@ -311,14 +303,8 @@ impl Memory {
 
     /// Why the page under `key` was recently found uncacheable, if it was, and was not purged since.
     #[must_use]
-    pub fn uncacheable(
-        &self,
-        key: &PageKey,
-        at: MarkTime,
-        purged: &PurgeTable,
-        look: LookupMode,
-    ) -> Option<Reason> {
-        self.mark(key, at, purged, look).map(|mark| mark.reason)
+    pub fn uncacheable(&self, key: &PageKey, at: MarkTime, purged: &PurgeTable) -> Option<Reason> {
+        self.mark(key, at, purged).map(|mark| mark.reason)
     }
 
     /// The same if the store need not be asked for the page either: the response had no variants.
@@ -328,40 +314,31 @@ impl Memory {
         key: &PageKey,
         at: MarkTime,
         purged: &PurgeTable,
-        look: LookupMode,
     ) -> Option<Reason> {
-        let mark = self.mark(key, at, purged, look)?;
+        let mark = self.mark(key, at, purged)?;
         mark.is_of_all.then_some(mark.reason)
     }
 
-    fn mark(
-        &self,
-        key: &PageKey,
-        at: MarkTime,
-        purged: &PurgeTable,
-        look: LookupMode,
-    ) -> Option<UncacheableMark> {
+    fn mark(&self, key: &PageKey, at: MarkTime, purged: &PurgeTable) -> Option<UncacheableMark> {
         // PERF: the table is usually empty, and checking its count is cheaper than a look-up.
         if self.uncacheable.is_empty() {
             return None;
         }
-        let mark = match look {
-            LookupMode::Use => self.uncacheable.get(key),
-            LookupMode::Peek => self.uncacheable.peek(key),
-        };
-        mark.filter(|mark| at.now < mark.until && at.config == mark.config)
+        self.uncacheable
+            .get(key)
+            .filter(|mark| at.now < mark.until && at.config == mark.config)
             .filter(|mark| !mark.is_purged(purged))
     }
 
-    /// The same of a peek, with the seconds for which it stays remembered.
+    /// The same, with the seconds for which it stays remembered.
     #[must_use]
-    pub fn peek_uncacheable(
+    pub fn uncacheable_for(
         &self,
         key: &PageKey,
         at: MarkTime,
         purged: &PurgeTable,
     ) -> Option<(Reason, u64)> {
-        let mark = self.mark(key, at, purged, LookupMode::Peek)?;
+        let mark = self.mark(key, at, purged)?;
         Some((mark.reason, mark.until - at.now))
     }
 
@@ -386,15 +363,11 @@ impl Memory {
 
     /// Whether the origin recently failed for the page under `key`.
     #[must_use]
-    pub fn is_failing(&self, key: &PageKey, now: u64, look: LookupMode) -> bool {
+    pub fn is_failing(&self, key: &PageKey, now: u64) -> bool {
         if self.failing.is_empty() {
             return false;
         }
-        let until = match look {
-            LookupMode::Use => self.failing.get(key),
-            LookupMode::Peek => self.failing.peek(key),
-        };
-        until.is_some_and(|until| now < until)
+        self.failing.get(key).is_some_and(|until| now < until)
     }
 
     /// The pages with the most hits, at most `most`, for which `is_such` is true.
@@ -558,7 +531,7 @@ mod tests {
         }
         memory.set_capacity(1 << 19);
         assert!(memory.bytes() <= 1 << 19, "{} bytes", memory.bytes());
-        let proven = (0..40).filter(|n| memory.look(&key(*n), LookupMode::Peek).is_some()).count();
+        let proven = (0..40).filter(|n| memory.peek(&key(*n)).is_some()).count();
         assert!(proven >= 35, "{proven} of 40");
         let MemoryValue::Page(large) = page(150_000) else { panic!("a page") };
         assert!(!memory.has_room_for(&large), "no request would find it again");
@@ -637,9 +610,9 @@ mod tests {
         let (memory, purged) = (Memory::new(1 << 20), PurgeTable::new(false));
         memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), Arc::default(), false);
         let other = MarkTime { config: 2, ..at(1_000) };
-        assert_eq!(memory.uncacheable(&key(1), other, &purged, LookupMode::Use), None);
-        assert_eq!(memory.peek_uncacheable(&key(1), other, &purged), None);
-        assert!(memory.peek_uncacheable(&key(1), at(1_000), &purged).is_some());
+        assert_eq!(memory.uncacheable(&key(1), other, &purged), None);
+        assert_eq!(memory.uncacheable_for(&key(1), other, &purged), None);
+        assert!(memory.uncacheable_for(&key(1), at(1_000), &purged).is_some());
     }
 
     #[test]
@@ -650,9 +623,8 @@ mod tests {
         memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), before(), true);
         memory.mark_uncacheable(key(2), Reason::SetCookie, at(1_000), before(), false);
         memory.mark_briefly(key(3), Reason::SetCookie, at(1_000));
-        let look = LookupMode::Use;
-        let in_all = |number, now| memory.uncacheable_in_all(&key(number), at(now), &purged, look);
-        let at_all = |number, now| memory.uncacheable(&key(number), at(now), &purged, look);
+        let in_all = |number, now| memory.uncacheable_in_all(&key(number), at(now), &purged);
+        let at_all = |number, now| memory.uncacheable(&key(number), at(now), &purged);
         assert_eq!(in_all(1, 1_119), Some(Reason::SetCookie));
         assert_eq!(in_all(1, 1_120), None, "it has lapsed");
         assert_eq!([in_all(2, 1_000), in_all(3, 1_000), in_all(4, 1_000)], [None; 3]);
@@ -666,7 +638,7 @@ mod tests {
     #[test]
     fn uncacheable_is_remembered_for_two_minutes() {
         let (memory, purged) = (Memory::new(1 << 20), PurgeTable::new(false));
-        let look = |now| memory.uncacheable(&key(1), at(now), &purged, LookupMode::Use);
+        let look = |now| memory.uncacheable(&key(1), at(now), &purged);
         assert_eq!(look(1_000), None);
         memory.mark_uncacheable(key(1), Reason::SetCookie, at(1_000), Arc::default(), false);
         assert_eq!(look(1_119), Some(Reason::SetCookie));

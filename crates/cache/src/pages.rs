@@ -14,7 +14,7 @@ use quick_cache::sync::Cache;
 use super::entry::{Entry, LifetimeSource, StaleLifetimes, StoredValue, VariantIndex};
 use super::flight::Flights;
 use super::hit_count::HitCount;
-use super::memory::{LookupMode, Memory, MemoryValue};
+use super::memory::{Memory, MemoryValue};
 use super::page_fields::PageFields;
 use super::purge::scope::PurgeTarget;
 use super::purge::{PurgeStanding, PurgeTable};
@@ -203,22 +203,32 @@ impl Pages {
         sent: &HeaderMap,
         now: u64,
     ) -> Result<Lookup, StoreError> {
-        self.look(source, key, sent, now, LookupMode::Use).await
+        self.look((source, true), key, sent, now).await
     }
 
-    /// The same; a peek changes nothing.
+    /// The same, which does not count as a use: no page comes into memory, or leaves it.
     ///
     /// # Errors
     /// If the store fails; memory had nothing then.
-    pub async fn look<S: PageStore>(
+    pub async fn peek<S: PageStore>(
         &self,
         source: PageSource<'_, S>,
         key: &PageKey,
         sent: &HeaderMap,
         now: u64,
-        look: LookupMode,
     ) -> Result<Lookup, StoreError> {
-        let index = match self.either(source, key, key, now, look).await? {
+        self.look((source, false), key, sent, now).await
+    }
+
+    /// Either of them. `counts`: whether it counts as a use.
+    async fn look<S: PageStore>(
+        &self,
+        (source, counts): (PageSource<'_, S>, bool),
+        key: &PageKey,
+        sent: &HeaderMap,
+        now: u64,
+    ) -> Result<Lookup, StoreError> {
+        let index = match self.either((source, counts), key, key, now).await? {
             Some((MemoryValue::Page(entry), from)) => return Ok(self.found(entry, from, *key, now)),
             Some((MemoryValue::Variants(index), _)) => index,
             None => return Ok(Lookup::Absent(*key)),
@@ -227,7 +237,7 @@ impl Pages {
             Ok(variant) => variant,
             Err(variant) => return Ok(Lookup::Absent(variant)),
         };
-        Ok(match self.either(source, key, &variant, now, look).await? {
+        Ok(match self.either((source, counts), key, &variant, now).await? {
             Some((MemoryValue::Page(entry), from)) => self.found(entry, from, variant, now),
             Some((MemoryValue::Variants(_), _)) | None => Lookup::Absent(variant),
         })
@@ -237,20 +247,20 @@ impl Pages {
     /// newer one. If the store fails, the value from memory stands.
     async fn either<S: PageStore>(
         &self,
-        source: PageSource<'_, S>,
+        (source, counts): (PageSource<'_, S>, bool),
         primary: &PageKey,
         key: &PageKey,
         now: u64,
-        look: LookupMode,
     ) -> Result<Option<(MemoryValue, CacheTier)>, StoreError> {
-        let known = match self.memory.look(key, look) {
+        let held = if counts { self.memory.get(key) } else { self.memory.peek(key) };
+        let known = match held {
             Some(MemoryValue::Page(entry)) => match self.standing(&entry, now) {
                 PurgeStanding::Current => {
                     return Ok(Some((MemoryValue::Page(entry), CacheTier::Memory)));
                 }
                 PurgeStanding::Stale => Some(entry),
                 PurgeStanding::Gone => {
-                    if look == LookupMode::Use {
+                    if counts {
                         self.memory.remove(key);
                     }
                     None
@@ -262,11 +272,11 @@ impl Pages {
         let Some(known) = known else {
             let slot = self.read(source, key, None, now).await?;
             return Ok(self
-                .taken(primary, key, slot, now, look)
+                .taken(primary, key, slot, now, counts)
                 .map(|slot| (slot, CacheTier::Store)));
         };
         let newer = self.read(source, key, Some(known.stored_at), now).await;
-        let newer = newer.map(|slot| self.taken(primary, key, slot, now, look));
+        let newer = newer.map(|slot| self.taken(primary, key, slot, now, counts));
         Ok(Some(match newer {
             Ok(Some(slot)) => (slot, CacheTier::Store),
             Ok(None) | Err(_) => (MemoryValue::Page(known), CacheTier::Memory),
@@ -326,26 +336,26 @@ impl Pages {
             Ok(StoredValue::Plain(_)) | Err(_) => return false,
         };
         // Checked after the decoding, right before the value is put: a fill may have brought a newer page.
-        self.memory.look(key, LookupMode::Peek).is_none()
-            && self.taken(primary, key, Some(slot), now, LookupMode::Use).is_some()
+        self.memory.peek(key).is_none() && self.taken(primary, key, Some(slot), now, true).is_some()
     }
 
-    /// Puts a value of the page `primary` from the store into memory, unless it may be from before a change.
+    /// Puts a value of the page `primary` from the store into memory, if that counts as a use, and unless it may be
+    /// from before a change.
     fn taken(
         &self,
         primary: &PageKey,
         key: &PageKey,
         slot: Option<MemoryValue>,
         now: u64,
-        look: LookupMode,
+        counts: bool,
     ) -> Option<MemoryValue> {
         let slot = slot?;
-        if look == LookupMode::Peek {
-            return Some(slot).filter(|_| !self.is_changed(primary, now, look));
+        if !counts {
+            return Some(slot).filter(|_| !self.is_changed(primary, now));
         }
         self.memory.put(*key, slot.clone(), now);
         // Checked last: a later change finds the page in memory.
-        if self.is_changed(primary, now, look) {
+        if self.is_changed(primary, now) {
             self.memory.remove(key);
             return None;
         }
@@ -354,19 +364,15 @@ impl Pages {
 
     /// Whether the page `primary` was changed so recently that the store's version is distrusted.
     #[must_use]
-    pub fn is_changed(&self, primary: &PageKey, now: u64, look: LookupMode) -> bool {
-        let until = match look {
-            LookupMode::Use => self.changed.get(primary),
-            LookupMode::Peek => self.changed.peek(primary),
-        };
-        until.is_some_and(|until| now < until)
+    pub fn is_changed(&self, primary: &PageKey, now: u64) -> bool {
+        self.changed.get(primary).is_some_and(|until| now < until)
     }
 
     /// What memory holds under `key` for a request whose fill would send `sent`, fresh or not; does not count
     /// as a use.
     #[must_use]
     pub fn held_in_memory(&self, key: &PageKey, sent: &HeaderMap) -> TierContent {
-        let peek = |key: &PageKey| self.memory.look(key, LookupMode::Peek);
+        let peek = |key: &PageKey| self.memory.peek(key);
         match peek(key) {
             None => TierContent { index: None, page: None },
             Some(MemoryValue::Page(page)) => TierContent { index: None, page: Some(page) },
@@ -774,8 +780,7 @@ mod tests {
         const KEY: PageKey = PageKey([1; 32]);
         let (pages, none) = (pages(), HeaderMap::new());
         let store = Late(StoredValue::Page(page(&[])).encode());
-        let peek =
-            |now| at_once(pages.look(from(&store), &KEY, &none, now, LookupMode::Peek)).unwrap();
+        let peek = |now| at_once(pages.peek(from(&store), &KEY, &none, now)).unwrap();
         let held = |now| at_once(pages.held_in_store(from(&store), &KEY, &none, now)).unwrap().page;
         for _ in 0..2 {
             assert!(matches!(peek(100), Lookup::Fresh(_, CacheTier::Store)));

@@ -15,8 +15,6 @@ use anteroom_http::segments::{has_secret_value, pattern_segments};
 use anteroom_telemetry::metrics::AskedAgain;
 use quick_cache::sync::Cache;
 
-use crate::LookupMode;
-
 /// The most patterns that are remembered; those that were not requested for the longest time are forgotten first.
 const PATTERNS_MAX: usize = 16_384;
 /// How long what a response showed holds against fetches for the cache, in seconds.
@@ -135,27 +133,22 @@ impl UrlPatterns {
     }
 
     /// Why a request is sent as it came. `is_delicate`: its URL may be a secret, or a fetch would leave out a field.
+    /// `may_try`: whether one of a few is fetched although the last responses were uncacheable.
     #[must_use]
     pub fn as_it_came(
         &self,
         pattern: UrlPattern,
         is_delicate: bool,
         now: u64,
-        look: LookupMode,
+        may_try: bool,
     ) -> Option<AsItCame> {
-        let history = |key| {
-            let history = self.known.get().and_then(|known| match look {
-                LookupMode::Use => known.get(&key),
-                LookupMode::Peek => known.peek(&key),
-            });
-            history.unwrap_or_default()
-        };
+        let history = |key| self.known.get().and_then(|known| known.get(&key)).unwrap_or_default();
         let kind: History = history(pattern.kind);
         if kind.as_it_came_until > now {
             return Some(AsItCame::Uncacheable);
         }
         if kind.uncacheable_until > now {
-            let is_tried = look == LookupMode::Use && fastrand::u8(..TRIALS) == 0;
+            let is_tried = may_try && fastrand::u8(..TRIALS) == 0;
             return (!is_tried).then_some(AsItCame::Uncacheable);
         }
         let is_proven =
@@ -304,7 +297,7 @@ mod tests {
         is_delicate: bool,
         now: u64,
     ) -> Option<AsItCame> {
-        patterns.as_it_came(pattern, is_delicate, now, LookupMode::Peek)
+        patterns.as_it_came(pattern, is_delicate, now, false)
     }
 
     #[test]
@@ -432,8 +425,8 @@ mod tests {
     fn one_request_of_some_is_fetched_although_the_pattern_is_uncacheable() {
         let (patterns, pattern) = patterns();
         (1..=4).for_each(|one| patterns.was_refused(pattern, one, one, 10));
-        let fetched = (0..10_000)
-            .filter(|_| patterns.as_it_came(pattern, false, 11, LookupMode::Use).is_none());
+        let fetched =
+            (0..10_000).filter(|_| patterns.as_it_came(pattern, false, 11, true).is_none());
         let fetched = fetched.count();
         assert!((400..900).contains(&fetched), "{fetched}");
     }

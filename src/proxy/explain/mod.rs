@@ -22,8 +22,8 @@ use ::http::request::Parts;
 use anteroom_cache::entry::{Entry, LifetimeSource};
 use anteroom_cache::purge::PurgeStanding;
 use anteroom_cache::rules::key::ShareClass;
-use anteroom_cache::rules::verdict::{Access, FreshnessDirective, fragment_fields, named_by};
-use anteroom_cache::{CacheTier, Lookup, LookupMode, TierContent};
+use anteroom_cache::rules::verdict::{FreshnessDirective, fragment_fields, named_by};
+use anteroom_cache::{CacheTier, Lookup, TierContent};
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Item;
@@ -34,14 +34,16 @@ use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedUncacheable};
 use self::question::ImaginedRequest;
 use self::words::{HintContext, hint, hints, is_in_force, why, why_vary};
 use super::deliver::{content_coding, fragments};
-use super::source::cache::as_it_came;
+use super::plan::{Decision, Facts, PageClass, PageDecision};
 use super::source::rows;
-use super::stage::cache_lookup::{self, CacheStep, WantedPage};
-use super::stage::{self, decide, limit};
+use super::stage::decide::{LookupRules, decide, facts, obstacles};
+use super::stage::wanted_page::{WantedPage, hit_status, stale_status};
+use super::stage::{self, limit};
 use crate::proxy::context::{AssumedVisitor, Mode, RequestContext, RequestKind, WorkerContext};
 use crate::proxy::deliver::headers;
 use crate::proxy::error::Error;
 use crate::proxy::record::RequestRecord;
+use crate::proxy::source::learn::forward_reason;
 use crate::proxy::stage::Reached;
 use crate::proxy::stage::admit::AdmittedRequest;
 use crate::proxy::stage::divert::Diverted;
@@ -138,16 +140,14 @@ fn begin(head: &Parts, site: &str) -> Explanation {
     }
 }
 
-/// The share class in which a request's page is stored, or would be stored for a visitor that may share
-/// it. The error is the reason why no visitor may.
-fn class_of(access: Access, route: &Route) -> Result<ShareClass, Reason> {
-    match (access, route.share) {
-        (Access::Shared(class), _) => Ok(class),
-        (Access::StaticOnly(_), _) => Ok(ShareClass::Anonymous),
-        (Access::Bypass(reason @ Reason::Method), _) => Err(reason),
-        (Access::Bypass(reason), Share::None | Share::User) => Err(reason),
-        (Access::Bypass(_), Share::Everyone) => Ok(ShareClass::Everyone),
-        (Access::Bypass(_), Share::Anonymous | Share::Segment) => Ok(ShareClass::Anonymous),
+/// The share class in which the page of a request that the cache may not serve would be stored for a visitor
+/// that may share it. `None`: no visitor may.
+fn class_for_others(barred: Reason, route: &Route) -> Option<ShareClass> {
+    match route.share {
+        _ if barred == Reason::Method => None,
+        Share::None | Share::User => None,
+        Share::Everyone => Some(ShareClass::Everyone),
+        Share::Anonymous | Share::Segment => Some(ShareClass::Anonymous),
     }
 }
 
@@ -172,67 +172,66 @@ impl DecisionAndPage {
         Self { outcome, reason, why, status, page: None }
     }
 
+    /// The same, decided by this page.
+    fn about(self, page: &Arc<Entry>) -> Self {
+        Self { page: Some(Arc::clone(page)), ..self }
+    }
+
     fn not_stored() -> Self {
         let why = "504: the request has only-if-cached, and no stored page fits";
         let forwarded = Self::forward(Error::NotStored.reason());
         Self { outcome: ExplainedOutcome::Refuse, why, ..forwarded }
     }
 
-    /// A request that the cache may not serve.
-    fn bypass(head: &Parts, reason: Reason) -> Self {
-        if decide::takes_stored_only(head) { Self::not_stored() } else { Self::forward(reason) }
+    /// A decision for which no page matters.
+    fn without_page(decision: &Decision) -> Self {
+        match decision {
+            Decision::NotStored => Self::not_stored(),
+            decision => Self::forward(forward_reason(decision)),
+        }
     }
 }
 
-/// What is done about a request that the cache may serve.
-async fn decide(want: &WantedPage<'_>, forwarded_for: Option<Reason>) -> DecisionAndPage {
+/// What is done about a request, and the page that this is decided by.
+fn tell(want: &WantedPage<'_>, decision: &Decision) -> DecisionAndPage {
+    let Decision::Page(decision) = decision else { return DecisionAndPage::without_page(decision) };
     let unreadable = |entry: &Entry| content_coding::recoding(want.cx, want.class, entry).err();
-    match cache_lookup::decide(want, forwarded_for, LookupMode::Peek).await {
-        CacheStep::Forward(reason) => DecisionAndPage::forward(reason),
-        CacheStep::Head(candidate) => {
-            let page = candidate.map(|candidate| candidate.entry);
-            DecisionAndPage { page, ..DecisionAndPage::forward(Reason::Head) }
-        }
-        CacheStep::NotStored => DecisionAndPage::not_stored(),
-        CacheStep::Hit(entry, from) => match unreadable(&entry) {
-            Some(reason) => {
-                DecisionAndPage { page: Some(entry), ..DecisionAndPage::forward(reason) }
+    match decision {
+        PageDecision::Hit(entry, from) => {
+            if let Some(reason) = unreadable(entry) {
+                return DecisionAndPage::forward(reason).about(entry);
             }
-            None => DecisionAndPage {
+            DecisionAndPage {
                 outcome: ExplainedOutcome::Hit,
                 reason: None,
                 why: match from {
                     CacheTier::Memory => "a fresh page is in memory",
                     CacheTier::Store => "a fresh page is in the store",
                 },
-                status: Some(cache_lookup::hit_status(want, &entry, from)),
-                page: Some(entry),
-            },
-        },
-        CacheStep::Stale { candidate, renews } => match unreadable(&candidate.entry) {
-            Some(reason) => {
-                DecisionAndPage { page: Some(candidate.entry), ..DecisionAndPage::forward(reason) }
+                status: Some(hit_status(want, entry, *from)),
+                page: Some(Arc::clone(entry)),
             }
-            None => DecisionAndPage {
+        }
+        PageDecision::Stale { candidate, renews } => {
+            if let Some(reason) = unreadable(&candidate.entry) {
+                return DecisionAndPage::forward(reason).about(&candidate.entry);
+            }
+            DecisionAndPage {
                 outcome: ExplainedOutcome::Stale,
                 reason: None,
                 why: match renews {
                     true => "a stale page is served while a new one is fetched",
                     false => "a stale page is served: the app has just failed to deliver a new one",
                 },
-                status: Some(cache_lookup::stale_status(want, &candidate.entry)),
-                page: Some(candidate.entry),
-            },
-        },
-        CacheStep::Fetch { candidate, .. }
-            if let Some(reason) = as_it_came(want, candidate.as_ref(), LookupMode::Peek) =>
-        {
-            DecisionAndPage::forward(reason)
+                status: Some(stale_status(want, &candidate.entry)),
+                page: Some(Arc::clone(&candidate.entry)),
+            }
         }
-        CacheStep::Fetch { candidate, .. } => DecisionAndPage {
+        PageDecision::AsItCame { reason, .. } => DecisionAndPage::forward(*reason),
+        PageDecision::Fetch { candidate, .. } => DecisionAndPage {
             outcome: ExplainedOutcome::Fetch,
             reason: None,
-            why: match &candidate {
+            why: match candidate {
                 Some(candidate) if is_current(want, &candidate.entry) => {
                     "the stored page is not fresh enough for this request, and is fetched again"
                 }
@@ -242,7 +241,7 @@ async fn decide(want: &WantedPage<'_>, forwarded_for: Option<Reason>) -> Decisio
                 None => "the page is not stored; it is fetched, once for all waiting requests",
             },
             status: None,
-            page: candidate.map(|candidate| candidate.entry),
+            page: candidate.as_ref().map(|candidate| Arc::clone(&candidate.entry)),
         },
     }
 }
@@ -348,8 +347,10 @@ impl Explanation {
     /// Finds out whether the cache may serve the request, and what it holds.
     async fn look_up_page(&mut self, cx: &RequestContext<'_>, item: Option<&Item>, has_body: bool) {
         let worker = cx.worker;
-        let access = decide::access(cx, item, has_body, LookupMode::Peek).await;
-        if rows::find(cx, item, has_body, LookupMode::Peek).await.is_some() {
+        let all = facts(cx, item, has_body);
+        // What would be done with `mode = "serve"`; learn mode is applied to that at the end.
+        let decided = decide(cx, Facts { learns: false, ..all.clone() }, LookupRules::PEEK).await;
+        if let Decision::Row(_) = decided.decision {
             self.settle(worker, ExplainedOutcome::Row, None, Some(&rows::status()));
             "the row is stored, and everyone gets it".clone_into(&mut self.why);
             return;
@@ -359,25 +360,22 @@ impl Explanation {
                         route's purges and [purge] after name become stale";
             self.notes.push(note.to_owned());
         }
-        let class = match class_of(access, cx.route) {
-            Ok(class) => class,
-            Err(reason) => {
-                self.conclude(cx, None, &DecisionAndPage::bypass(cx.head, reason));
-                let mut reasons = vec![reason];
-                reasons.extend(self.further_reasons(cx, has_body, reason));
-                return self.help(cx, &reasons, &[]);
-            }
+        let barred = decided.barred();
+        let class = barred.and_then(|reason| class_for_others(reason, cx.route));
+        let others = class.map(|class| WantedPage::new(cx, PageClass::of(class)));
+        let Some(want) = decided.want.or(others) else {
+            self.conclude(cx, None, &DecisionAndPage::without_page(&decided.decision));
+            let mut reasons = Vec::from_iter(barred);
+            reasons.extend(
+                barred.into_iter().flat_map(|reason| self.further_reasons(cx, has_body, reason)),
+            );
+            return self.help(cx, &reasons, &[]);
         };
-        let want = WantedPage::new(cx, class);
         self.key = Some(parts::key(&want));
         let memory = worker.pages.held_in_memory(&want.key, want.sent());
         let source = worker.filler.page_source();
         let store = worker.pages.held_in_store(source, &want.key, want.sent(), want.now()).await;
-        let mut decided = match access {
-            Access::Shared(_) => decide(&want, None).await,
-            Access::StaticOnly(reason) => decide(&want, Some(reason)).await,
-            Access::Bypass(reason) => DecisionAndPage::bypass(cx.head, reason),
-        };
+        let mut decided = tell(&want, &decided.decision);
         if decided.page.is_none() {
             let stored = store.as_ref().ok().and_then(|tier| tier.page.clone());
             decided.page = found(&want).await.or_else(|| memory.page.clone()).or(stored);
@@ -387,10 +385,11 @@ impl Explanation {
             Ok(tier) => parts::tier(&want, tier),
             Err(error) => parts::unreadable(error),
         });
-        self.look_at(&want, access, &decided, &memory);
+        let fills = barred.is_none() && want.fills;
+        self.look_at(&want, fills, &decided, &memory);
         self.note_bypass(cx);
         let mut reasons = reasons(&want, &decided);
-        if let Access::Bypass(first) = access {
+        if let Some(first) = barred {
             reasons.extend(self.further_reasons(cx, has_body, first));
         }
         let unsent = decided.page.as_ref().map_or_else(Vec::new, |page| unsent(&want, page));
@@ -399,7 +398,11 @@ impl Explanation {
         if unsent.iter().any(|name| name == "cookie") && has_login {
             reasons.push(Reason::Login);
         }
-        self.conclude(cx, learn::forwarded_for(cx, access, has_body), &decided);
+        let learned = match all.learns && barred.is_none() {
+            true => Some(decide(cx, all, LookupRules::PEEK_LEARN).await.decision),
+            false => None,
+        };
+        self.conclude(cx, learned.as_ref(), &decided);
         if self.reason.as_deref() == Some(Reason::Vary.as_str()) && !unsent.is_empty() {
             self.why = why_vary(&unsent, has_login);
         }
@@ -423,7 +426,7 @@ impl Explanation {
         has_body: bool,
         first: Reason,
     ) -> Vec<Reason> {
-        let mut further = decide::obstacles(cx, has_body);
+        let mut further = obstacles(cx, has_body);
         further.retain(|reason| *reason != first);
         let notes =
             further.iter().map(|reason| format!("also {}: {}", reason.as_str(), why(*reason)));
@@ -434,11 +437,11 @@ impl Explanation {
     fn conclude(
         &mut self,
         cx: &RequestContext<'_>,
-        forwarded_for: Option<Reason>,
+        learned: Option<&Decision>,
         decided: &DecisionAndPage,
     ) {
         self.apply(cx, decided);
-        self.apply_learn_mode(cx, forwarded_for);
+        self.apply_learn_mode(cx, learned);
         let asks = matches!(self.outcome, ExplainedOutcome::Fetch | ExplainedOutcome::Forward);
         if !cx.route.maintenance || !asks {
             return;
@@ -457,13 +460,12 @@ impl Explanation {
     fn look_at(
         &mut self,
         want: &WantedPage<'_>,
-        access: Access,
+        fills: bool,
         decided: &DecisionAndPage,
         memory: &TierContent,
     ) {
         let (pages, now) = (&want.cx.worker.pages, want.now());
-        let remembered =
-            pages.memory().peek_uncacheable(&want.key, want.mark_time(), &pages.purged);
+        let remembered = pages.memory().uncacheable_for(&want.key, want.mark_time(), &pages.purged);
         self.uncacheable = remembered.map(|(reason, seconds)| ExplainedUncacheable {
             reason: reason.as_str().to_owned(),
             why: why(reason).to_owned(),
@@ -475,13 +477,13 @@ impl Explanation {
             seconds,
         });
         self.page = decided.page.as_ref().map(|page| parts::page(want, page));
-        if matches!(access, Access::Shared(_)) && want.cx.head.method == Method::GET {
+        if fills && want.cx.head.method == Method::GET {
             self.fill = Some(parts::fill(want, decided.page.as_deref()));
         }
         if decided.outcome == ExplainedOutcome::Fetch {
             self.silent = Some(parts::silent(want));
         }
-        if pages.is_changed(&want.key, now, LookupMode::Peek) {
+        if pages.is_changed(&want.key, now) {
             let note = "the page was changed a moment ago: the store's copy is not trusted yet";
             self.notes.push(note.to_owned());
         }
@@ -530,7 +532,7 @@ fn reasons(want: &WantedPage<'_>, decided: &DecisionAndPage) -> Vec<Reason> {
     let memory = pages.memory();
     let (key, now) = (&want.key, want.now());
     let learnt = memory
-        .peek_uncacheable(key, want.mark_time(), &pages.purged)
+        .uncacheable_for(key, want.mark_time(), &pages.purged)
         .into_iter()
         .chain(memory.leak(key, now));
     reasons.extend(learnt.map(|(reason, _)| reason));
@@ -558,13 +560,8 @@ fn unsent(want: &WantedPage<'_>, page: &Entry) -> Vec<String> {
 
 /// The page that a request would find, for any visitor.
 async fn found(want: &WantedPage<'_>) -> Option<Arc<Entry>> {
-    let worker = want.cx.worker;
-    let found = worker
-        .pages
-        .look(worker.filler.page_source(), &want.key, want.sent(), want.now(), LookupMode::Peek)
-        .await;
-    match found {
-        Ok(Lookup::Fresh(page, _) | Lookup::Stale(page, _, _)) => Some(page),
-        Ok(Lookup::Absent(_)) | Err(_) => None,
+    match want.look(false).await {
+        Lookup::Fresh(page, _) | Lookup::Stale(page, _, _) => Some(page),
+        Lookup::Absent(_) => None,
     }
 }

@@ -31,7 +31,7 @@ use crate::proxy::context::{RequestContext, WorkerContext};
 use crate::proxy::cookie_rules::CookieClass;
 use crate::proxy::deliver::content_coding;
 use crate::proxy::origin_request;
-use crate::proxy::stage::cache_lookup::WantedPage;
+use crate::proxy::stage::wanted_page::WantedPage;
 
 /// The class of cookies that are missing from the configuration.
 pub(super) const UNKNOWN: &str = "unknown";
@@ -319,7 +319,6 @@ pub(super) fn silent(want: &WantedPage<'_>) -> SilentPage {
         has_body: false,
         bound: false,
         who: Sharing::Anonymous,
-        is_ranked: true,
     };
     let answer = ResponseView {
         status: StatusCode::OK,

@@ -1,52 +1,49 @@
-//! Sources of answers: the cache, a row, or the origin; `learn` forwards, and learns what the cache would do. A source leaves the visitor's session and cart
-//! unchanged.
+//! Sources of answers: the cache, a row, or the origin; `learn` forwards, and learns what the cache would do.
+//! Each carries out a decision, and leaves the visitor's session and cart unchanged.
 
 pub(in crate::proxy) mod cache;
 mod forward;
-mod learn;
+pub(in crate::proxy) mod learn;
 mod personal;
 pub(in crate::proxy) mod rows;
 mod upgrade;
 
-use anteroom_cache::rules::verdict::Access;
-use anteroom_fault::fault;
-use anteroom_http::ident::Item;
 use anteroom_origin::RequestBody;
 use anteroom_policy::learn::CacheMode;
-use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::request_feed::Step;
 
-pub(in crate::proxy) use self::learn::{forward_reason, mirrored};
 use super::answer::Answer;
 use super::context::RequestContext;
 use super::error::Error;
+use super::plan::Decision;
 use super::record::RequestRecord;
-use super::stage::decide;
+use super::stage::decide::Decided;
 
-/// A request for another protocol, in any mode.
-const UPGRADE: Access = Access::Bypass(Reason::Upgrade);
-
-/// Answers a request from the source that was decided.
+/// Carries out a decision.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
-    (access, item): (Access, Option<&Item>),
+    decided: Decided<'_>,
     body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
-    if let Some(response) = rows::answer(cx, item, body.is_some(), record).await {
-        return Ok(Answer::Stored(response.into()));
-    }
-    let is_learning = cx.route.mode == CacheMode::Learn;
-    let may_find_stored = !is_learning && !matches!(access, Access::Bypass(_));
-    let is_exempt = may_find_stored || (fault!("stored") && access == UPGRADE);
-    // RFC 9111 §5.2.1.7.
-    if !is_exempt && decide::takes_stored_only(cx.head) {
-        return Err(Error::NotStored);
-    }
-    match access {
-        UPGRADE => upgrade::answer(cx, record).await,
+    match &decided.decision {
+        Decision::Row(row) => return Ok(Answer::Stored(rows::answer(cx, row, record).into())),
+        Decision::NotStored => return Err(Error::NotStored),
+        Decision::Upgrade => return upgrade::answer(cx, record).await,
         // PERF: boxed, so that the state of a hit stays small.
-        access if is_learning => Box::pin(learn::answer(cx, access, body, record)).await,
-        Access::Bypass(reason) => forward::forward(cx, body, reason, record).await,
-        Access::Shared(_) | Access::StaticOnly(_) => cache::answer(cx, body, access, record).await,
+        Decision::Page(_) | Decision::Forward(_) if cx.route.mode == CacheMode::Learn => {
+            return Box::pin(learn::answer(cx, decided, body, record)).await;
+        }
+        Decision::Page(_) | Decision::Forward(_) => {}
+    }
+    decided.count_use();
+    if decided.want.is_some() {
+        record.step(Step::LookedUp);
+    }
+    match (decided.decision, &decided.want) {
+        (Decision::Forward(reason), _) => forward::forward(cx, body, reason, record).await,
+        (Decision::Page(page), Some(want)) => cache::answer(want, page, body, record).await,
+        // Not reached: these are carried out above, and a page is decided about behind its look-up.
+        _ => Err(Error::Defect),
     }
 }

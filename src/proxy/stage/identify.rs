@@ -7,7 +7,6 @@ use anteroom_fault::fault;
 
 use ::http::HeaderValue;
 use ::http::request::Parts;
-use anteroom_cache::LookupMode;
 use anteroom_cache::rules::verdict::Sharing;
 use anteroom_http::cookie::cookies;
 use anteroom_http::field_set::FieldSet;
@@ -235,7 +234,7 @@ pub(in crate::proxy) async fn recognise(
                     }
                 }
                 (_, None) => {
-                    user_at(worker, (head, &admitted.site), &token, now, asking.look()).await
+                    user_at(worker, (head, &admitted.site), &token, now, asking.counts()).await
                 }
             };
             if is_suspect && fault!("revoked-late") && brings_revoked(worker, head, now).await {
@@ -282,14 +281,12 @@ async fn user_at(
     (head, host): (&Parts, &str),
     token: &StoredToken,
     now: f64,
-    look: LookupMode,
+    counts: bool,
 ) -> Result<Option<User>, StoreError> {
     let sessions = &worker.sessions;
-    let found = match look {
-        LookupMode::Use => {
-            sessions.check_token_for(&worker.store, token, now, || is_part(head)).await?
-        }
-        LookupMode::Peek => sessions.peek_token(&worker.store, token, now).await?,
+    let found = match counts {
+        true => sessions.check_token_for(&worker.store, token, now, || is_part(head)).await?,
+        false => sessions.peek_token(&worker.store, token, now).await?,
     };
     // SECURITY: an app's users may choose its tokens. What an app says about a token therefore holds at
     // its host only.

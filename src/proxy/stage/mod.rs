@@ -2,21 +2,21 @@
 //!
 //! Each stage takes what the stage before it returned, so that a wrong order does not compile:
 //! `Received` → `AdmittedRequest` → `CountedRequest` → `RoutedRequest` → `IdentifiedRequest` →
-//! `Access`. Peek mode runs the same stages for `anteroom explain`. It counts, remembers and uses up
+//! `Decided`. Peek mode runs the same stages for `anteroom explain`. It counts, remembers and uses up
 //! nothing, and sends no question to the app.
 
 pub(in crate::proxy) mod admit;
-pub(in crate::proxy) mod cache_lookup;
 pub(in crate::proxy) mod decide;
 pub(in crate::proxy) mod detect_upgrade;
 pub(in crate::proxy) mod divert;
 pub(in crate::proxy) mod identify;
 pub(in crate::proxy) mod limit;
-mod only_top;
 pub(in crate::proxy) mod receive;
 mod revoked;
 pub(in crate::proxy) mod route;
+pub(in crate::proxy) mod url_pattern;
 pub(in crate::proxy) mod verify;
+pub(in crate::proxy) mod wanted_page;
 
 use std::rc::Rc;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ::http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, USER_AGENT};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
-use anteroom_cache::{LookupMode, recoded};
+use anteroom_cache::recoded;
 use anteroom_fault::fault;
 use anteroom_http::apply_set_cookie::{self, CookieChange};
 use anteroom_http::cdn_loop::CDN_LOOP;
@@ -65,12 +65,9 @@ pub(in crate::proxy) enum Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// How the store is read.
-    pub(in crate::proxy) fn look(self) -> LookupMode {
-        match self {
-            Self::Of(..) => LookupMode::Use,
-            Self::No | Self::Assumed(_) => LookupMode::Peek,
-        }
+    /// Whether a look-up counts as a use of the session.
+    pub(in crate::proxy) fn counts(self) -> bool {
+        matches!(self, Self::Of(..))
     }
 }
 
@@ -136,7 +133,7 @@ async fn find_out(
         let is_old = unverified.now - asked > verify.every.as_secs_f64() * RENEWED_AFTER;
         let is_due =
             is_old && !worker.verified.was_unclear(&unverified.cookie_hash, unverified.now);
-        if let Some(verdict) = stands(worker, answer, unverified, asking.look()).await? {
+        if let Some(verdict) = stands(worker, answer, unverified, asking.counts()).await? {
             if let Asking::Of(client, admitted) = asking {
                 worker.verified.count_use(&unverified.cookie_hash);
                 if is_due {
@@ -182,7 +179,7 @@ async fn stands(
     worker: &WorkerContext,
     answer: VerifyAnswer,
     unverified: UnverifiedToken<'_>,
-    look: LookupMode,
+    counts: bool,
 ) -> Result<Option<Verdict>, StoreError> {
     let user = match answer {
         VerifyAnswer::Anonymous => return Ok(Some(Verdict::Anonymous)),
@@ -190,9 +187,9 @@ async fn stands(
         VerifyAnswer::Known(user) => user,
     };
     let UnverifiedToken { token, now, .. } = unverified;
-    let found = match look {
-        LookupMode::Use => worker.sessions.check_token(&worker.store, token, now).await?,
-        LookupMode::Peek => worker.sessions.peek_token(&worker.store, token, now).await?,
+    let found = match counts {
+        true => worker.sessions.check_token(&worker.store, token, now).await?,
+        false => worker.sessions.peek_token(&worker.store, token, now).await?,
     };
     // SECURITY: the store holds what was learnt last about a token, possibly at another host or from
     // other cookies.

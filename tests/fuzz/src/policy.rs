@@ -150,7 +150,6 @@ impl Setting {
             has_body: false,
             bound: false,
             who: self.who,
-            is_ranked: true,
         }
     }
 

@@ -266,7 +266,6 @@ impl Filler {
             has_body: false,
             bound: false,
             who: Sharing::Anonymous,
-            is_ranked: true,
         };
         let mut storing = may_store(&asked, fetch.class, answer, &fetch.route, &self.policy)?;
         if let Some(person) = &fetch.person {

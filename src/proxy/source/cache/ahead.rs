@@ -6,13 +6,12 @@
 use std::sync::Arc;
 
 use ::http::Method;
-use anteroom_cache::LookupMode;
 use anteroom_cache::entry::Entry;
 use anteroom_cache::warm_queue::WarmOccasion;
 use anteroom_telemetry::metrics::Count;
 
 use super::warm::recipe;
-use crate::proxy::stage::cache_lookup::WantedPage;
+use crate::proxy::stage::wanted_page::WantedPage;
 
 /// How many hits in its present lifetime make a page popular. One visit must not keep a page fresh for ever.
 const HITS_MIN: u64 = 5;
@@ -32,10 +31,10 @@ pub(super) fn refresh_ahead(want: &WantedPage<'_>, entry: &Arc<Entry>) {
 /// Whether this request can order the fetch. A page that is shared by a few only never is fetched without them.
 fn may_be_refreshed(want: &WantedPage<'_>, entry: &Arc<Entry>) -> bool {
     let pages = &want.cx.worker.pages;
-    let is_failing = || pages.memory().is_failing(&want.key_of(entry), want.now(), LookupMode::Use);
+    let is_failing = || pages.memory().is_failing(&want.key_of(entry), want.now());
     // The page may have been replaced, or have been found under another class.
     let is_held = || {
-        let held = pages.in_memory(&want.key, || want.sent(), want.now());
+        let held = want.in_memory();
         held.is_some_and(|held| Arc::ptr_eq(&held, entry))
     };
     want.cx.head.method == Method::GET && !want.class.is_personal() && is_held() && !is_failing()

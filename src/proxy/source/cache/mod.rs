@@ -1,4 +1,4 @@
-//! Answers from the page cache: looks the page up, and joins or starts the one fetch of it. `stale` has what
+//! Carries out what was decided about a page: answers with it, or joins or starts the one fetch of it. `stale` has what
 //! concerns stale pages, `ahead` fetches popular pages again before they expire.
 
 mod ahead;
@@ -18,34 +18,32 @@ use anteroom_fault::fault;
 use tokio::sync::oneshot;
 
 use self::ahead::refresh_ahead;
-pub(in crate::proxy) use self::as_it_came::as_it_came;
 use self::stale::{FAILING_TTL, RESCUE_AFTER, is_gone, may_serve_on_error, renew, stale};
 pub(in crate::proxy) use self::warm::{WarmOutcome, warm};
 use super::{forward, personal};
 
+use anteroom_cache::CacheTier;
 use anteroom_cache::rules::key::{ShareClass, variant_key};
-use anteroom_cache::rules::verdict::Access;
 use anteroom_cache::url_patterns::network;
-use anteroom_cache::{CacheTier, LookupMode};
 use anteroom_http::cache_status::{CacheStatus, Forward};
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::PageKey;
 use anteroom_origin::{BackgroundSlot, OriginResponse, RequestBody};
 use anteroom_telemetry::metrics::{AskedAgain, Outcome};
 use anteroom_telemetry::reason::Reason;
-use anteroom_telemetry::request_feed::Step;
 use anteroom_telemetry::traces::Asking;
 
 use crate::proxy::answer::Answer;
-use crate::proxy::context::RequestContext;
 use crate::proxy::deliver::body::Body;
 use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::deliver::{content_coding, headers, stored};
 use crate::proxy::error::Error;
 use crate::proxy::origin_request;
+use crate::proxy::plan::{PageDecision, StaleCandidate};
 use crate::proxy::recompress::ArrivingPage;
 use crate::proxy::record::RequestRecord;
-use crate::proxy::stage::cache_lookup::{self, CacheStep, StaleCandidate, WantedPage, hit_status};
+use crate::proxy::stage::url_pattern;
+use crate::proxy::stage::wanted_page::{WantedPage, hit_status};
 
 impl WantedPage<'_> {
     /// Joins the one fetch of the page under `key`, or starts it.
@@ -65,48 +63,36 @@ impl WantedPage<'_> {
 /// How long a request waits for a fetch that carries the session of another user of the segment.
 const WAITS_FOR_ANOTHER: Duration = Duration::from_secs(2);
 
-/// Answers from the cache if possible, otherwise forwards the request.
+/// Carries out what was decided about a page.
 pub(in crate::proxy) async fn answer(
-    cx: &RequestContext<'_>,
+    want: &WantedPage<'_>,
+    decision: PageDecision,
     body: RequestBody,
-    access: Access,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
-    let (class, forwarded_for) = match access {
-        Access::Shared(class) => (class, None),
-        Access::StaticOnly(reason) => (ShareClass::Anonymous, Some(reason)),
-        Access::Bypass(reason) => return forward::forward(cx, body, reason, record).await,
-    };
-    let want = WantedPage::new(cx, class);
-    let step = cache_lookup::decide(&want, forwarded_for, LookupMode::Use).await;
-    record.step(Step::LookedUp);
-    let fetched = match step {
-        CacheStep::Hit(entry, from) => {
-            if from == CacheTier::Memory && forwarded_for.is_none() {
-                refresh_ahead(&want, &entry);
+    let cx = want.cx;
+    let fetched = match decision {
+        PageDecision::Hit(entry, from) => {
+            if from == CacheTier::Memory && want.fills {
+                refresh_ahead(want, &entry);
             }
-            Fetched::from(hit(&want, &entry, from, record).await)
+            Fetched::from(hit(want, &entry, from, record).await)
         }
-        CacheStep::Forward(reason) => Fetched::Forward(reason),
-        CacheStep::Head(_) => Fetched::Forward(Reason::Head),
-        CacheStep::NotStored => Fetched::Failed(Error::NotStored),
-        CacheStep::Stale { candidate, renews } => {
+        PageDecision::Stale { candidate, renews } => {
             if renews {
-                renew(&want, &candidate);
+                renew(want, &candidate);
             }
-            Fetched::from(stale(&want, &candidate, record).await)
+            Fetched::from(stale(want, &candidate, record).await)
         }
-        CacheStep::Fetch { candidate, key } => {
-            match as_it_came(&want, candidate.as_ref(), LookupMode::Use) {
-                Some(reason) => Fetched::AsItCame(reason),
-                // PERF: boxed, so that the state of a hit stays small.
-                None => Box::pin(fetch(&want, candidate.as_ref(), key, record)).await,
-            }
+        // PERF: boxed, so that the state of a hit stays small.
+        PageDecision::Fetch { candidate, key } => {
+            Box::pin(fetch(want, candidate.as_ref(), key, record)).await
         }
+        PageDecision::AsItCame { reason, .. } => Fetched::AsItCame(reason),
     };
     match fetched {
         Fetched::Answer(mut response) => {
-            if class.is_personal() {
+            if want.class.is_personal() {
                 headers::keep_for_one(response.headers_mut());
             }
             Ok(Answer::Stored(response))
@@ -118,11 +104,11 @@ pub(in crate::proxy) async fn answer(
         }
         Fetched::AsItCame(reason) => {
             let answer = forward::forward(cx, body, reason, record).await?;
-            as_it_came::learn(&want, &answer);
+            as_it_came::learn(want, &answer);
             Ok(answer)
         }
         Fetched::Again(reason, why) => {
-            note_again(&want, why);
+            note_again(want, why);
             forward::forward(cx, body, reason, record).await
         }
         Fetched::Forward(reason) => forward::forward(cx, body, reason, record).await,
@@ -177,9 +163,6 @@ async fn fetch(
 ) -> Fetched {
     record.asks();
     let rescue = candidate.filter(|candidate| candidate.serves_on_error);
-    if want.loses_visitor_fields() {
-        return Fetched::Forward(Reason::Miss);
-    }
     let joined = want.join(key);
     let fetching = async {
         let reader = match joined {
@@ -264,7 +247,7 @@ async fn coming(
             if !recompressor.arrival(reader).await {
                 return Err(Reason::Vary);
             }
-            let landed = cx.worker.pages.in_memory(&want.key, || want.sent(), want.now());
+            let landed = want.in_memory();
             let page = landed.ok_or(Reason::Vary)?;
             want.suits(&page)?;
             let ready = content_coding::ready(cx, want.class, &page, true).await?;
@@ -286,7 +269,7 @@ fn begin(
         request: origin_request::fill(cx, want.class, &flight.sent),
         route: Arc::clone(cx.route),
         loss: want.loss(),
-        pattern: (!want.class.is_personal()).then(|| as_it_came::pattern(want)),
+        pattern: (!want.class.is_personal()).then(|| url_pattern::pattern(want)),
         network: network(cx.admitted.address),
         person: personal::person(cx).filter(|_| want.class.is_personal()),
         personal_data: personal::personal_data(cx, want.class),
@@ -322,9 +305,8 @@ async fn lead(
     candidate: Option<&StaleCandidate>,
     record: &mut RequestRecord,
 ) -> Fetched {
-    let cx = want.cx;
     // The page may have been stored between the lookup and the join.
-    if let Some(entry) = cx.worker.pages.in_memory(&want.key, || want.sent(), want.now())
+    if let Some(entry) = want.in_memory()
         && want.suits(&entry).is_ok()
         && want.directives.is_met_by(&entry, want.now())
     {
@@ -420,7 +402,7 @@ fn note_again(want: &WantedPage<'_>, why: AskedAgain) {
         matches!(why, AskedAgain::Range | AskedAgain::Coding | AskedAgain::NotModified);
     if !want.class.is_personal() && !is_of_this_request {
         let patterns = &want.cx.worker.pages.url_patterns;
-        patterns.was_asked_again(as_it_came::pattern(want), why, want.now());
+        patterns.was_asked_again(url_pattern::pattern(want), why, want.now());
     }
 }
 
@@ -446,7 +428,7 @@ async fn wait_for_visit(
     mut status: CacheStatus<'_>,
 ) -> Result<ClientResponse, Reason> {
     // Recoded forms belong to the page in memory, which may have been replaced in the meantime.
-    let kept = want.cx.worker.pages.in_memory(&want.key, || want.sent(), want.now());
+    let kept = want.in_memory();
     let kept = kept.filter(|kept| want.suits(kept).is_ok());
     let is_kept = kept.is_some();
     let entry = kept.unwrap_or(entry);

@@ -1,6 +1,6 @@
 //! Stale pages: served while they are revalidated in the background, or while the origin fails (RFC 5861).
 //!
-//! `stage::cache_lookup` decides whether a stale page is the answer, by the lifetimes that `cache::entry` holds.
+//! `plan` decides whether a stale page is the answer, by the lifetimes that `cache::entry` holds.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use anteroom_telemetry::reason::Reason;
 use super::begin;
 use crate::proxy::deliver::client_response::ClientResponse;
 use crate::proxy::deliver::{content_coding, stored};
+use crate::proxy::plan::StaleCandidate;
 use crate::proxy::record::RequestRecord;
-use crate::proxy::stage::cache_lookup::{StaleCandidate, WantedPage, stale_status};
+use crate::proxy::stage::wanted_page::{WantedPage, stale_status};
 
 /// How long a request waits for the origin when a stale page is available.
 pub(super) const RESCUE_AFTER: Duration = Duration::from_secs(2);
@@ -26,7 +27,7 @@ pub(super) const FAILING_TTL: u64 = 1;
 pub(super) fn renew(want: &WantedPage<'_>, candidate: &StaleCandidate) {
     let JoinResult::Lead(flight) = want.join(candidate.key) else { return };
     // The page may have been stored between the lookup and the join.
-    match want.cx.worker.pages.in_memory(&want.key, || want.sent(), want.now()) {
+    match want.in_memory() {
         Some(landed) => EndGuard(flight).0.answer(&landed),
         // The client has its answer; the receiver is not needed.
         None => drop(begin(want, flight, Some(candidate), None)),

@@ -6,11 +6,9 @@ use std::time::Duration;
 use ::http::Uri;
 use ::http::header::{HOST, ORIGIN, REFERER};
 use ::http::uri::PathAndQuery;
-use anteroom_cache::LookupMode;
 use anteroom_cache::fill::LeaderAnswer;
 use anteroom_cache::flight::JoinResult;
 use anteroom_cache::recipe::Recipe;
-use anteroom_cache::rules::key::ShareClass;
 use anteroom_cache::warm_queue::WarmOccasion;
 use anteroom_http::clock::unix_now;
 use anteroom_http::host::Scheme;
@@ -19,7 +17,9 @@ use anteroom_origin::BackgroundSlot;
 use super::begin;
 use super::stale::FAILING_TTL;
 use crate::proxy::context::{RequestContext, RequestKind};
-use crate::proxy::stage::cache_lookup::{self, CacheStep, StaleCandidate, WantedPage};
+use crate::proxy::plan::{Decision, PageDecision, StaleCandidate};
+use crate::proxy::stage::decide::Decided;
+use crate::proxy::stage::wanted_page::WantedPage;
 
 /// How long a recipe waits for a place at its origin.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,17 +81,24 @@ fn target(uri: &Uri, query: &str) -> Option<PathAndQuery> {
 /// although it is fresh.
 pub(in crate::proxy) async fn warm(
     cx: &RequestContext<'_>,
-    class: ShareClass,
+    decided: Decided<'_>,
     occasion: WarmOccasion,
 ) -> WarmOutcome {
-    let want = WantedPage::new(cx, class);
-    let (candidate, key) = match cache_lookup::decide(&want, None, LookupMode::Peek).await {
-        CacheStep::Fetch { candidate, key } => (candidate, key),
-        CacheStep::Stale { candidate, renews: true } => {
+    let is_of_strangers = |want: &WantedPage<'_>| want.class.has_recipes() && want.fills;
+    let (Decision::Page(decision), Some(want)) =
+        (decided.decision, decided.want.filter(is_of_strangers))
+    else {
+        return WarmOutcome::Failed;
+    };
+    let (candidate, key) = match decision {
+        PageDecision::Fetch { candidate, key } => (candidate, key),
+        // What the responses to others' requests are like is no matter for one that no client waits for.
+        PageDecision::AsItCame { key, .. } => (None, key),
+        PageDecision::Stale { candidate, renews: true } => {
             let key = candidate.key;
             (Some(candidate), key)
         }
-        CacheStep::Hit(entry, _)
+        PageDecision::Hit(entry, _)
             if occasion == WarmOccasion::ExpiresSoon
                 && entry.is_due_ahead(want.now(), want.key.0[0]) =>
         {
@@ -99,11 +106,8 @@ pub(in crate::proxy) async fn warm(
             // An error of the origin leaves the page as it is.
             (Some(StaleCandidate { entry, key, serves_on_error: true }), key)
         }
-        CacheStep::Hit(..) => return WarmOutcome::Needless,
-        CacheStep::Forward(_)
-        | CacheStep::Head(_)
-        | CacheStep::NotStored
-        | CacheStep::Stale { renews: false, .. } => return WarmOutcome::Failed,
+        PageDecision::Hit(..) => return WarmOutcome::Needless,
+        PageDecision::Stale { renews: false, .. } => return WarmOutcome::Failed,
     };
     let slot = match occasion {
         WarmOccasion::Purged => tokio::time::timeout(SLOT_TIMEOUT, slot(cx)).await.ok(),

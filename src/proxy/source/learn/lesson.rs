@@ -25,7 +25,7 @@ use super::visitor::SeenVisitor;
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;
 use crate::proxy::source::personal;
-use crate::proxy::stage::cache_lookup::WantedPage;
+use crate::proxy::stage::wanted_page::WantedPage;
 
 /// The visitor that a probe stands for.
 const STRANGER: u64 = 0;

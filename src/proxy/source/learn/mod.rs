@@ -1,6 +1,6 @@
 //! Learn mode: forwards the request as it came, and learns from the answer what the cache would have done.
 //!
-//! `predict` asks the simulated cache, as [`super::cache`] asks the real one; `lesson` reads the answer along, and
+//! `predict` scores what was decided by the simulated cache; `lesson` reads the answer along, and
 //! tells [`anteroom_cache::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
 //! what the origin answers, whatever is learned.
 
@@ -15,9 +15,6 @@ use std::time::Instant;
 
 use ::http::header::SET_COOKIE;
 use ::http::{HeaderMap, Method};
-use anteroom_cache::LookupMode;
-use anteroom_cache::learn::Predicted;
-use anteroom_cache::rules::verdict::Access;
 use anteroom_http::cookie::cookies;
 use anteroom_http::set_cookie;
 use anteroom_origin::RequestBody;
@@ -29,7 +26,9 @@ use super::forward;
 use crate::proxy::answer::Answer;
 use crate::proxy::context::{RequestContext, RequestKind};
 use crate::proxy::error::Error;
+use crate::proxy::plan::{Decision, PageDecision};
 use crate::proxy::record::RequestRecord;
+use crate::proxy::stage::decide::Decided;
 
 /// Whether the visitor gets the origin's answer, which then teaches something, or is only counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +37,18 @@ enum RequestUse {
     Mirrored,
 }
 
-/// Forwards a request of a route that learns.
+/// Forwards a request of a route that learns. `decided`: what the cache would have done.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
-    access: Access,
+    decided: Decided<'_>,
     body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
-    let is_switched = matches!(access, Access::Bypass(Reason::BypassSwitch));
-    if cx.kind != RequestKind::Page || is_switched {
-        return forward::forward(cx, body, reason(&access, None), record).await;
+    let reason = forward_reason(&decided.decision);
+    if cx.kind != RequestKind::Page || reason == Reason::BypassSwitch {
+        return forward::forward(cx, body, reason, record).await;
     }
-    let (lesson, reason) = begin(cx, &access, body.is_some(), RequestUse::Forwarded);
+    let lesson = begin(cx, decided, body.is_some(), RequestUse::Forwarded);
     let begun = Instant::now();
     let mut answered = forward::forward(cx, body, reason, record).await;
     if let Ok(Answer::Uncached(came, _)) = &answered {
@@ -90,53 +89,46 @@ fn note_set_cookies(cx: &RequestContext<'_>, headers: &HeaderMap) {
 }
 
 /// Learns from a request that a mirror has sent, and whose answer another server gives.
-pub(in crate::proxy) fn mirrored(cx: &RequestContext<'_>, access: &Access, has_body: bool) {
+pub(in crate::proxy) fn mirrored(cx: &RequestContext<'_>, decided: Decided<'_>, has_body: bool) {
+    if let Decision::Row(_) = decided.decision {
+        return;
+    }
     // Nothing of its answer is seen.
-    drop(begin(cx, access, has_body, RequestUse::Mirrored));
+    drop(begin(cx, decided, has_body, RequestUse::Mirrored));
 }
 
-/// Why a request of a route that learns would be forwarded; changes nothing.
-pub(in crate::proxy) fn forward_reason(
-    cx: &RequestContext<'_>,
-    access: &Access,
-    has_body: bool,
-) -> Reason {
-    let predicted = match cx.head.method == Method::GET && !has_body {
-        true => predict(cx, access, LookupMode::Peek).map(|looked| looked.predicted),
-        false => predict::of_head(cx, access, LookupMode::Peek),
-    };
-    reason(access, predicted.as_ref())
-}
-
-/// Why the request is forwarded: because the route learns, or as it would be in any case.
-fn reason(access: &Access, predicted: Option<&Predicted>) -> Reason {
-    match (predicted, access) {
-        (Some(Predicted::Forward(reason)), _) | (None, Access::Bypass(reason)) => *reason,
-        _ => Reason::Learn,
+/// Why a request of a route that learns is forwarded: because the route learns, or as it would be in any case.
+pub(in crate::proxy) fn forward_reason(decision: &Decision) -> Reason {
+    match decision {
+        Decision::Forward(reason) => *reason,
+        Decision::Upgrade => Reason::Upgrade,
+        Decision::NotStored => Error::NotStored.reason(),
+        Decision::Row(_) | Decision::Page(_) => Reason::Learn,
     }
 }
 
-/// Counts the request. Returns what its answer can teach, and why it is forwarded.
+/// Counts the request. Returns what its answer can teach.
 fn begin(
     cx: &RequestContext<'_>,
-    access: &Access,
+    decided: Decided<'_>,
     has_body: bool,
     using: RequestUse,
-) -> (Option<Lesson>, Reason) {
+) -> Option<Lesson> {
     let (learning, route) = (&cx.worker.learning, &cx.route.name);
+    decided.count_use();
+    let reason = forward_reason(&decided.decision);
     if cx.head.method != Method::GET || has_body {
-        let predicted = predict::of_head(cx, access, LookupMode::Use);
-        let reason = reason(access, predicted.as_ref());
-        match predicted {
-            Some(Predicted::Hit | Predicted::StaleHit { .. }) => learning.counted(route),
+        match decided.decision {
+            Decision::Page(PageDecision::Hit(..) | PageDecision::Stale { .. }) => {
+                learning.counted(route);
+            }
             _ => learning.forwarded(route, reason),
         }
-        return (None, reason);
+        return None;
     }
-    let Some(mut looked) = predict(cx, access, LookupMode::Use) else {
-        let reason = reason(access, None);
+    let Some(mut looked) = predict(cx, decided) else {
         learning.forwarded(route, reason);
-        return (None, reason);
+        return None;
     };
     if using == RequestUse::Mirrored {
         looked = looked.unseen();
@@ -146,5 +138,5 @@ fn begin(
     if let Some(probe) = probe {
         probe.begin(cx);
     }
-    (lesson, reason(access, Some(&looked.predicted)))
+    lesson
 }

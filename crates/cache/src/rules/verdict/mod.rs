@@ -87,9 +87,6 @@ pub struct RequestView<'a> {
     pub bound: bool,
     /// The visitor of the request.
     pub who: Sharing,
-    /// Whether the request's item is among the most viewed items that the route's `only_top` admits. True if
-    /// the route has no `only_top`.
-    pub is_ranked: bool,
 }
 
 impl RequestView<'_> {
@@ -131,9 +128,6 @@ pub enum Access {
 pub fn can_cache(request: &RequestView<'_>, route: &Route, policy: &CacheSettings) -> Access {
     if let Some(reason) = obstacles(request, route).next() {
         return Access::Bypass(reason);
-    }
-    if !request.is_ranked {
-        return Access::Bypass(Reason::Rank);
     }
     let class = match route.share {
         Share::None => return Access::Bypass(Reason::Route),

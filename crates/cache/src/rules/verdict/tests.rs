@@ -60,7 +60,6 @@ fn get<'a>(target: &'a str, headers: &'a HeaderMap) -> RequestView<'a> {
         has_body: false,
         bound: false,
         who: Sharing::Anonymous,
-        is_ranked: true,
     }
 }
 
