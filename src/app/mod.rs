@@ -11,6 +11,7 @@ mod connect_check;
 mod demo;
 pub mod demo_shop;
 mod drain;
+pub(crate) mod dry_run;
 mod files;
 mod fleet;
 mod gauges;

@@ -1,25 +1,16 @@
 //! `anteroom test`: takes the requests of a table through the stages of the proxy, without a store, an
 //! origin or a listener, and compares what they come to with what the table says.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use anteroom_config::{Case, CaseVisitor, Plan, StoreUrl};
+use anteroom_config::{Case, CaseVisitor, Plan};
 use anteroom_http::ident::User;
 use anteroom_policy::learn::CacheMode;
 use anteroom_telemetry::reason::Reason;
 use serde::Serialize;
 
-use super::live_config::LiveConfig;
-use super::origins::Origins;
-use super::runtime::runtime;
-use super::shared_state::SharedState;
+use super::dry_run;
 use super::start_error::StartError;
-use super::store;
-use super::worker::dry_worker;
 use crate::proxy::{AssumedVisitor, Explanation, Question, WorkerContext, explain_for};
 
 /// What a case came to.
@@ -81,27 +72,17 @@ pub fn case_reasons() -> Vec<&'static str> {
 /// # Errors
 /// If a case is wrong, or the plan names a file that cannot be read.
 pub fn run_cases(mut plan: Plan, cases: &[Case]) -> Result<Vec<CaseResult>, RuleTestError> {
-    let folder = ScratchFolder::new()
-        .map_err(|source| StartError::System { what: "a temporary folder", source })?;
-    plan.store.url = StoreUrl::Embedded(folder.0.clone());
-    plan.store.pages_url = None;
     // Cases tell what the rules say; in learn mode each request is forwarded.
     plan.cache.mode = CacheMode::Serve;
     plan.routes.iter_mut().for_each(|route| route.mode = CacheMode::Serve);
     plan.learn.mirror = false;
-    let runtime = runtime()?;
-    runtime.block_on(async {
-        let store = store::open(&plan).await.map_err(StartError::from)?;
-        let shared = SharedState::new(&plan, Arc::default(), &store);
-        let live = LiveConfig::new(plan.into(), &shared, &Origins::default())?;
-        let worker = dry_worker(&live, &shared, &store.thread_handle());
+    dry_run::with_worker(plan, async |worker| {
         let mut results = Vec::with_capacity(cases.len());
         for case in cases {
-            results.push(run(&worker, case).await?);
+            results.push(run(worker, case).await?);
         }
-        store.close().await;
         Ok(results)
-    })
+    })?
 }
 
 async fn run(worker: &Rc<WorkerContext>, case: &Case) -> Result<CaseResult, RuleTestError> {
@@ -171,26 +152,5 @@ fn with_reason(key: &str, found: String, explanation: &Explanation) -> String {
     match &explanation.reason {
         Some(reason) if key == "verdict" => format!("{found} ({reason})"),
         _ => found,
-    }
-}
-
-/// A private folder that is removed on Drop.
-struct ScratchFolder(PathBuf);
-
-impl ScratchFolder {
-    fn new() -> std::io::Result<Self> {
-        let name = format!("anteroom-test-{}-{:016x}", std::process::id(), fastrand::u64(..));
-        let path = std::env::temp_dir().join(name);
-        // Fails if the folder exists: it may be another user's.
-        DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for ScratchFolder {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::debug!(%error, "a temporary folder stays behind");
-        }
     }
 }

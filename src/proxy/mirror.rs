@@ -14,7 +14,7 @@ use super::context::{Mode, RequestKind, WorkerContext};
 use super::deliver::body::Body;
 use super::record::RequestRecord;
 use super::source::learn::mirrored;
-use super::stage::decide::{LookupRules, decide, facts};
+use super::stage::decide::{Evaluation, LookupRules, facts};
 use super::stage::receive::Received;
 use super::stage::{self, Reached};
 use super::visitor_token::VisitorTokenState;
@@ -34,8 +34,9 @@ pub(super) async fn answer(
     if let Ok(Reached::Identified(identified)) = reached {
         let cx = identified.context(worker, client, &token, RequestKind::Page);
         let facts = facts(&cx, identified.item(), has_body);
-        let decided = decide(&cx, facts, LookupRules::PEEK_LEARN).await;
-        mirrored(&cx, decided, has_body);
+        let mut evaluation = Evaluation::new(&cx, facts, LookupRules::PEEK_LEARN);
+        let decision = evaluation.decide().await;
+        mirrored(&cx, (&decision, &evaluation), has_body);
     }
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

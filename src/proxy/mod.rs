@@ -28,6 +28,8 @@ mod settle;
 mod source;
 mod stage;
 mod subrequests;
+#[cfg(test)]
+mod testbed;
 mod visitor;
 mod visitor_token;
 mod warm;

@@ -12,7 +12,7 @@ use super::error::Error;
 use super::record::RequestRecord;
 use super::settle::effects::Effects;
 use super::settle::unanswered::Unanswered;
-use super::stage::decide::{LookupRules, decide, facts};
+use super::stage::decide::{Evaluation, LookupRules, facts};
 use super::{settle, source};
 
 /// Answers a request, and carries out what the origin's response means before it goes out.
@@ -26,10 +26,11 @@ pub(super) async fn reply(
     let body = body.and_then(unless_ended);
     let facts = facts(cx, item, body.is_some());
     let rules = if facts.learns { LookupRules::LEARN } else { LookupRules::LIVE };
-    let decided = decide(cx, facts, rules).await;
+    let mut evaluation = Evaluation::new(cx, facts, rules);
+    let decision = evaluation.decide().await;
     let unanswered = Unanswered::of(cx);
     settle::expect_log_in(cx);
-    let answered = source::answer(cx, decided, body, record).await;
+    let answered = source::answer(cx, (decision, &evaluation), body, record).await;
     settle::expect_log_in(cx);
     let (came, reason) = match answered? {
         Answer::Uncached(came, reason) => (came, reason),

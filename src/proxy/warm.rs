@@ -20,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 use super::connection::client::{Client, Secured};
 use super::connection_state::ConnectionState;
 use super::context::{AssumedVisitor, Mode, RequestKind, WorkerContext};
+use super::plan::Decision;
 use super::record::RequestRecord;
 use super::source::cache::{WarmOutcome, warm};
-use super::stage::decide::{LookupRules, decide, facts};
+use super::stage::decide::{Evaluation, LookupRules, facts};
 use super::stage::receive::Received;
 use super::stage::{self, Reached};
 use super::visitor_token::VisitorTokenState;
@@ -88,8 +89,11 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
     if facts.learns {
         return WarmOutcome::Failed;
     }
-    let decided = decide(&cx, facts, LookupRules::PEEK).await;
-    warm(&cx, decided, *occasion).await
+    let mut evaluation = Evaluation::new(&cx, facts, LookupRules::PEEK);
+    match (evaluation.decide().await, evaluation.want()) {
+        (Decision::Page(decision), Some(want)) => warm(want, decision, *occasion).await,
+        _ => WarmOutcome::Failed,
+    }
 }
 
 fn head(recipe: &Recipe) -> Option<Parts> {

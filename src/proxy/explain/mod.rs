@@ -36,7 +36,7 @@ use self::words::{HintContext, hint, hints, is_in_force, why, why_vary};
 use super::deliver::{content_coding, fragments};
 use super::plan::{Decision, Facts, PageClass, PageDecision};
 use super::source::rows;
-use super::stage::decide::{LookupRules, decide, facts, obstacles};
+use super::stage::decide::{Evaluation, LookupRules, facts, obstacles};
 use super::stage::wanted_page::{WantedPage, hit_status, stale_status};
 use super::stage::{self, limit};
 use crate::proxy::context::{AssumedVisitor, Mode, RequestContext, RequestKind, WorkerContext};
@@ -349,8 +349,10 @@ impl Explanation {
         let worker = cx.worker;
         let all = facts(cx, item, has_body);
         // What would be done with `mode = "serve"`; learn mode is applied to that at the end.
-        let decided = decide(cx, Facts { learns: false, ..all.clone() }, LookupRules::PEEK).await;
-        if let Decision::Row(_) = decided.decision {
+        let serving = Facts { learns: false, ..all.clone() };
+        let mut evaluation = Evaluation::new(cx, serving, LookupRules::PEEK);
+        let decision = evaluation.decide().await;
+        if let Decision::Row(_) = decision {
             self.settle(worker, ExplainedOutcome::Row, None, Some(&rows::status()));
             "the row is stored, and everyone gets it".clone_into(&mut self.why);
             return;
@@ -360,46 +362,46 @@ impl Explanation {
                         route's purges and [purge] after name become stale";
             self.notes.push(note.to_owned());
         }
-        let barred = decided.barred();
+        let barred = evaluation.barred();
         let class = barred.and_then(|reason| class_for_others(reason, cx.route));
         let others = class.map(|class| WantedPage::new(cx, PageClass::of(class)));
-        let Some(want) = decided.want.or(others) else {
-            self.conclude(cx, None, &DecisionAndPage::without_page(&decided.decision));
+        let Some(want) = evaluation.want().or(others.as_ref()) else {
+            self.conclude(cx, None, &DecisionAndPage::without_page(&decision));
             let mut reasons = Vec::from_iter(barred);
             reasons.extend(
                 barred.into_iter().flat_map(|reason| self.further_reasons(cx, has_body, reason)),
             );
             return self.help(cx, &reasons, &[]);
         };
-        self.key = Some(parts::key(&want));
+        self.key = Some(parts::key(want));
         let memory = worker.pages.held_in_memory(&want.key, want.sent());
         let source = worker.filler.page_source();
         let store = worker.pages.held_in_store(source, &want.key, want.sent(), want.now()).await;
-        let mut decided = tell(&want, &decided.decision);
+        let mut decided = tell(want, &decision);
         if decided.page.is_none() {
             let stored = store.as_ref().ok().and_then(|tier| tier.page.clone());
-            decided.page = found(&want).await.or_else(|| memory.page.clone()).or(stored);
+            decided.page = found(want).await.or_else(|| memory.page.clone()).or(stored);
         }
-        self.memory = Some(parts::tier(&want, &memory));
+        self.memory = Some(parts::tier(want, &memory));
         self.store = Some(match &store {
-            Ok(tier) => parts::tier(&want, tier),
+            Ok(tier) => parts::tier(want, tier),
             Err(error) => parts::unreadable(error),
         });
         let fills = barred.is_none() && want.fills;
-        self.look_at(&want, fills, &decided, &memory);
+        self.look_at(want, fills, &decided, &memory);
         self.note_bypass(cx);
-        let mut reasons = reasons(&want, &decided);
+        let mut reasons = reasons(want, &decided);
         if let Some(first) = barred {
             reasons.extend(self.further_reasons(cx, has_body, first));
         }
-        let unsent = decided.page.as_ref().map_or_else(Vec::new, |page| unsent(&want, page));
+        let unsent = decided.page.as_ref().map_or_else(Vec::new, |page| unsent(want, page));
         let has_login = cx.visitor.user().is_some();
         // The page of visitors without a login varies by cookies that a login adds to.
         if unsent.iter().any(|name| name == "cookie") && has_login {
             reasons.push(Reason::Login);
         }
         let learned = match all.learns && barred.is_none() {
-            true => Some(decide(cx, all, LookupRules::PEEK_LEARN).await.decision),
+            true => Some(Evaluation::new(cx, all, LookupRules::PEEK_LEARN).decide().await),
             false => None,
         };
         self.conclude(cx, learned.as_ref(), &decided);

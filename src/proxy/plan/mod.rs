@@ -203,7 +203,7 @@ pub(in crate::proxy) fn plan(facts: &Facts<'_>, known: &Known) -> Step {
 /// The pages that may answer the request if no look-up decides otherwise; `None`: a look-up comes first. With
 /// these, memory can be asked before the first call of [`plan`].
 pub(in crate::proxy) fn first_class(facts: &Facts<'_>) -> Option<PageClass> {
-    if facts.row.is_some() {
+    if facts.row.is_some() || facts.learns {
         return None;
     }
     page_class(facts, &Known::default()).ok()?.ok()
@@ -227,7 +227,7 @@ fn decide(facts: &Facts<'_>, known: &Known) -> Result<Decision, Lookup> {
         }
         Err(reason) => return Ok(forward(facts, reason)),
     };
-    if facts.learns && facts.only_if_cached {
+    if facts.learns && facts.only_if_cached && !fault!("learned") {
         return Ok(Decision::NotStored);
     }
     let found = match known.memory.as_ref().ok_or(Lookup::Memory(pages))? {
@@ -245,6 +245,7 @@ fn decide(facts: &Facts<'_>, known: &Known) -> Result<Decision, Lookup> {
         Found::Absent { .. } if facts.trusts_public && pages.class == ShareClass::Anonymous => {
             match known.public.as_ref().ok_or(Lookup::Public)? {
                 public @ (Found::Fresh { .. } | Found::TooOld { .. }) => public,
+                public @ Found::Stale { .. } if fault!("public") => public,
                 Found::Stale { .. } | Found::Absent { .. } => found,
             }
         }
@@ -277,7 +278,7 @@ fn weigh(
         Found::Stale { entry, key, suits, serves_on_error, serves_meanwhile } => {
             let (entry, serves_on_error) = (Arc::clone(entry), *serves_on_error);
             let candidate = StaleCandidate { entry, key: *key, serves_on_error };
-            (Some(candidate).filter(|_| *suits), *serves_meanwhile, *key)
+            (Some(candidate).filter(|_| *suits || fault!("unsuited")), *serves_meanwhile, *key)
         }
         Found::Absent { key } => (None, false, *key),
     };
@@ -293,7 +294,7 @@ fn weigh(
     if facts.only_if_cached {
         return Ok(Decision::NotStored);
     }
-    if facts.is_head {
+    if facts.is_head && !fault!("head") {
         // The response to a HEAD is for this client alone and leaves stored pages unchanged. It cannot
         // make a page fresh, and a page that it contradicts is stale already (RFC 9111 §4.3.5).
         return Ok(Decision::Forward(Reason::Head));
@@ -303,7 +304,7 @@ fn weigh(
     }
     match candidate {
         Some(candidate)
-            if candidate.serves_on_error
+            if (candidate.serves_on_error || fault!("failing"))
                 && known.is_failing.ok_or(Lookup::Failing(candidate.key))? =>
         {
             Ok(Decision::Page(PageDecision::Stale { candidate, renews: false }))
@@ -312,7 +313,7 @@ fn weigh(
             Ok(Decision::Page(PageDecision::Stale { candidate, renews: true }))
         }
         Some(candidate) => fetch(known, pages.class, Some(candidate), key),
-        None if facts.counts_uses && known.is_rare.ok_or(Lookup::Rare)? => {
+        None if facts.counts_uses && !fault!("rare") && known.is_rare.ok_or(Lookup::Rare)? => {
             Ok(Decision::Forward(Reason::MinUses))
         }
         None => fetch(known, pages.class, None, key),
@@ -328,13 +329,16 @@ fn fetch(
 ) -> Result<Decision, Lookup> {
     // The response to a request with a session is always delivered, because it may have changed the
     // session.
-    if class.is_personal() && known.loses_fields.ok_or(Lookup::LostFields)? {
+    if class.is_personal()
+        && !fault!("lost-fields")
+        && known.loses_fields.ok_or(Lookup::LostFields)?
+    {
         return Ok(Decision::Forward(Reason::Miss));
     }
     // A page that was stored once is fetched again for the cache; so are pages of one visitor or segment,
     // whose fetch carries the visitor's session.
     if candidate.is_none()
-        && !class.is_personal()
+        && (!class.is_personal() || fault!("personal"))
         && !fault!("unproven")
         && let Some(reason) = known.as_it_came.ok_or(Lookup::AsItCame)?
     {
@@ -348,15 +352,17 @@ fn page_class(facts: &Facts<'_>, known: &Known) -> Result<Result<PageClass, Reas
     if facts.is_upgrade && !fault!("upgrade") {
         return Ok(Err(Reason::Upgrade));
     }
-    if facts.is_switched_off {
+    if facts.is_switched_off && !fault!("switch") {
         return Ok(Err(Reason::BypassSwitch));
     }
-    if facts.needs_rank && !known.is_ranked.ok_or(Lookup::Rank)? {
+    if facts.needs_rank && !fault!("rank") && !known.is_ranked.ok_or(Lookup::Rank)? {
         return Ok(Err(Reason::Rank));
     }
     Ok(match facts.access {
         // SECURITY: a personal page needs a known user as its owner.
-        Access::Shared(class) if class.is_personal() && !facts.is_known_user => {
+        Access::Shared(class)
+            if class.is_personal() && !facts.is_known_user && !fault!("owner") =>
+        {
             Err(Reason::UnknownToken)
         }
         // A resource already proven static needs no segment proof.
@@ -385,7 +391,11 @@ fn marked_for_all(facts: &Facts<'_>, known: &Known) -> Result<Option<Reason>, Lo
 
 /// Forwards a request, unless it accepts only a stored response.
 fn forward(facts: &Facts<'_>, reason: Reason) -> Decision {
-    if facts.only_if_cached { Decision::NotStored } else { Decision::Forward(reason) }
+    if facts.only_if_cached && !fault!("refused") {
+        Decision::NotStored
+    } else {
+        Decision::Forward(reason)
+    }
 }
 
 #[cfg(test)]

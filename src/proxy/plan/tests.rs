@@ -434,6 +434,7 @@ fn memory_is_asked_before_the_first_call_where_no_other_look_up_comes_first() {
     assert_eq!(first_class(&with(Access::Bypass(Reason::Login))), None);
     for waits in [
         Facts { needs_rank: true, ..facts() },
+        Facts { learns: true, ..facts() },
         Facts { row: Row::new("stock:tea"), ..facts() },
         Facts {
             may_be_static: true,

@@ -37,7 +37,7 @@ impl Invalidation {
     ) -> Option<Self> {
         if fault!("write")
             || cx.head.method.is_safe()
-            || !(status.is_success() || status.is_redirection())
+            || !(status.is_success() || status.is_redirection() || fault!("error"))
         {
             return None;
         }
@@ -98,7 +98,7 @@ pub(super) async fn invalidate(
 
 /// Whether an unsafe request with this status has changed rows.
 fn has_changed_rows(status: StatusCode) -> bool {
-    status.is_success() || status == StatusCode::SEE_OTHER
+    status.is_success() || status == StatusCode::SEE_OTHER || fault!("rows")
 }
 
 /// The route and item of a request for a target on this request's site. The keys of pages depend on the

@@ -80,3 +80,6 @@ async fn session_and_cart(
         Err(error) => Err(Error::Cart { source: error.into(), cookie: change.cookie() }),
     }
 }
+
+#[cfg(test)]
+mod tests;

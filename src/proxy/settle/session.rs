@@ -2,6 +2,7 @@
 //! forwarded request.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
+use anteroom_fault::fault;
 use anteroom_http::forwarded::ANTEROOM_LOGIN;
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::{LogInScope, StoredToken, User};
@@ -21,7 +22,7 @@ static LOGOUT: HeaderName = HeaderName::from_static("anteroom-logout");
 
 /// What the app states about the proxy's session. A log-out outweighs a log-in.
 pub(super) fn read(cx: &RequestContext<'_>, minted: &Minted, headers: &HeaderMap) -> SessionEffect {
-    if headers.contains_key(&LOGOUT) {
+    if headers.contains_key(&LOGOUT) && !fault!("logout") {
         return SessionEffect::LogOut;
     }
     let Some(user) = headers.get(&ANTEROOM_LOGIN).and_then(named) else {

@@ -6,6 +6,7 @@
 
 use ::http::HeaderMap;
 use anteroom_cache::purge::scope::{PurgeTarget, Scope};
+use anteroom_fault::fault;
 use anteroom_http::apply_set_cookie::CookieChange;
 use anteroom_http::ident::{StoredToken, User};
 use anteroom_http::set_cookie;
@@ -57,7 +58,7 @@ pub(in crate::proxy) async fn has_changed_cart(worker: &WorkerContext, owner: &C
 /// Whether a response changes the session of an app that keeps its own, judged by the session cookies.
 /// Many apps renew them with every response.
 pub(super) fn changes_session(cx: &RequestContext<'_>, headers: &HeaderMap) -> bool {
-    let renews = cx.head.method.is_safe() && cx.visitor.known().is_some();
+    let renews = cx.head.method.is_safe() && (cx.visitor.known().is_some() || fault!("renewed"));
     let is_change = |change: CookieChange<'_>| !renews || matches!(change, CookieChange::Gone(_));
     cx.worker.settings.routes.keep_users()
         && (set_cookie::clears_logins(headers)

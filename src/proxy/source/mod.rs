@@ -17,30 +17,30 @@ use super::context::RequestContext;
 use super::error::Error;
 use super::plan::Decision;
 use super::record::RequestRecord;
-use super::stage::decide::Decided;
+use super::stage::decide::Evaluation;
 
 /// Carries out a decision.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
-    decided: Decided<'_>,
+    (decision, evaluation): (Decision, &Evaluation<'_>),
     body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
-    match &decided.decision {
+    match &decision {
         Decision::Row(row) => return Ok(Answer::Stored(rows::answer(cx, row, record).into())),
         Decision::NotStored => return Err(Error::NotStored),
         Decision::Upgrade => return upgrade::answer(cx, record).await,
         // PERF: boxed, so that the state of a hit stays small.
         Decision::Page(_) | Decision::Forward(_) if cx.route.mode == CacheMode::Learn => {
-            return Box::pin(learn::answer(cx, decided, body, record)).await;
+            return Box::pin(learn::answer(cx, (decision, evaluation), body, record)).await;
         }
         Decision::Page(_) | Decision::Forward(_) => {}
     }
-    decided.count_use();
-    if decided.want.is_some() {
+    evaluation.count_use();
+    if evaluation.want().is_some() {
         record.step(Step::LookedUp);
     }
-    match (decided.decision, &decided.want) {
+    match (decision, evaluation.want()) {
         (Decision::Forward(reason), _) => forward::forward(cx, body, reason, record).await,
         (Decision::Page(page), Some(want)) => cache::answer(want, page, body, record).await,
         // Not reached: these are carried out above, and a page is decided about behind its look-up.

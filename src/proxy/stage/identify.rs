@@ -144,6 +144,12 @@ impl<'w> IdentifiedRequest<'w> {
         self.route
     }
 
+    /// The visitor.
+    #[cfg(test)]
+    pub(in crate::proxy) fn visitor(&self) -> &Visitor {
+        &self.visitor
+    }
+
     /// The item that the request names on its route.
     pub(in crate::proxy) fn item(&self) -> Option<&Item> {
         self.item.as_ref()

@@ -2,7 +2,7 @@
 //!
 //! Each stage takes what the stage before it returned, so that a wrong order does not compile:
 //! `Received` → `AdmittedRequest` → `CountedRequest` → `RoutedRequest` → `IdentifiedRequest` →
-//! `Decided`. Peek mode runs the same stages for `anteroom explain`. It counts, remembers and uses up
+//! `Decision`. Peek mode runs the same stages for `anteroom explain`. It counts, remembers and uses up
 //! nothing, and sends no question to the app.
 
 pub(in crate::proxy) mod admit;
@@ -57,3 +57,6 @@ pub(in crate::proxy) async fn run<'w>(
     let identified = identify::identify(worker, client, routed, mode, record).await?;
     Ok(Reached::Identified(identified))
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,8 +17,7 @@ use anteroom_origin::BackgroundSlot;
 use super::begin;
 use super::stale::FAILING_TTL;
 use crate::proxy::context::{RequestContext, RequestKind};
-use crate::proxy::plan::{Decision, PageDecision, StaleCandidate};
-use crate::proxy::stage::decide::Decided;
+use crate::proxy::plan::{PageDecision, StaleCandidate};
 use crate::proxy::stage::wanted_page::WantedPage;
 
 /// How long a recipe waits for a place at its origin.
@@ -80,16 +79,14 @@ fn target(uri: &Uri, query: &str) -> Option<PathAndQuery> {
 /// Fetches the page of a stranger's request, unless it is fresh or being fetched. One that expires soon is fetched
 /// although it is fresh.
 pub(in crate::proxy) async fn warm(
-    cx: &RequestContext<'_>,
-    decided: Decided<'_>,
+    want: &WantedPage<'_>,
+    decision: PageDecision,
     occasion: WarmOccasion,
 ) -> WarmOutcome {
-    let is_of_strangers = |want: &WantedPage<'_>| want.class.has_recipes() && want.fills;
-    let (Decision::Page(decision), Some(want)) =
-        (decided.decision, decided.want.filter(is_of_strangers))
-    else {
+    let cx = want.cx;
+    if !(want.fills && want.class.has_recipes()) {
         return WarmOutcome::Failed;
-    };
+    }
     let (candidate, key) = match decision {
         PageDecision::Fetch { candidate, key } => (candidate, key),
         // What the responses to others' requests are like is no matter for one that no client waits for.
@@ -120,7 +117,7 @@ pub(in crate::proxy) async fn warm(
         return WarmOutcome::NoPlace;
     };
     let JoinResult::Lead(flight) = want.join(key) else { return WarmOutcome::Needless };
-    let fetched = begin(&want, flight, candidate.as_ref(), Some(slot)).await;
+    let fetched = begin(want, flight, candidate.as_ref(), Some(slot)).await;
     if fetched.is_ok_and(|answer| is_refreshed(&answer)) {
         return WarmOutcome::Fetched;
     }

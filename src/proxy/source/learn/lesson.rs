@@ -51,7 +51,7 @@ impl Lesson {
     pub(super) fn begin(cx: &RequestContext<'_>, looked: &Looked<'_>) -> Option<Self> {
         let worker = cx.worker;
         let seen = SeenVisitor::of(cx, &worker.learning);
-        let class = looked.want.as_ref().map(|want| want.class);
+        let class = looked.want.map(|want| want.class);
         let page = LearnedPlace::of(cx, looked.key, class);
         let request = PageRequest {
             key: page.key,
@@ -66,7 +66,7 @@ impl Lesson {
         if wanted == Wanted::default() && !is_hit {
             return None;
         }
-        let want = looked.want.as_ref().filter(|_| wanted.verdict);
+        let want = looked.want.filter(|_| wanted.verdict);
         let order = want.map(|want| Box::new(order(cx, want, &page)));
         let answer = AnswerSeen {
             visitor: seen.visitor,
@@ -219,7 +219,7 @@ fn head_of(status: StatusCode, headers: &HeaderMap, extensions: &::http::Extensi
 
 /// Pages of one visitor are compared with nothing.
 fn is_compared(looked: &Looked<'_>) -> bool {
-    let class = looked.want.as_ref().map(|want| want.class);
+    let class = looked.want.map(|want| want.class);
     class != Some(ShareClass::User)
 }
 

@@ -28,7 +28,7 @@ use crate::proxy::context::{RequestContext, RequestKind};
 use crate::proxy::error::Error;
 use crate::proxy::plan::{Decision, PageDecision};
 use crate::proxy::record::RequestRecord;
-use crate::proxy::stage::decide::Decided;
+use crate::proxy::stage::decide::Evaluation;
 
 /// Whether the visitor gets the origin's answer, which then teaches something, or is only counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,18 +37,18 @@ enum RequestUse {
     Mirrored,
 }
 
-/// Forwards a request of a route that learns. `decided`: what the cache would have done.
+/// Forwards a request of a route that learns. `decision`: what the cache would have done.
 pub(super) async fn answer(
     cx: &RequestContext<'_>,
-    decided: Decided<'_>,
+    (decision, evaluation): (Decision, &Evaluation<'_>),
     body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
-    let reason = forward_reason(&decided.decision);
+    let reason = forward_reason(&decision);
     if cx.kind != RequestKind::Page || reason == Reason::BypassSwitch {
         return forward::forward(cx, body, reason, record).await;
     }
-    let lesson = begin(cx, decided, body.is_some(), RequestUse::Forwarded);
+    let lesson = begin(cx, (&decision, evaluation), body.is_some(), RequestUse::Forwarded);
     let begun = Instant::now();
     let mut answered = forward::forward(cx, body, reason, record).await;
     if let Ok(Answer::Uncached(came, _)) = &answered {
@@ -89,12 +89,16 @@ fn note_set_cookies(cx: &RequestContext<'_>, headers: &HeaderMap) {
 }
 
 /// Learns from a request that a mirror has sent, and whose answer another server gives.
-pub(in crate::proxy) fn mirrored(cx: &RequestContext<'_>, decided: Decided<'_>, has_body: bool) {
-    if let Decision::Row(_) = decided.decision {
+pub(in crate::proxy) fn mirrored(
+    cx: &RequestContext<'_>,
+    (decision, evaluation): (&Decision, &Evaluation<'_>),
+    has_body: bool,
+) {
+    if let Decision::Row(_) = decision {
         return;
     }
     // Nothing of its answer is seen.
-    drop(begin(cx, decided, has_body, RequestUse::Mirrored));
+    drop(begin(cx, (decision, evaluation), has_body, RequestUse::Mirrored));
 }
 
 /// Why a request of a route that learns is forwarded: because the route learns, or as it would be in any case.
@@ -110,15 +114,15 @@ pub(in crate::proxy) fn forward_reason(decision: &Decision) -> Reason {
 /// Counts the request. Returns what its answer can teach.
 fn begin(
     cx: &RequestContext<'_>,
-    decided: Decided<'_>,
+    (decision, evaluation): (&Decision, &Evaluation<'_>),
     has_body: bool,
     using: RequestUse,
 ) -> Option<Lesson> {
     let (learning, route) = (&cx.worker.learning, &cx.route.name);
-    decided.count_use();
-    let reason = forward_reason(&decided.decision);
+    evaluation.count_use();
+    let reason = forward_reason(decision);
     if cx.head.method != Method::GET || has_body {
-        match decided.decision {
+        match decision {
             Decision::Page(PageDecision::Hit(..) | PageDecision::Stale { .. }) => {
                 learning.counted(route);
             }
@@ -126,7 +130,7 @@ fn begin(
         }
         return None;
     }
-    let Some(mut looked) = predict(cx, decided) else {
+    let Some(mut looked) = predict(cx, decision, evaluation.want()) else {
         learning.forwarded(route, reason);
         return None;
     };

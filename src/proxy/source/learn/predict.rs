@@ -10,7 +10,7 @@ use super::forward_reason;
 use crate::proxy::context::RequestContext;
 use crate::proxy::origin_request;
 use crate::proxy::plan::{Decision, PageDecision};
-use crate::proxy::stage::decide::{self, Decided};
+use crate::proxy::stage::decide;
 use crate::proxy::stage::wanted_page::WantedPage;
 
 /// What was predicted for a request.
@@ -19,7 +19,7 @@ pub(super) struct Looked<'c> {
     pub(super) key: PageKey,
     pub(super) predicted: Predicted,
     /// The page as the cache would look it up; `None`: it would not, and the answer is only compared.
-    pub(super) want: Option<WantedPage<'c>>,
+    pub(super) want: Option<&'c WantedPage<'c>>,
     /// Whether the visitor would get the page that others get.
     pub(super) is_shared: bool,
     /// Whether the visitor's own answer is what a fetch would get.
@@ -41,17 +41,21 @@ impl Looked<'_> {
 }
 
 /// Scores what was decided about a GET by the simulated cache. `None`: its answer teaches nothing.
-pub(super) fn predict<'c>(cx: &RequestContext<'_>, decided: Decided<'c>) -> Option<Looked<'c>> {
-    let reason = forward_reason(&decided.decision);
-    let Some(want) = decided.want else { return only_compared(cx, reason) };
+pub(super) fn predict<'c>(
+    cx: &RequestContext<'_>,
+    decision: &Decision,
+    want: Option<&'c WantedPage<'c>>,
+) -> Option<Looked<'c>> {
+    let reason = forward_reason(decision);
+    let Some(want) = want else { return only_compared(cx, reason) };
     // A parameter that the configuration ignores does not matter, by its word.
     let loses_fields = origin_request::lost_fields(cx, want.class, want.sent()).next().is_some();
     let is_seen = want.fills && !loses_fields && cx.certificate().is_none();
-    let (predicted, is_rescued) = match decided.decision {
+    let (predicted, is_rescued) = match decision {
         Decision::Page(PageDecision::Hit(..)) => (Predicted::Hit, false),
         Decision::Page(PageDecision::Stale { .. }) => (Predicted::StaleHit { is_seen }, false),
         Decision::Page(PageDecision::Fetch { candidate, .. }) => {
-            let is_rescued = candidate.is_some_and(|candidate| candidate.serves_on_error);
+            let is_rescued = candidate.as_ref().is_some_and(|stale| stale.serves_on_error);
             (Predicted::Fetch { is_seen }, is_rescued)
         }
         _ => (Predicted::Forward(reason), false),

@@ -27,7 +27,7 @@ pub(super) struct Probe {
 /// The probe that a request gives rise to, if one is allowed.
 pub(super) fn of(cx: &RequestContext<'_>, looked: &Looked<'_>, using: RequestUse) -> Option<Probe> {
     cx.worker.settings.learn.probes.as_ref()?;
-    let want = looked.want.as_ref().filter(|want| want.class.has_recipes())?;
+    let want = looked.want.filter(|want| want.class.has_recipes())?;
     let is_unseen = looked.predicted == Predicted::Fetch { is_seen: false };
     // What a mirror sends is not what this proxy would have to answer: requests with a login are none of its concern.
     let is_strangers = using == RequestUse::Forwarded || !has_own_cookies(cx);
