@@ -5,10 +5,10 @@ use anteroom_telemetry::metrics::RouteTotals;
 use anteroom_telemetry::metrics::histogram::Durations;
 use anteroom_telemetry::misses::MissedUrl;
 use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::remedies::{Change, Lines, NAME_THE_SESSION, VERIFY_LINES, text_of};
 use serde::{Deserialize, Serialize};
 
 use super::cookie_report::{CookieReport, means_session};
-use super::explain::words::why;
 use super::settings::ProxySettings;
 
 /// A reason stands in the way from this part of a route's requests on, in percent.
@@ -44,10 +44,11 @@ pub fn advice(
         misses.iter().find(|url| url.route.as_ref() == Some(&counted.name) && url.reason == reason);
     let place = RoutePlace::of(&settings.routes, counted, missed);
     let asks_app = settings.verify.is_some() || settings.minted.is_some();
+    let why = text_of(reason).meaning;
     let (when, toml) = change(reason, &Findings { place, blocking: blocking(cookies), asks_app })?;
     Some(Advice {
         reason: reason.as_str().to_owned(),
-        text: format!("{}{}. {when}.", why(reason)[..1].to_uppercase(), &why(reason)[1..]),
+        text: format!("{}{}. {when}.", why[..1].to_uppercase(), &why[1..]),
         toml,
     })
 }
@@ -104,69 +105,14 @@ fn change(
     reason: Reason,
     Findings { place, blocking, asks_app }: &Findings,
 ) -> Option<(&'static str, Option<String>)> {
-    Some(match reason {
-        Reason::UnknownCookie => against_cookies(blocking, *asks_app),
-        Reason::UnknownToken | Reason::Unverified => (
-            "A page of the app that names the user of a session tells Anteroom who is logged in, and who is not: write \
-             its path. Where Anteroom alone creates the cookie, mint = true is the line",
-            Some(VERIFY.to_owned()),
-        ),
-        Reason::SetCookie => (
-            "If visitors without a login can do without the cookie, the page is stored without it",
-            Some(place.with("set_cookie = \"strip_for_anonymous\"")),
-        ),
-        Reason::NoStore | Reason::NoCache | Reason::Stale | Reason::ResponseField => (
-            "If the app says so on every page, as PHP does, and these pages are the same for all visitors without \
-             a login, this lifetime replaces it",
-            Some(place.with("override_ttl = \"60s\"")),
-        ),
-        Reason::Private => (
-            "If these pages are the same for all visitors without a login, this lifetime replaces it",
-            Some(place.with("override_ttl = \"60s\"\noverride_private = true")),
-        ),
-        Reason::NoLifetime
-        | Reason::ContentType
-        | Reason::NoValidator
-        | Reason::Status
-        | Reason::Accept => (
-            "If these pages may be stored, this is their lifetime where the app sets none",
-            Some(place.with("ttl = \"300s\"")),
-        ),
-        Reason::Login | Reason::Authorization | Reason::ClientCertificate => (
-            "If these pages are the same for everyone and hold nothing personal, all visitors may share them",
-            Some(place.with("share = \"everyone\"")),
-        ),
-        Reason::RequestDirective => (
-            "Visitors who reload a page force a new fetch; this stops it",
-            Some("[cache]\nclient_directives = \"ignore\"".to_owned()),
-        ),
-        Reason::TooLarge => (
-            "Larger pages are stored with a larger bound",
-            Some("[cache]\nmax_object = \"32MiB\"".to_owned()),
-        ),
-        Reason::CsrfField => (
-            "With share = \"everyone\" and fragments, the form is filled in for each visitor from a path of its own",
-            None,
-        ),
-        Reason::Unframed => (
-            "The app's server ends bodies by closing the connection, as `php -S` does: put a server in between that \
-             sends Content-Length or chunks",
-            None,
-        ),
-        Reason::SessionInUrl | Reason::SessionInLink => (
-            "Let the app keep its session id in a cookie only (PHP: session.use_only_cookies = 1)",
-            None,
-        ),
-        Reason::LeakUser | Reason::LeakAttribute | Reason::LeakToken => (
-            "If these pages are personal, they must not be shared",
-            Some(place.with("share = \"none\"")),
-        ),
-        _ => return None,
+    let Change { when, lines } = text_of(reason).change?;
+    Some(match lines {
+        Lines::OfRoute(lines) => (when, Some(place.with(lines))),
+        Lines::Whole(lines) => (when, Some(lines.to_owned())),
+        Lines::OfCookies => against_cookies(when, blocking, *asks_app),
+        Lines::Nothing => (when, None),
     })
 }
-
-/// How Anteroom finds out whose session it is.
-const VERIFY: &str = "[session.verify]\npath = \"/whoami\"\nuser = { json = \"/user\" }\nnobody = { json = \"/user\", equals = \"null\" }";
 
 /// The unknown cookies that kept requests from the cache.
 fn blocking(cookies: &CookieReport) -> Vec<String> {
@@ -176,7 +122,11 @@ fn blocking(cookies: &CookieReport) -> Vec<String> {
 }
 
 /// Cookies that look like sessions are to be named as such, and only others may be ignored.
-fn against_cookies(blocking: &[String], asks_app: bool) -> (&'static str, Option<String>) {
+fn against_cookies(
+    when: &'static str,
+    blocking: &[String],
+    asks_app: bool,
+) -> (&'static str, Option<String>) {
     let (sessions, others): (Vec<&String>, Vec<&String>) =
         blocking.iter().partition(|name| means_session(name));
     let list = |names: &[&String]| {
@@ -184,18 +134,10 @@ fn against_cookies(blocking: &[String], asks_app: bool) -> (&'static str, Option
     };
     if !sessions.is_empty() {
         let named = format!("[session]\ncookie = [{}]", list(&sessions));
-        let toml = if asks_app { named } else { format!("{named}\n\n{VERIFY}") };
-        return (
-            "The cookie looks like the app's session: name it, beside those that [session] cookie names already. A \
-             page of the app that names the user tells who is logged in: write its path",
-            Some(toml),
-        );
+        let toml = if asks_app { named } else { format!("{named}\n\n{VERIFY_LINES}") };
+        return (NAME_THE_SESSION, Some(toml));
     }
     let toml =
         (!others.is_empty()).then(|| format!("[cache]\nignore_cookies = [{}]", list(&others)));
-    (
-        "If no page of the app depends on the cookie, it may be ignored; if some do, name it in key_cookies of their \
-         route",
-        toml,
-    )
+    (when, toml)
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use anteroom_telemetry::metrics::{CookieEventCounts, CookieTotals};
+use anteroom_telemetry::remedies::of_cookie;
 use serde::{Deserialize, Serialize};
 
 use crate::proxy::cookie_rules::CookieRules;
@@ -118,8 +119,6 @@ pub fn cookie_hints(report: &CookieReport) -> Vec<&SeenCookie> {
     report.cookies.iter().filter(|cookie| cookie.hint.is_some()).filter(blocks).collect()
 }
 
-const STRIP: &str = "[[route]] set_cookie = \"strip_for_anonymous\" removes it from responses to anonymous visitors";
-
 /// What to configure because of a cookie.
 fn advice(cookie: &SeenCookie) -> Option<String> {
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
@@ -127,15 +126,12 @@ fn advice(cookie: &SeenCookie) -> Option<String> {
     match cookie.class.as_str() {
         "unknown" if cookie.bypasses == 0 && !is_habit => None,
         "unknown" if means_session(&cookie.name) => {
-            let name = "add it to [session] cookie, and configure [session.verify]";
-            Some(if is_habit { format!("{name}; {STRIP}") } else { name.to_owned() })
+            let name = of_cookie::SESSION;
+            let strip = of_cookie::SET_BY_PAGES;
+            Some(if is_habit { format!("{name}; {strip}") } else { name.to_owned() })
         }
-        "unknown" => Some(
-            "add it to [cache] ignore_cookies if no page depends on it, to [[route]] key_cookies if one does, \
-             or to [session] cookie if it marks a logged-in user"
-                .to_owned(),
-        ),
-        "session" if is_habit => Some(STRIP.to_owned()),
+        "unknown" => Some(of_cookie::UNKNOWN.to_owned()),
+        "session" if is_habit => Some(of_cookie::SET_BY_PAGES.to_owned()),
         _ if is_habit => Some(format!("[[route]] strip_set_cookie = [\"{}\"]", cookie.name)),
         _ => None,
     }

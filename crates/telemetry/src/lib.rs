@@ -10,6 +10,7 @@ pub mod message_log;
 pub mod metrics;
 pub mod misses;
 pub mod reason;
+pub mod remedies;
 pub mod request_feed;
 pub mod request_filter;
 pub mod request_telemetry;

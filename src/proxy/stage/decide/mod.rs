@@ -1,4 +1,4 @@
-//! Decides what is done with an identified request: asks [`plan`], and answers the look-ups that it needs.
+//! Decides what is done with an identified request: asks [`plan()`], and answers the look-ups that it needs.
 
 mod facts;
 mod lookups;
