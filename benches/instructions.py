@@ -54,7 +54,7 @@ Round = collections.namedtuple("Round", "worker others")
 TOLERANCE = 0.05
 HTTP2 = "http2"
 # A function of the request path, in a dump.
-SERVING = re.compile(r"^fn=\(\d+\) \S*anteroom::(?:serve|proxy)::", re.M)
+SERVING = re.compile(r"^fn=\(\d+\) \S*anteroom_proxy::", re.M)
 # What the binaries are called where there are two.
 NAMES = ["before", "after"]
 

@@ -10,6 +10,4 @@
 
 pub mod admin;
 pub mod app;
-pub mod proxy;
-pub mod serve;
 pub mod task;

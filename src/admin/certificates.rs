@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anteroom_proxy::serve::tls::ClientTls;
 use serde::Serialize;
 
 use super::commands::Commands;
-use crate::serve::tls::ClientTls;
 
 /// Every certificate of every listener.
 #[derive(Debug, Serialize)]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use ::http::StatusCode;
 use anteroom_cache::purger::Purger;
 use anteroom_origin::ServerList;
+use anteroom_proxy::serve::tls::ClientTls;
+use anteroom_proxy::{CookieKinds, WorkerContext, cookie_report};
 use anteroom_rows::{RowNames, SharedRows};
 use anteroom_session::Sessions;
 use anteroom_store::fleet::{Fleet, ProxyEntry};
@@ -20,8 +22,6 @@ use super::endpoints::Command;
 use super::latest_backup::LatestBackup;
 use super::reply::{AdminResponse, json, refusal};
 use super::status_parts::StatusParts;
-use crate::proxy::{CookieKinds, WorkerContext, cookie_report};
-use crate::serve::tls::ClientTls;
 use crate::task::MoveProgress;
 
 /// How long a command waits for a store that is away.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{Request, StatusCode};
+use anteroom_proxy::serve::socket::Socket;
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,7 +21,6 @@ use super::endpoints;
 use super::handle::AdminHandle;
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use super::reply::{AdminResponse, refusal};
-use crate::serve::socket::Socket;
 
 /// Serves the data commands until `stop`.
 pub async fn serve_data(socket: Socket, handle: Rc<AdminHandle>, stop: CancellationToken) {

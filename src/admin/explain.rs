@@ -1,7 +1,8 @@
 //! The command that explains what would be done with a request.
 
+use anteroom_proxy::{Explanation, Question, explain};
+
 use super::commands::{CommandRefusal, Commands, bad, read};
-use crate::proxy::{Explanation, Question, explain};
 
 impl Commands {
     /// Explains it, and changes nothing.

@@ -3,9 +3,9 @@
 use anteroom_cache::learn::{Report, ReportContext};
 use anteroom_http::pattern::Pattern;
 use anteroom_policy::learn::CacheMode;
+use anteroom_proxy::means_session;
 
 use super::commands::Commands;
-use crate::proxy::means_session;
 
 impl Commands {
     /// What was learned since learning began.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use anteroom_http::clock::unix_now;
+use anteroom_proxy::{Advice, advice, cookie_report};
 use anteroom_store::{CALL_BOUNDS, StoreState};
 use anteroom_telemetry::metrics::histogram::{BOUNDS, Durations, quantile, seconds};
 use anteroom_telemetry::metrics::{Count, Outcome, RouteTotals};
@@ -14,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use super::bypass::ListedBypass;
 use super::commands::Commands;
-use crate::proxy::{Advice, advice, cookie_report};
 
 /// Durations of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

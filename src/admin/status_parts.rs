@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use anteroom_cache::Pages;
+use anteroom_proxy::connection::counter::ConnectionCounter;
 use anteroom_store::OpenStore;
 use anteroom_telemetry::metrics::Metrics;
 use anteroom_telemetry::request_feed::RequestFeed;
-
-use crate::proxy::connection::counter::ConnectionCounter;
 
 /// What is read for the figures.
 #[derive(Debug)]

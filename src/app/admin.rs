@@ -6,6 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anteroom_config::{Admin, Plan, Secret, changed_keys, print};
+use anteroom_proxy::serve::listen;
+use anteroom_proxy::serve::socket::Socket;
+use anteroom_proxy::serve::tls::ClientTls;
 use anteroom_store::AnyStore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -23,9 +26,6 @@ use crate::admin::{
     self, AdminHandle, AdminState, AuditLog, Commands, ConfigReport, Operator, Operators,
     StatusParts,
 };
-use crate::serve::listen;
-use crate::serve::socket::Socket;
-use crate::serve::tls::ClientTls;
 
 /// Opens the listener for operators. The default address is a convenience: if it is in use, the proxy
 /// serves visitors without it.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anteroom_config::{Plan, StoreUrl};
+use anteroom_proxy::WorkerContext;
 
 use super::live_config::LiveConfig;
 use super::origins::Origins;
@@ -15,13 +16,12 @@ use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::store;
 use super::worker::dry_worker;
-use crate::proxy::WorkerContext;
 
 /// Runs `run` with a worker under `plan`, whose store is replaced by an empty one.
 ///
 /// # Errors
 /// If the plan names a file that cannot be read, or there is no room for the store.
-pub(crate) fn with_worker<T>(
+pub fn with_worker<T>(
     mut plan: Plan,
     run: impl AsyncFnOnce(&Rc<WorkerContext>) -> T,
 ) -> Result<T, StartError> {

@@ -5,11 +5,11 @@ use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use anteroom_proxy::{CookieKinds, cookie_hints, cookie_report};
 use anteroom_store::StoreError;
 use anteroom_telemetry::metrics::Metrics;
 
 use crate::admin::FoundHints;
-use crate::proxy::{CookieKinds, cookie_hints, cookie_report};
 use crate::task::{NextStep, Task};
 
 /// How often the counts are checked.

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anteroom_config::{Address, Listen};
+use anteroom_proxy::serve::listen::{self, Inherited};
+use anteroom_proxy::serve::socket::Socket;
+use anteroom_proxy::serve::tls::ClientTls;
+use anteroom_proxy::serve::{ConnectionRules, Listener, ThreadListener};
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use super::start_error::StartError;
 use super::tls;
-use crate::serve::listen::{self, Inherited};
-use crate::serve::socket::Socket;
-use crate::serve::tls::ClientTls;
-use crate::serve::{ConnectionRules, Listener, ThreadListener};
 
 /// The listeners for visitors.
 #[derive(Debug)]

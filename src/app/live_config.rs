@@ -7,6 +7,9 @@ use std::time::Duration;
 use anteroom_cache::purger::Purger;
 use anteroom_cache::rules::verdict::CacheSettings;
 use anteroom_config::{Cache, LimitsConfig, LoadedPlan, Plan};
+use anteroom_proxy::serve::io::Deadlines;
+use anteroom_proxy::serve::{self, Caps, Most};
+use anteroom_proxy::{ProxySettings, Recompressor};
 use anteroom_session::Sessions;
 use anteroom_telemetry::traces::Traces;
 
@@ -14,9 +17,6 @@ use super::origins::Origins;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::{parts, sessions, traces, webhook};
-use crate::proxy::{ProxySettings, Recompressor};
-use crate::serve::io::Deadlines;
-use crate::serve::{self, Caps, Most};
 
 /// How long a request may be on its way on a connection when the server drains, after `drain_delay`: some round trips.
 const LAST_REQUESTS: Duration = Duration::from_secs(1);

@@ -9,9 +9,8 @@ mod access_log;
 mod admin;
 mod connect_check;
 mod demo;
-pub mod demo_shop;
 mod drain;
-pub(crate) mod dry_run;
+pub mod dry_run;
 mod files;
 mod fleet;
 mod gauges;
@@ -52,6 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anteroom_config::LoadedPlan;
+use anteroom_proxy::serve::socket::Socket;
 use anteroom_store::OpenStore;
 use anteroom_telemetry::access_log::AccessLog;
 use anteroom_telemetry::metrics::Metrics;
@@ -60,7 +60,6 @@ use tokio::runtime::LocalRuntime;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::AdminState;
-use crate::serve::socket::Socket;
 
 pub use connect_check::{ConnectFinding, ConnectResult, connect_check};
 pub use demo::{Demo, DemoError};

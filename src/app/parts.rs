@@ -17,13 +17,13 @@ use anteroom_policy::cookie::{SameSite, Secure};
 use anteroom_policy::login::LoginRules;
 use anteroom_policy::rate_limit::{Limiting, RateLimitCounters};
 use anteroom_policy::route::{Route, Routes};
-use anteroom_session::SessionCookie;
-
-use super::{origins, tls};
-use crate::proxy::{
+use anteroom_proxy::{
     CookieKinds, CookieRules, FragmentLimits, LearnSettings, Minted, OriginRules, ProxySettings,
     PurgeMethod, PurgeToken, Rates, TokenFrom, Verifier, VisitorTokens,
 };
+use anteroom_session::SessionCookie;
+
+use super::{origins, tls};
 
 pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
     let session = &plan.session;

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use anteroom_config::{Case, CaseVisitor, Plan};
 use anteroom_http::ident::User;
 use anteroom_policy::learn::CacheMode;
+use anteroom_proxy::{AssumedVisitor, Explanation, Question, WorkerContext, explain_for};
 use anteroom_telemetry::reason::Reason;
 use serde::Serialize;
 
 use super::dry_run;
 use super::start_error::StartError;
-use crate::proxy::{AssumedVisitor, Explanation, Question, WorkerContext, explain_for};
 
 /// What a case came to.
 #[derive(Clone, Debug, Serialize)]

@@ -9,6 +9,7 @@ use anteroom_cache::learn::Learning;
 use anteroom_cache::purge::PurgeTable;
 use anteroom_config::{Plan, StoreUrl, smallest_memory_limit};
 use anteroom_http::clock::unix_now;
+use anteroom_proxy::connection::counter::ConnectionCounter;
 use anteroom_rows::SharedRows;
 use anteroom_session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
 use anteroom_session::{SessionMemory, Verified};
@@ -20,7 +21,6 @@ use anteroom_telemetry::shown_path::ShownPaths;
 use anteroom_telemetry::traces::TraceQueue;
 
 use crate::admin::{FoundHints, LatestBackup, ReloadCounts};
-use crate::proxy::connection::counter::ConnectionCounter;
 use crate::task::MoveProgress;
 
 /// The state that all threads share, from start to end. A reload changes no setting in it.

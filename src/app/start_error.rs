@@ -3,9 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use anteroom_proxy::serve::tls::ClientTlsError;
 use anteroom_store::OpenError;
-
-use crate::serve::tls::ClientTlsError;
 
 /// Why the proxy did not start.
 #[derive(Debug, thiserror::Error)]

@@ -6,11 +6,10 @@ use std::time::Duration;
 use ::http::HeaderValue;
 use anteroom_config::{self, ClientCerts, Listen, TlsVersion};
 use anteroom_policy::listener::{ListenerRules, Redirect};
+use anteroom_proxy::serve::tls::{ClientTls, ClientTlsError, Clients, TlsSettings};
 use anteroom_telemetry::metrics::Metrics;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
-
-use crate::serve::tls::{ClientTls, ClientTlsError, Clients, TlsSettings};
 
 /// How often the files are checked. A change is adopted when they have been stable for one check.
 const LOOK: Duration = Duration::from_secs(2);

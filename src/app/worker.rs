@@ -9,6 +9,8 @@ use std::time::Duration;
 use anteroom_cache::Pages;
 use anteroom_cache::fill::Filler;
 use anteroom_origin::Upstreams;
+use anteroom_proxy::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
+use anteroom_proxy::{DetachedTasks, WorkerContext, keep_warm};
 use anteroom_rows::RowReader;
 use anteroom_store::{AnyStore, OpenStore};
 use anteroom_telemetry::access_log::LogBuffer;
@@ -24,8 +26,6 @@ use super::runtime::runtime;
 use super::service_manager::Pulse;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
-use crate::proxy::{DetachedTasks, WorkerContext, keep_warm};
-use crate::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
 
 /// How often the end of the workers is checked.
 const LOOK: Duration = Duration::from_millis(10);

@@ -4,9 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::Tree;
 
-/// The line before the map, which stands in a fenced block.
-const MARKER: &str = "<!-- import map";
-
 /// What each module may import. A key with slashes is a module inside another, and its line says
 /// which of its neighbours it may import.
 #[derive(Default)]
@@ -19,8 +16,10 @@ pub(crate) struct Map {
 impl Map {
     /// Reads `module -> one, two` lines; `nothing` stands for no imports. The names behind a module inside
     /// a folder are its neighbours; `all` stands for those that are stated above it.
-    pub(crate) fn parse(page: &str) -> Self {
-        let (_, behind) = page.split_once(MARKER).expect("ARCHITECTURE.md has the marker");
+    /// `name`: that of the tree whose map it is, as the line before the map has it.
+    pub(crate) fn parse(page: &str, name: &str) -> Self {
+        let marker = format!("<!-- import map of {name}:");
+        let (_, behind) = page.split_once(&marker).expect("ARCHITECTURE.md has the marker");
         let fenced = behind.split("```").nth(1).expect("a fenced block follows the marker");
         let mut map = Self::default();
         for line in fenced.lines().skip(1).filter(|line| !line.trim().is_empty()) {
@@ -83,12 +82,17 @@ impl Map {
 
     /// What modules at the top name of each other.
     fn between_rooms(&self, tree: &Tree) -> Vec<String> {
+        // What a `lib.rs` exports itself is no module.
+        let rooms: BTreeSet<&str> = tree.modules.iter().filter_map(|one| one.room()).collect();
         let mut wrongs = Vec::new();
         for module in &tree.modules {
             let Some(room) = module.room() else { continue };
             let Some(allowed) = self.allowed.get(room) else { continue };
             let named = module.rooms();
-            let wrong = named.iter().filter(|name| **name != room && !allowed.contains(**name));
+            let is_wrong = |name: &&&str| {
+                **name != room && rooms.contains(**name) && !allowed.contains(**name)
+            };
+            let wrong = named.iter().filter(is_wrong);
             wrongs.extend(wrong.map(|name| format!("{}: `{room}` imports `{name}`", module.file)));
         }
         wrongs
@@ -130,12 +134,13 @@ fn places(file: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "Text.\n<!-- import map -->\n```text\nlow -> nothing\nhigh -> low\n```\n";
+    const PAGE: &str =
+        "Text.\n<!-- import map of src: -->\n```text\nlow -> nothing\nhigh -> low\n```\n";
 
     fn wrongs_of(path: &str, text: &str) -> Vec<String> {
         let others = ["lib.rs", "low.rs", "high.rs"].into_iter().filter(|other| *other != path);
         let files = others.map(|other| (other, "")).chain([(path, text)]);
-        Map::parse(PAGE).wrongs(&Tree::of(files))
+        Map::parse(PAGE, "src").wrongs(&Tree::of(files))
     }
 
     #[test]
@@ -168,18 +173,17 @@ mod tests {
     #[test]
     fn the_map_and_the_source_have_the_same_modules() {
         assert_eq!(wrongs_of("new/mod.rs", ""), ["the map has no line for `new`"]);
-        let missing = Map::parse(PAGE).wrongs(&Tree::of([]));
+        let missing = Map::parse(PAGE, "src").wrongs(&Tree::of([]));
         assert_eq!(missing.len(), 2, "{missing:?}");
     }
 
     #[test]
     fn an_arrow_that_points_up_is_named() {
         let page = PAGE.replace("low -> nothing", "low -> high");
-        assert_eq!(Map::parse(&page).upward, ["the map has `low -> high` above `high`"]);
+        assert_eq!(Map::parse(&page, "src").upward, ["the map has `low -> high` above `high`"]);
     }
 
-    const INNER: &str =
-        "<!-- import map -->\n```text\na -> nothing\na/rules -> nothing\na/fill -> rules\n```\n";
+    const INNER: &str = "<!-- import map of src: -->\n```text\na -> nothing\na/rules -> nothing\na/fill -> rules\n```\n";
 
     #[test]
     fn a_line_inside_a_folder_says_what_neighbours_may_take() {
@@ -187,7 +191,7 @@ mod tests {
         let fill = "use crate::a::rules::Rule; pub struct Fill;";
         let files =
             [("lib.rs", ""), ("a/rules/mod.rs", rules), ("a/fill.rs", fill), ("a/mod.rs", "")];
-        let wrongs = Map::parse(INNER).wrongs(&Tree::of(files));
+        let wrongs = Map::parse(INNER, "src").wrongs(&Tree::of(files));
         assert_eq!(
             wrongs,
             [

@@ -1,7 +1,8 @@
 //! The tour of the demo in learn mode, where nothing is served from the cache.
 
+use anteroom_demo::TourStep;
+
 use super::tour::{Tour, step};
-use crate::app::demo_shop::TourStep;
 
 impl Tour<'_> {
     /// The steps in order.

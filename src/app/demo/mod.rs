@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anteroom_config::{Listen, OriginUrl, Plan, Secret, StoreUrl};
+use anteroom_demo::{DemoShopSettings, Shop, TourStep, serve};
 use anteroom_http::ident::Token;
 use anteroom_http::path::PathPattern;
 use anteroom_http::selector::Selector;
@@ -27,7 +28,6 @@ use self::tour::Tour;
 use super::Application;
 use super::runtime::runtime;
 use super::start_error::StartError;
-use crate::app::demo_shop::{DemoShopSettings, Shop, TourStep, serve};
 
 /// The address without `--listen`. If its port is taken, the next free one is used.
 const USUAL_ADDRESS: SocketAddr =

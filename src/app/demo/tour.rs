@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::app::demo_shop::{TourCommand, TourStep};
+use anteroom_demo::{TourCommand, TourStep};
 
 /// What the commands of the tour are made of.
 pub(super) struct Tour<'a> {

@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anteroom::admin::{self, ListedRow, Listing, RowsRequest};
-use anteroom::proxy::{Explanation, Question};
 use anteroom_http::clock::unix_now;
+use anteroom_proxy::{Explanation, Question};
 use http::Method;
 
 use crate::cli::args::{ExplainArgs, RowArgs, RowsCommand, SocketArgs};

@@ -1,6 +1,6 @@
 //! The first bytes of a load balancer's connection.
 
-use anteroom::serve::proxy_protocol::{HEADER_MAX, Header, ProxiedClient, read};
+use anteroom_proxy::serve::proxy_protocol::{HEADER_MAX, Header, ProxiedClient, read};
 
 /// Headers: known is what they tell at their last byte and not before, nothing behind them changes that,
 /// and none is waited for beyond the bound.

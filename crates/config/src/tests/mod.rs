@@ -180,7 +180,7 @@ fn a_printed_plan_reads_back_unchanged() {
          [[route]]\nname = \"rest\"\nshare = \"none\"\ntrust_public = false\n\
          [admin]\naddress = \"off\"\n[log]\nto = \"/var/log/\\u0007\\\\a.log\"\n\
          [traces]\nendpoint = \"https://otlp.example.com/a\"\nsample = 0.25\nslow = \"off\"\n\
-         headers = {{ \"X-Api-Key\" = {{ file = \"../../src/app/demo_shop/templates/made.html\" }} }}\n\
+         headers = {{ \"X-Api-Key\" = {{ file = \"../demo/src/templates/made.html\" }} }}\n\
          [limits]\nmax_body = \"10MiB\"\n"
     );
     let plan = read(&file(&text));

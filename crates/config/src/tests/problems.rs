@@ -664,7 +664,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:2: [traces] headers: expected a value of visible ASCII, as header fields require",
     ),
     (
-        "[traces]\nheaders = { \"X-A\" = { file = \"../../src/app/demo_shop/templates/made.html\" } }",
+        "[traces]\nheaders = { \"X-A\" = { file = \"../demo/src/templates/made.html\" } }",
         "proxy.toml:2: [traces] headers: has no effect without endpoint: set it, too",
     ),
     (

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anteroom::admin::{self, STATUS, Status, TOP_COOKIES, Top, TopViews};
-use anteroom::proxy::CookieReport;
+use anteroom_proxy::CookieReport;
 use http::Method;
 
 use super::socket;

@@ -1,0 +1,82 @@
+//! Fragments that the proxy fills itself, with data about the visitor.
+
+use anteroom_http::ident::{Item, VisitorToken};
+use anteroom_http::template::escape_html;
+use anteroom_policy::route::Fill;
+use anteroom_store::{Cart, CartStore as _, StoreError, ViewStore as _, VisitorStore as _};
+use anteroom_telemetry::metrics::Count;
+
+use super::content::Unfilled;
+use crate::context::WorkerContext;
+use crate::visitor::Visitor;
+
+/// A visitor, and the visitor's token without a login, if any.
+type ContentOwner<'v> = (&'v Visitor, Option<&'v VisitorToken>);
+
+/// The HTML of a fragment for a visitor.
+///
+/// # Errors When there is no user to show it for, or the store fails.
+pub(super) async fn html(
+    fill: &Fill,
+    owner: ContentOwner<'_>,
+    worker: &WorkerContext,
+) -> Result<String, Unfilled> {
+    let mut html = String::new();
+    match fill {
+        Fill::User => {
+            // An unconfirmed name is the visitor's own claim. It is not shown as the user's name.
+            let user = owner.0.user().filter(|user| user.is_confirmed());
+            let user = user.ok_or_else(|| why_not(owner.0))?;
+            escape_html(&String::from_utf8_lossy(user.as_bytes()), &mut html);
+        }
+        Fill::CartCount => {
+            let cart = cart(owner, worker).await?;
+            let count = cart.iter().fold(0_i64, |sum, (_, count)| sum.saturating_add(*count));
+            html.push_str(&count.to_string());
+        }
+        Fill::Recent(template) => {
+            for (item, _) in viewed(owner, worker).await? {
+                template.write(item.as_str(), &mut html);
+            }
+        }
+        Fill::From(_) | Fill::Row(_) => return Err(Unfilled::Nobody),
+    }
+    Ok(html)
+}
+
+/// Why there is nothing for a visitor without known data.
+fn why_not(visitor: &Visitor) -> Unfilled {
+    if visitor.is_unsure() { Unfilled::Store } else { Unfilled::Nobody }
+}
+
+async fn cart(
+    (visitor, token): ContentOwner<'_>,
+    worker: &WorkerContext,
+) -> Result<Cart, Unfilled> {
+    let cart = match (visitor.known(), token) {
+        (Some((session, _)), _) => worker.store.cart(session).await,
+        (None, Some(token)) => worker.store.visitor_cart(token).await,
+        (None, None) => return Err(why_not(visitor)),
+    };
+    store_answer(cart, worker)
+}
+
+async fn viewed(
+    (visitor, token): ContentOwner<'_>,
+    worker: &WorkerContext,
+) -> Result<Vec<(Item, f64)>, Unfilled> {
+    let viewed = match (visitor.known(), token) {
+        (Some((session, _)), _) => worker.store.viewed(session).await,
+        (None, Some(token)) => worker.store.visitor_viewed(token).await,
+        (None, None) => return Err(why_not(visitor)),
+    };
+    store_answer(viewed, worker)
+}
+
+fn store_answer<T>(answer: Result<T, StoreError>, worker: &WorkerContext) -> Result<T, Unfilled> {
+    answer.map_err(|error| {
+        tracing::debug!(%error, "reading the content of a fragment from the store failed");
+        worker.thread_metrics.count(Count::StoreReadErrors);
+        Unfilled::Store
+    })
+}

@@ -1,0 +1,61 @@
+//! The stages that a request passes before a source answers it, in order.
+//!
+//! Each stage takes what the stage before it returned, so that a wrong order does not compile:
+//! `Received` → `AdmittedRequest` → `CountedRequest` → `RoutedRequest` → `IdentifiedRequest` →
+//! `Decision`. Peek mode runs the same stages for `anteroom explain`. It counts, remembers and uses up
+//! nothing, and sends no question to the app.
+
+pub(crate) mod admit;
+pub(crate) mod decide;
+pub(crate) mod detect_upgrade;
+pub(crate) mod divert;
+pub(crate) mod identify;
+pub(crate) mod limit;
+pub(crate) mod receive;
+mod revoked;
+pub(crate) mod route;
+pub(crate) mod url_pattern;
+pub(crate) mod verify;
+pub(crate) mod wanted_page;
+#[cfg(feature = "testbed")]
+pub(crate) mod words;
+
+use std::rc::Rc;
+
+use self::divert::Diverted;
+use self::identify::IdentifiedRequest;
+use self::receive::Received;
+use super::connection::client::Client;
+use super::context::{Mode, WorkerContext};
+use super::error::Error;
+use super::record::RequestRecord;
+
+/// How far a request has come.
+pub(crate) enum Reached<'w> {
+    /// The proxy answers the request itself.
+    Diverted(Diverted<'w>),
+    /// A source answers the request.
+    Identified(IdentifiedRequest<'w>),
+}
+
+/// Takes a request through the stages.
+pub(crate) async fn run<'w>(
+    worker: &'w Rc<WorkerContext>,
+    client: &'w Rc<Client>,
+    received: Received,
+    mode: Mode<'_>,
+    record: &mut RequestRecord,
+) -> Result<Reached<'w>, Error> {
+    let admitted = admit::admit(&worker.settings, client, received, mode, record)?;
+    let counted = limit::count(worker, client, admitted, mode)?;
+    let counted = match divert::divert(&worker.settings, client, counted) {
+        Diverted::No(counted) => counted,
+        diverted => return Ok(Reached::Diverted(diverted)),
+    };
+    let routed = route::route(worker, counted, mode, record)?;
+    if routed.route().redirect.is_some() {
+        return Ok(Reached::Diverted(Diverted::RouteRedirect(routed)));
+    }
+    let identified = identify::identify(worker, client, routed, mode, record).await?;
+    Ok(Reached::Identified(identified))
+}

@@ -1,0 +1,50 @@
+//! The pattern of a request's URL, and whether a request for a page that is not stored is sent to the origin as it came.
+
+use anteroom_cache::rules::key::ShareClass;
+use anteroom_cache::url_patterns::{AsItCame, UrlPattern};
+use anteroom_http::{query, segments};
+use anteroom_telemetry::reason::Reason;
+
+use super::wanted_page::WantedPage;
+use crate::origin_request;
+
+/// Why a request for a page that is not stored is sent as it came, although the page could be fetched for the cache.
+/// `may_try`: whether some are fetched all the same, to see whether the responses are cacheable now.
+pub(crate) fn as_it_came(want: &WantedPage<'_>, may_try: bool) -> Option<Reason> {
+    let patterns = &want.cx.worker.pages.url_patterns;
+    let sent = patterns.as_it_came(pattern(want), is_delicate(want), want.now(), may_try)?;
+    Some(match sent {
+        AsItCame::Unproven => Reason::Unproven,
+        AsItCame::Uncacheable => Reason::Pattern,
+    })
+}
+
+/// Whether the URL may be a secret.
+fn is_secret(want: &WantedPage<'_>) -> bool {
+    let uri = &want.cx.head.uri;
+    let kept = want.cx.route.query_rule.kept(uri.query().unwrap_or_default());
+    query::has_uncacheable_parameter(&kept)
+        || segments::has_secret(uri.path())
+        || segments::has_secret_value(&kept)
+}
+
+/// Whether the URL may be a secret, or a fetch would leave out a field of the request. On a route for everyone, and where
+/// `public` is believed, the visitor is declared not to matter.
+fn is_delicate(want: &WantedPage<'_>) -> bool {
+    let loss = want.loss();
+    let is_declared = matches!(want.class, ShareClass::Everyone | ShareClass::Public);
+    loss.field || loss.identity && !is_declared || pattern(want).may_be_secret()
+}
+
+/// The pattern of the request's URL.
+pub(crate) fn pattern(want: &WantedPage<'_>) -> UrlPattern {
+    *want.pattern.get_or_init(|| {
+        let (cx, uri, loss) = (want.cx, &want.cx.head.uri, want.loss());
+        let kept = cx.route.query_rule.kept(uri.query().unwrap_or_default());
+        let loses_any = loss.field || loss.identity;
+        let lost = loses_any.then(|| origin_request::lost_fields(cx, want.class, want.sent()));
+        let lost = lost.into_iter().flatten().map(|name| name.as_str());
+        let patterns = &cx.worker.pages.url_patterns;
+        patterns.pattern(&cx.admitted.site, (uri.path(), &kept), is_secret(want), lost)
+    })
+}
