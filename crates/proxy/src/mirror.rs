@@ -12,6 +12,7 @@ use anteroom_telemetry::reason::Reason;
 use super::connection::client::Client;
 use super::context::{Mode, RequestKind, WorkerContext};
 use super::deliver::body::Body;
+use super::plan::Facts;
 use super::record::RequestRecord;
 use super::source::learn::mirrored;
 use super::stage::decide::{Evaluation, LookupRules, facts};
@@ -33,7 +34,9 @@ pub(super) async fn answer(
     let reached = stage::run(worker, client, received, mode, record).await;
     if let Ok(Reached::Identified(identified)) = reached {
         let cx = identified.context(worker, client, &token, RequestKind::Page);
-        let facts = facts(&cx, identified.item(), has_body);
+        // The other server may answer from rows, or serve what is stored: this one scores what its cache would do.
+        let own = facts(&cx, identified.item(), has_body);
+        let facts = Facts { row: None, only_if_cached: false, ..own };
         let mut evaluation = Evaluation::new(&cx, facts, LookupRules::PEEK_LEARN);
         let decision = evaluation.decide().await;
         mirrored(&cx, (&decision, &evaluation), has_body);

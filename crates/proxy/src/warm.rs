@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::client::{Client, Secured};
 use super::connection_state::ConnectionState;
 use super::context::{AssumedVisitor, Mode, RequestKind, WorkerContext};
-use super::plan::Decision;
+use super::plan::{Decision, Facts};
 use super::record::RequestRecord;
 use super::source::cache::{WarmOutcome, warm};
 use super::stage::decide::{Evaluation, LookupRules, facts};
@@ -85,7 +85,8 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
     // A page that the proxy answers itself, or refuses to a stranger, is not fetched for one.
     let Ok(Reached::Identified(identified)) = reached else { return WarmOutcome::Failed };
     let cx = identified.context(worker, &client, &token, RequestKind::Page);
-    let facts = facts(&cx, identified.item(), false);
+    // A page is fetched also where a row answers in its place.
+    let facts = Facts { row: None, ..facts(&cx, identified.item(), false) };
     if facts.learns {
         return WarmOutcome::Failed;
     }

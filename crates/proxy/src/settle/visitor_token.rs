@@ -200,8 +200,10 @@ impl VisitorTokenState {
         for (item, seen) in around.worker.visitor_visits.take(&token) {
             around.worker.visits.note(session.clone(), user.clone(), Some(item), seen);
         }
-        around.worker.visitor_visits.note_gone(&token);
-        around.worker.thread_metrics.count(Count::VisitorTokensMerged);
+        if !around.worker.visitor_visits.is_gone(&token) {
+            around.worker.visitor_visits.note_gone(&token);
+            around.worker.thread_metrics.count(Count::VisitorTokensMerged);
+        }
         self.clear(around);
     }
 

@@ -26,20 +26,21 @@ pub(super) async fn answer(
     body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
+    let learns = cx.route.mode == CacheMode::Learn;
+    if !learns && evaluation.want().is_some() {
+        record.step(Step::LookedUp);
+    }
     match &decision {
         Decision::Row(row) => return Ok(Answer::Stored(rows::answer(cx, row, record).into())),
         Decision::NotStored => return Err(Error::NotStored),
         Decision::Upgrade => return upgrade::answer(cx, record).await,
         // PERF: boxed, so that the state of a hit stays small.
-        Decision::Page(_) | Decision::Forward(_) if cx.route.mode == CacheMode::Learn => {
+        Decision::Page(_) | Decision::Forward(_) if learns => {
             return Box::pin(learn::answer(cx, (decision, evaluation), body, record)).await;
         }
         Decision::Page(_) | Decision::Forward(_) => {}
     }
     evaluation.count_use();
-    if evaluation.want().is_some() {
-        record.step(Step::LookedUp);
-    }
     match (decision, evaluation.want()) {
         (Decision::Forward(reason), _) => forward::forward(cx, body, reason, record).await,
         (Decision::Page(page), Some(want)) => cache::answer(want, page, body, record).await,

@@ -183,7 +183,8 @@ impl VisitorVisits {
             match held {
                 Some(is_there) => {
                     landed += 1;
-                    if !is_there {
+                    // SECURITY: what was merged or forgotten before is not taken once more, by the next log-in.
+                    if !is_there && !self.is_gone(&visit.token) {
                         self.note_gone(&visit.token);
                         self.lock().missed.insert(visit.token, visit.items);
                     }
@@ -314,6 +315,20 @@ mod tests {
             queue.flush(&store).await.unwrap();
             queue.flush(&store).await.unwrap();
             assert!(queue.take(&merged).is_empty());
+        });
+    }
+
+    #[test]
+    fn views_of_a_token_that_was_forgotten_are_not_taken_later() {
+        with_store(async |store| {
+            let (queue, forgotten) = (VisitorVisits::new(10, 3), token());
+            queue.note(forgotten.clone(), Some(item(1)), 1.0);
+            // While the view is on its way to the store.
+            queue.take(&forgotten);
+            queue.note(forgotten.clone(), Some(item(2)), 2.0);
+            queue.note_gone(&forgotten);
+            queue.flush(&store).await.unwrap();
+            assert!(queue.take(&forgotten).is_empty());
         });
     }
 

@@ -28,7 +28,7 @@ use anteroom_cache::url_patterns::network;
 use anteroom_http::cache_status::{CacheStatus, Forward};
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::PageKey;
-use anteroom_origin::{BackgroundSlot, OriginResponse, RequestBody};
+use anteroom_origin::{BackgroundSlot, RequestBody};
 use anteroom_telemetry::metrics::{AskedAgain, Outcome};
 use anteroom_telemetry::reason::Reason;
 use anteroom_telemetry::traces::Asking;
@@ -76,53 +76,51 @@ pub(crate) async fn answer(
             if from == CacheTier::Memory && want.fills {
                 refresh_ahead(want, &entry);
             }
-            Fetched::from(hit(want, &entry, from, record).await)
+            or_forward(hit(want, &entry, from, record).await)
         }
         PageDecision::Stale { candidate, renews } => {
             if renews {
                 renew(want, &candidate);
             }
-            Fetched::from(stale(want, &candidate, record).await)
+            or_forward(stale(want, &candidate, record).await)
         }
         // PERF: boxed, so that the state of a hit stays small.
         PageDecision::Fetch { candidate, key } => {
             Box::pin(fetch(want, candidate.as_ref(), key, record)).await
         }
-        PageDecision::AsItCame { reason, .. } => Fetched::AsItCame(reason),
+        PageDecision::AsItCame { reason, .. } => {
+            let answer = forward::forward(cx, body, reason, record).await?;
+            as_it_came::learn(want, &answer);
+            return Ok(answer);
+        }
     };
     match fetched {
-        Fetched::Answer(mut response) => {
+        Ok(Answer::Stored(mut response)) => {
             if want.class.is_personal() {
                 headers::keep_for_one(response.headers_mut());
             }
             Ok(Answer::Stored(response))
         }
-        Fetched::Own(received, reason) => {
+        Ok(Answer::Uncached(received, reason)) => {
             record.outcome(Outcome::Bypass, Some(reason));
             forward::count_blocking(cx, received.response.headers(), reason);
             Ok(Answer::Uncached(received, reason))
         }
-        Fetched::AsItCame(reason) => {
-            let answer = forward::forward(cx, body, reason, record).await?;
-            as_it_came::learn(want, &answer);
-            Ok(answer)
-        }
-        Fetched::Again(reason, why) => {
+        Ok(answer @ Answer::Switched(..)) => Ok(answer),
+        Err(NotFetched::Again(reason, why)) => {
             note_again(want, why);
             forward::forward(cx, body, reason, record).await
         }
-        Fetched::Forward(reason) => forward::forward(cx, body, reason, record).await,
-        Fetched::Failed(error) => Err(error),
+        Err(NotFetched::Forward(reason)) => forward::forward(cx, body, reason, record).await,
+        Err(NotFetched::Failed(error)) => Err(error),
     }
 }
 
-/// The result of the one fetch, or of waiting for it.
-enum Fetched {
-    Answer(ClientResponse),
-    /// The response belongs to this visitor and is not shared.
-    Own(OriginResponse, Reason),
-    /// The request is sent as it came, and its response teaches what those to similar URLs are like.
-    AsItCame(Reason),
+/// The answer of the one fetch, or of waiting for it.
+type Fetched = Result<Answer, NotFetched>;
+
+/// Why the one fetch, or waiting for it, is no answer.
+enum NotFetched {
     /// The result is not for this visitor, whose own request is sent, too.
     Again(Reason, AskedAgain),
     /// The origin was not asked for this visitor: the request is forwarded.
@@ -130,26 +128,22 @@ enum Fetched {
     Failed(Error),
 }
 
-impl Fetched {
-    fn from(answer: Result<ClientResponse, Reason>) -> Self {
-        answer.map_or_else(Self::Forward, Self::Answer)
-    }
+/// A stored page, or the request is forwarded.
+fn or_forward(answer: Result<ClientResponse, Reason>) -> Fetched {
+    answer.map(Answer::Stored).map_err(NotFetched::Forward)
+}
 
-    /// The same after the origin was asked. The page cannot be had in a coding that the client reads.
-    fn after_fetch(answer: Result<ClientResponse, Reason>) -> Self {
-        answer.map_or_else(|reason| Self::Again(reason, AskedAgain::Coding), Self::Answer)
-    }
+/// The same after the origin was asked. The page cannot be had in a coding that the client reads.
+fn or_again(answer: Result<ClientResponse, Reason>) -> Fetched {
+    answer.map(Answer::Stored).map_err(|reason| NotFetched::Again(reason, AskedAgain::Coding))
+}
 
-    /// The same for an answer whose body is still arriving. The transfer may fail before the first byte.
-    async fn begun(answer: Result<ClientResponse, Reason>) -> Self {
-        let mut response = match answer {
-            Ok(response) => response,
-            Err(reason) => return Self::Forward(reason),
-        };
-        match response.body_mut().begin().await {
-            Ok(()) => Self::Answer(response),
-            Err(_) => Self::Failed(Error::OriginShared(FlightFailure::Unusable)),
-        }
+/// The same for an answer whose body is still arriving. The transfer may fail before the first byte.
+async fn begun(answer: Result<ClientResponse, Reason>) -> Fetched {
+    let mut response = answer.map_err(NotFetched::Forward)?;
+    match response.body_mut().begin().await {
+        Ok(()) => Ok(Answer::Stored(response)),
+        Err(_) => Err(NotFetched::Failed(Error::OriginShared(FlightFailure::Unusable))),
     }
 }
 
@@ -168,10 +162,10 @@ async fn fetch(
         let reader = match joined {
             JoinResult::Lead(flight) => return lead(want, flight, candidate, record).await,
             JoinResult::Wait(reader) => reader,
-            JoinResult::Full => return Fetched::Forward(Reason::Crowded),
+            JoinResult::Full => return Err(NotFetched::Forward(Reason::Crowded)),
         };
         let fetched = wait(want, reader, record).await;
-        if !matches!(fetched, Fetched::Forward(Reason::AwaitingSecondUser)) {
+        if !matches!(fetched, Err(NotFetched::Forward(Reason::AwaitingSecondUser))) {
             return fetched;
         }
         // The page belongs to another user. One of the waiting requests now asks the origin, too. If it
@@ -179,7 +173,7 @@ async fn fetch(
         match want.join(key) {
             JoinResult::Lead(flight) => lead(want, flight, candidate, record).await,
             JoinResult::Wait(reader) => wait(want, reader, record).await,
-            JoinResult::Full => Fetched::Forward(Reason::Crowded),
+            JoinResult::Full => Err(NotFetched::Forward(Reason::Crowded)),
         }
     };
     let Some(candidate) = rescue else { return fetching.await };
@@ -194,18 +188,20 @@ async fn fetch(
         }
     };
     let has_failed = match &fetched {
-        None | Some(Fetched::Failed(_) | Fetched::Own(_, Reason::ServerError)) => true,
-        Some(Fetched::Forward(reason) | Fetched::Again(reason, _)) => {
+        None | Some(Ok(Answer::Uncached(_, Reason::ServerError)) | Err(NotFetched::Failed(_))) => {
+            true
+        }
+        Some(Err(NotFetched::Forward(reason) | NotFetched::Again(reason, _))) => {
             matches!(reason, Reason::Origin | Reason::ServerError)
         }
-        Some(Fetched::Answer(_) | Fetched::Own(..) | Fetched::AsItCame(_)) => false,
+        Some(Ok(_)) => false,
     };
     match fetched {
         Some(fetched) if !has_failed || !may_serve_on_error(want, candidate) => fetched,
         Some(_) | None => {
             let until = unix_now() as u64 + FAILING_TTL;
             want.cx.worker.pages.memory().mark_failing(key, until);
-            Fetched::after_fetch(stale(want, candidate, record).await)
+            or_again(stale(want, candidate, record).await)
         }
     }
 }
@@ -311,7 +307,7 @@ async fn lead(
         && want.directives.is_met_by(&entry, want.now())
     {
         EndGuard(flight).0.answer(&entry);
-        return Fetched::from(hit(want, &entry, CacheTier::Memory, record).await);
+        return or_forward(hit(want, &entry, CacheTier::Memory, record).await);
     }
     record.asks_origin(Asking::Fill);
     let led = begin(want, flight, candidate, None).await;
@@ -334,25 +330,23 @@ async fn lead(
                 if answer.is_ok() {
                     record.outcome(Outcome::Miss, Some(Reason::Miss));
                 }
-                Fetched::after_fetch(answer)
+                or_again(answer)
             }
-            Err(again) => Fetched::Again(Reason::Vary, again),
+            Err(again) => Err(NotFetched::Again(Reason::Vary, again)),
         },
         Ok(LeaderAnswer::Validated(entry)) => match want.is_answered_by(&entry) {
-            Ok(()) => {
-                Fetched::after_fetch(validated(want, entry, why(want, candidate), record).await)
-            }
-            Err(again) => Fetched::Again(Reason::Vary, again),
+            Ok(()) => or_again(validated(want, entry, why(want, candidate), record).await),
+            Err(again) => Err(NotFetched::Again(Reason::Vary, again)),
         },
         Ok(LeaderAnswer::Elsewhere(entry)) => match want.suits(&entry) {
-            Ok(()) => Fetched::from(hit(want, &entry, CacheTier::Store, record).await),
-            Err(reason) => Fetched::Forward(reason),
+            Ok(()) => or_forward(hit(want, &entry, CacheTier::Store, record).await),
+            Err(reason) => Err(NotFetched::Forward(reason)),
         },
-        Ok(LeaderAnswer::Own(received, reason)) => Fetched::Own(*received, reason),
-        Ok(LeaderAnswer::Again(reason, why)) => Fetched::Again(reason, why),
-        Ok(LeaderAnswer::NotAsked(reason)) => Fetched::Forward(reason),
-        Ok(LeaderAnswer::Failed(error)) => Fetched::Failed(error.into()),
-        Err(_) => Fetched::Forward(Reason::Origin),
+        Ok(LeaderAnswer::Own(received, reason)) => Ok(Answer::Uncached(*received, reason)),
+        Ok(LeaderAnswer::Again(reason, why)) => Err(NotFetched::Again(reason, why)),
+        Ok(LeaderAnswer::NotAsked(reason)) => Err(NotFetched::Forward(reason)),
+        Ok(LeaderAnswer::Failed(error)) => Err(NotFetched::Failed(error.into())),
+        Err(_) => Err(NotFetched::Forward(Reason::Origin)),
     }
 }
 
@@ -369,7 +363,7 @@ async fn answer_as_it_comes(
     if let (false, Err(again)) = (is_personal, want.is_answered_by(&entry)) {
         // A reader that is not polled holds up the others of the same fetch.
         drop(reader);
-        return Fetched::Again(Reason::Vary, again);
+        return Err(NotFetched::Again(Reason::Vary, again));
     }
     let mut status = CacheStatus::forwarded(why, waits.map(Reason::as_str));
     status.stored = stored;
@@ -385,10 +379,10 @@ async fn answer_as_it_comes(
     };
     match answer {
         // The origin did not heed the codings that the client accepts.
-        Err(reason) => Fetched::Again(reason, AskedAgain::Coding),
+        Err(reason) => Err(NotFetched::Again(reason, AskedAgain::Coding)),
         Ok(_) => {
             record.outcome(Outcome::Miss, Some(waits.unwrap_or(Reason::Miss)));
-            Fetched::begun(answer).await
+            begun(answer).await
         }
     }
 }
@@ -463,14 +457,14 @@ async fn wait(
     let (entry, length) = match verdict(want, &mut reader).await {
         FlightVerdict::Shared(entry, length) => (entry, Some(length)),
         FlightVerdict::Landed(page) => (page, None),
-        FlightVerdict::Refused(reason) => return Fetched::Forward(reason),
-        FlightVerdict::Failed(why) => return Fetched::Failed(Error::OriginShared(why)),
-        FlightVerdict::Pending => return Fetched::Forward(Reason::Origin),
+        FlightVerdict::Refused(reason) => return Err(NotFetched::Forward(reason)),
+        FlightVerdict::Failed(why) => return Err(NotFetched::Failed(Error::OriginShared(why))),
+        FlightVerdict::Pending => return Err(NotFetched::Forward(Reason::Origin)),
     };
     if let Err(reason) = may_be_given(want, &reader, &entry) {
         // A reader that is not polled holds up the others of the same fetch.
         drop(reader);
-        return Fetched::Forward(reason);
+        return Err(NotFetched::Forward(reason));
     }
     let mut status = CacheStatus::forwarded(Forward::UriMiss, None);
     status.collapsed = true;
@@ -485,10 +479,12 @@ async fn wait(
     if answer.is_ok() {
         record.outcome(Outcome::HitFlight, None);
     }
-    match Fetched::begun(answer).await {
+    match begun(answer).await {
         // The other user's session may be the cause of the failure, and nothing has been sent to the
         // client yet.
-        Fetched::Failed(_) if want.class.is_personal() => Fetched::Forward(Reason::Origin),
+        Err(NotFetched::Failed(_)) if want.class.is_personal() => {
+            Err(NotFetched::Forward(Reason::Origin))
+        }
         fetched => fetched,
     }
 }

@@ -44,8 +44,13 @@ pub(super) async fn answer(
     body: RequestBody,
     record: &mut RequestRecord,
 ) -> Result<Answer, Error> {
+    // A part of a page teaches nothing.
+    if cx.kind != RequestKind::Page {
+        let reason = evaluation.barred().unwrap_or(Reason::Learn);
+        return forward::forward(cx, body, reason, record).await;
+    }
     let reason = forward_reason(&decision);
-    if cx.kind != RequestKind::Page || reason == Reason::BypassSwitch {
+    if reason == Reason::BypassSwitch {
         return forward::forward(cx, body, reason, record).await;
     }
     let lesson = begin(cx, (&decision, evaluation), body.is_some(), RequestUse::Forwarded);
@@ -94,21 +99,13 @@ pub(crate) fn mirrored(
     (decision, evaluation): (&Decision, &Evaluation<'_>),
     has_body: bool,
 ) {
-    if let Decision::Row(_) = decision {
-        return;
-    }
     // Nothing of its answer is seen.
     drop(begin(cx, (decision, evaluation), has_body, RequestUse::Mirrored));
 }
 
 /// Why a request of a route that learns is forwarded: because the route learns, or as it would be in any case.
 pub(crate) fn forward_reason(decision: &Decision) -> Reason {
-    match decision {
-        Decision::Forward(reason) => *reason,
-        Decision::Upgrade => Reason::Upgrade,
-        Decision::NotStored => Error::NotStored.reason(),
-        Decision::Row(_) | Decision::Page(_) => Reason::Learn,
-    }
+    decision.reason().unwrap_or(Reason::Learn)
 }
 
 /// Counts the request. Returns what its answer can teach.
@@ -123,9 +120,7 @@ fn begin(
     let reason = forward_reason(decision);
     if cx.head.method != Method::GET || has_body {
         match decision {
-            Decision::Page(PageDecision::Hit(..) | PageDecision::Stale { .. }) => {
-                learning.counted(route);
-            }
+            Decision::Page(PageDecision::Hit(..)) => learning.counted(route),
             _ => learning.forwarded(route, reason),
         }
         return None;
