@@ -68,7 +68,7 @@ impl Map {
         let there: BTreeSet<String> =
             tree.modules.iter().flat_map(|one| places(&one.file)).collect();
         let gone = self.allowed.keys().filter(|module| !there.contains(*module));
-        gone.map(|module| format!("the map has `{module}`, and src/ does not")).collect()
+        gone.map(|module| format!("the map has `{module}`, and the source does not")).collect()
     }
 
     /// The modules without a line: each at the top has one, and each in a folder of which others have.
@@ -104,9 +104,7 @@ impl Map {
         for ((from, to), names) in tree.arrows() {
             let (from, to) = (&tree.modules[from].file, &tree.modules[to].file);
             let apart = places(from).into_iter().zip(places(to)).find(|(from, to)| from != to);
-            let Some((importer, imported)) = apart.filter(|(place, _)| place.contains('/')) else {
-                continue;
-            };
+            let Some((importer, imported)) = apart else { continue };
             if self.allowed.get(&importer).is_some_and(|allowed| !allowed.contains(&imported)) {
                 let names: Vec<_> = names.into_iter().collect();
                 let names = names.join(", ");

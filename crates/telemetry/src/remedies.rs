@@ -10,12 +10,8 @@ use super::reason::Reason;
 pub struct ReasonText {
     /// What it means: a part of a sentence.
     pub meaning: &'static str,
-    /// More on the meaning, for the page of reasons.
-    pub detail: Option<&'static str>,
     /// The settings that help, the best first.
     pub remedies: &'static [Remedy],
-    /// What helps besides settings, for the page of reasons.
-    pub note: Option<&'static str>,
     /// The change that the dashboard advises.
     pub change: Option<Change>,
 }
@@ -80,7 +76,7 @@ pub mod of_cookie {
 }
 
 const fn means(meaning: &'static str) -> ReasonText {
-    ReasonText { meaning, detail: None, remedies: &[], note: None, change: None }
+    ReasonText { meaning, remedies: &[], change: None }
 }
 
 /// A remedy. It is no function, because what a function returns does not live for ever.
@@ -91,30 +87,12 @@ macro_rules! set {
 }
 
 impl ReasonText {
-    const fn detail(self, detail: &'static str) -> Self {
-        Self { detail: Some(detail), ..self }
-    }
-
-    const fn note(self, note: &'static str) -> Self {
-        Self { note: Some(note), ..self }
-    }
-
     const fn helps(self, remedies: &'static [Remedy]) -> Self {
         Self { remedies, ..self }
     }
 
     const fn change(self, when: &'static str, lines: Lines) -> Self {
         Self { change: Some(Change { when, lines }), ..self }
-    }
-
-    /// What helps, as the page of reasons has it.
-    #[must_use]
-    pub fn what_helps(&self) -> String {
-        let settings = self.remedies.iter().map(|Remedy { key, text }| {
-            format!("`{key}`: {}", text.replace("[{names}]", "[…]").replace(NAMES, "its name"))
-        });
-        let all: Vec<String> = settings.chain(self.note.map(str::to_owned)).collect();
-        if all.is_empty() { "nothing".to_owned() } else { all.join("; ") }
     }
 }
 
@@ -201,23 +179,16 @@ pub const fn text_of(reason: Reason) -> ReasonText {
             "write share = \"anonymous\" if the page may be shared",
         )]),
         Reason::BypassSwitch => {
-            means("the operator has switched the cache off (anteroom bypass)").note(
-                "`anteroom bypass` shows by whom and until when, `anteroom bypass off` ends it: [emergency \
-                 switch](../guides/operating.md#emergency-switch)",
-            )
+            means("the operator has switched the cache off (anteroom bypass)")
         }
         Reason::Learn => means(
             "the route learns: everything is forwarded, and nothing is served from the cache",
-        )
-        .note(
-            "`anteroom learn report` says what the cache would have done: [learn mode](../guides/learn-mode.md)",
         ),
         Reason::Rank => means("its item is not among the most viewed (only_top)")
             .helps(&[set!("[[route]] only_top", "a larger number covers more items")]),
         Reason::Login => shared_by_all(means(
             "the visitor is logged in, and this page is stored for visitors without a login only",
-        ))
-        .note("with `fragments` for what is personal; or `share = \"segment\"` or `share = \"user\"`"),
+        )),
         Reason::NotLoggedIn => {
             means("the route keeps pages for each user, and the visitor is not logged in").helps(&[
                 set!(
@@ -227,7 +198,6 @@ pub const fn text_of(reason: Reason) -> ReasonText {
             ])
         }
         Reason::Unconfirmed => means("the visitor's login is not confirmed")
-            .detail("the user's name is only what the visitor typed; such a visitor is in no segment and has no pages")
             .helps(&[set!(
                 "[session.login] verify",
                 "verify = true confirms the name that the visitor typed, by [session.verify]",
@@ -267,7 +237,6 @@ pub const fn text_of(reason: Reason) -> ReasonText {
                 "token_from = \"sha256\" if the value is shorter than 8 bytes, longer than 256, or more than visible \
                  ASCII; a cookie that is sent twice is always rejected",
             )])
-            .note("let the app set it with one `Domain` and `Path`")
         }
         Reason::SessionInUrl => {
             with_a_session_id(means("the URL contains a session id"))
@@ -289,7 +258,6 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         }
         Reason::Authorization => shared_by_all(means("the request has an Authorization field")),
         Reason::IdentityField => means("the request has a field that names its sender")
-            .detail("such as `X-Api-Key` or `X-Auth-Request-User`")
             .helps(&[set!(
                 "[cache] identity_headers",
                 "without the field's name if it says nothing of the visitor; key_headers keeps a page for each value",
@@ -303,7 +271,6 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         }
         Reason::RequestNoStore => means("the request has Cache-Control: no-store"),
         Reason::RequestDirective => means("the request asks for the app's current page")
-            .detail("or accepts only a stored one")
             .helps(&[set!(
                 "[cache] client_directives",
                 "client_directives = \"ignore\" stops visitors from forcing a new fetch",
@@ -324,8 +291,7 @@ pub const fn text_of(reason: Reason) -> ReasonText {
             "Accept lists no page type, and the page has only the default lifetime",
         ))
         .helps(TTL),
-        Reason::OddPath => means("the app could read the path as another path")
-            .note("links without `//`, `/../` and encoded slashes"),
+        Reason::OddPath => means("the app could read the path as another path"),
         Reason::Vary => means(
             "the stored page depends on a request field (Vary), which Anteroom's own request for the page does \
              not send as this request does",
@@ -333,11 +299,8 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         .helps(&[set!(
             "[[route]] send_headers",
             "send_headers = [{names}] makes fills send what this page depends on",
-        )])
-        .note(
-            "for cookies see `unknown-cookie`; for a visitor with a login, on a page with `Vary: Cookie`, see `login`",
-        ),
-        Reason::Miss => means("the page is not stored").note("nothing: the request stores it"),
+        )]),
+        Reason::Miss => means("the page is not stored"),
         Reason::MinUses => means(
             "the page is not stored, and was requested fewer times than min_uses of its route",
         )
@@ -345,15 +308,11 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         Reason::Unproven => means(
             "the page is not stored, and its URL may be a secret, or Anteroom's own request would leave out a field: \
              until a response to a similar URL may be shared, such requests are sent as they came",
-        )
-        .note("nothing: the next request fills; `send_headers` for a field on which pages depend"),
+        ),
         Reason::Pattern => means(
             "the page is not stored, and recent responses to similar URLs could not be shared",
-        )
-        .detail("looked at again within two minutes")
-        .note("what helps for those responses: see `anteroom_pages_refused_total`"),
-        Reason::Head => means("the page is not stored, and HEAD requests do not fill the cache")
-            .note("nothing: a GET stores it"),
+        ),
+        Reason::Head => means("the page is not stored, and HEAD requests do not fill the cache"),
         Reason::Crowded => {
             means("too many requests are waiting, or the memory for bodies in flight is full").helps(
                 &[set!("[limits] in_flight", "set a larger size, or larger waiters")],
@@ -361,23 +320,15 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         }
         Reason::Invalidated => means("the page was purged or changed while it was fetched"),
         Reason::Endpoint => means("Anteroom answers the request itself"),
-        Reason::Refused => means("Anteroom refuses the request")
-            .detail("the status says why")
-            .note("the log"),
-        Reason::Defect => means("Anteroom refuses the request")
-            .detail("a defect of Anteroom ended this request alone; the answer is 500")
-            .note("nothing; please report the log's line with `panicked`"),
+        Reason::Refused => means("Anteroom refuses the request"),
+        Reason::Defect => means("Anteroom refuses the request"),
         Reason::Upgrade => means("the request upgrades to another protocol"),
-        Reason::Denied => means("the client's address is not allowed")
-            .note("`[client] allow` and `deny`, `allow_from`"),
-        Reason::Loop => means("the origin's address leads back to Anteroom")
-            .detail("the request has come back, for the same host and path; the answer is 508")
-            .note("the app's own address in `[origin] url`"),
+        Reason::Denied => means("the client's address is not allowed"),
+        Reason::Loop => means("the origin's address leads back to Anteroom"),
         Reason::LoginRequired => {
-            means("the route requires a login, and the visitor has none").note("a log-in")
+            means("the route requires a login, and the visitor has none")
         }
         Reason::Maintenance => means("the route is under maintenance")
-            .detail("and no page is stored")
             .helps(&[set!("[[route]] maintenance", "maintenance = false ends it")]),
         Reason::RateLimited => {
             means("the client's address or session has exceeded its rate limit").helps(&[set!(
@@ -385,8 +336,7 @@ pub const fn text_of(reason: Reason) -> ReasonText {
                 "a higher rate; list proxies in front of Anteroom in [client] trusted_proxies",
             )])
         }
-        Reason::Elsewhere => means("another proxy has just found the page to be personal")
-            .note("what helps against the reason in that proxy's log"),
+        Reason::Elsewhere => means("another proxy has just found the page to be personal"),
         Reason::SetCookie => means("the response sets a cookie")
             .helps(&[
                 set!(
@@ -410,8 +360,7 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         .helps(&[set!(
             "[[route]] segment",
             "list everything that the page differs by; use share = \"user\" for a page that differs for each user",
-        )])
-        .note("nothing at first"),
+        )]),
         Reason::NoStore => said_on_every_page(means("the response has no-store")).helps(REPLACED),
         Reason::NoCache => {
             said_on_every_page(means("the response has no-cache and lacks a validator"))
@@ -434,9 +383,7 @@ pub const fn text_of(reason: Reason) -> ReasonText {
             said_on_every_page(means("the response was stale on arrival and lacks a validator"))
                 .helps(REPLACED)
         }
-        Reason::VaryAny => means("the response has Vary: *")
-            .detail("or `Vary` names a field that Anteroom sends differently each time")
-            .note("the app has to name the fields on which the page depends"),
+        Reason::VaryAny => means("the response has Vary: *"),
         Reason::Status => without_lifetime(means("its status has no default lifetime")).helps(&[set!(
             "[[route]] ttl",
             "ttl = \"300s\" if it is a 404 or 410, which are then kept for 10 s; otherwise let the app send max-age",
@@ -451,31 +398,25 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         Reason::ResponseField => said_on_every_page(means(
             "a response with Pragma, Refresh, WWW-Authenticate or an attachment has no default lifetime",
         ))
-        .detail("nor has one with `Clear-Site-Data` or a malformed `CDN-Cache-Control`")
         .helps(&[set!(
             OVERRIDE,
             "override_ttl = \"60s\" on a route for this path overrides Pragma, but none of the other fields",
-        )])
-        .note("a lifetime from the app"),
+        )]),
         Reason::QueryParameter => {
             means("a query parameter looks like a secret, so there is no default lifetime")
                 .helps(&[set!(
                     "[[route]] ignore_query",
                     "add the parameter, if the page does not depend on it",
                 )])
-                .note("a lifetime from the app")
         }
         Reason::Deception => {
             means("HTML or JSON under the name of a static file has no default lifetime")
-                .note("a lifetime from the app, if this is intended")
         }
         Reason::NoLifetime => without_lifetime(means(
             "the response names no lifetime, and no default applies",
         ))
-        .detail("there is none with `default_ttl = \"0s\"` or `share = \"user\"`")
         .helps(TTL),
         Reason::CsrfField => means("a form in the page has a CSRF field")
-            .detail("which belongs to one visitor")
             .helps(&[set!(
                 "[[route]] fragments",
                 "with share = \"everyone\", the form is filled in for each visitor from a path of its own",
@@ -486,8 +427,7 @@ pub const fn text_of(reason: Reason) -> ReasonText {
                 Lines::Nothing,
             ),
         Reason::SessionInLink => with_a_session_id(means("a link in the page has a session id")),
-        Reason::Undecodable => means("the page could not be decoded for the search for secrets")
-            .note("let the app answer in gzip, brotli, zstd or plain"),
+        Reason::Undecodable => means("the page could not be decoded for the search for secrets"),
         Reason::PasswordField => means(
             "the page has a password field, and sets a cookie or is for logged-in users",
         )
@@ -505,7 +445,6 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         Reason::Reflected => means(
             "the page contains the value of a field of the request, on which its key does not depend",
         )
-        .detail("such as `User-Agent`")
         .helps(&[set!(
             "[[route]] key_headers",
             "let the app send Vary with the field's name, or keep a page for each value",
@@ -517,9 +456,7 @@ pub const fn text_of(reason: Reason) -> ReasonText {
                 Lines::Whole("[cache]\nmax_object = \"32MiB\""),
             ),
         Reason::Slow => {
-            means("the page took too long, or the second user's response that confirms it").note(
-                "a faster page; `leak_guard = \"off\"` for large pages that are for everyone",
-            )
+            means("the page took too long, or the second user's response that confirms it")
         }
         Reason::Unframed => {
             means("the body ends with the connection, so a truncated one looks complete")
@@ -536,22 +473,261 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         }
         Reason::Anteroom => {
             means("the response logs the visitor in or out, or carries visitor data")
-                .detail("(`Anteroom-…`)")
         }
         Reason::Variants => means("the page has too many variants").helps(&[set!(
             "[limits] variants",
             "set a larger number, or let the app vary on less",
         )]),
-        Reason::Tags => means("the page has too many tags")
-            .detail("or one that is too long")
-            .note("at most 64 tags of 256 bytes"),
-        Reason::Fields => means("the page's fields are too large")
-            .detail("over 16 KiB")
-            .note("fewer or shorter fields"),
-        Reason::Origin => means("the app did not answer").helps(ON_ERROR).note("the log has details"),
+        Reason::Tags => means("the page has too many tags"),
+        Reason::Fields => means("the page's fields are too large"),
+        Reason::Origin => means("the app did not answer").helps(ON_ERROR),
         Reason::ServerError => {
-            means("the app answered with an error").helps(ON_ERROR).note("the app's own log")
+            means("the app answered with an error").helps(ON_ERROR)
         }
+    }
+}
+
+/// What the page of reasons says of a reason, in Markdown: what it means, and what helps. It has room for more than a
+/// line of a terminal.
+#[must_use]
+#[expect(clippy::too_many_lines, reason = "it is a table")]
+pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
+    match reason {
+        Reason::Login => (
+            "the visitor is logged in, and the page is shared among visitors without a login",
+            "a route with `share = \"everyone\"` and `fragments`, `share = \"segment\"` or `share = \"user\"`",
+        ),
+        Reason::NotLoggedIn => (
+            "the visitor is not logged in, and the route keeps pages for one user each",
+            "nothing: there is no user to keep the page for",
+        ),
+        Reason::Unconfirmed => (
+            "the user's name is only what the visitor typed at a log-in; such a visitor is in no segment and has no pages",
+            "`[session.verify]`, or a `user` of `[session.login]` from the app's answer",
+        ),
+        Reason::UnknownToken => (
+            "there is a session cookie, and Anteroom does not know its user",
+            "`[session.verify]`, `[session] app`, or `mint = true` when only Anteroom creates that cookie",
+        ),
+        Reason::Unverified => (
+            "the app was asked, and its answer matched neither `user` nor `nobody`, or came later than `timeout`",
+            "compare `user` and `nobody` of `[session.verify]` with its answer; `anteroom_verify_unclear_total` counts",
+        ),
+        Reason::StoreAway => {
+            ("the store did not answer in time", "`[store] url` and `timeout`; it is temporary")
+        }
+        Reason::BadSessionCookie => (
+            "the session cookie is not a token (8 to 256 bytes of visible ASCII), or came twice",
+            "`token_from = \"sha256\"`; let the app set it with one `Domain` and `Path`",
+        ),
+        Reason::SessionInUrl => (
+            "the path or the query has a session id",
+            "let the app keep it only in its cookie (`session.use_only_cookies`, `tracking-mode`)",
+        ),
+        Reason::UnknownCookie => (
+            "the request has a cookie that the configuration does not name",
+            "`[cache] ignore_cookies` when no page depends on it, `key_cookies` when some do, `[session] cookie` when it may mean a logged-in visitor",
+        ),
+        Reason::Authorization => (
+            "the request has `Authorization`",
+            "`share = \"everyone\"` when the page holds nothing personal",
+        ),
+        Reason::IdentityField => (
+            "the request has a field that names its sender, such as `X-Api-Key` or `X-Auth-Request-User`",
+            "`[cache] identity_headers` without that field, when it says nothing of the visitor; `key_headers` with it",
+        ),
+        Reason::ClientCertificate => ("the client showed a certificate", "the same"),
+        Reason::BoundConnection => ("NTLM or Negotiate has logged the connection in", "nothing"),
+        Reason::Method => ("the method is neither GET nor HEAD", "nothing"),
+        Reason::RequestBody => ("a GET with a body", "nothing"),
+        Reason::Head => ("a HEAD for a page that is not stored", "nothing: a GET stores it"),
+        Reason::Miss => ("the page is not stored yet, or no longer", "nothing"),
+        Reason::MinUses => (
+            "the page was requested fewer times than the route's `min_uses`",
+            "a smaller `min_uses`",
+        ),
+        Reason::Unproven => (
+            "the page is not stored, and its URL may be a secret (a parameter such as `token`, a random segment), or a fill would leave out a field of the request: it is sent as it came until a response to it (a secret) or to a similar URL (a field) may be shared",
+            "nothing: the next request fills; `send_headers` for a field on which pages depend",
+        ),
+        Reason::Pattern => (
+            "the page is not stored, and recent responses to similar URLs could not be shared; looked at again within two minutes",
+            "what helps for those responses: see `anteroom_pages_refused_total`",
+        ),
+        Reason::Route => {
+            ("the route has `share = \"none\"`", "another `share`, if the page may be shared")
+        }
+        Reason::Learn => (
+            "the route has `mode = \"learn\"`: the cache would have looked the page up",
+            "`anteroom learn report` says what it would have done: [learn mode](../guides/learn-mode.md)",
+        ),
+        Reason::BypassSwitch => (
+            "an operator has switched the cache off for this route, or for all",
+            "`anteroom bypass` shows by whom and until when, `anteroom bypass off` ends it: [emergency switch](../guides/operating.md#emergency-switch)",
+        ),
+        Reason::Rank => ("the item is not among the most viewed", "a larger `only_top`"),
+        Reason::Condition => {
+            ("`If-Match` or `If-Unmodified-Since`, which only the app can evaluate", "nothing")
+        }
+        Reason::RequestNoStore => ("the request has `no-store`", "nothing"),
+        Reason::RequestDirective => (
+            "the client wants a fresh page from the app, or accepts only a stored page",
+            "`[cache] client_directives = \"ignore\"`",
+        ),
+        Reason::Fragment => (
+            "a part of a page is requested (`X-Requested-With`, `HX-Request` and the like)",
+            "`key_headers` with that field",
+        ),
+        Reason::Accept => (
+            "`Accept` names no kind of page, and this page has the default lifetime",
+            "a `ttl` on its route",
+        ),
+        Reason::OddPath => (
+            "the app could read the path as another path",
+            "links without `//`, `/../` and encoded slashes",
+        ),
+        Reason::Vary => (
+            "the page depends on a field that a fill does not send as this request does",
+            "`send_headers`; for cookies see `unknown-cookie`. For a visitor with a login, on a page with `Vary: Cookie`, see `login`",
+        ),
+        Reason::Upgrade => ("another protocol is requested, such as WebSocket", "nothing"),
+        Reason::Endpoint => ("Anteroom answers it, under `/_anteroom/`", "nothing"),
+        Reason::Refused => ("Anteroom refused the request; the status says why", "the log"),
+        Reason::Denied => {
+            ("this address is not served", "`[client] allow` and `deny`, `allow_from`")
+        }
+        Reason::Loop => (
+            "the request has come back, for the same host and path, to the proxy that sent it; the answer is 508",
+            "the app's own address in `[origin] url`",
+        ),
+        Reason::Defect => (
+            "a defect of Anteroom ended this request alone; the answer is 500",
+            "nothing; please report the log's line with `panicked`",
+        ),
+        Reason::LoginRequired => {
+            ("the route has `require = \"login\"`, and this visitor has no login", "a log-in")
+        }
+        Reason::Maintenance => (
+            "the route has `maintenance = true`, and no page is stored",
+            "the end of the maintenance",
+        ),
+        Reason::RateLimited => (
+            "the address or session has sent too many requests",
+            "`requests_per_address`, `requests_per_session`; list proxies in front of Anteroom in `trusted_proxies`",
+        ),
+        Reason::SetCookie => (
+            "the page sets a cookie",
+            "`strip_set_cookie` with its name, or `set_cookie = \"strip_for_anonymous\"`",
+        ),
+        Reason::NoStore => (
+            "the app says `no-store`, as PHP does on every page with a session",
+            "`override_ttl` on a route by path",
+        ),
+        Reason::NoCache => (
+            "the app says `no-cache`, and sends no validator",
+            "`override_ttl`, or a validator from the app",
+        ),
+        Reason::Private => (
+            "the app says `private`",
+            "`override_ttl` with `override_private`, if the app says so to visitors without a login, too",
+        ),
+        Reason::Stale => {
+            ("the response was stale when it came", "`override_ttl`, or a lifetime from the app")
+        }
+        Reason::VaryAny => (
+            "`Vary: *`, or `Vary` names a field that Anteroom sends differently each time",
+            "the app has to name the fields on which the page depends",
+        ),
+        Reason::Status => (
+            "the status has no default lifetime",
+            "`max-age` from the app; a `ttl` for 404 and 410",
+        ),
+        Reason::ContentType => ("the type has no default lifetime", "a `ttl` on its route"),
+        Reason::NoValidator => {
+            ("an image or the like without `ETag` and `Last-Modified`", "a `ttl` on its route")
+        }
+        Reason::ResponseField => (
+            "`Pragma`, `Refresh`, `WWW-Authenticate`, `Clear-Site-Data`, an attachment, or a malformed `CDN-Cache-Control`",
+            "`override_ttl` against `Pragma`; otherwise a lifetime from the app",
+        ),
+        Reason::QueryParameter => (
+            "a query parameter looks like a secret or a nonce",
+            "a lifetime from the app; `ignore_query` when the page does not depend on it",
+        ),
+        Reason::Deception => (
+            "html or JSON under the name of a static file",
+            "a lifetime from the app, if this is intended",
+        ),
+        Reason::NoLifetime => (
+            "the app gives no lifetime, and there is no default: `default_ttl = \"0s\"`, or `share = \"user\"`",
+            "`default_ttl`, or a `ttl` on its route",
+        ),
+        Reason::Anteroom => (
+            "the response logs in or out, or says something about the visitor (`Anteroom-…`)",
+            "nothing",
+        ),
+        Reason::Invalidated => ("the page was changed while it was fetched", "nothing"),
+        Reason::Origin => ("the app failed", "the log has details"),
+        Reason::ServerError => ("the app answered 5xx", "the app's own log"),
+        Reason::Unframed => (
+            "the end of the body is the end of the connection, so a truncated body cannot be detected",
+            "let the app send a length or chunks",
+        ),
+        Reason::TooLarge => {
+            ("the page is larger than `[cache] max_object`", "a larger `[cache] max_object`")
+        }
+        Reason::Variants => {
+            ("one URL has too many variants", "`[limits] variants`, or fewer fields in `Vary`")
+        }
+        Reason::Tags => {
+            ("the page has too many tags, or one that is too long", "at most 64 tags of 256 bytes")
+        }
+        Reason::Fields => ("the header fields have over 16 KiB", "fewer or shorter fields"),
+        Reason::CsrfField => (
+            "a form has a CSRF field, which belongs to one visitor",
+            "a fragment around the form; otherwise nothing",
+        ),
+        Reason::SessionInLink => ("a link has a session id", "as for `session-in-url`"),
+        Reason::Undecodable => (
+            "the page could not be decoded for inspection",
+            "let the app answer in gzip, brotli, zstd or plain",
+        ),
+        Reason::PasswordField => (
+            "a password field on a page whose cookie was removed, or on a segment's page",
+            "nothing",
+        ),
+        Reason::PostForm => (
+            "a form with POST on a page whose cookie was removed",
+            "`strip_set_cookie` with the cookie's name, if the form does not need it",
+        ),
+        Reason::LeakUser => (
+            "the name of the user whose request caused the fetch",
+            "`share = \"none\"` if the page is personal; `leak_guard = \"marks\"` if the name is a word on every page",
+        ),
+        Reason::LeakAttribute => ("an attribute of that user", "the same"),
+        Reason::LeakToken => {
+            ("a token of that user, or the value of a cookie that the page sets", "the same")
+        }
+        Reason::Reflected => (
+            "the value of a request field that the fill sent and the page's key lacks, such as `User-Agent`",
+            "let the app send `Vary` with that field, or list it in `key_headers`",
+        ),
+        Reason::AwaitingSecondUser => (
+            "the first response for a segment is not shared until a second user, at another address, gets the same",
+            "nothing at first; if it stays, the page differs by something that `segment` does not name",
+        ),
+        Reason::Slow => (
+            "inspecting the page, or waiting for another user's response, took too long",
+            "a faster page; `leak_guard = \"off\"` for large pages that are for everyone",
+        ),
+        Reason::Elsewhere => (
+            "another proxy on the store has just found that the page cannot be shared",
+            "what helps against the reason in that proxy's log",
+        ),
+        Reason::Crowded => (
+            "too many requests wait, or there is no room for bodies in flight",
+            "`[limits] waiters` and `in_flight`",
+        ),
     }
 }
 
@@ -589,9 +765,8 @@ mod tests {
         let row = |line: &str| {
             let word = line.strip_prefix("| `")?.split_once('`')?.0;
             let reason = Reason::ALL.into_iter().find(|reason| reason.as_str() == word)?;
-            let text = text_of(reason);
-            let detail = text.detail.map_or_else(String::new, |detail| format!("; {detail}"));
-            Some(format!("| `{word}` | {}{detail} | {} |", text.meaning, text.what_helps()))
+            let (means, helps) = page_of(reason);
+            Some(format!("| `{word}` | {means} | {helps} |"))
         };
         let lines = page.lines().map(|line| row(line).unwrap_or_else(|| line.to_owned()) + "\n");
         let expected: String = lines.collect();

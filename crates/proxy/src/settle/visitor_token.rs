@@ -197,14 +197,19 @@ impl VisitorTokenState {
     pub(crate) fn joined(&self, around: &TokenContext<'_>, session: &StoredToken, user: &User) {
         self.clear_all(around);
         let Some(token) = self.in_use(around.worker) else { return };
-        for (item, seen) in around.worker.visitor_visits.take(&token) {
-            around.worker.visits.note(session.clone(), user.clone(), Some(item), seen);
+        self.clear(around);
+        let visits = &around.worker.visitor_visits;
+        // SECURITY: another log-in, or a log-out, has ended the token here. What is left of it is not this user's.
+        if visits.has_ended(&token) {
+            return;
         }
-        if !around.worker.visitor_visits.is_gone(&token) {
-            around.worker.visitor_visits.note_gone(&token);
+        if !visits.is_gone(&token) {
             around.worker.thread_metrics.count(Count::VisitorTokensMerged);
         }
-        self.clear(around);
+        for (item, seen) in visits.take(&token) {
+            around.worker.visits.note(session.clone(), user.clone(), Some(item), seen);
+        }
+        visits.note_ended(&token);
     }
 
     /// Moves the token's data to the session of a known visitor, for a log-in that the proxy did not
@@ -234,8 +239,8 @@ impl VisitorTokenState {
         self.clear_all(around);
         let Some(token) = self.any() else { return };
         self.clear(around);
+        around.worker.visitor_visits.note_ended(&token);
         around.worker.visitor_visits.take(&token);
-        around.worker.visitor_visits.note_gone(&token);
         let forgetting = around.worker.store.forget_visitor(&token);
         if !matches!(timeout(patience(TIMEOUT), forgetting).await, Ok(Ok(()))) {
             tracing::debug!("deleting a visitor's token from the store failed");

@@ -23,7 +23,7 @@ pub(crate) fn in_words(reached: Result<Reached<'_>, Error>) -> String {
         Ok(Reached::Identified(identified)) => identified,
     };
     let visitor = identified.visitor();
-    let who = match (visitor.class, visitor.sharing) {
+    let known_as = match (visitor.class, visitor.sharing) {
         (VisitorClass::Known, Sharing::Known) => "known".to_owned(),
         (VisitorClass::Known, Sharing::Apart(reason) | Sharing::Unknown(reason)) => {
             format!("known, {}", reason.as_str())
@@ -40,5 +40,5 @@ pub(crate) fn in_words(reached: Result<Reached<'_>, Error>) -> String {
     let item = identified.item().map_or_else(String::new, |item| format!(" {}", item.as_str()));
     let name = &identified.route().name;
     let route = if name.is_empty() { "default" } else { &**name };
-    format!("{route}{item}: {who}")
+    format!("{route}{item}: {known_as}")
 }

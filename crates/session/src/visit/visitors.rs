@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ahash::RandomState;
 use anteroom_http::ident::{Item, VisitorToken};
@@ -25,6 +25,9 @@ const GATHER: Duration = Duration::from_millis(100);
 const BATCH: usize = 250;
 /// The most tokens known to be gone; the least used are evicted first, and found out again.
 const GONE_MAX: usize = 50_000;
+/// How long the views of a token that the store did not have wait for the log-in that may have merged it: as long as a
+/// write to the store may take.
+const MISSED_FOR: Duration = Duration::from_secs(2);
 
 /// Visits that wait for the store.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ pub struct VisitorVisits {
     capacity: usize,
     /// The most items kept for one token: the store would cut further ones.
     items: usize,
-    gone: Cache<VisitorToken, ()>,
+    gone: Cache<VisitorToken, Gone>,
     dropped: AtomicU64,
     /// Whether the last flush found visits whose part of the store is away.
     parts_are_away: AtomicBool,
@@ -49,11 +52,22 @@ struct Waiting {
     visits: HashMap<VisitorToken, Pending, RandomState>,
     /// Tokens and items in the queue.
     queued: usize,
-    /// The items in flight to the store: a batch at most.
+    /// The items in flight to the store, if they were not taken meanwhile: a batch at most.
     flying: HashMap<VisitorToken, Vec<(Item, f64)>, RandomState>,
     /// The items of the last flight for which the store had no token: a log-in may have merged the
     /// token a moment before.
     missed: HashMap<VisitorToken, Vec<(Item, f64)>, RandomState>,
+    /// When that flight landed.
+    missed_at: Option<Instant>,
+}
+
+/// Why a token is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    /// It was merged or forgotten here.
+    Ended,
+    /// The store does not have it.
+    Absent,
 }
 
 /// What is to be flushed for one token.
@@ -127,7 +141,10 @@ impl VisitorVisits {
     pub fn take(&self, token: &VisitorToken) -> Vec<(Item, f64)> {
         let mut waiting = self.lock();
         let mut items = waiting.missed.remove(token).unwrap_or_default();
-        items.extend(waiting.flying.get(token).cloned().unwrap_or_default());
+        if waiting.missed_at.is_none_or(|at| at.elapsed() > MISSED_FOR) {
+            items.clear();
+        }
+        items.extend(waiting.flying.remove(token).unwrap_or_default());
         if let Some(pending) = waiting.visits.remove(token) {
             waiting.queued -= 1 + pending.items.len();
             items.extend(pending.items);
@@ -135,12 +152,18 @@ impl VisitorVisits {
         items
     }
 
-    /// A token was merged or forgotten, or the store does not have it.
-    pub fn note_gone(&self, token: &VisitorToken) {
-        self.gone.insert(token.clone(), ());
+    /// A token was merged or forgotten. No view of it counts for a session any more.
+    pub fn note_ended(&self, token: &VisitorToken) {
+        self.gone.insert(token.clone(), Gone::Ended);
     }
 
-    /// Whether the store has reported that a token is gone.
+    /// Whether a token was merged or forgotten here.
+    #[must_use]
+    pub fn has_ended(&self, token: &VisitorToken) -> bool {
+        self.gone.get(token) == Some(Gone::Ended)
+    }
+
+    /// Whether a token has ended here, or the store does not have it.
     #[must_use]
     pub fn is_gone(&self, token: &VisitorToken) -> bool {
         self.gone.get(token).is_some()
@@ -183,10 +206,8 @@ impl VisitorVisits {
             match held {
                 Some(is_there) => {
                     landed += 1;
-                    // SECURITY: what was merged or forgotten before is not taken once more, by the next log-in.
-                    if !is_there && !self.is_gone(&visit.token) {
-                        self.note_gone(&visit.token);
-                        self.lock().missed.insert(visit.token, visit.items);
+                    if !is_there {
+                        self.miss(visit.token);
                     }
                 }
                 // Put back on drop.
@@ -200,6 +221,20 @@ impl VisitorVisits {
             flight.visits.clear();
         }
         Ok(landed)
+    }
+
+    /// The store does not have a token. Its views are kept for a moment, unless they were taken while they were in
+    /// flight.
+    fn miss(&self, token: VisitorToken) {
+        if self.has_ended(&token) {
+            return;
+        }
+        self.gone.insert(token.clone(), Gone::Absent);
+        let mut waiting = self.lock();
+        if let Some(items) = waiting.flying.remove(&token) {
+            waiting.missed.insert(token, items);
+            waiting.missed_at = Some(Instant::now());
+        }
     }
 
     /// Takes a batch.
@@ -236,8 +271,10 @@ struct Flight<'q> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.queue.lock().flying.clear();
-        self.visits.drain(..).for_each(|visit| self.queue.add(visit));
+        let flying = mem::take(&mut self.queue.lock().flying);
+        // What was taken meanwhile is recorded elsewhere, or forgotten.
+        let left = self.visits.drain(..).filter(|visit| flying.contains_key(&visit.token));
+        left.for_each(|visit| self.queue.add(visit));
     }
 }
 
@@ -291,13 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn visits_being_stored_are_taken_too() {
+    fn visits_being_stored_are_taken_once() {
         let (queue, one) = (VisitorVisits::new(10, 3), token());
         queue.note(one.clone(), Some(item(1)), 1.0);
-        let mut flight = Flight { queue: &queue, visits: queue.some() };
+        let flight = Flight { queue: &queue, visits: queue.some() };
         queue.note(one.clone(), Some(item(2)), 2.0);
         assert_eq!(queue.take(&one), [(item(1), 1.0), (item(2), 2.0)]);
-        flight.visits.clear();
+        assert!(queue.take(&one).is_empty());
+        // Nor are they put back where the store fails.
         drop(flight);
         assert!(queue.take(&one).is_empty());
     }
@@ -319,17 +357,17 @@ mod tests {
     }
 
     #[test]
-    fn views_of_a_token_that_was_forgotten_are_not_taken_later() {
-        with_store(async |store| {
-            let (queue, forgotten) = (VisitorVisits::new(10, 3), token());
-            queue.note(forgotten.clone(), Some(item(1)), 1.0);
-            // While the view is on its way to the store.
-            queue.take(&forgotten);
-            queue.note(forgotten.clone(), Some(item(2)), 2.0);
-            queue.note_gone(&forgotten);
-            queue.flush(&store).await.unwrap();
-            assert!(queue.take(&forgotten).is_empty());
-        });
+    fn views_of_a_token_that_ended_in_their_flight_are_not_taken_later() {
+        let (queue, ended) = (VisitorVisits::new(10, 3), token());
+        queue.note(ended.clone(), Some(item(1)), 1.0);
+        let mut flight = Flight { queue: &queue, visits: queue.some() };
+        queue.note_ended(&ended);
+        queue.take(&ended);
+        // The flight lands, and the store has no such token.
+        queue.miss(flight.visits.pop().unwrap().token);
+        drop(flight);
+        assert!(queue.take(&ended).is_empty());
+        assert!(queue.has_ended(&ended) && queue.is_gone(&ended));
     }
 
     #[test]

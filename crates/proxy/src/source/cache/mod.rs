@@ -94,26 +94,27 @@ pub(crate) async fn answer(
             return Ok(answer);
         }
     };
-    match fetched {
-        Ok(Answer::Stored(mut response)) => {
-            if want.class.is_personal() {
-                headers::keep_for_one(response.headers_mut());
-            }
-            Ok(Answer::Stored(response))
-        }
-        Ok(Answer::Uncached(received, reason)) => {
-            record.outcome(Outcome::Bypass, Some(reason));
-            forward::count_blocking(cx, received.response.headers(), reason);
-            Ok(Answer::Uncached(received, reason))
-        }
-        Ok(answer @ Answer::Switched(..)) => Ok(answer),
+    let mut answer = match fetched {
+        Ok(answer) => answer,
         Err(NotFetched::Again(reason, why)) => {
             note_again(want, why);
-            forward::forward(cx, body, reason, record).await
+            return forward::forward(cx, body, reason, record).await;
         }
-        Err(NotFetched::Forward(reason)) => forward::forward(cx, body, reason, record).await,
-        Err(NotFetched::Failed(error)) => Err(error),
+        Err(NotFetched::Forward(reason)) => {
+            return forward::forward(cx, body, reason, record).await;
+        }
+        Err(NotFetched::Failed(error)) => return Err(error),
+    };
+    if let Answer::Stored(response) = &mut answer
+        && want.class.is_personal()
+    {
+        headers::keep_for_one(response.headers_mut());
     }
+    if let Answer::Uncached(received, reason) = &answer {
+        record.outcome(Outcome::Bypass, Some(*reason));
+        forward::count_blocking(cx, received.response.headers(), *reason);
+    }
+    Ok(answer)
 }
 
 /// The answer of the one fetch, or of waiting for it.

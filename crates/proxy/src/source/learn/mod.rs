@@ -104,7 +104,7 @@ pub(crate) fn mirrored(
 }
 
 /// Why a request of a route that learns is forwarded: because the route learns, or as it would be in any case.
-pub(crate) fn forward_reason(decision: &Decision) -> Reason {
+fn forward_reason(decision: &Decision) -> Reason {
     decision.reason().unwrap_or(Reason::Learn)
 }
 

@@ -167,7 +167,7 @@ impl<'c> Lookups<'c> {
         let want = self.wanted();
         let found = match further {
             Some(found) => found,
-            None => find(want, self.rules).await,
+            None => want.look_up().await,
         };
         judged(want, found)
     }
