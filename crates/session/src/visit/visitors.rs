@@ -226,11 +226,12 @@ impl VisitorVisits {
     /// The store does not have a token. Its views are kept for a moment, unless they were taken while they were in
     /// flight.
     fn miss(&self, token: VisitorToken) {
+        // Locked first: what ends the token now takes its views behind this.
+        let mut waiting = self.lock();
         if self.has_ended(&token) {
             return;
         }
         self.gone.insert(token.clone(), Gone::Absent);
-        let mut waiting = self.lock();
         if let Some(items) = waiting.flying.remove(&token) {
             waiting.missed.insert(token, items);
             waiting.missed_at = Some(Instant::now());
