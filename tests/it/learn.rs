@@ -405,6 +405,10 @@ fn the_target_of_a_mirror_forwards_nothing() {
         wait_until("the page is known", || report(&proxy)["unknown"] == 0);
     }
     wait_for(&proxy, "hits", 2);
+    // A request for what is stored only is scored as any other: the other server may have the page.
+    let only = proxy.get("/a?q=1").header("X-Forwarded-For", "192.0.2.1");
+    assert_eq!(only.header("Cache-Control", "only-if-cached").send().status, 204);
+    wait_for(&proxy, "hits", 3);
     let asked: Vec<String> = origin.seen().into_iter().map(|request| request.target).collect();
     assert_eq!(asked, ["/a?q=1"], "neither an unsafe method, nor a request with a session cookie");
     assert!(origin.last().header("cookie").is_none());

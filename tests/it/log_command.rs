@@ -121,6 +121,20 @@ fn requests_are_shown_with_their_steps_and_without_secrets(storage: &Storage) {
 }
 
 #[test]
+fn a_page_that_was_looked_up_and_is_not_stored_shows_that_step() {
+    let origin = Origin::always(Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    let watching = Watching::start(&proxy, "refused", &["--where", "path = /refused"]);
+    wait_until("it watches", || {
+        let ask = proxy.get("/refused").header("Cache-Control", "only-if-cached");
+        assert_eq!(ask.send().status, 504);
+        watching.printed().contains("/refused")
+    });
+    wait_until("its steps are printed", || watching.printed().contains("ms  end\n"));
+    assert!(watching.printed().contains("ms  looked up\n"), "{}", watching.printed());
+}
+
+#[test]
 fn a_count_and_a_signal_end_the_command_well_and_the_end_of_the_proxy_does_not() {
     let origin = Origin::always(Reply::html("hello"));
     let mut proxy = Proxy::embedded(&origin, "");

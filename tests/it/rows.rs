@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::purge::purge;
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
@@ -120,6 +121,23 @@ fn a_scheduled_row_is_answered_to_everyone_and_revalidated(storage: &Storage) {
     }
     let post = proxy.post("/api/price/a%20b%26c").send();
     assert_eq!(post.text(), "from the app");
+}
+
+/// The page that a row has taken the place of answers others: what the row cannot, and a visitor when the row is gone.
+#[test]
+fn a_page_is_warmed_though_a_row_answers_in_its_place() {
+    let origin = Origin::start(|request| match request.path() {
+        "/stock/7" => Reply::typed("application/json", "{}"),
+        _ => Reply::html("a page").header("Cache-Control", "max-age=1000"),
+    });
+    let proxy = Proxy::embedded(&origin, &format!("cache.warm_after_purge = 1\n{SETTINGS}"));
+    wait_until("the page is kept", || proxy.get("/api/stock/7").send().is_hit());
+    proxy.get("/api/stock/7").send();
+    scheduled(&proxy, &["schedule", "inventory", "7"], "/api/stock/7");
+
+    purge(&proxy, &["--all", "--hard"]);
+
+    wait_until("it is warm", || proxy.metric("anteroom_pages_warmed_total") == 1.0);
 }
 
 fn a_row_with_a_failing_source_stays_unchanged(storage: &Storage) {
