@@ -190,9 +190,10 @@ pub(super) async fn begin(cx: &RequestContext<'_>, began: AppLogIn) -> SessionCh
         worker.visits.rename(old, &next, &user);
     }
     let before = cx.visitor_token.before(worker, old);
+    let merges = before.visitor.is_some();
     match worker.sessions.take_over(&worker.store, before, &next, &user, cx.now).await {
         Ok(()) => {
-            cx.visitor_token.joined(&TokenContext::of(cx), &next, &user);
+            cx.visitor_token.joined(&TokenContext::of(cx), (&next, &user), merges);
             worker.thread_metrics.count(Count::LogIns);
         }
         Err(error) => tracing::debug!(%error, "storing a log-in to the app failed"),

@@ -60,9 +60,11 @@ async fn log_out(cx: &RequestContext<'_>) -> Result<SessionChange, Error> {
 async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<SessionChange, Error> {
     let worker = cx.worker;
     let old = cx.visitor.token.as_ref();
+    let before = cx.visitor_token.before(worker, old.cloned());
+    let merges = before.visitor.is_some();
     let token = worker
         .sessions
-        .log_in(&worker.store, cx.visitor_token.before(worker, old.cloned()), user.clone(), cx.now)
+        .log_in(&worker.store, before, user.clone(), cx.now)
         .await
         .map_err(|error| Error::Session(error.into()))?;
     worker.thread_metrics.count(Count::LogIns);
@@ -72,7 +74,7 @@ async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<SessionChange, Er
     }
     // These sessions were not logged out: the log-in replaces them.
     end(cx, cx.visitor.duplicates.iter().map(|rival| (rival, Ending::Dismissed))).await?;
-    cx.visitor_token.joined(&TokenContext::of(cx), &stored, &user);
+    cx.visitor_token.joined(&TokenContext::of(cx), (&stored, &user), merges);
     let cookie = cookie(cx).and_then(|cookie| cookie.set(&token, is_https(cx)));
     Ok(SessionChange::LoggedIn { token: stored, user, cookie })
 }

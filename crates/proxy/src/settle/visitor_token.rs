@@ -192,24 +192,25 @@ impl VisitorTokenState {
         PreviousIdentity { session, visitor: self.to_merge(worker) }
     }
 
-    /// Ends the token after a log-in, which has moved the token's data to a session. A token that is gone
-    /// ends, too: while the log-in waits for the store, a flush may not find the token any more.
-    pub(crate) fn joined(&self, around: &TokenContext<'_>, session: &StoredToken, user: &User) {
+    /// Ends the token after a log-in. `merges`: the log-in has moved the token's data to the session; if not, the token
+    /// was gone before.
+    pub(crate) fn joined(
+        &self,
+        around: &TokenContext<'_>,
+        (session, user): (&StoredToken, &User),
+        merges: bool,
+    ) {
         self.clear_all(around);
         let Some(token) = self.in_use(around.worker) else { return };
         self.clear(around);
-        let visits = &around.worker.visitor_visits;
-        // SECURITY: another log-in, or a log-out, has ended the token here. What is left of it is not this user's.
-        if visits.has_ended(&token) {
+        // SECURITY: what is left of a token that was gone, or that has ended meanwhile, is not this user's.
+        let Some(views) = around.worker.visitor_visits.end(&token).filter(|_| merges) else {
             return;
-        }
-        if !visits.is_gone(&token) {
-            around.worker.thread_metrics.count(Count::VisitorTokensMerged);
-        }
-        for (item, seen) in visits.take(&token) {
+        };
+        for (item, seen) in views {
             around.worker.visits.note(session.clone(), user.clone(), Some(item), seen);
         }
-        visits.note_ended(&token);
+        around.worker.thread_metrics.count(Count::VisitorTokensMerged);
     }
 
     /// Moves the token's data to the session of a known visitor, for a log-in that the proxy did not
@@ -221,7 +222,7 @@ impl VisitorTokenState {
         match timeout(patience(TIMEOUT), merging).await {
             // `Nothing` may mean that it was merged a moment ago and the store's answer came too late.
             Ok(Ok(MergeResult::Done | MergeResult::Nothing)) => {
-                self.joined(around, session, user);
+                self.joined(around, (session, user), true);
                 let terms = around.worker.sessions.terms(around.now);
                 let (token, user) = (session.clone(), Some(user.clone()));
                 let owner = CartOwner { token, user, now: around.now, terms };
@@ -239,8 +240,7 @@ impl VisitorTokenState {
         self.clear_all(around);
         let Some(token) = self.any() else { return };
         self.clear(around);
-        around.worker.visitor_visits.note_ended(&token);
-        around.worker.visitor_visits.take(&token);
+        around.worker.visitor_visits.end(&token);
         let forgetting = around.worker.store.forget_visitor(&token);
         if !matches!(timeout(patience(TIMEOUT), forgetting).await, Ok(Ok(()))) {
             tracing::debug!("deleting a visitor's token from the store failed");

@@ -25,8 +25,8 @@ const GATHER: Duration = Duration::from_millis(100);
 const BATCH: usize = 250;
 /// The most tokens known to be gone; the least used are evicted first, and found out again.
 const GONE_MAX: usize = 50_000;
-/// How long the views of a token that the store did not have wait for the log-in that may have merged it: as long as a
-/// write to the store may take.
+/// How long, at most, the views of a token that the store did not have wait for the log-in that may have merged it: as
+/// long as a write to the store may take. The next flight ends it, too.
 const MISSED_FOR: Duration = Duration::from_secs(2);
 
 /// Visits that wait for the store.
@@ -98,14 +98,13 @@ impl VisitorVisits {
     /// the visit, or its item, is dropped and counted.
     pub fn note(&self, token: VisitorToken, item: Option<Item>, seen: f64) {
         let items = item.map(|item| (item, seen)).into_iter().collect();
-        self.add(VisitorVisit { token, seen, items });
+        self.add(&mut self.lock(), VisitorVisit { token, seen, items });
         self.news.notify_one();
     }
 
-    fn add(&self, visit: VisitorVisit) {
+    fn add(&self, waiting: &mut Waiting, visit: VisitorVisit) {
         let VisitorVisit { token, seen, items } = visit;
-        let mut waiting = self.lock();
-        let Waiting { visits, queued: held, .. } = &mut *waiting;
+        let Waiting { visits, queued: held, .. } = waiting;
         let mut reserve = || {
             let has_room = *held < self.capacity;
             *held += usize::from(has_room);
@@ -135,11 +134,15 @@ impl VisitorVisits {
         }
     }
 
-    /// Takes the pending views of a token, to be recorded by the caller: the items, each with the
-    /// time of its view. Views in flight to the store are included, because they may arrive there
-    /// too late, and those of the last flight that did.
-    pub fn take(&self, token: &VisitorToken) -> Vec<(Item, f64)> {
+    /// Ends a token that is merged or forgotten. Returns its views that wait, to be recorded by the caller: the items, each
+    /// with the time of its view. Views in flight to the store are among them, because they may arrive there too late, and
+    /// those of the last flight that did. `None`: it has ended before, and what is left of it is dropped.
+    ///
+    /// One step, so that no view is taken twice, or behind the end.
+    pub fn end(&self, token: &VisitorToken) -> Option<Vec<(Item, f64)>> {
         let mut waiting = self.lock();
+        let has_ended = self.gone.get(token) == Some(Gone::Ended);
+        self.gone.insert(token.clone(), Gone::Ended);
         let mut items = waiting.missed.remove(token).unwrap_or_default();
         if waiting.missed_at.is_none_or(|at| at.elapsed() > MISSED_FOR) {
             items.clear();
@@ -149,18 +152,7 @@ impl VisitorVisits {
             waiting.queued -= 1 + pending.items.len();
             items.extend(pending.items);
         }
-        items
-    }
-
-    /// A token was merged or forgotten. No view of it counts for a session any more.
-    pub fn note_ended(&self, token: &VisitorToken) {
-        self.gone.insert(token.clone(), Gone::Ended);
-    }
-
-    /// Whether a token was merged or forgotten here.
-    #[must_use]
-    pub fn has_ended(&self, token: &VisitorToken) -> bool {
-        self.gone.get(token) == Some(Gone::Ended)
+        (!has_ended).then_some(items)
     }
 
     /// Whether a token has ended here, or the store does not have it.
@@ -226,9 +218,8 @@ impl VisitorVisits {
     /// The store does not have a token. Its views are kept for a moment, unless they were taken while they were in
     /// flight.
     fn miss(&self, token: VisitorToken) {
-        // Locked first: what ends the token now takes its views behind this.
         let mut waiting = self.lock();
-        if self.has_ended(&token) {
+        if self.gone.get(&token) == Some(Gone::Ended) {
             return;
         }
         self.gone.insert(token.clone(), Gone::Absent);
@@ -272,10 +263,11 @@ struct Flight<'q> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let flying = mem::take(&mut self.queue.lock().flying);
+        let mut waiting = self.queue.lock();
+        let flying = mem::take(&mut waiting.flying);
         // What was taken meanwhile is recorded elsewhere, or forgotten.
         let left = self.visits.drain(..).filter(|visit| flying.contains_key(&visit.token));
-        left.for_each(|visit| self.queue.add(visit));
+        left.for_each(|visit| self.queue.add(&mut waiting, visit));
     }
 }
 
@@ -318,7 +310,8 @@ mod tests {
         for number in 0..6 {
             queue.note(one.clone(), Some(item(number)), number as f64);
         }
-        let mut newest: Vec<_> = queue.take(&one).into_iter().map(|(item, _)| item).collect();
+        let taken = queue.end(&one).unwrap().into_iter();
+        let mut newest: Vec<_> = taken.map(|(item, _)| item).collect();
         newest.sort_unstable();
         assert_eq!(newest, [item(3), item(4), item(5)]);
         for _ in 0..20 {
@@ -334,26 +327,27 @@ mod tests {
         queue.note(one.clone(), Some(item(1)), 1.0);
         let flight = Flight { queue: &queue, visits: queue.some() };
         queue.note(one.clone(), Some(item(2)), 2.0);
-        assert_eq!(queue.take(&one), [(item(1), 1.0), (item(2), 2.0)]);
-        assert!(queue.take(&one).is_empty());
-        // Nor are they put back where the store fails.
+        assert_eq!(queue.end(&one).unwrap(), [(item(1), 1.0), (item(2), 2.0)]);
+        // Nor are they put back where the store fails, and what comes later is dropped.
         drop(flight);
-        assert!(queue.take(&one).is_empty());
+        queue.note(one.clone(), Some(item(3)), 3.0);
+        assert_eq!(queue.end(&one), None);
+        assert_eq!((queue.backlog(), queue.lock().queued), (0, 0));
     }
 
     #[test]
     fn views_that_reach_the_store_behind_a_merge_are_taken_until_the_next_flight() {
         with_store(async |store| {
-            let (queue, merged) = (VisitorVisits::new(10, 3), token());
+            let (queue, merged, late) = (VisitorVisits::new(10, 3), token(), token());
             queue.note(merged.clone(), Some(item(1)), 1.0);
             assert_eq!(queue.flush(&store).await.unwrap(), 1);
             assert!(queue.is_gone(&merged));
-            assert_eq!(queue.take(&merged), [(item(1), 1.0)]);
-            assert!(queue.take(&merged).is_empty());
-            queue.note(merged.clone(), Some(item(2)), 2.0);
+            assert_eq!(queue.end(&merged).unwrap(), [(item(1), 1.0)]);
+            assert_eq!(queue.end(&merged), None);
+            queue.note(late.clone(), Some(item(2)), 2.0);
             queue.flush(&store).await.unwrap();
             queue.flush(&store).await.unwrap();
-            assert!(queue.take(&merged).is_empty());
+            assert!(queue.end(&late).unwrap().is_empty());
         });
     }
 
@@ -362,13 +356,12 @@ mod tests {
         let (queue, ended) = (VisitorVisits::new(10, 3), token());
         queue.note(ended.clone(), Some(item(1)), 1.0);
         let mut flight = Flight { queue: &queue, visits: queue.some() };
-        queue.note_ended(&ended);
-        queue.take(&ended);
+        queue.end(&ended);
         // The flight lands, and the store has no such token.
         queue.miss(flight.visits.pop().unwrap().token);
         drop(flight);
-        assert!(queue.take(&ended).is_empty());
-        assert!(queue.has_ended(&ended) && queue.is_gone(&ended));
+        assert_eq!(queue.end(&ended), None);
+        assert!(queue.is_gone(&ended));
     }
 
     #[test]
@@ -378,7 +371,7 @@ mod tests {
         let flight = Flight { queue: &queue, visits: queue.some() };
         queue.note(one.clone(), Some(item(2)), 2.0);
         drop(flight);
-        let mut both = queue.take(&one);
+        let mut both = queue.end(&one).unwrap();
         both.sort_unstable_by(|a, b| a.1.total_cmp(&b.1));
         assert_eq!(both, [(item(1), 1.0), (item(2), 2.0)]);
         assert_eq!(queue.lock().queued, 0);

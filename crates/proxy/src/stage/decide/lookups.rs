@@ -167,6 +167,7 @@ impl<'c> Lookups<'c> {
         let want = self.wanted();
         let found = match further {
             Some(found) => found,
+            // A peek has kept what else was found.
             None => want.look_up().await,
         };
         judged(want, found)
