@@ -40,7 +40,7 @@ pub(super) fn read(
     path: &Path,
 ) -> Result<(Vec<Problem>, Vec<Warning>), Vec<Problem>> {
     let Some(named) = tree.get(INCLUDE).cloned() else { return Ok((Vec::new(), Vec::new())) };
-    let mut found = Found::default();
+    let mut found = IncludedFiles::default();
     found.is_new(path);
     for node in named.as_list() {
         // The form reports what is no path.
@@ -80,7 +80,7 @@ fn problem(node: &Node, text: impl Into<String>) -> Problem {
 
 /// The files to include.
 #[derive(Debug, Default)]
-struct Found<'a> {
+struct IncludedFiles<'a> {
     /// In order, each once, with the text that names it.
     files: Vec<(&'a Node, PathBuf)>,
     known: HashSet<PathBuf>,
@@ -88,7 +88,7 @@ struct Found<'a> {
     warnings: Vec<Warning>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> IncludedFiles<'a> {
     /// Adds the files that `pattern` names.
     fn add(&mut self, node: &'a Node, pattern: &str) {
         let result = if pattern.contains(['*', '?', '[']) {

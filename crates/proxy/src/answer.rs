@@ -4,7 +4,7 @@ use ::http::Response;
 use anteroom_origin::OriginResponse;
 use anteroom_telemetry::reason::Reason;
 
-use super::connection::tunnel::Opened;
+use super::connection::tunnel::OpenedTunnel;
 use super::deliver::body::Body;
 use super::deliver::client_response::ClientResponse;
 
@@ -15,5 +15,5 @@ pub(super) enum Answer {
     /// The origin's response to this very request, and the reason why the cache did not serve it.
     Uncached(OriginResponse, Reason),
     /// The origin has switched to another protocol.
-    Switched(Response<Body>, Box<Opened>),
+    Switched(Response<Body>, Box<OpenedTunnel>),
 }

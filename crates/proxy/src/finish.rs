@@ -8,7 +8,7 @@ use ::http::{HeaderValue, Method, StatusCode, Version};
 use anteroom_http::host::Scheme;
 
 use super::connection::client::Client;
-use super::connection::tunnel::{Opened, Tunnel};
+use super::connection::tunnel::{OpenedTunnel, Tunnel};
 use super::context::WorkerContext;
 use super::deliver::client_response::ClientResponse;
 use super::record::RequestRecord;
@@ -88,7 +88,7 @@ fn require_https(client: &Client, response: &mut ClientResponse) {
 /// Ties the record to the response's body, or to the tunnel that the answer opens.
 pub(super) fn attach(
     mut record: Box<RequestRecord>,
-    (response, opened): (&mut ClientResponse, Option<Box<Opened>>),
+    (response, opened): (&mut ClientResponse, Option<Box<OpenedTunnel>>),
     worker: &WorkerContext,
     client: &Rc<Client>,
 ) {

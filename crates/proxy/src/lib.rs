@@ -52,7 +52,7 @@ use hyper::body::Incoming;
 
 use self::connection::client::Client;
 use self::connection::detached::{CancelOnDisconnect, Detached};
-use self::connection::tunnel::Opened;
+use self::connection::tunnel::OpenedTunnel;
 use self::context::{Mode, RequestKind};
 use self::deliver::{field_rules, fragments};
 use self::endpoint::{https_redirect, purge_method, route_redirect};
@@ -158,7 +158,7 @@ async fn answer(
     (head, body): (Box<Parts>, RequestBody),
     (cancel, token): (&CancelOnDisconnect, &VisitorTokenState),
     record: &mut RequestRecord,
-) -> Result<(ClientResponse, Option<Box<Opened>>), Error> {
+) -> Result<(ClientResponse, Option<Box<OpenedTunnel>>), Error> {
     anteroom_fault::may_panic(head.uri.path());
     let received = receive((&worker.settings, client), head, body.as_ref(), (token, record.at()))?;
     if worker.settings.learn.is_mirror {

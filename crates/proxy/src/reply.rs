@@ -4,7 +4,7 @@ use anteroom_http::ident::Item;
 use anteroom_origin::{RequestBody, unless_ended};
 
 use super::answer::Answer;
-use super::connection::tunnel::Opened;
+use super::connection::tunnel::OpenedTunnel;
 use super::context::RequestContext;
 use super::deliver::client_response::ClientResponse;
 use super::deliver::own;
@@ -21,7 +21,7 @@ pub(super) async fn reply(
     item: Option<&Item>,
     body: RequestBody,
     record: &mut RequestRecord,
-) -> Result<(ClientResponse, Option<Box<Opened>>), Error> {
+) -> Result<(ClientResponse, Option<Box<OpenedTunnel>>), Error> {
     // A stream that announced no length may have ended since.
     let body = body.and_then(unless_ended);
     let facts = facts(cx, item, body.is_some());

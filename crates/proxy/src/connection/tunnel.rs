@@ -32,7 +32,7 @@ const PARTS_MAX: usize = 16;
 
 /// The parts of a tunnel, while its request is being answered.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedTunnel {
     pub(crate) origin: Switched,
     pub(crate) is_websocket: bool,
     pub(crate) slot: ReservedSlot,
@@ -73,12 +73,12 @@ impl Tunnel {
 
     /// A tunnel whose client is about to be told.
     pub(crate) fn new(
-        opened: Opened,
+        opened: OpenedTunnel,
         record: Box<RequestRecord>,
         thread_metrics: &Arc<ThreadMetrics>,
         (idle, stall): (Duration, Duration),
     ) -> Self {
-        let Opened { origin, is_websocket, slot: place, .. } = opened;
+        let OpenedTunnel { origin, is_websocket, slot: place, .. } = opened;
         thread_metrics.count(Count::TunnelsOpened);
         let (up, down) = (TunnelDirection::default(), TunnelDirection::default());
         // Until the tunnel is carried, only a client that disconnects can end it.

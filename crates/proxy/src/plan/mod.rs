@@ -58,13 +58,13 @@ pub(crate) struct Known {
     /// Whether a page that is static by proof is stored for anonymous visitors.
     pub(crate) is_static: Option<bool>,
     /// The fresh page in memory.
-    pub(crate) memory: Option<Option<Found>>,
+    pub(crate) memory: Option<Option<LookupResult>>,
     /// Why no response to a request for the page is cacheable, by the last response.
     pub(crate) marked_for_all: Option<Option<Reason>>,
     /// The page in the store, or a stale page in memory.
-    pub(crate) store: Option<Found>,
+    pub(crate) store: Option<LookupResult>,
     /// The page that the origin marked `public`.
-    pub(crate) public: Option<Found>,
+    pub(crate) public: Option<LookupResult>,
     /// Why the page was recently found to be uncacheable.
     pub(crate) marked: Option<Option<Reason>>,
     /// Whether the origin has just failed for the stale page.
@@ -80,7 +80,7 @@ pub(crate) struct Known {
 /// A page that was found, and what the request makes of it. `suits`: whether this visitor may get the page;
 /// the error is the reason to forward the request.
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
+pub(crate) enum LookupResult {
     /// A fresh page.
     Fresh { entry: Arc<Entry>, tier: CacheTier, suits: Result<(), Reason> },
     /// A fresh page, but not fresh enough for the directives of the request. `key`: see [`StaleCandidate`].
@@ -258,11 +258,13 @@ fn decide(facts: &Facts<'_>, known: &Known) -> Result<Decision, Lookup> {
     let found = match found {
         // A response to a logged-in visitor that the origin marks `public` is valid for anonymous
         // visitors, too.
-        Found::Absent { .. } if facts.trusts_public && pages.class == ShareClass::Anonymous => {
+        LookupResult::Absent { .. }
+            if facts.trusts_public && pages.class == ShareClass::Anonymous =>
+        {
             match known.public.as_ref().ok_or(Lookup::Public)? {
-                public @ (Found::Fresh { .. } | Found::TooOld { .. }) => public,
-                public @ Found::Stale { .. } if fault!("public") => public,
-                Found::Stale { .. } | Found::Absent { .. } => found,
+                public @ (LookupResult::Fresh { .. } | LookupResult::TooOld { .. }) => public,
+                public @ LookupResult::Stale { .. } if fault!("public") => public,
+                LookupResult::Stale { .. } | LookupResult::Absent { .. } => found,
             }
         }
         found => found,
@@ -275,10 +277,10 @@ fn weigh(
     facts: &Facts<'_>,
     known: &Known,
     pages: PageClass,
-    found: &Found,
+    found: &LookupResult,
 ) -> Result<Decision, Lookup> {
     let (candidate, serves_meanwhile, key) = match found {
-        Found::Fresh { entry, tier, suits } => {
+        LookupResult::Fresh { entry, tier, suits } => {
             let is_refused = !entry.static_proof && !fault!("known");
             let refused = pages.only_static.filter(|_| is_refused);
             return Ok(match suits.err().or(refused) {
@@ -286,23 +288,23 @@ fn weigh(
                 Some(reason) => forward(facts, reason),
             });
         }
-        Found::TooOld { entry, key, suits } => {
+        LookupResult::TooOld { entry, key, suits } => {
             let candidate =
                 StaleCandidate { entry: Arc::clone(entry), key: *key, serves_on_error: true };
             (Some(candidate).filter(|_| *suits), false, *key)
         }
-        Found::Stale { entry, key, suits, serves_on_error, serves_meanwhile } => {
+        LookupResult::Stale { entry, key, suits, serves_on_error, serves_meanwhile } => {
             let (entry, serves_on_error) = (Arc::clone(entry), *serves_on_error);
             let candidate = StaleCandidate { entry, key: *key, serves_on_error };
             (Some(candidate).filter(|_| *suits || fault!("unsuited")), *serves_meanwhile, *key)
         }
-        Found::Absent { key } => (None, false, *key),
+        LookupResult::Absent { key } => (None, false, *key),
     };
     if let Some(reason) = pages.only_static {
         return Ok(forward(
             facts,
             match found {
-                Found::TooOld { .. } => Reason::RequestDirective,
+                LookupResult::TooOld { .. } => Reason::RequestDirective,
                 _ => reason,
             },
         ));

@@ -33,24 +33,30 @@ fn entry(static_proof: bool) -> Arc<Entry> {
     })
 }
 
-fn fresh(tier: CacheTier) -> Found {
-    Found::Fresh { entry: entry(false), tier, suits: Ok(()) }
+fn fresh(tier: CacheTier) -> LookupResult {
+    LookupResult::Fresh { entry: entry(false), tier, suits: Ok(()) }
 }
 
-fn unsuitable(reason: Reason) -> Found {
-    Found::Fresh { entry: entry(true), tier: CacheTier::Memory, suits: Err(reason) }
+fn unsuitable(reason: Reason) -> LookupResult {
+    LookupResult::Fresh { entry: entry(true), tier: CacheTier::Memory, suits: Err(reason) }
 }
 
-fn proven() -> Found {
-    Found::Fresh { entry: entry(true), tier: CacheTier::Memory, suits: Ok(()) }
+fn proven() -> LookupResult {
+    LookupResult::Fresh { entry: entry(true), tier: CacheTier::Memory, suits: Ok(()) }
 }
 
-fn too_old(suits: bool) -> Found {
-    Found::TooOld { entry: entry(false), key: VARIANT, suits }
+fn too_old(suits: bool) -> LookupResult {
+    LookupResult::TooOld { entry: entry(false), key: VARIANT, suits }
 }
 
-fn stale(suits: bool, serves_on_error: bool, serves_meanwhile: bool) -> Found {
-    Found::Stale { entry: entry(false), key: VARIANT, suits, serves_on_error, serves_meanwhile }
+fn stale(suits: bool, serves_on_error: bool, serves_meanwhile: bool) -> LookupResult {
+    LookupResult::Stale {
+        entry: entry(false),
+        key: VARIANT,
+        suits,
+        serves_on_error,
+        serves_meanwhile,
+    }
 }
 
 /// A GET without a login, on a route whose pages are shared by such visitors.
@@ -80,8 +86,8 @@ fn nothing() -> Known {
         is_static: Some(false),
         memory: Some(None),
         marked_for_all: Some(None),
-        store: Some(Found::Absent { key: KEY }),
-        public: Some(Found::Absent { key: KEY }),
+        store: Some(LookupResult::Absent { key: KEY }),
+        public: Some(LookupResult::Absent { key: KEY }),
         marked: Some(None),
         is_failing: Some(false),
         is_rare: Some(false),
@@ -91,12 +97,12 @@ fn nothing() -> Known {
 }
 
 /// What memory finds.
-fn memory(found: Found) -> Known {
+fn memory(found: LookupResult) -> Known {
     Known { memory: Some(Some(found)), ..nothing() }
 }
 
 /// What the store finds.
-fn store(found: Found) -> Known {
+fn store(found: LookupResult) -> Known {
     Known { store: Some(found), ..nothing() }
 }
 
@@ -195,7 +201,7 @@ fn a_page_that_is_not_found_is_fetched_once_for_all() {
         (facts(), nothing(), "memory mark-for-all store mark as-it-came -> fetch"),
         (
             facts(),
-            Known { store: Some(Found::Absent { key: VARIANT }), ..unproven() },
+            Known { store: Some(LookupResult::Absent { key: VARIANT }), ..unproven() },
             "memory mark-for-all store mark as-it-came -> as it came, unproven, of a variant",
         ),
         (head.clone(), nothing(), "memory store -> forward head"),

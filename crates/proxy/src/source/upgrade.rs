@@ -24,7 +24,7 @@ use anteroom_telemetry::traces::Asking;
 use super::forward;
 use crate::answer::Answer;
 use crate::connection::counter::ReservedSlot;
-use crate::connection::tunnel::Opened;
+use crate::connection::tunnel::OpenedTunnel;
 use crate::context::RequestContext;
 use crate::deliver::body::Body;
 use crate::deliver::headers;
@@ -94,7 +94,7 @@ pub(crate) async fn answer(
             };
             Ok(Answer::Switched(
                 response,
-                Box::new(Opened { origin, is_websocket, slot: place, stream }),
+                Box::new(OpenedTunnel { origin, is_websocket, slot: place, stream }),
             ))
         }
     }

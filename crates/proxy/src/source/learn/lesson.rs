@@ -20,7 +20,7 @@ use anteroom_telemetry::shown_path::parameter_names;
 
 use super::body::{Comparing, LessonBody};
 use super::place::LearnedPlace;
-use super::predict::Looked;
+use super::predict::Prediction;
 use super::visitor::SeenVisitor;
 use crate::context::RequestContext;
 use crate::origin_request;
@@ -48,7 +48,7 @@ pub(super) struct Lesson {
 
 impl Lesson {
     /// Counts the request. `None`: nothing is to be learned from its answer.
-    pub(super) fn begin(cx: &RequestContext<'_>, looked: &Looked<'_>) -> Option<Self> {
+    pub(super) fn begin(cx: &RequestContext<'_>, looked: &Prediction<'_>) -> Option<Self> {
         let worker = cx.worker;
         let seen = SeenVisitor::of(cx, &worker.learning);
         let class = looked.want.map(|want| want.class);
@@ -218,7 +218,7 @@ fn head_of(status: StatusCode, headers: &HeaderMap, extensions: &::http::Extensi
 }
 
 /// Pages of one visitor are compared with nothing.
-fn is_compared(looked: &Looked<'_>) -> bool {
+fn is_compared(looked: &Prediction<'_>) -> bool {
     let class = looked.want.map(|want| want.class);
     class != Some(ShareClass::User)
 }

@@ -14,7 +14,7 @@ use crate::stage::decide;
 use crate::stage::wanted_page::WantedPage;
 
 /// What was predicted for a request.
-pub(super) struct Looked<'c> {
+pub(super) struct Prediction<'c> {
     /// The page, without variants.
     pub(super) key: PageKey,
     pub(super) predicted: Predicted,
@@ -28,7 +28,7 @@ pub(super) struct Looked<'c> {
     pub(super) is_rescued: bool,
 }
 
-impl Looked<'_> {
+impl Prediction<'_> {
     /// The same for a request whose answer is not seen.
     pub(super) fn unseen(mut self) -> Self {
         self.is_seen = false;
@@ -45,7 +45,7 @@ pub(super) fn predict<'c>(
     cx: &RequestContext<'_>,
     decision: &Decision,
     want: Option<&'c WantedPage<'c>>,
-) -> Option<Looked<'c>> {
+) -> Option<Prediction<'c>> {
     let reason = forward_reason(decision);
     let Some(want) = want else { return only_compared(cx, reason) };
     // A parameter that the configuration ignores does not matter, by its word.
@@ -65,11 +65,11 @@ pub(super) fn predict<'c>(
         false => predicted == Predicted::Hit,
         true => want.class != ShareClass::User,
     };
-    Some(Looked { key: want.key, predicted, want: Some(want), is_shared, is_seen, is_rescued })
+    Some(Prediction { key: want.key, predicted, want: Some(want), is_shared, is_seen, is_rescued })
 }
 
 /// A request that only its cookies keep from the page of strangers: its answer shows what the cookies do.
-fn only_compared<'c>(cx: &RequestContext<'_>, reason: Reason) -> Option<Looked<'c>> {
+fn only_compared<'c>(cx: &RequestContext<'_>, reason: Reason) -> Option<Prediction<'c>> {
     let is_of_cookies = |reason: &Reason| {
         matches!(
             reason,
@@ -84,5 +84,5 @@ fn only_compared<'c>(cx: &RequestContext<'_>, reason: Reason) -> Option<Looked<'
     let key = cx.page_key(target, cx.route, ShareClass::Anonymous);
     let predicted = Predicted::Forward(reason);
     let (is_shared, is_seen, is_rescued) = (false, false, false);
-    Some(Looked { key, predicted, want: None, is_shared, is_seen, is_rescued })
+    Some(Prediction { key, predicted, want: None, is_shared, is_seen, is_rescued })
 }

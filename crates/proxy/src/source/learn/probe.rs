@@ -13,7 +13,7 @@ use governor::DefaultDirectRateLimiter;
 
 use super::RequestUse;
 use super::lesson::Lesson;
-use super::predict::Looked;
+use super::predict::Prediction;
 use crate::context::RequestContext;
 use crate::origin_request;
 
@@ -25,7 +25,11 @@ pub(super) struct Probe {
 }
 
 /// The probe that a request gives rise to, if one is allowed.
-pub(super) fn of(cx: &RequestContext<'_>, looked: &Looked<'_>, using: RequestUse) -> Option<Probe> {
+pub(super) fn of(
+    cx: &RequestContext<'_>,
+    looked: &Prediction<'_>,
+    using: RequestUse,
+) -> Option<Probe> {
     cx.worker.settings.learn.probes.as_ref()?;
     let want = looked.want.filter(|want| want.class.has_recipes())?;
     let is_unseen = looked.predicted == Predicted::Fetch { is_seen: false };

@@ -12,7 +12,7 @@ use anteroom_telemetry::metrics::Count;
 use anteroom_telemetry::reason::Reason;
 
 use crate::context::{RequestContext, RequestKind};
-use crate::plan::{Facts, Found, Known, Lookup, PageClass};
+use crate::plan::{Facts, Known, Lookup, LookupResult, PageClass};
 use crate::stage::url_pattern;
 use crate::stage::wanted_page::WantedPage;
 
@@ -70,7 +70,7 @@ impl<'c> Lookups<'c> {
 
     /// Asks memory for a fresh page. PERF: apart from the others, because it is all that a hit needs, and
     /// waits for nothing.
-    pub(super) fn in_memory(&mut self, pages: PageClass) -> Option<Found> {
+    pub(super) fn in_memory(&mut self, pages: PageClass) -> Option<LookupResult> {
         let want = self.want.insert(WantedPage::new(self.cx, pages));
         let entry = want.in_memory()?;
         Some(judged(want, cache::Lookup::Fresh(entry, CacheTier::Memory)))
@@ -144,14 +144,16 @@ impl<'c> Lookups<'c> {
         let want = WantedPage::new(self.cx, PageClass::of(ShareClass::Anonymous));
         let found = find(&want, LookupRules { cache: Cache::Real, ..self.rules }).await;
         match judged(&want, found) {
-            Found::Fresh { entry, suits, .. } => entry.static_proof && suits.is_ok(),
-            Found::TooOld { .. } | Found::Stale { .. } | Found::Absent { .. } => false,
+            LookupResult::Fresh { entry, suits, .. } => entry.static_proof && suits.is_ok(),
+            LookupResult::TooOld { .. }
+            | LookupResult::Stale { .. }
+            | LookupResult::Absent { .. } => false,
         }
     }
 
     /// Looks for a fresh page in memory without using it, and keeps what else is found until the store is asked
     /// for.
-    async fn peek(&mut self, pages: PageClass) -> Option<Found> {
+    async fn peek(&mut self, pages: PageClass) -> Option<LookupResult> {
         let want = self.want.insert(WantedPage::new(self.cx, pages));
         let found = find(want, self.rules).await;
         if let cache::Lookup::Fresh(_, CacheTier::Memory) = found {
@@ -162,7 +164,7 @@ impl<'c> Lookups<'c> {
     }
 
     /// Looks in the store, and in memory for stale pages.
-    async fn in_store(&mut self) -> Found {
+    async fn in_store(&mut self) -> LookupResult {
         let further = self.further.take();
         let want = self.wanted();
         let found = match further {
@@ -174,7 +176,7 @@ impl<'c> Lookups<'c> {
     }
 
     /// Looks for the page that the origin marked `public`.
-    async fn public(&self) -> Found {
+    async fn public(&self) -> LookupResult {
         let public = WantedPage::new(self.cx, PageClass::of(ShareClass::Public));
         judged(self.wanted(), find(&public, self.rules).await)
     }
@@ -221,22 +223,26 @@ fn simulated(want: &WantedPage<'_>) -> cache::Lookup {
 }
 
 /// What the request makes of a page that was found.
-fn judged(want: &WantedPage<'_>, found: cache::Lookup) -> Found {
+fn judged(want: &WantedPage<'_>, found: cache::Lookup) -> LookupResult {
     match found {
         cache::Lookup::Fresh(entry, _) if !want.directives.is_met_by(&entry, want.now()) => {
-            Found::TooOld { key: want.key_of(&entry), suits: want.suits(&entry).is_ok(), entry }
+            LookupResult::TooOld {
+                key: want.key_of(&entry),
+                suits: want.suits(&entry).is_ok(),
+                entry,
+            }
         }
         cache::Lookup::Fresh(entry, tier) => {
             let suits = want.suits(&entry);
-            Found::Fresh { entry, tier, suits }
+            LookupResult::Fresh { entry, tier, suits }
         }
-        cache::Lookup::Stale(entry, _, key) => Found::Stale {
+        cache::Lookup::Stale(entry, _, key) => LookupResult::Stale {
             key,
             suits: want.suits(&entry).is_ok(),
             serves_on_error: entry.serves_on_error(want.now()),
             serves_meanwhile: want.is_answered_meanwhile(&entry),
             entry,
         },
-        cache::Lookup::Absent(key) => Found::Absent { key },
+        cache::Lookup::Absent(key) => LookupResult::Absent { key },
     }
 }
