@@ -1,7 +1,7 @@
 //! What was learned of routes in learn mode, for the operator.
 
-use anteroom_cache::learn::{Report, ReportContext};
 use anteroom_http::pattern::Pattern;
+use anteroom_learn::{Report, ReportContext};
 use anteroom_policy::learn::CacheMode;
 use anteroom_proxy::means_session;
 
@@ -24,7 +24,16 @@ impl Commands {
             set_by: &set_by,
             session_cookies: names(&rules.session),
             ignored_cookies: names(&rules.ignored),
+            has_default_ttl: !self.worker.filler.policy.default_ttl.is_zero(),
+            route_paths: &|name| self.route_paths(name),
         })
+    }
+
+    /// The patterns of the paths of a route, if these are its only conditions that say which pages it has.
+    fn route_paths(&self, name: &str) -> Vec<String> {
+        let mut routes = self.worker.settings.routes.all();
+        let route = routes.find(|route| *route.name == *name && route.query.is_empty());
+        route.map_or_else(Vec::new, |route| route.paths.iter().map(ToString::to_string).collect())
     }
 
     /// Forgets it.

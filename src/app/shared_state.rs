@@ -5,10 +5,10 @@ use std::sync::atomic::AtomicU64;
 
 use anteroom_cache::Pages;
 use anteroom_cache::flight::Flights;
-use anteroom_cache::learn::Learning;
 use anteroom_cache::purge::PurgeTable;
 use anteroom_config::{Plan, StoreUrl, smallest_memory_limit};
 use anteroom_http::clock::unix_now;
+use anteroom_learn::Learning;
 use anteroom_proxy::connection::counter::ConnectionCounter;
 use anteroom_rows::SharedRows;
 use anteroom_session::visit::{PopularityRanks, VisitQueue, VisitorVisits};

@@ -186,6 +186,8 @@ fn cookies_are_told_apart_by_what_they_do() {
         for target in ["/1", "/2", "/3", "/4"] {
             ask(&proxy, 1, target, "");
             ask(&proxy, 2, target, "consent=yes");
+            ask(&proxy, 7, target, "");
+            ask(&proxy, 8, target, "consent=yes");
             ask(&proxy, 3, target, "sid=ann0lee0; consent=yes");
             ask(&proxy, 4, target, "sid=bob0lee0; consent=yes");
         }
@@ -314,8 +316,15 @@ fn a_page_that_differs_is_not_decided_until_a_visitor_asks_again() {
     }
     wait_for(&proxy, "undecided_pages", 1);
     let told = printed(&learn(&proxy, &["report"]));
-    assert!(told.contains("; 1 not decided until a visitor asks again\n"), "{told}");
-    ask(&proxy, 1, "/a", "");
+    assert!(
+        told.contains(
+            "/a: differs, and it is not decided by what; a visitor who asks for it again would tell"
+        ),
+        "{told}"
+    );
+    for visitor in [1, 2] {
+        ask(&proxy, visitor, "/a", "");
+    }
     wait_for(&proxy, "undecided_pages", 0);
     assert_eq!(verdict(&report(&proxy), "/a"), "noise");
 }
@@ -421,4 +430,13 @@ fn a_mirror_without_learn_mode_is_refused() {
     proxy.edit(|file| format!("learn.mirror = true\n{file}"));
     assert!(!proxy.reload());
     wait_until("the log says why", || proxy.complaints().contains("[learn] mirror: "));
+}
+
+#[test]
+fn pages_without_a_lifetime_are_put_down_to_the_default() {
+    let origin = Origin::always(Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, &format!("{LEARNS}cache.default_ttl = \"0s\"\n"));
+    (0..3).for_each(|visitor| drop(ask(&proxy, visitor, "/a", "")));
+    let line = "# [cache]\n# default_ttl = \"300s\"".to_owned();
+    wait_until("it is proposed", || proposed(&proxy).contains(&line));
 }

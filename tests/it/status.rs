@@ -84,7 +84,7 @@ struct Mistake {
     route: &'static str,
 }
 
-const MISTAKES: [Mistake; 5] = [
+const MISTAKES: [Mistake; 6] = [
     // Each visitor has a cookie that no rule names.
     Mistake {
         reply: |_| Reply::html("hello"),
@@ -120,6 +120,14 @@ const MISTAKES: [Mistake; 5] = [
         cookie: "",
         settings: "",
         reason: "content-type",
+        route: "default",
+    },
+    // Nothing has a lifetime.
+    Mistake {
+        reply: |_| Reply::html("hello"),
+        cookie: "",
+        settings: "cache.default_ttl = \"0s\"",
+        reason: "no-lifetime",
         route: "default",
     },
     // The session cookie has another name than is configured.
@@ -170,7 +178,9 @@ fn a_mistake_is_named_with_the_lines_that_mend_it() {
         let advice = route(&proxy, name)["advice"].clone();
         assert_eq!(advice["reason"], reason, "{advice}");
         let toml = advice["toml"].as_str().unwrap_or_else(|| panic!("{advice}")).to_owned();
-        proxy.edit(|file| format!("{file}\n{toml}\n"));
+        // A line in place of another one.
+        let without = |file: &str| file.replace("cache.default_ttl = \"0s\"", "");
+        proxy.edit(|file| format!("{}\n{toml}\n", without(file)));
         assert!(proxy.reload(), "{toml}\n{}", proxy.complaints());
         assert!(crowd() >= 16.0, "{reason}: {toml}");
     }

@@ -3,8 +3,7 @@
 //!
 //! [`rules`] is pure: header fields and a time go in, a verdict comes out. [`Pages`] keeps pages in
 //! [`memory`], a tier above the store; [`purge`] determines which of them are no longer valid. [`fill`]
-//! fetches a page from an origin, once for all requests that wait for it ([`flight`]). [`learn`] says what all of
-//! this would do while nothing is served.
+//! fetches a page from an origin, once for all requests that wait for it ([`flight`]).
 //!
 //! A page is kept once its last byte has come, and a change outweighs each fetch that began before it. Nothing here knows
 //! a client's connection, or how a visitor was found.
@@ -16,7 +15,6 @@ pub mod fill;
 pub mod flight;
 pub mod hit_count;
 pub mod key_memo;
-pub mod learn;
 pub mod memory;
 pub mod page_fields;
 mod pages;

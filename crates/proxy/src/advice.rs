@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::cookie_report::{CookieReport, means_session};
 use super::settings::ProxySettings;
 
+/// The lines against a default lifetime of nothing.
+const DEFAULT_TTL: &str = "[cache]\ndefault_ttl = \"300s\"";
+const WITHOUT_DEFAULT_TTL: &str = "[cache] default_ttl is 0s, so that only pages are stored to which the app gives a lifetime. Where most pages may be \
+     stored, one line for all is this";
+
 /// A reason stands in the way from this part of a route's requests on, in percent.
 const WORTH_SAYING: u64 = 2;
 /// The most cookies that a line names.
@@ -27,10 +32,18 @@ pub struct Advice {
     pub toml: Option<String>,
 }
 
-/// What to change on a route, by what was counted there; `None`: nothing.
+/// The most patterns of paths that a route gets.
+const PATTERNS_MAX: usize = 8;
+/// So many patterns that all pages are meant, where the lines may stand for all.
+const ALL_MIN: usize = 3;
+/// The patterns are those of the most missed pages, until they are this part of the missed requests, in percent.
+const MISSED_PART: u64 = 90;
+
+/// What to change on a route, by what was counted there; `None`: nothing. `has_default_ttl`: whether a page to which the app
+/// gives no lifetime has one.
 #[must_use]
 pub fn advice(
-    settings: &ProxySettings,
+    (settings, has_default_ttl): (&ProxySettings, bool),
     counted: &RouteTotals,
     (misses, cookies): (&[MissedUrl], &CookieReport),
 ) -> Option<Advice> {
@@ -40,12 +53,16 @@ pub fn advice(
         count * 100 >= requests * WORTH_SAYING && change(*reason, &nothing).is_some()
     };
     let (reason, _) = counted.top_reasons().into_iter().find(in_the_way)?;
-    let missed =
-        misses.iter().find(|url| url.route.as_ref() == Some(&counted.name) && url.reason == reason);
+    let missed = misses
+        .iter()
+        .filter(|url| url.route.as_ref() == Some(&counted.name) && url.reason == reason);
     let place = RoutePlace::of(&settings.routes, counted, missed);
     let asks_app = settings.verify.is_some() || settings.minted.is_some();
     let why = text_of(reason).meaning;
-    let (when, toml) = change(reason, &Findings { place, blocking: blocking(cookies), asks_app })?;
+    let (when, toml) = match reason == Reason::NoLifetime && !has_default_ttl {
+        true => (WITHOUT_DEFAULT_TTL, Some(DEFAULT_TTL.to_owned())),
+        false => change(reason, &Findings { place, blocking: blocking(cookies), asks_app })?,
+    };
     Some(Advice {
         reason: reason.as_str().to_owned(),
         text: format!("{}{}. {when}.", why[..1].to_uppercase(), &why[1..]),
@@ -68,25 +85,58 @@ struct Findings {
 struct RoutePlace {
     /// The name of the `[[route]]` that has it; empty: a new one, for `path`.
     name: String,
-    path: String,
+    paths: Vec<String>,
 }
 
 impl RoutePlace {
-    fn of(routes: &Routes, counted: &RouteTotals, missed: Option<&MissedUrl>) -> Self {
+    fn of<'m>(
+        routes: &Routes,
+        counted: &RouteTotals,
+        missed: impl Iterator<Item = &'m MissedUrl>,
+    ) -> Self {
         let named = routes.listed().find(|route| route.name == counted.name);
         let is_own = named.is_some_and(|route| !route.paths.is_empty());
         let name = if is_own { counted.name.to_string() } else { String::new() };
-        let path = missed.map_or_else(|| "/…".to_owned(), |url| pattern(&url.path));
-        Self { name, path }
+        Self { name, paths: patterns(missed) }
     }
 
     /// A line of the route.
     fn with(&self, line: &str) -> String {
-        if self.name.is_empty() {
-            return format!("[[route]]\nmatch.path = {:?}\n{line}", self.path);
+        if !self.name.is_empty() {
+            return format!("# in the [[route]] named {:?}:\n{line}", self.name);
         }
-        format!("# in the [[route]] named {:?}:\n{line}", self.name)
+        let quoted = |path: &String| format!("{path:?}");
+        let paths = match self.paths.as_slice() {
+            [] => "\"/…\"".to_owned(),
+            // A default lifetime is safe for all pages; what replaces the app's word is not.
+            paths if paths.len() >= ALL_MIN && line.starts_with("ttl") => "\"/**\"".to_owned(),
+            [path] => quoted(path),
+            paths => format!("[{}]", paths.iter().map(quoted).collect::<Vec<_>>().join(", ")),
+        };
+        format!("[[route]]\nmatch.path = {paths}\n{line}")
     }
+}
+
+/// The patterns of most of the missed requests, the most missed first.
+fn patterns<'m>(missed: impl Iterator<Item = &'m MissedUrl>) -> Vec<String> {
+    let mut counts: Vec<(u64, String)> = Vec::new();
+    let mut all = 0;
+    for url in missed {
+        let pattern = pattern(&url.path);
+        all += url.count;
+        match counts.iter_mut().find(|(_, known)| *known == pattern) {
+            Some((count, _)) => *count += url.count,
+            None => counts.push((url.count, pattern)),
+        }
+    }
+    counts.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let mut told = 0;
+    let worth = counts.into_iter().take(PATTERNS_MAX).take_while(|(count, _)| {
+        let is_worth = told * 100 < all * MISSED_PART;
+        told += count;
+        is_worth
+    });
+    worth.map(|(_, pattern)| pattern).collect()
 }
 
 /// The pattern of the pages that a path is one of: its folder.

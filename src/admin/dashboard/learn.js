@@ -89,10 +89,11 @@ function showFigures(figures, report) {
 }
 
 /** The facts in `[name, text]`. */
-function inShort({ since, at, mode, followed_percent: followed }) {
+function inShort({ since, at, mode, followed_percent: followed, serves_rest: serves }) {
   return [
     ['Learns since', `${say.time(since)}, for ${say.seconds(at - since)}`],
     ['Mode', MODES[mode] ?? mode],
+    ['What no route matches', serves ? 'will be served, by what is proposed' : 'learns on, by what is proposed: too little is known of it'],
     ['Followed', `${say.percent(followed / 100)} of URLs; the shares are right for all`],
   ];
 }

@@ -9,14 +9,17 @@ const PAGE_VERDICTS = {
   'own-words': 'The page would be shared, and it holds words of the visitor\'s own request or login. It must not be shared.',
   'by-visitor': 'Each visitor gets the same page twice, and another visitor gets another one: the page is personal.',
   'by-cookie': 'The page differs by a cookie that is not in its key. Name it in [session] cookie if it is a login, in key_cookies of the route if it has few values.',
+  'several-causes': 'The page differs by several causes, or by one of several that always come together. It is not shared.',
+  'by-field': 'The page differs by a field of the request, or by the client\'s address. Let the app send Vary with its name; a language may be named in key_headers of the route.',
   differs: 'Answers differ, and it is not known by what. Look at two of them before the route serves.',
+  undecided: 'Answers differ as time and chance would make them, too. More visitors, or one who asks again, will tell; until then the page is not shared by what is written.',
   noise: 'The page differs even when one visitor asks twice: by a nonce or a clock, for example. Visitors would share one of these answers.',
 };
 /** The same of cookies. */
 const COOKIE_VERDICTS = {
   session: 'It marks a logged-in user.',
   keyed: 'Pages differ by it.',
-  harmless: 'Pages are the same with and without it.',
+  harmless: 'Pages are the same with different values of it.',
   unclear: 'Too little was seen with it to say.',
 };
 
@@ -30,6 +33,9 @@ const rank = (verdicts, verdict) => {
   return place < 0 ? Infinity : -place;
 };
 
+/** What makes the difference. */
+const cause = ({ cookie, field, finding }) => cookie ?? field ?? finding;
+
 export function pagesTable() {
   const legend = h('div', { class: 'meanings' });
   const table = new Table({
@@ -41,7 +47,7 @@ export function pagesTable() {
     columns: [
       { title: 'Page', long: true, text: address, by: address },
       { title: 'Verdict', short: true, text: ({ verdict }) => verdict, by: ({ verdict }) => rank(PAGE_VERDICTS, verdict), tone: ({ verdict }) => (verdict === 'own-words' ? 'bad' : '') },
-      { title: 'By', text: ({ cookie, finding }) => cookie ?? finding ?? '–', by: ({ cookie, finding }) => cookie ?? finding },
+      { title: 'By', text: (page) => cause(page) ?? '–', by: cause },
       { title: 'Visitors', number: true, text: ({ visitors }) => say.count(visitors), by: ({ visitors }) => visitors },
       { title: 'Answers', number: true, text: ({ answers }) => say.count(answers), by: ({ answers }) => answers },
       { title: 'Route', text: ({ route }) => route, by: ({ route }) => route },
@@ -52,7 +58,7 @@ export function pagesTable() {
       [`${verdict} (${say.count(count)})`, PAGE_VERDICTS[verdict] ?? verdict]))]);
     table.update(pages);
   };
-  const help = 'By: the cookie that makes the difference, or what was found in the page. A row opens to what it means.';
+  const help = 'By: the cookie or the field that makes the difference, or what was found in the page. A row opens to what it means.';
   return { element: section('Pages that differ', help, legend, table.element), show };
 }
 
@@ -63,12 +69,14 @@ function counted(pages) {
   return [...counts].toSorted(([one], [other]) => rank(PAGE_VERDICTS, other) - rank(PAGE_VERDICTS, one));
 }
 
-function pageDetail({ verdict, finding, cookie, route, visitors, answers }) {
+function pageDetail({ verdict, finding, cookie, field, missing, route, visitors, answers }) {
   return h('div', { class: 'detail' },
     h('p', {}, PAGE_VERDICTS[verdict] ?? verdict),
     facts([
       ['Found in it', finding],
       ['Cookie', cookie],
+      ['Field', field],
+      ['What would tell', missing],
       ['Compared', `${say.count(answers)} answers to ${say.count(visitors)} visitors`],
       ['Route', route],
     ]));

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anteroom::admin::{self, LEARN, LEARN_RESTART};
-use anteroom_cache::learn::{LearnedPageReport, Report};
 use anteroom_config::{LearnedLines, Overrides, learned_config};
+use anteroom_learn::{LearnedPageReport, Report};
 use http::Method;
 
 use super::socket;
@@ -60,7 +60,7 @@ fn write_config(report: &Report, config: Option<PathBuf>, to: &Path) -> Result<(
         toml: &one.toml,
         route: one.route.as_deref(),
     });
-    let learned = learned_config(&text, lines)
+    let learned = learned_config(&text, lines, report.serves_rest)
         .map_err(|error| failed(format!("{}: {error}", from.display())))?;
     let mut file = std::fs::File::create_new(to)
         .map_err(|error| failed(format!("cannot write {}: {error}", to.display())))?;
@@ -144,7 +144,10 @@ fn pages(text: &mut String, report: &Report) -> std::fmt::Result {
         report.same_pages
     )?;
     if report.undecided_pages > 0 {
-        write!(text, "; {} not decided until a visitor asks again", report.undecided_pages)?;
+        write!(text, "; {} not decided", report.undecided_pages)?;
+    }
+    if report.uncompared_pages > 0 {
+        write!(text, "; {} more were asked for by one visitor alone", report.uncompared_pages)?;
     }
     text.push('\n');
     for page in report.pages.iter().take(PAGES_SHOWN) {
@@ -173,6 +176,21 @@ fn meaning(page: &LearnedPageReport) -> String {
         "own-words" => "would be shared, and shows a visitor's own words".to_owned(),
         "by-visitor" => "would be shared, and differs by visitor".to_owned(),
         "by-cookie" => format!("would be shared, and differs by the cookie {}", shown(cookie)),
+        "by-field" if page.field.as_deref() == Some("address") => {
+            "would be shared, and differs by the client's address".to_owned()
+        }
+        "by-field" => {
+            let field = page.field.as_deref().unwrap_or("?");
+            format!("would be shared, and differs by {field}")
+        }
+        "several-causes" => {
+            "would be shared, and differs by several causes, or by one of several that come together"
+                .to_owned()
+        }
+        "undecided" => {
+            let missing = page.missing.as_deref().unwrap_or("more answers");
+            format!("differs, and it is not decided by what; {missing} would tell")
+        }
         "differs" => "would be shared, and differs; by what is not known yet".to_owned(),
         _ => "differs each time, even for one visitor: a nonce or a clock".to_owned(),
     }
@@ -205,6 +223,9 @@ fn proposals(text: &mut String, report: &Report) -> std::fmt::Result {
     for proposal in &report.proposals {
         writeln!(text, "\n# {}\n{}", shown(&proposal.reason), proposal.toml)?;
     }
+    let rest =
+        if report.serves_rest { "is served" } else { "learns on: too little is known of it" };
+    writeln!(text, "\nwhat no [[route]] matches {rest}")?;
     Ok(())
 }
 

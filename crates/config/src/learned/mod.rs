@@ -17,8 +17,8 @@ pub struct LearnedLines<'p> {
     pub route: Option<&'p str>,
 }
 
-/// The configuration `text` with the lines of the proposals, and `[cache] mode = "serve"`. Nothing of it learns any more,
-/// but for routes that say so themselves.
+/// The configuration `text` with the lines of the proposals, and `[cache] mode`: what no route matches is served if
+/// `serves_rest`, and learns on otherwise.
 ///
 /// Names that a list lacks are added to it, and those that the proposal lacks go. A `[[route]]` comes before the one whose
 /// pages it takes, with a copy of that one's keys, because the first that matches decides; another comes last. Lines
@@ -29,6 +29,7 @@ pub struct LearnedLines<'p> {
 pub fn learned_config<'p>(
     text: &str,
     proposals: impl Iterator<Item = LearnedLines<'p>>,
+    serves_rest: bool,
 ) -> Result<String, TomlError> {
     let mut document: DocumentMut = text.parse()?;
     let (mut routes, mut remarks) = (LearnedRoutes::of(&document), String::new());
@@ -47,7 +48,8 @@ pub fn learned_config<'p>(
             set_keys(&mut document, &toml.parse()?, &reason);
         }
     }
-    serve(&mut document)?;
+    let learns = !serves_rest || routes.learn();
+    end_learning(&mut document, serves_rest, learns)?;
     routes.put_inline(&mut document);
     let written = format!("{}\n{remarks}", routes.put(&document.to_string())?.trim_end());
     let has_crlf = text.contains("\r\n");
@@ -55,11 +57,16 @@ pub fn learned_config<'p>(
     Ok(if has_crlf { plain.replace('\n', "\r\n") } else { plain })
 }
 
-/// Ends learning, and what belongs to it and would be a mistake without it.
-fn serve(document: &mut DocumentMut) -> Result<(), TomlError> {
-    set_keys(document, &"[cache]\nmode = \"serve\"".parse()?, "");
-    let still_learns =
-        routes::any(document, |route| route.get("mode").and_then(Item::as_str) == Some("learn"));
+/// Ends learning where it ends, and what belongs to it and would be a mistake without it. `learns`: whether what no route
+/// matches, or a learned route, learns on.
+fn end_learning(
+    document: &mut DocumentMut,
+    serves_rest: bool,
+    learns: bool,
+) -> Result<(), TomlError> {
+    let mode = if serves_rest { "serve" } else { "learn" };
+    set_keys(document, &format!("[cache]\nmode = \"{mode}\"").parse()?, "");
+    let still_learns = learns || routes::any(document, routes::learns);
     let Some(learn) = document.get_mut("learn").and_then(Item::as_table_like_mut) else {
         return Ok(());
     };

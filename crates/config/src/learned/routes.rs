@@ -51,6 +51,11 @@ impl LearnedRoutes {
         true
     }
 
+    /// Whether one of them learns on.
+    pub(super) fn learn(&self) -> bool {
+        self.learned.iter().any(|(_, _, route)| learns(route))
+    }
+
     /// Puts them into `route = [{ … }]`, if the file has its routes so.
     pub(super) fn put_inline(&mut self, document: &mut DocumentMut) {
         let Some(list) = document.get_mut("route").and_then(Item::as_array_mut) else { return };
@@ -87,6 +92,11 @@ impl LearnedRoutes {
         }
         Ok(written)
     }
+}
+
+/// Whether a route learns.
+pub(super) fn learns(route: &dyn TableLike) -> bool {
+    route.get("mode").and_then(Item::as_str) == Some("learn")
 }
 
 /// Whether a route of the file is so.

@@ -36,7 +36,7 @@ fn plan(text: &str) -> Plan {
 }
 
 fn learned<'p>(text: &str, proposals: impl IntoIterator<Item = LearnedLines<'p>>) -> String {
-    learned_config(text, proposals.into_iter()).unwrap()
+    learned_config(text, proposals.into_iter(), true).unwrap()
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn an_empty_configuration_gets_what_was_learned() {
     let written = learned("", [me(None)]);
     assert!(written.parse::<DocumentMut>().is_ok(), "{written}");
     assert!(written.contains("mode = \"serve\""));
-    assert!(learned_config("[origin", std::iter::empty()).is_err());
+    assert!(learned_config("[origin", std::iter::empty(), true).is_err());
 }
 
 #[test]

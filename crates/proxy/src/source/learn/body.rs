@@ -11,7 +11,6 @@ use ::http::header::{
 use ::http::response::Parts;
 use ::http::{HeaderMap, HeaderName};
 use anteroom_cache::fill::TrialPage;
-use anteroom_cache::learn::{AnswerSeen, AnswerText, BodyPlace, ComparedAnswer, TextParts};
 use anteroom_cache::purge::PurgeSnapshot;
 use anteroom_cache::recoded::{self, OF_BYTES};
 use anteroom_cache::rules::key::variant_key;
@@ -24,6 +23,7 @@ use anteroom_http::ident::PageKey;
 use anteroom_http::media::{self, MediaKind};
 use anteroom_http::tags::{strip_tags, tags};
 use anteroom_http::vary::Vary;
+use anteroom_learn::{AnswerPieces, AnswerSeen, AnswerText, BodyPlace, ComparedAnswer};
 use anteroom_origin::BodyReader;
 use anteroom_policy::route::CompiledRoute;
 use bytes::{Bytes, BytesMut};
@@ -187,30 +187,31 @@ impl LessonBody {
                 body: &plain,
                 is_text: is_text(&head.headers) || std::str::from_utf8(&plain).is_ok(),
             };
-            Some((TextParts::of(&page.learning.hash_key(), &text, words), finding))
+            Some((AnswerPieces::of(&page.learning.hash_key(), &text, words), finding))
         };
         let read = is_kept.then(read).flatten();
         if let Some(comparing) = comparing
-            && let Some((parts, finding)) = &read
+            && let Some((pieces, finding)) = &read
         {
             let purged = &page.pages.purged;
+            let variant = comparing.variant(&page.key);
             let compared = ComparedAnswer {
                 answer: AnswerSeen { finding: *finding, ..comparing.answer },
-                parts,
-                variant: comparing.variant(&page.key),
+                pieces,
+                variant,
                 marks: &purged.tagged(&marks, &tags(&head.headers).unwrap_or_default()),
             };
             let is_current = |marks: &PurgeSnapshot| purged.is_current(marks);
-            page.learning.compare(&page.key, &compared, is_current);
+            page.learning.compare(&page.key, compared, is_current);
         }
         match trial {
             Some(trial) if is_kept || !trial.is_guarded() => {
                 let needs_proof = trial.needs_second_user();
                 let judged = trial.judge_body(&body, &page.pages.purged);
                 let judged = judged.map(|(key, entry)| (key, Arc::new(entry)));
-                let parts = read.as_ref().map(|(parts, _)| parts);
+                let pieces = read.as_ref().map(|(pieces, _)| pieces);
                 match needs_proof {
-                    true => page.learning.proved(&page.key, visitor, judged, parts),
+                    true => page.learning.proved(&page.key, visitor, judged, pieces),
                     false => page.learning.judged(&page.key, judged),
                 }
             }

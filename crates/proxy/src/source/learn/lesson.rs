@@ -8,12 +8,12 @@ use ::http::{HeaderMap, Method, StatusCode};
 use ahash::RandomState;
 use anteroom_cache::entry::Entry;
 use anteroom_cache::fill::{self, Filler, TrialOrder, TrialPage};
-use anteroom_cache::learn::{AnswerSeen, PageName, PageRequest, Predicted, QueryValues, Wanted};
 use anteroom_cache::purge::PurgeSnapshot;
 use anteroom_cache::rules::key::ShareClass;
 use anteroom_cache::rules::personal_data::PersonalData;
+use anteroom_learn::{AnswerSeen, Causes, PageName, PageRequest, Predicted, QueryValues, Wanted};
 use anteroom_origin::OriginResponse;
-use anteroom_policy::route::CompiledRoute;
+use anteroom_policy::route::{CompiledRoute, Share};
 use anteroom_telemetry::reason::Reason;
 use anteroom_telemetry::request_feed::PATH_MAX;
 use anteroom_telemetry::shown_path::parameter_names;
@@ -56,8 +56,9 @@ impl Lesson {
         let request = PageRequest {
             key: page.key,
             route: &cx.route.name,
+            is_for_all: cx.route.share == Share::Everyone,
             visitor: seen.visitor,
-            cookies: seen.cookies.filter(|_| is_compared(looked)),
+            causes: seen.causes.as_ref().filter(|_| is_compared(looked)),
             now: page.now,
         };
         let renewed = |entry: &Entry| page.renewed(entry);
@@ -71,9 +72,8 @@ impl Lesson {
         let answer = AnswerSeen {
             visitor: seen.visitor,
             renewed_known: seen.renewed_known,
-            cookies: seen.cookies.unwrap_or_default(),
+            causes: seen.causes.unwrap_or_default(),
             is_shared: looked.is_shared,
-            could_fill: looked.is_seen,
             finding: None,
         };
         let (words, asked) = match wanted.comparison {
@@ -103,9 +103,8 @@ impl Lesson {
         let answer = AnswerSeen {
             visitor: STRANGER,
             renewed_known: cx.worker.learning.renewed_cookies().len() as u32,
-            cookies: 0,
+            causes: Causes::default(),
             is_shared: true,
-            could_fill: true,
             finding: None,
         };
         Self {
@@ -179,8 +178,9 @@ impl Lesson {
         }
         let is_read = compares || trial.as_ref().is_some_and(TrialPage::is_guarded);
         let place = if is_read { page.learning.body_place() } else { None };
+        let visitor = answer.visitor;
         let comparing = compares.then(|| Comparing::new(answer, words, &route, &head, &asked));
-        let reader = LessonBody::new(page, trial, comparing, head, (place, marks), answer.visitor);
+        let reader = LessonBody::new(page, trial, comparing, head, (place, marks), visitor);
         came.response.body_mut().read_along(Box::new(reader));
     }
 }

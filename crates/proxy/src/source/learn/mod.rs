@@ -1,7 +1,7 @@
 //! Learn mode: forwards the request as it came, and learns from the answer what the cache would have done.
 //!
 //! `predict` scores what was decided by the simulated cache; `lesson` reads the answer along, and
-//! tells [`anteroom_cache::learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
+//! tells [`anteroom_learn`]; `probe` asks the origin as a visitor without cookies, where that is allowed. The client gets
 //! what the origin answers, whatever is learned.
 
 mod body;

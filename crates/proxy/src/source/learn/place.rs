@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anteroom_cache::Pages;
 use anteroom_cache::entry::Entry;
-use anteroom_cache::learn::Learning;
 use anteroom_cache::purge::PurgeSnapshot;
 use anteroom_cache::purge::scope::ScopeDigest;
 use anteroom_cache::rules::key::ShareClass;
 use anteroom_http::ident::PageKey;
+use anteroom_learn::Learning;
 
 use crate::context::RequestContext;
 

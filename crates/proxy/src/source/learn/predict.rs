@@ -1,8 +1,8 @@
 //! The score of what was decided by the simulated cache.
 
-use anteroom_cache::learn::Predicted;
 use anteroom_cache::rules::key::ShareClass;
 use anteroom_http::ident::PageKey;
+use anteroom_learn::Predicted;
 use anteroom_policy::route::Share;
 use anteroom_telemetry::reason::Reason;
 

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use ::http::Request;
-use anteroom_cache::learn::Predicted;
 use anteroom_http::cookie::{cookies, is_harmless};
 use anteroom_http::ident::PageKey;
+use anteroom_learn::Predicted;
 use anteroom_origin::{ConnectionReuse, UploadBody};
 use governor::DefaultDirectRateLimiter;
 

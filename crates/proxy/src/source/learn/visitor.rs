@@ -2,10 +2,12 @@
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
-use ::http::header::{AUTHORIZATION, USER_AGENT};
+use ::http::HeaderMap;
+use ::http::header::{ACCEPT, ACCEPT_LANGUAGE, AUTHORIZATION, HeaderName, REFERER, USER_AGENT};
 use ahash::RandomState;
-use anteroom_cache::learn::Learning;
+use anteroom_cache::url_patterns::network;
 use anteroom_http::cookie::{cookies, is_harmless, named};
+use anteroom_learn::{Causes, FIELDS, Learning, RequestField};
 use anteroom_telemetry::metrics::cookie_label;
 
 use crate::context::RequestContext;
@@ -24,8 +26,8 @@ pub(super) struct SeenVisitor {
     pub(super) visitor: u64,
     /// How many cookies were known then that tell no visitors apart.
     pub(super) renewed_known: u32,
-    /// The cookies that no key has; `None`: there are too many, or one that has no name to be learned by.
-    pub(super) cookies: Option<u64>,
+    /// What the answer may depend on; `None`: there are too many cookies, or one that has no name to be learned by.
+    pub(super) causes: Option<Causes>,
 }
 
 impl SeenVisitor {
@@ -59,8 +61,45 @@ impl SeenVisitor {
         let cookies = learned.and_then(|all| {
             learning.cookies(from, all.iter().map(|(name, value)| (name.as_str(), *value)))
         });
-        Self { visitor, renewed_known: renewed.len() as u32, cookies }
+        let causes = cookies.map(|cookies| Causes { fields: fields(cx, &key), cookies });
+        Self { visitor, renewed_known: renewed.len() as u32, causes }
     }
+}
+
+/// Client hints, and what else a fetch carries on that says something of the client.
+static HINTS: [HeaderName; 10] = [
+    HeaderName::from_static("save-data"),
+    HeaderName::from_static("sec-ch-ua"),
+    HeaderName::from_static("sec-ch-ua-mobile"),
+    HeaderName::from_static("sec-ch-ua-platform"),
+    HeaderName::from_static("sec-ch-prefers-color-scheme"),
+    HeaderName::from_static("dpr"),
+    HeaderName::from_static("width"),
+    HeaderName::from_static("viewport-width"),
+    HeaderName::from_static("device-memory"),
+    HeaderName::from_static("ect"),
+];
+
+/// The values of the fields that an answer may depend on.
+fn fields(cx: &RequestContext<'_>, key: &RandomState) -> [u32; FIELDS.len()] {
+    let headers = &cx.head.headers;
+    FIELDS.map(|field| match field {
+        RequestField::Address => key.hash_one(network(cx.admitted.address)) as u32,
+        RequestField::UserAgent => field_value(key, headers, &[USER_AGENT]),
+        RequestField::AcceptLanguage => field_value(key, headers, &[ACCEPT_LANGUAGE]),
+        RequestField::Accept => field_value(key, headers, &[ACCEPT]),
+        RequestField::Referer => field_value(key, headers, &[REFERER]),
+        RequestField::ClientHints => field_value(key, headers, &HINTS),
+    })
+}
+
+/// A keyed hash of the lines of these fields; 0: none came.
+fn field_value(key: &RandomState, headers: &HeaderMap, names: &[HeaderName]) -> u32 {
+    let lines =
+        names.iter().flat_map(|name| headers.get_all(name).iter().map(move |line| (name, line)));
+    let mut hasher = key.build_hasher();
+    let count = lines.inspect(|line| line.hash(&mut hasher)).count();
+    if count == 0 { 0 } else { (hasher.finish() as u32).max(1) }
 }
 
 /// The name under which a cookie is learned. A number at its end is no part of the name: some apps have a cookie for each

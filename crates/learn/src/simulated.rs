@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use anteroom_cache::entry::Entry;
 use anteroom_http::ident::PageKey;
 use anteroom_telemetry::reason::Reason;
-
-use crate::entry::Entry;
 
 /// The most variants of a page.
 const VARIANTS_MAX: usize = 8;
@@ -30,7 +29,7 @@ struct PendingFetch {
 
 /// A page of the simulated cache.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SimulatedPage {
+pub(crate) struct SimulatedPage {
     /// The page by variant, without bodies.
     entries: Vec<(PageKey, Arc<Entry>)>,
     verdict: Option<PageVerdict>,
@@ -45,7 +44,7 @@ pub(super) struct SimulatedPage {
 
 /// What follows from a request that finds no fresh page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FetchStep {
+pub(crate) enum FetchStep {
     /// It would be a fetch.
     Begun,
     /// It would wait for a fetch, or find its page, if that can be shared. Counted when this is known.
@@ -56,7 +55,7 @@ pub(super) enum FetchStep {
 
 /// What a verdict settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(crate) enum Settled {
     /// So many requests would have been hits.
     Hits(u64),
     /// So many requests would have been forwarded for this reason; the one that fetched is the first of them.
@@ -67,13 +66,13 @@ pub(super) enum Settled {
 
 impl SimulatedPage {
     /// The entries, for choosing a variant.
-    pub(super) fn entries(&self) -> &[(PageKey, Arc<Entry>)] {
+    pub(crate) fn entries(&self) -> &[(PageKey, Arc<Entry>)] {
         &self.entries
     }
 
     /// A request that finds no fresh page. `is_seen`: its own answer is the one that the fetch would get.
     /// `renewed`: makes an entry as if it were fetched now.
-    pub(super) fn fetch(
+    pub(crate) fn fetch(
         &mut self,
         now: u64,
         is_seen: bool,
@@ -104,14 +103,14 @@ impl SimulatedPage {
     }
 
     /// All entries as if they were fetched now.
-    pub(super) fn renew(&mut self, renewed: impl Fn(&Entry) -> Entry) {
+    pub(crate) fn renew(&mut self, renewed: impl Fn(&Entry) -> Entry) {
         for (_, entry) in &mut self.entries {
             *entry = Arc::new(renewed(entry));
         }
     }
 
     /// The answer was seen, and the page would be stored.
-    pub(super) fn store(&mut self, key: PageKey, entry: Arc<Entry>) -> Settled {
+    pub(crate) fn store(&mut self, key: PageKey, entry: Arc<Entry>) -> Settled {
         self.entries.retain(|(known, _)| *known != key);
         if self.entries.len() == VARIANTS_MAX {
             self.entries.remove(0);
@@ -123,7 +122,7 @@ impl SimulatedPage {
     }
 
     /// Whether a second user was given the same page.
-    pub(super) fn prove(&mut self, user: u64, page: u64) -> bool {
+    pub(crate) fn prove(&mut self, user: u64, page: u64) -> bool {
         match self.first_copy {
             Some((first, same)) if same == page => first != user,
             _ => {
@@ -134,7 +133,7 @@ impl SimulatedPage {
     }
 
     /// The answer was seen, and cannot be shared.
-    pub(super) fn refuse(&mut self, reason: Reason) -> Settled {
+    pub(crate) fn refuse(&mut self, reason: Reason) -> Settled {
         self.entries.clear();
         self.verdict = Some(PageVerdict::Refused(reason));
         // Without a fetch under way, an earlier answer has settled it.
@@ -144,13 +143,13 @@ impl SimulatedPage {
 
     /// The origin has failed: what is stored stays, and nothing is known of the page that was not known before.
     /// `is_rescued`: a stale page would have been served instead.
-    pub(super) fn fail(&mut self, reason: Reason, is_rescued: bool) -> Settled {
+    pub(crate) fn fail(&mut self, reason: Reason, is_rescued: bool) -> Settled {
         let asked = self.pending.take().map_or(0, |pending| pending.waiting + 1);
         if is_rescued { Settled::Rescued(asked) } else { Settled::Refused(asked, reason) }
     }
 
     /// An answer came that does not show what the fetch would get, such as a 304.
-    pub(super) fn unseen(&mut self, renewed: impl Fn(&Entry) -> Entry) -> Settled {
+    pub(crate) fn unseen(&mut self, renewed: impl Fn(&Entry) -> Entry) -> Settled {
         match self.verdict {
             Some(PageVerdict::Stored) if !self.entries.is_empty() => {
                 self.renew(renewed);
@@ -161,23 +160,23 @@ impl SimulatedPage {
     }
 
     /// Whether the page would be stored, as far as is known.
-    pub(super) fn is_stored(&self) -> bool {
+    pub(crate) fn is_stored(&self) -> bool {
         self.verdict == Some(PageVerdict::Stored)
     }
 
     /// Whether the page cannot be shared, as far as is known.
-    pub(super) fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         !self.was_stored && matches!(self.verdict, Some(PageVerdict::Refused(_)))
     }
 
     /// Whether the page would be stored or would have been, or it is not known yet.
-    pub(super) fn may_be_stored(&self) -> bool {
+    pub(crate) fn may_be_stored(&self) -> bool {
         !self.is_refused()
     }
 
     /// Whether the origin may be asked for the page at `now`, in Unix seconds: nothing is known of it, and it was not
     /// asked a moment ago.
-    pub(super) fn begin_probe(&mut self, now: u64) -> bool {
+    pub(crate) fn begin_probe(&mut self, now: u64) -> bool {
         let was_asked = self.probed.is_some_and(|at| now.saturating_sub(at) < UNSEEN_FOR);
         let may = !self.is_judged() && !was_asked;
         if may {
@@ -187,12 +186,12 @@ impl SimulatedPage {
     }
 
     /// Whether it is known what would become of the page.
-    pub(super) fn is_judged(&self) -> bool {
+    pub(crate) fn is_judged(&self) -> bool {
         self.verdict.is_some()
     }
 
     /// Requests whose result is not known.
-    pub(super) fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         self.pending.map_or(0, |pending| pending.waiting)
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::answer::CookieSet;
+use crate::causes::{CookieSet, CookieValue};
 
 /// The most names that are followed: a set of them is one number.
-pub(super) const NAMES_MAX: usize = CookieSet::BITS as usize;
-/// From how many addresses and browsers one visitor may come.
-const OF_ONE_MAX: usize = 8;
+pub(crate) const COOKIES_MAX: usize = CookieSet::BITS as usize;
+/// A value is the visitor's own where two of so many addresses and browsers, or more, have another one.
+const OWN_PART: usize = 3;
 /// The most values of a cookie that are told apart.
 const VALUES_MAX: usize = 256;
 /// The most names without a place that are counted.
@@ -23,11 +23,11 @@ const BRIEF: u64 = 300;
 
 /// A cookie that came with requests.
 #[derive(Clone, Debug)]
-pub(super) struct LearnedCookie {
+pub(crate) struct LearnedCookie {
     /// The name, or the pattern that stands for it.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Requests that it came with.
-    pub(super) requests: u64,
+    pub(crate) requests: u64,
     /// The same, since names without a place are counted.
     lately: u64,
     /// Those whose answer set it to another value.
@@ -35,17 +35,17 @@ pub(super) struct LearnedCookie {
     /// Whether most did, once that was known.
     is_renewed: bool,
     /// Keyed hashes of its values.
-    pub(super) values: HashSet<u32>,
+    pub(crate) values: HashSet<u32>,
     /// Keyed hashes of the addresses and browsers that it came with.
-    pub(super) visitors: HashSet<u32>,
+    pub(crate) visitors: HashSet<u32>,
 }
 
-/// The cookies, at most [`NAMES_MAX`].
+/// The cookies, at most [`COOKIES_MAX`].
 ///
 /// Visitors may make names up. A name without a place is counted, and takes the place of one that came less often since
 /// then: so the names in use have places, whatever came first.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LearnedCookies {
+pub(crate) struct LearnedCookies {
     names: Vec<LearnedCookie>,
     /// Names without a place, with the requests that each came with.
     candidates: HashMap<String, u64>,
@@ -54,42 +54,59 @@ pub(super) struct LearnedCookies {
 }
 
 /// The cookies of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct NotedCookies {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NotedCookies {
     /// `None`: one of them has no place, and the answer cannot be compared.
-    pub(super) set: Option<CookieSet>,
+    pub(crate) values: Option<Vec<CookieValue>>,
     /// Those whose place now belongs to another one.
-    pub(super) gone: CookieSet,
+    pub(crate) gone: CookieSet,
 }
 
 impl LearnedCookies {
     /// Notes the cookies of a request: names with hashes of their values.
     ///
     /// `from`: a keyed hash of the address and the browser.
-    pub(super) fn note<'c>(
+    pub(crate) fn note<'c>(
         &mut self,
         from: u64,
         cookies: impl Iterator<Item = (&'c str, u32)>,
     ) -> NotedCookies {
-        let (mut set, mut gone) = (Some(0), 0);
+        let (mut values, mut gone) = (Some(Vec::new()), 0);
         for (name, value) in cookies {
-            match self.place(name, &mut gone) {
-                Some(place) => {
-                    set = set.map(|set| set | 1 << place);
-                    self.names[place].note(from, value);
-                }
-                None => set = None,
+            let Some(place) = self.place(name, &mut gone) else {
+                values = None;
+                continue;
+            };
+            let cookie = &mut self.names[place];
+            cookie.note(from, value);
+            // A value that each answer changes says no more than that the cookie is there.
+            let value = if cookie.is_renewed { 1 } else { value.max(1) };
+            if let Some(values) = &mut values {
+                // There are at most 64 places.
+                values.push(CookieValue { place: place as u8, value });
             }
         }
-        // A set that was begun before a place changed may name the wrong cookie.
-        NotedCookies { set: set.filter(|_| gone == 0), gone }
+        // A list that was begun before a place changed may name the wrong cookie.
+        let mut values = values.filter(|_| gone == 0);
+        if let Some(values) = &mut values {
+            values.sort_unstable();
+            // Of two cookies of one name, and of two that one pattern stands for, the page may depend on either.
+            values.dedup_by(|later, kept| {
+                let is_same = later.place == kept.place;
+                if is_same {
+                    kept.value = kept.value.rotate_left(5) ^ later.value | 1;
+                }
+                is_same
+            });
+        }
+        NotedCookies { values, gone }
     }
 
     fn place(&mut self, name: &str, gone: &mut CookieSet) -> Option<usize> {
         if let Some(place) = self.names.iter().position(|cookie| cookie.name == name) {
             return Some(place);
         }
-        if self.names.len() < NAMES_MAX {
+        if self.names.len() < COOKIES_MAX {
             self.names.push(LearnedCookie::new(name));
             return Some(self.names.len() - 1);
         }
@@ -125,7 +142,7 @@ impl LearnedCookies {
 
     /// Notes that an answer sets a cookie of its request to another value. Returns its place when that is known to be a
     /// habit: until then the value has told visitors apart, and one has been taken for many.
-    pub(super) fn is_renewed(&mut self, name: &str) -> CookieSet {
+    pub(crate) fn is_renewed(&mut self, name: &str) -> CookieSet {
         let known = self.names.iter_mut().zip(0..).find(|(cookie, _)| cookie.name == name);
         let Some((cookie, place)) = known else { return 0 };
         cookie.renewed += 1;
@@ -136,12 +153,12 @@ impl LearnedCookies {
     }
 
     /// The names whose values most answers change: such a value is not the visitor's for long.
-    pub(super) fn renewed(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn renewed(&self) -> impl Iterator<Item = &str> {
         self.names.iter().filter(|cookie| cookie.is_renewed).map(|cookie| cookie.name.as_str())
     }
 
     /// Notes that the app sets a cookie for so many seconds.
-    pub(super) fn is_set(&mut self, name: &str, seconds: u64) {
+    pub(crate) fn is_set(&mut self, name: &str, seconds: u64) {
         if seconds >= BRIEF {
             return;
         }
@@ -153,16 +170,16 @@ impl LearnedCookies {
     }
 
     /// For how many seconds the app sets a cookie, if that is a moment.
-    pub(super) fn lives_for(&self, name: &str) -> Option<u64> {
+    pub(crate) fn lives_for(&self, name: &str) -> Option<u64> {
         self.brief.get(name).copied()
     }
 
-    pub(super) fn all(&self) -> &[LearnedCookie] {
+    pub(crate) fn all(&self) -> &[LearnedCookie] {
         &self.names
     }
 
-    pub(super) fn name(&self, place: u32) -> Option<&str> {
-        self.names.get(place as usize).map(|cookie| cookie.name.as_str())
+    pub(crate) fn name(&self, place: u8) -> Option<&str> {
+        self.names.get(usize::from(place)).map(|cookie| cookie.name.as_str())
     }
 }
 
@@ -192,8 +209,8 @@ impl LearnedCookie {
 
     /// Whether nearly each visitor has a value of its own: the value means the visitor, or something that belongs to the
     /// visitor. In doubt it does: a session is never shared.
-    pub(super) fn is_own(&self) -> bool {
-        self.values.len() >= 2 && self.values.len() * OF_ONE_MAX > self.visitors.len()
+    pub(crate) fn is_own(&self) -> bool {
+        self.values.len() >= 2 && self.values.len() * OWN_PART >= self.visitors.len() * 2
     }
 }
 
@@ -211,7 +228,7 @@ mod tests {
         for n in 0..10_000 {
             note(&mut cookies, &format!("made-up-{n}"));
         }
-        assert_eq!(cookies.all().len(), NAMES_MAX);
+        assert_eq!(cookies.all().len(), COOKIES_MAX);
         assert!(cookies.candidates.len() <= CANDIDATES_MAX);
         let mut gone = 0;
         for n in 0..100 {
@@ -219,13 +236,28 @@ mod tests {
             note(&mut cookies, &format!("further-{n}"));
         }
         assert_eq!(gone.count_ones(), 1, "one place has another name");
+        let place = gone.trailing_zeros() as u8;
+        let sid = Some(vec![CookieValue { place, value: 7 }]);
         let noted = note(&mut cookies, "sid");
-        assert_eq!((noted.set, noted.gone), (Some(gone), 0));
+        assert_eq!((&noted.values, noted.gone), (&sid, 0));
         for n in 0..10_000 {
             note(&mut cookies, &format!("flood-{n}"));
             note(&mut cookies, "sid");
         }
-        assert_eq!(note(&mut cookies, "sid").set, Some(gone), "a flood takes no place in use");
+        assert_eq!(note(&mut cookies, "sid").values, sid, "a flood takes no place in use");
+    }
+
+    #[test]
+    fn a_value_of_its_own_is_one_that_nearly_no_other_visitor_has() {
+        let is_own = |visitors: u64, values: u32| {
+            let mut cookies = LearnedCookies::default();
+            for n in 0..visitors {
+                cookies.note(n, std::iter::once(("c", 1 + n as u32 % values)));
+            }
+            cookies.all()[0].is_own()
+        };
+        assert!(!is_own(6, 3) && !is_own(1_000, 3) && !is_own(1, 1));
+        assert!(is_own(6, 6) && is_own(6, 5) && is_own(1_000, 1_000));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use ahash::RandomState;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryValues {
     /// The values of each name, in the order of the names.
-    pub(super) named: Vec<u32>,
+    pub(crate) named: Vec<u32>,
     /// What stands without a name, if there is something: a time or an id, mostly.
-    pub(super) unnamed: Option<u32>,
+    pub(crate) unnamed: Option<u32>,
 }
 
 impl QueryValues {

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::report::Proposal;
-use super::state::{Learned, LearnedPage};
+use crate::report::Proposal;
+use crate::state::{Learned, LearnedPage};
 
 /// From how many addresses of a path on its parameters are looked at.
 const ADDRESSES_MIN: usize = 20;
@@ -25,7 +25,7 @@ enum Part<'p> {
 }
 
 /// The lines that follow, by path.
-pub(super) fn proposals(learned: &Learned) -> impl Iterator<Item = Proposal> {
+pub(crate) fn proposals(learned: &Learned) -> impl Iterator<Item = Proposal> {
     let mut paths: BTreeMap<(&str, &str), Vec<&LearnedPage>> = BTreeMap::new();
     for page in learned.pages.values().filter(|page| page.simulated.may_be_stored()) {
         paths.entry((&page.name.path, &page.name.host)).or_default().push(page);
@@ -170,15 +170,15 @@ mod tests {
 
     use ::http::HeaderMap;
     use ahash::RandomState;
+    use anteroom_cache::purge::PurgeSnapshot;
+    use anteroom_cache::rules::key::digest;
     use anteroom_telemetry::shown_path::parameter_names;
 
     use super::*;
-    use crate::learn::{
-        AnswerSeen, AnswerText, ComparedAnswer, Learning, PageName, PageRequest, Predicted,
-        QueryValues, Report, ReportContext, TextParts,
+    use crate::{
+        AnswerPieces, AnswerSeen, AnswerText, Causes, ComparedAnswer, Learning, PageName,
+        PageRequest, Predicted, QueryValues, Report, ReportContext,
     };
-    use crate::purge::PurgeSnapshot;
-    use crate::rules::key::digest;
 
     /// The lines that follow where each of these addresses of `/image` was asked for once, and answered so.
     fn proposed(answers: impl IntoIterator<Item = (String, String)>) -> Vec<Proposal> {
@@ -187,7 +187,15 @@ mod tests {
         for (visitor, (query, body)) in (0..).zip(answers) {
             let key = digest(query.as_bytes());
             let now = 1_700_000_000 + 60 * visitor;
-            let request = PageRequest { key, route: &route, visitor, cookies: Some(0), now };
+            let causes = Causes::default();
+            let request = PageRequest {
+                key,
+                route: &route,
+                is_for_all: false,
+                visitor,
+                causes: Some(&causes),
+                now,
+            };
             let name = |key: &RandomState| {
                 let parameters = parameter_names(Some(&query));
                 let values = QueryValues::of(key, Some(&query), &parameters);
@@ -197,9 +205,8 @@ mod tests {
             let answer = AnswerSeen {
                 visitor,
                 renewed_known: 0,
-                cookies: 0,
+                causes: Causes::default(),
                 is_shared: true,
-                could_fill: true,
                 finding: None,
             };
             let text = AnswerText {
@@ -210,13 +217,14 @@ mod tests {
             };
             let compared = ComparedAnswer {
                 answer,
-                parts: &TextParts::of(&learning.hash_key(), &text, None),
+                pieces: &AnswerPieces::of(&learning.hash_key(), &text, None),
                 variant: None,
                 marks: &PurgeSnapshot::default(),
             };
-            learning.compare(&key, &compared, |_| true);
+            learning.compare(&key, compared, |_| true);
         }
-        report(&learning).proposals
+        let all = report(&learning).proposals;
+        all.into_iter().filter(|one| one.toml.contains("_query")).collect()
     }
 
     fn report(learning: &Learning) -> Report {
@@ -227,6 +235,8 @@ mod tests {
             set_by: &|_| 0,
             session_cookies: Vec::new(),
             ignored_cookies: Vec::new(),
+            has_default_ttl: true,
+            route_paths: &|_| Vec::new(),
         })
     }
 

@@ -6,41 +6,44 @@ use std::time::Duration;
 
 use anteroom_telemetry::reason::Reason;
 
-use super::simulated::Settled;
+use crate::simulated::Settled;
 
 /// The most routes that are told apart; requests of others are counted as [`OTHERS`].
 const ROUTES_MAX: usize = 200;
 /// The name of the routes beyond the bound.
 const OTHERS: &str = "(others)";
 
+/// The route of what no `[[route]]` matches.
+pub(crate) const DEFAULT_ROUTE: &str = "default";
+
 /// The requests of a route in learn mode.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LearnedRoute {
-    pub(super) requests: u64,
+pub(crate) struct LearnedRoute {
+    pub(crate) requests: u64,
     /// Those that the cache would have answered.
-    pub(super) hits: u64,
+    pub(crate) hits: u64,
     /// Those that would have fetched a page for it.
-    pub(super) fetches: u64,
+    pub(crate) fetches: u64,
     /// Those of URLs that are not followed.
-    pub(super) unfollowed: u64,
+    pub(crate) unfollowed: u64,
     /// Those whose result will not be known any more.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
     /// Why others would have been forwarded.
-    pub(super) reasons: HashMap<Reason, u64>,
+    pub(crate) reasons: HashMap<Reason, u64>,
     /// What the origin took for the hits.
-    pub(super) saved: Duration,
+    pub(crate) saved: Duration,
     /// The bytes of the hits.
-    pub(super) saved_bytes: u64,
+    pub(crate) saved_bytes: u64,
 }
 
 impl LearnedRoute {
-    pub(super) fn refuse(&mut self, reason: Reason, requests: u64) {
+    pub(crate) fn refuse(&mut self, reason: Reason, requests: u64) {
         if requests > 0 {
             *self.reasons.entry(reason).or_default() += requests;
         }
     }
 
-    pub(super) fn settle(&mut self, settled: Settled) {
+    pub(crate) fn settle(&mut self, settled: Settled) {
         match settled {
             Settled::Hits(requests) => self.hits += requests,
             Settled::Refused(0, _) | Settled::Rescued(0) => {}
@@ -58,16 +61,16 @@ impl LearnedRoute {
 
 /// The routes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LearnedRoutes(HashMap<Arc<str>, LearnedRoute>);
+pub(crate) struct LearnedRoutes(HashMap<Arc<str>, LearnedRoute>);
 
 impl LearnedRoutes {
-    pub(super) fn of(&mut self, name: &Arc<str>) -> &mut LearnedRoute {
+    pub(crate) fn of(&mut self, name: &Arc<str>) -> &mut LearnedRoute {
         let has_place = self.0.len() < ROUTES_MAX || self.0.contains_key(name);
         let name = if has_place { Arc::clone(name) } else { OTHERS.into() };
         self.0.entry(name).or_default()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (&Arc<str>, &LearnedRoute)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Arc<str>, &LearnedRoute)> {
         self.0.iter()
     }
 }

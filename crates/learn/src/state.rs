@@ -7,25 +7,26 @@ use std::time::Duration;
 
 use ::http::HeaderMap;
 use ahash::RandomState;
+use anteroom_cache::entry::Entry;
+use anteroom_cache::purge::PurgeSnapshot;
+use anteroom_cache::rules::key::variant_key;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::PageKey;
 use anteroom_telemetry::reason::Reason;
 
-use super::answer::{AnswerSeen, CookieSet};
-use super::cookies::LearnedCookies;
-use super::query_values::QueryValues;
-use super::routes::LearnedRoutes;
-use super::simulated::{FetchStep, SimulatedPage};
-use super::text_parts::TextParts;
-use super::variants::ComparedVariants;
-use crate::entry::Entry;
-use crate::purge::PurgeSnapshot;
-use crate::rules::key::variant_key;
+use crate::causes::{Causes, CookieSet, CookieValue};
+use crate::cookies::LearnedCookies;
+use crate::pieces::AnswerPieces;
+use crate::query_values::QueryValues;
+use crate::routes::LearnedRoutes;
+use crate::sample::AnswerSeen;
+use crate::simulated::{FetchStep, SimulatedPage};
+use crate::variants::ComparedVariants;
 
 /// The most pages that are followed.
 const PAGES_MAX: usize = 8_192;
-/// The most parts of all pages, 8 bytes each.
-const PARTS_MAX: usize = 4 << 20;
+/// The most that is kept of the answers of all pages, in words of four bytes.
+const SIZE_MAX: usize = 16 << 20;
 
 /// The most bodies that are read along at a time, of 1 MiB each. Others are not compared.
 const BODIES_MAX: usize = 64;
@@ -69,10 +70,12 @@ pub struct PageRequest<'r> {
     pub key: PageKey,
     /// Its route.
     pub route: &'r Arc<str>,
+    /// Whether its page is shared with visitors who have a login, too.
+    pub is_for_all: bool,
     /// Whose request it is: a keyed hash.
     pub visitor: u64,
-    /// Its cookies, as [`Learning::cookies`] has them; `None`: its answer is not compared.
-    pub cookies: Option<u64>,
+    /// What its answer may depend on; `None`: it is not compared.
+    pub causes: Option<&'r Causes>,
     /// Unix time in seconds.
     pub now: u64,
 }
@@ -87,12 +90,12 @@ pub struct Wanted {
 }
 
 /// An answer that is compared with others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ComparedAnswer<'a> {
     /// What is known of it besides its text.
     pub answer: AnswerSeen,
     /// Its text.
-    pub parts: &'a TextParts,
+    pub pieces: &'a AnswerPieces,
     /// The key of its variant; `None`: it has no `Vary`.
     pub variant: Option<PageKey>,
     /// Which purges outdate it.
@@ -101,28 +104,31 @@ pub struct ComparedAnswer<'a> {
 
 /// A page that is followed.
 #[derive(Clone, Debug)]
-pub(super) struct LearnedPage {
-    pub(super) name: PageName,
-    pub(super) route: Arc<str>,
+pub(crate) struct LearnedPage {
+    pub(crate) name: PageName,
+    pub(crate) route: Arc<str>,
+    /// Whether it is shared with visitors who have a login, too.
+    pub(crate) is_for_all: bool,
     /// When it was asked for: the first and the last time, in Unix seconds.
-    pub(super) asked: (u64, u64),
-    pub(super) simulated: SimulatedPage,
-    pub(super) compared: ComparedVariants,
+    pub(crate) asked: (u64, u64),
+    pub(crate) simulated: SimulatedPage,
+    pub(crate) compared: ComparedVariants,
     /// How often it was asked for.
-    requests: u64,
+    pub(crate) requests: u64,
 }
 
 /// Everything that was learned since a moment.
 #[derive(Debug)]
-pub(super) struct Learned {
+pub(crate) struct Learned {
     /// Since when, in Unix time.
-    pub(super) since: f64,
-    pub(super) pages: HashMap<PageKey, LearnedPage>,
-    pub(super) parts: usize,
+    pub(crate) since: f64,
+    pub(crate) pages: HashMap<PageKey, LearnedPage>,
+    /// What is kept of the answers of all pages, in words of four bytes.
+    size: usize,
     /// Pages are followed whose key hashes to at most this.
     follows: u64,
-    pub(super) routes: LearnedRoutes,
-    pub(super) cookies: LearnedCookies,
+    pub(crate) routes: LearnedRoutes,
+    pub(crate) cookies: LearnedCookies,
     /// The key of all hashes.
     key: RandomState,
 }
@@ -132,7 +138,7 @@ impl Learned {
         Self {
             since: unix_now(),
             pages: HashMap::new(),
-            parts: 0,
+            size: 0,
             follows: u64::MAX,
             routes: LearnedRoutes::default(),
             cookies: LearnedCookies::default(),
@@ -142,7 +148,7 @@ impl Learned {
 
     /// The share of URLs that are followed, in percent.
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-    pub(super) fn followed_percent(&self) -> f64 {
+    pub(crate) fn followed_percent(&self) -> f64 {
         self.follows as f64 * 100.0 / u64::MAX as f64
     }
 
@@ -156,13 +162,13 @@ impl Learned {
     fn make_room(&mut self) {
         if self.pages.len() > PAGES_MAX {
             self.pages.retain(|_, page| page.requests > 1 || !page.simulated.is_refused());
-            self.count_parts();
+            self.count_size();
             // Soon there would be no room again.
             if self.pages.len() > PAGES_MAX - PAGES_MAX / 8 {
                 self.follow_half();
             }
         }
-        while self.parts > PARTS_MAX {
+        while self.size > SIZE_MAX {
             self.follow_half();
         }
     }
@@ -178,19 +184,19 @@ impl Learned {
             }
             stays
         });
-        self.count_parts();
+        self.count_size();
     }
 
     /// Takes the answers with these cookies out.
     fn forget(&mut self, cookies: CookieSet) {
         if cookies != 0 {
             self.pages.values_mut().for_each(|page| page.compared.forget(cookies));
-            self.count_parts();
+            self.count_size();
         }
     }
 
-    fn count_parts(&mut self) {
-        self.parts = self.pages.values().map(|page| page.compared.parts()).sum();
+    fn count_size(&mut self) {
+        self.size = self.pages.values().map(|page| page.compared.size()).sum();
     }
 }
 
@@ -227,7 +233,7 @@ impl Drop for BodyPlace {
 }
 
 impl Learning {
-    pub(super) fn learned(&self) -> MutexGuard<'_, Learned> {
+    pub(crate) fn learned(&self) -> MutexGuard<'_, Learned> {
         // No code that can panic runs under this lock.
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,11 +277,11 @@ impl Learning {
         &self,
         from: u64,
         cookies: impl Iterator<Item = (&'c str, u32)>,
-    ) -> Option<CookieSet> {
+    ) -> Option<Vec<CookieValue>> {
         let mut learned = self.learned();
         let noted = learned.cookies.note(from, cookies);
         learned.forget(noted.gone);
-        noted.set
+        noted.values
     }
 
     /// Notes the cookies of a request that its answer sets to another value.
@@ -344,6 +350,7 @@ impl Learning {
         let page = learned.pages.entry(request.key).or_insert_with(|| LearnedPage {
             name: name(&learned.key),
             route: Arc::clone(request.route),
+            is_for_all: request.is_for_all,
             asked: (request.now, request.now),
             simulated: SimulatedPage::default(),
             compared: ComparedVariants::default(),
@@ -374,8 +381,8 @@ impl Learning {
                 Predicted::Fetch { is_seen: true } | Predicted::StaleHit { is_seen: true }
             ),
             comparison: request
-                .cookies
-                .is_some_and(|cookies| page.compared.wants(request.visitor, cookies)),
+                .causes
+                .is_some_and(|causes| page.compared.wants(request.visitor, causes)),
         };
         learned.make_room();
         wanted
@@ -402,19 +409,19 @@ impl Learning {
         learned.routes.of(&page.route).settle(settled);
     }
 
-    /// As [`Self::judged`], for a page that is shared once two users were given the same `parts`.
+    /// As [`Self::judged`], for a page that is shared once two users were given the same `pieces`.
     pub fn proved(
         &self,
         primary: &PageKey,
         visitor: u64,
         verdict: Result<(PageKey, Arc<Entry>), Reason>,
-        parts: Option<&TextParts>,
+        pieces: Option<&AnswerPieces>,
     ) {
         let is_proved = || {
             let mut learned = self.learned();
             let page = learned.pages.get_mut(primary);
-            page.zip(parts)
-                .is_some_and(|(page, parts)| page.simulated.prove(visitor, parts.digest()))
+            page.zip(pieces)
+                .is_some_and(|(page, pieces)| page.simulated.prove(visitor, pieces.digest()))
         };
         let verdict = match verdict {
             Ok(_) if !is_proved() => Err(Reason::AwaitingSecondUser),
@@ -436,7 +443,7 @@ impl Learning {
     pub fn compare(
         &self,
         primary: &PageKey,
-        compared: &ComparedAnswer<'_>,
+        compared: ComparedAnswer<'_>,
         is_current: impl Fn(&PurgeSnapshot) -> bool,
     ) {
         let mut learned = self.learned();
@@ -445,10 +452,10 @@ impl Learning {
             learned.cookies.renewed().count() == compared.answer.renewed_known as usize;
         let page = learned.pages.get_mut(primary).filter(|_| is_known_alike);
         let Some(page) = page else { return };
-        let before = page.compared.parts();
-        let ComparedAnswer { answer, parts, variant, marks } = compared;
-        page.compared.add(*variant, (*answer, parts), marks, is_current);
-        learned.parts = learned.parts + page.compared.parts() - before;
+        let before = page.compared.size();
+        let ComparedAnswer { answer, pieces, variant, marks } = compared;
+        page.compared.add(variant, (answer, pieces), marks, is_current);
+        learned.size = learned.size + page.compared.size() - before;
         learned.make_room();
     }
 
@@ -485,7 +492,8 @@ mod tests {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&url.to_be_bytes());
         let (key, route) = (PageKey(key), Arc::from("default"));
-        let request = PageRequest { key, route: &route, visitor: 1, cookies: None, now: 1 };
+        let request =
+            PageRequest { key, route: &route, is_for_all: false, visitor: 1, causes: None, now: 1 };
         let predicted = Predicted::Fetch { is_seen: true };
         learning.asked(&request, predicted, |_| PageName::default(), Entry::clone);
         key

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// From which part of them on (one in so many) pages depend on an ignored cookie.
+const MANY_PART: u64 = 5;
+
 /// What was learned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -27,15 +30,21 @@ pub struct Report {
     pub compared_pages: u64,
     /// Those that were the same for all.
     pub same_pages: u64,
-    /// Those that differ, where it is not known by what before a visitor asks again.
+    /// Those that differ, where it is not decided yet whether that is noise.
     #[serde(default)]
     pub undecided_pages: u64,
+    /// Pages that would be stored and that one visitor alone has asked for: nothing is compared.
+    #[serde(default)]
+    pub uncompared_pages: u64,
     /// Pages that would be shared and that differ, the worst first.
     pub pages: Vec<LearnedPageReport>,
     /// The cookies, the most frequent first.
     pub cookies: Vec<LearnedCookieReport>,
     /// What to write into the configuration.
     pub proposals: Vec<Proposal>,
+    /// Whether a page that no route of these matches is served in the written configuration; otherwise it learns on.
+    #[serde(default)]
+    pub serves_rest: bool,
 }
 
 /// A route.
@@ -72,12 +81,19 @@ pub struct LearnedPageReport {
     pub parameters: Vec<String>,
     /// The route.
     pub route: String,
-    /// How it differs: `own-words`, `by-visitor`, `by-cookie`, `differs` or `noise`.
+    /// How it differs: `own-words`, `by-visitor`, `by-cookie`, `by-field`, `several-causes`, `differs`, `undecided` or
+    /// `noise`.
     pub verdict: String,
     /// What of the visitor's own words stands in it.
     pub finding: Option<String>,
     /// The cookie that it differs by.
     pub cookie: Option<String>,
+    /// The field of the request that it differs by, or `address`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// What a decision lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// Visitors whose answers were compared.
     pub visitors: u64,
     /// Their answers.
@@ -99,10 +115,26 @@ pub struct LearnedCookieReport {
     pub pages_same: u64,
     /// Pages that differ by it.
     pub pages_differ: u64,
+    /// Pages that differ, and where it may be the cause.
+    #[serde(default)]
+    pub pages_unclear: u64,
+    /// Paths of some pages that differ by it, or may; empty if none does.
+    #[serde(default)]
+    pub examples: Vec<String>,
     /// What it is, by these pages: `session`, `harmless`, `keyed` or `unclear`.
     pub verdict: String,
     /// The same in words.
     pub text: String,
+}
+
+impl LearnedCookieReport {
+    /// Whether what pages show of a cookie is said of the cookie, and not of these pages. Where the configuration ignores it,
+    /// few of many pages are no reason not to: these get routes of their own.
+    pub(crate) fn shows_pages_depend(&self) -> bool {
+        let (same, differ) = (self.pages_same, self.pages_differ);
+        let is_many = differ * MANY_PART >= same + differ;
+        differ > 0 && (is_many || self.class != "harmless")
+    }
 }
 
 /// Lines for the configuration.
@@ -131,6 +163,10 @@ pub struct ReportContext<'c> {
     pub session_cookies: Vec<String>,
     /// The names in `[cache] ignore_cookies`.
     pub ignored_cookies: Vec<String>,
+    /// Whether a page to which the app gives no lifetime has one.
+    pub has_default_ttl: bool,
+    /// The patterns of the paths of a `[[route]]`, by its name; none: it has other conditions that were not written here.
+    pub route_paths: &'c dyn Fn(&str) -> Vec<String>,
 }
 
 impl std::fmt::Debug for ReportContext<'_> {

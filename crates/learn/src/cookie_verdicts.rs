@@ -1,0 +1,166 @@
+//! What the cookies are, by what all pages show of them.
+
+use std::collections::HashMap;
+
+use crate::causes::CookieSet;
+use crate::cookies::LearnedCookie;
+use crate::judgement::CookieEffect;
+use crate::report::{LearnedCookieReport, ReportContext};
+use crate::state::Learned;
+
+/// From how many pages that are the same with different values of a cookie on it counts as harmless.
+const SURE_PAGES: u64 = 3;
+/// The same, of addresses and browsers that it came from: one visitor alone may make a cookie up.
+const SURE_VISITORS: usize = 2;
+/// A cookie is suspected if it may be the cause on one of so many pages that differ by what is not known, or more: on
+/// fewer, chance makes it look so.
+const SUSPECT_PART: u64 = 10;
+
+/// The cookies, by their places.
+pub(crate) fn cookies(
+    learned: &Learned,
+    context: &ReportContext<'_>,
+) -> Vec<(u8, LearnedCookieReport)> {
+    let class = |place: u8| (context.class)(&learned.cookies.all()[usize::from(place)].name);
+    let count_of = learned.cookies.all().len() as u8;
+    let mut known = (0..count_of).filter(|place| class(*place) == "session").fold(0, with);
+    let mut counts = count(learned, known, &class);
+    let differ = counts.iter().filter(|(_, counts)| counts.differ > 0);
+    let found = differ.map(|(place, _)| *place).fold(known, with);
+    if found != known {
+        known = found;
+        counts = count(learned, known, &class);
+    }
+    let told = learned.cookies.all().iter().zip(0..).map(|(cookie, place)| {
+        let counts = counts.remove(&place).unwrap_or_default();
+        (place, told_cookie(learned, cookie, counts, context))
+    });
+    told.collect()
+}
+
+/// The most paths that are told of the pages that differ by a cookie.
+const EXAMPLES_MAX: usize = 3;
+
+fn with(set: CookieSet, place: u8) -> CookieSet {
+    set | 1 << place
+}
+
+/// What all pages say of each cookie. `known`: cookies on which pages are known to depend.
+fn count(
+    learned: &Learned,
+    known: CookieSet,
+    class: &dyn Fn(u8) -> &'static str,
+) -> HashMap<u8, EffectCounts> {
+    let mut counts: HashMap<u8, EffectCounts> = HashMap::new();
+    for page in learned.pages.values() {
+        for (place, effect) in page.compared.effects(known) {
+            // What a cookie does on pages that are never shared is no reason not to ignore it any more.
+            if class(place) != "harmless" || page.simulated.is_stored() {
+                let cookie = &learned.cookies.all()[usize::from(place)];
+                counts.entry(place).or_default().add(effect, cookie, &page.name.path);
+            }
+        }
+    }
+    counts
+}
+
+/// What pages say of a cookie.
+#[derive(Clone, Debug, Default)]
+struct EffectCounts {
+    same: u64,
+    differ: u64,
+    suspect: u64,
+    unclear: u64,
+    /// Paths of some pages that differ, and of some that may.
+    examples: [Vec<String>; 2],
+}
+
+impl EffectCounts {
+    fn add(&mut self, effect: CookieEffect, cookie: &LearnedCookie, path: &str) {
+        match effect {
+            CookieEffect::Same => self.same += 1,
+            // A cookie of several values may do nothing with one of them.
+            CookieEffect::SameWithout => self.same += u64::from(cookie.values.len() == 1),
+            CookieEffect::Unclear => self.unclear += 1,
+            CookieEffect::Suspect => self.suspect += 1,
+            CookieEffect::Differs => self.differ += 1,
+        }
+        let examples = match effect {
+            CookieEffect::Differs => &mut self.examples[0],
+            CookieEffect::Suspect => &mut self.examples[1],
+            CookieEffect::Same | CookieEffect::SameWithout | CookieEffect::Unclear => return,
+        };
+        if examples.len() < EXAMPLES_MAX {
+            examples.push(path.to_owned());
+        }
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.suspect * SUSPECT_PART > self.suspect + self.unclear
+    }
+}
+
+fn told_cookie(
+    learned: &Learned,
+    cookie: &LearnedCookie,
+    counts: EffectCounts,
+    context: &ReportContext<'_>,
+) -> LearnedCookieReport {
+    let (verdict, text) = verdict(learned, cookie, &counts, context);
+    LearnedCookieReport {
+        name: cookie.name.clone(),
+        class: (context.class)(&cookie.name).to_owned(),
+        requests: cookie.requests,
+        set_by: (context.set_by)(&cookie.name),
+        pages_same: counts.same,
+        pages_differ: counts.differ,
+        pages_unclear: counts.suspect + counts.unclear,
+        examples: counts.examples.into_iter().find(|paths| !paths.is_empty()).unwrap_or_default(),
+        verdict: verdict.to_owned(),
+        text,
+    }
+}
+
+/// What a cookie is, and why.
+fn verdict(
+    learned: &Learned,
+    cookie: &LearnedCookie,
+    counts: &EffectCounts,
+    context: &ReportContext<'_>,
+) -> (&'static str, String) {
+    let EffectCounts { same, differ, suspect, ref examples, .. } = *counts;
+    let such_as = |count: u64, paths: &[String]| {
+        let more = if count > paths.len() as u64 { ", …" } else { "" };
+        format!("{}{more}", paths.join(", "))
+    };
+    if differ > 0 {
+        let paths = such_as(differ, &examples[0]);
+        let pages = format!("{differ} of {} pages differ by it: {paths}", same + differ);
+        return match cookie.is_own() {
+            true => ("session", format!("nearly each visitor has a value of its own, and {pages}")),
+            false => ("keyed", format!("few values for many visitors, and {pages}")),
+        };
+    }
+    let same_pages = format!("{same} pages are the same with different values of it");
+    if counts.is_suspect() {
+        let paths = such_as(suspect, &examples[1]);
+        return ("unclear", format!("{same_pages}, {suspect} may differ by it: {paths}"));
+    }
+    if same < SURE_PAGES {
+        let text = format!("{same_pages}; {SURE_PAGES} are needed to say that it is harmless");
+        return ("unclear", text);
+    }
+    if (context.means_session)(&cookie.name) {
+        let why = "but its name is that of a session, in which an app may keep a cart or a log-in";
+        return ("unclear", format!("{same_pages}, {why}"));
+    }
+    if cookie.visitors.len() < SURE_VISITORS {
+        return ("unclear", format!("{same_pages}, but one visitor alone has sent it"));
+    }
+    if let Some(seconds) = learned.cookies.lives_for(&cookie.name) {
+        let why =
+            format!("but the app sets it for {seconds} s only, to say something to the next pages");
+        return ("unclear", format!("{same_pages}, {why}"));
+    }
+    ("harmless", same_pages)
+}
