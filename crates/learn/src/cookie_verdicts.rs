@@ -136,7 +136,7 @@ fn verdict(
     if differ > 0 {
         let paths = such_as(differ, &examples[0]);
         let pages = format!("{differ} of {} pages differ by it: {paths}", same + differ);
-        return match cookie.is_own() {
+        return match cookie.is_own() || (context.means_session)(&cookie.name) {
             true => ("session", format!("nearly each visitor has a value of its own, and {pages}")),
             false => ("keyed", format!("few values for many visitors, and {pages}")),
         };

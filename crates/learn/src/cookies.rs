@@ -6,8 +6,12 @@ use crate::causes::{CookieSet, CookieValue};
 
 /// The most names that are followed: a set of them is one number.
 pub(crate) const COOKIES_MAX: usize = CookieSet::BITS as usize;
-/// A value is the visitor's own where two of so many addresses and browsers, or more, have another one.
-const OWN_PART: usize = 3;
+/// The most values of a cookie that says something of a page, such as its currency.
+pub(crate) const FEW_VALUES: usize = 16;
+/// From how many addresses and browsers a value may come and still be one visitor's, where there are more values.
+const OF_ONE_MAX: usize = 8;
+/// The same where there are few: most come from one.
+const OF_ONE_OF_FEW_MAX: usize = 2;
 /// The most values of a cookie that are told apart.
 const VALUES_MAX: usize = 256;
 /// The most names without a place that are counted.
@@ -210,7 +214,9 @@ impl LearnedCookie {
     /// Whether nearly each visitor has a value of its own: the value means the visitor, or something that belongs to the
     /// visitor. In doubt it does: a session is never shared.
     pub(crate) fn is_own(&self) -> bool {
-        self.values.len() >= 2 && self.values.len() * OWN_PART >= self.visitors.len() * 2
+        let values = self.values.len();
+        let most = if values > FEW_VALUES { OF_ONE_MAX } else { OF_ONE_OF_FEW_MAX };
+        values >= 2 && values * most > self.visitors.len()
     }
 }
 
@@ -257,7 +263,7 @@ mod tests {
             cookies.all()[0].is_own()
         };
         assert!(!is_own(6, 3) && !is_own(1_000, 3) && !is_own(1, 1));
-        assert!(is_own(6, 6) && is_own(6, 5) && is_own(1_000, 1_000));
+        assert!(is_own(6, 6) && is_own(6, 4) && is_own(1_000, 1_000));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(crate) struct Spans {
     controls_agree: u32,
     /// Neighbours of the same value that differ, with an answer between them or none.
     pub(crate) differ: u32,
+    /// The values of which there are such neighbours.
+    pub(crate) differing: u32,
 }
 
 impl Spans {
@@ -32,12 +34,14 @@ impl Spans {
             .filter_map(|(shown, value)| Some(((*shown)?, (*value)?)))
             .collect();
         let mut last: [Option<usize>; 256] = [None; 256];
-        let mut spans = Self::default();
+        let (mut spans, mut differs) = (Self::default(), [false; 256]);
         for (place, (shown, value)) in known.iter().enumerate() {
             if let Some(before) = last[usize::from(*value)].replace(place) {
                 spans.add(known[before].0, *shown, &known[before + 1..place]);
+                differs[usize::from(*value)] |= known[before].0 != *shown;
             }
         }
+        spans.differing = differs.iter().map(|differs| u32::from(*differs)).sum();
         spans
     }
 

@@ -1,6 +1,7 @@
 //! The pages that would be stored, compared: by the configuration in force, and by the one that is proposed.
 
 use crate::causes::{Cause, CookieSet};
+use crate::cookies::FEW_VALUES;
 use crate::judgement::Difference;
 use crate::report::LearnedCookieReport;
 use crate::routes::DEFAULT_ROUTE;
@@ -17,12 +18,12 @@ pub(crate) struct JudgedPage<'l> {
     pub(crate) then: Option<Difference>,
     /// The same, but for the one cause that explains it, if one does.
     pub(crate) beside: Option<Difference>,
-    /// The visitors who will share it.
+    /// The visitors who will share it, of the variant that most share.
     pub(crate) visitors: usize,
+    /// Their answers.
+    pub(crate) answers: usize,
 }
 
-/// The most values of a cookie in a key.
-const KEY_VALUES_MAX: usize = 16;
 /// The most pages that one becomes by cookies in its key.
 const KEYS_MAX: usize = 64;
 
@@ -38,9 +39,9 @@ pub(crate) fn keyed_everywhere(
     let keyed = cookies.iter().filter(|(_, cookie)| is_keyed(cookie));
     let keyed: Vec<u8> = keyed.map(|(place, _)| *place).collect();
     let values = |place: &u8| learned.cookies.all()[usize::from(*place)].values.len();
-    let has_few = keyed.iter().all(|place| values(place) <= KEY_VALUES_MAX);
+    let has_few = keyed.iter().all(|place| values(place) <= FEW_VALUES);
     // Without the cookie there is a page, too.
-    let pages: usize = keyed.iter().map(|place| values(place).min(KEY_VALUES_MAX) + 1).product();
+    let pages: usize = keyed.iter().map(|place| values(place).min(FEW_VALUES) + 1).product();
     if has_few && pages <= KEYS_MAX { keyed } else { Vec::new() }
 }
 
@@ -131,5 +132,6 @@ fn judge<'l>(page: &'l LearnedPage, sets: &CookieSets, keyed: &[u8]) -> JudgedPa
         then,
         beside,
         visitors: page.compared.visitors(shared),
+        answers: page.compared.answers(shared),
     }
 }

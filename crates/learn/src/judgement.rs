@@ -19,9 +19,12 @@ const CAUSE_CHANCE: f64 = 0.001;
 const SUSPECT_CHANCE: f64 = 0.05;
 /// Above this probability, a visitor is no cause.
 const NO_CAUSE_CHANCE: f64 = 0.1;
-/// In how many spans of visitors, and how many times differing, that must be seen.
-const NO_CAUSE_SPANS: u32 = 4;
-const NO_CAUSE_DIFFER: u32 = 2;
+/// How many visitors must have seen something else when they asked again.
+const NOISE_VISITORS: u32 = 2;
+
+/// How often a place must have changed for all visitors at once to be a clock. A country may have its hours, too, but not
+/// so many.
+const CLOCK_TIMES: usize = 4;
 
 /// How the answers of a page differ, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,7 +149,21 @@ impl<'s> Judgement<'s> {
         let (columns, explanations) = explained.unzip();
         let mut judgement = Self { sample, among, columns, factors, explanations };
         judgement.explain_the_rest();
+        judgement.explain_by_time();
         judgement
+    }
+
+    /// Where a place changed again and again for all visitors at once, time explains it, and what changed with it.
+    fn explain_by_time(&mut self) {
+        let Some(visitors) = self.factors.first().map(|factor| &factor.values) else { return };
+        let clocks: Vec<&Vec<Label>> =
+            self.columns.iter().filter(|column| is_clock(column, visitors)).collect();
+        for (column, explanation) in self.columns.iter().zip(&mut self.explanations) {
+            let is_undecided = matches!(explanation, Explanation::Undecided(_));
+            if is_undecided && clocks.iter().any(|clock| refines(clock, column)) {
+                *explanation = Explanation::Noise;
+            }
+        }
     }
 
     /// A cause that explains one place of the page also explains another one at which no value of it shows two things,
@@ -413,26 +430,26 @@ fn causes_of(factors: &[&Factor]) -> Vec<Cause> {
     causes
 }
 
+/// Whether each value was there for one time only, several visitors saw it, and there were many.
+fn is_clock(shown: &[Label], visitors: &[Label]) -> bool {
+    let times = values(shown);
+    is_passing(shown) && times >= CLOCK_TIMES && times * 2 <= values(visitors)
+}
+
 /// What is said of a place that no cause explains: noise, if visitors see another thing when they ask again.
 fn without_cause(shown: &[Label], visitors: &[Label]) -> Explanation {
     let again = Spans::of(shown, visitors);
-    if is_passing(shown) {
-        let is_of_several = values(shown) * 2 <= values(visitors);
-        return match again.differ {
-            0 => Explanation::Undecided(Missing::Return),
-            1 if !is_of_several => Explanation::Undecided(Missing::Answers),
-            _ => Explanation::Noise,
-        };
+    // A change of the page: others have seen what was there before, or what is there now.
+    let is_change = is_passing(shown) && values(shown) * 2 <= values(visitors);
+    if is_change && again.differ > 0
+        || again.differing >= NOISE_VISITORS && again.chance() >= NO_CAUSE_CHANCE
+    {
+        return Explanation::Noise;
     }
-    let within = Spans::of(shown, &within_times(shown, visitors));
-    let is_chance = within.differ >= NO_CAUSE_DIFFER
-        && within.spans >= NO_CAUSE_SPANS
-        && within.chance() >= NO_CAUSE_CHANCE;
-    match (is_chance, again.spans) {
-        (true, _) => Explanation::Noise,
-        (false, 0) => Explanation::Undecided(Missing::Return),
-        (false, _) => Explanation::Undecided(Missing::Answers),
-    }
+    Explanation::Undecided(match again.differ + again.spans {
+        0 => Missing::Return,
+        _ => Missing::Answers,
+    })
 }
 
 /// The values of a cause, told apart by the times between which nothing that was shown returns: what the page showed

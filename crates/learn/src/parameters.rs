@@ -214,6 +214,7 @@ mod tests {
                 fields: &HeaderMap::new(),
                 body: body.as_bytes(),
                 is_text: false,
+                now: 0,
             };
             let compared = ComparedAnswer {
                 answer,

@@ -13,6 +13,12 @@ const FIELDS_MAX: usize = 64;
 /// The most pieces with the visitor's own words that are told apart.
 const OWN_MAX: usize = 64;
 
+/// How many digits a Unix time has, until the year 2286.
+const SECONDS_DIGITS: usize = 10;
+const MILLISECONDS_DIGITS: usize = 13;
+/// How far from an answer a time is that means the answer itself, in seconds.
+const NOW: u64 = 600;
+
 /// What is compared of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerText<'a> {
@@ -24,6 +30,8 @@ pub struct AnswerText<'a> {
     pub body: &'a [u8],
     /// Whether the body is cut into pieces.
     pub is_text: bool,
+    /// When it came, in Unix seconds: a number that says so makes no difference.
+    pub now: u64,
 }
 
 /// A field of the head: keyed hashes of its name and of its value.
@@ -66,7 +74,7 @@ impl AnswerPieces {
         };
         let head = note(short(key, &(0, answer.head)), answer.head);
         let body = match answer.is_text {
-            true => text(key, answer.body, &mut note),
+            true => text((key, answer.now), answer.body, &mut note),
             false => vec![note(short(key, &(1, answer.body)), answer.body)],
         };
         let mut fields: Vec<FieldHash> = Vec::new();
@@ -93,7 +101,11 @@ impl AnswerPieces {
 }
 
 /// The pieces of a text. `note`: sees each with its hash.
-fn text(key: &RandomState, body: &[u8], note: &mut impl FnMut(u32, &[u8]) -> u32) -> Vec<u32> {
+fn text(
+    (key, now): (&RandomState, u64),
+    body: &[u8],
+    note: &mut impl FnMut(u32, &[u8]) -> u32,
+) -> Vec<u32> {
     let count = pieces(body).count();
     let mut together: u32 = 1;
     while count / together as usize > PIECES_MAX / 2 {
@@ -101,7 +113,7 @@ fn text(key: &RandomState, body: &[u8], note: &mut impl FnMut(u32, &[u8]) -> u32
     }
     let (mut all, mut group, mut begin, mut at) = (Vec::new(), key.build_hasher(), 0, 0);
     for piece in pieces(body) {
-        let hash = short(key, &(2, piece));
+        let hash = piece_hash(key, piece, now);
         group.write_u32(hash);
         at += piece.len();
         // A piece ends where the content says, so that one more does not shift all others. What a body of few
@@ -127,6 +139,36 @@ fn pieces(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// A hash of a piece, but for numbers that are the time: apps put it into addresses that no cache may store.
+fn piece_hash(key: &RandomState, piece: &[u8], now: u64) -> u32 {
+    let mut hasher = key.build_hasher();
+    hasher.write_u8(2);
+    let mut rest = piece;
+    while let Some(start) = rest.iter().position(u8::is_ascii_digit) {
+        let digits = rest[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let end = start + digits;
+        match is_now(&rest[start..end], now) {
+            true => hasher.write(&rest[..start]),
+            false => hasher.write(&rest[..end]),
+        }
+        rest = &rest[end..];
+    }
+    hasher.write(rest);
+    // The low half of a good hash is as good.
+    hasher.finish() as u32
+}
+
+/// Whether a number is the present time, in seconds or milliseconds.
+fn is_now(digits: &[u8], now: u64) -> bool {
+    let unit = match digits.len() {
+        SECONDS_DIGITS => 1,
+        MILLISECONDS_DIGITS => 1_000,
+        _ => return false,
+    };
+    let number = digits.iter().fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
+    (number / unit).abs_diff(now) <= NOW
+}
+
 fn short(key: &RandomState, part: &impl Hash) -> u32 {
     // The low half of a good hash is as good.
     key.hash_one(part) as u32
@@ -136,9 +178,15 @@ fn short(key: &RandomState, part: &impl Hash) -> u32 {
 mod tests {
     use super::*;
 
+    const NOW_IS: u64 = 1_764_438_000;
+
     fn read(key: &RandomState, body: &[u8], is_text: bool) -> AnswerPieces {
         let fields = HeaderMap::new();
-        AnswerPieces::of(key, &AnswerText { head: b"200", fields: &fields, body, is_text }, None)
+        AnswerPieces::of(
+            key,
+            &AnswerText { head: b"200", fields: &fields, body, is_text, now: NOW_IS },
+            None,
+        )
     }
 
     fn pieces_of(text: &str) -> AnswerPieces {
@@ -192,10 +240,27 @@ mod tests {
         words.user(b"Anneliese");
         let fields = HeaderMap::new();
         let body = b"<p>same</p><p>Hi Anneliese</p>";
-        let answer = AnswerText { head: b"200", fields: &fields, body, is_text: true };
+        let answer = AnswerText { head: b"200", fields: &fields, body, is_text: true, now: NOW_IS };
         let pieces = AnswerPieces::of(&RandomState::new(), &answer, Some(&words));
         assert_eq!(pieces.own.len(), 1);
         assert!(pieces.body.contains(&pieces.own[0]));
+    }
+
+    #[test]
+    fn the_time_of_an_answer_makes_no_difference_and_another_time_does() {
+        assert_eq!(
+            pieces_of("<img src=\"/t?id=1&1764438010\">"),
+            pieces_of("<img src=\"/t?id=1&1764437990\">")
+        );
+        assert_eq!(pieces_of("t=1764438010123;"), pieces_of("t=1764437990000;"));
+        for (one, other) in [
+            ("1764438010", "1764438"),
+            ("17644380101", "17644380102"),
+            ("1700000000", "1700000001"),
+            ("a12", "a13"),
+        ] {
+            assert_ne!(pieces_of(one), pieces_of(other), "{one} {other}");
+        }
     }
 
     #[test]

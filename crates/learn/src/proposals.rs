@@ -13,6 +13,8 @@ use crate::treatments::{self, LEARNS, TreatedPage, Treatment, Treatments, UNSHAR
 
 /// From how many visitors on a page that is the same for all of them is sure to be.
 const SURE_VISITORS: usize = 4;
+/// With fewer answers than this, a page that differs is as good as not compared.
+const FEW_ANSWERS: usize = 8;
 
 /// The default of `[session] cookie`.
 const USUAL_SESSION_COOKIE: &str = "login";
@@ -209,6 +211,8 @@ impl Findings<'_> {
         match judged.then {
             None => Treatment::Unseen,
             Some(Difference::Same | Difference::Noise) => Treatment::Shared { is_sure },
+            // A few answers that differ say as little as none: its siblings may speak for it.
+            Some(Difference::Undecided(_)) if judged.answers < FEW_ANSWERS => Treatment::Unseen,
             Some(Difference::Undecided(_)) => Treatment::Learns,
             Some(Difference::ByCookie(place)) if is_settled && self.is_keyed(place) => {
                 Treatment::Keyed(format!("key_cookies = [{:?}]", self.cookie(place)))

@@ -29,7 +29,7 @@ pub(crate) const LEARNS: &str = "mode = \"learn\"";
 /// What becomes of a page in the written configuration, what is stricter last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Treatment {
-    /// One visitor alone has seen it.
+    /// One visitor alone has seen it, or so few that nothing is known.
     Unseen,
     /// It is shared. `is_sure`: several visitors have seen it alike.
     Shared { is_sure: bool },

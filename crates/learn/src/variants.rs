@@ -67,9 +67,9 @@ impl ComparedVariants {
         self.0.iter_mut().map(|(_, sample)| sample)
     }
 
-    /// How many answers there are.
-    pub(crate) fn answers(&self) -> usize {
-        self.samples().map(|sample| sample.observations().len()).sum()
+    /// How many answers there are that `counts`.
+    pub(crate) fn answers(&self, counts: impl Fn(&Observation) -> bool) -> usize {
+        self.samples().flat_map(Sample::observations).filter(|one| counts(one)).count()
     }
 
     /// The size in words of four bytes, about.

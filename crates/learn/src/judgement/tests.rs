@@ -13,7 +13,8 @@ type Asked<'a> = (u64, u32, &'a [(u8, u32)], &'a str);
 fn pieces_of(text: &str) -> AnswerPieces {
     let key = RandomState::with_seeds(1, 2, 3, 4);
     let fields = HeaderMap::new();
-    let answer = AnswerText { head: b"", fields: &fields, body: text.as_bytes(), is_text: true };
+    let answer =
+        AnswerText { head: b"", fields: &fields, body: text.as_bytes(), is_text: true, now: 0 };
     AnswerPieces::of(&key, &answer, None)
 }
 
@@ -80,6 +81,15 @@ fn a_nonce_and_a_clock_are_noise() {
     assert_eq!(nonce, Some(Difference::Noise));
     let clock = plain(&[(1, "t1\nx"), (1, "t1\nx"), (2, "t2\nx"), (2, "t2\nx")]);
     assert_eq!(clock, Some(Difference::Undecided(Missing::Return)), "the clock does not go back");
+}
+
+#[test]
+fn what_changes_for_all_visitors_at_once_again_and_again_is_a_clock() {
+    let texts: Vec<String> = (0..12).map(|n| format!("second {}\nx", n / 3)).collect();
+    let page: Vec<(u64, &str)> = (0..).zip(texts.iter().map(String::as_str)).collect();
+    assert_eq!(plain(&page), Some(Difference::Noise));
+    let once: Vec<(u64, &str)> = (0..).zip(texts[..6].iter().map(String::as_str)).collect();
+    assert_eq!(plain(&once), Some(Difference::Undecided(Missing::Return)), "an edit, or a country");
 }
 
 #[test]

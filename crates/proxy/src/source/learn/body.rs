@@ -186,6 +186,7 @@ impl LessonBody {
                 fields: &fields,
                 body: &plain,
                 is_text: is_text(&head.headers) || std::str::from_utf8(&plain).is_ok(),
+                now: page.now,
             };
             Some((AnswerPieces::of(&page.learning.hash_key(), &text, words), finding))
         };
