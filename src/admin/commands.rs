@@ -112,8 +112,8 @@ impl Commands {
             Command::ChangeBypass => self.change_bypass(operator, body).await.map(reply),
             Command::Status => Ok(reply(self.status())),
             Command::Misses => Ok(reply(self.misses())),
-            Command::Learned => Ok(reply(self.learned())),
-            Command::RestartLearning => Ok(reply(self.restart_learning())),
+            Command::Learned => Ok(reply(self.learned().await)),
+            Command::RestartLearning => Ok(reply(self.restart_learning().await)),
             Command::Origins => Ok(reply(self.list_origins())),
             Command::Certificates => Ok(reply(self.list_certificates())),
             Command::Config => {

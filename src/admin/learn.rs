@@ -1,7 +1,9 @@
 //! What was learned of routes in learn mode, for the operator.
 
+use std::sync::Arc;
+
 use anteroom_http::pattern::Pattern;
-use anteroom_learn::{Report, ReportContext};
+use anteroom_learn::{CookieContext, Report, ReportContext};
 use anteroom_policy::learn::CacheMode;
 use anteroom_proxy::means_session;
 
@@ -9,37 +11,40 @@ use super::commands::Commands;
 
 impl Commands {
     /// What was learned since learning began.
-    pub(super) fn learned(&self) -> Report {
+    pub(super) async fn learned(&self) -> Report {
+        let (context, learning) = (self.report_context(), Arc::clone(&self.worker.learning));
+        // It computes for long where much was learned.
+        let report = tokio::task::spawn_blocking(move || learning.report(&context)).await;
+        report.unwrap_or_default()
+    }
+
+    fn report_context(&self) -> ReportContext {
         let counted = self.metrics.cookies();
         let set_by = |name: &str| {
             let cookie = counted.names.iter().find(|(own, _)| own == name);
             cookie.map_or(0, |(_, counts)| counts.set)
         };
+        let cookies = self.worker.learning.cookie_names().into_iter().map(|name| {
+            let class = self.kinds.class(&name);
+            let means_session = means_session(&name);
+            let set_by = set_by(&name);
+            (name, CookieContext { class, means_session, set_by })
+        });
         let names = |patterns: &[Pattern]| patterns.iter().map(ToString::to_string).collect();
         let rules = &self.kinds.rules;
-        self.worker.learning.report(&ReportContext {
-            mode: self.cache_mode(),
-            class: &|name| self.kinds.class(name),
-            means_session: &means_session,
-            set_by: &set_by,
+        ReportContext {
+            mode: self.cache_mode().to_owned(),
+            cookies: cookies.collect(),
             session_cookies: names(&rules.session),
             ignored_cookies: names(&rules.ignored),
             has_default_ttl: !self.worker.filler.policy.default_ttl.is_zero(),
-            route_paths: &|name| self.route_paths(name),
-        })
-    }
-
-    /// The patterns of the paths of a route, if these are its only conditions that say which pages it has.
-    fn route_paths(&self, name: &str) -> Vec<String> {
-        let mut routes = self.worker.settings.routes.all();
-        let route = routes.find(|route| *route.name == *name && route.query.is_empty());
-        route.map_or_else(Vec::new, |route| route.paths.iter().map(ToString::to_string).collect())
+        }
     }
 
     /// Forgets it.
-    pub(super) fn restart_learning(&self) -> Report {
+    pub(super) async fn restart_learning(&self) -> Report {
         self.worker.learning.restart();
-        self.learned()
+        self.learned().await
     }
 
     /// What the cache does on the routes, in one word.

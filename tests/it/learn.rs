@@ -322,7 +322,7 @@ fn a_page_that_differs_is_not_decided_until_a_visitor_asks_again() {
         ),
         "{told}"
     );
-    for visitor in [1, 2] {
+    for visitor in [1, 2, 1, 2] {
         ask(&proxy, visitor, "/a", "");
     }
     wait_for(&proxy, "undecided_pages", 0);

@@ -6,6 +6,7 @@ use crate::causes::CookieSet;
 use crate::cookies::LearnedCookie;
 use crate::judgement::CookieEffect;
 use crate::report::{LearnedCookieReport, ReportContext};
+use crate::sample::FieldNames;
 use crate::state::Learned;
 
 /// From how many pages that are the same with different values of a cookie on it counts as harmless.
@@ -19,17 +20,18 @@ const SUSPECT_PART: u64 = 10;
 /// The cookies, by their places.
 pub(crate) fn cookies(
     learned: &Learned,
-    context: &ReportContext<'_>,
+    context: &ReportContext,
+    noisy: &FieldNames,
 ) -> Vec<(u8, LearnedCookieReport)> {
-    let class = |place: u8| (context.class)(&learned.cookies.all()[usize::from(place)].name);
+    let class = |place: u8| context.of(&learned.cookies.all()[usize::from(place)].name).class;
     let count_of = learned.cookies.all().len() as u8;
     let mut known = (0..count_of).filter(|place| class(*place) == "session").fold(0, with);
-    let mut counts = count(learned, known, &class);
+    let mut counts = count(learned, known, &class, noisy);
     let differ = counts.iter().filter(|(_, counts)| counts.differ > 0);
     let found = differ.map(|(place, _)| *place).fold(known, with);
     if found != known {
         known = found;
-        counts = count(learned, known, &class);
+        counts = count(learned, known, &class, noisy);
     }
     let told = learned.cookies.all().iter().zip(0..).map(|(cookie, place)| {
         let counts = counts.remove(&place).unwrap_or_default();
@@ -50,10 +52,11 @@ fn count(
     learned: &Learned,
     known: CookieSet,
     class: &dyn Fn(u8) -> &'static str,
+    noisy: &FieldNames,
 ) -> HashMap<u8, EffectCounts> {
     let mut counts: HashMap<u8, EffectCounts> = HashMap::new();
     for page in learned.pages.values() {
-        for (place, effect) in page.compared.effects(known) {
+        for (place, effect) in page.compared.effects(known, noisy) {
             // What a cookie does on pages that are never shared is no reason not to ignore it any more.
             if class(place) != "harmless" || page.simulated.is_stored() {
                 let cookie = &learned.cookies.all()[usize::from(place)];
@@ -70,7 +73,11 @@ struct EffectCounts {
     same: u64,
     differ: u64,
     suspect: u64,
+    /// Where it has to do with a difference.
+    involved: u64,
     unclear: u64,
+    /// Where no visitor has asked again.
+    unreturned: u64,
     /// Paths of some pages that differ, and of some that may.
     examples: [Vec<String>; 2],
 }
@@ -82,13 +89,18 @@ impl EffectCounts {
             // A cookie of several values may do nothing with one of them.
             CookieEffect::SameWithout => self.same += u64::from(cookie.values.len() == 1),
             CookieEffect::Unclear => self.unclear += 1,
+            CookieEffect::Unreturned => self.unreturned += 1,
             CookieEffect::Suspect => self.suspect += 1,
+            CookieEffect::Involved => self.involved += 1,
             CookieEffect::Differs => self.differ += 1,
         }
         let examples = match effect {
             CookieEffect::Differs => &mut self.examples[0],
-            CookieEffect::Suspect => &mut self.examples[1],
-            CookieEffect::Same | CookieEffect::SameWithout | CookieEffect::Unclear => return,
+            CookieEffect::Suspect | CookieEffect::Involved => &mut self.examples[1],
+            CookieEffect::Same
+            | CookieEffect::SameWithout
+            | CookieEffect::Unclear
+            | CookieEffect::Unreturned => return,
         };
         if examples.len() < EXAMPLES_MAX {
             examples.push(path.to_owned());
@@ -96,7 +108,8 @@ impl EffectCounts {
     }
 
     fn is_suspect(&self) -> bool {
-        self.suspect * SUSPECT_PART > self.suspect + self.unclear
+        self.involved > 0
+            || self.suspect * SUSPECT_PART > self.suspect + self.unclear + self.unreturned
     }
 }
 
@@ -104,17 +117,17 @@ fn told_cookie(
     learned: &Learned,
     cookie: &LearnedCookie,
     counts: EffectCounts,
-    context: &ReportContext<'_>,
+    context: &ReportContext,
 ) -> LearnedCookieReport {
     let (verdict, text) = verdict(learned, cookie, &counts, context);
     LearnedCookieReport {
         name: cookie.name.clone(),
-        class: (context.class)(&cookie.name).to_owned(),
+        class: context.of(&cookie.name).class.to_owned(),
         requests: cookie.requests,
-        set_by: (context.set_by)(&cookie.name),
+        set_by: context.of(&cookie.name).set_by,
         pages_same: counts.same,
         pages_differ: counts.differ,
-        pages_unclear: counts.suspect + counts.unclear,
+        pages_unclear: counts.involved + counts.suspect + counts.unclear + counts.unreturned,
         examples: counts.examples.into_iter().find(|paths| !paths.is_empty()).unwrap_or_default(),
         verdict: verdict.to_owned(),
         text,
@@ -126,9 +139,10 @@ fn verdict(
     learned: &Learned,
     cookie: &LearnedCookie,
     counts: &EffectCounts,
-    context: &ReportContext<'_>,
+    context: &ReportContext,
 ) -> (&'static str, String) {
-    let EffectCounts { same, differ, suspect, ref examples, .. } = *counts;
+    let EffectCounts { same, differ, ref examples, .. } = *counts;
+    let suspect = counts.suspect + counts.involved;
     let such_as = |count: u64, paths: &[String]| {
         let more = if count > paths.len() as u64 { ", …" } else { "" };
         format!("{}{more}", paths.join(", "))
@@ -136,7 +150,7 @@ fn verdict(
     if differ > 0 {
         let paths = such_as(differ, &examples[0]);
         let pages = format!("{differ} of {} pages differ by it: {paths}", same + differ);
-        return match cookie.is_own() || (context.means_session)(&cookie.name) {
+        return match cookie.is_own() || context.of(&cookie.name).means_session {
             true => ("session", format!("nearly each visitor has a value of its own, and {pages}")),
             false => ("keyed", format!("few values for many visitors, and {pages}")),
         };
@@ -150,12 +164,16 @@ fn verdict(
         let text = format!("{same_pages}; {SURE_PAGES} are needed to say that it is harmless");
         return ("unclear", text);
     }
-    if (context.means_session)(&cookie.name) {
+    if context.of(&cookie.name).means_session {
         let why = "but its name is that of a session, in which an app may keep a cart or a log-in";
         return ("unclear", format!("{same_pages}, {why}"));
     }
     if cookie.visitors.len() < SURE_VISITORS {
         return ("unclear", format!("{same_pages}, but one visitor alone has sent it"));
+    }
+    if cookie.is_own() && context.of(&cookie.name).set_by > 0 && counts.unreturned > 0 {
+        let why = "but the app sets it, nearly each visitor has a value of its own, and pages differ that no visitor asked for again";
+        return ("unclear", format!("{same_pages}, {why}: {} of them", counts.unreturned));
     }
     if let Some(seconds) = learned.cookies.lives_for(&cookie.name) {
         let why =

@@ -5,7 +5,7 @@ use crate::cookies::FEW_VALUES;
 use crate::judgement::Difference;
 use crate::report::LearnedCookieReport;
 use crate::routes::DEFAULT_ROUTE;
-use crate::sample::Observation;
+use crate::sample::{FieldNames, Observation};
 use crate::state::{Learned, LearnedPage};
 
 /// A page that would be stored, compared.
@@ -20,8 +20,6 @@ pub(crate) struct JudgedPage<'l> {
     pub(crate) beside: Option<Difference>,
     /// The visitors who will share it, of the variant that most share.
     pub(crate) visitors: usize,
-    /// Their answers.
-    pub(crate) answers: usize,
 }
 
 /// The most pages that one becomes by cookies in its key.
@@ -41,7 +39,8 @@ pub(crate) fn keyed_everywhere(
     let values = |place: &u8| learned.cookies.all()[usize::from(*place)].values.len();
     let has_few = keyed.iter().all(|place| values(place) <= FEW_VALUES);
     // Without the cookie there is a page, too.
-    let pages: usize = keyed.iter().map(|place| values(place).min(FEW_VALUES) + 1).product();
+    let pages: usize =
+        keyed.iter().map(|place| values(place).min(FEW_VALUES) + 1).fold(1, usize::saturating_mul);
     if has_few && pages <= KEYS_MAX { keyed } else { Vec::new() }
 }
 
@@ -97,10 +96,12 @@ pub(crate) fn judged<'l>(
     learned: &'l Learned,
     cookies: &[(u8, LearnedCookieReport)],
     keyed: &[u8],
+    noisy: &FieldNames,
 ) -> Vec<JudgedPage<'l>> {
     let sets = CookieSets::of(cookies, keyed);
     let pages = learned.pages.values().filter(|page| page.simulated.may_be_stored());
-    let mut judged: Vec<JudgedPage<'l>> = pages.map(|page| judge(page, &sets, keyed)).collect();
+    let mut judged: Vec<JudgedPage<'l>> =
+        pages.map(|page| judge(page, &sets, keyed, noisy)).collect();
     judged.sort_by(|a, b| {
         let rank = |one: &JudgedPage<'_>| (one.difference, one.page.requests);
         rank(b).cmp(&rank(a)).then_with(|| a.page.name.path.cmp(&b.page.name.path))
@@ -108,15 +109,20 @@ pub(crate) fn judged<'l>(
     judged
 }
 
-fn judge<'l>(page: &'l LearnedPage, sets: &CookieSets, keyed: &[u8]) -> JudgedPage<'l> {
+fn judge<'l>(
+    page: &'l LearnedPage,
+    sets: &CookieSets,
+    keyed: &[u8],
+    noisy: &FieldNames,
+) -> JudgedPage<'l> {
     let shared = |one: &Observation| sets.will_share(page, one);
     let mut keys: Vec<Cause> = match is_of_operator(page) {
         true => Vec::new(),
         false => keyed.iter().map(|place| Cause::Cookie(*place)).collect(),
     };
     // Where few share the page, what all answers show of a field is evidence, too.
-    let by_field = page.compared.field().map(Difference::ByField);
-    let then = page.compared.difference(shared, &keys).max(by_field);
+    let by_field = page.compared.field(noisy).map(Difference::ByField);
+    let then = page.compared.difference(shared, &keys, noisy).max(by_field);
     let by = match then {
         Some(Difference::ByCookie(place)) => Some(Cause::Cookie(place)),
         Some(Difference::ByField(field)) => Some(Cause::Field(field)),
@@ -124,14 +130,13 @@ fn judge<'l>(page: &'l LearnedPage, sets: &CookieSets, keyed: &[u8]) -> JudgedPa
     };
     let beside = by.and_then(|cause| {
         keys.push(cause);
-        page.compared.difference(shared, &keys)
+        page.compared.difference(shared, &keys, noisy)
     });
     JudgedPage {
         page,
-        difference: page.compared.difference(|one| sets.shares(one), &[]).max(by_field),
+        difference: page.compared.difference(|one| sets.shares(one), &[], noisy).max(by_field),
         then,
         beside,
         visitors: page.compared.visitors(shared),
-        answers: page.compared.answers(shared),
     }
 }

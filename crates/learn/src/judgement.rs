@@ -8,7 +8,7 @@ use anteroom_cache::rules::leak_kind::LeakKind;
 
 use crate::causes::{Cause, Causes, CookieSet, FIELDS, RequestField};
 use crate::evidence::{Label, Spans, is_passing, labels, refines, values};
-use crate::sample::{Column, Observation, Sample};
+use crate::sample::{Column, FieldNames, Observation, Sample};
 
 /// The probability, at all places of a page together, that a visitor is taken for the cause by chance. Two visitors who
 /// see a thing of their own twice, with the other between, are just enough.
@@ -21,6 +21,10 @@ const SUSPECT_CHANCE: f64 = 0.05;
 const NO_CAUSE_CHANCE: f64 = 0.1;
 /// How many visitors must have seen something else when they asked again.
 const NOISE_VISITORS: u32 = 2;
+/// How many changes that takes: one may be an edit.
+const NOISE_CHANGES: usize = 2;
+/// How soon, in seconds: what belongs to a visitor may change, too, but seldom within minutes.
+const SOON: u64 = 600;
 
 /// How often a place must have changed for all visitors at once to be a clock. A country may have its hours, too, but not
 /// so many.
@@ -77,8 +81,12 @@ pub(crate) enum CookieEffect {
     Same,
     /// Time or chance would explain what was seen.
     Unclear,
+    /// The same, and no visitor has asked again.
+    Unreturned,
     /// It may be the cause of a difference that is not explained.
     Suspect,
+    /// It has to do with a difference, which is no chance.
+    Involved,
     /// The page differs by it.
     Differs,
 }
@@ -121,33 +129,42 @@ pub(crate) struct Judgement<'s> {
     columns: Vec<Vec<Label>>,
     factors: Vec<Factor>,
     explanations: Vec<Explanation>,
+    /// Whether there are more places than are compared.
+    is_crowded: bool,
 }
 
 impl<'s> Judgement<'s> {
     /// Compares the answers that `counts`.
-    pub(crate) fn of(sample: &'s Sample, counts: impl Fn(&Observation) -> bool) -> Self {
+    /// `noisy`: fields of the head that are known to differ each time.
+    pub(crate) fn of(
+        sample: &'s Sample,
+        counts: impl Fn(&Observation) -> bool,
+        noisy: &FieldNames,
+    ) -> Self {
         let all = sample.observations();
         let among: Vec<usize> = (0..all.len()).filter(|at| counts(&all[*at])).collect();
         let has_finding = among.iter().any(|at| all[*at].seen.finding.is_some());
         let mut columns: Vec<Column> = Vec::new();
-        for column in sample.columns() {
+        let (all_columns, is_crowded) = sample.columns();
+        for column in all_columns {
             let labels = labels(among.iter().map(|at| column.labels[*at]));
             // A field that is another each time is the number of the request, or a clock: no page is different by it.
-            let is_number = column.is_field && !has_finding && values(&labels) == labels.len();
-            let column = Column { labels, is_field: column.is_field };
+            let is_number = !has_finding && column.field.is_some_and(|name| noisy.contains(&name));
+            let column = Column { labels, field: column.field };
             if values(&column.labels) > 1 && !is_number && !columns.contains(&column) {
                 columns.push(column);
             }
         }
         let factors = if columns.is_empty() { Vec::new() } else { factors(sample, &among) };
         let places = columns.len();
-        let explained = columns.into_iter().filter_map(|Column { labels, is_field }| {
-            let explanation = explain(&labels, &factors, places);
-            let matters = !is_field || has_finding || explanation != Explanation::Noise;
+        let times: Vec<u64> = among.iter().map(|at| all[*at].seen.at).collect();
+        let explained = columns.into_iter().filter_map(|Column { labels, field }| {
+            let explanation = explain(&labels, &factors, places, &times);
+            let matters = field.is_none() || has_finding || explanation != Explanation::Noise;
             matters.then_some((labels, explanation))
         });
         let (columns, explanations) = explained.unzip();
-        let mut judgement = Self { sample, among, columns, factors, explanations };
+        let mut judgement = Self { sample, among, columns, factors, explanations, is_crowded };
         judgement.explain_the_rest();
         judgement.explain_by_time();
         judgement
@@ -185,7 +202,9 @@ impl<'s> Judgement<'s> {
             if matches!(explanation, Explanation::Noise | Explanation::Unknown(_)) {
                 continue;
             }
-            let best = believed.iter().find(|(_, factor)| factor.spans(column).differ == 0);
+            // Whatever was there before and after a change: it must hold for the page as a whole.
+            let holds = |factor: &Factor| Spans::of(column, &factor.values).differ == 0;
+            let best = believed.iter().find(|(_, factor)| holds(factor));
             if let Some(cause) = best.and_then(|(_, factor)| factor.cause) {
                 *explanation = Explanation::Causes(vec![cause]);
             }
@@ -213,7 +232,8 @@ impl<'s> Judgement<'s> {
             let is_own = !of_many || !self.sample.is_said_to_all(one, &self.among);
             one.seen.finding.filter(|_| is_own)
         });
-        if let Some(found) = found.filter(|_| !of_many || !self.columns.is_empty()) {
+        let differs = !self.columns.is_empty() || self.is_crowded;
+        if let Some(found) = found.filter(|_| !of_many || differs) {
             return Some(Difference::OwnWords(found));
         }
         let is_keyed = |explanation: &&Explanation| match explanation {
@@ -223,7 +243,8 @@ impl<'s> Judgement<'s> {
             _ => false,
         };
         let left = self.explanations.iter().filter(|one| !is_keyed(one));
-        let worst = left.map(Self::difference_of).max();
+        let crowded = self.is_crowded.then_some(Difference::Undecided(Missing::Answers));
+        let worst = left.map(Self::difference_of).max().max(crowded);
         let mut causes = self.causes();
         causes.retain(|cause| !keyed.contains(cause));
         if worst.is_none() {
@@ -236,6 +257,29 @@ impl<'s> Judgement<'s> {
             }
             worst => worst,
         }
+    }
+
+    /// The fields of the head that visitors see another value of when they ask again, and those that something explains.
+    pub(crate) fn fields(sample: &Sample) -> (FieldNames, FieldNames) {
+        let (columns, _) = sample.columns();
+        let mut found = (FieldNames::new(), FieldNames::new());
+        if columns.iter().all(|column| column.field.is_none()) {
+            return found;
+        }
+        let all: Vec<usize> = (0..sample.observations().len()).collect();
+        let times: Vec<u64> = sample.observations().iter().map(|one| one.seen.at).collect();
+        let factors = factors(sample, &all);
+        for column in columns.iter() {
+            let Some(name) = column.field else { continue };
+            match explain(&column.labels, &factors, columns.len(), &times) {
+                Explanation::Noise => drop(found.0.insert(name)),
+                Explanation::Undecided(_) => {}
+                Explanation::Causes(_) | Explanation::Visitor | Explanation::Unknown(_) => {
+                    found.1.insert(name);
+                }
+            }
+        }
+        found
     }
 
     /// The field of the request that explains a place by itself.
@@ -294,7 +338,10 @@ impl<'s> Judgement<'s> {
             Explanation::Causes(_)
             | Explanation::Visitor
             | Explanation::Unknown(_)
-            | Explanation::Undecided(_) => self.suspicion(place, column, known),
+            | Explanation::Undecided(Missing::Answers) => self.suspicion(place, column, known),
+            Explanation::Undecided(Missing::Return) => self
+                .suspicion(place, column, known)
+                .map(|found| found.max(CookieEffect::Unreturned)),
         });
         blamed.max().or_else(|| self.sameness(place))
     }
@@ -319,7 +366,11 @@ impl<'s> Judgement<'s> {
         let others =
             (0..CookieSet::BITS as u8).filter(|other| known & 1 << other != 0 && *other != place);
         let is_known = others.flat_map(spans_of).any(|spans| spans.chance() <= chance);
-        Some(if is_known { CookieEffect::Unclear } else { CookieEffect::Suspect })
+        Some(match (is_known, chance * places < CAUSE_CHANCE) {
+            (true, _) => CookieEffect::Unclear,
+            (false, true) => CookieEffect::Involved,
+            (false, false) => CookieEffect::Suspect,
+        })
     }
 
     /// Whether the page was the same with different values of a cookie, the causes that explain something held fixed.
@@ -381,7 +432,7 @@ fn factors(sample: &Sample, among: &[usize]) -> Vec<Factor> {
 }
 
 /// What explains a place of the page. `places`: how many there are; at one of many, chance does more.
-fn explain(shown: &[Label], factors: &[Factor], places: usize) -> Explanation {
+fn explain(shown: &[Label], factors: &[Factor], places: usize, times: &[u64]) -> Explanation {
     let places = places as f64;
     let (mut explaining, mut concerned): (Vec<&Factor>, Vec<&Factor>) = Default::default();
     for factor in factors {
@@ -397,7 +448,7 @@ fn explain(shown: &[Label], factors: &[Factor], places: usize) -> Explanation {
     match (coarsest(&explaining), concerned.is_empty()) {
         (Some(explanation), _) => explanation,
         (None, false) => Explanation::Unknown(causes_of(&concerned)),
-        (None, true) => without_cause(shown, &factors[0].values),
+        (None, true) => without_cause(shown, &factors[0].values, times),
     }
 }
 
@@ -430,19 +481,29 @@ fn causes_of(factors: &[&Factor]) -> Vec<Cause> {
     causes
 }
 
+/// Whether several visitors saw each of the values.
+fn is_of_several(shown: &[Label], visitors: &[Label]) -> bool {
+    let saw = |label: &Label| {
+        let pairs = shown.iter().zip(visitors).filter(|(shown, _)| *shown == label);
+        values(&pairs.map(|(_, visitor)| *visitor).collect::<Vec<_>>()) > 1
+    };
+    shown.iter().all(saw)
+}
+
 /// Whether each value was there for one time only, several visitors saw it, and there were many.
 fn is_clock(shown: &[Label], visitors: &[Label]) -> bool {
-    let times = values(shown);
-    is_passing(shown) && times >= CLOCK_TIMES && times * 2 <= values(visitors)
+    is_passing(shown) && values(shown) >= CLOCK_TIMES && is_of_several(shown, visitors)
 }
 
 /// What is said of a place that no cause explains: noise, if visitors see another thing when they ask again.
-fn without_cause(shown: &[Label], visitors: &[Label]) -> Explanation {
+fn without_cause(shown: &[Label], visitors: &[Label], times: &[u64]) -> Explanation {
     let again = Spans::of(shown, visitors);
     // A change of the page: others have seen what was there before, or what is there now.
     let is_change = is_passing(shown) && values(shown) * 2 <= values(visitors);
     if is_change && again.differ > 0
-        || again.differing >= NOISE_VISITORS && again.chance() >= NO_CAUSE_CHANCE
+        || changes_for_one(shown, visitors, times) >= NOISE_CHANGES
+            && again.differing >= NOISE_VISITORS
+            && again.chance() >= NO_CAUSE_CHANCE
     {
         return Explanation::Noise;
     }
@@ -450,6 +511,25 @@ fn without_cause(shown: &[Label], visitors: &[Label]) -> Explanation {
         0 => Missing::Return,
         _ => Missing::Answers,
     })
+}
+
+/// How often visitors saw another thing when they asked again soon, counted so that one change of the page counts once: of
+/// the spans of time between two answers, the most that have nothing in common.
+fn changes_for_one(shown: &[Label], visitors: &[Label], times: &[u64]) -> usize {
+    let mut last: [Option<usize>; 256] = [None; 256];
+    // The last answer before the changes that are counted.
+    let (mut count, mut from) = (0, 0);
+    for (place, visitor) in visitors.iter().enumerate() {
+        let Some(before) = visitor.and_then(|visitor| last[usize::from(visitor)].replace(place))
+        else {
+            continue;
+        };
+        let is_soon = times[place].saturating_sub(times[before]) <= SOON;
+        if before >= from && is_soon && shown[before] != shown[place] {
+            (count, from) = (count + 1, place);
+        }
+    }
+    count
 }
 
 /// The values of a cause, told apart by the times between which nothing that was shown returns: what the page showed

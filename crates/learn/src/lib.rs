@@ -32,7 +32,8 @@ pub use causes::{Causes, CookieValue, FIELDS, RequestField};
 pub use pieces::{AnswerPieces, AnswerText};
 pub use query_values::QueryValues;
 pub use report::{
-    LearnedCookieReport, LearnedPageReport, LearnedRouteReport, Proposal, Report, ReportContext,
+    CookieContext, LearnedCookieReport, LearnedPageReport, LearnedRouteReport, Proposal, Report,
+    ReportContext,
 };
 pub use sample::AnswerSeen;
 pub use state::{BodyPlace, ComparedAnswer, Learning, PageName, PageRequest, Predicted, Wanted};

@@ -208,6 +208,7 @@ mod tests {
                 causes: Causes::default(),
                 is_shared: true,
                 finding: None,
+                at: 0,
             };
             let text = AnswerText {
                 head: b"200",
@@ -230,14 +231,11 @@ mod tests {
 
     fn report(learning: &Learning) -> Report {
         learning.report(&ReportContext {
-            mode: "learn",
-            class: &|_| "unknown",
-            means_session: &|_| false,
-            set_by: &|_| 0,
+            mode: "learn".to_owned(),
+            cookies: HashMap::new(),
             session_cookies: Vec::new(),
             ignored_cookies: Vec::new(),
             has_default_ttl: true,
-            route_paths: &|_| Vec::new(),
         })
     }
 

@@ -11,10 +11,10 @@ use crate::report::{LearnedCookieReport, Proposal, ReportContext};
 use crate::routes::DEFAULT_ROUTE;
 use crate::treatments::{self, LEARNS, TreatedPage, Treatment, Treatments, UNSHARED};
 
+/// The key of cookies that are part of a page's key.
+const KEY_COOKIES: &str = "key_cookies = ";
 /// From how many visitors on a page that is the same for all of them is sure to be.
 const SURE_VISITORS: usize = 4;
-/// With fewer answers than this, a page that differs is as good as not compared.
-const FEW_ANSWERS: usize = 8;
 
 /// The default of `[session] cookie`.
 const USUAL_SESSION_COOKIE: &str = "login";
@@ -26,7 +26,9 @@ pub(crate) struct Findings<'s> {
     pub(crate) keyed: &'s [String],
     /// The name of a cookie, by its place.
     pub(crate) name: &'s dyn Fn(u8) -> Option<String>,
-    pub(crate) context: &'s ReportContext<'s>,
+    pub(crate) context: &'s ReportContext,
+    /// Whether all pages were followed.
+    pub(crate) is_whole: bool,
 }
 
 impl Findings<'_> {
@@ -72,10 +74,7 @@ fn known_app(cookies: &[LearnedCookieReport]) -> Option<Proposal> {
 }
 
 /// `[session] cookie`, with those that mean a visitor.
-fn session_cookies(
-    cookies: &[LearnedCookieReport],
-    context: &ReportContext<'_>,
-) -> Option<Proposal> {
+fn session_cookies(cookies: &[LearnedCookieReport], context: &ReportContext) -> Option<Proposal> {
     let new = |cookie: &&LearnedCookieReport| {
         cookie.verdict == "session"
             && !matches!(cookie.class.as_str(), "session" | "keyed")
@@ -96,10 +95,7 @@ fn session_cookies(
 }
 
 /// `[cache] ignore_cookies`, with those that no page depends on, and without those that some page does.
-fn harmless_cookies(
-    cookies: &[LearnedCookieReport],
-    context: &ReportContext<'_>,
-) -> Option<Proposal> {
+fn harmless_cookies(cookies: &[LearnedCookieReport], context: &ReportContext) -> Option<Proposal> {
     let is_new = |cookie: &&LearnedCookieReport| {
         cookie.verdict == "harmless"
             && cookie.class == "unknown"
@@ -135,7 +131,7 @@ fn harmless_cookies(
 fn stands_for_more(
     pattern: &LearnedCookieReport,
     cookies: &[LearnedCookieReport],
-    context: &ReportContext<'_>,
+    context: &ReportContext,
 ) -> bool {
     let Some(prefix) = pattern.name.strip_suffix('*') else { return false };
     let sessions = context.session_cookies.iter().map(|name| name.trim_end_matches('*'));
@@ -158,7 +154,7 @@ impl Findings<'_> {
         for (route, pages) in by_route {
             self.routes_within(route, &pages, lines);
         }
-        let Treatments { lines: own, serves_rest } = treatments::of_rest(&rest);
+        let Treatments { lines: own, serves_rest } = treatments::of_rest(&rest, self.is_whole);
         lines.extend(own.into_iter().map(|one| Proposal {
             reason: one.reason,
             toml: self.route_lines(&format!("\"{}\"", one.path), &one.line),
@@ -178,7 +174,8 @@ impl Findings<'_> {
 
     /// The exceptions from a route of the operator.
     fn routes_within(&self, route: &str, pages: &[TreatedPage<'_>], lines: &mut Vec<Proposal>) {
-        let Treatments { lines: exceptions, serves_rest } = treatments::exceptions(pages);
+        let Treatments { lines: exceptions, serves_rest } =
+            treatments::exceptions(pages, self.is_whole);
         let kept = format!("; with the other keys of the route {route}, before it");
         lines.extend(exceptions.into_iter().map(|one| Proposal {
             reason: format!("{}{kept}", one.reason),
@@ -186,14 +183,14 @@ impl Findings<'_> {
             route: Some(route.to_owned()),
         }));
         if !serves_rest {
-            lines.push(whole_route(route, self.context));
+            lines.push(whole_route(route));
         }
     }
 
     /// A route for pages that no route of the operator matches. One that is served has the cookies of few values in its
     /// key.
     fn route_lines(&self, path: &str, line: &str) -> String {
-        let is_served = line != UNSHARED && line != LEARNS;
+        let is_served = line != UNSHARED && line != LEARNS && !line.starts_with(KEY_COOKIES);
         let keys =
             self.keys().filter(|_| is_served).map_or_else(String::new, |keys| format!("\n{keys}"));
         format!("[[route]]\nmatch.path = {path}\n{line}{keys}")
@@ -201,7 +198,7 @@ impl Findings<'_> {
 
     fn keys(&self) -> Option<String> {
         let names = self.keyed.iter().cloned();
-        (!self.keyed.is_empty()).then(|| format!("key_cookies = {}", list(names)))
+        (!self.keyed.is_empty()).then(|| format!("{KEY_COOKIES}{}", list(names)))
     }
 
     /// What becomes of a page.
@@ -211,11 +208,10 @@ impl Findings<'_> {
         match judged.then {
             None => Treatment::Unseen,
             Some(Difference::Same | Difference::Noise) => Treatment::Shared { is_sure },
-            // A few answers that differ say as little as none: its siblings may speak for it.
-            Some(Difference::Undecided(_)) if judged.answers < FEW_ANSWERS => Treatment::Unseen,
             Some(Difference::Undecided(_)) => Treatment::Learns,
             Some(Difference::ByCookie(place)) if is_settled && self.is_keyed(place) => {
-                Treatment::Keyed(format!("key_cookies = [{:?}]", self.cookie(place)))
+                let names = self.keyed.iter().cloned().chain([self.cookie(place)]);
+                Treatment::Keyed(format!("{KEY_COOKIES}{}", list(names)))
             }
             Some(Difference::ByField(RequestField::AcceptLanguage)) if is_settled => {
                 Treatment::Keyed("key_headers = [\"accept-language\"]".to_owned())
@@ -231,9 +227,11 @@ impl Findings<'_> {
         }
     }
 
+    /// Whether pages depend on a cookie of few values that a route can name.
     fn is_keyed(&self, place: u8) -> bool {
         let name = self.cookie(place);
-        self.cookies.iter().any(|cookie| cookie.name == name && cookie.verdict == "keyed")
+        !name.contains('*')
+            && self.cookies.iter().any(|cookie| cookie.name == name && cookie.verdict == "keyed")
     }
 
     fn cookie(&self, place: u8) -> String {
@@ -286,19 +284,15 @@ impl Findings<'_> {
     }
 }
 
-/// A route of which too many pages are exceptions to name them: it learns on.
-fn whole_route(route: &str, context: &ReportContext<'_>) -> Proposal {
-    let paths = (context.route_paths)(route);
-    let reason = format!("{route}: more of its pages are exceptions than can be written");
-    match paths.is_empty() {
-        true => {
-            Proposal { reason, toml: format!("# in the route {route}\n# {LEARNS}"), route: None }
-        }
-        false => Proposal {
-            reason: format!("{reason}; with its other keys, before it"),
-            toml: format!("[[route]]\nmatch.path = {}\n{LEARNS}", list(paths.into_iter())),
-            route: Some(route.to_owned()),
-        },
+/// A route of which too little is known, or too many pages are exceptions to name them: it learns on.
+fn whole_route(route: &str) -> Proposal {
+    Proposal {
+        reason: format!(
+            "{route}: too little is known of its pages, or more are exceptions than can be written; with its other keys, \
+             before it"
+        ),
+        toml: format!("[[route]]\n{LEARNS}"),
+        route: Some(route.to_owned()),
     }
 }
 
@@ -313,6 +307,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     fn cookie(name: &str, class: &str, verdict: &str) -> LearnedCookieReport {
@@ -332,16 +328,14 @@ mod tests {
     ) -> Vec<String> {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
         let context = ReportContext {
-            mode: "learn",
-            class: &|_| "unknown",
-            means_session: &|_| false,
-            set_by: &|_| 0,
+            mode: "learn".to_owned(),
+            cookies: HashMap::new(),
             session_cookies: names(session),
             ignored_cookies: names(ignored),
             has_default_ttl: true,
-            route_paths: &|_| Vec::new(),
         };
-        let findings = Findings { cookies, keyed: &[], name: &|_| None, context: &context };
+        let findings =
+            Findings { cookies, keyed: &[], name: &|_| None, context: &context, is_whole: true };
         findings.proposals(&[]).0.into_iter().map(|one| one.toml).collect()
     }
 

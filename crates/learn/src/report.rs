@@ -1,5 +1,7 @@
 //! What was learned, as the operator gets it.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 /// From which part of them on (one in so many) pages depend on an ignored cookie.
@@ -150,27 +152,40 @@ pub struct Proposal {
 }
 
 /// What the report needs besides what was learned.
-pub struct ReportContext<'c> {
+#[derive(Clone, Debug, Default)]
+pub struct ReportContext {
     /// The mode in force.
-    pub mode: &'c str,
-    /// The class of a cookie by the configuration in force.
-    pub class: &'c dyn Fn(&str) -> &'static str,
-    /// Whether apps call a session cookie so.
-    pub means_session: &'c dyn Fn(&str) -> bool,
-    /// How many pages set a cookie.
-    pub set_by: &'c dyn Fn(&str) -> u64,
+    pub mode: String,
+    /// What is known of the cookies that came, by their names.
+    pub cookies: HashMap<String, CookieContext>,
     /// The names in `[session] cookie`.
     pub session_cookies: Vec<String>,
     /// The names in `[cache] ignore_cookies`.
     pub ignored_cookies: Vec<String>,
     /// Whether a page to which the app gives no lifetime has one.
     pub has_default_ttl: bool,
-    /// The patterns of the paths of a `[[route]]`, by its name; none: it has other conditions that were not written here.
-    pub route_paths: &'c dyn Fn(&str) -> Vec<String>,
 }
 
-impl std::fmt::Debug for ReportContext<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReportContext").field("mode", &self.mode).finish_non_exhaustive()
+/// What is known of a cookie besides what was learned.
+#[derive(Clone, Copy, Debug)]
+pub struct CookieContext {
+    /// Its class by the configuration in force.
+    pub class: &'static str,
+    /// Whether apps call a session cookie so.
+    pub means_session: bool,
+    /// How many pages set it.
+    pub set_by: u64,
+}
+
+impl Default for CookieContext {
+    fn default() -> Self {
+        Self { class: "unknown", means_session: false, set_by: 0 }
+    }
+}
+
+impl ReportContext {
+    /// What is known of a cookie.
+    pub(crate) fn of(&self, name: &str) -> CookieContext {
+        self.cookies.get(name).copied().unwrap_or_default()
     }
 }

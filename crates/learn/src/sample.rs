@@ -1,5 +1,7 @@
 //! The answers of a page that are kept: few, and those that differ or may show why.
 
+use std::collections::HashSet;
+
 use anteroom_cache::purge::PurgeSnapshot;
 use anteroom_cache::rules::leak_kind::LeakKind;
 
@@ -14,6 +16,8 @@ pub(crate) const ANSWERS_MAX: usize = 48;
 const OF_ONE_MAX: usize = 4;
 /// A value of a cause that fewer answers have is worth a further one.
 const RARE: usize = 3;
+/// Of how many answers it is found out whether a cause of theirs is rare, before one goes.
+const RARE_LOOKS: usize = 8;
 /// Of the answers that promise nothing new one of so many is looked at: what it depends on may be said by nothing.
 const THINNED: u64 = 16;
 /// The most answers that differ from each other in most of their pieces.
@@ -36,6 +40,8 @@ pub struct AnswerSeen {
     pub is_shared: bool,
     /// What of the visitor's own words stands in it.
     pub finding: Option<LeakKind>,
+    /// When it was asked for, in Unix seconds.
+    pub at: u64,
 }
 
 /// An answer that is kept.
@@ -167,18 +173,26 @@ impl Sample {
         // A page that shows something else to each visitor has no answer that is like another.
         let is_varied = values(&like) * 2 >= like.len();
         let cost = |place: usize| {
-            let seen = &self.observations[place].seen;
             let others = like.iter().filter(|label| **label == like[place]).count();
             let is_last_of_kind = others == 1 && !is_varied;
-            let returns = self.of(seen.visitor) > 1;
+            let returns = self.of(self.observations[place].seen.visitor) > 1;
             // Between two that show something else, it is what time does not explain.
             let next = like.get(place + 1).is_some_and(|next| *next != like[place]);
             let divides = next || like[place - 1] != like[place];
-            let first = (is_last_of_kind, returns);
-            (first, divides, self.has_rare(&seen.causes), usize::MAX - others)
+            (is_last_of_kind, returns, divides, usize::MAX - others)
         };
         // The newest goes first, so that the others are there when their visitors return.
-        (1..=last).rev().min_by_key(|place| cost(*place)).unwrap_or(last)
+        let mut places: Vec<usize> = (1..=last).rev().collect();
+        places.sort_by_cached_key(|place| cost(*place));
+        // PERF: whether a cause is rare is found out of few.
+        let goes = |place: &&usize| !self.has_rare(&self.observations[**place].seen.causes);
+        places
+            .iter()
+            .take(RARE_LOOKS)
+            .find(goes)
+            .or_else(|| places.first())
+            .copied()
+            .unwrap_or(last)
     }
 
     /// Takes out the answers with a cookie whose place another one gets.
@@ -187,26 +201,26 @@ impl Sample {
     }
 
     /// What the answers show where they differ, one column for each place of the page, and one for those at which they
-    /// show the same.
-    pub(crate) fn columns(&self) -> Vec<Column> {
+    /// show the same; and whether there are more such places than are compared.
+    pub(crate) fn columns(&self) -> (Vec<Column>, bool) {
         let all = &self.observations;
         let mut columns = Columns::default();
-        columns.add(labels(all.iter().map(|one| Some(one.changes.head))), false);
-        columns.add(labels(all.iter().map(|one| Some(one.form))), false);
+        columns.add(labels(all.iter().map(|one| Some(one.changes.head))), None);
+        columns.add(labels(all.iter().map(|one| Some(one.form))), None);
         for name in self.changed_fields() {
-            columns.add(labels(all.iter().map(|one| Some(self.field(one, name)))), true);
+            columns.add(labels(all.iter().map(|one| Some(self.field(one, name)))), Some(name));
         }
         for form in 0..self.forms.len() {
             let of_form = |one: &Observation| one.form == form;
             for place in places(all.iter().filter(|one| of_form(one))) {
                 let shown = |one: &Observation| of_form(one).then(|| one.changes.at(place));
-                columns.add(labels(all.iter().map(shown)), false);
+                columns.add(labels(all.iter().map(shown)), None);
             }
         }
         for piece in self.inserted() {
-            columns.add(labels(all.iter().map(|one| Some(self.has(one, piece)))), false);
+            columns.add(labels(all.iter().map(|one| Some(self.has(one, piece)))), None);
         }
-        columns.0
+        (columns.columns, columns.is_crowded)
     }
 
     /// The pieces that some answers have and their form does not, in more than one answer.
@@ -288,20 +302,31 @@ fn places<'o>(answers: impl Iterator<Item = &'o Observation>) -> Vec<u32> {
 pub(crate) struct Column {
     /// One for each answer.
     pub(crate) labels: Vec<Label>,
-    /// Whether the place is a field of the head.
-    pub(crate) is_field: bool,
+    /// The place is this field of the head.
+    pub(crate) field: Option<u32>,
 }
+
+/// Fields of the head, by hashes of their names.
+pub(crate) type FieldNames = HashSet<u32>;
 
 /// Columns that differ, and in which something differs.
 #[derive(Debug, Default)]
-struct Columns(Vec<Column>);
+struct Columns {
+    columns: Vec<Column>,
+    /// Whether there were more.
+    is_crowded: bool,
+}
 
 impl Columns {
-    fn add(&mut self, labels: Vec<Label>, is_field: bool) {
-        let column = Column { labels, is_field };
-        let is_told = values(&column.labels) > 1 && !self.0.contains(&column);
-        if is_told && self.0.len() < COLUMNS_MAX {
-            self.0.push(column);
+    fn add(&mut self, labels: Vec<Label>, field: Option<u32>) {
+        let column = Column { labels, field };
+        if values(&column.labels) < 2 || self.columns.contains(&column) {
+            return;
         }
+        if self.columns.len() == COLUMNS_MAX {
+            self.is_crowded = true;
+            return;
+        }
+        self.columns.push(column);
     }
 }

@@ -118,7 +118,7 @@ pub(crate) struct LearnedPage {
 }
 
 /// Everything that was learned since a moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Learned {
     /// Since when, in Unix time.
     pub(crate) since: f64,
@@ -150,6 +150,11 @@ impl Learned {
     #[expect(clippy::cast_precision_loss, reason = "a percentage")]
     pub(crate) fn followed_percent(&self) -> f64 {
         self.follows as f64 * 100.0 / u64::MAX as f64
+    }
+
+    /// Whether all URLs are followed.
+    pub(crate) fn follows_all(&self) -> bool {
+        self.follows == u64::MAX
     }
 
     fn follows(&self, key: &PageKey) -> bool {
@@ -289,6 +294,12 @@ impl Learning {
         let mut learned = self.learned();
         let gone = names.fold(0, |gone, name| gone | learned.cookies.is_renewed(name));
         learned.forget(gone);
+    }
+
+    /// The names of the cookies that came.
+    #[must_use]
+    pub fn cookie_names(&self) -> Vec<String> {
+        self.learned().cookies.all().iter().map(|cookie| cookie.name.clone()).collect()
     }
 
     /// The cookies whose value most answers change, so that it does not tell visitors apart.

@@ -14,23 +14,26 @@ use crate::report::{
     LearnedCookieReport, LearnedPageReport, LearnedRouteReport, Proposal, Report, ReportContext,
 };
 use crate::routes::LearnedRoute;
+use crate::sample::FieldNames;
 use crate::state::{Learned, Learning};
 
 /// The most pages that are told.
 const PAGES_TOLD: usize = 100;
 
 impl Learning {
-    /// What was learned until now.
+    /// What was learned until now. It may take seconds, and holds no request up.
     #[must_use]
-    pub fn report(&self, context: &ReportContext<'_>) -> Report {
-        let learned = self.learned();
+    pub fn report(&self, context: &ReportContext) -> Report {
+        // PERF: each request takes the lock, and judging takes long.
+        let learned = self.learned().clone();
+        let noisy = noisy_fields(&learned);
         let routes = routes(&learned);
         let sum = |of: fn(&LearnedRouteReport) -> u64| routes.iter().map(of).sum::<u64>();
         let (requests, hits) = (sum(|route| route.requests), sum(|route| route.hits));
         let unknown = sum(|route| route.unknown);
-        let cookies = cookies(&learned, context);
+        let cookies = cookies(&learned, context, &noisy);
         let keyed = keyed_everywhere(&learned, &cookies);
-        let judged = judged(&learned, &cookies, &keyed);
+        let judged = judged(&learned, &cookies, &keyed, &noisy);
         let compared = judged.iter().filter(|page| page.visitors > 1);
         let count = |is_one: &dyn Fn(&Difference) -> bool| {
             compared.clone().filter(|page| page.difference.is_some_and(|one| is_one(&one))).count()
@@ -47,14 +50,16 @@ impl Learning {
             cookies.into_iter().map(|(_, told)| told).collect();
         cookies.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.name.cmp(&b.name)));
         let keyed: Vec<String> = keyed.iter().filter_map(|place| name(*place)).collect();
-        let findings = Findings { cookies: &cookies, keyed: &keyed, name: &name, context };
+        let is_whole = learned.follows_all();
+        let findings =
+            Findings { cookies: &cookies, keyed: &keyed, name: &name, context, is_whole };
         let (mut lines, serves_rest) = findings.proposals(&judged);
         lines.extend(parameters::proposals(&learned));
         lines.extend(default_lifetime(&learned, context));
         Report {
             since: learned.since,
             at: unix_now(),
-            mode: context.mode.to_owned(),
+            mode: context.mode.clone(),
             followed_percent: learned.followed_percent(),
             requests,
             hits,
@@ -71,6 +76,18 @@ impl Learning {
             cookies,
         }
     }
+}
+
+/// The fields of the head that differ each time wherever visitors return, and that nothing explains.
+fn noisy_fields(learned: &Learned) -> FieldNames {
+    let (mut noisy, mut explained) = (FieldNames::new(), FieldNames::new());
+    for page in learned.pages.values() {
+        let (own, not) = page.compared.fields();
+        noisy.extend(own);
+        explained.extend(not);
+    }
+    noisy.retain(|name| !explained.contains(name));
+    noisy
 }
 
 fn routes(learned: &Learned) -> Vec<LearnedRouteReport> {
@@ -110,7 +127,7 @@ fn told_route(name: &str, route: &LearnedRoute, waiting: u64) -> LearnedRouteRep
 const WITHOUT_LIFETIME_PART: u64 = 50;
 
 /// `[cache] default_ttl`, if without one many requests are forwarded.
-fn default_lifetime(learned: &Learned, context: &ReportContext<'_>) -> Option<Proposal> {
+fn default_lifetime(learned: &Learned, context: &ReportContext) -> Option<Proposal> {
     let sum = |of: &dyn Fn(&LearnedRoute) -> u64| {
         learned.routes.all().map(|(_, route)| of(route)).sum::<u64>()
     };
@@ -171,7 +188,7 @@ fn told_page(judged: &JudgedPage<'_>, name: &dyn Fn(u8) -> Option<String>) -> Le
         field,
         missing,
         visitors: judged.visitors as u64,
-        answers: page.compared.answers(|_| true) as u64,
+        answers: page.compared.answers() as u64,
     }
 }
 

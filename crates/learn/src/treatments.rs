@@ -14,8 +14,8 @@ const SIBLINGS_MIN: usize = 5;
 /// one.
 const POINTS_MIN: usize = 6;
 const POINTS_SURE: usize = 3;
-/// A pattern is served if at most one page of so many is an exception.
-const EXCEPTIONS_PART: usize = 4;
+/// A pattern is served if it has so many pages that may be shared for each exception.
+const EXCEPTIONS_PART: usize = 3;
 /// From how many exceptions on, without a page that may be shared, a pattern stands for them.
 const ALIKE_MIN: usize = 3;
 /// The most routes that are written.
@@ -23,6 +23,8 @@ const ROUTES_MAX: usize = 50;
 
 /// The line of a route whose pages are not shared.
 pub(crate) const UNSHARED: &str = "share = \"none\"";
+/// That of one that is served where the rest learns on.
+const SERVES: &str = "mode = \"serve\"";
 /// That of a route that learns on.
 pub(crate) const LEARNS: &str = "mode = \"learn\"";
 
@@ -68,11 +70,11 @@ pub(crate) struct Treatments {
     pub(crate) serves_rest: bool,
 }
 
-/// The routes for pages that no route in force matches.
-pub(crate) fn of_rest(pages: &[TreatedPage<'_>]) -> Treatments {
+/// The routes for pages that no route in force matches. `is_whole`: whether all pages were followed; where some were not,
+/// the rest learns on.
+pub(crate) fn of_rest(pages: &[TreatedPage<'_>], is_whole: bool) -> Treatments {
     let tree = Tree::of(pages);
-    let root = tree.root.counts();
-    if root.is_served() && tree.is_writable {
+    if is_whole && tree.root.counts().is_served() && tree.is_writable {
         let lines = tree.root.lines("", true, false);
         if lines.len() <= ROUTES_MAX {
             return Treatments { lines, serves_rest: true };
@@ -81,16 +83,20 @@ pub(crate) fn of_rest(pages: &[TreatedPage<'_>]) -> Treatments {
     Treatments { lines: within(tree.root.served("")), serves_rest: false }
 }
 
-/// The exceptions from a route of the operator. `serves_rest`: whether they can all be written.
-pub(crate) fn exceptions(pages: &[TreatedPage<'_>]) -> Treatments {
+/// The exceptions from a route of the operator. `serves_rest`: whether enough is known of it to serve the others, and all
+/// exceptions can be written.
+pub(crate) fn exceptions(pages: &[TreatedPage<'_>], is_whole: bool) -> Treatments {
     let tree = Tree::of(pages);
-    let lines = tree.root.lines("", true, true);
-    let serves_rest = tree.is_writable && lines.len() <= ROUTES_MAX;
+    let lines = tree.root.lines("", true, false);
+    let is_served = is_whole && tree.root.counts().is_served();
+    let serves_rest = is_served && tree.is_writable && lines.len() <= ROUTES_MAX;
     Treatments { lines: if serves_rest { lines } else { Vec::new() }, serves_rest }
 }
 
-/// Served patterns with their exceptions, as long as there is room for both.
-fn within(groups: Vec<Vec<LearnedRouteLine>>) -> Vec<LearnedRouteLine> {
+/// Served patterns with their exceptions, as long as there is room for both, and then what differs. No two of these groups
+/// match the same page, so their order is free.
+fn within(mut groups: Vec<Vec<LearnedRouteLine>>) -> Vec<LearnedRouteLine> {
+    groups.sort_by_key(|group| group.last().is_none_or(|line| line.line != SERVES));
     let mut lines = Vec::new();
     for group in groups {
         if lines.len() + group.len() <= ROUTES_MAX {
@@ -124,8 +130,7 @@ impl Tree {
 /// `None`: there is none, or the path is not known whole.
 fn plain_path(path: &str) -> Option<String> {
     let decoded = decoded(path).filter(|_| path.is_ascii())?;
-    let is_plain =
-        |c: char| c.is_alphanumeric() || matches!(c, ' '..='~') && !"*{}\"\\;".contains(c);
+    let is_plain = |c: char| c.is_ascii_graphic() && !"*{}\"\\;?#".contains(c);
     let rest = decoded.strip_prefix('/')?;
     decoded.chars().all(is_plain).then(|| rest.to_owned())
 }
@@ -135,6 +140,8 @@ fn plain_path(path: &str) -> Option<String> {
 struct Leaf {
     treatment: Treatment,
     reason: String,
+    /// How much speaks for it, of a page that is shared.
+    points: usize,
 }
 
 impl Leaf {
@@ -150,10 +157,20 @@ impl Leaf {
                 self.treatment != other.treatment && (is_keyed(self) || is_keyed(other))
             }
         };
-        if other.treatment > self.treatment {
+        let points = self.points + other.points;
+        if is_keyed(self) && is_keyed(other) && self.treatment != other.treatment {
+            // One route has one key, and neither page may be shared with the other's.
+            self.treatment = Treatment::Unshared;
+        } else if other.treatment > self.treatment {
             *self = other.clone();
         }
+        self.points = points;
         conflicts
+    }
+
+    /// Whether it may be shared by itself.
+    fn is_sure(&self) -> bool {
+        matches!(self.treatment, Treatment::Shared { .. }) && self.points >= POINTS_SURE
     }
 }
 
@@ -185,13 +202,12 @@ impl Counts {
     }
 
     fn of(leaf: &Leaf) -> Self {
-        let (points, shared, exceptions) = match &leaf.treatment {
-            Treatment::Unseen => (0, 0, 0),
-            Treatment::Shared { is_sure: true } => (POINTS_SURE, 1, 0),
-            Treatment::Shared { is_sure: false } => (1, 1, 0),
-            Treatment::Keyed(_) | Treatment::Learns | Treatment::Unshared => (0, 0, 1),
+        let (shared, exceptions) = match &leaf.treatment {
+            Treatment::Unseen => (0, 0),
+            Treatment::Shared { .. } => (1, 0),
+            Treatment::Keyed(_) | Treatment::Learns | Treatment::Unshared => (0, 1),
         };
-        Self { points, shared, exceptions }
+        Self { points: leaf.points, shared, exceptions }
     }
 }
 
@@ -201,7 +217,13 @@ impl Node {
         for segment in path.split('/') {
             node = node.below.entry(segment.to_owned()).or_default();
         }
-        let leaf = Leaf { treatment: page.treatment.clone(), reason: page.reason.clone() };
+        let points = match page.treatment {
+            Treatment::Shared { is_sure: true } => POINTS_SURE,
+            Treatment::Shared { is_sure: false } => 1,
+            _ => 0,
+        };
+        let (treatment, reason) = (page.treatment.clone(), page.reason.clone());
+        let leaf = Leaf { treatment, reason, points };
         match &mut node.here {
             // Pages that differ in their query: a pattern for one of them stands for all.
             Some(known) => drop(known.join(&leaf)),
@@ -222,29 +244,34 @@ impl Node {
         }
         let mut lines: Vec<LearnedRouteLine> =
             self.here.iter().filter_map(|leaf| leaf_line(prefix, leaf, is_covered)).collect();
-        let speaks = self.siblings_speak();
-        let single = || {
-            let below = self.below.iter();
-            let lines = below.flat_map(|(name, node)| {
-                node.lines(&format!("{prefix}/{name}"), false, is_covered || speaks)
-            });
-            lines.collect::<Vec<_>>()
+        // Single pages at the top have nothing in common.
+        let is_covered = !is_root && (is_covered || self.siblings_speak());
+        let of = |(name, node): (&str, &Self)| {
+            node.lines(&format!("{prefix}/{name}"), false, is_covered)
         };
-        let any = self.any_below().map(|node| node.lines(&format!("{prefix}/*"), false, true));
-        lines.extend(any.unwrap_or_else(single));
+        match self.any_below().filter(|_| !is_root) {
+            Some(any) => {
+                // `*` stands for no empty name.
+                lines.extend(self.below.get("").into_iter().flat_map(|node| of(("", node))));
+                lines.extend(of(("*", &any)));
+            }
+            None => lines.extend(self.below.iter().flat_map(|(name, node)| of((name, node)))),
+        }
         lines
     }
 
     /// Whether enough siblings may be shared to speak for one that one visitor alone has seen.
     fn siblings_speak(&self) -> bool {
-        let counts = self.below.values().map(Self::counts).fold(Counts::default(), Counts::plus);
-        self.below.len() >= SIBLINGS_MIN && counts.is_served()
+        let siblings = self.below.values().filter_map(|node| node.here.as_ref()).map(Counts::of);
+        let counts = siblings.fold(Counts::default(), Counts::plus);
+        counts.shared >= SIBLINGS_MIN && counts.is_served()
     }
 
     /// What is below, whatever the name of the next segment is; `None`: there are few, or they do not agree.
     fn any_below(&self) -> Option<Self> {
-        let mut nodes = self.below.values();
-        let mut all = nodes.next().filter(|_| self.below.len() >= SIBLINGS_MIN)?.clone();
+        let named = self.below.iter().filter(|(name, _)| !name.is_empty());
+        let mut nodes = named.clone().map(|(_, node)| node);
+        let mut all = nodes.next().filter(|_| named.count() >= SIBLINGS_MIN)?.clone();
         nodes.all(|node| !all.join(node)).then_some(all)
     }
 
@@ -285,12 +312,13 @@ impl Node {
         self.here.iter().chain(below).collect()
     }
 
-    /// The largest patterns that may be served where the rest learns on, each with its exceptions before it.
+    /// The largest patterns that may be served where the rest learns on, each with its exceptions before it; and the pages that
+    /// are known to differ.
     fn served(&self, prefix: &str) -> Vec<Vec<LearnedRouteLine>> {
         let (counts, is_root) = (self.counts(), prefix.is_empty());
         let serves = |path: String, reason: String| LearnedRouteLine {
             path,
-            line: "mode = \"serve\"".to_owned(),
+            line: SERVES.to_owned(),
             reason,
         };
         if counts.is_served() && !is_root {
@@ -299,9 +327,15 @@ impl Node {
             lines.push(serves(format!("{prefix}/**"), reason));
             return vec![lines];
         }
-        let is_sure = |leaf: &&Leaf| leaf.treatment == Treatment::Shared { is_sure: true };
-        let here = self.here.as_ref().filter(is_sure);
-        let here = here.map(|_| vec![serves(path_of(prefix), "it is the same for all".to_owned())]);
+        let here = self.here.as_ref().and_then(|leaf| match &leaf.treatment {
+            Treatment::Shared { .. } if leaf.is_sure() => {
+                Some(serves(path_of(prefix), "it is the same for all".to_owned()))
+            }
+            // What is known to differ is said, whatever the operator makes of the rest.
+            Treatment::Keyed(_) | Treatment::Unshared => leaf_line(prefix, leaf, true),
+            Treatment::Shared { .. } | Treatment::Unseen | Treatment::Learns => None,
+        });
+        let here = here.map(|line| vec![line]);
         let below =
             self.below.iter().flat_map(|(name, node)| node.served(&format!("{prefix}/{name}")));
         here.into_iter().chain(below).collect()
@@ -314,7 +348,7 @@ fn path_of(prefix: &str) -> String {
 
 fn leaf_line(prefix: &str, leaf: &Leaf, is_covered: bool) -> Option<LearnedRouteLine> {
     let line = match &leaf.treatment {
-        Treatment::Unseen | Treatment::Shared { is_sure: false } if !is_covered => {
+        Treatment::Unseen | Treatment::Shared { .. } if !is_covered && !leaf.is_sure() => {
             line_of(&Treatment::Learns)
         }
         treatment => line_of(treatment),
@@ -353,7 +387,7 @@ mod tests {
     fn of(pages: &[(String, Treatment)]) -> Treatments {
         let pages: Vec<_> =
             pages.iter().map(|(path, treatment)| page(path, treatment.clone())).collect();
-        of_rest(&pages)
+        of_rest(&pages, true)
     }
 
     fn with(mut pages: Vec<(String, Treatment)>, more: &[(&str, Treatment)]) -> Treatments {
@@ -378,6 +412,53 @@ mod tests {
     fn a_page_that_one_visitor_saw_learns_on_unless_its_siblings_speak_for_it() {
         let more = [("/rare", Treatment::Unseen), ("/item/new", Treatment::Unseen)];
         assert_eq!(lines(&with(items(10, &SURE), &more)), [("/rare", "mode = \"learn\"")]);
+    }
+
+    #[test]
+    fn a_pattern_for_any_name_does_not_hide_the_page_without_one() {
+        let (own, shared) = (Treatment::Unshared, SURE);
+        let mut pages = items(60, &SURE);
+        for n in 0..6 {
+            pages.push((format!("/shop/{n}/"), own.clone()));
+            pages.push((format!("/shop/{n}/basket"), own.clone()));
+            pages.push((format!("/shop/{n}/about"), shared.clone()));
+        }
+        pages.push(("/shop/".to_owned(), own));
+        let expected =
+            ["/shop/", "/shop/*/", "/shop/*/basket"].map(|path| (path, "share = \"none\""));
+        assert_eq!(lines(&of(&pages)), expected);
+    }
+
+    #[test]
+    fn siblings_without_evidence_do_not_speak_for_each_other() {
+        let mut pages = items(20, &SURE);
+        pages.extend((0..9).map(|n| (format!("/u/{n}"), Treatment::Unseen)));
+        pages.extend((0..9).map(|n| (format!("/top{n}"), SURE)));
+        pages.push(("/near".to_owned(), Treatment::Unseen));
+        let expected = [("/near", "mode = \"learn\""), ("/u/*", "mode = \"learn\"")];
+        assert_eq!(lines(&of(&pages)), expected);
+    }
+
+    #[test]
+    fn pages_of_one_path_with_two_keys_are_not_shared() {
+        let keyed = |line: &str| Treatment::Keyed(line.to_owned());
+        let more =
+            [("/list", keyed("key_cookies = [\"a\"]")), ("/list", keyed("key_headers = [\"b\"]"))];
+        assert_eq!(lines(&with(items(20, &SURE), &more)), [("/list", "share = \"none\"")]);
+    }
+
+    #[test]
+    fn the_rest_learns_on_where_some_pages_were_not_followed_and_a_route_of_which_little_is_known()
+    {
+        let pages: Vec<(String, Treatment)> = items(20, &SURE);
+        let pages: Vec<_> = pages.iter().map(|(path, one)| page(path, one.clone())).collect();
+        let sampled = of_rest(&pages, false);
+        assert_eq!(
+            (lines(&sampled), sampled.serves_rest),
+            (vec![("/item/**", "mode = \"serve\"")], false)
+        );
+        assert!(exceptions(&pages, true).serves_rest && !exceptions(&pages, false).serves_rest);
+        assert!(!exceptions(&pages[..1], true).serves_rest);
     }
 
     #[test]
@@ -415,11 +496,9 @@ mod tests {
     fn of_too_many_exceptions_none_is_lost() {
         let mut pages = items(400, &SURE);
         pages.extend((0..60).map(|n| (format!("/p{n}"), Treatment::Unshared)));
-        assert_eq!(lines(&of(&pages)), [("/*", "share = \"none\"")]);
-        pages.extend((0..9).map(|n| (format!("/q{n}"), Treatment::Shared { is_sure: false })));
         let treatments = of(&pages);
-        assert!(!treatments.serves_rest);
-        assert_eq!(lines(&treatments), [("/item/**", "mode = \"serve\"")]);
+        assert!(!treatments.serves_rest && treatments.lines.len() == ROUTES_MAX);
+        assert_eq!(lines(&treatments)[0], ("/item/**", "mode = \"serve\""));
     }
 
     #[test]
@@ -436,10 +515,21 @@ mod tests {
 
     #[test]
     fn a_path_is_written_as_routes_read_it() {
-        assert_eq!(plain_path("/caf%C3%A9%20x").as_deref(), Some("café x"));
-        for path in
-            ["/%E2%80%AE", "/%zz", "/%2A", "/a%22b", "/%0a", "/user/*/**", "/a;-", "/long…", "*"]
-        {
+        assert_eq!(plain_path("/a%2Db/c").as_deref(), Some("a-b/c"));
+        for path in [
+            "/caf%C3%A9",
+            "/a%20b",
+            "/a%3Fb",
+            "/%E2%80%AE",
+            "/%zz",
+            "/%2A",
+            "/a%22b",
+            "/%0a",
+            "/user/*/**",
+            "/a;-",
+            "/long…",
+            "*",
+        ] {
             assert_eq!(plain_path(path), None, "{path}");
         }
     }

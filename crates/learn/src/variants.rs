@@ -7,7 +7,7 @@ use anteroom_cache::purge::PurgeSnapshot;
 use crate::causes::{Cause, Causes, CookieSet, RequestField};
 use crate::judgement::{CookieEffect, Difference, Judgement};
 use crate::pieces::AnswerPieces;
-use crate::sample::{AnswerSeen, Observation, Sample};
+use crate::sample::{AnswerSeen, FieldNames, Observation, Sample};
 
 /// The most variants of a page whose answers are compared. Those of others are not.
 const VARIANTS_MAX: usize = 4;
@@ -67,9 +67,9 @@ impl ComparedVariants {
         self.0.iter_mut().map(|(_, sample)| sample)
     }
 
-    /// How many answers there are that `counts`.
-    pub(crate) fn answers(&self, counts: impl Fn(&Observation) -> bool) -> usize {
-        self.samples().flat_map(Sample::observations).filter(|one| counts(one)).count()
+    /// How many answers there are.
+    pub(crate) fn answers(&self) -> usize {
+        self.samples().map(|sample| sample.observations().len()).sum()
     }
 
     /// The size in words of four bytes, about.
@@ -95,22 +95,35 @@ impl ComparedVariants {
         &self,
         counts: impl Fn(&Observation) -> bool,
         keyed: &[Cause],
+        noisy: &FieldNames,
     ) -> Option<Difference> {
-        let difference = |sample| Judgement::of(sample, &counts).difference_beside(keyed);
+        let difference = |sample| Judgement::of(sample, &counts, noisy).difference_beside(keyed);
         self.samples().filter_map(difference).max()
     }
 
     /// The field of the request that explains a difference among all answers, those that are not shared, too.
-    pub(crate) fn field(&self) -> Option<RequestField> {
-        self.samples().find_map(|sample| Judgement::of(sample, |_| true).field())
+    pub(crate) fn field(&self, noisy: &FieldNames) -> Option<RequestField> {
+        self.samples().find_map(|sample| Judgement::of(sample, |_| true, noisy).field())
     }
 
     /// What the variants say of each cookie that came, the most of each. `known`: cookies on which pages are known to depend.
-    pub(crate) fn effects(&self, known: CookieSet) -> Vec<(u8, CookieEffect)> {
-        let all = self.samples().flat_map(|sample| Judgement::of(sample, |_| true).effects(known));
-        let mut effects: Vec<(u8, CookieEffect)> = all.collect();
+    pub(crate) fn effects(&self, known: CookieSet, noisy: &FieldNames) -> Vec<(u8, CookieEffect)> {
+        let of = |sample| Judgement::of(sample, |_| true, noisy).effects(known);
+        let mut effects: Vec<(u8, CookieEffect)> = self.samples().flat_map(of).collect();
         effects.sort_unstable_by(|a, b| b.cmp(a));
         effects.dedup_by_key(|(place, _)| *place);
         effects
+    }
+
+    /// The fields of the head that are known to differ each time, and those that something explains.
+    pub(crate) fn fields(&self) -> (FieldNames, FieldNames) {
+        self.samples().map(Judgement::fields).fold(
+            Default::default(),
+            |mut all: (FieldNames, FieldNames), own| {
+                all.0.extend(own.0);
+                all.1.extend(own.1);
+                all
+            },
+        )
     }
 }

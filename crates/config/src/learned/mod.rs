@@ -18,7 +18,7 @@ pub struct LearnedLines<'p> {
 }
 
 /// The configuration `text` with the lines of the proposals, and `[cache] mode`: what no route matches is served if
-/// `serves_rest`, and learns on otherwise.
+/// `serves_rest` and each route has its place, and learns on otherwise.
 ///
 /// Names that a list lacks are added to it, and those that the proposal lacks go. A `[[route]]` comes before the one whose
 /// pages it takes, with a copy of that one's keys, because the first that matches decides; another comes last. Lines
@@ -33,6 +33,7 @@ pub fn learned_config<'p>(
 ) -> Result<String, TomlError> {
     let mut document: DocumentMut = text.parse()?;
     let (mut routes, mut remarks) = (LearnedRoutes::of(&document), String::new());
+    let mut is_complete = true;
     for LearnedLines { reason, toml, route } in proposals {
         let reason = comment(reason);
         if toml.starts_with('#') {
@@ -40,6 +41,7 @@ pub fn learned_config<'p>(
         } else if toml.starts_with("[[route]]") {
             let lines: DocumentMut = toml.parse()?;
             if !routes.add(&reason, &lines, route) {
+                is_complete = false;
                 // The keys of that route are not in this file.
                 let lines = toml.lines().map(|line| format!("# {line}\n"));
                 remarks += &format!("\n{reason}{}", lines.collect::<String>());
@@ -48,6 +50,8 @@ pub fn learned_config<'p>(
             set_keys(&mut document, &toml.parse()?, &reason);
         }
     }
+    // What must not be shared, and cannot be said here, is not served.
+    let serves_rest = serves_rest && is_complete;
     let learns = !serves_rest || routes.learn();
     end_learning(&mut document, serves_rest, learns)?;
     routes.put_inline(&mut document);

@@ -4,8 +4,10 @@ use toml_edit::{
     Array, ArrayOfTables, Document, DocumentMut, Item, Table, TableLike, TomlError, Value,
 };
 
+use crate::text::NAME_MAX;
+
 /// Keys that mean nothing where nothing is shared, or are refused there.
-const OF_SHARED: [&str; 9] = [
+const OF_SHARED: [&str; 12] = [
     "ttl",
     "override_ttl",
     "override_private",
@@ -15,6 +17,9 @@ const OF_SHARED: [&str; 9] = [
     "refresh_ahead",
     "min_uses",
     "only_top",
+    "leak_guard",
+    "set_cookie",
+    "trust_public",
 ];
 
 /// The learned routes of a configuration.
@@ -41,7 +46,12 @@ impl LearnedRoutes {
     pub(super) fn add(&mut self, comment: &str, lines: &DocumentMut, route: Option<&str>) -> bool {
         let lines = lines.get("route").and_then(Item::as_array_of_tables);
         let Some(lines) = lines.and_then(|tables| tables.get(0)) else { return false };
-        let place = route.map(|name| self.known.iter().position(|(known, _)| known == name));
+        let named = |name: &str| self.known.iter().filter(|(known, _)| known == name).count();
+        // Of two routes of one name, neither is meant for sure.
+        let place = route.map(|name| {
+            let only = named(name) == 1;
+            self.known.iter().position(|(known, _)| only && known == name)
+        });
         let table = match place {
             None => lines.clone(),
             Some(Some(place)) => merged(&self.known[place].1, lines),
@@ -127,7 +137,8 @@ fn name(route: &dyn TableLike) -> String {
         None => first(item),
     };
     let own = route.get("name").and_then(Item::as_str).map(str::to_owned);
-    own.or_else(|| route.get("match").and_then(path)).unwrap_or_default()
+    let first = || route.get("match").and_then(path).unwrap_or_else(|| "/**".to_owned());
+    own.unwrap_or_else(|| first().chars().take(NAME_MAX).collect())
 }
 
 /// The keys of a route, with those of a learned one in their place.
@@ -143,13 +154,22 @@ fn merged(route: &Table, learned: &Table) -> Table {
             (Some(table), Some(from)) => {
                 from.iter().for_each(|(key, item)| drop(table.insert(key, item.clone())));
             }
-            _ => match merged.get_mut(key).and_then(Item::as_array_mut) {
-                Some(list) => add(list, item),
-                None => drop(merged.insert(key, item.clone())),
+            _ => match merged.get_mut(key).and_then(as_list) {
+                Some(list) if item.is_array() => add(list, item),
+                _ => drop(merged.insert(key, item.clone())),
             },
         }
     }
     merged
+}
+
+/// A list, or one text that stands for a list of it.
+fn as_list(item: &mut Item) -> Option<&mut Array> {
+    if let Some(text) = item.as_str() {
+        let list: Array = [text].into_iter().collect();
+        *item = Item::Value(Value::Array(list));
+    }
+    item.as_array_mut()
 }
 
 /// Adds the names of a list.

@@ -149,4 +149,5 @@ fn a_header_in_a_text_is_no_header_and_a_route_of_another_file_is_left_to_the_op
     let paths: Vec<_> = plan.routes.iter().map(|route| route.paths[0].as_str()).collect();
     assert_eq!(paths, ["/a", "/me", "/b"], "{written}");
     assert!(written.contains("# [[route]]\n# match.path = \"/me\"\n"), "{written}");
+    assert!(written.contains("mode = \"learn\""), "what cannot be said is not served: {written}");
 }

@@ -5,7 +5,7 @@ use anteroom_cache::purge::PurgeSnapshot;
 use super::*;
 use crate::causes::CookieValue;
 use crate::pieces::{AnswerPieces, AnswerText};
-use crate::sample::AnswerSeen;
+use crate::sample::{AnswerSeen, FieldNames};
 
 /// A request of a visitor: the language, and the cookies by place and value.
 type Asked<'a> = (u64, u32, &'a [(u8, u32)], &'a str);
@@ -24,7 +24,14 @@ fn seen((visitor, language, cookies, _): &Asked<'_>) -> AnswerSeen {
     causes.fields[2] = *language;
     causes.cookies =
         cookies.iter().map(|(place, value)| CookieValue { place: *place, value: *value }).collect();
-    AnswerSeen { visitor: *visitor, renewed_known: 0, causes, is_shared: true, finding: None }
+    AnswerSeen {
+        visitor: *visitor,
+        renewed_known: 0,
+        causes,
+        is_shared: true,
+        finding: None,
+        at: 0,
+    }
 }
 
 fn sample(answers: &[Asked<'_>]) -> Sample {
@@ -36,12 +43,12 @@ fn sample(answers: &[Asked<'_>]) -> Sample {
 }
 
 fn difference(answers: &[Asked<'_>]) -> Option<Difference> {
-    Judgement::of(&sample(answers), |_| true).difference_beside(&[])
+    Judgement::of(&sample(answers), |_| true, &FieldNames::new()).difference_beside(&[])
 }
 
 fn effect(answers: &[Asked<'_>], place: u8) -> Option<CookieEffect> {
     let sample = sample(answers);
-    let effects = Judgement::of(&sample, |_| true).effects(0);
+    let effects = Judgement::of(&sample, |_| true, &FieldNames::new()).effects(0);
     effects.iter().find(|(own, _)| *own == place).map(|(_, effect)| *effect)
 }
 
@@ -77,8 +84,10 @@ fn a_page_that_was_changed_does_not_differ() {
 
 #[test]
 fn a_nonce_and_a_clock_are_noise() {
-    let nonce = plain(&[(1, "n1\nx"), (2, "n2\nx"), (1, "n3\nx"), (2, "n4\nx")]);
-    assert_eq!(nonce, Some(Difference::Noise));
+    let nonce = [(1, "n1\nx"), (2, "n2\nx"), (1, "n3\nx"), (2, "n4\nx")];
+    assert_eq!(plain(&nonce), Some(Difference::Undecided(Missing::Answers)), "or an edit of both");
+    let more = [&nonce[..], &[(1, "n5\nx"), (2, "n6\nx")]].concat();
+    assert_eq!(plain(&more), Some(Difference::Noise));
     let clock = plain(&[(1, "t1\nx"), (1, "t1\nx"), (2, "t2\nx"), (2, "t2\nx")]);
     assert_eq!(clock, Some(Difference::Undecided(Missing::Return)), "the clock does not go back");
 }
@@ -90,6 +99,60 @@ fn what_changes_for_all_visitors_at_once_again_and_again_is_a_clock() {
     assert_eq!(plain(&page), Some(Difference::Noise));
     let once: Vec<(u64, &str)> = (0..).zip(texts[..6].iter().map(String::as_str)).collect();
     assert_eq!(plain(&once), Some(Difference::Undecided(Missing::Return)), "an edit, or a country");
+}
+
+#[test]
+fn a_clock_does_not_hide_what_one_visitor_alone_sees() {
+    let hours: Vec<(u64, String)> = (0..24)
+        .map(|n| (n, format!("hour {}\n{}\nx", n / 3, if n == 7 { "CHF" } else { "EUR" })))
+        .chain([(30, "hour 9\nCHF\nx".to_owned()), (31, "hour 10\nEUR\nx".to_owned())])
+        .collect();
+    let page: Vec<(u64, &str)> =
+        hours.iter().map(|(visitor, text)| (*visitor, text.as_str())).collect();
+    assert!(matches!(plain(&page), Some(Difference::Undecided(_))), "{:?}", plain(&page));
+}
+
+#[test]
+fn one_edit_is_no_noise_where_visitors_see_different_things() {
+    let text = |n: u64, is_new: bool| match (n.is_multiple_of(3), is_new) {
+        (true, false) => "CHF 1\nx",
+        (true, true) => "CHF 2\nx",
+        (false, false) => "EUR 1\nx",
+        (false, true) => "EUR 2\nx",
+    };
+    let before = (0..20).map(|n| (n, text(n, false)));
+    let after = [3, 4].into_iter().chain(20..38).map(|n| (n, text(n, true)));
+    let page: Vec<(u64, &str)> = before.chain(after).collect();
+    assert!(matches!(plain(&page), Some(Difference::Undecided(_))), "{:?}", plain(&page));
+}
+
+#[test]
+fn a_believed_cause_explains_no_place_that_is_another_each_time() {
+    let texts: Vec<(u32, String)> = (0..24)
+        .map(|n| {
+            (1 + n % 3, format!("{}\nYou are visitor {n}\nx", ["de", "en", "fr"][n as usize % 3]))
+        })
+        .collect();
+    let page: Vec<Asked<'_>> = (0..)
+        .zip(&texts)
+        .map(|(n, (language, text))| (n, *language, &[][..], text.as_str()))
+        .collect();
+    let found = Judgement::of(&sample(&page), |_| true, &FieldNames::new())
+        .difference_beside(&[Cause::Field(RequestField::AcceptLanguage)]);
+    assert!(found > Some(Difference::Noise), "{found:?}");
+}
+
+#[test]
+fn a_page_with_more_places_than_are_compared_is_not_decided() {
+    let texts: Vec<String> = (0..12)
+        .map(|n| {
+            (0..150)
+                .map(|row| format!("same {row}\n{}\n", if n % 7 == row % 7 { n } else { 0 }))
+                .collect()
+        })
+        .collect();
+    let page: Vec<(u64, &str)> = (0..).zip(texts.iter().map(String::as_str)).collect();
+    assert!(plain(&page) >= Some(Difference::Undecided(Missing::Answers)));
 }
 
 #[test]
@@ -162,7 +225,7 @@ fn causes_that_always_change_together_are_both_named() {
         })
         .collect();
     assert_eq!(difference(&page), Some(Difference::SeveralCauses));
-    assert_eq!(effect(&page, 3), Some(CookieEffect::Suspect));
+    assert_eq!(effect(&page, 3), Some(CookieEffect::Involved));
 }
 
 #[test]
@@ -215,7 +278,7 @@ fn a_cookie_without_effect_is_known_as_such() {
 fn a_nonce_that_was_seen_once_blames_no_cookie() {
     let page: [Asked<'_>; 3] =
         [(1, 0, &[], "n1\nx"), (2, 0, &[(5, 1)], "n2\nx"), (3, 0, &[], "n3\nx")];
-    assert_eq!(effect(&page, 5), Some(CookieEffect::Unclear));
+    assert_eq!(effect(&page, 5), Some(CookieEffect::Unreturned));
 }
 
 #[test]
@@ -255,7 +318,7 @@ fn answers_that_come_later_have_room() {
         );
     });
     assert!(sample.observations().len() <= crate::sample::ANSWERS_MAX);
-    let judged = Judgement::of(&sample, |_| true).difference_beside(&[]);
+    let judged = Judgement::of(&sample, |_| true, &FieldNames::new()).difference_beside(&[]);
     assert_eq!(judged, Some(Difference::ByField(RequestField::AcceptLanguage)));
 }
 
@@ -272,11 +335,11 @@ fn a_difference_that_nothing_says_is_found_among_many() {
                 sample.add(seen, &pieces_of(text), &PurgeSnapshot::default(), |_| true);
             }
         }
-        let judged = Judgement::of(&sample, |_| true).difference_beside(&[]);
+        let judged = Judgement::of(&sample, |_| true, &FieldNames::new()).difference_beside(&[]);
         assert!(judged >= Some(Difference::Undecided(Missing::Answers)), "{round}: {judged:?}");
     }
     assert_eq!(
-        Judgement::of(&sample, |_| true).difference_beside(&[]),
+        Judgement::of(&sample, |_| true, &FieldNames::new()).difference_beside(&[]),
         Some(Difference::ByVisitor)
     );
 }

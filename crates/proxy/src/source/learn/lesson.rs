@@ -75,6 +75,7 @@ impl Lesson {
             causes: seen.causes.unwrap_or_default(),
             is_shared: looked.is_shared,
             finding: None,
+            at: page.now,
         };
         let (words, asked) = match wanted.comparison {
             true => (personal::own_words(cx), cx.head.headers.clone()),
@@ -106,6 +107,7 @@ impl Lesson {
             causes: Causes::default(),
             is_shared: true,
             finding: None,
+            at: page.now,
         };
         Self {
             page,
@@ -172,7 +174,7 @@ impl Lesson {
             }
             None => None,
         };
-        let compares = wanted.comparison && is_page(status);
+        let compares = wanted.comparison && is_answer(status);
         if trial.is_none() && !compares {
             return;
         }
@@ -185,9 +187,9 @@ impl Lesson {
     }
 }
 
-/// Whether an answer with this status is a page, or leads to one, and is compared.
-fn is_page(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 200 | 203 | 204 | 300..=303 | 307 | 308 | 404 | 410)
+/// Whether an answer with this status says something of the page, such as whom the app refuses it, and is compared.
+fn is_answer(status: StatusCode) -> bool {
+    !status.is_informational() && !fill::passes(status)
 }
 
 /// The fetch of a page as it would be ordered.
