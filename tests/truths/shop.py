@@ -106,6 +106,12 @@ def agent(view):
     return f"<p>Your browser is {html.escape(view.agent)}</p>"
 
 
+def device(view):
+    """By the browser, whose name is not in the page."""
+    kind = "a telephone" if "Mobile" in view.agent else "a desk"
+    return f"<p>This page is for {kind}</p>"
+
+
 def same(_):
     return "<p>The same for all</p>"
 
@@ -122,6 +128,7 @@ PLANTED = {
     "/api/me.json": me,
     "/go": go,
     "/agent": agent,
+    "/device": device,
     "/set": same,
     "/plain": same,
 }

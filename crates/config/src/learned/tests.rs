@@ -140,6 +140,43 @@ fn a_learned_route_keeps_the_keys_of_the_one_whose_pages_it_takes() {
 }
 
 #[test]
+fn the_keys_of_the_operator_stay_however_they_are_written() {
+    let routes = "[[route]]\nname = \"shop\"\nmatch = [\"/shop/**\", \"/old/**\"]\nkey_cookies = \"currency\"\n";
+    let keyed = lines(
+        "it differs",
+        "[[route]]\nmatch.path = \"/shop/a\"\nkey_cookies = [\"lang\"]",
+        Some("shop"),
+    );
+    let written = learned(&format!("{ORIGIN}{routes}"), [keyed]);
+    let plan = plan(&written);
+    let route = &plan.routes[0];
+    assert_eq!(route.key_cookies, ["currency", "lang"], "{written}");
+    assert_eq!(route.paths.len(), 1, "{written}");
+    assert_eq!(route.paths[0].as_str(), "/shop/a", "{written}");
+}
+
+#[test]
+fn a_route_that_shares_nothing_has_none_of_the_keys_for_sharing() {
+    let routes = "[[route]]\nname = \"all\"\nmatch.path = \"/shop/**\"\nshare = \"everyone\"\nleak_guard = \"off\"\n";
+    let plan = plan(&learned(&format!("{ORIGIN}{routes}"), [me(Some("all"))]));
+    assert_eq!((plan.routes[0].share, plan.routes.len()), (Share::None, 2));
+}
+
+#[test]
+fn what_is_known_of_a_route_of_another_name_is_not_served() {
+    let host = "[[route]]\nmatch.host = \"shop.example\"\n";
+    let twice = "[[route]]\nmatch.path = \"/a\"\nmatch.host = \"shop.example\"\n[[route]]\nmatch.path = \"/a\"\n";
+    let served = |routes: &str, route: &str| {
+        let written = learned(&format!("{ORIGIN}{routes}"), [me(Some(route))]);
+        let plan = plan(&written);
+        (plan.cache.mode == CacheMode::Serve, plan.routes.len())
+    };
+    assert_eq!(served(host, "/**"), (true, 2), "a route without a path has that of all");
+    assert_eq!(served(twice, "/a"), (false, 2), "either may be meant");
+    assert_eq!(served(host, "elsewhere"), (false, 1));
+}
+
+#[test]
 fn a_header_in_a_text_is_no_header_and_a_route_of_another_file_is_left_to_the_operator() {
     let first = "[[route]]\nname = \"\"\"a\\\n[[route]]\"\"\"\nmatch.path = \"/a\"\n";
     let second = "[[route]]\nname = \"b\"\nmatch.path = \"/b\"\n\n[cache]\nmode = \"learn\"\n";
