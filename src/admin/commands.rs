@@ -113,6 +113,7 @@ impl Commands {
             Command::Status => Ok(reply(self.status())),
             Command::Misses => Ok(reply(self.misses())),
             Command::Learned => Ok(reply(self.learned().await)),
+            Command::CacheAudit => Ok(reply(self.worker.audits.report())),
             Command::RestartLearning => Ok(reply(self.restart_learning().await)),
             Command::Origins => Ok(reply(self.list_origins())),
             Command::Certificates => Ok(reply(self.list_certificates())),

@@ -23,6 +23,8 @@ pub const MISSES: &str = "/misses";
 pub const LEARN: &str = "/learn";
 /// The path that forgets it.
 pub const LEARN_RESTART: &str = "/learn/restart";
+/// The path of what the audit of hits has found. `/audit` has what operators did.
+pub const CACHE_AUDIT: &str = "/cache-audit";
 /// The path of the stream of requests.
 pub const LOG: &str = "/log";
 /// The path of the cookie counts.
@@ -90,6 +92,7 @@ pub(super) enum Command {
     ChangeBypass,
     Status,
     Misses,
+    CacheAudit,
     Learned,
     RestartLearning,
     Origins,
@@ -113,6 +116,7 @@ impl Command {
                 | Self::Bypasses
                 | Self::Status
                 | Self::Misses
+                | Self::CacheAudit
                 | Self::Learned
                 | Self::RestartLearning
         )
@@ -186,6 +190,7 @@ static ENDPOINTS: &[Endpoint] = &[
         Action::Data(Command::RestartLearning),
         &[],
     ),
+    Endpoint::read(CACHE_AUDIT, READ, Action::Data(Command::CacheAudit)),
     Endpoint::read(FLEET, READ, Action::Data(Command::Fleet)),
     Endpoint::read("/rows", READ, Action::Data(Command::ListRows)),
     Endpoint::read("/top", READ, Action::Data(Command::Top)),

@@ -53,7 +53,8 @@ pub use commands::Commands;
 pub use configuration::{ConfigReport, FoundHints, ReloadCounts};
 pub use data_socket::serve_data;
 pub use endpoints::{
-    BACKUP, BYPASS, FLEET, LEARN, LEARN_RESTART, LOG, MISSES, MOVE, STATUS, TOP_COOKIES,
+    BACKUP, BYPASS, CACHE_AUDIT, FLEET, LEARN, LEARN_RESTART, LOG, MISSES, MOVE, STATUS,
+    TOP_COOKIES,
 };
 pub use handle::AdminHandle;
 pub use latest_backup::{BackupOrder, BackupState, LatestBackup};

@@ -29,7 +29,7 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
     let session = &plan.session;
     let (rates, mut limiting) = rates(plan);
     ProxySettings {
-        keeps_recipes: plan.cache.warm_after_purge > 0,
+        keeps_recipes: plan.cache.warm_after_purge > 0 || audits(plan),
         allowed_addresses: AddressRules {
             allow: plan.client.allow.clone(),
             deny: plan.client.deny.clone(),
@@ -90,12 +90,19 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
     }
 }
 
+/// Whether some hits are held against the app: then it is known how a page was filled.
+fn audits(plan: &Plan) -> bool {
+    let rates = plan.routes.iter().map(|route| route.audit).chain([plan.cache.audit]);
+    rates.into_iter().any(|rate| rate.hits().is_some())
+}
+
 fn routes(plan: &Plan, limiting: &mut Limiting) -> Routes {
     let origins: Vec<&str> = plan.origins.iter().map(|(name, _)| name.as_str()).collect();
     let query_rule = QueryRule { ignore: plan.cache.ignore_query.clone(), keep: None };
     let rest = Route::rest(plan.cache.trust_public, query_rule);
     let rest = Route {
         refresh_ahead: plan.cache.refresh_ahead,
+        audit: plan.cache.audit,
         mode: plan.cache.mode,
         identity_headers: Arc::new(IdentityHeaders::new(plan.cache.identity_headers.clone())),
         ..rest

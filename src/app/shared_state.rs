@@ -9,6 +9,7 @@ use anteroom_cache::purge::PurgeTable;
 use anteroom_config::{Plan, StoreUrl, smallest_memory_limit};
 use anteroom_http::clock::unix_now;
 use anteroom_learn::Learning;
+use anteroom_learn::audit::Audits;
 use anteroom_proxy::connection::counter::ConnectionCounter;
 use anteroom_rows::SharedRows;
 use anteroom_session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
@@ -28,6 +29,8 @@ use crate::task::MoveProgress;
 pub(super) struct SharedState {
     pub(super) pages: Arc<Pages>,
     pub(super) learning: Arc<Learning>,
+    /// What the audit has found.
+    pub(super) audits: Arc<Audits>,
     pub(super) sessions: Arc<SessionMemory>,
     pub(super) verified: Arc<Verified>,
     pub(super) visits: Arc<VisitQueue>,
@@ -77,6 +80,7 @@ impl SharedState {
         Arc::new(Self {
             pages: Arc::new(Pages::new(memory, flights, purged, limits.variants)),
             learning: Arc::default(),
+            audits: Arc::default(),
             sessions: Arc::default(),
             verified: Arc::default(),
             visits: Arc::new(VisitQueue::new(limits.visit_queue, viewed_items)),

@@ -236,6 +236,7 @@ fn worker_context(
         settings: Arc::clone(&live.settings),
         pages: Arc::clone(&shared.pages),
         learning: Arc::clone(&shared.learning),
+        audits: Arc::clone(&shared.audits),
         recompressor: Arc::clone(&live.recompressor),
         sessions: Arc::clone(&live.sessions),
         verified: Arc::clone(&shared.verified),

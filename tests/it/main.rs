@@ -8,6 +8,7 @@
 )]
 
 mod asked_once;
+mod audit;
 mod beside_nginx;
 mod browse;
 mod bypass;

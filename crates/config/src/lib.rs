@@ -162,6 +162,9 @@ impl Plan {
             if !places.said(&format!("route[{index}].trust_public")) {
                 route.trust_public = self.cache.trust_public;
             }
+            if !places.said(&format!("route[{index}].audit")) {
+                route.audit = self.cache.audit;
+            }
             if !places.said(&format!("route[{index}].refresh_ahead")) {
                 route.refresh_ahead = self.cache.refresh_ahead;
             }

@@ -5,9 +5,12 @@
 //! no value of a cookie or of a query is kept. `judgement` says whether the answers of a page differ, and by what;
 //! `treatments` makes routes of it. Everything is bounded: at the bound, half of the URLs are followed.
 //!
+//! [`audit`] holds what is served against the app by the same comparison.
+//!
 //! The crate promises to be pure but for one lock: `proxy` brings the requests and the answers; nothing here asks the
 //! origin, and nothing is ever served from here. It must not know clients, the configuration or the store.
 
+pub mod audit;
 mod causes;
 mod changes;
 mod cookie_verdicts;

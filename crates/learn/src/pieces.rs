@@ -53,6 +53,15 @@ pub struct AnswerPieces {
     pub(crate) body: Vec<u32>,
     /// What of all these holds the visitor's own words.
     pub(crate) own: Vec<u32>,
+    /// Where each piece of the body ends, in bytes. A body of over 4 GiB is not read.
+    pub(crate) ends: Vec<u32>,
+}
+
+/// A piece of a body.
+struct Piece {
+    hash: u32,
+    /// Where it ends, in bytes.
+    end: usize,
 }
 
 impl AnswerPieces {
@@ -75,8 +84,13 @@ impl AnswerPieces {
         let head = note(short(key, &(0, answer.head)), answer.head);
         let body = match answer.is_text {
             true => text((key, answer.now), answer.body, &mut note),
-            false => vec![note(short(key, &(1, answer.body)), answer.body)],
+            false => {
+                let hash = note(short(key, &(1, answer.body)), answer.body);
+                vec![Piece { hash, end: answer.body.len() }]
+            }
         };
+        let ends = body.iter().map(|piece| piece.end as u32).collect();
+        let body = body.into_iter().map(|piece| piece.hash).collect();
         let mut fields: Vec<FieldHash> = Vec::new();
         for name in answer.fields.keys().take(FIELDS_MAX) {
             let values: Vec<&[u8]> =
@@ -88,7 +102,7 @@ impl AnswerPieces {
             fields.push(FieldHash { name: short(key, &(6, name.as_str())), value });
         }
         fields.sort_unstable();
-        Self { head, fields, body, own }
+        Self { head, fields, body, own, ends }
     }
 
     /// One hash of all but the fields.
@@ -105,7 +119,7 @@ fn text(
     (key, now): (&RandomState, u64),
     body: &[u8],
     note: &mut impl FnMut(u32, &[u8]) -> u32,
-) -> Vec<u32> {
+) -> Vec<Piece> {
     let count = pieces(body).count();
     let mut together: u32 = 1;
     while count / together as usize > PIECES_MAX / 2 {
@@ -119,12 +133,12 @@ fn text(
         // A piece ends where the content says, so that one more does not shift all others. What a body of few
         // different pieces has too much of is in the last one.
         if hash.is_multiple_of(together) && all.len() < PIECES_MAX {
-            all.push(note(group.finish() as u32, &body[begin..at]));
+            all.push(Piece { hash: note(group.finish() as u32, &body[begin..at]), end: at });
             (group, begin) = (key.build_hasher(), at);
         }
     }
     if begin < at {
-        all.push(note(group.finish() as u32, &body[begin..at]));
+        all.push(Piece { hash: note(group.finish() as u32, &body[begin..at]), end: at });
     }
     all
 }

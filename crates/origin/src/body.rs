@@ -22,7 +22,7 @@ use super::upload::{is_malformed, waited_too_long};
 pub struct OriginBody(Box<BodyState>);
 
 /// Reads along while a body passes.
-pub trait BodyReader: Send {
+pub trait BodyReader {
     /// The next part.
     fn part(&mut self, part: &Bytes);
     /// The body is whole.
@@ -41,7 +41,7 @@ struct BodyState {
     has_passed_on: bool,
     /// An error that followed such a part.
     failed: Option<OriginError>,
-    /// What reads along, in learn mode.
+    /// What reads along, in learn mode and in the audit.
     reader: Option<Box<dyn BodyReader>>,
 }
 

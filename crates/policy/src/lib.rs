@@ -8,6 +8,7 @@
 pub mod access_log;
 pub mod admin;
 pub mod answer;
+pub mod audit;
 pub mod cookie;
 pub mod database;
 pub mod error_page;

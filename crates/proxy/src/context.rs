@@ -24,6 +24,7 @@ use anteroom_http::ident::{Item, PageKey, Row, User};
 use anteroom_http::reference::resolve;
 use anteroom_http::{hop, media, path};
 use anteroom_learn::Learning;
+use anteroom_learn::audit::Audits;
 use anteroom_origin::{Upstream, Upstreams, is_connection_scheme};
 use anteroom_policy::login::Matching;
 use anteroom_policy::route::{self, CompiledRoute, Route};
@@ -57,6 +58,8 @@ pub struct WorkerContext {
     pub recompressor: Arc<Recompressor>,
     /// What was learned of routes in learn mode, shared by all threads.
     pub learning: Arc<Learning>,
+    /// What the audit has found, shared by all threads.
+    pub audits: Arc<Audits>,
     /// Sessions, shared by all threads.
     pub sessions: Arc<Sessions>,
     /// The app's remembered answers about visitors, shared by all threads.

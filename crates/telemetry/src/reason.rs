@@ -17,6 +17,8 @@ words! {
         BypassSwitch = "bypass-switch",
         /// The route learns (`mode = "learn"`): the cache would have looked the page up.
         Learn = "learn",
+        /// The request is one that a stored page would answer, and is held against the app (`audit`).
+        Audited = "audited",
         /// The item is not among the most viewed (`only_top`).
         Rank = "rank",
         /// The visitor is logged in, and the route shares among anonymous visitors only.

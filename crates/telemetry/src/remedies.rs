@@ -184,6 +184,9 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         Reason::Learn => means(
             "the route learns: everything is forwarded, and nothing is served from the cache",
         ),
+        Reason::Audited => means(
+            "a stored page would answer it, and it is held against the app (audit)",
+        ),
         Reason::Rank => means("its item is not among the most viewed (only_top)")
             .helps(&[set!("[[route]] only_top", "a larger number covers more items")]),
         Reason::Login => shared_by_all(means(
@@ -560,6 +563,10 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
         Reason::Learn => (
             "the route has `mode = \"learn\"`: the cache would have looked the page up",
             "`anteroom learn report` says what it would have done: [learn mode](../guides/learn-mode.md)",
+        ),
+        Reason::Audited => (
+            "a stored page would answer it; it is one of a few that are held against the app",
+            "`[cache] audit = \"off\"`, or a rarer one; `anteroom audit` says what differed",
         ),
         Reason::BypassSwitch => (
             "an operator has switched the cache off for this route, or for all",

@@ -1,5 +1,6 @@
 //! The data commands: each asks the running proxy over its socket, and prints the answer.
 
+pub(crate) mod audit;
 pub(crate) mod bypass;
 pub(crate) mod fleet;
 pub(crate) mod learn;

@@ -7,13 +7,14 @@ use toml_edit::{
 use crate::text::NAME_MAX;
 
 /// Keys that mean nothing where nothing is shared, or are refused there.
-const OF_SHARED: [&str; 12] = [
+const OF_SHARED: [&str; 13] = [
     "ttl",
     "override_ttl",
     "override_private",
     "fragments",
     "segment",
     "segment_proof",
+    "audit",
     "refresh_ahead",
     "min_uses",
     "only_top",

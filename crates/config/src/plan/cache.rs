@@ -8,6 +8,7 @@ use anteroom_http::request_fields::IdentityHeaders;
 use ipnet::IpNet;
 
 use anteroom_policy::answer::StatusDetail;
+use anteroom_policy::audit::AuditRate;
 use anteroom_policy::learn::CacheMode;
 use anteroom_policy::purge_rule::PurgeRule;
 
@@ -30,6 +31,8 @@ pub struct Cache {
     /// `stale_if_error`, 1 h: how long a stale page is served while the origin fails, if the origin does
     /// not set it.
     pub stale_if_error: Duration,
+    /// `audit`, off: which part of the hits is held against the app.
+    pub audit: AuditRate,
     /// `refresh_ahead`, false: whether popular pages are fetched again before they expire.
     pub refresh_ahead: bool,
     /// `warm_after_purge`, 0: how many of the hottest pages that a purge hits are fetched again.
@@ -72,6 +75,7 @@ impl Default for Cache {
             default_ttl: Duration::from_secs(300),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::from_secs(3600),
+            audit: AuditRate::OFF,
             refresh_ahead: false,
             warm_after_purge: 0,
             client_directives: false,

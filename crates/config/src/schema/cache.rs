@@ -9,7 +9,7 @@ use anteroom_policy::answer::StatusDetail;
 use super::learn::CACHE_MODES;
 use super::network::networks;
 use super::purge_rule::PurgeRuleForm;
-use super::shared::{DAY, MIB, MS, OBJECT, TIB, TTL, count, named};
+use super::shared::{AUDIT, DAY, MIB, MS, OBJECT, TIB, TTL, count, named};
 use crate::credential::StoreForm;
 use crate::form::{Either, Flag, List, Optional, Size, Span, Text, Words};
 use crate::plan::{Cache, NextStore, Purge, PurgeAuthorization, Store, StoreLayout, ViewsConfig};
@@ -47,6 +47,7 @@ pub(super) fn cache(at: &mut impl Walk, cache: &mut Cache) {
     at.key("stale_while_revalidate", &mut cache.stale_while_revalidate, &TTL);
     at.key("stale_if_error", &mut cache.stale_if_error, &TTL);
     at.key("refresh_ahead", &mut cache.refresh_ahead, &Flag);
+    at.key("audit", &mut cache.audit, &AUDIT);
     at.key("warm_after_purge", &mut cache.warm_after_purge, &count(0, 100));
     let directives = [("ignore", false), ("honour", true)];
     at.key("client_directives", &mut cache.client_directives, &Words(&directives));

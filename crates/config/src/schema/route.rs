@@ -13,7 +13,7 @@ use super::fragment::{EsiForm, FragmentForm, SHARES};
 use super::learn::CACHE_MODES;
 use super::network::networks;
 use super::segment::SegmentForm;
-use super::shared::{CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, shared};
+use super::shared::{AUDIT, CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, shared};
 use super::ttl::TtlForm;
 use crate::form::{Flag, List, Optional, Text, Words};
 use crate::text;
@@ -42,6 +42,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("stale_while_revalidate", &mut route.stale_while_revalidate, &Optional(TTL));
     at.key("stale_if_error", &mut route.stale_if_error, &Optional(TTL));
     at.key("refresh_ahead", &mut route.refresh_ahead, &Flag);
+    at.key("audit", &mut route.audit, &AUDIT);
     at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
     at.key("min_uses", &mut route.min_uses, &count(1, 1_000));
     at.key("trust_public", &mut route.trust_public, &Flag);

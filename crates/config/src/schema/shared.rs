@@ -8,6 +8,7 @@ use ::http::Method;
 use anteroom_http::extract::Expression;
 use anteroom_http::host_pattern::HostPattern;
 use anteroom_http::path::PathPattern;
+use anteroom_policy::audit::AuditRate;
 use anteroom_policy::rate_limit::Rate;
 use anteroom_policy::route::QueryValue;
 use serde_json::Value as Json;
@@ -38,6 +39,9 @@ pub(crate) const OBJECT: Size = Size { min: KIB, max: TIB };
 
 pub(crate) const ADDRESS: Text<SocketAddr> =
     Text { parse: text::address, show: ToString::to_string };
+
+pub(crate) const AUDIT: Text<AuditRate> =
+    Text { parse: text::audit_rate, show: ToString::to_string };
 
 pub(crate) const RATE: Text<Rate> = Text { parse: rate::parse, show: rate::show };
 

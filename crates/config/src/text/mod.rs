@@ -3,6 +3,7 @@
 //! Each function returns the value, or what was expected. Other settings are unknown here.
 
 mod address;
+mod audit;
 mod field;
 mod name;
 mod path;
@@ -12,6 +13,7 @@ pub(super) use address::{
     listen_address, mode, network, origin_host, origin_url, peers, server_name, show_https,
     show_origin_url, show_traces_endpoint, show_webhook_url, traces_endpoint, webhook_url,
 };
+pub(super) use audit::audit_rate;
 pub(super) use field::{identity_header, key_header, receiver_header, send_header};
 pub(super) use name::{
     admin_token_name, allowed_purge, any_cookie, any_query, channel, column_name, cookie_name,

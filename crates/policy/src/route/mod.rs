@@ -21,6 +21,7 @@ use anteroom_http::query::QueryRule;
 use anteroom_http::request_fields::IdentityHeaders;
 use ipnet::IpNet;
 
+use crate::audit::AuditRate;
 use crate::learn::CacheMode;
 use crate::rate_limit::Rate;
 
@@ -145,6 +146,8 @@ pub struct Route {
     pub stale_while_revalidate: Option<Duration>,
     /// `stale_if_error`: the same while the origin fails.
     pub stale_if_error: Option<Duration>,
+    /// `audit`: which part of the hits is held against the app. Default: the value in `[cache]`.
+    pub audit: AuditRate,
     /// `refresh_ahead`: whether popular pages are fetched again before they expire. Default: the value in
     /// `[cache]`.
     pub refresh_ahead: bool,
@@ -231,6 +234,7 @@ impl Default for Route {
             override_private: false,
             stale_while_revalidate: None,
             stale_if_error: None,
+            audit: AuditRate::OFF,
             refresh_ahead: false,
             only_top: None,
             min_uses: 1,
@@ -351,6 +355,7 @@ impl Route {
             ("override_private", self.override_private),
             ("stale_while_revalidate", self.stale_while_revalidate.is_some()),
             ("stale_if_error", self.stale_if_error.is_some()),
+            ("audit", self.audit != AuditRate::OFF),
             ("refresh_ahead", self.refresh_ahead),
             ("min_uses", self.min_uses > 1),
             ("only_top", self.only_top.is_some()),

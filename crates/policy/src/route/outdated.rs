@@ -49,6 +49,7 @@ fn for_pages(route: &Route) -> Route {
         query_rule: usual.query_rule,
         stale_while_revalidate: usual.stale_while_revalidate,
         stale_if_error: usual.stale_if_error,
+        audit: usual.audit,
         refresh_ahead: usual.refresh_ahead,
         only_top: usual.only_top,
         min_uses: usual.min_uses,

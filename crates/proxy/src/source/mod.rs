@@ -1,7 +1,10 @@
-//! Sources of answers: the cache, a row, or the origin; `learn` forwards, and learns what the cache would do.
+//! Sources of answers: the cache, a row, or the origin; `learn` forwards, and learns what the cache would do; `audit` holds
+//! a hit against the origin.
 //! Each carries out a decision, and leaves the visitor's session and cart unchanged.
 
+mod audit;
 pub(crate) mod cache;
+mod compared;
 mod forward;
 pub(crate) mod learn;
 mod personal;

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use self::ahead::refresh_ahead;
 use self::stale::{FAILING_TTL, RESCUE_AFTER, is_gone, may_serve_on_error, renew, stale};
 pub(crate) use self::warm::{WarmOutcome, warm};
+use super::audit::Audit;
 use super::{forward, personal};
 
 use anteroom_cache::CacheTier;
@@ -73,6 +74,18 @@ pub(crate) async fn answer(
     let cx = want.cx;
     let fetched = match decision {
         PageDecision::Hit(entry, from) => {
+            if let Some(audit) = Audit::draw(want, &entry) {
+                // PERF: boxed, so that the state of a hit stays small.
+                if let Some(answer) = Box::pin(audit.answer(cx, record)).await {
+                    return Ok(answer);
+                }
+                // The app has taken its time: the page may have been purged meanwhile.
+                let (key, entry) = (want.key_of(&entry), Arc::clone(&entry));
+                let candidate = StaleCandidate { entry, key, serves_on_error: true };
+                if !may_serve_on_error(want, &candidate) {
+                    return forward::forward(cx, body, Reason::Invalidated, record).await;
+                }
+            }
             if from == CacheTier::Memory && want.fills {
                 refresh_ahead(want, &entry);
             }

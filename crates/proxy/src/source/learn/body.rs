@@ -3,25 +3,18 @@
 
 use std::sync::Arc;
 
-use ::http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, AGE, ALT_SVC, CACHE_CONTROL, CONTENT_ENCODING,
-    CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, DATE, ETAG, EXPIRES, LAST_MODIFIED,
-    LOCATION, SERVER, SET_COOKIE, VARY, VIA,
-};
+use ::http::HeaderMap;
+use ::http::header::{ACCEPT_ENCODING, COOKIE};
 use ::http::response::Parts;
-use ::http::{HeaderMap, HeaderName};
 use anteroom_cache::fill::TrialPage;
 use anteroom_cache::purge::PurgeSnapshot;
-use anteroom_cache::recoded::{self, OF_BYTES};
+use anteroom_cache::recoded;
 use anteroom_cache::rules::key::variant_key;
 use anteroom_cache::rules::leak_guard::{self, LeakChecks};
 use anteroom_cache::rules::leak_kind::{LeakKind, PersonalForms};
 use anteroom_cache::rules::personal_data::PersonalData;
-use anteroom_cache::segment_proof::strip_exchange;
-use anteroom_http::hop;
 use anteroom_http::ident::PageKey;
-use anteroom_http::media::{self, MediaKind};
-use anteroom_http::tags::{strip_tags, tags};
+use anteroom_http::tags::tags;
 use anteroom_http::vary::Vary;
 use anteroom_learn::{AnswerPieces, AnswerSeen, AnswerText, BodyPlace, ComparedAnswer};
 use anteroom_origin::BodyReader;
@@ -29,6 +22,7 @@ use anteroom_policy::route::CompiledRoute;
 use bytes::{Bytes, BytesMut};
 
 use super::place::LearnedPlace;
+use crate::source::compared::{compared, is_text, of_the_head, shown};
 
 /// The largest body that is read along, in bytes, as it comes and decoded.
 const BODY_MAX: usize = 1 << 20;
@@ -64,49 +58,6 @@ impl Comparing {
         let names: Vec<_> = chosen.keys().cloned().collect();
         Some(variant_key(primary, &names, chosen))
     }
-}
-
-/// The fields of an answer as all would get them.
-fn shown(mut headers: HeaderMap) -> HeaderMap {
-    hop::strip_for_storing(&mut headers);
-    strip_tags(&mut headers);
-    headers.remove(SET_COOKIE);
-    headers
-}
-
-/// Fields that differ where pages do not: they belong to a form of the body, to a moment, or to a server of several.
-static OF_NO_PAGE: [HeaderName; 22] = [
-    ACCEPT_RANGES,
-    AGE,
-    ALT_SVC,
-    CACHE_CONTROL,
-    CONTENT_ENCODING,
-    CONTENT_LENGTH,
-    DATE,
-    ETAG,
-    EXPIRES,
-    LAST_MODIFIED,
-    SERVER,
-    VARY,
-    VIA,
-    HeaderName::from_static("x-backend"),
-    HeaderName::from_static("x-backend-server"),
-    HeaderName::from_static("x-instance"),
-    HeaderName::from_static("x-node"),
-    HeaderName::from_static("x-pod"),
-    HeaderName::from_static("x-powered-by"),
-    HeaderName::from_static("x-served-by"),
-    HeaderName::from_static("x-server"),
-    HeaderName::from_static("x-varnish"),
-];
-
-/// The fields that are compared one by one.
-fn compared(mut fields: HeaderMap) -> HeaderMap {
-    strip_exchange(&mut fields);
-    for name in OF_NO_PAGE.iter().chain(&OF_BYTES).chain(&OF_THE_HEAD) {
-        fields.remove(name);
-    }
-    fields
 }
 
 /// What of the request chooses the answer's variant. `None`: nothing. What its cookies do is compared, and codings
@@ -182,7 +133,7 @@ impl LessonBody {
             let words = kept.filter(|_| finding.is_some()).map(|kept| &kept.words);
             let fields = kept.map(|kept| compared(kept.fields.clone())).unwrap_or_default();
             let text = AnswerText {
-                head: &of_the_head(&head),
+                head: &of_the_head(head.status, &head.headers),
                 fields: &fields,
                 body: &plain,
                 is_text: is_text(&head.headers) || std::str::from_utf8(&plain).is_ok(),
@@ -231,34 +182,4 @@ fn find(head: &Parts, comparing: &Comparing, body: &Bytes) -> Option<LeakKind> {
     let found = leak_guard::search(&head.headers, std::slice::from_ref(body), &checks).err();
     let found = found.filter(|leak| *leak != LeakKind::Undecodable);
     found.or_else(|| words.search_fields(&comparing.fields).err())
-}
-
-/// Fields without which the body means something else.
-static OF_THE_HEAD: [HeaderName; 3] = [CONTENT_TYPE, CONTENT_LANGUAGE, LOCATION];
-
-/// The status and these fields.
-fn of_the_head(head: &Parts) -> Vec<u8> {
-    let mut all = head.status.as_str().as_bytes().to_vec();
-    for name in &OF_THE_HEAD {
-        for value in head.headers.get_all(name) {
-            all.push(b'\n');
-            all.extend_from_slice(value.as_bytes());
-        }
-    }
-    all
-}
-
-fn is_text(headers: &HeaderMap) -> bool {
-    match media::kind(headers) {
-        MediaKind::Html
-        | MediaKind::Css
-        | MediaKind::JavaScript
-        | MediaKind::Json
-        | MediaKind::Xml => true,
-        MediaKind::Image
-        | MediaKind::Font
-        | MediaKind::Audio
-        | MediaKind::Video
-        | MediaKind::Other => false,
-    }
 }

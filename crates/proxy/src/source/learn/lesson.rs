@@ -15,7 +15,6 @@ use anteroom_learn::{AnswerSeen, Causes, PageName, PageRequest, Predicted, Query
 use anteroom_origin::OriginResponse;
 use anteroom_policy::route::{CompiledRoute, Share};
 use anteroom_telemetry::reason::Reason;
-use anteroom_telemetry::request_feed::PATH_MAX;
 use anteroom_telemetry::shown_path::parameter_names;
 
 use super::body::{Comparing, LessonBody};
@@ -24,6 +23,7 @@ use super::predict::Prediction;
 use super::visitor::SeenVisitor;
 use crate::context::RequestContext;
 use crate::origin_request;
+use crate::source::compared::short_path;
 use crate::source::personal;
 use crate::stage::wanted_page::WantedPage;
 
@@ -234,13 +234,5 @@ fn name(cx: &RequestContext<'_>, key: &RandomState) -> PageName {
         path: short_path(&cx.worker.telemetry.paths.path(cx.head.uri.path())),
         values: QueryValues::of(key, query, &parameters),
         parameters,
-    }
-}
-
-/// The path as it is kept. That of a path which is too long ends in a sign that no path has.
-fn short_path(path: &str) -> String {
-    match path.len() > PATH_MAX {
-        true => format!("{}…", &path[..path.floor_char_boundary(PATH_MAX)]),
-        false => path.to_owned(),
     }
 }

@@ -1,0 +1,74 @@
+//! What the audit has found, as the operator gets it.
+
+use serde::{Deserialize, Serialize};
+
+use super::difference::{AuditResult, DifferingPlace};
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AuditReport {
+    /// The Unix time since which it counts: the start of the process.
+    pub since: f64,
+    /// The Unix time of the report.
+    pub at: f64,
+    /// Of all patterns, those that have made room for others, too.
+    #[serde(flatten)]
+    pub totals: AuditTotals,
+    /// The patterns of URLs, what differs first; at most 100.
+    pub patterns: Vec<AuditedPatternReport>,
+}
+
+/// How many comparisons there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditTotals {
+    /// Answers of the app that were compared with the stored page.
+    pub compared: u64,
+    /// Those that were the same.
+    pub same: u64,
+    /// Those that differed as another fetch of the page did.
+    pub noise: u64,
+    /// Those that differed otherwise.
+    pub differed: u64,
+    /// Answers that could not be compared: errors of the app, what is too large, and what differs where the page cannot be
+    /// fetched again.
+    pub unknown: u64,
+}
+
+impl AuditTotals {
+    pub(super) fn add(&mut self, result: &AuditResult) {
+        self.compared += u64::from(*result != AuditResult::Unknown);
+        match result {
+            AuditResult::Same => self.same += 1,
+            AuditResult::Noise => self.noise += 1,
+            AuditResult::Differs(_) => self.differed += 1,
+            AuditResult::Unknown => self.unknown += 1,
+        }
+    }
+}
+
+/// A pattern of URLs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AuditedPatternReport {
+    /// The site.
+    pub host: String,
+    /// The path, with `*` where pages of one kind differ.
+    pub pattern: String,
+    /// The route.
+    pub route: String,
+    /// See [`AuditTotals`].
+    pub compared: u64,
+    /// See [`AuditTotals`].
+    pub same: u64,
+    /// See [`AuditTotals`].
+    pub noise: u64,
+    /// See [`AuditTotals`].
+    pub differed: u64,
+    /// From how many networks visitors saw something else, at most 8.
+    pub networks: u64,
+    /// The path of the last page that differed.
+    pub path: Option<String>,
+    /// When that was, in Unix time.
+    pub differed_at: Option<f64>,
+    /// Where it differed, at most 64 places. Nothing of the text is kept.
+    pub places: Vec<DifferingPlace>,
+}
