@@ -7,7 +7,7 @@ use crate::cookies::LearnedCookie;
 use crate::judgement::CookieEffect;
 use crate::report::{LearnedCookieReport, ReportContext};
 use crate::sample::FieldNames;
-use crate::state::Learned;
+use crate::state::LearnedState;
 
 /// From how many pages that are the same with different values of a cookie on it counts as harmless.
 const SURE_PAGES: u64 = 3;
@@ -19,7 +19,7 @@ const SUSPECT_PART: u64 = 10;
 
 /// The cookies, by their places.
 pub(crate) fn cookies(
-    learned: &Learned,
+    learned: &LearnedState,
     context: &ReportContext,
     noisy: &FieldNames,
 ) -> Vec<(u8, LearnedCookieReport)> {
@@ -49,7 +49,7 @@ fn with(set: CookieSet, place: u8) -> CookieSet {
 
 /// What all pages say of each cookie. `known`: cookies on which pages are known to depend.
 fn count(
-    learned: &Learned,
+    learned: &LearnedState,
     known: CookieSet,
     class: &dyn Fn(u8) -> &'static str,
     noisy: &FieldNames,
@@ -114,7 +114,7 @@ impl EffectCounts {
 }
 
 fn told_cookie(
-    learned: &Learned,
+    learned: &LearnedState,
     cookie: &LearnedCookie,
     counts: EffectCounts,
     context: &ReportContext,
@@ -136,7 +136,7 @@ fn told_cookie(
 
 /// What a cookie is, and why.
 fn verdict(
-    learned: &Learned,
+    learned: &LearnedState,
     cookie: &LearnedCookie,
     counts: &EffectCounts,
     context: &ReportContext,

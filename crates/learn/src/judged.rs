@@ -6,7 +6,7 @@ use crate::judgement::Difference;
 use crate::report::LearnedCookieReport;
 use crate::routes::DEFAULT_ROUTE;
 use crate::sample::{FieldNames, Observation};
-use crate::state::{Learned, LearnedPage};
+use crate::state::{LearnedPage, LearnedState};
 
 /// A page that would be stored, compared.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ const KEYS_MAX: usize = 64;
 /// The cookies of few values that pages depend on, by their places: with these in the key of each page, visitors who have
 /// them share pages, too. Empty if a page would become too many.
 pub(crate) fn keyed_everywhere(
-    learned: &Learned,
+    learned: &LearnedState,
     cookies: &[(u8, LearnedCookieReport)],
 ) -> Vec<u8> {
     let is_keyed = |cookie: &LearnedCookieReport| {
@@ -93,7 +93,7 @@ fn is_of_operator(page: &LearnedPage) -> bool {
 
 /// The pages that would be stored, compared, the worst first. `keyed`: cookies that will be part of their key.
 pub(crate) fn judged<'l>(
-    learned: &'l Learned,
+    learned: &'l LearnedState,
     cookies: &[(u8, LearnedCookieReport)],
     keyed: &[u8],
     noisy: &FieldNames,

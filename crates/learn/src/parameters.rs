@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::report::Proposal;
-use crate::state::{Learned, LearnedPage};
+use crate::state::{LearnedPage, LearnedState};
 
 /// From how many addresses of a path on its parameters are looked at.
 const ADDRESSES_MIN: usize = 20;
@@ -25,7 +25,7 @@ enum Part<'p> {
 }
 
 /// The lines that follow, by path.
-pub(crate) fn proposals(learned: &Learned) -> impl Iterator<Item = Proposal> {
+pub(crate) fn proposals(learned: &LearnedState) -> impl Iterator<Item = Proposal> {
     let mut paths: BTreeMap<(&str, &str), Vec<&LearnedPage>> = BTreeMap::new();
     for page in learned.pages.values().filter(|page| page.simulated.may_be_stored()) {
         paths.entry((&page.name.path, &page.name.host)).or_default().push(page);

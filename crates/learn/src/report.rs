@@ -113,7 +113,7 @@ pub struct LearnedCookieReport {
     pub requests: u64,
     /// Pages that set it.
     pub set_by: u64,
-    /// Pages that are the same with and without it.
+    /// Pages that are the same with different values of it.
     pub pages_same: u64,
     /// Pages that differ by it.
     pub pages_differ: u64,

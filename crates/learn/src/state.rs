@@ -119,7 +119,7 @@ pub(crate) struct LearnedPage {
 
 /// Everything that was learned since a moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Learned {
+pub(crate) struct LearnedState {
     /// Since when, in Unix time.
     pub(crate) since: f64,
     pub(crate) pages: HashMap<PageKey, LearnedPage>,
@@ -133,7 +133,7 @@ pub(crate) struct Learned {
     key: RandomState,
 }
 
-impl Learned {
+impl LearnedState {
     fn new() -> Self {
         Self {
             since: unix_now(),
@@ -208,14 +208,14 @@ impl Learned {
 /// What was learned, shared by all threads. PERF: one lock, because only learn mode takes it, a few times a request.
 #[derive(Debug)]
 pub struct Learning {
-    learned: Mutex<Learned>,
+    learned: Mutex<LearnedState>,
     /// The bodies that are read along.
     bodies: Arc<AtomicUsize>,
 }
 
 impl Default for Learning {
     fn default() -> Self {
-        Self { learned: Mutex::new(Learned::new()), bodies: Arc::default() }
+        Self { learned: Mutex::new(LearnedState::new()), bodies: Arc::default() }
     }
 }
 
@@ -238,14 +238,14 @@ impl Drop for BodyPlace {
 }
 
 impl Learning {
-    pub(crate) fn learned(&self) -> MutexGuard<'_, Learned> {
+    pub(crate) fn learned(&self) -> MutexGuard<'_, LearnedState> {
         // No code that can panic runs under this lock.
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets everything.
     pub fn restart(&self) {
-        *self.learned() = Learned::new();
+        *self.learned() = LearnedState::new();
     }
 
     /// The key of all hashes. A restart changes it.

@@ -15,7 +15,7 @@ use crate::report::{
 };
 use crate::routes::LearnedRoute;
 use crate::sample::FieldNames;
-use crate::state::{Learned, Learning};
+use crate::state::{LearnedState, Learning};
 
 /// The most pages that are told.
 const PAGES_TOLD: usize = 100;
@@ -79,7 +79,7 @@ impl Learning {
 }
 
 /// The fields of the head that differ each time wherever visitors return, and that nothing explains.
-fn noisy_fields(learned: &Learned) -> FieldNames {
+fn noisy_fields(learned: &LearnedState) -> FieldNames {
     let (mut noisy, mut explained) = (FieldNames::new(), FieldNames::new());
     for page in learned.pages.values() {
         let (own, not) = page.compared.fields();
@@ -90,7 +90,7 @@ fn noisy_fields(learned: &Learned) -> FieldNames {
     noisy
 }
 
-fn routes(learned: &Learned) -> Vec<LearnedRouteReport> {
+fn routes(learned: &LearnedState) -> Vec<LearnedRouteReport> {
     let mut waiting: HashMap<&str, u64> = HashMap::new();
     for page in learned.pages.values() {
         *waiting.entry(&page.route).or_default() += page.simulated.waiting();
@@ -127,7 +127,7 @@ fn told_route(name: &str, route: &LearnedRoute, waiting: u64) -> LearnedRouteRep
 const WITHOUT_LIFETIME_PART: u64 = 50;
 
 /// `[cache] default_ttl`, if without one many requests are forwarded.
-fn default_lifetime(learned: &Learned, context: &ReportContext) -> Option<Proposal> {
+fn default_lifetime(learned: &LearnedState, context: &ReportContext) -> Option<Proposal> {
     let sum = |of: &dyn Fn(&LearnedRoute) -> u64| {
         learned.routes.all().map(|(_, route)| of(route)).sum::<u64>()
     };

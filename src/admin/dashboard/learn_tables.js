@@ -100,7 +100,7 @@ export function cookiesTable() {
       { title: 'Pages differ', number: true, text: (it) => say.count(it.pages_differ), by: (it) => it.pages_differ },
     ],
   });
-  const help = 'The verdict is what the pages show; beside it is what proxy.toml says now. Set by: pages that set it. Same and differ: pages with and without the cookie. A row opens to the reason.';
+  const help = 'The verdict is what the pages show; beside it is what proxy.toml says now. Set by: pages that set it. Same and differ: pages with different values of the cookie. A row opens to the reason.';
   return { element: section('What cookies do', help, table.element), show: ({ cookies }) => table.update(cookies) };
 }
 
