@@ -16,6 +16,9 @@ const SURE_VISITORS: usize = 2;
 /// A cookie is suspected if it may be the cause on one of so many pages that differ by what is not known, or more: on
 /// fewer, chance makes it look so.
 const SUSPECT_PART: u64 = 10;
+/// Where a cookie would explain a page that chance explains as well, so many times more pages must be the same with it: of
+/// few pages, the one that differs counts.
+const POSSIBLE_PART: u64 = 20;
 
 /// The cookies, by their places.
 pub(crate) fn cookies(
@@ -73,6 +76,8 @@ struct EffectCounts {
     same: u64,
     differ: u64,
     suspect: u64,
+    /// Where it would explain a difference as well as chance.
+    possible: u64,
     /// Where it has to do with a difference.
     involved: u64,
     unclear: u64,
@@ -90,13 +95,16 @@ impl EffectCounts {
             CookieEffect::SameWithout => self.same += u64::from(cookie.values.len() == 1),
             CookieEffect::Unclear => self.unclear += 1,
             CookieEffect::Unreturned => self.unreturned += 1,
+            CookieEffect::Possible => self.possible += 1,
             CookieEffect::Suspect => self.suspect += 1,
             CookieEffect::Involved => self.involved += 1,
             CookieEffect::Differs => self.differ += 1,
         }
         let examples = match effect {
             CookieEffect::Differs => &mut self.examples[0],
-            CookieEffect::Suspect | CookieEffect::Involved => &mut self.examples[1],
+            CookieEffect::Possible | CookieEffect::Suspect | CookieEffect::Involved => {
+                &mut self.examples[1]
+            }
             CookieEffect::Same
             | CookieEffect::SameWithout
             | CookieEffect::Unclear
@@ -109,7 +117,14 @@ impl EffectCounts {
 
     fn is_suspect(&self) -> bool {
         self.involved > 0
-            || self.suspect * SUSPECT_PART > self.suspect + self.unclear + self.unreturned
+            || self.suspect * SUSPECT_PART > self.suspect + self.unclear()
+            || self.suspect + self.possible > 0
+                && (self.suspect + self.possible) * POSSIBLE_PART >= self.same
+    }
+
+    /// The pages that time or chance would explain.
+    fn unclear(&self) -> u64 {
+        self.possible + self.unclear + self.unreturned
     }
 }
 
@@ -127,7 +142,7 @@ fn told_cookie(
         set_by: context.of(&cookie.name).set_by,
         pages_same: counts.same,
         pages_differ: counts.differ,
-        pages_unclear: counts.involved + counts.suspect + counts.unclear + counts.unreturned,
+        pages_unclear: counts.involved + counts.suspect + counts.unclear(),
         examples: counts.examples.into_iter().find(|paths| !paths.is_empty()).unwrap_or_default(),
         verdict: verdict.to_owned(),
         text,
@@ -142,7 +157,7 @@ fn verdict(
     context: &ReportContext,
 ) -> (&'static str, String) {
     let EffectCounts { same, differ, ref examples, .. } = *counts;
-    let suspect = counts.suspect + counts.involved;
+    let suspect = counts.possible + counts.suspect + counts.involved;
     let such_as = |count: u64, paths: &[String]| {
         let more = if count > paths.len() as u64 { ", …" } else { "" };
         format!("{}{more}", paths.join(", "))
@@ -181,4 +196,16 @@ fn verdict(
         return ("unclear", format!("{same_pages}, {why}"));
     }
     ("harmless", same_pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_few_pages_the_one_that_a_cookie_would_explain_counts() {
+        let of = |same, possible| EffectCounts { same, possible, ..EffectCounts::default() };
+        assert!(of(10, 1).is_suspect() && of(20, 1).is_suspect());
+        assert!(!of(21, 1).is_suspect() && !of(3, 0).is_suspect());
+    }
 }

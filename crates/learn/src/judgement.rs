@@ -83,6 +83,8 @@ pub(crate) enum CookieEffect {
     Unclear,
     /// The same, and no visitor has asked again.
     Unreturned,
+    /// It would explain a difference, and so would chance.
+    Possible,
     /// It may be the cause of a difference that is not explained.
     Suspect,
     /// It has to do with a difference, which is no chance.
@@ -356,9 +358,7 @@ impl<'s> Judgement<'s> {
         own.peek()?;
         let places = self.columns.len() as f64;
         let suspects = own.filter(|spans| {
-            let chance = spans.chance() * places;
-            let may_explain = spans.differ == 0 && chance < SUSPECT_CHANCE;
-            spans.spans > 0 && (may_explain || chance < CAUSE_CHANCE)
+            spans.spans > 0 && (spans.differ == 0 || spans.chance() * places < CAUSE_CHANCE)
         });
         let Some(chance) = suspects.map(|spans| spans.chance()).reduce(f64::min) else {
             return Some(CookieEffect::Unclear);
@@ -366,10 +366,11 @@ impl<'s> Judgement<'s> {
         let others =
             (0..CookieSet::BITS as u8).filter(|other| known & 1 << other != 0 && *other != place);
         let is_known = others.flat_map(spans_of).any(|spans| spans.chance() <= chance);
-        Some(match (is_known, chance * places < CAUSE_CHANCE) {
-            (true, _) => CookieEffect::Unclear,
-            (false, true) => CookieEffect::Involved,
-            (false, false) => CookieEffect::Suspect,
+        Some(match chance * places {
+            _ if is_known => CookieEffect::Unclear,
+            chance if chance < CAUSE_CHANCE => CookieEffect::Involved,
+            chance if chance < SUSPECT_CHANCE => CookieEffect::Suspect,
+            _ => CookieEffect::Possible,
         })
     }
 

@@ -184,6 +184,7 @@ fn a_page_that_differs_by_a_cookie_names_it() {
         (4, 0, &[(5, 1)], "dark\nx"),
     ];
     assert_eq!(effect(&once, 5), Some(CookieEffect::Suspect), "chance may do the same");
+    assert_eq!(effect(&once[..3], 5), Some(CookieEffect::Possible), "chance does the same");
     let twice = [&once[..], &once[..]].concat();
     assert_eq!(difference(&twice), Some(Difference::ByCookie(5)));
     assert_eq!(effect(&twice, 5), Some(CookieEffect::Differs));
