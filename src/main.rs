@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Some(Command::Rows { command }) => commands::rows(command),
         Some(Command::Purge(args)) => commands::purge::purge(args),
         Some(Command::Learn { command }) => commands::learn::learn(command),
-        Some(Command::Audit(shown)) => commands::audit::audit(shown),
+        Some(Command::Audit(args)) => commands::audit::audit(args),
         Some(Command::Bypass(args)) => commands::bypass::bypass(args),
         Some(Command::Warm(args)) => commands::warm::warm(args),
         Some(Command::Explain(args)) => commands::explain(args),

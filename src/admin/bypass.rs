@@ -6,8 +6,8 @@ use ::http::StatusCode;
 use anteroom_cache::bypass_switch::Bypass;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::nearest;
-use anteroom_store::StoreError;
 use anteroom_store::bypass::{BYPASS_LASTS_MAX, BypassChange, name_of};
+use anteroom_store::{BypassScope, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, read};
@@ -79,7 +79,7 @@ impl Commands {
         let change = self.read_change(operator, read(body)?)?;
         let switch = &self.worker.pages.purged.bypass;
         let changed = switch.change(&self.store, &change, TIMEOUT).await;
-        let (state, route) = (change.state(), change.route.as_deref().unwrap_or("*"));
+        let (state, route) = (change.state(), change.scope.to_string());
         match changed {
             Ok(()) => {
                 tracing::info!(route, by = change.by, "the bypass switch was turned {state}");
@@ -108,7 +108,7 @@ impl Commands {
         let lasts = if order.on { Some(read_lasts(order.lasts)?) } else { None };
         let by = order.by.as_deref().map(name_of).filter(|by| !by.trim().is_empty());
         Ok(BypassChange {
-            route: order.route,
+            scope: order.route.map_or(BypassScope::All, BypassScope::Route),
             lasts,
             by: by.unwrap_or_else(|| operator.to_owned()),
         })
@@ -118,7 +118,7 @@ impl Commands {
     fn find_route(&self, name: &str, is_on: bool) -> Result<(), CommandRefusal> {
         let routes = &self.worker.settings.routes;
         let switched = || self.worker.pages.purged.bypass.list();
-        let is_switched = || switched().iter().any(|one| one.route.as_deref() == Some(name));
+        let is_switched = || switched().iter().any(|one| one.scope.route() == Some(name));
         if routes.names().any(|own| **own == *name) || (!is_on && is_switched()) {
             return Ok(());
         }
@@ -149,7 +149,7 @@ fn unknown(name: &str, names: &[&str]) -> String {
 fn listed(bypasses: Vec<Bypass>) -> BypassReport {
     let (clock, now) = (Instant::now(), unix_now());
     let bypasses = bypasses.into_iter().map(|bypass| ListedBypass {
-        route: bypass.route,
+        route: bypass.scope.route().map(str::to_owned),
         until: now + bypass.ends.saturating_duration_since(clock).as_secs_f64(),
         by: bypass.by,
         only_here: bypass.only_here,

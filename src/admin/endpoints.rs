@@ -25,6 +25,8 @@ pub const LEARN: &str = "/learn";
 pub const LEARN_RESTART: &str = "/learn/restart";
 /// The path of what the audit of hits has found. `/audit` has what operators did.
 pub const CACHE_AUDIT: &str = "/cache-audit";
+/// The path that lets pages be shared again that the audit has stopped.
+pub const CACHE_AUDIT_RESUME: &str = "/cache-audit/resume";
 /// The path of the stream of requests.
 pub const LOG: &str = "/log";
 /// The path of the cookie counts.
@@ -93,6 +95,7 @@ pub(super) enum Command {
     Status,
     Misses,
     CacheAudit,
+    ResumeSharing,
     Learned,
     RestartLearning,
     Origins,
@@ -191,6 +194,12 @@ static ENDPOINTS: &[Endpoint] = &[
         &[],
     ),
     Endpoint::read(CACHE_AUDIT, READ, Action::Data(Command::CacheAudit)),
+    Endpoint::change(
+        CACHE_AUDIT_RESUME,
+        Access::Role(AdminRole::All),
+        Action::Data(Command::ResumeSharing),
+        &["host", "pattern"],
+    ),
     Endpoint::read(FLEET, READ, Action::Data(Command::Fleet)),
     Endpoint::read("/rows", READ, Action::Data(Command::ListRows)),
     Endpoint::read("/top", READ, Action::Data(Command::Top)),

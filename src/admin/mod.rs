@@ -10,6 +10,7 @@ mod audit;
 mod audit_subject;
 mod backup;
 mod bypass;
+mod cache_audit;
 mod certificates;
 mod client;
 mod commands;
@@ -48,13 +49,14 @@ pub use anteroom_telemetry::metrics::Outcome;
 pub use anteroom_telemetry::request_filter::RequestFilter;
 pub use audit::AuditLog;
 pub use bypass::{BYPASS_LASTS, BYPASS_LASTS_MIN, BypassOrder, BypassReport, ListedBypass};
+pub use cache_audit::ResumeOrder;
 pub use client::{ClientError, StreamEnd, send_command, stream_lines};
 pub use commands::Commands;
 pub use configuration::{ConfigReport, FoundHints, ReloadCounts};
 pub use data_socket::serve_data;
 pub use endpoints::{
-    BACKUP, BYPASS, CACHE_AUDIT, FLEET, LEARN, LEARN_RESTART, LOG, MISSES, MOVE, STATUS,
-    TOP_COOKIES,
+    BACKUP, BYPASS, CACHE_AUDIT, CACHE_AUDIT_RESUME, FLEET, LEARN, LEARN_RESTART, LOG, MISSES,
+    MOVE, STATUS, TOP_COOKIES,
 };
 pub use handle::AdminHandle;
 pub use latest_backup::{BackupOrder, BackupState, LatestBackup};

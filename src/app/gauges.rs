@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anteroom_http::clock::{self, unix_now};
 use anteroom_origin::ServerList;
-use anteroom_store::{CALL_BOUNDS, CallTimes, OpenStore};
+use anteroom_store::{BypassScope, CALL_BOUNDS, CallTimes, OpenStore};
 use anteroom_telemetry::access_log::AccessLog;
 use anteroom_telemetry::message_log;
 use anteroom_telemetry::metrics::{HistogramReading, Metrics, Reading};
@@ -32,6 +32,7 @@ pub(super) fn register(
     pages(shared, metrics);
     purges(shared, metrics);
     bypasses(shared, metrics);
+    audits(shared, metrics);
     reloads(shared, metrics);
     visits(shared, metrics);
     visitors(shared, metrics);
@@ -151,11 +152,28 @@ fn bypasses(shared: &SharedState, metrics: &Metrics) {
         let reading =
             |route: &str, value| Reading { labels: vec![("route", route.to_owned())], value };
         let mut list = purged.bypass.list();
-        list.dedup_by(|a, b| a.route == b.route);
-        let (routes, all): (Vec<_>, Vec<_>) = list.iter().partition(|one| one.route.is_some());
-        let of_routes = routes.iter().map(|one| reading(one.shown_route(), 1));
-        [reading("*", u64::from(!all.is_empty()))].into_iter().chain(of_routes).collect()
+        list.dedup_by(|a, b| a.scope == b.scope);
+        let routes = list.iter().filter_map(|one| one.scope.route());
+        let is_on = list.iter().any(|one| one.scope == BypassScope::All);
+        let of_routes = routes.map(|route| reading(route, 1));
+        [reading("*", u64::from(is_on))].into_iter().chain(of_routes).collect()
     });
+}
+
+/// What the audit of hits has found, and what it has stopped.
+fn audits(shared: &SharedState, metrics: &Metrics) {
+    let audits = Arc::clone(&shared.audits);
+    let help = "Hits that were compared with the app's own answer";
+    metrics.counter("anteroom_audit_compared", help, move || audits.totals().compared);
+    let audits = Arc::clone(&shared.audits);
+    let help = "Hits whose visitor got something else from the app";
+    metrics.counter("anteroom_audit_differed", help, move || audits.totals().differed);
+    let audits = Arc::clone(&shared.audits);
+    let help = "Stored pages that held a visitor's own words";
+    metrics.counter("anteroom_audit_leaks", help, move || audits.totals().leaks);
+    let purged = Arc::clone(&shared.pages.purged);
+    let help = "Patterns of URLs whose pages the audit has stopped from being shared";
+    metrics.gauge("anteroom_audit_stopped", help, move || purged.bypass.stopped().len() as u64);
 }
 
 fn reloads(shared: &SharedState, metrics: &Metrics) {

@@ -37,6 +37,7 @@ impl Jobs {
         store: &AnyStore,
         stop: &CancellationToken,
     ) -> Self {
+        live.tell_rules(shared);
         let thread_metrics = shared.metrics.thread_metrics();
         let config_ends = stop.child_token();
         Self {

@@ -78,6 +78,12 @@ impl LiveConfig {
             warnings,
         }))
     }
+
+    /// Tells which rules pages are under now: what the audit has stopped under others is shared again.
+    pub(super) fn tell_rules(&self, shared: &SharedState) {
+        let rules = self.settings.routes.all().map(|route| route.rules.to_string());
+        shared.pages.purged.bypass.put_rules(rules.collect());
+    }
 }
 
 fn connection(limits: &LimitsConfig) -> serve::ConnectionSettings {

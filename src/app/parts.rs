@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::http::HeaderValue;
 use anteroom_cache::purger::Purger;
-use anteroom_config::{self, Plan};
+use anteroom_config::{self, Plan, page_rules};
 use anteroom_http::host::Host;
 use anteroom_http::host_pattern::HostPattern;
 use anteroom_http::pattern::Pattern;
@@ -107,7 +107,10 @@ fn routes(plan: &Plan, limiting: &mut Limiting) -> Routes {
         identity_headers: Arc::new(IdentityHeaders::new(plan.cache.identity_headers.clone())),
         ..rest
     };
-    Routes::new(plan.routes.clone(), rest, &origins, limiting)
+    let mut rules = page_rules(plan).into_iter().map(Arc::from);
+    let mut with_rules = |route| Route { rules: rules.next().unwrap_or_default(), ..route };
+    let listed = plan.routes.iter().cloned().map(&mut with_rules).collect();
+    Routes::new(listed, with_rules(rest), &origins, limiting)
 }
 
 /// The rules on the queries of stored pages' URLs: that of `[cache]`, and those of routes.

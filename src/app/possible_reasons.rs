@@ -22,6 +22,8 @@ pub(super) fn may_occur(reason: Reason, live: &LiveConfig) -> bool {
     match reason {
         Reason::Learn => any(&|route| route.mode == CacheMode::Learn),
         Reason::Audited => any(&|route| route.audit.hits().is_some()),
+        // Another proxy on the store may audit.
+        Reason::AuditStopped => true,
         Reason::Rank => any(&|route| route.only_top.is_some()),
         Reason::MinUses => any(&|route| route.min_uses > 1),
         Reason::Maintenance => any(&|route| route.maintenance),

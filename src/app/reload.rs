@@ -113,6 +113,7 @@ impl Running {
         // until then.
         purged.purge_later(&outdated.targets);
         self.live.store(Arc::clone(&next));
+        next.tell_rules(&self.shared);
         self.shared.fleet.switch.set_wanted(store::next(&next.plan));
         if has_others(&next.plan) {
             purged.expect_others();

@@ -19,7 +19,7 @@ use anteroom_store::fleet::{Fleet, FleetReport, ListedProxy, ProxyEntry};
 use anteroom_store::traits::*;
 use anteroom_store::transfer::{Transfer, TransferProgress};
 use anteroom_store::{
-    AnyStore, Engine, MoveAnswer, MoveState, PurgePosition, StoreError, StoredBypasses,
+    AnyStore, BypassScope, Engine, MoveAnswer, MoveState, PurgePosition, StoreError, StoredBypasses,
 };
 
 /// How long the next store has to be connected to.
@@ -509,14 +509,17 @@ impl Move<'_> {
         }
     }
 
-    /// A route that is switched to bypass stays so at the next store, for the rest of its time.
+    /// A route that is switched to bypass stays so at the next store, for the rest of its time, and so do stopped pages.
     async fn copy_bypasses(&self) -> Result<(), StoreError> {
         let StoredBypasses { now, bypasses } = self.plan.from.bypasses().await?;
-        let every = BypassChange { route: None, lasts: None, by: String::new() };
-        self.to.change_bypass(&every).await?;
+        let off = |scope| BypassChange { scope, lasts: None, by: String::new() };
+        let there = self.to.change_bypass(&off(BypassScope::All)).await?.bypasses;
+        for bypass in there {
+            self.to.change_bypass(&off(bypass.scope)).await?;
+        }
         for bypass in bypasses {
             let lasts = Duration::from_millis(bypass.until.saturating_sub(now));
-            let change = BypassChange { route: bypass.route, lasts: Some(lasts), by: bypass.by };
+            let change = BypassChange { scope: bypass.scope, lasts: Some(lasts), by: bypass.by };
             self.to.change_bypass(&change).await?;
         }
         Ok(())

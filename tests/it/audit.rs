@@ -5,12 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 
 use crate::learn::{ask, printed, same};
+use crate::support::client::SITE;
 use crate::support::origin::{Origin, Reply, Request};
-use crate::support::proxy::{Proxy, anteroom};
+use crate::support::proxy::{Proxy, Storage, anteroom};
 use crate::support::wait_until;
 
 /// Each hit is held against the app, and visitors have addresses of their own.
 const AUDITS: &str = "cache.audit = \"1/1\"\nclient.trusted_proxies = [\"127.0.0.1\"]\n";
+
+/// A page that says where the visitor is: the app knows it by the address.
+fn by_country() -> Origin {
+    Origin::start(|request: &Request| {
+        let address = request.header("x-forwarded-for").unwrap_or_default();
+        let country = if address.starts_with("127.") { "nowhere" } else { "Austria" };
+        same(&format!("<h1>Shop</h1><p>You are in {country}</p><p>end</p>"))
+    })
+}
 
 fn audited(proxy: &Proxy, words: &[&str]) -> String {
     let mut command = anteroom();
@@ -57,11 +67,7 @@ fn a_page_that_is_the_same_for_all_is_the_same() {
 
 #[test]
 fn what_visitors_of_two_networks_see_otherwise_is_told_by_its_place_and_not_by_its_words() {
-    let origin = Origin::start(|request: &Request| {
-        let address = request.header("x-forwarded-for").unwrap_or_default();
-        let country = if address.starts_with("127.") { "nowhere" } else { "Austria" };
-        same(&format!("<h1>Shop</h1><p>You are in {country}</p><p>end</p>"))
-    });
+    let origin = by_country();
     let proxy = Proxy::embedded(&origin, AUDITS);
     let report = visit(&proxy, "/country", &["192.0.2.1", "198.51.100.1"]);
     assert_eq!((&report["differed"], &report["noise"]), (&2.into(), &0.into()), "{report}");
@@ -71,6 +77,7 @@ fn what_visitors_of_two_networks_see_otherwise_is_told_by_its_place_and_not_by_i
     assert_eq!((&place["kind"], &place["at"]), (&"body".into(), &14.into()), "{report}");
     let told = audited(&proxy, &[]);
     assert!(told.contains("/country (route default): 2 of 2 hits differed"), "{told}");
+    assert!(told.contains("the same, 0 different by noise"), "{told}");
     assert!(told.contains("the body at byte 14, 21 bytes of the stored page"), "{told}");
     assert!(!told.contains("Austria") && !told.contains("nowhere"), "{told}");
 }
@@ -135,4 +142,136 @@ fn no_hit_is_held_against_the_app_where_a_route_says_off() {
     (0..3).for_each(|_| drop(usual.get("/b").send()));
     assert_eq!(origin.count(), 2);
     assert!(audited(&usual, &[]).contains("set [cache] audit"));
+}
+
+/// Two visitors of two networks see something else in the page than what is stored.
+fn stopped(proxy: &Proxy, target: &str) {
+    visit(proxy, target, &["192.0.2.1", "198.51.100.1"]);
+    wait_until("the page is stopped", || !report(proxy)["stopped"].as_array().unwrap().is_empty());
+}
+
+fn explained(proxy: &Proxy, target: &str) -> String {
+    let mut command = anteroom();
+    command.args(["explain", &format!("http://{SITE}{target}"), "--config", "proxy.toml"]);
+    printed(&command.current_dir(proxy.folder()).output().unwrap())
+}
+
+fn reason(proxy: &Proxy, target: &str) -> String {
+    proxy.get(target).header("X-Forwarded-For", "203.0.113.9").send().cache_status().to_owned()
+}
+
+#[test]
+fn pages_in_which_visitors_see_different_things_are_not_shared_until_an_operators_word() {
+    let origin = by_country();
+    let proxy = Proxy::embedded(&origin, AUDITS);
+    stopped(&proxy, "/shop/7");
+    for target in ["/shop/7", "/shop/8"] {
+        let answer = proxy.get(target).header("X-Forwarded-For", "203.0.113.9").send();
+        assert!(answer.cache_status().ends_with("fwd=bypass; detail=audit-stopped"), "{answer:?}");
+        assert!(answer.text().contains("Austria"), "the visitor's own page");
+    }
+    assert!(!reason(&proxy, "/other").contains("audit-stopped"), "another pattern");
+    assert_eq!(proxy.metric("anteroom_audit_stopped"), 1.0);
+    let told = audited(&proxy, &[]);
+    assert!(
+        told.contains("/shop/* (route default): audit: it differs for visitors of 2 networks"),
+        "{told}"
+    );
+    assert!(told.contains("match.path = \"/shop/*\"\n    share = \"none\""), "{told}");
+    let explained = explained(&proxy, "/shop/9");
+    assert!(explained.contains("anteroom audit resume"), "{explained}");
+    let again = audited(&proxy, &["resume", "/shop/*"]);
+    assert!(!again.contains("not shared any more"), "{again}");
+    let status = reason(&proxy, "/shop/7");
+    assert!(status.contains("fwd=uri-miss") || status.contains("unproven"), "{status}");
+}
+
+fn add_route(proxy: &Proxy, route: &str) {
+    proxy.edit(|text| format!("{text}\n{route}"));
+    assert!(proxy.reload());
+}
+
+#[test]
+fn a_stop_outlives_the_process_and_ends_with_other_rules() {
+    let origin = by_country();
+    let mut proxy = Proxy::embedded(&origin, AUDITS);
+    stopped(&proxy, "/shop/7");
+    proxy.restart();
+    assert!(reason(&proxy, "/shop/7").contains("audit-stopped"));
+    let unrelated = "[[route]]\nmatch.path = \"/other/**\"\nshare = \"none\"\n";
+    add_route(&proxy, unrelated);
+    assert!(reason(&proxy, "/shop/7").contains("audit-stopped"), "the rest is as it was");
+    let keyed = "[[route]]\nmatch.path = \"/shop/*\"\nkey_headers = [\"accept-language\"]\n";
+    add_route(&proxy, keyed);
+    assert!(!reason(&proxy, "/shop/7").contains("audit-stopped"));
+}
+
+#[test]
+fn a_page_that_shows_something_else_each_time_is_not_stopped() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |_| {
+        let nth = count.fetch_add(1, Ordering::SeqCst);
+        // The first fetches agree, as they do by chance.
+        same(if [0, 2, 3, 4, 5, 6].contains(&nth) { "<p>one</p>" } else { "<p>other</p>" })
+    });
+    let proxy = Proxy::embedded(&origin, AUDITS);
+    let report = visit(&proxy, "/random", &["192.0.2.1"]);
+    assert_eq!((&report["noise"], &report["differed"]), (&1.into(), &0.into()), "{report}");
+    assert_eq!(origin.count(), 7, "the page, the visitor, four fetches, and the visitor again");
+}
+
+#[test]
+fn a_stored_page_with_a_visitors_own_words_is_purged_at_once() {
+    let count = AtomicUsize::new(0);
+    // The app has told another visitor's page to all once.
+    let origin = Origin::start(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => same("<p>Hello AmandaPalmer</p>"),
+        _ => same("<p>Hello stranger</p>"),
+    });
+    let proxy = Proxy::embedded(&origin, &format!("{AUDITS}cache.ignore_cookies = [\"who\"]\n"));
+    ask(&proxy, 9, "/hello", "");
+    proxy.get("/hello").header("Cookie", "who=AmandaPalmer").send();
+    wait_until("the page is stopped", || reason(&proxy, "/hello").contains("audit-stopped"));
+    let report = report(&proxy);
+    assert_eq!((&report["leaks"], &report["patterns"][0]["leaks"]), (&1.into(), &1.into()));
+    let told = audited(&proxy, &[]);
+    assert!(told.contains("1 stored page held a visitor's own words") && !told.contains("Amanda"));
+    assert_eq!(proxy.metric("anteroom_audit_leaks_total"), 1.0);
+}
+
+#[test]
+fn a_word_that_all_get_is_no_leak() {
+    let origin = Origin::always(same("<p>the dark side</p>"));
+    let proxy = Proxy::embedded(&origin, &format!("{AUDITS}cache.ignore_cookies = [\"theme\"]\n"));
+    ask(&proxy, 9, "/a", "");
+    proxy.get("/a").header("Cookie", "theme=dark").send();
+    let report = wait_for(&proxy, 1);
+    assert_eq!((&report["leaks"], &report["noise"]), (&0.into(), &1.into()));
+}
+
+#[test]
+fn what_a_client_makes_up_stops_nothing() {
+    let origin = Origin::start(|request: &Request| {
+        let of = |name| request.header(name).unwrap_or_default().to_owned();
+        same(&format!("<p>{}{}</p>", of("x-made-up"), request.target))
+    });
+    let proxy = Proxy::embedded(&origin, AUDITS);
+    ask(&proxy, 9, "/a", "");
+    for address in ["192.0.2.1", "198.51.100.1"] {
+        let ask = |target| proxy.get(target).header("X-Forwarded-For", address);
+        assert!(ask("/a").header("X-Made-Up", "x").send().is_hit());
+        assert!(ask("/a?utm_source=2").send().is_hit());
+    }
+}
+
+#[test]
+fn a_fleet_stops_together() {
+    let origin = by_country();
+    let storage = Storage::redis();
+    let start = || Proxy::start(&origin, &storage, AUDITS);
+    let (one, other) = (start(), start());
+    stopped(&one, "/shop/7");
+    wait_until("the other knows", || reason(&other, "/shop/7").contains("audit-stopped"));
+    audited(&other, &["resume"]);
+    wait_until("the first knows", || !reason(&one, "/shop/7").contains("audit-stopped"));
 }

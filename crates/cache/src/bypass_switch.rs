@@ -1,5 +1,5 @@
-//! The bypass switch, as this process knows it: which routes are forwarded, and not served from the cache or
-//! stored, until when.
+//! The bypass switch, as this process knows it: which routes and pages are forwarded, and not served from the cache or
+//! stored, until when. Operators switch routes, and the audit stops pages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
 use anteroom_store::bypass::{BYPASS_LASTS_MAX, BYPASSES_MAX, BypassChange, BypassStore};
-use anteroom_store::{StoreError, StoredBypass, StoredBypasses};
+use anteroom_store::{BypassScope, StoppedPages, StoreError, StoredBypass, StoredBypasses};
 
 /// A switch that is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bypass {
-    /// The name of the route; `None`: all routes.
-    pub route: Option<String>,
+    /// What it is for.
+    pub scope: BypassScope,
     /// When it ends by itself.
     pub ends: Instant,
     /// Who switched it on.
@@ -29,8 +29,12 @@ pub struct Bypass {
 pub struct BypassSwitch {
     /// Whether any is on. PERF: a request reads nothing else while none is.
     is_on: AtomicBool,
+    /// Whether any of them is for pages.
+    stops_pages: AtomicBool,
     in_force: ArcSwap<Vec<Bypass>>,
     known: Mutex<KnownBypasses>,
+    /// The rules of this process's routes, see [`StoppedPages::rules`].
+    rules: ArcSwap<Vec<String>>,
     /// Held while the store is asked for a change, so that a switch that is sent late does not undo a newer order.
     changing: tokio::sync::Mutex<()>,
 }
@@ -64,6 +68,12 @@ const OVERTAKEN_FOR: Duration = Duration::from_secs(2);
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// The shortest rest of a switch's time with which it is still sent.
 const REST_MIN: Duration = Duration::from_secs(1);
+/// A stop of pages is renewed when so much of its time is left.
+const RENEWED_BEFORE: Duration = BYPASS_LASTS_MAX.checked_div(2).expect("2 is not 0");
+/// The pattern that stands for all pages under a rule, and the host for all sites.
+pub const ALL_PAGES: &str = "**";
+/// See [`ALL_PAGES`].
+pub const ALL_HOSTS: &str = "*";
 
 impl BypassSwitch {
     /// Whether requests of a route are forwarded now.
@@ -79,11 +89,48 @@ impl BypassSwitch {
         self.in_force.load().iter().find(|bypass| bypass.is_for(route, now)).cloned()
     }
 
-    /// The switches that are on.
+    /// The switches of routes that are on.
     #[must_use]
     pub fn list(&self) -> Vec<Bypass> {
+        self.listed(|bypass| bypass.scope.pages().is_none())
+    }
+
+    /// Whether pages are not shared any more. `rules`, `host` and `pattern`: see [`StoppedPages`].
+    pub fn stops(&self, rules: &str, host: &str, pattern: impl FnOnce() -> String) -> bool {
+        self.stops_pages.load(Ordering::Relaxed) && self.stop_of(rules, host, &pattern()).is_some()
+    }
+
+    /// The pages under rules of this process that are not shared any more.
+    #[must_use]
+    pub fn stopped(&self) -> Vec<Bypass> {
+        let rules = self.rules.load();
+        let is_here =
+            |bypass: &Bypass| bypass.scope.pages().is_some_and(|one| rules.contains(&one.rules));
+        self.listed(is_here)
+    }
+
+    /// Takes in the rules of the configuration that is now in force, see [`StoppedPages::rules`].
+    pub fn put_rules(&self, rules: Vec<String>) {
+        self.rules.store(Arc::new(rules));
+    }
+
+    fn listed(&self, is_one: impl Fn(&Bypass) -> bool) -> Vec<Bypass> {
         let now = Instant::now();
-        self.in_force.load().iter().filter(|bypass| bypass.ends > now).cloned().collect()
+        let in_force = self.in_force.load();
+        in_force.iter().filter(|bypass| bypass.ends > now && is_one(bypass)).cloned().collect()
+    }
+
+    /// Why pages are not shared any more, see [`Self::stops`].
+    #[cold]
+    pub fn stop_of(&self, rules: &str, host: &str, pattern: &str) -> Option<Bypass> {
+        let now = Instant::now();
+        let is_one = |pages: &StoppedPages| {
+            pages.rules == rules
+                && (pages.host == host || pages.host == ALL_HOSTS)
+                && (pages.pattern == pattern || pages.pattern == ALL_PAGES)
+        };
+        let is_on = |one: &&Bypass| one.ends > now && one.scope.pages().is_some_and(is_one);
+        self.in_force.load().iter().find(is_on).cloned()
     }
 
     #[cold]
@@ -106,7 +153,7 @@ impl BypassSwitch {
     /// is then sent by [`Self::send_left`].
     ///
     /// # Errors
-    /// If the store did not take it. With [`StoreError::BypassesFull`] it is not in force here, either.
+    /// If the store did not take it. With [`StoreError::BypassesFull`], that of a route is not in force here, either.
     pub async fn change(
         &self,
         store: &impl BypassStore,
@@ -120,7 +167,8 @@ impl BypassSwitch {
                 self.took(change, &list);
                 Ok(())
             }
-            Err(error @ StoreError::BypassesFull) => Err(error),
+            // To stop pages is not refused by an operator, and must not fail.
+            Err(error @ StoreError::BypassesFull) if change.scope.pages().is_none() => Err(error),
             Err(error) => {
                 self.change_here(change);
                 Err(error)
@@ -129,7 +177,8 @@ impl BypassSwitch {
     }
 
     /// Sends the changes that were made in this process alone: the store, which has just told its switches, is back.
-    /// A switch that is on is sent with the rest of its time. They stay as they are if it does not take them.
+    /// A switch that is on is sent with the rest of its time. They stay as they are if it does not take them. Then renews
+    /// the stops of pages that would end soon.
     pub async fn send_left(&self, store: &impl BypassStore) {
         let _alone = self.changing.lock().await;
         while let Some(change) = self.next_left() {
@@ -141,13 +190,30 @@ impl BypassSwitch {
                     return;
                 }
             }
-            let (route, state) = (change.route.as_deref().unwrap_or("*"), change.state());
+            let (scope, state) = (&change.scope, change.state());
             tracing::info!(
-                route,
+                %scope,
                 by = change.by,
                 "the store took the bypass switch of this proxy: {state}"
             );
         }
+        while let Some(change) = self.next_renewal() {
+            let taken = timeout(SEND_TIMEOUT, store.change_bypass(&change)).await;
+            match taken.unwrap_or(Err(StoreError::TimedOut)) {
+                Ok(list) => self.took(&change, &list),
+                Err(error) => {
+                    return tracing::debug!(%error, "a stop of pages cannot be renewed yet");
+                }
+            }
+        }
+    }
+
+    /// To go on with a stop of pages under this process's rules: an operator ends it, and not time.
+    fn next_renewal(&self) -> Option<BypassChange> {
+        let soon = Instant::now() + RENEWED_BEFORE;
+        let stopped = self.stopped();
+        let due = stopped.into_iter().find(|one| !one.only_here && one.ends < soon)?;
+        Some(BypassChange { scope: due.scope, lasts: Some(BYPASS_LASTS_MAX), by: due.by })
     }
 
     /// A change that the store has not taken.
@@ -173,7 +239,7 @@ impl BypassSwitch {
             Some(lasts) => {
                 known.only_here.truncate(BYPASSES_MAX - 1);
                 known.only_here.push(Bypass {
-                    route: change.route.clone(),
+                    scope: change.scope.clone(),
                     ends: Instant::now() + lasts.min(BYPASS_LASTS_MAX),
                     by: change.by.clone(),
                     only_here: true,
@@ -181,7 +247,7 @@ impl BypassSwitch {
             }
             None => {
                 let KnownBypasses { stored, ended_here, .. } = &mut *known;
-                let covered = stored.iter().filter(|one| change.covers(one.route.as_deref()));
+                let covered = stored.iter().filter(|one| change.covers(&one.scope));
                 ended_here.extend(
                     covered.map(|one| EndedBypass { stored: one.clone(), by: change.by.clone() }),
                 );
@@ -192,7 +258,7 @@ impl BypassSwitch {
 
     /// Takes those out of force that have ended by themselves.
     pub fn drop_ended(&self) {
-        if self.is_on.load(Ordering::Relaxed) {
+        if !self.in_force.load().is_empty() {
             self.put_in_force(&self.known());
         }
     }
@@ -209,26 +275,22 @@ impl BypassSwitch {
         if **before == after {
             return;
         }
-        let is_in = |list: &[Bypass], route| list.iter().any(|one| one.route == route);
-        for bypass in after.iter().filter(|one| !before.contains(one)) {
-            let seconds = bypass.ends.saturating_duration_since(Instant::now()).as_secs();
-            tracing::info!(
-                route = bypass.shown_route(),
-                by = bypass.by,
-                seconds,
-                "the bypass switch is on: requests are forwarded, and nothing is served from the cache or stored"
-            );
+        let is_in =
+            |list: &[Bypass], scope: &BypassScope| list.iter().any(|one| one.scope == *scope);
+        // A stop of pages that is renewed is no news.
+        let is_news = |one: &&Bypass| match one.scope.pages() {
+            Some(_) => !is_in(&before, &one.scope),
+            None => !before.contains(one),
+        };
+        after.iter().filter(is_news).for_each(Bypass::log_on);
+        for bypass in before.iter().filter(|one| !is_in(&after, &one.scope)) {
+            bypass.log_off();
         }
-        for bypass in before.iter().filter(|one| !is_in(&after, one.route.clone())) {
-            tracing::info!(
-                route = bypass.shown_route(),
-                by = bypass.by,
-                "the bypass switch is off"
-            );
-        }
-        let is_on = !after.is_empty();
+        let is_on = after.iter().any(|one| one.scope.pages().is_none());
+        let stops_pages = after.iter().any(|one| one.scope.pages().is_some());
         self.in_force.store(Arc::new(after));
         self.is_on.store(is_on, Ordering::Release);
+        self.stops_pages.store(stops_pages, Ordering::Release);
     }
 }
 
@@ -244,7 +306,7 @@ impl KnownBypasses {
         }
         let now = Instant::now();
         let here = |one: &StoredBypass| Bypass {
-            route: one.route.clone(),
+            scope: one.scope.clone(),
             ends: now + lasts(one.until.saturating_sub(list.now)),
             by: one.by.clone(),
             only_here: false,
@@ -255,13 +317,13 @@ impl KnownBypasses {
         let Self { shared, only_here, .. } = self;
         // Another proxy has the same switch for as long, or longer: this one's would shorten it.
         only_here
-            .retain(|own| !shared.iter().any(|one| one.route == own.route && one.ends >= own.ends));
+            .retain(|own| !shared.iter().any(|one| one.scope == own.scope && one.ends >= own.ends));
     }
 
     /// Forgets what an earlier change did here alone for the routes of this one.
     fn drop_own(&mut self, change: &BypassChange) {
-        self.only_here.retain(|own| !change.covers(own.route.as_deref()));
-        self.ended_here.retain(|ended| !change.covers(ended.stored.route.as_deref()));
+        self.only_here.retain(|own| !change.covers(&own.scope));
+        self.ended_here.retain(|ended| !change.covers(&ended.stored.scope));
     }
 
     fn has_ended(&self, stored: &StoredBypass) -> bool {
@@ -271,11 +333,12 @@ impl KnownBypasses {
     /// To switch off what was switched off here alone. The switch for all routes can only be switched off together
     /// with all others, so it waits until no other is on that was switched on elsewhere meanwhile.
     fn ended_left(&self) -> Option<BypassChange> {
-        let may_be_sent = |ended: &&EndedBypass| {
-            ended.stored.route.is_some() || self.stored.iter().all(|one| self.has_ended(one))
-        };
+        let mut of_routes = self.stored.iter().filter(|one| one.scope.pages().is_none());
+        let have_all_ended = of_routes.all(|one| self.has_ended(one));
+        let may_be_sent =
+            |ended: &&EndedBypass| ended.stored.scope != BypassScope::All || have_all_ended;
         self.ended_here.iter().find(may_be_sent).map(|ended| BypassChange {
-            route: ended.stored.route.clone(),
+            scope: ended.stored.scope.clone(),
             lasts: None,
             by: ended.by.clone(),
         })
@@ -286,7 +349,7 @@ impl KnownBypasses {
         let now = Instant::now();
         let rest = |one: &Bypass| one.ends.saturating_duration_since(now);
         self.only_here.iter().find(|one| rest(one) >= REST_MIN).map(|one| BypassChange {
-            route: one.route.clone(),
+            scope: one.scope.clone(),
             lasts: Some(rest(one)),
             by: one.by.clone(),
         })
@@ -302,13 +365,40 @@ impl KnownBypasses {
 
 impl Bypass {
     fn is_for(&self, route: &str, now: Instant) -> bool {
-        self.ends > now && self.route.as_deref().is_none_or(|own| own == route)
+        let is_for = match &self.scope {
+            BypassScope::All => true,
+            BypassScope::Route(name) => name == route,
+            BypassScope::Pages(_) => false,
+        };
+        is_for && self.ends > now
     }
 
-    /// The route as logs and metrics name it.
-    #[must_use]
-    pub fn shown_route(&self) -> &str {
-        self.route.as_deref().unwrap_or("*")
+    fn log_on(&self) {
+        let Self { scope, by, .. } = self;
+        let seconds = self.ends.saturating_duration_since(Instant::now()).as_secs();
+        match scope {
+            BypassScope::Pages(StoppedPages { host, pattern, .. }) => {
+                tracing::warn!(host, pattern, by, "these pages are not shared any more");
+            }
+            BypassScope::All | BypassScope::Route(_) => tracing::info!(
+                route = %scope,
+                by,
+                seconds,
+                "the bypass switch is on: requests are forwarded, and nothing is served from the cache or stored"
+            ),
+        }
+    }
+
+    fn log_off(&self) {
+        let Self { scope, by, .. } = self;
+        match scope {
+            BypassScope::Pages(StoppedPages { host, pattern, .. }) => {
+                tracing::info!(host, pattern, by, "these pages are shared again");
+            }
+            BypassScope::All | BypassScope::Route(_) => {
+                tracing::info!(route = %scope, by, "the bypass switch is off");
+            }
+        }
     }
 }
 
@@ -321,7 +411,11 @@ mod tests {
     use super::*;
 
     fn stored(route: Option<&str>, until: u64) -> StoredBypass {
-        StoredBypass { route: route.map(str::to_owned), until, by: "ann".to_owned() }
+        StoredBypass { scope: scope(route), until, by: "ann".to_owned() }
+    }
+
+    fn scope(route: Option<&str>) -> BypassScope {
+        route.map_or(BypassScope::All, |name| BypassScope::Route(name.to_owned()))
     }
 
     fn list(bypasses: Vec<StoredBypass>) -> StoredBypasses {
@@ -330,7 +424,7 @@ mod tests {
 
     fn change(route: Option<&str>, seconds: u64) -> BypassChange {
         let lasts = (seconds > 0).then(|| Duration::from_secs(seconds));
-        BypassChange { route: route.map(str::to_owned), lasts, by: "bob".to_owned() }
+        BypassChange { scope: scope(route), lasts, by: "bob".to_owned() }
     }
 
     #[test]
@@ -401,8 +495,8 @@ mod tests {
         let switch = BypassSwitch::default();
         switch.hear(&list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]));
         switch.change_here(&change(Some("shop"), 0));
-        let routes: Vec<_> = switch.list().into_iter().map(|one| one.route).collect();
-        assert_eq!(routes, [None]);
+        let scopes: Vec<_> = switch.list().into_iter().map(|one| one.scope).collect();
+        assert_eq!(scopes, [BypassScope::All]);
     }
 
     /// A store that takes changes, or is away.
@@ -419,7 +513,7 @@ mod tests {
             }
             self.taken.lock().unwrap().push(change.clone());
             let lasts = change.lasts.map_or(0, |lasts| lasts.as_millis() as u64);
-            let one = stored(change.route.as_deref(), 1_000 + lasts);
+            let one = StoredBypass { scope: change.scope.clone(), ..stored(None, 1_000 + lasts) };
             Ok(list(if lasts > 0 { vec![one] } else { Vec::new() }))
         }
 
@@ -443,7 +537,7 @@ mod tests {
         assert!(!switch.of("shop").unwrap().only_here);
         let taken = store.taken.lock().unwrap().clone();
         assert_eq!(taken.len(), 1);
-        assert_eq!((&taken[0].route, &taken[0].by), (&on.route, &on.by));
+        assert_eq!((&taken[0].scope, &taken[0].by), (&on.scope, &on.by));
         assert!(taken[0].lasts < on.lasts, "some of its time is over");
     }
 
@@ -469,8 +563,8 @@ mod tests {
         switch.hear(&list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]));
         switch.send_left(&store).await;
         assert!(store.taken.lock().unwrap().is_empty());
-        let routes: Vec<_> = switch.list().into_iter().map(|one| one.route).collect();
-        assert_eq!(routes, [Some("shop".to_owned())], "it stays off here");
+        let scopes: Vec<_> = switch.list().into_iter().map(|one| one.scope).collect();
+        assert_eq!(scopes, [scope(Some("shop"))], "it stays off here");
         switch.hear(&list(vec![stored(None, 61_000)]));
         switch.send_left(&store).await;
         assert_eq!(*store.taken.lock().unwrap(), [change(None, 0)]);
@@ -494,5 +588,61 @@ mod tests {
         switch.send_left(&store).await;
         assert_eq!(store.taken.lock().unwrap().len(), 1, "the order itself");
         assert!(!switch.covers("shop"));
+    }
+
+    fn pages(rules: &str, pattern: &str) -> BypassScope {
+        let [rules, host, pattern] = [rules, "shop.test", pattern].map(str::to_owned);
+        BypassScope::Pages(StoppedPages { rules, host, pattern })
+    }
+
+    fn stop(pattern: &str, until: u64) -> StoredBypass {
+        StoredBypass { scope: pages("r1", pattern), ..stored(None, until) }
+    }
+
+    #[test]
+    fn pages_are_stopped_under_their_rules_and_no_route_is() {
+        let switch = BypassSwitch::default();
+        switch.hear(&list(vec![stop("/item/*", 61_000)]));
+        let stops = |rules, host, path: &str| switch.stops(rules, host, || path.to_owned());
+        assert!(stops("r1", "shop.test", "/item/*"));
+        assert!(!stops("r1", "shop.test", "/other"));
+        assert!(!stops("r2", "shop.test", "/item/*"), "the rules have changed");
+        assert!(!stops("r1", "other.test", "/item/*"));
+        assert!(!switch.covers("shop") && switch.list().is_empty());
+        assert!(switch.stopped().is_empty(), "this process has no such rules");
+        switch.put_rules(vec!["r1".to_owned()]);
+        assert_eq!(switch.stopped().len(), 1);
+        switch.change_here(&change(None, 0));
+        assert!(stops("r1", "shop.test", "/item/*"), "to switch all routes off is another order");
+        switch.change_here(&BypassChange { scope: pages("r1", "/item/*"), ..change(None, 0) });
+        assert!(!stops("r1", "shop.test", "/item/*"));
+    }
+
+    #[test]
+    fn all_pages_under_a_rule_can_be_stopped() {
+        let switch = BypassSwitch::default();
+        let all = StoppedPages {
+            rules: "r1".to_owned(),
+            host: ALL_HOSTS.to_owned(),
+            pattern: ALL_PAGES.to_owned(),
+        };
+        let one = StoredBypass { scope: BypassScope::Pages(all), ..stored(None, 61_000) };
+        switch.hear(&list(vec![one]));
+        assert!(switch.stops("r1", "any.test", || "/any".to_owned()));
+        assert!(!switch.stops("r2", "any.test", || "/any".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_stop_of_pages_is_renewed_by_the_processes_that_have_its_rules() {
+        let (switch, store) = (BypassSwitch::default(), TestStore::default());
+        let week = BYPASS_LASTS_MAX.as_millis() as u64;
+        switch.hear(&list(vec![stop("/a", week / 3), stop("/b", week)]));
+        switch.send_left(&store).await;
+        assert!(store.taken.lock().unwrap().is_empty(), "other rules");
+        switch.put_rules(vec!["r1".to_owned()]);
+        switch.send_left(&store).await;
+        let taken = store.taken.lock().unwrap().clone();
+        assert_eq!(taken.len(), 1);
+        assert_eq!((&taken[0].scope, taken[0].lasts), (&pages("r1", "/a"), Some(BYPASS_LASTS_MAX)));
     }
 }

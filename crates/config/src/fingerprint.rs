@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use anteroom_http::ident::hex;
+use anteroom_policy::route::for_pages;
 use sha2::{Digest as _, Sha256};
 
 use super::lines::Lines;
@@ -76,18 +77,59 @@ pub fn fingerprint(plan: &Plan) -> Fingerprint {
     Fingerprint { alike: hashes(&ALIKE), tables: hashes(&TABLES) }
 }
 
+/// What decides for all routes what their pages hold, and which visitors share them.
+const OF_ALL_PAGES: [&str; 10] = [
+    "cache.default_ttl",
+    "cache.unknown_cookies",
+    "cache.trust_public",
+    "cache.static_for_all",
+    "cache.fill_client_address",
+    "cache.ignore_cookies",
+    "cache.ignore_query",
+    "cache.identity_headers",
+    "session.app",
+    "session.cookie",
+];
+
+/// For each route, and last for what none matches, a hash of all keys that decide what its pages hold and which visitors
+/// share them. Keys at their defaults do not count, so that it stays the same in versions with other keys.
+#[must_use]
+pub fn page_rules(plan: &Plan) -> Vec<String> {
+    let routes = plan.routes.iter().map(for_pages).collect();
+    let lines = Lines::of(&Plan { routes, ..plan.clone() });
+    let usual = Lines::of(&Plan::new(OriginUrl::default()));
+    let of_all = lines
+        .iter()
+        .filter(|line| OF_ALL_PAGES.contains(&line.0.as_str()) && !usual.contains(line));
+    let of_all: Vec<(String, String)> = of_all.cloned().collect();
+    let rules = |place: Option<usize>| {
+        let own = place.map(|place| format!("route[{place}]."));
+        let own = lines.iter().filter_map(|(path, value)| {
+            Some((format!("route.{}", path.strip_prefix(own.as_deref()?)?), value.clone()))
+        });
+        let all: Vec<_> = of_all.iter().cloned().chain(own).collect();
+        hash_of_all(all.iter())
+    };
+    (0..plan.routes.len()).map(Some).chain([None]).map(rules).collect()
+}
+
 /// The hash of a key, or of all keys of a table.
 fn hash_of(lines: &[(String, String)], name: &str) -> String {
+    let is_of = |(path, _): &&(String, String)| {
+        let rest = path.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    hash_of_all(lines.iter().filter(is_of))
+}
+
+fn hash_of_all<'l>(lines: impl Iterator<Item = &'l (String, String)>) -> String {
     let mut hash = Sha256::new();
     for (path, value) in lines {
-        let rest = path.strip_prefix(name);
-        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '['])) {
-            // Lengths, so that no two lists of lines are read as the same bytes.
-            hash.update((path.len() as u64).to_be_bytes());
-            hash.update(path);
-            hash.update((value.len() as u64).to_be_bytes());
-            hash.update(value);
-        }
+        // Lengths, so that no two lists of lines are read as the same bytes.
+        hash.update((path.len() as u64).to_be_bytes());
+        hash.update(path);
+        hash.update((value.len() as u64).to_be_bytes());
+        hash.update(value);
     }
     hex(&hash.finalize()[..4])
 }

@@ -49,7 +49,7 @@ mod walk;
 pub use cases::{Case, CaseRequest, CaseVisitor, CaseWords, read_cases};
 pub use changed::changed_keys;
 pub use credential::read_store_url;
-pub use fingerprint::{Fingerprint, fingerprint};
+pub use fingerprint::{Fingerprint, fingerprint, page_rules};
 pub use json_schema::json_schema;
 pub use learned::{LearnedLines, learned_config};
 pub use loaded::LoadedPlan;

@@ -1,4 +1,4 @@
-//! The bypass switches: the routes that every proxy on the store forwards, and until when.
+//! The bypass switches: the routes, and the pages, that every proxy on the store forwards, and until when.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,12 +15,95 @@ pub const BYPASS_BY_MAX: usize = 64;
 const ROUTE_MAX: usize = 128;
 /// The field of the switch for all routes.
 const ALL: &str = "*";
+/// How a field begins that is for pages. `lua/change_bypass.lua` has the same.
+const PAGES: char = '~';
+/// The longest such field, in bytes.
+const PAGES_FIELD_MAX: usize = 2_048;
+
+/// What a switch is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BypassScope {
+    /// All routes.
+    All,
+    /// A route, by its name.
+    Route(String),
+    /// The pages of a pattern, which the audit has stopped.
+    Pages(StoppedPages),
+}
+
+/// Pages that are not shared any more, because visitors see different things in them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoppedPages {
+    /// A hash of what the configuration says of them, without spaces: under other rules they are shared again.
+    pub rules: String,
+    /// The site, without spaces.
+    pub host: String,
+    /// The path, with `*` where pages of one kind differ.
+    pub pattern: String,
+}
+
+impl BypassScope {
+    /// The name of the route; `None`: the scope is another one.
+    #[must_use]
+    pub fn route(&self) -> Option<&str> {
+        match self {
+            Self::Route(name) => Some(name),
+            Self::All | Self::Pages(_) => None,
+        }
+    }
+
+    /// The pages; `None`: the scope is another one.
+    #[must_use]
+    pub fn pages(&self) -> Option<&StoppedPages> {
+        match self {
+            Self::Pages(pages) => Some(pages),
+            Self::All | Self::Route(_) => None,
+        }
+    }
+
+    /// The field under which it is stored.
+    pub(super) fn field(&self) -> String {
+        match self {
+            Self::All => ALL.to_owned(),
+            Self::Route(name) => format!("={name}"),
+            Self::Pages(StoppedPages { rules, host, pattern }) => {
+                format!("{PAGES}{rules} {host} {pattern}")
+            }
+        }
+    }
+
+    fn parse(field: &str) -> Option<Self> {
+        if field == ALL {
+            return Some(Self::All);
+        }
+        if let Some(name) = field.strip_prefix('=') {
+            let is_name = !name.is_empty() && name.len() <= ROUTE_MAX;
+            return is_name.then(|| Self::Route(name.to_owned()));
+        }
+        let mut parts = field.strip_prefix(PAGES)?.splitn(3, ' ');
+        let (rules, host, pattern) = (parts.next()?, parts.next()?, parts.next()?);
+        (field.len() <= PAGES_FIELD_MAX).then(|| {
+            let [rules, host, pattern] = [rules, host, pattern].map(str::to_owned);
+            Self::Pages(StoppedPages { rules, host, pattern })
+        })
+    }
+}
+
+impl std::fmt::Display for BypassScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => f.write_str(ALL),
+            Self::Route(name) => f.write_str(name),
+            Self::Pages(StoppedPages { host, pattern, .. }) => write!(f, "{host}{pattern}"),
+        }
+    }
+}
 
 /// A switch that is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBypass {
-    /// The name of the route; `None`: all routes.
-    pub route: Option<String>,
+    /// What it is for.
+    pub scope: BypassScope,
     /// Until when, in milliseconds of the store's Unix time.
     pub until: u64,
     /// Who switched it on.
@@ -32,15 +115,15 @@ pub struct StoredBypass {
 pub struct StoredBypasses {
     /// The store's Unix time, in milliseconds.
     pub now: u64,
-    /// Those that are on, in the order of their routes.
+    /// Those that are on, in the order of their scopes.
     pub bypasses: Vec<StoredBypass>,
 }
 
 /// A change of the switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BypassChange {
-    /// The name of the route. `None`: the switch for all routes; to switch off, every switch.
-    pub route: Option<String>,
+    /// What it is for. [`BypassScope::All`] is the switch for all routes; to switch off, that of every route, too.
+    pub scope: BypassScope,
     /// For how long it is on, from the store's now; `None`: it is off.
     pub lasts: Option<Duration>,
     /// Who changes it.
@@ -63,11 +146,15 @@ pub trait BypassStore {
 }
 
 impl BypassChange {
-    /// Whether the switch of a route is changed; `None`: that of all routes.
+    /// Whether the switch of a scope is changed.
     #[must_use]
-    pub fn covers(&self, route: Option<&str>) -> bool {
-        let is_every = self.route.is_none() && self.lasts.is_none();
-        is_every || self.route.as_deref() == route
+    pub fn covers(&self, scope: &BypassScope) -> bool {
+        self.ends_every_route() && scope.pages().is_none() || self.scope == *scope
+    }
+
+    /// Whether every switch of a route is switched off.
+    pub(super) fn ends_every_route(&self) -> bool {
+        self.scope == BypassScope::All && self.lasts.is_none()
     }
 
     /// `on` or `off`.
@@ -78,12 +165,7 @@ impl BypassChange {
 }
 
 impl StoredBypass {
-    /// The field under which it is stored.
-    pub(super) fn field(&self) -> String {
-        field_of(self.route.as_deref())
-    }
-
-    /// What is stored there.
+    /// What is stored under the field of its scope.
     pub(super) fn value(&self) -> String {
         format!("1 {} {}", self.until, self.by)
     }
@@ -91,15 +173,9 @@ impl StoredBypass {
     /// A stored switch. `None` if it is not ours.
     pub(super) fn parse(field: &[u8], value: &[u8]) -> Option<Self> {
         let (field, value) = (str::from_utf8(field).ok()?, str::from_utf8(value).ok()?);
-        let route = match field {
-            ALL => None,
-            field => Some(field.strip_prefix('=')?.to_owned()),
-        };
-        if route.as_ref().is_some_and(|route| route.is_empty() || route.len() > ROUTE_MAX) {
-            return None;
-        }
+        let scope = BypassScope::parse(field)?;
         let (until, by) = value.strip_prefix("1 ")?.split_once(' ')?;
-        Some(Self { route, until: until.parse().ok()?, by: name_of(by) })
+        Some(Self { scope, until: until.parse().ok()?, by: name_of(by) })
     }
 }
 
@@ -109,18 +185,13 @@ impl StoredBypasses {
         let parse = |(field, value): &(_, _)| parse_pair(field, value);
         let found = stored.iter().filter_map(parse).filter(|bypass| bypass.until > now);
         let mut bypasses: Vec<_> = found.take(BYPASSES_MAX).collect();
-        bypasses.sort_unstable_by(|a, b| a.route.cmp(&b.route));
+        bypasses.sort_unstable_by(|a, b| a.scope.cmp(&b.scope));
         Self { now, bypasses }
     }
 }
 
 fn parse_pair(field: &impl AsRef<[u8]>, value: &impl AsRef<[u8]>) -> Option<StoredBypass> {
     StoredBypass::parse(field.as_ref(), value.as_ref())
-}
-
-/// The field of a route's switch; `None`: that of all routes.
-pub(super) fn field_of(route: Option<&str>) -> String {
-    route.map_or_else(|| ALL.to_owned(), |route| format!("={route}"))
 }
 
 /// The name of who changes a switch, as it may be stored and shown.
@@ -135,18 +206,27 @@ mod tests {
 
     #[test]
     fn a_switch_is_read_as_it_is_written_and_others_are_left_out() {
-        let all = StoredBypass { route: None, until: 7, by: "ann at web1".to_owned() };
-        let one = StoredBypass { route: Some("*".to_owned()), until: 9, by: String::new() };
-        for bypass in [&all, &one] {
-            let (field, value) = (bypass.field(), bypass.value());
+        let pages = StoppedPages {
+            rules: "0f".to_owned(),
+            host: "shop.test:8080".to_owned(),
+            pattern: "/item/* and more".to_owned(),
+        };
+        for (scope, by) in [
+            (BypassScope::All, "ann at web1"),
+            (BypassScope::Route("*".to_owned()), ""),
+            (BypassScope::Pages(pages), "audit"),
+        ] {
+            let bypass = StoredBypass { scope, until: 7, by: by.to_owned() };
+            let (field, value) = (bypass.scope.field(), bypass.value());
             assert_eq!(
                 StoredBypass::parse(field.as_bytes(), value.as_bytes()).as_ref(),
-                Some(bypass)
+                Some(&bypass)
             );
         }
         for (field, value) in [
             ("shop", "1 7 a"),
             ("=", "1 7 a"),
+            ("~0f shop.test", "1 7 a"),
             ("*", "2 7 a"),
             ("*", "1 x a"),
             ("*", "1 7"),
@@ -168,12 +248,26 @@ mod tests {
     #[test]
     fn an_ended_switch_is_left_out() {
         let stored = [("=shop", "1 8 a"), ("*", "1 7 a"), ("other", "")];
-        let routes = |now| {
+        let scopes = |now| {
             let list = StoredBypasses::of(now, &stored).bypasses;
-            list.into_iter().map(|bypass| bypass.route).collect::<Vec<_>>()
+            list.into_iter().map(|bypass| bypass.scope).collect::<Vec<_>>()
         };
-        assert_eq!(routes(6), [None, Some("shop".to_owned())]);
-        assert_eq!(routes(7), [Some("shop".to_owned())]);
-        assert!(routes(8).is_empty());
+        let shop = BypassScope::Route("shop".to_owned());
+        assert_eq!(scopes(6), [BypassScope::All, shop.clone()]);
+        assert_eq!(scopes(7), [shop]);
+        assert!(scopes(8).is_empty());
+    }
+
+    #[test]
+    fn to_end_the_switches_of_all_routes_ends_no_stop_of_pages() {
+        let pages = BypassScope::Pages(StoppedPages {
+            rules: "0f".to_owned(),
+            host: "shop.test".to_owned(),
+            pattern: "/a".to_owned(),
+        });
+        let off = |scope| BypassChange { scope, lasts: None, by: String::new() };
+        assert!(off(BypassScope::All).covers(&BypassScope::Route("shop".to_owned())));
+        assert!(!off(BypassScope::All).covers(&pages));
+        assert!(off(pages.clone()).covers(&pages));
     }
 }

@@ -42,7 +42,7 @@ use std::time::Duration;
 pub use self::answers::{ANSWER_MAX, AnswerStore};
 pub use self::any::AnyStore;
 use self::bypass::BYPASSES_MAX;
-pub use self::bypass::{BypassStore, StoredBypass, StoredBypasses};
+pub use self::bypass::{BypassScope, BypassStore, StoppedPages, StoredBypass, StoredBypasses};
 pub use self::cart::{
     CART_COUNT_MAX, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, CartStore, VISITOR_CART_MAX,
 };

@@ -19,6 +19,8 @@ words! {
         Learn = "learn",
         /// The request is one that a stored page would answer, and is held against the app (`audit`).
         Audited = "audited",
+        /// Visitors see different things in the page, so that it is not shared any more (`audit`).
+        AuditStopped = "audit-stopped",
         /// The item is not among the most viewed (`only_top`).
         Rank = "rank",
         /// The visitor is logged in, and the route shares among anonymous visitors only.

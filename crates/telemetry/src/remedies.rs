@@ -187,6 +187,9 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         Reason::Audited => means(
             "a stored page would answer it, and it is held against the app (audit)",
         ),
+        Reason::AuditStopped => means(
+            "visitors see different things in this page, so it is not shared any more (anteroom audit)",
+        ),
         Reason::Rank => means("its item is not among the most viewed (only_top)")
             .helps(&[set!("[[route]] only_top", "a larger number covers more items")]),
         Reason::Login => shared_by_all(means(
@@ -567,6 +570,10 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
         Reason::Audited => (
             "a stored page would answer it; it is one of a few that are held against the app",
             "`[cache] audit = \"off\"`, or a rarer one; `anteroom audit` says what differed",
+        ),
+        Reason::AuditStopped => (
+            "visitors see different things in the page: the audit has found it, and it is not shared any more",
+            "`anteroom audit` says what differs, and the lines of `proxy.toml` that help; `anteroom audit resume` shares it again: [the audit](../guides/learn-mode.md#hold-it-against-the-app-afterwards)",
         ),
         Reason::BypassSwitch => (
             "an operator has switched the cache off for this route, or for all",

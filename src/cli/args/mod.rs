@@ -1,5 +1,6 @@
 //! The command line: commands, options, and the help that shows them.
 
+mod audit;
 mod bypass;
 mod learn;
 mod live;
@@ -15,6 +16,7 @@ use anteroom_config::{Overrides, duration};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use bypass::{BypassArgs, BypassCommand};
 pub(crate) use learn::LearnCommand;
 pub(crate) use live::{LogArgs, TopArgs, TopCommand};
@@ -116,17 +118,6 @@ A path without a host stands for that path at every host. When the command retur
 in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
 command connects to the running proxy over the socket in [admin] socket.";
 
-const AUDIT_EXAMPLES: &str = "\
-Examples:
-  anteroom audit
-      Patterns of URLs whose stored page is not what the app gives a visitor, and where they differ
-  anteroom audit --json
-
-Hits are held against the app with [cache] audit = \"1/1000\", or audit in a [[route]]: one of a
-thousand requests that a stored page would answer goes to the app, and its answer is compared
-with the page. What was found is in the memory of the running proxy, and gone when it stops.
-The command connects to it over the socket in [admin] socket.";
-
 const WARM_EXAMPLES: &str = "\
 Examples:
   anteroom warm https://example.com/ https://example.com/item/mug
@@ -226,8 +217,8 @@ pub(crate) enum Command {
         command: LearnCommand,
     },
     /// Show what differed between stored pages and the app's own answers
-    #[command(after_help = AUDIT_EXAMPLES)]
-    Audit(Shown),
+    #[command(after_help = audit::AUDIT_EXAMPLES)]
+    Audit(AuditArgs),
     /// Request pages as a stranger, so that the next visitor finds them in the cache
     #[command(after_help = WARM_EXAMPLES)]
     Warm(WarmArgs),

@@ -4,19 +4,25 @@ use std::time::Duration;
 
 use anteroom_store::bypass::{BYPASSES_MAX, BypassChange};
 use anteroom_store::traits::*;
-use anteroom_store::{PurgePosition, StoreError, StoredBypasses};
+use anteroom_store::{BypassScope, PurgePosition, StoppedPages, StoreError, StoredBypasses};
 use tokio::time::timeout;
 
 use crate::store_contract::{Bench, contract, until};
 
-contract!(switches_are_kept_until_their_end, switches_have_a_bound, news_tell_of_switches,);
+contract!(
+    switches_are_kept_until_their_end,
+    switches_have_a_bound,
+    stops_of_pages_are_ended_by_their_own_order,
+    news_tell_of_switches,
+);
 
 /// The longest wait for a message. A subscription that breaks off reports more seldom.
 const MESSAGE: Duration = Duration::from_secs(20);
 
 fn on(route: Option<&str>, milliseconds: u64) -> BypassChange {
     let lasts = Some(Duration::from_millis(milliseconds));
-    BypassChange { route: route.map(str::to_owned), lasts, by: "ann".to_owned() }
+    let scope = route.map_or(BypassScope::All, |name| BypassScope::Route(name.to_owned()));
+    BypassChange { scope, lasts, by: "ann".to_owned() }
 }
 
 fn off(route: Option<&str>) -> BypassChange {
@@ -24,7 +30,23 @@ fn off(route: Option<&str>) -> BypassChange {
 }
 
 fn routes(list: &StoredBypasses) -> Vec<Option<&str>> {
-    list.bypasses.iter().map(|bypass| bypass.route.as_deref()).collect()
+    list.bypasses.iter().map(|bypass| bypass.scope.route()).collect()
+}
+
+async fn stops_of_pages_are_ended_by_their_own_order(bench: Bench) {
+    let change = async |change| bench.store.change_bypass(&change).await.unwrap().bypasses;
+    let pages = BypassScope::Pages(StoppedPages {
+        rules: "0f".to_owned(),
+        host: "shop.test".to_owned(),
+        pattern: "/item/* …".to_owned(),
+    });
+    let stop = BypassChange { scope: pages.clone(), ..on(None, 600_000) };
+    change(on(Some("shop"), 600_000)).await;
+    assert_eq!(change(stop.clone()).await.len(), 2);
+    let left = change(off(None)).await;
+    assert_eq!(left.iter().map(|one| &one.scope).collect::<Vec<_>>(), [&pages]);
+    assert_eq!(bench.store.bypasses().await.unwrap().bypasses, left);
+    assert!(change(BypassChange { lasts: None, ..stop }).await.is_empty());
 }
 
 async fn switches_are_kept_until_their_end(bench: Bench) {

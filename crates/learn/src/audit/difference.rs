@@ -44,8 +44,10 @@ pub enum AuditResult {
     Same,
     /// It differs where another fetch of the page differs, too.
     Noise,
-    /// It differs, and another fetch of the page does not.
+    /// It differs, and other fetches of the page do not.
     Differs(Vec<DifferingPlace>),
+    /// The stored page holds words of the visitor, and other fetches of it do not: it was another page than that for all.
+    Leak,
     /// The app did not answer with a page, or the answer could not be compared.
     Unknown,
 }
@@ -60,6 +62,13 @@ struct Mark {
 }
 
 impl DifferingPlace {
+    /// Whether these have a place in common.
+    fn meets(&self, other: &Self) -> bool {
+        let (own, its) = (&self.mark.pieces, &other.mark.pieces);
+        let is_near = own.start <= its.end && its.start <= own.end;
+        self.kind == other.kind && self.mark.field == other.mark.field && is_near
+    }
+
     /// Whether these are in the same place, or have all of it in common. A page that differs as a whole is no noise because
     /// one piece of it is.
     fn is_covered(&self, others: &[Self]) -> bool {
@@ -96,6 +105,12 @@ pub fn compare(stored: &AnswerText<'_>, answer: &AnswerText<'_>) -> Vec<Differin
         mark: Mark { field: 0, pieces: change.at.clone() },
     });
     head.into_iter().chain(fields).chain(body).take(PLACES_MAX).collect()
+}
+
+/// The places at which a visitor's answer differs from a stored page, and that visitor's next answer, too.
+#[must_use]
+pub fn seen_again(visitor: Vec<DifferingPlace>, again: &[DifferingPlace]) -> Vec<DifferingPlace> {
+    visitor.into_iter().filter(|place| again.iter().any(|other| place.meets(other))).collect()
 }
 
 /// The places at which a visitor's answer differs from a stored page, but for those at which another fetch of the page
@@ -155,6 +170,15 @@ mod tests {
         assert_eq!(own.len(), 1);
         assert_eq!(own[0].at, 21);
         assert!(without_noise(visitor.clone(), &visitor).is_empty(), "the page has changed");
+    }
+
+    #[test]
+    fn what_the_visitor_does_not_see_again_is_noise() {
+        let stored = "<p>quote 1</p><p>same</p><p>DE</p>";
+        let visitor = compared(stored, "<p>quote 2</p><p>same</p><p>AT</p>");
+        let again = compared(stored, "<p>quote 1</p><p>same</p><p>AT</p>");
+        let own = seen_again(visitor, &again);
+        assert_eq!(own.iter().map(|place| place.at).collect::<Vec<_>>(), [26]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anteroom_http::clock::unix_now;
 
+use super::cause::{AuditCause, AuditedRequest, causes, lines};
 use super::difference::{AuditResult, DifferingPlace};
 use super::report::{AuditReport, AuditTotals, AuditedPatternReport};
 
@@ -15,6 +16,15 @@ const PATTERNS_MAX: usize = 1_024;
 const NETWORKS_MAX: usize = 8;
 /// The most patterns that are reported.
 const TOLD_MAX: usize = 100;
+/// From how many networks visitors must see something else than a stored page before it is not shared any more.
+const NETWORKS_MIN: usize = 2;
+/// Of so many answers that differed, noise or not, more than one must do so for a visitor: where what differs changes by
+/// itself, chance makes some look so.
+const DIFFERED_PART: u64 = 10;
+/// The most requests of each kind that are kept to find the cause.
+const REQUESTS_MAX: usize = 16;
+/// The most patterns with kept requests.
+const EXPLAINED_MAX: usize = 64;
 
 /// A page that was compared.
 #[derive(Clone, Debug)]
@@ -29,6 +39,21 @@ pub struct AuditedPage {
     pub path: String,
     /// The network of the visitor.
     pub network: u32,
+    /// What the answer may depend on.
+    pub request: AuditedRequest,
+}
+
+/// What follows from a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PatternVerdict {
+    /// Nothing new.
+    Nothing,
+    /// Visitors of so many networks see something else, which is too few, or may be chance.
+    Doubtful(usize),
+    /// The pages must not be shared any more: visitors of so many networks see something else.
+    Differs(usize),
+    /// The same: one of them held a visitor's own words.
+    Leak,
 }
 
 /// The most comparisons at a time: each may hold two bodies of 1 MiB.
@@ -44,10 +69,16 @@ struct AuditedPattern {
     differed: u64,
     /// Networks that saw something else than the stored page.
     networks: Vec<u32>,
+    /// How many there were before the evidence began again.
+    before: usize,
     /// The last difference.
     path: String,
     places: Vec<DifferingPlace>,
     differed_at: f64,
+    leaks: u64,
+    /// Requests whose answers differed, and since the first of them such whose answers did not.
+    differing: Vec<AuditedRequest>,
+    agreeing: Vec<AuditedRequest>,
     /// When it was last compared, in Unix time.
     last: f64,
 }
@@ -103,35 +134,62 @@ impl Audits {
         (taken < RUNNING_MAX).then_some(place)
     }
 
-    /// Notes what a comparison showed. Returns from how many networks visitors saw something else, if this one is new.
-    pub fn note(&self, page: &AuditedPage, result: AuditResult) -> Option<usize> {
+    /// Whether a visitor of this network has been seen to get something else than the stored page.
+    #[must_use]
+    pub fn is_known(&self, page: &AuditedPage) -> bool {
+        let findings = self.findings();
+        let known = findings.patterns.get(&page.key());
+        known.is_some_and(|known| known.networks.contains(&page.network))
+    }
+
+    /// Notes what a comparison showed, and says what follows from it.
+    pub fn note(&self, page: &AuditedPage, result: AuditResult) -> PatternVerdict {
         let (mut findings, now) = (self.findings(), unix_now());
         findings.totals.add(&result);
         if result == AuditResult::Unknown {
-            return None;
+            return PatternVerdict::Nothing;
         }
-        let key = (page.host.clone(), page.pattern.clone());
+        let key = page.key();
         if !findings.patterns.contains_key(&key) {
             findings.make_room();
         }
+        let explained = findings.patterns.values().filter(|one| !one.differing.is_empty()).count();
         let pattern = findings.patterns.entry(key).or_default();
         pattern.route = Some(Arc::clone(&page.route));
         (pattern.compared, pattern.last) = (pattern.compared + 1, now);
         match result {
-            AuditResult::Same | AuditResult::Unknown => pattern.same += 1,
+            AuditResult::Same | AuditResult::Unknown => {
+                pattern.same += 1;
+                if !pattern.differing.is_empty() {
+                    keep(&mut pattern.agreeing, &page.request);
+                }
+            }
             AuditResult::Noise => pattern.noise += 1,
+            AuditResult::Leak => {
+                pattern.leaks += 1;
+                (pattern.path, pattern.differed_at) = (page.path.clone(), now);
+                return PatternVerdict::Leak;
+            }
             AuditResult::Differs(places) => {
                 pattern.differed += 1;
                 (pattern.path, pattern.places) = (page.path.clone(), places);
                 pattern.differed_at = now;
-                let is_new = !pattern.networks.contains(&page.network);
-                if is_new && pattern.networks.len() < NETWORKS_MAX {
-                    pattern.networks.push(page.network);
-                    return Some(pattern.networks.len());
+                if !pattern.differing.is_empty() || explained < EXPLAINED_MAX {
+                    keep(&mut pattern.differing, &page.request);
                 }
+                return pattern.witness(page.network);
             }
         }
-        None
+        PatternVerdict::Nothing
+    }
+
+    /// The pages are not shared any more, or an operator shares them again: what visitors see from now on is new evidence.
+    pub fn begin_again(&self, host: &str, pattern: &str) {
+        let mut findings = self.findings();
+        if let Some(known) = findings.patterns.get_mut(&(host.to_owned(), pattern.to_owned())) {
+            known.before = known.networks.len().max(known.before);
+            known.networks.clear();
+        }
     }
 
     /// What was found until now, what differs first.
@@ -141,11 +199,33 @@ impl Audits {
         let mut patterns: Vec<AuditedPatternReport> =
             findings.patterns.iter().map(|(key, pattern)| pattern.told(key)).collect();
         patterns.sort_by(|a, b| {
-            let rank = |one: &AuditedPatternReport| (one.networks, one.differed, one.compared);
+            let rank =
+                |one: &AuditedPatternReport| (one.leaks, one.networks, one.differed, one.compared);
             rank(b).cmp(&rank(a)).then_with(|| a.pattern.cmp(&b.pattern))
         });
         patterns.truncate(TOLD_MAX);
-        AuditReport { since: findings.since, at: unix_now(), totals: findings.totals, patterns }
+        let (since, totals) = (findings.since, findings.totals);
+        AuditReport { since, at: unix_now(), totals, patterns, stopped: Vec::new() }
+    }
+
+    /// How many comparisons there were.
+    #[must_use]
+    pub fn totals(&self) -> AuditTotals {
+        self.findings().totals
+    }
+}
+
+/// The latest requests are kept.
+fn keep(requests: &mut Vec<AuditedRequest>, request: &AuditedRequest) {
+    if requests.len() == REQUESTS_MAX {
+        requests.remove(0);
+    }
+    requests.push(request.clone());
+}
+
+impl AuditedPage {
+    fn key(&self) -> (String, String) {
+        (self.host.clone(), self.pattern.clone())
     }
 }
 
@@ -157,7 +237,7 @@ impl Findings {
             return;
         }
         let oldest = self.patterns.iter().min_by(|(_, a), (_, b)| {
-            let rank = |one: &AuditedPattern| (one.differed > 0, one.last);
+            let rank = |one: &AuditedPattern| (one.differed + one.leaks > 0, one.last);
             rank(a).0.cmp(&rank(b).0).then(rank(a).1.total_cmp(&rank(b).1))
         });
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
@@ -167,7 +247,24 @@ impl Findings {
 }
 
 impl AuditedPattern {
+    /// A visitor of this network sees something else.
+    fn witness(&mut self, network: u32) -> PatternVerdict {
+        let is_new = !self.networks.contains(&network);
+        if is_new && self.networks.len() < NETWORKS_MAX {
+            self.networks.push(network);
+        }
+        let networks = self.networks.len();
+        let is_chance = self.differed * DIFFERED_PART <= self.differed + self.noise;
+        match (networks >= NETWORKS_MIN && !is_chance, is_new) {
+            (true, _) => PatternVerdict::Differs(networks),
+            (false, true) => PatternVerdict::Doubtful(networks),
+            (false, false) => PatternVerdict::Nothing,
+        }
+    }
+
     fn told(&self, (host, pattern): &(String, String)) -> AuditedPatternReport {
+        let causes = causes(&self.differing, &self.agreeing);
+        let differs = self.differed + self.leaks > 0;
         AuditedPatternReport {
             host: host.clone(),
             pattern: pattern.clone(),
@@ -176,12 +273,24 @@ impl AuditedPattern {
             same: self.same,
             noise: self.noise,
             differed: self.differed,
-            networks: self.networks.len() as u64,
-            path: (self.differed > 0).then(|| self.path.clone()),
-            differed_at: (self.differed > 0).then_some(self.differed_at),
+            networks: self.networks.len().max(self.before) as u64,
+            leaks: self.leaks,
+            path: differs.then(|| self.path.clone()),
+            differed_at: differs.then_some(self.differed_at),
             places: self.places.clone(),
+            toml: differs.then(|| lines(&route_path(pattern), &causes)),
+            causes: causes.iter().map(AuditCause::name).collect(),
         }
     }
+}
+
+/// The pattern as `match.path` has it, where `*` stands for whole segments.
+fn route_path(pattern: &str) -> String {
+    let segments = pattern.split('/').map(|segment| match segment.starts_with('*') {
+        true => "*",
+        false => segment,
+    });
+    segments.collect::<Vec<_>>().join("/")
 }
 
 #[cfg(test)]
@@ -195,20 +304,28 @@ mod tests {
             route: Arc::from("default"),
             path: pattern.replace('*', "7"),
             network,
+            request: AuditedRequest::default(),
         }
+    }
+
+    fn differs() -> AuditResult {
+        AuditResult::Differs(Vec::new())
     }
 
     #[test]
     fn differences_are_counted_by_network() {
         let audits = Audits::default();
-        assert_eq!(audits.note(&page("/a", 1), AuditResult::Same), None);
-        assert_eq!(audits.note(&page("/a", 1), AuditResult::Differs(Vec::new())), Some(1));
-        assert_eq!(audits.note(&page("/a", 1), AuditResult::Differs(Vec::new())), None, "known");
-        assert_eq!(audits.note(&page("/a", 2), AuditResult::Differs(Vec::new())), Some(2));
+        let note = |network, result| audits.note(&page("/a", network), result);
+        assert_eq!(note(1, AuditResult::Same), PatternVerdict::Nothing);
+        assert_eq!(note(1, differs()), PatternVerdict::Doubtful(1));
+        assert_eq!(note(1, differs()), PatternVerdict::Nothing, "the network is known");
+        assert!(audits.is_known(&page("/a", 1)) && !audits.is_known(&page("/a", 2)));
+        assert_eq!(note(2, differs()), PatternVerdict::Differs(2));
         audits.note(&page("/b/*", 2), AuditResult::Noise);
         audits.note(&page("/b/*", 2), AuditResult::Unknown);
         let report = audits.report();
-        let expected = AuditTotals { compared: 5, same: 1, noise: 1, differed: 3, unknown: 1 };
+        let expected =
+            AuditTotals { compared: 5, same: 1, noise: 1, differed: 3, leaks: 0, unknown: 1 };
         assert_eq!(report.totals, expected);
         assert_eq!((report.patterns[0].pattern.as_str(), report.patterns[0].networks), ("/a", 2));
         assert_eq!(report.patterns[1].path, None, "nothing differed there");
@@ -226,11 +343,54 @@ mod tests {
     #[test]
     fn the_patterns_are_bounded_and_those_that_differ_stay() {
         let audits = Audits::default();
-        audits.note(&page("/bad", 1), AuditResult::Differs(Vec::new()));
+        audits.note(&page("/bad", 1), differs());
         for n in 0..3 * PATTERNS_MAX {
             audits.note(&page(&format!("/{n}"), 1), AuditResult::Same);
         }
         assert!(audits.findings().patterns.len() <= PATTERNS_MAX);
         assert_eq!(audits.report().patterns[0].pattern, "/bad");
+    }
+
+    #[test]
+    fn what_differs_by_chance_is_not_stopped() {
+        let audits = Audits::default();
+        for _ in 0..40 {
+            audits.note(&page("/quote", 1), AuditResult::Noise);
+        }
+        for network in 1..4 {
+            let verdict = audits.note(&page("/quote", network), differs());
+            assert_eq!(verdict, PatternVerdict::Doubtful(network as usize));
+        }
+    }
+
+    #[test]
+    fn what_was_stopped_needs_new_evidence_to_be_stopped_again() {
+        let audits = Audits::default();
+        for network in 1..3 {
+            audits.note(&page("/a", network), differs());
+        }
+        audits.begin_again("shop.test", "/a");
+        assert_eq!(audits.note(&page("/a", 2), differs()), PatternVerdict::Doubtful(1));
+    }
+
+    #[test]
+    fn the_cause_is_told_with_the_lines_that_help() {
+        let audits = Audits::default();
+        let with = |network, language| {
+            let mut page = page("/news/*.html", network);
+            (page.request.fields[0], page.request.fields[2]) = (network, language);
+            page
+        };
+        audits.note(&with(1, 5), differs());
+        for network in 2..5 {
+            audits.note(&with(network, 6), AuditResult::Same);
+        }
+        audits.note(&with(9, 5), differs());
+        let told = &audits.report().patterns[0];
+        assert_eq!(told.causes, ["Accept-Language"]);
+        let expected = "[[route]]\nmatch.path = \"/news/*\"\nkey_headers = [\"accept-language\"]";
+        assert_eq!(told.toml.as_deref(), Some(expected));
+        assert_eq!(audits.note(&page("/b", 1), AuditResult::Leak), PatternVerdict::Leak);
+        assert_eq!(audits.report().patterns[0].pattern, "/b", "a leak comes first");
     }
 }

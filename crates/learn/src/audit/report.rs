@@ -16,6 +16,25 @@ pub struct AuditReport {
     pub totals: AuditTotals,
     /// The patterns of URLs, what differs first; at most 100.
     pub patterns: Vec<AuditedPatternReport>,
+    /// The pages that are not shared any more, in all proxies on the store.
+    #[serde(default)]
+    pub stopped: Vec<StoppedPattern>,
+}
+
+/// Pages that are not shared any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoppedPattern {
+    /// The site; `*`: all.
+    pub host: String,
+    /// The pattern; `**`: all pages of the route.
+    pub pattern: String,
+    /// The route.
+    pub route: String,
+    /// Why.
+    pub by: String,
+    /// Whether the answering proxy alone knows of it, because the store did not take it.
+    #[serde(default)]
+    pub only_here: bool,
 }
 
 /// How many comparisons there were.
@@ -29,8 +48,11 @@ pub struct AuditTotals {
     pub noise: u64,
     /// Those that differed otherwise.
     pub differed: u64,
-    /// Answers that could not be compared: errors of the app, what is too large, and what differs where the page cannot be
-    /// fetched again.
+    /// Stored pages that held a visitor's own words.
+    #[serde(default)]
+    pub leaks: u64,
+    /// Answers that could not be compared: errors of the app, what is too large, and what may differ by a field with which a
+    /// page from the store was filled.
     pub unknown: u64,
 }
 
@@ -41,6 +63,7 @@ impl AuditTotals {
             AuditResult::Same => self.same += 1,
             AuditResult::Noise => self.noise += 1,
             AuditResult::Differs(_) => self.differed += 1,
+            AuditResult::Leak => self.leaks += 1,
             AuditResult::Unknown => self.unknown += 1,
         }
     }
@@ -63,6 +86,9 @@ pub struct AuditedPatternReport {
     pub noise: u64,
     /// See [`AuditTotals`].
     pub differed: u64,
+    /// See [`AuditTotals`].
+    #[serde(default)]
+    pub leaks: u64,
     /// From how many networks visitors saw something else, at most 8.
     pub networks: u64,
     /// The path of the last page that differed.
@@ -71,4 +97,10 @@ pub struct AuditedPatternReport {
     pub differed_at: Option<f64>,
     /// Where it differed, at most 64 places. Nothing of the text is kept.
     pub places: Vec<DifferingPlace>,
+    /// What explains it, if it is known: all of these do.
+    #[serde(default)]
+    pub causes: Vec<String>,
+    /// The lines of `proxy.toml` that keep apart the visitors who see different things.
+    #[serde(default)]
+    pub toml: Option<String>,
 }

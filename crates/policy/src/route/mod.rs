@@ -28,7 +28,7 @@ use crate::rate_limit::Rate;
 pub use field_template::{FieldTemplate, TemplateValues, TemplateVariable};
 pub use fragment::{Esi, Fill, Fragment, RowFill, RowId};
 pub use matching::{QueryValue, RouteInput};
-pub use outdated::{OutdatedPages, outdated_pages};
+pub use outdated::{OutdatedPages, for_pages, outdated_pages};
 pub use rewrite::Rewrite;
 pub use routes::{CompiledRoute, Routes};
 pub use ttl::Ttl;
@@ -215,6 +215,9 @@ pub struct Route {
     pub maintenance: bool,
     /// `access_log`, true: whether its requests are in the access log.
     pub access_log: bool,
+    /// No key: a hash of all keys that decide what its pages hold and which visitors share them. What the audit has stopped
+    /// is shared again when it changes.
+    pub rules: Arc<str>,
 }
 
 impl Default for Route {
@@ -266,6 +269,7 @@ impl Default for Route {
             login_page: None,
             maintenance: false,
             access_log: true,
+            rules: "".into(),
         }
     }
 }

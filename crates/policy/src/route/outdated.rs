@@ -40,7 +40,8 @@ pub fn outdated_pages(old: &[Route], next: &[Route]) -> OutdatedPages {
 
 /// The route without the keys that concern neither which pages are stored, nor their visitors, nor what the
 /// stored pages hold.
-fn for_pages(route: &Route) -> Route {
+#[must_use]
+pub fn for_pages(route: &Route) -> Route {
     let usual = Route::default();
     Route {
         name: usual.name,

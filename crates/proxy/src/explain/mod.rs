@@ -27,6 +27,7 @@ use anteroom_cache::{CacheTier, Lookup, TierContent};
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::Item;
+use anteroom_policy::learn::CacheMode;
 use anteroom_policy::route::{Route, Share};
 use anteroom_telemetry::reason::Reason;
 
@@ -47,6 +48,7 @@ use crate::stage::Reached;
 use crate::stage::admit::AdmittedRequest;
 use crate::stage::divert::Diverted;
 use crate::stage::receive::Received;
+use crate::stage::url_pattern::shown_pattern;
 use crate::visitor_token::VisitorTokenState;
 
 pub use explanation::Explanation;
@@ -407,14 +409,34 @@ impl Explanation {
         if self.reason.as_deref() == Some(Reason::Vary.as_str()) && !unsent.is_empty() {
             self.why = why_vary(&unsent, has_login);
         }
+        self.note_audit(cx);
         self.help(cx, &reasons, &unsent);
+    }
+
+    /// Tells that some of such hits are held against the app.
+    fn note_audit(&mut self, cx: &RequestContext<'_>) {
+        if self.outcome == ExplainedOutcome::Hit
+            && let Some(hits) = cx.route.audit.hits()
+        {
+            self.notes.push(format!(
+                "of {hits} such requests, one goes to the app instead (detail=audited), and its answer is compared with the page"
+            ));
+        }
     }
 
     /// Tells until when, and by whom, the route is switched to bypass.
     fn note_bypass(&mut self, cx: &RequestContext<'_>) {
-        let Some(bypass) = cx.worker.pages.purged.bypass.of(&cx.route.name) else { return };
+        let switch = &cx.worker.pages.purged.bypass;
+        let stop = switch.stop_of(&cx.route.rules, &cx.admitted.site, &shown_pattern(cx));
+        if let Some(stop) = stop.filter(|_| cx.route.mode == CacheMode::Serve) {
+            self.notes.push(format!(
+                "{}: {} is not shared any more; anteroom audit says where it differs, and anteroom audit resume shares it again",
+                stop.by, stop.scope
+            ));
+        }
+        let Some(bypass) = switch.of(&cx.route.name) else { return };
         let seconds = bypass.ends.saturating_duration_since(Instant::now()).as_secs();
-        let (of, by) = (bypass.shown_route(), &bypass.by);
+        let (of, by) = (&bypass.scope, &bypass.by);
         self.notes.push(format!(
             "the bypass switch is on for {seconds} s more (route {of}, by {by}): anteroom bypass off ends it"
         ));

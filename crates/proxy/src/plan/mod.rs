@@ -25,8 +25,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) row: Option<Row>,
     /// Whether the request asks for another protocol.
     pub(crate) is_upgrade: bool,
-    /// Whether the operator has switched the cache off for this request.
-    pub(crate) is_switched_off: bool,
+    /// Why the cache is switched off for this request, if an operator or the audit has done so.
+    pub(crate) switched_off: Option<Reason>,
     /// Whether the cache serves this request only if its item is among the most viewed ones.
     pub(crate) needs_rank: bool,
     /// How far the rules of the cache let it serve the request.
@@ -371,8 +371,10 @@ fn page_class(facts: &Facts<'_>, known: &Known) -> Result<Result<PageClass, Reas
     if facts.is_upgrade && !fault!("upgrade") {
         return Ok(Err(Reason::Upgrade));
     }
-    if facts.is_switched_off && !fault!("switch") {
-        return Ok(Err(Reason::BypassSwitch));
+    if let Some(reason) = facts.switched_off
+        && !fault!("switch")
+    {
+        return Ok(Err(reason));
     }
     if facts.needs_rank && !fault!("rank") && !known.is_ranked.ok_or(Lookup::Rank)? {
         return Ok(Err(Reason::Rank));

@@ -65,7 +65,7 @@ fn facts() -> Facts<'static> {
         item: None,
         row: None,
         is_upgrade: false,
-        is_switched_off: false,
+        switched_off: None,
         needs_rank: false,
         access: Access::Shared(ShareClass::Anonymous),
         is_known_user: false,
@@ -319,7 +319,7 @@ fn only_what_is_stored_answers_a_request_for_that() {
         (only(Facts { is_upgrade: true, ..facts() }), nothing(), "-> not stored"),
         (only(Facts { is_head: true, ..facts() }), nothing(), "memory store -> not stored"),
         (
-            only(Facts { is_switched_off: true, ..facts() }),
+            only(Facts { switched_off: Some(Reason::BypassSwitch), ..facts() }),
             memory(fresh(CacheTier::Memory)),
             "-> not stored",
         ),
@@ -342,7 +342,7 @@ fn the_first_reason_bars_the_cache_and_needs_no_further_look_up() {
     let barred = |reason| Facts { access: Access::Bypass(reason), ..facts() };
     let ranked = |facts| Facts { needs_rank: true, ..facts };
     let in_top = || Known { is_ranked: Some(true), ..memory(fresh(CacheTier::Memory)) };
-    let switched = Facts { is_switched_off: true, ..ranked(facts()) };
+    let switched = Facts { switched_off: Some(Reason::BypassSwitch), ..ranked(facts()) };
     check(vec![
         (Facts { is_upgrade: true, ..switched.clone() }, nothing(), "-> upgrade"),
         (switched, nothing(), "-> forward bypass-switch"),
@@ -371,7 +371,7 @@ fn a_row_answers_before_all_pages_and_whatever_bars_them() {
         (of(Facts { access: Access::Bypass(Reason::Login), ..facts() }), stored(), "row -> row"),
         (of(Facts { learns: true, ..facts() }), stored(), "row -> row"),
         (of(Facts { only_if_cached: true, ..facts() }), stored(), "row -> row"),
-        (of(Facts { is_switched_off: true, ..facts() }), stored(), "row -> row"),
+        (of(Facts { switched_off: Some(Reason::BypassSwitch), ..facts() }), stored(), "row -> row"),
         (of(facts()), missed(), "row memory -> hit in memory"),
         (facts(), stored(), "memory mark-for-all store mark as-it-came -> fetch"),
     ]);

@@ -10,7 +10,6 @@ use anteroom_cache::segment_proof::strip_exchange;
 use anteroom_http::hop;
 use anteroom_http::media::{self, MediaKind};
 use anteroom_http::tags::strip_tags;
-use anteroom_telemetry::request_feed::PATH_MAX;
 
 /// The fields of an answer as all would get them.
 pub(super) fn shown(mut headers: HeaderMap) -> HeaderMap {
@@ -81,13 +80,5 @@ pub(super) fn is_text(headers: &HeaderMap) -> bool {
         | MediaKind::Audio
         | MediaKind::Video
         | MediaKind::Other => false,
-    }
-}
-
-/// The path as it is kept. That of a path which is too long ends in a sign that no path has.
-pub(super) fn short_path(path: &str) -> String {
-    match path.len() > PATH_MAX {
-        true => format!("{}…", &path[..path.floor_char_boundary(PATH_MAX)]),
-        false => path.to_owned(),
     }
 }

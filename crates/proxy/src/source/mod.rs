@@ -4,6 +4,7 @@
 
 mod audit;
 pub(crate) mod cache;
+mod causes;
 mod compared;
 mod forward;
 pub(crate) mod learn;

@@ -1,11 +1,14 @@
-//! The pattern of a request's URL, and whether a request for a page that is not stored is sent to the origin as it came.
+//! The patterns of a request's URL, and whether a request for a page that is not stored is sent to the origin as it came.
 
 use anteroom_cache::rules::key::ShareClass;
 use anteroom_cache::url_patterns::{AsItCame, UrlPattern};
+use anteroom_http::segments::pattern_segments;
 use anteroom_http::{query, segments};
 use anteroom_telemetry::reason::Reason;
+use anteroom_telemetry::request_feed::PATH_MAX;
 
 use super::wanted_page::WantedPage;
+use crate::context::RequestContext;
 use crate::origin_request;
 
 /// Why a request for a page that is not stored is sent as it came, although the page could be fetched for the cache.
@@ -47,4 +50,22 @@ pub(crate) fn pattern(want: &WantedPage<'_>) -> UrlPattern {
         let patterns = &cx.worker.pages.url_patterns;
         patterns.pattern(&cx.admitted.site, (uri.path(), &kept), is_secret(want), lost)
     })
+}
+
+/// The pattern of the request's path as the audit names it, and operators see it: with `*` where pages of one kind differ.
+pub(crate) fn shown_pattern(cx: &RequestContext<'_>) -> String {
+    // All spellings of a path have one key, and so one pattern.
+    let path = cx.worker.telemetry.paths.path(&cx.admitted.path);
+    let segments = pattern_segments(&path).map(|(segment, rest)| format!("/{segment}{rest}"));
+    let pattern: String = segments.collect();
+    // The last segment says whether the path ends in a slash.
+    short_path(pattern.strip_suffix('/').unwrap_or(&pattern))
+}
+
+/// The path as it is kept. That of a path which is too long ends in a sign that no path has.
+pub(crate) fn short_path(path: &str) -> String {
+    match path.len() > PATH_MAX {
+        true => format!("{}…", &path[..path.floor_char_boundary(PATH_MAX)]),
+        false => path.to_owned(),
+    }
 }

@@ -15,7 +15,7 @@ use crate::bypass::{BYPASSES_MAX, BypassChange, BypassStore, StoredBypass, Store
 /// The name of the file: a line of JSON for each switch, with its field and its value.
 const FILE: &str = "bypass";
 /// The longest file that is read, in bytes.
-const FILE_MAX: u64 = 64 << 10;
+const FILE_MAX: u64 = 256 << 10;
 
 /// The switches, and where they are kept.
 #[derive(Debug)]
@@ -58,15 +58,15 @@ impl BypassFile {
         let now = now();
         let mut bypasses = self.lock();
         let mut next = bypasses.clone();
-        next.retain(|one| one.until > now && !change.covers(one.route.as_deref()));
+        next.retain(|one| one.until > now && !change.covers(&one.scope));
         if let Some(lasts) = change.lasts {
             if next.len() >= BYPASSES_MAX {
                 return Err(StoreError::BypassesFull);
             }
             let until = now.saturating_add(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
-            next.push(StoredBypass { route: change.route, until, by: change.by });
+            next.push(StoredBypass { scope: change.scope, until, by: change.by });
         }
-        next.sort_unstable_by(|a, b| a.route.cmp(&b.route));
+        next.sort_unstable_by(|a, b| a.scope.cmp(&b.scope));
         self.write(&next).map_err(|error| StoreError::Failed(error.into()))?;
         bypasses.clone_from(&next);
         Ok(StoredBypasses { now, bypasses: next })
@@ -78,7 +78,7 @@ impl BypassFile {
         }
         let mut text = Vec::new();
         for bypass in bypasses {
-            serde_json::to_writer(&mut text, &(bypass.field(), bypass.value()))?;
+            serde_json::to_writer(&mut text, &(bypass.scope.field(), bypass.value()))?;
             text.push(b'\n');
         }
         small_file::write(&self.folder, FILE, &text)

@@ -3,14 +3,14 @@
 use super::script::Invocation;
 use super::{Pairs, RedisCall, RedisStore, milliseconds, script};
 use crate::StoreError;
-use crate::bypass::{BYPASSES_MAX, BypassChange, BypassStore, StoredBypasses, field_of};
+use crate::bypass::{BYPASSES_MAX, BypassChange, BypassStore, StoredBypasses};
 
 impl BypassStore for RedisStore {
     async fn change_bypass(&self, change: &BypassChange) -> Result<StoredBypasses, StoreError> {
-        // The field of every switch is the empty one.
-        let field = match (&change.route, change.lasts) {
-            (None, None) => String::new(),
-            (route, _) => field_of(route.as_deref()),
+        // The empty field stands for the switches of all routes.
+        let field = match change.ends_every_route() {
+            true => String::new(),
+            false => change.scope.field(),
         };
         let mut script = self.script(&script::CHANGE_BYPASS);
         add_bound(&mut script);

@@ -1,10 +1,13 @@
 //! The audit: answers a request that a stored page would answer with the app's own answer, and compares both.
 //!
 //! The request goes to the app as it came, so that the visitor gets what the app says; where the app fails, the stored
-//! page is the answer. `body` reads the app's answer along. Where it differs, the page is fetched once more as it was
-//! filled, to tell what is noise or an edit.
+//! page is the answer. `body` reads the app's answer along, `differences` compares it, and `weigh` asks the app again to
+//! tell what is noise or an edit. `stop` ends the sharing of pages in which visitors see different things.
 
 mod body;
+mod differences;
+mod stop;
+mod weigh;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,22 +19,26 @@ use ::http::header::{
 use ::http::{HeaderName, Method, Request};
 use anteroom_cache::entry::Entry;
 use anteroom_cache::fill;
+use anteroom_cache::rules::personal_data::PersonalData;
 use anteroom_cache::url_patterns::network;
+use anteroom_http::cookie::{cookies, is_harmless};
 use anteroom_http::field_set::FieldSet;
+use anteroom_http::path::decoded;
 use anteroom_http::segments::pattern_segments;
-use anteroom_learn::audit::{AuditPlace, AuditedPage, Audits};
+use anteroom_learn::audit::{AuditPlace, AuditedPage, AuditedRequest, COOKIES_KEPT};
 use anteroom_origin::{BackgroundSlot, OriginResponse, UploadBody, Upstream};
 use anteroom_policy::route::CompiledRoute;
 use anteroom_telemetry::reason::Reason;
 use tokio::time::timeout;
 
 use self::body::AuditBody;
-use super::compared::short_path;
-use super::forward;
+use super::causes::{learned_name, request_fields, short};
+use super::{forward, personal};
 use crate::answer::Answer;
-use crate::context::{RequestContext, RequestKind};
+use crate::context::{RequestContext, RequestKind, WorkerContext};
 use crate::origin_request;
 use crate::record::RequestRecord;
+use crate::stage::url_pattern::{short_path, shown_pattern};
 use crate::stage::wanted_page::WantedPage;
 
 /// With one of these, the app answers with a part of the page, or not with the page.
@@ -43,11 +50,22 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A hit that is held against the app.
 pub(super) struct Audit {
     page: AuditedPage,
+    /// The path up to where pages of one kind differ, decoded: what is stored below is purged with the page.
+    below: String,
     stored: Arc<Entry>,
     route: Arc<CompiledRoute>,
-    audits: Arc<Audits>,
-    /// The page once more, as it was filled; `None`: it is not known how.
-    fetch: Option<Request<UploadBody>>,
+    worker: Rc<WorkerContext>,
+    /// The page once more, as it was filled.
+    fetch: Request<UploadBody>,
+    /// Whether it is known how the page was filled. If not, the fetch carries what this visitor's fill would: a difference
+    /// that one of these fields makes is then not told from an edit.
+    is_as_filled: bool,
+    /// The visitor's request once more.
+    again: Request<UploadBody>,
+    /// The visitor's session, which may keep to a server.
+    session: Option<String>,
+    /// The visitor's own words.
+    words: PersonalData,
     upstream: Rc<Upstream>,
     /// While the visitor's request is at the app.
     slot: Option<BackgroundSlot>,
@@ -66,15 +84,20 @@ impl Audit {
         if fastrand::u32(..hits) != 0 || !may_be_held(want) {
             return None;
         }
-        let audits = Arc::clone(&cx.worker.audits);
-        let (place, slot) = (audits.place()?, cx.upstream().background_slot()?);
-        let fetch = stored.recipe.as_ref();
+        let (place, slot) = (cx.worker.audits.place()?, cx.upstream().background_slot()?);
+        let recipe = stored.recipe.as_ref();
+        let filled_with = recipe.map_or_else(|| want.sent(), |recipe| &recipe.fields);
         Some(Box::new(Self {
             page: audited(cx),
+            below: below(cx.head.uri.path()),
             stored: Arc::clone(stored),
             route: Arc::clone(cx.route),
-            audits,
-            fetch: fetch.map(|recipe| origin_request::fill(cx, want.class, &recipe.fields)),
+            worker: Rc::clone(cx.worker),
+            fetch: origin_request::fill(cx, want.class, filled_with),
+            is_as_filled: recipe.is_some(),
+            again: origin_request::question(cx),
+            session: cx.visitor.token.as_ref().map(|token| token.as_str().to_owned()),
+            words: personal::own_words(cx),
             upstream: Rc::clone(cx.upstream()),
             slot: Some(slot),
             _place: place,
@@ -129,19 +152,63 @@ fn may_be_held(want: &WantedPage<'_>) -> bool {
         // Each visitor has its own contents in the holes of a page.
         && !cx.route.has_fragments()
         && !CONDITIONS.iter().any(|name| headers.contains_key(name))
+        // What no fetch carries may show in the visitor's answer alone, and a client can make it up.
+        && !want.loss().field
+        && !has_ignored_query(cx)
+}
+
+/// Whether the query has parameters that the page's key lacks.
+fn has_ignored_query(cx: &RequestContext<'_>) -> bool {
+    let query = cx.head.uri.query().unwrap_or_default();
+    cx.route.query_rule.kept(query).len() != query.len()
 }
 
 /// The page as the audit names it.
 fn audited(cx: &RequestContext<'_>) -> AuditedPage {
-    let path = cx.worker.telemetry.paths.path(cx.head.uri.path()).into_owned();
-    let segments = pattern_segments(&path).map(|(segment, rest)| format!("/{segment}{rest}"));
-    let pattern: String = segments.collect();
     AuditedPage {
         host: cx.admitted.site.clone(),
-        // The last segment says whether the path ends in a slash.
-        pattern: short_path(pattern.strip_suffix('/').unwrap_or(&pattern)),
+        pattern: shown_pattern(cx),
         route: Arc::clone(&cx.route.name),
-        path: short_path(&path),
+        path: short_path(&cx.worker.telemetry.paths.path(cx.head.uri.path())),
         network: network(cx.admitted.address),
+        request: depends_on(cx),
+    }
+}
+
+/// What the answer may depend on.
+fn depends_on(cx: &RequestContext<'_>) -> AuditedRequest {
+    let key = cx.worker.learning.hash_key();
+    let may_matter = |(name, _): &(&[u8], &[u8])| !is_harmless(name) && !cx.route.keys_cookie(name);
+    let named = |(name, value)| Some((learned_name(name)?, short(&key, value).max(1)));
+    let cookies = cookies(&cx.head.headers).filter(may_matter).filter_map(named);
+    AuditedRequest {
+        fields: request_fields(cx, &key),
+        cookies: cookies.take(COOKIES_KEPT).collect(),
+    }
+}
+
+/// The path up to where pages of one kind differ, decoded.
+fn below(path: &str) -> String {
+    let same =
+        pattern_segments(path).take_while(|(segment, _)| !matches!(*segment, "*" | "/" | ""));
+    let same: String = same.map(|(segment, _)| format!("/{segment}")).collect();
+    decoded(&same).unwrap_or(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_purged_ends_where_pages_of_one_kind_differ() {
+        for (path, expected) in [
+            ("/", ""),
+            ("/country", "/country"),
+            ("/country/", "/country"),
+            ("/item/7", "/item"),
+            ("/caf%C3%A9/2026/11/news.html", "/café"),
+        ] {
+            assert_eq!(below(path), expected, "{path}");
+        }
     }
 }

@@ -23,8 +23,8 @@ use super::predict::Prediction;
 use super::visitor::SeenVisitor;
 use crate::context::RequestContext;
 use crate::origin_request;
-use crate::source::compared::short_path;
 use crate::source::personal;
+use crate::stage::url_pattern::short_path;
 use crate::stage::wanted_page::WantedPage;
 
 /// The visitor that a probe stands for.

@@ -22,6 +22,7 @@ use anteroom_telemetry::reason::Reason;
 
 use self::lesson::Lesson;
 use self::predict::predict;
+use super::causes::learned_name;
 use super::forward;
 use crate::answer::Answer;
 use crate::context::{RequestContext, RequestKind};
@@ -77,16 +78,14 @@ fn note_set_cookies(cx: &RequestContext<'_>, headers: &HeaderMap) {
     let own = |name: &[u8]| cookies(&cx.head.headers).find(|(own, _)| *own == name);
     let renewed =
         set_cookie::pairs(headers).take(visitor::COOKIES_MAX).filter_map(|(name, value)| {
-            own(name)
-                .filter(|(_, own)| *own != value)
-                .and_then(|(name, _)| visitor::learned_name(name))
+            own(name).filter(|(_, own)| *own != value).and_then(|(name, _)| learned_name(name))
         });
     let renewed: Vec<String> = renewed.collect();
     if !renewed.is_empty() {
         cx.worker.learning.renewed(renewed.iter().map(String::as_str));
     }
     let set = set_cookie::lifetimes(headers, cx.now as u64).take(visitor::COOKIES_MAX);
-    let set = set.filter_map(|(name, time)| Some((visitor::learned_name(name)?, time)));
+    let set = set.filter_map(|(name, time)| Some((learned_name(name)?, time)));
     let set: Vec<(String, u64)> = set.collect();
     if !set.is_empty() {
         cx.worker.learning.set_cookies(set.iter().map(|(name, time)| (name.as_str(), *time)));

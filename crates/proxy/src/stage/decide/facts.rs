@@ -14,6 +14,7 @@ use anteroom_telemetry::reason::Reason;
 use crate::context::{RequestContext, logs_connection_in};
 use crate::plan::Facts;
 use crate::stage::detect_upgrade;
+use crate::stage::url_pattern::shown_pattern;
 
 /// Conditions and ranges that only the app can answer for a row.
 const BY_THE_APP: [HeaderName; 3] = [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE];
@@ -33,7 +34,7 @@ pub(crate) fn facts<'c>(
         item,
         row: row(cx, item, has_body || is_upgrade),
         is_upgrade,
-        is_switched_off: is_read && cx.worker.pages.purged.bypass.covers(&route.name),
+        switched_off: if is_read { switched_off(cx) } else { None },
         needs_rank: route.only_top.is_some() && verdict::obstacles(&asked, route).next().is_none(),
         access,
         is_known_user: cx.visitor.known().is_some(),
@@ -49,6 +50,18 @@ pub(crate) fn facts<'c>(
         trusts_public: route.trust_public,
         counts_uses: route.min_uses > 1,
     }
+}
+
+/// Why the cache is switched off for a request, if it is.
+fn switched_off(cx: &RequestContext<'_>) -> Option<Reason> {
+    let (bypass, route) = (&cx.worker.pages.purged.bypass, cx.route);
+    if bypass.covers(&route.name) {
+        return Some(Reason::BypassSwitch);
+    }
+    // A route that learns serves nothing, and learns of these pages, too.
+    let is_stopped = route.mode == CacheMode::Serve
+        && bypass.stops(&route.rules, &cx.admitted.site, || shown_pattern(cx));
+    is_stopped.then_some(Reason::AuditStopped)
 }
 
 /// The row that would answer a request.

@@ -1,0 +1,45 @@
+//! The arguments of the audit command.
+
+use clap::{Args, Subcommand};
+
+use super::Shown;
+
+pub(crate) const AUDIT_EXAMPLES: &str = "\
+Examples:
+  anteroom audit
+      Pages that are not shared any more, and where they differ from what the app gives a visitor
+  anteroom audit --json
+  anteroom audit resume /price --host shop.example
+      The pages are shared again, by every proxy on the store; without a pattern, all are
+
+Hits are held against the app with [cache] audit = \"1/1000\", or audit in a [[route]]: one of a
+thousand requests that a stored page would answer goes to the app, and its answer is compared
+with the page. Where visitors of two networks see something else, and neither time nor chance
+explains it, no proxy on the store shares the page and those of its pattern any more, until this
+command says so or the route says something else of them. What was found is in the memory of the
+running proxy; what was stopped is in the store.
+The command connects to it over the socket in [admin] socket.";
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct AuditArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<AuditCommand>,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum AuditCommand {
+    /// Share pages again that the audit has stopped
+    #[command(after_help = AUDIT_EXAMPLES)]
+    Resume {
+        /// The pattern, as `anteroom audit` shows it, such as /item/*; without it, any
+        pattern: Option<String>,
+        /// Only pages of this site
+        #[arg(long, value_name = "HOST")]
+        host: Option<String>,
+        #[command(flatten)]
+        shown: Shown,
+    },
+}
