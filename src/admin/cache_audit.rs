@@ -70,9 +70,6 @@ impl Commands {
         }
         let mut failed = None;
         for one in stopped {
-            if let Some(pages) = one.scope.pages() {
-                self.worker.audits.begin_again(&pages.host, &pages.pattern);
-            }
             let pages = one.scope.to_string();
             let change = BypassChange { scope: one.scope, lasts: None, by: operator.to_owned() };
             if let Err(error) = bypass.change(&self.store, &change, TIMEOUT).await {

@@ -174,6 +174,9 @@ pub struct Status {
     pub memory: MemoryStatus,
     /// Routes whose requests bypass the cache by order of an operator.
     pub bypasses: Vec<ListedBypass>,
+    /// How many patterns of pages the audit has stopped from being shared.
+    #[serde(default)]
+    pub stopped: u64,
     /// Routes that had requests, the busiest first.
     pub routes: Vec<RouteStatus>,
 }
@@ -259,6 +262,7 @@ impl Commands {
                 in_flight: parts.pages.flights.bytes(),
             },
             bypasses: self.list_bypasses().bypasses,
+            stopped: self.worker.pages.purged.bypass.stopped().len() as u64,
             routes: self.routes_status(&routes),
         }
     }

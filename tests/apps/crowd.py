@@ -15,6 +15,7 @@ from browser import Browser, BrokenOff, read_cookie
 from people import PEOPLE, told_of
 
 WORKERS = 8
+NETWORKS = 200
 PROBLEMS_SHOWN = 20
 # Behind so many visits without a whole answer, nobody is there.
 GIVEN_UP = 50
@@ -48,8 +49,12 @@ class Crowd:
         self.last = None
         # How often the proxy asked the app again, by reason, and by itself.
         self.again, self.by_itself = {}, 0
+        # Whether each browser is in one of many networks, and what an audit of the proxy has found then.
+        self.networks, self.audited = None, {}
 
     def browser(self, port=None, jar=None, address=None):
+        if self.networks and not address:
+            address = f"127.0.{1 + next(self.networks) % NETWORKS}.1"
         browser = Browser(port or self.port, self.app.HOST, self.watch, jar, address)
         browser.owner, browser.was = browser, None
         browser.doing = "reading"

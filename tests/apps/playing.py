@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import itertools
 import os
 import pathlib
 import re
@@ -73,11 +74,16 @@ def compare(app, folder, binary, config):
 def play_behind(app, folder, binary, config, options, visits):
     kept = options.kept / app.NAME / f"behind-{config.stem}"
     crowd = None
+    rate = getattr(options, "audit", None)
+    audit = {"ANTEROOM__CACHE__AUDIT": rate} if rate else {}
     try:
-        with app.start(folder) as origin, servers.anteroom(binary, config, origin, folder) as port:
+        with app.start(folder) as origin, servers.anteroom(binary, config, origin, folder, audit) as port:
             crowd = Crowd(app, port, origin, options.seed, kept)
+            crowd.networks = itertools.count() if audit else None
             asyncio.run(play(crowd, options.requests, visits))
             crowd.again, crowd.by_itself = second_questions(folder)
+            if audit:
+                crowd.audited = audited(folder)
     except servers.Broken as why:
         # What was played until then is told all the same.
         if crowd is None:
@@ -101,6 +107,14 @@ def second_questions(folder):
         "anteroom_verify_questions_total",
     ]
     return again, sum(counts[name] for name in by_itself)
+
+
+def audited(folder):
+    """What the audit has found, by the proxy's figures, and the pages that it has stopped, by the log."""
+    counts = {name: int(float(value)) for name, value in servers.metrics(folder) if name.startswith("anteroom_audit")}
+    stopped = re.findall(r"these pages are not shared any more.* pattern=(\S+)", servers.said(folder, "anteroom"))
+    doubtful = re.findall(r"something else than the stored page.* path=(\S+)", servers.said(folder, "anteroom"))
+    return {**counts, "stopped": stopped, "doubtful": sorted(set(doubtful))}
 
 
 async def play(crowd, enough, visits=None):

@@ -148,13 +148,13 @@ def php_fpm(folder, settings):
 
 
 @contextlib.contextmanager
-def anteroom(program, config, origin, folder):
-    """The proxy with the app's own configuration; yields its port."""
+def anteroom(program, config, origin, folder, settings=None):
+    """The proxy with the app's own configuration, and more `settings` in its environment; yields its port."""
     command = [program, "run", "--config", config, "--listen", "127.0.0.1:0"]
     command += ["--admin", "127.0.0.1:0", "--origin", f"http://127.0.0.1:{origin.port}"]
     command += ["--store", f"embedded:{folder / 'data'}"]
     log = {"ANTEROOM__LOG__TO": str(folder / "requests.log")}
-    with process(command, folder, "anteroom", env=log) as child:
+    with process(command, folder, "anteroom", env={**log, **(settings or {})}) as child:
         where = r"visitors are served at http://127\.0\.0\.1:(\d+)"
         found = wait(
             "anteroom", child, folder, "anteroom",

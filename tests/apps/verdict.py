@@ -35,7 +35,17 @@ def behind(config, alone, crowd, comparison, requests):
     problems += [*shares(alone, crowd, floors(crowd.app.FLOORS, requests)), *blanks(alone, crowd)]
     tell_times(alone, crowd)
     tell_comparison(comparison)
+    if crowd.audited:
+        problems += audit(crowd.audited)
     return problems
+
+
+def audit(found):
+    """What the audit has found. The crowd would see a page that is another's: none differs, and none may be stopped."""
+    figures = {name.removeprefix("anteroom_audit_"): value for name, value in found.items()}
+    print("    audit: " + ", ".join(f"{name} {value}" for name, value in figures.items()))
+    for pattern in found["stopped"]:
+        yield f"the audit has stopped {pattern}"
 
 
 def given_up(crowd):
@@ -83,7 +93,8 @@ def shares(alone, crowd, judged):
     again = sum(crowd.again.values())
     each = (len(crowd.asked) - crowd.by_itself - again) / max(once, 1)
     print(f"    {'for each that is no hit':28}{each:8.3f}, and {again} times again {crowd.again or ''}")
-    if each > 1:
+    # An audit asks the app for itself what a difference is.
+    if each > 1 and not crowd.audited:
         yield f"the app was asked {each:.3f} times for each request that is no hit"
     if judged and left > left_at_most:
         yield f"the app was asked {left:.1f} % of the times, {left_at_most} % at most must be"

@@ -42,6 +42,7 @@ SCREENS = {
     "misses": "Misses",
     "cookies": "Cookies",
     "learn": "Learn",
+    "differences": "Differences",
     "sessions": "Sessions",
     "purge": "Purge",
     "origins": "Origins",

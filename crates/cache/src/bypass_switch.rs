@@ -1,7 +1,7 @@
 //! The bypass switch, as this process knows it: which routes and pages are forwarded, and not served from the cache or
 //! stored, until when. Operators switch routes, and the audit stops pages.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub struct BypassSwitch {
     is_on: AtomicBool,
     /// Whether any of them is for pages.
     stops_pages: AtomicBool,
+    /// How often pages have been stopped, or shared again.
+    page_changes: AtomicU64,
     in_force: ArcSwap<Vec<Bypass>>,
     known: Mutex<KnownBypasses>,
     /// The rules of this process's routes, see [`StoppedPages::rules`].
@@ -70,10 +72,10 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 const REST_MIN: Duration = Duration::from_secs(1);
 /// A stop of pages is renewed when so much of its time is left.
 const RENEWED_BEFORE: Duration = BYPASS_LASTS_MAX.checked_div(2).expect("2 is not 0");
-/// The pattern that stands for all pages under a rule, and the host for all sites.
+/// The host, and the digest, that stand for any.
+const ANY: &str = "*";
+/// The pattern of all pages.
 pub const ALL_PAGES: &str = "**";
-/// See [`ALL_PAGES`].
-pub const ALL_HOSTS: &str = "*";
 
 impl BypassSwitch {
     /// Whether requests of a route are forwarded now.
@@ -95,9 +97,15 @@ impl BypassSwitch {
         self.listed(|bypass| bypass.scope.pages().is_none())
     }
 
-    /// Whether pages are not shared any more. `rules`, `host` and `pattern`: see [`StoppedPages`].
-    pub fn stops(&self, rules: &str, host: &str, pattern: impl FnOnce() -> String) -> bool {
-        self.stops_pages.load(Ordering::Relaxed) && self.stop_of(rules, host, &pattern()).is_some()
+    /// Whether pages are not shared any more. `rules`, `host` and `digest`: see [`StoppedPages`].
+    pub fn stops(&self, rules: &str, host: &str, digest: impl FnOnce() -> String) -> bool {
+        self.stops_pages.load(Ordering::Relaxed) && self.stop_of(rules, host, digest).is_some()
+    }
+
+    /// A number that changes whenever pages are stopped or shared again, in any process.
+    #[must_use]
+    pub fn page_changes(&self) -> u64 {
+        self.page_changes.load(Ordering::Relaxed)
     }
 
     /// The pages under rules of this process that are not shared any more.
@@ -111,7 +119,13 @@ impl BypassSwitch {
 
     /// Takes in the rules of the configuration that is now in force, see [`StoppedPages::rules`].
     pub fn put_rules(&self, rules: Vec<String>) {
+        let before = self.stopped();
         self.rules.store(Arc::new(rules));
+        let after = self.stopped();
+        for one in before.iter().filter(|one| !after.contains(one)) {
+            let (pages, by) = (&one.scope, &one.by);
+            tracing::info!(%pages, by, "these pages are shared by other rules now");
+        }
     }
 
     fn listed(&self, is_one: impl Fn(&Bypass) -> bool) -> Vec<Bypass> {
@@ -122,15 +136,25 @@ impl BypassSwitch {
 
     /// Why pages are not shared any more, see [`Self::stops`].
     #[cold]
-    pub fn stop_of(&self, rules: &str, host: &str, pattern: &str) -> Option<Bypass> {
-        let now = Instant::now();
-        let is_one = |pages: &StoppedPages| {
-            pages.rules == rules
-                && (pages.host == host || pages.host == ALL_HOSTS)
-                && (pages.pattern == pattern || pages.pattern == ALL_PAGES)
+    pub fn stop_of(
+        &self,
+        rules: &str,
+        host: &str,
+        digest: impl FnOnce() -> String,
+    ) -> Option<Bypass> {
+        let (now, in_force) = (Instant::now(), self.in_force.load());
+        let of_rules = |one: &&Bypass| {
+            one.ends > now && one.scope.pages().is_some_and(|pages| pages.rules == rules)
         };
-        let is_on = |one: &&Bypass| one.ends > now && one.scope.pages().is_some_and(is_one);
-        self.in_force.load().iter().find(is_on).cloned()
+        let mut of_rules = in_force.iter().filter(of_rules).peekable();
+        // PERF: the other routes need no digest.
+        of_rules.peek()?;
+        let digest = digest();
+        let is_one = |pages: &StoppedPages| {
+            (pages.host == host || pages.host == ANY)
+                && (pages.digest == digest || pages.digest == ANY)
+        };
+        of_rules.find(|one| one.scope.pages().is_some_and(is_one)).cloned()
     }
 
     #[cold]
@@ -139,11 +163,15 @@ impl BypassSwitch {
         self.in_force.load().iter().any(|bypass| bypass.is_for(route, now))
     }
 
-    /// Takes in what the store tells.
-    pub fn hear(&self, list: &StoredBypasses) {
+    /// Takes in what the store tells. `is_new_era`: the store has lost what it had. The pages that were stopped stay so, and
+    /// it is told again.
+    pub fn hear(&self, list: &StoredBypasses, is_new_era: bool) {
         let mut known = self.known();
         if known.has_overtaken(list) {
             return;
+        }
+        if is_new_era {
+            known.keep_stops();
         }
         known.hear(list);
         self.put_in_force(&known);
@@ -181,26 +209,24 @@ impl BypassSwitch {
     /// the stops of pages that would end soon.
     pub async fn send_left(&self, store: &impl BypassStore) {
         let _alone = self.changing.lock().await;
-        while let Some(change) = self.next_left() {
-            let taken = timeout(SEND_TIMEOUT, store.change_bypass(&change)).await;
-            match taken.unwrap_or(Err(StoreError::TimedOut)) {
-                Ok(list) => self.took(&change, &list),
+        // What the store has no room for must not keep it from the others.
+        let (left, mut refused) = (self.known().left(), Vec::new());
+        for change in left {
+            match self.send(store, &change).await {
+                Ok(()) => {
+                    let (scope, by, state) = (&change.scope, &change.by, change.state());
+                    tracing::info!(%scope, by, "the store took the bypass switch of this proxy: {state}");
+                }
+                Err(StoreError::BypassesFull) => refused.push(change.scope),
                 Err(error) => {
-                    tracing::debug!(%error, "the bypass switch of this proxy alone cannot be sent yet");
-                    return;
+                    return tracing::debug!(%error, "the bypass switch of this proxy alone cannot be sent yet");
                 }
             }
-            let (scope, state) = (&change.scope, change.state());
-            tracing::info!(
-                %scope,
-                by = change.by,
-                "the store took the bypass switch of this proxy: {state}"
-            );
         }
-        while let Some(change) = self.next_renewal() {
-            let taken = timeout(SEND_TIMEOUT, store.change_bypass(&change)).await;
-            match taken.unwrap_or(Err(StoreError::TimedOut)) {
-                Ok(list) => self.took(&change, &list),
+        while let Some(change) = self.next_renewal(&refused) {
+            match self.send(store, &change).await {
+                Ok(()) => {}
+                Err(StoreError::BypassesFull) => refused.push(change.scope),
                 Err(error) => {
                     return tracing::debug!(%error, "a stop of pages cannot be renewed yet");
                 }
@@ -208,18 +234,23 @@ impl BypassSwitch {
         }
     }
 
-    /// To go on with a stop of pages under this process's rules: an operator ends it, and not time.
-    fn next_renewal(&self) -> Option<BypassChange> {
-        let soon = Instant::now() + RENEWED_BEFORE;
-        let stopped = self.stopped();
-        let due = stopped.into_iter().find(|one| !one.only_here && one.ends < soon)?;
-        Some(BypassChange { scope: due.scope, lasts: Some(BYPASS_LASTS_MAX), by: due.by })
+    async fn send(
+        &self,
+        store: &impl BypassStore,
+        change: &BypassChange,
+    ) -> Result<(), StoreError> {
+        let taken = timeout(SEND_TIMEOUT, store.change_bypass(change)).await;
+        self.took(change, &taken.unwrap_or(Err(StoreError::TimedOut))?);
+        Ok(())
     }
 
-    /// A change that the store has not taken.
-    fn next_left(&self) -> Option<BypassChange> {
-        let known = self.known();
-        known.ended_left().or_else(|| known.only_here_left())
+    /// To go on with a stop of pages under this process's rules: an operator ends it, and not time.
+    fn next_renewal(&self, refused: &[BypassScope]) -> Option<BypassChange> {
+        let soon = Instant::now() + RENEWED_BEFORE;
+        let is_due =
+            |one: &Bypass| !one.only_here && one.ends < soon && !refused.contains(&one.scope);
+        let due = self.stopped().into_iter().find(is_due)?;
+        Some(BypassChange { scope: due.scope, lasts: Some(BYPASS_LASTS_MAX), by: due.by })
     }
 
     /// Takes in a change that the store took, and what it has since.
@@ -288,6 +319,13 @@ impl BypassSwitch {
         }
         let is_on = after.iter().any(|one| one.scope.pages().is_none());
         let stops_pages = after.iter().any(|one| one.scope.pages().is_some());
+        let pages = |list: &[Bypass]| -> Vec<BypassScope> {
+            let of_pages = list.iter().filter(|one| one.scope.pages().is_some());
+            of_pages.map(|one| one.scope.clone()).collect()
+        };
+        if pages(&before) != pages(&after) {
+            self.page_changes.fetch_add(1, Ordering::Relaxed);
+        }
         self.in_force.store(Arc::new(after));
         self.is_on.store(is_on, Ordering::Release);
         self.stops_pages.store(stops_pages, Ordering::Release);
@@ -320,6 +358,20 @@ impl KnownBypasses {
             .retain(|own| !shared.iter().any(|one| one.scope == own.scope && one.ends >= own.ends));
     }
 
+    /// Keeps the stops of pages that the store had, as if it had not taken them yet.
+    fn keep_stops(&mut self) {
+        let is_kept = |one: &&Bypass| {
+            one.scope.pages().is_some() && !self.only_here.iter().any(|own| own.scope == one.scope)
+        };
+        let kept: Vec<Bypass> = self.shared.iter().filter(is_kept).cloned().collect();
+        self.only_here.extend(kept.into_iter().map(|one| Bypass { only_here: true, ..one }));
+    }
+
+    /// The changes that the store has not taken.
+    fn left(&self) -> Vec<BypassChange> {
+        self.ended_left().into_iter().chain(self.only_here_left()).collect()
+    }
+
     /// Forgets what an earlier change did here alone for the routes of this one.
     fn drop_own(&mut self, change: &BypassChange) {
         self.only_here.retain(|own| !change.covers(&own.scope));
@@ -332,27 +384,29 @@ impl KnownBypasses {
 
     /// To switch off what was switched off here alone. The switch for all routes can only be switched off together
     /// with all others, so it waits until no other is on that was switched on elsewhere meanwhile.
-    fn ended_left(&self) -> Option<BypassChange> {
+    fn ended_left(&self) -> Vec<BypassChange> {
         let mut of_routes = self.stored.iter().filter(|one| one.scope.pages().is_none());
         let have_all_ended = of_routes.all(|one| self.has_ended(one));
         let may_be_sent =
             |ended: &&EndedBypass| ended.stored.scope != BypassScope::All || have_all_ended;
-        self.ended_here.iter().find(may_be_sent).map(|ended| BypassChange {
+        let off = |ended: &EndedBypass| BypassChange {
             scope: ended.stored.scope.clone(),
             lasts: None,
             by: ended.by.clone(),
-        })
+        };
+        self.ended_here.iter().filter(may_be_sent).map(off).collect()
     }
 
     /// To switch on what is on here alone, for the rest of its time.
-    fn only_here_left(&self) -> Option<BypassChange> {
+    fn only_here_left(&self) -> Vec<BypassChange> {
         let now = Instant::now();
         let rest = |one: &Bypass| one.ends.saturating_duration_since(now);
-        self.only_here.iter().find(|one| rest(one) >= REST_MIN).map(|one| BypassChange {
+        let on = |one: &Bypass| BypassChange {
             scope: one.scope.clone(),
             lasts: Some(rest(one)),
             by: one.by.clone(),
-        })
+        };
+        self.only_here.iter().filter(|one| rest(one) >= REST_MIN).map(on).collect()
     }
 
     fn in_force(&self, now: Instant) -> Vec<Bypass> {
@@ -361,6 +415,13 @@ impl KnownBypasses {
         let shared = pairs.filter(is_on).map(|(_, shared)| shared);
         shared.chain(&self.only_here).filter(|bypass| bypass.ends > now).cloned().collect()
     }
+}
+
+/// All pages under these rules.
+#[must_use]
+pub fn all_pages(rules: &str) -> StoppedPages {
+    let [rules, host, digest, pattern] = [rules, ANY, ANY, ALL_PAGES].map(str::to_owned);
+    StoppedPages { rules, host, digest, pattern }
 }
 
 impl Bypass {
@@ -431,21 +492,21 @@ mod tests {
     fn a_switch_is_for_its_route_until_its_end() {
         let switch = BypassSwitch::default();
         assert!(!switch.covers("shop"));
-        switch.hear(&list(vec![stored(Some("shop"), 61_000), stored(Some("blog"), 1_000)]));
+        switch.hear(&list(vec![stored(Some("shop"), 61_000), stored(Some("blog"), 1_000)]), false);
         assert!(switch.covers("shop"));
         assert!(!switch.covers("blog"), "it has ended");
         assert!(!switch.covers("other"));
         assert_eq!(switch.list().len(), 1);
-        switch.hear(&list(vec![stored(None, 61_000)]));
+        switch.hear(&list(vec![stored(None, 61_000)]), false);
         assert!(switch.covers("other"));
-        switch.hear(&list(Vec::new()));
+        switch.hear(&list(Vec::new()), false);
         assert!(!switch.covers("shop"));
     }
 
     #[test]
     fn an_end_that_is_far_away_is_bounded() {
         let switch = BypassSwitch::default();
-        switch.hear(&list(vec![stored(None, u64::MAX)]));
+        switch.hear(&list(vec![stored(None, u64::MAX)]), false);
         let ends = switch.of("shop").unwrap().ends;
         assert!(ends <= Instant::now() + BYPASS_LASTS_MAX);
     }
@@ -455,7 +516,7 @@ mod tests {
         let switch = BypassSwitch::default();
         switch.change_here(&change(Some("shop"), 60));
         assert!(switch.of("shop").unwrap().only_here);
-        switch.hear(&list(Vec::new()));
+        switch.hear(&list(Vec::new()), false);
         assert!(switch.covers("shop"), "a store that knows nothing of it does not end it");
         switch.change_here(&change(None, 0));
         assert!(!switch.covers("shop"));
@@ -469,11 +530,11 @@ mod tests {
     fn what_was_switched_off_here_stays_off_until_the_store_has_a_later_switch() {
         let switch = BypassSwitch::default();
         let known = list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]);
-        switch.hear(&known);
+        switch.hear(&known, false);
         switch.change_here(&change(None, 0));
-        switch.hear(&known);
+        switch.hear(&known, false);
         assert!(!switch.covers("shop"));
-        switch.hear(&list(vec![stored(None, 62_000)]));
+        switch.hear(&list(vec![stored(None, 62_000)]), false);
         assert!(switch.covers("shop"));
         switch.change_here(&change(None, 60));
         switch.took(&change(None, 0), &list(Vec::new()));
@@ -484,16 +545,16 @@ mod tests {
     fn an_answer_from_before_a_change_does_not_undo_it() {
         let switch = BypassSwitch::default();
         switch.took(&change(None, 60), &list(vec![stored(None, 61_000)]));
-        switch.hear(&StoredBypasses { now: 999, bypasses: Vec::new() });
+        switch.hear(&StoredBypasses { now: 999, bypasses: Vec::new() }, false);
         assert!(switch.covers("shop"));
-        switch.hear(&list(Vec::new()));
+        switch.hear(&list(Vec::new()), false);
         assert!(!switch.covers("shop"));
     }
 
     #[test]
     fn to_switch_a_route_off_leaves_the_others() {
         let switch = BypassSwitch::default();
-        switch.hear(&list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]));
+        switch.hear(&list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]), false);
         switch.change_here(&change(Some("shop"), 0));
         let scopes: Vec<_> = switch.list().into_iter().map(|one| one.scope).collect();
         assert_eq!(scopes, [BypassScope::All]);
@@ -503,6 +564,8 @@ mod tests {
     #[derive(Default)]
     struct TestStore {
         is_away: AtomicBool,
+        /// There is no room for stops of pages.
+        is_full: AtomicBool,
         taken: Mutex<Vec<BypassChange>>,
     }
 
@@ -510,6 +573,9 @@ mod tests {
         async fn change_bypass(&self, change: &BypassChange) -> Result<StoredBypasses, StoreError> {
             if self.is_away.load(Ordering::Relaxed) {
                 return Err(StoreError::TimedOut);
+            }
+            if self.is_full.load(Ordering::Relaxed) && change.scope.pages().is_some() {
+                return Err(StoreError::BypassesFull);
             }
             self.taken.lock().unwrap().push(change.clone());
             let lasts = change.lasts.map_or(0, |lasts| lasts.as_millis() as u64);
@@ -544,7 +610,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_switched_off_in_this_process_alone_is_switched_off_in_the_store() {
         let (switch, store) = (BypassSwitch::default(), TestStore::default());
-        switch.hear(&list(vec![stored(Some("blog"), 61_000), stored(Some("shop"), 61_000)]));
+        switch.hear(&list(vec![stored(Some("blog"), 61_000), stored(Some("shop"), 61_000)]), false);
         store.is_away.store(true, Ordering::Relaxed);
         let refused = switch.change(&store, &change(Some("shop"), 0), SEND_TIMEOUT).await;
         assert!(matches!(refused, Err(StoreError::TimedOut)));
@@ -558,14 +624,14 @@ mod tests {
     #[tokio::test]
     async fn the_switch_for_all_routes_is_not_ended_together_with_one_of_another_proxy() {
         let (switch, store) = (BypassSwitch::default(), TestStore::default());
-        switch.hear(&list(vec![stored(None, 61_000)]));
+        switch.hear(&list(vec![stored(None, 61_000)]), false);
         switch.change_here(&change(None, 0));
-        switch.hear(&list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]));
+        switch.hear(&list(vec![stored(None, 61_000), stored(Some("shop"), 61_000)]), false);
         switch.send_left(&store).await;
         assert!(store.taken.lock().unwrap().is_empty());
         let scopes: Vec<_> = switch.list().into_iter().map(|one| one.scope).collect();
         assert_eq!(scopes, [scope(Some("shop"))], "it stays off here");
-        switch.hear(&list(vec![stored(None, 61_000)]));
+        switch.hear(&list(vec![stored(None, 61_000)]), false);
         switch.send_left(&store).await;
         assert_eq!(*store.taken.lock().unwrap(), [change(None, 0)]);
     }
@@ -574,7 +640,7 @@ mod tests {
     async fn a_switch_that_another_proxy_has_for_longer_is_not_sent() {
         let (switch, store) = (BypassSwitch::default(), TestStore::default());
         switch.change_here(&change(None, 60));
-        switch.hear(&list(vec![stored(None, 3_600_000)]));
+        switch.hear(&list(vec![stored(None, 3_600_000)]), false);
         assert!(!switch.of("shop").unwrap().only_here);
         switch.send_left(&store).await;
         assert!(store.taken.lock().unwrap().is_empty());
@@ -591,8 +657,9 @@ mod tests {
     }
 
     fn pages(rules: &str, pattern: &str) -> BypassScope {
-        let [rules, host, pattern] = [rules, "shop.test", pattern].map(str::to_owned);
-        BypassScope::Pages(StoppedPages { rules, host, pattern })
+        let [rules, host, digest, pattern] =
+            [rules, "shop.test", pattern, pattern].map(str::to_owned);
+        BypassScope::Pages(StoppedPages { rules, host, digest, pattern })
     }
 
     fn stop(pattern: &str, until: u64) -> StoredBypass {
@@ -602,7 +669,7 @@ mod tests {
     #[test]
     fn pages_are_stopped_under_their_rules_and_no_route_is() {
         let switch = BypassSwitch::default();
-        switch.hear(&list(vec![stop("/item/*", 61_000)]));
+        switch.hear(&list(vec![stop("/item/*", 61_000)]), false);
         let stops = |rules, host, path: &str| switch.stops(rules, host, || path.to_owned());
         assert!(stops("r1", "shop.test", "/item/*"));
         assert!(!stops("r1", "shop.test", "/other"));
@@ -621,13 +688,9 @@ mod tests {
     #[test]
     fn all_pages_under_a_rule_can_be_stopped() {
         let switch = BypassSwitch::default();
-        let all = StoppedPages {
-            rules: "r1".to_owned(),
-            host: ALL_HOSTS.to_owned(),
-            pattern: ALL_PAGES.to_owned(),
-        };
-        let one = StoredBypass { scope: BypassScope::Pages(all), ..stored(None, 61_000) };
-        switch.hear(&list(vec![one]));
+        let scope = BypassScope::Pages(all_pages("r1"));
+        let one = StoredBypass { scope, ..stored(None, 61_000) };
+        switch.hear(&list(vec![one]), false);
         assert!(switch.stops("r1", "any.test", || "/any".to_owned()));
         assert!(!switch.stops("r2", "any.test", || "/any".to_owned()));
     }
@@ -636,7 +699,7 @@ mod tests {
     async fn a_stop_of_pages_is_renewed_by_the_processes_that_have_its_rules() {
         let (switch, store) = (BypassSwitch::default(), TestStore::default());
         let week = BYPASS_LASTS_MAX.as_millis() as u64;
-        switch.hear(&list(vec![stop("/a", week / 3), stop("/b", week)]));
+        switch.hear(&list(vec![stop("/a", week / 3), stop("/b", week)]), false);
         switch.send_left(&store).await;
         assert!(store.taken.lock().unwrap().is_empty(), "other rules");
         switch.put_rules(vec!["r1".to_owned()]);
@@ -644,5 +707,32 @@ mod tests {
         let taken = store.taken.lock().unwrap().clone();
         assert_eq!(taken.len(), 1);
         assert_eq!((&taken[0].scope, taken[0].lasts), (&pages("r1", "/a"), Some(BYPASS_LASTS_MAX)));
+    }
+
+    #[tokio::test]
+    async fn pages_stay_stopped_when_the_store_has_lost_them_and_it_is_told_again() {
+        let (switch, store) = (BypassSwitch::default(), TestStore::default());
+        switch.hear(&list(vec![stop("/a", 61_000)]), false);
+        let changes = switch.page_changes();
+        switch.hear(&list(Vec::new()), true);
+        assert!(switch.stops("r1", "shop.test", || "/a".to_owned()));
+        assert_eq!(switch.page_changes(), changes, "nothing has changed for visitors");
+        switch.send_left(&store).await;
+        assert_eq!(store.taken.lock().unwrap()[0].scope, pages("r1", "/a"));
+        switch.hear(&list(Vec::new()), false);
+        assert!(!switch.stops("r1", "shop.test", || "/a".to_owned()), "an order has ended it");
+        assert!(switch.page_changes() > changes);
+    }
+
+    #[tokio::test]
+    async fn what_the_store_has_no_room_for_keeps_it_from_no_other() {
+        let (switch, store) = (BypassSwitch::default(), TestStore::default());
+        store.is_full.store(true, Ordering::Relaxed);
+        switch.change_here(&BypassChange { scope: pages("r1", "/a"), ..change(None, 60) });
+        switch.change_here(&change(Some("shop"), 60));
+        switch.send_left(&store).await;
+        let taken = store.taken.lock().unwrap().clone();
+        assert_eq!(taken.iter().map(|one| &one.scope).collect::<Vec<_>>(), [&scope(Some("shop"))]);
+        assert!(switch.stops("r1", "shop.test", || "/a".to_owned()), "it is stopped here");
     }
 }

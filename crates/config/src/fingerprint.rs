@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use anteroom_http::ident::hex;
-use anteroom_policy::route::for_pages;
+use anteroom_policy::route::{Route, Ttl, for_pages};
 use sha2::{Digest as _, Sha256};
 
 use super::lines::Lines;
@@ -78,8 +78,7 @@ pub fn fingerprint(plan: &Plan) -> Fingerprint {
 }
 
 /// What decides for all routes what their pages hold, and which visitors share them.
-const OF_ALL_PAGES: [&str; 10] = [
-    "cache.default_ttl",
+const OF_ALL_PAGES: [&str; 9] = [
     "cache.unknown_cookies",
     "cache.trust_public",
     "cache.static_for_all",
@@ -95,7 +94,14 @@ const OF_ALL_PAGES: [&str; 10] = [
 /// share them. Keys at their defaults do not count, so that it stays the same in versions with other keys.
 #[must_use]
 pub fn page_rules(plan: &Plan) -> Vec<String> {
-    let routes = plan.routes.iter().map(for_pages).collect();
+    // Lifetimes say nothing of who shares a page.
+    let of_route = |route: &Route| Route {
+        query_rule: route.query_rule.clone(),
+        ttl: Ttl::default(),
+        override_ttl: None,
+        ..for_pages(route)
+    };
+    let routes = plan.routes.iter().map(of_route).collect();
     let lines = Lines::of(&Plan { routes, ..plan.clone() });
     let usual = Lines::of(&Plan::new(OriginUrl::default()));
     let of_all = lines

@@ -123,6 +123,31 @@ pub fn harmless_names() -> impl Iterator<Item = &'static str> {
     HARMLESS.iter().map(|(text, _)| *text)
 }
 
+/// Cookies by which load balancers between this proxy and the app keep a visitor to one server: AWS, Azure, Google Cloud,
+/// HAProxy, F5, Citrix, ingress-nginx, Apache.
+static AFFINITY: [&[u8]; 14] = [
+    b"AWSALB",
+    b"AWSELB",
+    b"ARRAffinity",
+    b"ApplicationGatewayAffinity",
+    b"GCLB",
+    b"GCILB",
+    b"SERVERID",
+    b"SRVNAME",
+    b"SRVID",
+    b"BIGipServer",
+    b"NSC_",
+    b"citrix_ns_id",
+    b"INGRESSCOOKIE",
+    b"ROUTEID",
+];
+
+/// Whether the cookie names a server of the app, and not a visitor.
+#[must_use]
+pub fn is_affinity(name: &[u8]) -> bool {
+    AFFINITY.iter().any(|start| name.starts_with(start))
+}
+
 fn pairs(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     // Not `list::split`: browsers split at every `;`, even inside quotes (RFC 6265 §5.4).
     headers

@@ -5,8 +5,13 @@ use std::time::Duration;
 
 use super::StoreError;
 
-/// The most switches at a time.
+/// The most switches of routes at a time.
 pub const BYPASSES_MAX: usize = 64;
+/// The most patterns of pages that are stopped at a time. They have room of their own: what the audit does never keeps an
+/// operator from switching.
+pub const STOPS_MAX: usize = 32;
+/// The most fields that are read.
+pub(crate) const FIELDS_MAX: usize = BYPASSES_MAX + STOPS_MAX;
 /// The longest time for which one is on: a switch that is forgotten must end.
 pub const BYPASS_LASTS_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// The most characters of the name of who switched it on.
@@ -38,7 +43,9 @@ pub struct StoppedPages {
     pub rules: String,
     /// The site, without spaces.
     pub host: String,
-    /// The path, with `*` where pages of one kind differ.
+    /// A hash of the pattern of their paths, without spaces.
+    pub digest: String,
+    /// The pattern as operators see it, with `*` where pages of one kind differ.
     pub pattern: String,
 }
 
@@ -66,8 +73,8 @@ impl BypassScope {
         match self {
             Self::All => ALL.to_owned(),
             Self::Route(name) => format!("={name}"),
-            Self::Pages(StoppedPages { rules, host, pattern }) => {
-                format!("{PAGES}{rules} {host} {pattern}")
+            Self::Pages(StoppedPages { rules, host, digest, pattern }) => {
+                format!("{PAGES}{rules} {host} {digest} {pattern}")
             }
         }
     }
@@ -80,12 +87,11 @@ impl BypassScope {
             let is_name = !name.is_empty() && name.len() <= ROUTE_MAX;
             return is_name.then(|| Self::Route(name.to_owned()));
         }
-        let mut parts = field.strip_prefix(PAGES)?.splitn(3, ' ');
-        let (rules, host, pattern) = (parts.next()?, parts.next()?, parts.next()?);
-        (field.len() <= PAGES_FIELD_MAX).then(|| {
-            let [rules, host, pattern] = [rules, host, pattern].map(str::to_owned);
-            Self::Pages(StoppedPages { rules, host, pattern })
-        })
+        let mut parts = field.strip_prefix(PAGES)?.splitn(4, ' ').map(str::to_owned);
+        let (rules, host) = (parts.next()?, parts.next()?);
+        let (digest, pattern) = (parts.next()?, parts.next()?);
+        let pages = StoppedPages { rules, host, digest, pattern };
+        (field.len() <= PAGES_FIELD_MAX).then_some(Self::Pages(pages))
     }
 }
 
@@ -135,7 +141,8 @@ pub trait BypassStore {
     /// Changes them, tells the other processes, and returns the result.
     ///
     /// # Errors
-    /// [`StoreError::BypassesFull`] when [`BYPASSES_MAX`] others are on.
+    /// [`StoreError::BypassesFull`] when [`BYPASSES_MAX`] others of routes are on, or [`STOPS_MAX`] others of pages, each of
+    /// which will end later than after half of this one's time.
     fn change_bypass(
         &self,
         change: &BypassChange,
@@ -150,6 +157,11 @@ impl BypassChange {
     #[must_use]
     pub fn covers(&self, scope: &BypassScope) -> bool {
         self.ends_every_route() && scope.pages().is_none() || self.scope == *scope
+    }
+
+    /// The most switches of this kind at a time.
+    pub(super) fn most(&self) -> usize {
+        if self.scope.pages().is_some() { STOPS_MAX } else { BYPASSES_MAX }
     }
 
     /// Whether every switch of a route is switched off.
@@ -184,7 +196,7 @@ impl StoredBypasses {
     pub(super) fn of(now: u64, stored: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Self {
         let parse = |(field, value): &(_, _)| parse_pair(field, value);
         let found = stored.iter().filter_map(parse).filter(|bypass| bypass.until > now);
-        let mut bypasses: Vec<_> = found.take(BYPASSES_MAX).collect();
+        let mut bypasses: Vec<_> = found.take(FIELDS_MAX).collect();
         bypasses.sort_unstable_by(|a, b| a.scope.cmp(&b.scope));
         Self { now, bypasses }
     }
@@ -209,6 +221,7 @@ mod tests {
         let pages = StoppedPages {
             rules: "0f".to_owned(),
             host: "shop.test:8080".to_owned(),
+            digest: "1a".to_owned(),
             pattern: "/item/* and more".to_owned(),
         };
         for (scope, by) in [
@@ -226,7 +239,7 @@ mod tests {
         for (field, value) in [
             ("shop", "1 7 a"),
             ("=", "1 7 a"),
-            ("~0f shop.test", "1 7 a"),
+            ("~0f shop.test 1a", "1 7 a"),
             ("*", "2 7 a"),
             ("*", "1 x a"),
             ("*", "1 7"),
@@ -263,6 +276,7 @@ mod tests {
         let pages = BypassScope::Pages(StoppedPages {
             rules: "0f".to_owned(),
             host: "shop.test".to_owned(),
+            digest: "1a".to_owned(),
             pattern: "/a".to_owned(),
         });
         let off = |scope| BypassChange { scope, lasts: None, by: String::new() };

@@ -120,6 +120,16 @@ pub enum PurgesSince {
     },
 }
 
+impl PurgesSince {
+    /// Up to where they go.
+    #[must_use]
+    pub fn upto(&self) -> PurgePosition {
+        match self {
+            Self::Since { upto, .. } | Self::All { upto, .. } => *upto,
+        }
+    }
+}
+
 /// What a process learns from the store at regular intervals, in one trip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreNews {

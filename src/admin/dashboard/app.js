@@ -4,6 +4,7 @@ import { get, onLoggedOut, post } from './api.js';
 import { bypassText, turnOff } from './bypass.js';
 import { redrawCharts } from './chart.js';
 import cookies from './cookies.js';
+import differences from './differences.js';
 import { button, h, outcome, setText } from './dom.js';
 import { seconds } from './format.js';
 import learn from './learn.js';
@@ -19,7 +20,7 @@ import { certificates, fleet, origins, rows } from './system.js';
 
 /** In the order of the navigation. A further screen is a module and a place in this list. */
 const SCREENS = [
-  now, routes, misses, cookies, learn, sessions, purge, origins, rows, certificates, fleet, configuration, audit,
+  now, routes, misses, cookies, learn, differences, sessions, purge, origins, rows, certificates, fleet, configuration, audit,
 ];
 /** The roles that may do what a screen or a part of one needs. */
 const ROLES = {
@@ -149,15 +150,16 @@ const MODES = {
 };
 
 /** What matters on every screen: learn mode, the bypass switch, and a proxy that is not ready. */
-function showNotices({ ready, bypasses, mode, version }) {
+function showNotices({ ready, bypasses, mode, version, stopped }) {
   setText(byId('proxy'), version);
   const notices = byId('notices');
   // `until` is worked out anew for each reading, and differs in its last digits.
-  const state = JSON.stringify([ready, bypasses.map(bypassText), mode]);
+  const state = JSON.stringify([ready, bypasses.map(bypassText), mode, stopped]);
   if (notices.dataset.state === state) return;
   notices.dataset.state = state;
   notices.replaceChildren(...bypasses.map(bypassNotice));
   if (MODES[mode]) notices.append(modeNotice(mode));
+  if (stopped > 0) notices.append(stoppedNotice(stopped));
   if (!ready) notices.append(notice('The proxy is not ready: it starts, or drains before it ends.'));
 }
 
@@ -165,6 +167,9 @@ const notice = (text, ...more) => h('div', { class: 'notice bad' }, h('span', { 
 
 const modeNotice = (mode) => h('div', { class: 'notice' },
   h('span', { role: 'status' }, MODES[mode]), ' ', h('a', { href: '#/learn' }, 'What would have been hits'));
+
+const stoppedNotice = (stopped) => h('div', { class: 'notice bad' },
+  h('span', { role: 'status' }, `Visitors see different things in pages that were shared: ${stopped} patterns are not shared any more.`), ' ', h('a', { href: '#/differences' }, 'Where they differ'));
 
 function bypassNotice(bypass) {
   if (!can('bypass')) return notice(bypassText(bypass));

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use anteroom_store::bypass::{BYPASSES_MAX, BypassChange};
+use anteroom_store::bypass::{BYPASSES_MAX, BypassChange, STOPS_MAX};
 use anteroom_store::traits::*;
-use anteroom_store::{BypassScope, PurgePosition, StoppedPages, StoreError, StoredBypasses};
+use anteroom_store::{
+    BypassScope, PurgePosition, StoppedPages, StoreError, StoredBypass, StoredBypasses,
+};
 use tokio::time::timeout;
 
 use crate::store_contract::{Bench, contract, until};
@@ -13,6 +15,7 @@ contract!(
     switches_are_kept_until_their_end,
     switches_have_a_bound,
     stops_of_pages_are_ended_by_their_own_order,
+    stops_of_pages_take_no_room_from_switches,
     news_tell_of_switches,
 );
 
@@ -33,13 +36,37 @@ fn routes(list: &StoredBypasses) -> Vec<Option<&str>> {
     list.bypasses.iter().map(|bypass| bypass.scope.route()).collect()
 }
 
+fn pages(pattern: &str) -> BypassScope {
+    let [rules, host, digest, pattern] =
+        ["0f", "shop.test", &format!("d{}", pattern.len()), pattern].map(str::to_owned);
+    BypassScope::Pages(StoppedPages { rules, host, digest, pattern })
+}
+
+/// Stops and switches have room of their own, and a stop that no proxy renews makes room for another.
+async fn stops_of_pages_take_no_room_from_switches(bench: Bench) {
+    let stop = async |number: usize, milliseconds| {
+        let scope = pages(&format!("/{number}"));
+        bench.store.change_bypass(&BypassChange { scope, ..on(None, milliseconds) }).await
+    };
+    for number in 0..STOPS_MAX {
+        stop(number, 600_000).await.unwrap();
+    }
+    let refused = stop(STOPS_MAX, 600_000).await;
+    assert!(matches!(refused, Err(StoreError::BypassesFull)), "{refused:?}");
+    for number in 0..BYPASSES_MAX {
+        let on = on(Some(&format!("r{number}")), 600_000);
+        bench.store.change_bypass(&on).await.unwrap();
+    }
+    let list = stop(STOPS_MAX, 6_000_000).await.unwrap();
+    assert_eq!(list.bypasses.len(), BYPASSES_MAX + STOPS_MAX);
+    assert_eq!(bench.store.bypasses().await.unwrap().bypasses, list.bypasses);
+    let is_new = |one: &StoredBypass| one.until - list.now > 600_000;
+    assert_eq!(list.bypasses.iter().filter(|one| is_new(one)).count(), 1);
+}
+
 async fn stops_of_pages_are_ended_by_their_own_order(bench: Bench) {
     let change = async |change| bench.store.change_bypass(&change).await.unwrap().bypasses;
-    let pages = BypassScope::Pages(StoppedPages {
-        rules: "0f".to_owned(),
-        host: "shop.test".to_owned(),
-        pattern: "/item/* …".to_owned(),
-    });
+    let pages = pages("/item/* …");
     let stop = BypassChange { scope: pages.clone(), ..on(None, 600_000) };
     change(on(Some("shop"), 600_000)).await;
     assert_eq!(change(stop.clone()).await.len(), 2);

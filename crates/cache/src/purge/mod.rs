@@ -365,7 +365,8 @@ impl PurgeTable {
         let asked_at = millis(self.started.elapsed());
         let news = store.news_since(self.who, known).await?;
         // Before the purges: the start waits for these.
-        self.bypass.hear(&news.bypasses);
+        let (had_era, era) = (known.at.era, news.purges.upto().at.era);
+        self.bypass.hear(&news.bypasses, had_era != 0 && era != had_era);
         match news.purges {
             PurgesSince::Since { purges, upto, more } => {
                 for (marks, number) in purges.iter().zip(known.at.number + 1..) {

@@ -82,17 +82,27 @@ fn the_rules_of_pages_change_with_what_decides_who_shares_them() {
     assert_eq!(usual.len(), 2);
     assert_eq!(usual[1], rules("")[0], "what no route matches");
     assert_ne!(usual[0], usual[1]);
-    for same in
-        ["access_log = false", "name = \"shop\"", "audit = \"1/7\"", "share = \"anonymous\""]
-    {
+    for same in [
+        "ttl = \"7s\"",
+        "access_log = false",
+        "name = \"shop\"",
+        "audit = \"1/7\"",
+        "share = \"anonymous\"",
+    ] {
         assert_eq!(route(same), usual, "{same}");
     }
-    for other in ["share = \"none\"", "key_cookies = [\"currency\"]", "key_headers = [\"DNT\"]"] {
+    for other in [
+        "share = \"none\"",
+        "keep_query = [\"page\"]",
+        "key_cookies = [\"currency\"]",
+        "key_headers = [\"DNT\"]",
+    ] {
         assert_ne!(route(other)[0], usual[0], "{other}");
         assert_eq!(route(other)[1], usual[1], "{other}");
     }
     let ignored = rules("cache.ignore_cookies = [\"currency\"]");
     assert_ne!(ignored, rules(""));
+    assert_eq!(rules("cache.default_ttl = \"7s\""), rules(""));
     assert_eq!(rules("cache.memory = \"64MiB\""), rules(""));
     let moved = rules("[[route]]\nmatch.path = \"/b\"\n[[route]]\nmatch.path = \"/a/**\"\n");
     assert_eq!(moved[1], usual[0], "its place among the routes does not matter");

@@ -35,6 +35,9 @@ pub struct DifferingPlace {
     /// A mark that equal places have.
     #[serde(skip)]
     mark: Mark,
+    /// A hash of what the answer shows there.
+    #[serde(skip)]
+    shown: u32,
 }
 
 /// What a comparison showed.
@@ -44,6 +47,8 @@ pub enum AuditResult {
     Same,
     /// It differs where another fetch of the page differs, too.
     Noise,
+    /// The same, and the fetch shows what the visitor sees: the page has changed.
+    Edited,
     /// It differs, and other fetches of the page do not.
     Differs(Vec<DifferingPlace>),
     /// The stored page holds words of the visitor, and other fetches of it do not: it was another page than that for all.
@@ -62,6 +67,21 @@ struct Mark {
 }
 
 impl DifferingPlace {
+    /// The text of the stored page there. `body`: that of the page, without coding.
+    #[must_use]
+    pub fn text<'b>(&self, body: &'b [u8]) -> &'b [u8] {
+        let (at, stored) = (self.at as usize, self.stored as usize);
+        body.get(at..at.saturating_add(stored)).unwrap_or_default()
+    }
+
+    /// Whether a piece of the stored page is in both.
+    fn overlaps(&self, other: &Self) -> bool {
+        let (own, its) = (&self.mark.pieces, &other.mark.pieces);
+        self.kind == other.kind
+            && self.mark.field == other.mark.field
+            && (own == its || own.start < its.end && its.start < own.end)
+    }
+
     /// Whether these have a place in common.
     fn meets(&self, other: &Self) -> bool {
         let (own, its) = (&self.mark.pieces, &other.mark.pieces);
@@ -82,18 +102,27 @@ impl DifferingPlace {
     }
 }
 
-/// Where an answer differs from a stored page, at most 64 places.
+/// Where an answer differs from a stored page, at most 64 places. `key`: that of all answers that are held against each
+/// other.
 #[must_use]
-pub fn compare(stored: &AnswerText<'_>, answer: &AnswerText<'_>) -> Vec<DifferingPlace> {
-    let key = RandomState::new();
-    let (page, answer) =
-        (AnswerPieces::of(&key, stored, None), AnswerPieces::of(&key, answer, None));
+pub fn compare(
+    key: &RandomState,
+    stored: &AnswerText<'_>,
+    answer: &AnswerText<'_>,
+) -> Vec<DifferingPlace> {
+    let (page, answer) = (AnswerPieces::of(key, stored, None), AnswerPieces::of(key, answer, None));
     let changes =
         Changes::between(&page, &answer).unwrap_or_else(|| Changes::whole(&page, &answer));
-    let plain =
-        |kind, field| DifferingPlace { kind, at: 0, stored: 0, mark: Mark { field, pieces: 0..0 } };
-    let head = (page.head != answer.head).then(|| plain(PlaceKind::Head, 0));
-    let fields = changes.fields.iter().map(|field| plain(PlaceKind::Field, field.name));
+    let plain = |kind, field, shown| DifferingPlace {
+        kind,
+        at: 0,
+        stored: 0,
+        mark: Mark { field, pieces: 0..0 },
+        shown,
+    };
+    let head = (page.head != answer.head).then(|| plain(PlaceKind::Head, 0, answer.head));
+    let fields = changes.fields.iter();
+    let fields = fields.map(|field| plain(PlaceKind::Field, field.name, field.value));
     let end = |piece: u16| match piece {
         0 => 0,
         piece => page.ends.get(usize::from(piece) - 1).copied().unwrap_or(0),
@@ -103,8 +132,28 @@ pub fn compare(stored: &AnswerText<'_>, answer: &AnswerText<'_>) -> Vec<Differin
         at: end(change.at.start),
         stored: end(change.at.end).saturating_sub(end(change.at.start)),
         mark: Mark { field: 0, pieces: change.at.clone() },
+        shown: change.text,
     });
     head.into_iter().chain(fields).chain(body).take(PLACES_MAX).collect()
+}
+
+/// Whether a fetch of the page shows at each of these places what the visitor sees: the page has changed.
+#[must_use]
+pub fn is_edit(visitor: &[DifferingPlace], fetched: &[DifferingPlace]) -> bool {
+    visitor.iter().all(|place| fetched.contains(place))
+}
+
+/// The places at which several fetches of the page show the same, and not what the stored page does, but the visitor sees
+/// that: it was stored for this visitor alone.
+#[must_use]
+pub fn for_one_only(
+    fetches: &[Vec<DifferingPlace>],
+    visitor: &[DifferingPlace],
+) -> Vec<DifferingPlace> {
+    let Some((first, others)) = fetches.split_first() else { return Vec::new() };
+    let is_steady = |place: &&DifferingPlace| others.iter().all(|fetch| fetch.contains(place));
+    let is_seen = |place: &&DifferingPlace| !visitor.iter().any(|own| own.overlaps(place));
+    first.iter().filter(is_steady).filter(is_seen).cloned().collect()
 }
 
 /// The places at which a visitor's answer differs from a stored page, and that visitor's next answer, too.
@@ -129,10 +178,14 @@ mod tests {
 
     use super::*;
 
+    fn key() -> RandomState {
+        RandomState::with_seeds(1, 2, 3, 4)
+    }
+
     fn compared(stored: &str, answer: &str) -> Vec<DifferingPlace> {
         let fields = HeaderMap::new();
         let text = |body| AnswerText { head: b"200", fields: &fields, body, is_text: true, now: 0 };
-        compare(&text(stored.as_bytes()), &text(answer.as_bytes()))
+        compare(&key(), &text(stored.as_bytes()), &text(answer.as_bytes()))
     }
 
     #[test]
@@ -156,8 +209,14 @@ mod tests {
         let kinds = |places: Vec<DifferingPlace>| {
             places.into_iter().map(|place| place.kind).collect::<Vec<_>>()
         };
-        assert_eq!(kinds(compare(&text(b"200", &one), &text(b"200", &other))), [PlaceKind::Field]);
-        assert_eq!(kinds(compare(&text(b"200", &one), &text(b"404", &one))), [PlaceKind::Head]);
+        assert_eq!(
+            kinds(compare(&key(), &text(b"200", &one), &text(b"200", &other))),
+            [PlaceKind::Field]
+        );
+        assert_eq!(
+            kinds(compare(&key(), &text(b"200", &one), &text(b"404", &one))),
+            [PlaceKind::Head]
+        );
     }
 
     #[test]
@@ -179,6 +238,27 @@ mod tests {
         let again = compared(stored, "<p>quote 1</p><p>same</p><p>AT</p>");
         let own = seen_again(visitor, &again);
         assert_eq!(own.iter().map(|place| place.at).collect::<Vec<_>>(), [26]);
+    }
+
+    #[test]
+    fn an_edit_shows_all_what_the_visitor_sees() {
+        let stored = "<p>old</p><p>same</p>";
+        let visitor = compared(stored, "<p>new</p><p>same</p>");
+        assert!(is_edit(&visitor, &compared(stored, "<p>new</p><p>more</p>")));
+        assert!(!is_edit(&visitor, &compared(stored, "<p>newer</p><p>same</p>")));
+    }
+
+    #[test]
+    fn what_was_stored_for_one_visitor_is_seen_by_no_other() {
+        let stored = "<p>Hello Ann</p><i>1</i><p>same</p>";
+        let stranger = |nonce| compared(stored, &format!("<p>Log in</p><i>{nonce}</i><p>same</p>"));
+        let ann = compared(stored, "<p>Hello Ann</p><i>2</i><p>same</p>");
+        let fetches = [stranger(3), stranger(4)];
+        let found = for_one_only(&fetches, &ann);
+        let texts: Vec<&[u8]> = found.iter().map(|place| place.text(stored.as_bytes())).collect();
+        assert_eq!(texts, [b"p>Hello Ann<".as_slice()], "and not the nonce");
+        let edited = compared(stored, "<p>Log in</p><i>2</i><p>same</p>");
+        assert!(for_one_only(&fetches, &edited).is_empty(), "Ann does not see it any more");
     }
 
     #[test]

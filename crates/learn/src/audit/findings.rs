@@ -21,8 +21,13 @@ const NETWORKS_MIN: usize = 2;
 /// Of so many answers that differed, noise or not, more than one must do so for a visitor: where what differs changes by
 /// itself, chance makes some look so.
 const DIFFERED_PART: u64 = 10;
+/// Of so many comparisons, more than one must show it, unless it was seen from many networks: else a few clients could stop
+/// pages by what the app refuses them alone.
+const SEEN_PART: u64 = 100;
 /// The most requests of each kind that are kept to find the cause.
 const REQUESTS_MAX: usize = 16;
+/// The same of a pattern in which nothing differs.
+const REQUESTS_BEFORE_MAX: usize = 4;
 /// The most patterns with kept requests.
 const EXPLAINED_MAX: usize = 64;
 
@@ -35,6 +40,10 @@ pub struct AuditedPage {
     pub pattern: String,
     /// The route.
     pub route: Arc<str>,
+    /// A hash of what the configuration says of the page: under other rules it must be seen anew.
+    pub rules: Arc<str>,
+    /// How often pages were stopped or shared again before this one was compared: after that it must be seen anew.
+    pub page_changes: u64,
     /// The path as it may be shown.
     pub path: String,
     /// The network of the visitor.
@@ -67,20 +76,33 @@ struct AuditedPattern {
     same: u64,
     noise: u64,
     differed: u64,
-    /// Networks that saw something else than the stored page.
-    networks: Vec<u32>,
-    /// How many there were before the evidence began again.
-    before: usize,
+    leaks: u64,
+    evidence: Evidence,
     /// The last difference.
     path: String,
     places: Vec<DifferingPlace>,
     differed_at: f64,
-    leaks: u64,
-    /// Requests whose answers differed, and since the first of them such whose answers did not.
-    differing: Vec<AuditedRequest>,
-    agreeing: Vec<AuditedRequest>,
+    /// What explained it, as far as it was known then.
+    causes: Vec<AuditCause>,
+    /// From how many networks visitors have seen something else.
+    networks: usize,
     /// When it was last compared, in Unix time.
     last: f64,
+}
+
+/// What speaks for a stop: all of it was seen under the same rules.
+#[derive(Clone, Debug, Default)]
+struct Evidence {
+    rules: Option<Arc<str>>,
+    page_changes: u64,
+    same: u64,
+    noise: u64,
+    differed: u64,
+    /// Networks that saw something else than the stored page.
+    networks: Vec<u32>,
+    /// Requests whose answers differed, and such whose answers did not.
+    differing: Vec<AuditedRequest>,
+    agreeing: Vec<AuditedRequest>,
 }
 
 /// What was found since the start.
@@ -134,14 +156,6 @@ impl Audits {
         (taken < RUNNING_MAX).then_some(place)
     }
 
-    /// Whether a visitor of this network has been seen to get something else than the stored page.
-    #[must_use]
-    pub fn is_known(&self, page: &AuditedPage) -> bool {
-        let findings = self.findings();
-        let known = findings.patterns.get(&page.key());
-        known.is_some_and(|known| known.networks.contains(&page.network))
-    }
-
     /// Notes what a comparison showed, and says what follows from it.
     pub fn note(&self, page: &AuditedPage, result: AuditResult) -> PatternVerdict {
         let (mut findings, now) = (self.findings(), unix_now());
@@ -153,18 +167,21 @@ impl Audits {
         if !findings.patterns.contains_key(&key) {
             findings.make_room();
         }
-        let explained = findings.patterns.values().filter(|one| !one.differing.is_empty()).count();
+        let explained = findings.patterns.values().filter(|one| one.evidence.is_kept()).count();
         let pattern = findings.patterns.entry(key).or_default();
         pattern.route = Some(Arc::clone(&page.route));
         (pattern.compared, pattern.last) = (pattern.compared + 1, now);
+        pattern.evidence.begin(page);
         match result {
             AuditResult::Same | AuditResult::Unknown => {
                 pattern.same += 1;
-                if !pattern.differing.is_empty() {
-                    keep(&mut pattern.agreeing, &page.request);
-                }
+                pattern.evidence.agrees(&page.request);
             }
-            AuditResult::Noise => pattern.noise += 1,
+            AuditResult::Edited => pattern.noise += 1,
+            AuditResult::Noise => {
+                pattern.noise += 1;
+                pattern.evidence.noise += 1;
+            }
             AuditResult::Leak => {
                 pattern.leaks += 1;
                 (pattern.path, pattern.differed_at) = (page.path.clone(), now);
@@ -174,22 +191,13 @@ impl Audits {
                 pattern.differed += 1;
                 (pattern.path, pattern.places) = (page.path.clone(), places);
                 pattern.differed_at = now;
-                if !pattern.differing.is_empty() || explained < EXPLAINED_MAX {
-                    keep(&mut pattern.differing, &page.request);
-                }
-                return pattern.witness(page.network);
+                let verdict = pattern.evidence.differs(page, explained < EXPLAINED_MAX);
+                pattern.networks = pattern.evidence.networks.len();
+                pattern.causes = pattern.evidence.causes();
+                return verdict;
             }
         }
         PatternVerdict::Nothing
-    }
-
-    /// The pages are not shared any more, or an operator shares them again: what visitors see from now on is new evidence.
-    pub fn begin_again(&self, host: &str, pattern: &str) {
-        let mut findings = self.findings();
-        if let Some(known) = findings.patterns.get_mut(&(host.to_owned(), pattern.to_owned())) {
-            known.before = known.networks.len().max(known.before);
-            known.networks.clear();
-        }
     }
 
     /// What was found until now, what differs first.
@@ -216,8 +224,8 @@ impl Audits {
 }
 
 /// The latest requests are kept.
-fn keep(requests: &mut Vec<AuditedRequest>, request: &AuditedRequest) {
-    if requests.len() == REQUESTS_MAX {
+fn keep(requests: &mut Vec<AuditedRequest>, request: &AuditedRequest, most: usize) {
+    if requests.len() >= most {
         requests.remove(0);
     }
     requests.push(request.clone());
@@ -246,24 +254,55 @@ impl Findings {
     }
 }
 
-impl AuditedPattern {
-    /// A visitor of this network sees something else.
-    fn witness(&mut self, network: u32) -> PatternVerdict {
-        let is_new = !self.networks.contains(&network);
+impl Evidence {
+    /// Under other rules, or after an order, the pages must be seen anew.
+    fn begin(&mut self, page: &AuditedPage) {
+        let is_of_now =
+            self.rules.as_ref() == Some(&page.rules) && self.page_changes == page.page_changes;
+        if !is_of_now {
+            let rules = Some(Arc::clone(&page.rules));
+            *self = Self { rules, page_changes: page.page_changes, ..Self::default() };
+        }
+    }
+
+    fn is_kept(&self) -> bool {
+        !self.differing.is_empty()
+    }
+
+    fn causes(&self) -> Vec<AuditCause> {
+        causes(&self.differing, &self.agreeing)
+    }
+
+    fn agrees(&mut self, request: &AuditedRequest) {
+        self.same += 1;
+        let most = if self.is_kept() { REQUESTS_MAX } else { REQUESTS_BEFORE_MAX };
+        keep(&mut self.agreeing, request, most);
+    }
+
+    /// A visitor sees something else.
+    fn differs(&mut self, page: &AuditedPage, has_room: bool) -> PatternVerdict {
+        self.differed += 1;
+        if self.is_kept() || has_room {
+            keep(&mut self.differing, &page.request, REQUESTS_MAX);
+        }
+        let is_new = !self.networks.contains(&page.network);
         if is_new && self.networks.len() < NETWORKS_MAX {
-            self.networks.push(network);
+            self.networks.push(page.network);
         }
         let networks = self.networks.len();
         let is_chance = self.differed * DIFFERED_PART <= self.differed + self.noise;
-        match (networks >= NETWORKS_MIN && !is_chance, is_new) {
+        let is_seldom = self.differed * SEEN_PART <= self.differed + self.same;
+        let is_seen = networks >= NETWORKS_MIN && (!is_seldom || networks == NETWORKS_MAX);
+        match (is_seen && !is_chance, is_new) {
             (true, _) => PatternVerdict::Differs(networks),
             (false, true) => PatternVerdict::Doubtful(networks),
             (false, false) => PatternVerdict::Nothing,
         }
     }
+}
 
+impl AuditedPattern {
     fn told(&self, (host, pattern): &(String, String)) -> AuditedPatternReport {
-        let causes = causes(&self.differing, &self.agreeing);
         let differs = self.differed + self.leaks > 0;
         AuditedPatternReport {
             host: host.clone(),
@@ -273,13 +312,13 @@ impl AuditedPattern {
             same: self.same,
             noise: self.noise,
             differed: self.differed,
-            networks: self.networks.len().max(self.before) as u64,
+            networks: self.networks as u64,
             leaks: self.leaks,
             path: differs.then(|| self.path.clone()),
             differed_at: differs.then_some(self.differed_at),
             places: self.places.clone(),
-            toml: differs.then(|| lines(&route_path(pattern), &causes)),
-            causes: causes.iter().map(AuditCause::name).collect(),
+            toml: differs.then(|| lines(&route_path(pattern), &self.causes)),
+            causes: self.causes.iter().map(AuditCause::name).collect(),
         }
     }
 }
@@ -302,6 +341,8 @@ mod tests {
             host: "shop.test".to_owned(),
             pattern: pattern.to_owned(),
             route: Arc::from("default"),
+            rules: Arc::from("r1"),
+            page_changes: 0,
             path: pattern.replace('*', "7"),
             network,
             request: AuditedRequest::default(),
@@ -319,7 +360,6 @@ mod tests {
         assert_eq!(note(1, AuditResult::Same), PatternVerdict::Nothing);
         assert_eq!(note(1, differs()), PatternVerdict::Doubtful(1));
         assert_eq!(note(1, differs()), PatternVerdict::Nothing, "the network is known");
-        assert!(audits.is_known(&page("/a", 1)) && !audits.is_known(&page("/a", 2)));
         assert_eq!(note(2, differs()), PatternVerdict::Differs(2));
         audits.note(&page("/b/*", 2), AuditResult::Noise);
         audits.note(&page("/b/*", 2), AuditResult::Unknown);
@@ -364,13 +404,27 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stopped_needs_new_evidence_to_be_stopped_again() {
+    fn under_other_rules_and_after_an_order_pages_must_be_seen_anew() {
         let audits = Audits::default();
-        for network in 1..3 {
-            audits.note(&page("/a", network), differs());
+        let other = AuditedPage { rules: Arc::from("r2"), ..page("/a", 2) };
+        let later = AuditedPage { page_changes: 1, ..other.clone() };
+        audits.note(&page("/a", 1), differs());
+        assert_eq!(audits.note(&other, differs()), PatternVerdict::Doubtful(1));
+        assert_eq!(audits.note(&later, differs()), PatternVerdict::Doubtful(1));
+        assert_eq!(audits.report().patterns[0].differed, 3);
+    }
+
+    #[test]
+    fn what_few_see_must_be_seen_from_many_networks() {
+        let audits = Audits::default();
+        for _ in 0..1_000 {
+            audits.note(&page("/a", 1), AuditResult::Same);
         }
-        audits.begin_again("shop.test", "/a");
-        assert_eq!(audits.note(&page("/a", 2), differs()), PatternVerdict::Doubtful(1));
+        for network in 1..8 {
+            let verdict = audits.note(&page("/a", network), differs());
+            assert_eq!(verdict, PatternVerdict::Doubtful(network as usize));
+        }
+        assert_eq!(audits.note(&page("/a", 8), differs()), PatternVerdict::Differs(8));
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl AuditTotals {
         self.compared += u64::from(*result != AuditResult::Unknown);
         match result {
             AuditResult::Same => self.same += 1,
-            AuditResult::Noise => self.noise += 1,
+            AuditResult::Noise | AuditResult::Edited => self.noise += 1,
             AuditResult::Differs(_) => self.differed += 1,
             AuditResult::Leak => self.leaks += 1,
             AuditResult::Unknown => self.unknown += 1,

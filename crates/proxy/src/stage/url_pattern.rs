@@ -2,10 +2,12 @@
 
 use anteroom_cache::rules::key::ShareClass;
 use anteroom_cache::url_patterns::{AsItCame, UrlPattern};
+use anteroom_http::ident::hex;
 use anteroom_http::segments::pattern_segments;
 use anteroom_http::{query, segments};
 use anteroom_telemetry::reason::Reason;
 use anteroom_telemetry::request_feed::PATH_MAX;
+use sha2::{Digest as _, Sha256};
 
 use super::wanted_page::WantedPage;
 use crate::context::RequestContext;
@@ -52,14 +54,26 @@ pub(crate) fn pattern(want: &WantedPage<'_>) -> UrlPattern {
     })
 }
 
-/// The pattern of the request's path as the audit names it, and operators see it: with `*` where pages of one kind differ.
+/// The pattern of the request's path as operators see it: with `*` where pages of one kind differ.
 pub(crate) fn shown_pattern(cx: &RequestContext<'_>) -> String {
+    short_path(&path_pattern(&cx.worker.telemetry.paths.path(&cx.admitted.path)))
+}
+
+/// A hash of the pattern of the request's path, by which the audit stops pages. What is hidden of paths does not matter: it
+/// is each machine's own.
+pub(crate) fn pattern_digest(cx: &RequestContext<'_>) -> String {
     // All spellings of a path have one key, and so one pattern.
-    let path = cx.worker.telemetry.paths.path(&cx.admitted.path);
-    let segments = pattern_segments(&path).map(|(segment, rest)| format!("/{segment}{rest}"));
-    let pattern: String = segments.collect();
+    hex(&Sha256::digest(path_pattern(&cx.admitted.path))[..8])
+}
+
+fn path_pattern(path: &str) -> String {
+    let segments = pattern_segments(path).map(|(segment, rest)| format!("/{segment}{rest}"));
+    let mut pattern: String = segments.collect();
     // The last segment says whether the path ends in a slash.
-    short_path(pattern.strip_suffix('/').unwrap_or(&pattern))
+    if pattern.ends_with('/') {
+        pattern.pop();
+    }
+    pattern
 }
 
 /// The path as it is kept. That of a path which is too long ends in a sign that no path has.

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 use super::{EmbeddedStore, small_file};
 use crate::StoreError;
-use crate::bypass::{BYPASSES_MAX, BypassChange, BypassStore, StoredBypass, StoredBypasses};
+use crate::bypass::{BypassChange, BypassStore, StoredBypass, StoredBypasses};
 
 /// The name of the file: a line of JSON for each switch, with its field and its value.
 const FILE: &str = "bypass";
@@ -60,10 +60,9 @@ impl BypassFile {
         let mut next = bypasses.clone();
         next.retain(|one| one.until > now && !change.covers(&one.scope));
         if let Some(lasts) = change.lasts {
-            if next.len() >= BYPASSES_MAX {
-                return Err(StoreError::BypassesFull);
-            }
-            let until = now.saturating_add(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+            let lasts = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+            make_room(&mut next, &change, now.saturating_add(lasts / 2))?;
+            let until = now.saturating_add(lasts);
             next.push(StoredBypass { scope: change.scope, until, by: change.by });
         }
         next.sort_unstable_by(|a, b| a.scope.cmp(&b.scope));
@@ -82,6 +81,28 @@ impl BypassFile {
             text.push(b'\n');
         }
         small_file::write(&self.folder, FILE, &text)
+    }
+}
+
+/// Makes room for a switch, as `lua/change_bypass.lua` does.
+fn make_room(
+    next: &mut Vec<StoredBypass>,
+    change: &BypassChange,
+    half: u64,
+) -> Result<(), StoreError> {
+    let of_pages = change.scope.pages().is_some();
+    let is_kind = |one: &StoredBypass| one.scope.pages().is_some() == of_pages;
+    if next.iter().filter(|one| is_kind(one)).count() < change.most() {
+        return Ok(());
+    }
+    let kind = next.iter().enumerate().filter(|(_, one)| is_kind(one));
+    let first = kind.min_by_key(|(_, one)| one.until);
+    match first.filter(|(_, one)| of_pages && one.until < half).map(|(place, _)| place) {
+        Some(place) => {
+            next.remove(place);
+            Ok(())
+        }
+        None => Err(StoreError::BypassesFull),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::script::Invocation;
 use super::{Pairs, RedisCall, RedisStore, milliseconds, script};
 use crate::StoreError;
-use crate::bypass::{BYPASSES_MAX, BypassChange, BypassStore, StoredBypasses};
+use crate::bypass::{BypassChange, BypassStore, FIELDS_MAX, StoredBypasses};
 
 impl BypassStore for RedisStore {
     async fn change_bypass(&self, change: &BypassChange) -> Result<StoredBypasses, StoreError> {
@@ -14,7 +14,10 @@ impl BypassStore for RedisStore {
         };
         let mut script = self.script(&script::CHANGE_BYPASS);
         add_bound(&mut script);
-        script.arg("field", field).arg("lasts_ms", change.lasts.map_or(0, milliseconds));
+        script
+            .arg("kind_max", change.most())
+            .arg("field", field)
+            .arg("lasts_ms", change.lasts.map_or(0, milliseconds));
         script.arg("by", &change.by);
         let (is_done, now, found): (u8, u64, Pairs) =
             self.foreground().acknowledge(&script).await?;
@@ -34,5 +37,5 @@ impl BypassStore for RedisStore {
 
 /// The first argument of the scripts that read the switches.
 pub(super) fn add_bound(script: &mut Invocation) {
-    script.arg("bypasses_max", BYPASSES_MAX);
+    script.arg("bypasses_max", FIELDS_MAX);
 }

@@ -216,7 +216,7 @@ scripts! {
     // The bypass switches.
     CHANGE_BYPASS = "change_bypass" (BYPASSES_IN_STORE)
         keys (bypass;)
-        args (purge_channel; bypasses_max field lasts_ms by);
+        args (purge_channel; bypasses_max kind_max field lasts_ms by);
     BYPASSES = "bypasses" (BYPASSES_IN_STORE)
         keys (bypass;)
         args (; bypasses_max);

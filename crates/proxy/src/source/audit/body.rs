@@ -8,32 +8,39 @@ use super::Audit;
 use super::differences::AppAnswer;
 
 /// The largest body that is compared, in bytes, as it comes.
-const BODY_MAX: usize = 1 << 20;
+pub(super) const BODY_MAX: usize = 1 << 20;
 
 /// Reads the visitor's answer along.
 pub(super) struct AuditBody {
-    audit: Box<Audit>,
+    /// `None`: the body is too large.
+    audit: Option<Box<Audit>>,
     status: StatusCode,
     headers: HeaderMap,
-    /// `None`: it is too large.
     body: Option<BytesMut>,
 }
 
 impl AuditBody {
     pub(super) fn new(audit: Box<Audit>, status: StatusCode, headers: HeaderMap) -> Self {
-        Self { audit, status, headers, body: Some(BytesMut::new()) }
+        Self { audit: Some(audit), status, headers, body: Some(BytesMut::new()) }
     }
 }
 
 impl BodyReader for AuditBody {
     fn part(&mut self, part: &Bytes) {
         add(&mut self.body, part);
+        if self.body.is_none()
+            && let Some(audit) = self.audit.take()
+        {
+            audit.note_unknown();
+        }
     }
 
     fn whole(self: Box<Self>) {
         let Self { audit, status, headers, body } = *self;
-        let answer = body.map(|body| AppAnswer { status, headers, body: body.freeze() });
-        tokio::task::spawn_local(audit.compare(answer));
+        if let (Some(audit), Some(body)) = (audit, body) {
+            let answer = AppAnswer { status, headers, body: body.freeze() };
+            tokio::task::spawn_local(audit.compare(answer));
+        }
     }
 }
 

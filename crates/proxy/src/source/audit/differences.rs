@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use ::http::{HeaderMap, StatusCode};
+use ahash::RandomState;
 use anteroom_cache::entry::Entry;
 use anteroom_cache::rules::personal_data::PersonalData;
 use anteroom_cache::{fill, recoded};
 use anteroom_http::forwarded;
 use anteroom_learn::AnswerText;
-use anteroom_learn::audit::{DifferingPlace, compare};
+use anteroom_learn::audit::{DifferingPlace, PlaceKind, compare};
 use bytes::Bytes;
 
 use super::Audit;
@@ -28,9 +29,8 @@ pub(super) struct AppAnswer {
 pub(super) struct AuditFinding {
     /// Where the answer differs from the stored page.
     pub(super) places: Vec<DifferingPlace>,
-    /// Whether the visitor's own words stand in the stored page, and in the answer.
-    pub(super) words_stored: bool,
-    pub(super) words_answered: bool,
+    /// Whether the visitor's own words stand in the stored page.
+    pub(super) has_words: bool,
 }
 
 impl Audit {
@@ -43,23 +43,42 @@ impl Audit {
         forwarded::remove_own(&mut answer.headers);
         self.route.cut_fields(&mut answer.headers);
         let (stored, words, now) = (Arc::clone(&self.stored), self.words.clone(), self.now);
+        let key = self.key.clone();
         // This takes milliseconds: other requests do not wait for it.
-        let looked = tokio::task::spawn_blocking(move || find(&stored, answer, &words, now));
+        let looked = tokio::task::spawn_blocking(move || find(&key, &stored, answer, &words, now));
         looked.await.ok().flatten()
+    }
+
+    /// Whether the visitor's own words stand in the stored page at one of these places.
+    pub(super) async fn holds_words(&self, places: Vec<DifferingPlace>) -> bool {
+        let (stored, words) = (Arc::clone(&self.stored), self.words.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let page = stored_page(&stored).and_then(ReadAnswer::of);
+            page.is_some_and(|page| places.iter().any(|place| page.holds_at(place, &words)))
+        });
+        looked.await.unwrap_or(false)
     }
 }
 
-fn find(stored: &Entry, answer: AppAnswer, words: &PersonalData, now: u64) -> Option<AuditFinding> {
-    let page = AppAnswer {
+fn stored_page(stored: &Entry) -> Option<AppAnswer> {
+    Some(AppAnswer {
         status: StatusCode::from_u16(stored.status).ok()?,
         headers: stored.fields.map(),
         body: stored.body.clone(),
-    };
-    let (page, answer) = (ReadAnswer::of(page)?, ReadAnswer::of(answer)?);
+    })
+}
+
+fn find(
+    key: &RandomState,
+    stored: &Entry,
+    answer: AppAnswer,
+    words: &PersonalData,
+    now: u64,
+) -> Option<AuditFinding> {
+    let (page, answer) = (ReadAnswer::of(stored_page(stored)?)?, ReadAnswer::of(answer)?);
     Some(AuditFinding {
-        places: compare(&page.text(now), &answer.text(now)),
-        words_stored: page.holds(words),
-        words_answered: answer.holds(words),
+        places: compare(key, &page.text(now), &answer.text(now)),
+        has_words: page.holds(words),
     })
 }
 
@@ -95,5 +114,14 @@ impl ReadAnswer {
         }
         let mut find = words.finder();
         find(&self.head) || find(&self.body) || words.search_fields(&self.fields).is_err()
+    }
+
+    /// The same at a place.
+    fn holds_at(&self, place: &DifferingPlace, words: &PersonalData) -> bool {
+        match place.kind {
+            PlaceKind::Head => words.finder()(&self.head),
+            PlaceKind::Field => words.search_fields(&self.fields).is_err(),
+            PlaceKind::Body => words.finder()(place.text(&self.body)),
+        }
     }
 }

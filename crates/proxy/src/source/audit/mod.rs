@@ -14,16 +14,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::{
-    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE,
+    ACCEPT_ENCODING, CONNECTION, COOKIE, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TE, VIA,
 };
 use ::http::{HeaderName, Method, Request};
+use ahash::RandomState;
 use anteroom_cache::entry::Entry;
 use anteroom_cache::fill;
 use anteroom_cache::rules::personal_data::PersonalData;
 use anteroom_cache::url_patterns::network;
-use anteroom_http::cookie::{cookies, is_harmless};
+use anteroom_http::cookie::{cookies, is_affinity, is_harmless, rebuild};
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::path::decoded;
+use anteroom_http::request_fields::is_neutral;
 use anteroom_http::segments::pattern_segments;
 use anteroom_learn::audit::{AuditPlace, AuditedPage, AuditedRequest, COOKIES_KEPT};
 use anteroom_origin::{BackgroundSlot, OriginResponse, UploadBody, Upstream};
@@ -32,24 +35,40 @@ use anteroom_telemetry::reason::Reason;
 use tokio::time::timeout;
 
 use self::body::AuditBody;
+use self::body::BODY_MAX;
 use super::causes::{learned_name, request_fields, short};
 use super::{forward, personal};
 use crate::answer::Answer;
 use crate::context::{RequestContext, RequestKind, WorkerContext};
 use crate::origin_request;
 use crate::record::RequestRecord;
-use crate::stage::url_pattern::{short_path, shown_pattern};
+use crate::stage::url_pattern::{pattern_digest, short_path, shown_pattern};
 use crate::stage::wanted_page::WantedPage;
 
 /// With one of these, the app answers with a part of the page, or not with the page.
 const CONDITIONS: [HeaderName; 5] =
     [RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
+/// Neutral fields that the proxy adds itself.
+static OF_THE_WAY: [HeaderName; 7] = [
+    ACCEPT_ENCODING,
+    CONNECTION,
+    HOST,
+    TE,
+    VIA,
+    HeaderName::from_static("cdn-loop"),
+    HeaderName::from_static("traceparent"),
+];
 /// How long a visitor waits for the app where a stored page would be the answer at once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A hit that is held against the app.
 pub(super) struct Audit {
     page: AuditedPage,
+    /// A hash of the pattern of its path.
+    digest: String,
+    /// The path, decoded, and the query without ignored parameters: the page that is purged.
+    path: String,
+    query: String,
     /// The path up to where pages of one kind differ, decoded: what is stored below is purged with the page.
     below: String,
     stored: Arc<Entry>,
@@ -60,8 +79,10 @@ pub(super) struct Audit {
     /// Whether it is known how the page was filled. If not, the fetch carries what this visitor's fill would: a difference
     /// that one of these fields makes is then not told from an edit.
     is_as_filled: bool,
-    /// The visitor's request once more.
+    /// The visitor's request once more, but for what a client can make up.
     again: Request<UploadBody>,
+    /// Whether it has cookies.
+    has_cookies: bool,
     /// The visitor's session, which may keep to a server.
     session: Option<String>,
     /// The visitor's own words.
@@ -71,6 +92,8 @@ pub(super) struct Audit {
     slot: Option<BackgroundSlot>,
     /// While the bodies are held.
     _place: AuditPlace,
+    /// For hashes of what is compared.
+    key: RandomState,
     /// The Unix time of the request.
     now: u64,
 }
@@ -81,7 +104,7 @@ impl Audit {
     pub(super) fn draw(want: &WantedPage<'_>, stored: &Arc<Entry>) -> Option<Box<Self>> {
         let cx = want.cx;
         let hits = cx.route.audit.hits()?;
-        if fastrand::u32(..hits) != 0 || !may_be_held(want) {
+        if fastrand::u32(..hits) != 0 || stored.body.len() > BODY_MAX || !may_be_held(want) {
             return None;
         }
         let (place, slot) = (cx.worker.audits.place()?, cx.upstream().background_slot()?);
@@ -89,18 +112,23 @@ impl Audit {
         let filled_with = recipe.map_or_else(|| want.sent(), |recipe| &recipe.fields);
         Some(Box::new(Self {
             page: audited(cx),
+            digest: pattern_digest(cx),
+            path: cx.admitted.path.clone(),
+            query: cx.route.query_rule.kept(cx.head.uri.query().unwrap_or_default()).into_owned(),
             below: below(cx.head.uri.path()),
             stored: Arc::clone(stored),
             route: Arc::clone(cx.route),
             worker: Rc::clone(cx.worker),
-            fetch: origin_request::fill(cx, want.class, filled_with),
+            fetch: to_the_same_server(cx, origin_request::fill(cx, want.class, filled_with)),
             is_as_filled: recipe.is_some(),
-            again: origin_request::question(cx),
+            again: without_made_up(origin_request::question(cx)),
+            has_cookies: cx.admitted.fields.has(FieldSet::COOKIE),
             session: cx.visitor.token.as_ref().map(|token| token.as_str().to_owned()),
             words: personal::own_words(cx),
             upstream: Rc::clone(cx.upstream()),
             slot: Some(slot),
             _place: place,
+            key: RandomState::new(),
             now: want.now(),
         }))
     }
@@ -118,10 +146,14 @@ impl Audit {
             false => timeout(PATIENCE, forwarded).await.ok().and_then(Result::ok),
         };
         let slot = self.slot.take();
+        // What the app says of this one request is no failure of the app.
+        let has_failed = !matches!(&forwarded, Some(Answer::Uncached(came, _)) if !came.response.status().is_server_error());
+        if let Some(mut slot) = slot
+            && has_failed
+        {
+            slot.fail();
+        }
         let Some(Answer::Uncached(mut came, reason)) = forwarded.filter(is_told) else {
-            if let Some(mut slot) = slot {
-                slot.fail();
-            }
             return None;
         };
         let (status, headers) = (came.response.status(), came.response.headers().clone());
@@ -169,10 +201,35 @@ fn audited(cx: &RequestContext<'_>) -> AuditedPage {
         host: cx.admitted.site.clone(),
         pattern: shown_pattern(cx),
         route: Arc::clone(&cx.route.name),
+        rules: Arc::clone(&cx.route.rules),
+        page_changes: cx.worker.pages.purged.bypass.page_changes(),
         path: short_path(&cx.worker.telemetry.paths.path(cx.head.uri.path())),
         network: network(cx.admitted.address),
         request: depends_on(cx),
     }
+}
+
+/// The same request to the server that answers the visitor: two servers may have two versions of the app.
+fn to_the_same_server(
+    cx: &RequestContext<'_>,
+    mut request: Request<UploadBody>,
+) -> Request<UploadBody> {
+    let is_sent = |name: &[u8]| cx.route.keys_cookie(name) || is_affinity(name);
+    if let Some(line) = rebuild(&cx.head.headers, is_sent) {
+        request.headers_mut().insert(COOKIE, line);
+    }
+    request
+}
+
+/// The same request without fields that say nothing of the visitor, such as `Referer`: an app may write them into its
+/// pages.
+fn without_made_up(mut request: Request<UploadBody>) -> Request<UploadBody> {
+    let is_made_up = |name: &&HeaderName| is_neutral(name) && !OF_THE_WAY.contains(*name);
+    let names: Vec<HeaderName> = request.headers().keys().filter(is_made_up).cloned().collect();
+    for name in names {
+        request.headers_mut().remove(name);
+    }
+    request
 }
 
 /// What the answer may depend on.

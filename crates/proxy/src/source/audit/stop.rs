@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use anteroom_cache::bypass_switch::{ALL_HOSTS, ALL_PAGES, Bypass};
-use anteroom_cache::purge::scope::Scope;
+use anteroom_cache::bypass_switch::{Bypass, all_pages};
+use anteroom_cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
+use anteroom_policy::route::Route;
 use anteroom_store::bypass::{BYPASS_LASTS_MAX, BypassChange};
 use anteroom_store::{BypassScope, StoppedPages};
 use tokio::time::timeout;
@@ -16,44 +17,71 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// From how many patterns on a route is stopped as a whole: its pages differ by what its keys do not say.
 const PATTERNS_OF_ROUTE_MAX: usize = 8;
 /// The same, of all routes together: the store keeps a bounded number.
-const PATTERNS_MAX: usize = 32;
+const PATTERNS_MAX: usize = 24;
 
 impl Audit {
     /// Ends the sharing of the page and of all pages of its pattern, and purges what is stored of them.
     pub(super) async fn stop(&self, why: &str) {
-        let (purged, store) = (&self.worker.pages.purged, &self.worker.store);
-        let scope = BypassScope::Pages(self.pages(&purged.bypass.stopped()));
+        let (switch, host) = (&self.worker.pages.purged.bypass, &self.page.host);
+        // Another comparison may have been faster.
+        if !switch.stops(&self.route.rules, host, || self.digest.clone()) {
+            let (stopped, purged) = self.stopped(&switch.stopped());
+            self.change(stopped, why).await;
+            self.purge(&purged).await;
+        }
+    }
+
+    /// What is stopped, and what is purged with it: the pattern, or the whole route where many patterns of it are stopped.
+    fn stopped(&self, stopped: &[Bypass]) -> (StoppedPages, Vec<PurgeTarget>) {
+        let (rules, site, path) = (&self.route.rules, &self.page.host, &self.below);
+        let of_route = stopped
+            .iter()
+            .filter(|one| one.scope.pages().is_some_and(|pages| pages.rules == **rules));
+        if of_route.count() >= PATTERNS_OF_ROUTE_MAX || stopped.len() >= PATTERNS_MAX {
+            return (all_pages(rules), pages_of(&self.route));
+        }
+        let pages = StoppedPages {
+            rules: rules.to_string(),
+            host: site.clone(),
+            digest: self.digest.clone(),
+            pattern: self.page.pattern.clone(),
+        };
+        // A prefix that is empty has all pages of the site.
+        let page = Scope::Url { site, path: &self.path, query: &self.query };
+        let below = Scope::Prefix { site, path };
+        let scopes = [Some(page), (!path.is_empty()).then_some(below)];
+        (pages, scopes.iter().flatten().map(|scope| scope.purge_target(true)).collect())
+    }
+
+    async fn change(&self, pages: StoppedPages, why: &str) {
         let lasts = Some(BYPASS_LASTS_MAX);
-        let change = BypassChange { scope, lasts, by: why.to_owned() };
-        if let Err(error) = purged.bypass.change(store, &change, TIMEOUT).await {
+        let change = BypassChange { scope: BypassScope::Pages(pages), lasts, by: why.to_owned() };
+        let switch = &self.worker.pages.purged.bypass;
+        if let Err(error) = switch.change(&self.worker.store, &change, TIMEOUT).await {
             tracing::warn!(
                 %error,
                 pages = %change.scope,
                 "these pages are not shared any more by this proxy alone: the others follow when the store takes it"
             );
         }
-        // What is stored from now on is not served, and what was stored before is gone: so nothing old is there when the
-        // pages are shared again.
-        let target = Scope::Prefix { site: &self.page.host, path: &self.below }.purge_target(true);
-        if !matches!(timeout(TIMEOUT, purged.purge(store, &[target])).await, Ok(Ok(_))) {
+    }
+
+    /// Now that the stop is in force, nothing new is stored; what was stored before goes.
+    async fn purge(&self, targets: &[PurgeTarget]) {
+        let purge = self.worker.pages.purged.purge(&self.worker.store, targets);
+        if !matches!(timeout(TIMEOUT, purge).await, Ok(Ok(_))) {
             tracing::warn!(
                 "the other proxies learn of the purge of these pages when the store takes it"
             );
         }
-        self.worker.audits.begin_again(&self.page.host, &self.page.pattern);
     }
+}
 
-    /// What is stopped: the pattern, or the whole route where many patterns of it are.
-    fn pages(&self, stopped: &[Bypass]) -> StoppedPages {
-        let rules = self.route.rules.to_string();
-        let of_route = stopped
-            .iter()
-            .filter(|one| one.scope.pages().is_some_and(|pages| pages.rules == rules));
-        let is_all = of_route.count() >= PATTERNS_OF_ROUTE_MAX || stopped.len() >= PATTERNS_MAX;
-        let (host, pattern) = match is_all {
-            true => (ALL_HOSTS.to_owned(), ALL_PAGES.to_owned()),
-            false => (self.page.host.clone(), self.page.pattern.clone()),
-        };
-        StoppedPages { rules, host, pattern }
+/// All pages that a route may have.
+fn pages_of(route: &Route) -> Vec<PurgeTarget> {
+    let below = |path: &str| Scope::Prefix { site: EVERY_SITE, path }.purge_target(true);
+    match route.paths.as_slice() {
+        [] => vec![Scope::Everything.purge_target(true)],
+        paths => paths.iter().map(|path| below(&path.branch())).collect(),
     }
 }
