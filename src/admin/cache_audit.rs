@@ -23,13 +23,15 @@ pub struct ResumeOrder {
     /// The pattern, as the report has it; `None`: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
+    /// The name of the route; `None`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
 }
 
 impl ResumeOrder {
-    fn is_for(&self, one: &Bypass) -> bool {
+    fn is_for(&self, one: &StoppedPattern) -> bool {
         let is = |asked: &Option<String>, is: &str| asked.as_deref().is_none_or(|one| one == is);
-        let pages = one.scope.pages();
-        pages.is_some_and(|pages| is(&self.host, &pages.host) && is(&self.pattern, &pages.pattern))
+        is(&self.host, &one.host) && is(&self.pattern, &one.pattern) && is(&self.route, &one.route)
     }
 }
 
@@ -62,8 +64,9 @@ impl Commands {
     ) -> Result<AuditReport, CommandRefusal> {
         let order: ResumeOrder = read(body)?;
         let bypass = &self.worker.pages.purged.bypass;
-        let stopped: Vec<Bypass> =
-            bypass.stopped().into_iter().filter(|one| order.is_for(one)).collect();
+        let is_meant =
+            |one: &Bypass| self.stopped_pattern(one).is_some_and(|told| order.is_for(&told));
+        let stopped: Vec<Bypass> = bypass.stopped().into_iter().filter(is_meant).collect();
         if stopped.is_empty() {
             let why = "the audit has stopped no such pages; anteroom audit lists those it has";
             return Err(bad(&why));

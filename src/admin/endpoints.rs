@@ -198,7 +198,7 @@ static ENDPOINTS: &[Endpoint] = &[
         CACHE_AUDIT_RESUME,
         Access::Role(AdminRole::All),
         Action::Data(Command::ResumeSharing),
-        &["host", "pattern"],
+        &["host", "pattern", "route"],
     ),
     Endpoint::read(FLEET, READ, Action::Data(Command::Fleet)),
     Endpoint::read("/rows", READ, Action::Data(Command::ListRows)),

@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -83,7 +84,7 @@ def play_behind(app, folder, binary, config, options, visits):
             asyncio.run(play(crowd, options.requests, visits))
             crowd.again, crowd.by_itself = second_questions(folder)
             if audit:
-                crowd.audited = audited(folder)
+                crowd.audited = audited(binary, folder)
     except servers.Broken as why:
         # What was played until then is told all the same.
         if crowd is None:
@@ -109,12 +110,11 @@ def second_questions(folder):
     return again, sum(counts[name] for name in by_itself)
 
 
-def audited(folder):
-    """What the audit has found, by the proxy's figures, and the pages that it has stopped, by the log."""
-    counts = {name: int(float(value)) for name, value in servers.metrics(folder) if name.startswith("anteroom_audit")}
-    stopped = re.findall(r"these pages are not shared any more.* pattern=(\S+)", servers.said(folder, "anteroom"))
-    doubtful = re.findall(r"something else than the stored page.* path=(\S+)", servers.said(folder, "anteroom"))
-    return {**counts, "stopped": stopped, "doubtful": sorted(set(doubtful))}
+def audited(binary, folder):
+    """What the audit has found, as the command tells it."""
+    words = [binary, "audit", "--json", "--socket", folder / "data" / "admin.sock"]
+    with open(folder / "audit.err", "w") as complaints:
+        return json.loads(servers.output([str(word) for word in words], complaints))
 
 
 async def play(crowd, enough, visits=None):

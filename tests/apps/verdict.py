@@ -41,11 +41,15 @@ def behind(config, alone, crowd, comparison, requests):
 
 
 def audit(found):
-    """What the audit has found. The crowd would see a page that is another's: none differs, and none may be stopped."""
-    figures = {name.removeprefix("anteroom_audit_"): value for name, value in found.items()}
-    print("    audit: " + ", ".join(f"{name} {value}" for name, value in figures.items()))
-    for pattern in found["stopped"]:
-        yield f"the audit has stopped {pattern}"
+    """What the audit has found. The crowd would see a page that is another's: none may be stopped."""
+    figures = ["compared", "same", "noise", "differed", "leaks", "unknown"]
+    print("    audit: " + ", ".join(f"{found[name]} {name}" for name in figures))
+    for one in found["patterns"]:
+        if one["differed"] or one["leaks"]:
+            places = ", ".join(f"{place['kind']} at {place['at']}, {place['stored']} bytes" for place in one["places"])
+            print(f"      {one['path']} for {one['networks']} networks: {places}")
+    for one in found["stopped"]:
+        yield f"the audit has stopped {one['pattern']}: {one['by']}"
 
 
 def given_up(crowd):

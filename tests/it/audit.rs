@@ -138,10 +138,10 @@ fn no_hit_is_held_against_the_app_where_a_route_says_off() {
         ask(&proxy, 1, target, "");
     }
     assert_eq!(origin.count(), 1);
-    let usual = Proxy::embedded(&origin, "");
-    (0..3).for_each(|_| drop(usual.get("/b").send()));
+    let without = Proxy::embedded(&origin, "cache.audit = \"off\"");
+    (0..3).for_each(|_| drop(without.get("/b").send()));
     assert_eq!(origin.count(), 2);
-    assert!(audited(&usual, &[]).contains("set [cache] audit"));
+    assert!(audited(&without, &[]).contains("set [cache] audit"));
 }
 
 /// Two visitors of two networks see something else in the page than what is stored.
@@ -204,6 +204,7 @@ fn a_stop_outlives_the_process_and_ends_with_other_rules() {
     let keyed = "[[route]]\nmatch.path = \"/shop/*\"\nkey_headers = [\"accept-language\"]\n";
     add_route(&proxy, keyed);
     assert!(!reason(&proxy, "/shop/7").contains("audit-stopped"));
+    assert!(report(&proxy)["stopped"].as_array().unwrap().is_empty(), "another route has them");
 }
 
 #[test]
@@ -271,6 +272,24 @@ fn a_word_that_all_get_or_got_is_no_leak() {
     proxy.get("/edited").header("Cookie", "who=darkness").send();
     let report = wait_for(&proxy, 2);
     assert_eq!((&report["leaks"], &report["noise"]), (&0.into(), &1.into()));
+}
+
+#[test]
+fn a_page_cache_of_the_app_is_no_difference_between_visitors() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::start(move |request: &Request| {
+        let nth = count.fetch_add(1, Ordering::SeqCst);
+        let nonce = if request.header("cookie").is_some() { nth } else { 0 };
+        same(&format!("<p>same</p><i>{nonce}</i>"))
+    });
+    let proxy = Proxy::embedded(&origin, AUDITS);
+    ask(&proxy, 9, "/a", "");
+    for (count, address) in [(1, "192.0.2.1"), (2, "198.51.100.1")] {
+        let visitor = proxy.get("/a").header("X-Forwarded-For", address);
+        visitor.header("Cookie", "_ga=GA1.1.7.7").send();
+        let report = wait_for(&proxy, count);
+        assert_eq!((&report["noise"], &report["differed"]), (&count.into(), &0.into()));
+    }
 }
 
 #[test]

@@ -62,7 +62,10 @@ impl Shop {
         let run = Running::start(Command::new(python()).arg("shop.py").current_dir(folder.path()));
         wait_until("the app listens", || TcpStream::connect(app).is_ok());
         let proxy = Running::start(
-            anteroom().args(["run", "--config", "proxy.toml"]).current_dir(folder.path()),
+            anteroom()
+                .args(["run", "--config", "proxy.toml"])
+                .env("ANTEROOM__CACHE__AUDIT", "off")
+                .current_dir(folder.path()),
         );
         wait_until("the proxy listens", || TcpStream::connect(web).is_ok());
         Self { web, _folder: folder, _app: run, _proxy: proxy }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
-use anteroom_store::bypass::{BYPASS_LASTS_MAX, BYPASSES_MAX, BypassChange, BypassStore};
+use anteroom_store::bypass::{
+    BYPASS_LASTS_MAX, BYPASSES_MAX, BypassChange, BypassStore, STOPS_MAX,
+};
 use anteroom_store::{BypassScope, StoppedPages, StoreError, StoredBypass, StoredBypasses};
 
 /// A switch that is on.
@@ -24,6 +26,27 @@ pub struct Bypass {
     pub only_here: bool,
 }
 
+/// Whether pages are under the rules that are in force, see [`StoppedPages::rules`].
+pub struct PageRules(pub Box<dyn Fn(&StoppedPages) -> bool + Send + Sync>);
+
+impl PageRules {
+    fn has(&self, pages: &StoppedPages) -> bool {
+        (self.0)(pages)
+    }
+}
+
+impl Default for PageRules {
+    fn default() -> Self {
+        Self(Box::new(|_| false))
+    }
+}
+
+impl std::fmt::Debug for PageRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PageRules")
+    }
+}
+
 /// The switches of this process. Shared by all threads.
 #[derive(Debug, Default)]
 pub struct BypassSwitch {
@@ -35,8 +58,8 @@ pub struct BypassSwitch {
     page_changes: AtomicU64,
     in_force: ArcSwap<Vec<Bypass>>,
     known: Mutex<KnownBypasses>,
-    /// The rules of this process's routes, see [`StoppedPages::rules`].
-    rules: ArcSwap<Vec<String>>,
+    /// Which pages are under this process's rules.
+    rules: ArcSwap<PageRules>,
     /// Held while the store is asked for a change, so that a switch that is sent late does not undo a newer order.
     changing: tokio::sync::Mutex<()>,
 }
@@ -112,19 +135,21 @@ impl BypassSwitch {
     #[must_use]
     pub fn stopped(&self) -> Vec<Bypass> {
         let rules = self.rules.load();
-        let is_here =
-            |bypass: &Bypass| bypass.scope.pages().is_some_and(|one| rules.contains(&one.rules));
-        self.listed(is_here)
+        let mut stopped =
+            self.listed(|bypass| bypass.scope.pages().is_some_and(|one| rules.has(one)));
+        stopped.sort_by(|a, b| a.scope.cmp(&b.scope));
+        stopped.dedup_by(|a, b| a.scope == b.scope);
+        stopped
     }
 
-    /// Takes in the rules of the configuration that is now in force, see [`StoppedPages::rules`].
-    pub fn put_rules(&self, rules: Vec<String>) {
+    /// Takes in which pages are under the rules of the configuration that is now in force.
+    pub fn put_rules(&self, rules: PageRules) {
         let before = self.stopped();
         self.rules.store(Arc::new(rules));
         let after = self.stopped();
         for one in before.iter().filter(|one| !after.contains(one)) {
             let (pages, by) = (&one.scope, &one.by);
-            tracing::info!(%pages, by, "these pages are shared by other rules now");
+            tracing::info!(%pages, by, "these pages are under other rules now, and are shared by them");
         }
     }
 
@@ -167,11 +192,11 @@ impl BypassSwitch {
     /// it is told again.
     pub fn hear(&self, list: &StoredBypasses, is_new_era: bool) {
         let mut known = self.known();
-        if known.has_overtaken(list) {
-            return;
-        }
         if is_new_era {
             known.keep_stops();
+        }
+        if known.has_overtaken(list) {
+            return;
         }
         known.hear(list);
         self.put_in_force(&known);
@@ -210,7 +235,8 @@ impl BypassSwitch {
     pub async fn send_left(&self, store: &impl BypassStore) {
         let _alone = self.changing.lock().await;
         // What the store has no room for must not keep it from the others.
-        let (left, mut refused) = (self.known().left(), Vec::new());
+        let left = self.left();
+        let mut refused = Vec::new();
         for change in left {
             match self.send(store, &change).await {
                 Ok(()) => {
@@ -232,6 +258,15 @@ impl BypassSwitch {
                 }
             }
         }
+    }
+
+    /// The changes that the store has not taken.
+    fn left(&self) -> Vec<BypassChange> {
+        let mut known = self.known();
+        known.renew_here();
+        let mut left = known.ended_left();
+        left.extend(known.only_here_left());
+        left
     }
 
     async fn send(
@@ -268,7 +303,7 @@ impl BypassSwitch {
         known.drop_own(change);
         match change.lasts {
             Some(lasts) => {
-                known.only_here.truncate(BYPASSES_MAX - 1);
+                known.make_room(change.scope.pages().is_some());
                 known.only_here.push(Bypass {
                     scope: change.scope.clone(),
                     ends: Instant::now() + lasts.min(BYPASS_LASTS_MAX),
@@ -321,7 +356,10 @@ impl BypassSwitch {
         let stops_pages = after.iter().any(|one| one.scope.pages().is_some());
         let pages = |list: &[Bypass]| -> Vec<BypassScope> {
             let of_pages = list.iter().filter(|one| one.scope.pages().is_some());
-            of_pages.map(|one| one.scope.clone()).collect()
+            let mut scopes: Vec<_> = of_pages.map(|one| one.scope.clone()).collect();
+            scopes.sort_unstable();
+            scopes.dedup();
+            scopes
         };
         if pages(&before) != pages(&after) {
             self.page_changes.fetch_add(1, Ordering::Relaxed);
@@ -358,6 +396,23 @@ impl KnownBypasses {
             .retain(|own| !shared.iter().any(|one| one.scope == own.scope && one.ends >= own.ends));
     }
 
+    /// Makes room for one of a kind in this process alone: the oldest goes.
+    fn make_room(&mut self, of_pages: bool) {
+        let most = if of_pages { STOPS_MAX } else { BYPASSES_MAX };
+        let is_kind = |one: &Bypass| one.scope.pages().is_some() == of_pages;
+        while self.only_here.iter().filter(|one| is_kind(one)).count() >= most {
+            let Some(oldest) = self.only_here.iter().position(is_kind) else { return };
+            self.only_here.remove(oldest);
+        }
+    }
+
+    /// Stops that the store has not taken do not end by time, either.
+    fn renew_here(&mut self) {
+        let ends = Instant::now() + BYPASS_LASTS_MAX;
+        let of_pages = self.only_here.iter_mut().filter(|one| one.scope.pages().is_some());
+        of_pages.for_each(|one| one.ends = ends);
+    }
+
     /// Keeps the stops of pages that the store had, as if it had not taken them yet.
     fn keep_stops(&mut self) {
         let is_kept = |one: &&Bypass| {
@@ -365,11 +420,6 @@ impl KnownBypasses {
         };
         let kept: Vec<Bypass> = self.shared.iter().filter(is_kept).cloned().collect();
         self.only_here.extend(kept.into_iter().map(|one| Bypass { only_here: true, ..one }));
-    }
-
-    /// The changes that the store has not taken.
-    fn left(&self) -> Vec<BypassChange> {
-        self.ended_left().into_iter().chain(self.only_here_left()).collect()
     }
 
     /// Forgets what an earlier change did here alone for the routes of this one.
@@ -677,7 +727,7 @@ mod tests {
         assert!(!stops("r1", "other.test", "/item/*"));
         assert!(!switch.covers("shop") && switch.list().is_empty());
         assert!(switch.stopped().is_empty(), "this process has no such rules");
-        switch.put_rules(vec!["r1".to_owned()]);
+        switch.put_rules(PageRules(Box::new(|pages| pages.rules == "r1")));
         assert_eq!(switch.stopped().len(), 1);
         switch.change_here(&change(None, 0));
         assert!(stops("r1", "shop.test", "/item/*"), "to switch all routes off is another order");
@@ -702,7 +752,7 @@ mod tests {
         switch.hear(&list(vec![stop("/a", week / 3), stop("/b", week)]), false);
         switch.send_left(&store).await;
         assert!(store.taken.lock().unwrap().is_empty(), "other rules");
-        switch.put_rules(vec!["r1".to_owned()]);
+        switch.put_rules(PageRules(Box::new(|pages| pages.rules == "r1")));
         switch.send_left(&store).await;
         let taken = store.taken.lock().unwrap().clone();
         assert_eq!(taken.len(), 1);

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use ::http::HeaderMap;
 use ::http::uri::PathAndQuery;
+
+use crate::page_fields::PageFields;
 
 /// The largest recipe that is kept, in bytes. A page with a longer one has none, and is never fetched without a
 /// visitor.
@@ -19,8 +20,8 @@ pub struct Recipe {
     pub site: String,
     /// Path and query, without the query parameters on which the page does not depend.
     pub target: PathAndQuery,
-    /// The other fields.
-    pub fields: HeaderMap,
+    /// The other fields, as compact as those of the page.
+    pub fields: PageFields,
     /// The address of the proxy at which the page was requested; the origin is told of it as the client's.
     pub local: IpAddr,
 }
@@ -29,8 +30,8 @@ impl Recipe {
     /// The size in memory, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let fields = self.fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 64);
-        size_of::<Self>() + self.site.len() + self.target.as_str().len() + fields.sum::<usize>()
+        let texts = self.site.len() + self.target.as_str().len() + self.fields.as_bytes().len();
+        size_of::<Self>() + texts
     }
 
     /// The recipe, unless it is too large.
@@ -42,6 +43,8 @@ impl Recipe {
 
 #[cfg(test)]
 mod tests {
+    use ::http::HeaderMap;
+
     use super::*;
 
     #[test]
@@ -50,7 +53,7 @@ mod tests {
             is_https: false,
             site: "shop.test".to_owned(),
             target: PathAndQuery::try_from(format!("/{}", "a".repeat(length))).unwrap(),
-            fields: HeaderMap::new(),
+            fields: PageFields::of(&HeaderMap::new()),
             local: [127, 0, 0, 1].into(),
         };
         let others = recipe(0).weight();

@@ -83,13 +83,14 @@ mod tests {
     use ::http::uri::PathAndQuery;
 
     use super::*;
+    use crate::page_fields::PageFields;
 
     fn recipes(count: usize) -> Vec<Arc<Recipe>> {
         let recipe = |number| Recipe {
             is_https: false,
             site: "shop.test".to_owned(),
             target: PathAndQuery::try_from(format!("/{number}")).unwrap(),
-            fields: HeaderMap::new(),
+            fields: PageFields::of(&HeaderMap::new()),
             local: [127, 0, 0, 1].into(),
         };
         (0..count).map(recipe).map(Arc::new).collect()

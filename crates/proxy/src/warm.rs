@@ -100,7 +100,7 @@ async fn carry_out(worker: &Rc<WorkerContext>, request: &WarmRequest) -> WarmOut
 fn head(recipe: &Recipe) -> Option<Parts> {
     let mut request = Request::new(());
     *request.uri_mut() = Uri::from(recipe.target.clone());
-    *request.headers_mut() = recipe.fields.clone();
+    *request.headers_mut() = recipe.fields.map();
     request.headers_mut().insert(HOST, HeaderValue::try_from(recipe.site.as_str()).ok()?);
     Some(request.into_parts().0)
 }

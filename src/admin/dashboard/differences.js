@@ -19,9 +19,9 @@ export default {
   build({ can }) {
     const told = outcome();
     const figures = makeFigures();
-    const off = section('No hit is compared', null,
-      h('p', {}, 'With an audit, a few of the requests that a stored page would answer go to the app, and its answer is compared with the page. Where visitors see different things, the page is not shared any more. This line begins it:'),
-      copyable(TURN_ON, 'the line that turns the audit on'));
+    const off = section('No hit was compared yet', null,
+      h('p', {}, 'With an audit, a few of the requests that a stored page would answer go to the app, and its answer is compared with the page. Where visitors see different things, the page is not shared any more. It is on by default; this line says how often:'),
+      copyable(TURN_ON, 'the line of the audit'));
     const load = async () => {
       try {
         show(await get('/cache-audit'));
@@ -74,7 +74,7 @@ function stoppedList(told, reload, may) {
     const detail = h('p', {}, `Visitors share ${whole({ host, pattern })} (route ${route}) again, on every proxy. If they still see different things there, some get what belongs to others until it is stopped again.`);
     if (!(await confirmed('Share these pages again?', detail, 'Share again'))) return;
     try {
-      await post('/cache-audit/resume', { host, pattern });
+      await post('/cache-audit/resume', { host, pattern, route });
       await reload();
       told.good('The pages are shared again.');
     } catch (error) {

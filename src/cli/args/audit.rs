@@ -12,9 +12,8 @@ Examples:
   anteroom audit resume /price --host shop.example
       The pages are shared again, by every proxy on the store; without a pattern, all are
 
-Hits are held against the app with [cache] audit = \"1/1000\", or audit in a [[route]]: one of a
-thousand requests that a stored page would answer goes to the app, and its answer is compared
-with the page. Where visitors of two networks see something else, and neither time nor chance
+By [cache] audit = \"1/1000\", the default, or audit in a [[route]], one of a thousand requests that
+a stored page would answer goes to the app, and its answer is compared with the page. Where visitors of two networks see something else, and neither time nor chance
 explains it, no proxy on the store shares the page and those of its pattern any more, until this
 command says so or the route says something else of them. What was found is in the memory of the
 running proxy; what was stopped is in the store.
@@ -39,6 +38,9 @@ pub(crate) enum AuditCommand {
         /// Only pages of this site
         #[arg(long, value_name = "HOST")]
         host: Option<String>,
+        /// Only pages of the route of this name
+        #[arg(long, value_name = "NAME")]
+        route: Option<String>,
         #[command(flatten)]
         shown: Shown,
     },

@@ -21,8 +21,9 @@ const PLACES_SHOWN: usize = 8;
 pub(crate) fn audit(args: AuditArgs) -> Result<(), u8> {
     match args.command {
         None => show(Method::GET, CACHE_AUDIT, Vec::new(), args.shown),
-        Some(AuditCommand::Resume { pattern, host, shown }) => {
-            let order = serde_json::to_vec(&ResumeOrder { host, pattern }).map_err(failed)?;
+        Some(AuditCommand::Resume { pattern, host, route, shown }) => {
+            let order =
+                serde_json::to_vec(&ResumeOrder { host, pattern, route }).map_err(failed)?;
             show(Method::POST, CACHE_AUDIT_RESUME, order, shown)
         }
     }
@@ -54,7 +55,7 @@ fn described(report: &AuditReport) -> String {
     if compared + unknown == 0 {
         text.push_str(
             "set [cache] audit = \"1/1000\", or audit in a [[route]], to compare one hit of a \
-             thousand\n",
+             thousand; where it is so, wait for a thousand hits\n",
         );
     }
     if !report.stopped.is_empty() {

@@ -51,6 +51,8 @@ pub enum AuditResult {
     Edited,
     /// It differs, and other fetches of the page do not.
     Differs(Vec<DifferingPlace>),
+    /// The same: the app refuses this visitor what others get.
+    Refused,
     /// The stored page holds words of the visitor, and other fetches of it do not: it was another page than that for all.
     Leak,
     /// The app did not answer with a page, or the answer could not be compared.
@@ -80,13 +82,6 @@ impl DifferingPlace {
         self.kind == other.kind
             && self.mark.field == other.mark.field
             && (own == its || own.start < its.end && its.start < own.end)
-    }
-
-    /// Whether these have a place in common.
-    fn meets(&self, other: &Self) -> bool {
-        let (own, its) = (&self.mark.pieces, &other.mark.pieces);
-        let is_near = own.start <= its.end && its.start <= own.end;
-        self.kind == other.kind && self.mark.field == other.mark.field && is_near
     }
 
     /// Whether these are in the same place, or have all of it in common. A page that differs as a whole is no noise because
@@ -156,10 +151,16 @@ pub fn for_one_only(
     first.iter().filter(is_steady).filter(is_seen).cloned().collect()
 }
 
-/// The places at which a visitor's answer differs from a stored page, and that visitor's next answer, too.
+/// The places at which a visitor's answer differs from a stored page, and that visitor's next answer shows the same there.
 #[must_use]
 pub fn seen_again(visitor: Vec<DifferingPlace>, again: &[DifferingPlace]) -> Vec<DifferingPlace> {
-    visitor.into_iter().filter(|place| again.iter().any(|other| place.meets(other))).collect()
+    visitor.into_iter().filter(|place| again.contains(place)).collect()
+}
+
+/// Whether some of these places are among the others: a visitor does not see there what the stored page has.
+#[must_use]
+pub fn any_overlaps(places: &[DifferingPlace], others: &[DifferingPlace]) -> bool {
+    places.iter().any(|place| others.iter().any(|other| place.overlaps(other)))
 }
 
 /// The places at which a visitor's answer differs from a stored page, but for those at which another fetch of the page

@@ -24,6 +24,11 @@ const DIFFERED_PART: u64 = 10;
 /// Of so many comparisons, more than one must show it, unless it was seen from many networks: else a few clients could stop
 /// pages by what the app refuses them alone.
 const SEEN_PART: u64 = 100;
+/// The same where the app refuses visitors what others get. Robots are refused everywhere: only where many visitors are, of
+/// as many networks as are told apart, the page is not shared.
+const REFUSED_PART: u64 = 25;
+/// How long evidence counts, in seconds.
+const EVIDENCE_LASTS: f64 = 7.0 * 86_400.0;
 /// The most requests of each kind that are kept to find the cause.
 const REQUESTS_MAX: usize = 16;
 /// The same of a pattern in which nothing differs.
@@ -95,6 +100,10 @@ struct AuditedPattern {
 struct Evidence {
     rules: Option<Arc<str>>,
     page_changes: u64,
+    /// Since when it counts, in Unix time.
+    since: f64,
+    /// Of those that differed, answers by which the app refused the page.
+    refused: u64,
     same: u64,
     noise: u64,
     differed: u64,
@@ -171,7 +180,9 @@ impl Audits {
         let pattern = findings.patterns.entry(key).or_default();
         pattern.route = Some(Arc::clone(&page.route));
         (pattern.compared, pattern.last) = (pattern.compared + 1, now);
-        pattern.evidence.begin(page);
+        if !pattern.evidence.begin(page, now) {
+            return PatternVerdict::Nothing;
+        }
         match result {
             AuditResult::Same | AuditResult::Unknown => {
                 pattern.same += 1;
@@ -187,11 +198,15 @@ impl Audits {
                 (pattern.path, pattern.differed_at) = (page.path.clone(), now);
                 return PatternVerdict::Leak;
             }
-            AuditResult::Differs(places) => {
+            AuditResult::Refused | AuditResult::Differs(_) => {
+                let (is_refused, places) = match result {
+                    AuditResult::Differs(places) => (false, places),
+                    _ => (true, Vec::new()),
+                };
                 pattern.differed += 1;
                 (pattern.path, pattern.places) = (page.path.clone(), places);
                 pattern.differed_at = now;
-                let verdict = pattern.evidence.differs(page, explained < EXPLAINED_MAX);
+                let verdict = pattern.evidence.differs(page, is_refused, explained < EXPLAINED_MAX);
                 pattern.networks = pattern.evidence.networks.len();
                 pattern.causes = pattern.evidence.causes();
                 return verdict;
@@ -255,14 +270,20 @@ impl Findings {
 }
 
 impl Evidence {
-    /// Under other rules, or after an order, the pages must be seen anew.
-    fn begin(&mut self, page: &AuditedPage) {
-        let is_of_now =
-            self.rules.as_ref() == Some(&page.rules) && self.page_changes == page.page_changes;
+    /// Under other rules, after an order, and after a while, the pages must be seen anew. Whether the page is of now: a
+    /// comparison that began before an order says nothing any more.
+    fn begin(&mut self, page: &AuditedPage, now: f64) -> bool {
+        if page.page_changes < self.page_changes {
+            return false;
+        }
+        let is_of_now = self.rules.as_ref() == Some(&page.rules)
+            && self.page_changes == page.page_changes
+            && now - self.since < EVIDENCE_LASTS;
         if !is_of_now {
             let rules = Some(Arc::clone(&page.rules));
-            *self = Self { rules, page_changes: page.page_changes, ..Self::default() };
+            *self = Self { rules, page_changes: page.page_changes, since: now, ..Self::default() };
         }
+        true
     }
 
     fn is_kept(&self) -> bool {
@@ -280,8 +301,9 @@ impl Evidence {
     }
 
     /// A visitor sees something else.
-    fn differs(&mut self, page: &AuditedPage, has_room: bool) -> PatternVerdict {
+    fn differs(&mut self, page: &AuditedPage, is_refused: bool, has_room: bool) -> PatternVerdict {
         self.differed += 1;
+        self.refused += u64::from(is_refused);
         if self.is_kept() || has_room {
             keep(&mut self.differing, &page.request, REQUESTS_MAX);
         }
@@ -291,8 +313,14 @@ impl Evidence {
         }
         let networks = self.networks.len();
         let is_chance = self.differed * DIFFERED_PART <= self.differed + self.noise;
-        let is_seldom = self.differed * SEEN_PART <= self.differed + self.same;
-        let is_seen = networks >= NETWORKS_MIN && (!is_seldom || networks == NETWORKS_MAX);
+        let all = self.differed + self.same;
+        let is_seen = match 2 * self.refused > self.differed {
+            true => networks == NETWORKS_MAX && self.differed * REFUSED_PART > all,
+            false => {
+                let is_seldom = self.differed * SEEN_PART <= all;
+                networks >= NETWORKS_MIN && (!is_seldom || networks == NETWORKS_MAX)
+            }
+        };
         match (is_seen && !is_chance, is_new) {
             (true, _) => PatternVerdict::Differs(networks),
             (false, true) => PatternVerdict::Doubtful(networks),
@@ -446,5 +474,30 @@ mod tests {
         assert_eq!(told.toml.as_deref(), Some(expected));
         assert_eq!(audits.note(&page("/b", 1), AuditResult::Leak), PatternVerdict::Leak);
         assert_eq!(audits.report().patterns[0].pattern, "/b", "a leak comes first");
+    }
+
+    #[test]
+    fn what_the_app_refuses_some_is_stopped_only_where_it_refuses_many() {
+        let audits = Audits::default();
+        let refused = |network| audits.note(&page("/a", network), AuditResult::Refused);
+        for network in 1..8 {
+            assert_eq!(refused(network), PatternVerdict::Doubtful(network as usize));
+        }
+        assert_eq!(refused(8), PatternVerdict::Differs(8));
+        let audits = Audits::default();
+        for _ in 0..300 {
+            audits.note(&page("/a", 1), AuditResult::Same);
+        }
+        let last = (1..9).map(|n| audits.note(&page("/a", n), AuditResult::Refused)).last();
+        assert_eq!(last, Some(PatternVerdict::Doubtful(8)), "robots");
+    }
+
+    #[test]
+    fn a_comparison_from_before_an_order_resets_nothing() {
+        let audits = Audits::default();
+        let later = |network| AuditedPage { page_changes: 1, ..page("/a", network) };
+        audits.note(&later(1), differs());
+        audits.note(&page("/a", 2), AuditResult::Same);
+        assert_eq!(audits.note(&later(2), differs()), PatternVerdict::Differs(2));
     }
 }

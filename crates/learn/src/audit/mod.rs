@@ -13,8 +13,8 @@ mod report;
 
 pub use cause::{AuditedRequest, COOKIES_KEPT};
 pub use difference::{
-    AuditResult, DifferingPlace, PlaceKind, compare, for_one_only, is_edit, seen_again,
-    without_noise,
+    AuditResult, DifferingPlace, PlaceKind, any_overlaps, compare, for_one_only, is_edit,
+    seen_again, without_noise,
 };
 pub use findings::{AuditPlace, AuditedPage, Audits, PatternVerdict};
 pub use report::{AuditReport, AuditTotals, AuditedPatternReport, StoppedPattern};

@@ -62,7 +62,7 @@ impl AuditTotals {
         match result {
             AuditResult::Same => self.same += 1,
             AuditResult::Noise | AuditResult::Edited => self.noise += 1,
-            AuditResult::Differs(_) => self.differed += 1,
+            AuditResult::Differs(_) | AuditResult::Refused => self.differed += 1,
             AuditResult::Leak => self.leaks += 1,
             AuditResult::Unknown => self.unknown += 1,
         }

@@ -20,7 +20,7 @@ pub(super) fn shown(mut headers: HeaderMap) -> HeaderMap {
 }
 
 /// Fields that differ where pages do not: they belong to a form of the body, to a moment, or to a server of several.
-static OF_NO_PAGE: [HeaderName; 22] = [
+static OF_NO_PAGE: [HeaderName; 32] = [
     ACCEPT_RANGES,
     AGE,
     ALT_SVC,
@@ -36,7 +36,17 @@ static OF_NO_PAGE: [HeaderName; 22] = [
     VIA,
     HeaderName::from_static("x-backend"),
     HeaderName::from_static("x-backend-server"),
+    HeaderName::from_static("cf-cache-status"),
+    HeaderName::from_static("x-cache"),
+    HeaderName::from_static("x-cache-hits"),
+    HeaderName::from_static("x-cache-status"),
+    HeaderName::from_static("x-drupal-cache"),
+    HeaderName::from_static("x-drupal-dynamic-cache"),
+    HeaderName::from_static("x-fastcgi-cache"),
     HeaderName::from_static("x-instance"),
+    HeaderName::from_static("x-litespeed-cache"),
+    HeaderName::from_static("x-nginx-cache"),
+    HeaderName::from_static("x-proxy-cache"),
     HeaderName::from_static("x-node"),
     HeaderName::from_static("x-pod"),
     HeaderName::from_static("x-powered-by"),

@@ -1,5 +1,7 @@
 //! Reads the app's answer to the visitor along.
 
+use std::time::{Duration, Instant};
+
 use ::http::{HeaderMap, StatusCode};
 use anteroom_origin::BodyReader;
 use bytes::{Bytes, BytesMut};
@@ -10,6 +12,9 @@ use super::differences::AppAnswer;
 /// The largest body that is compared, in bytes, as it comes.
 pub(super) const BODY_MAX: usize = 1 << 20;
 
+/// How long a visitor may take to read it: until then it has one of a few places.
+const READ_FOR: Duration = Duration::from_secs(30);
+
 /// Reads the visitor's answer along.
 pub(super) struct AuditBody {
     /// `None`: the body is too large.
@@ -17,18 +22,25 @@ pub(super) struct AuditBody {
     status: StatusCode,
     headers: HeaderMap,
     body: Option<BytesMut>,
+    begun: Instant,
 }
 
 impl AuditBody {
     pub(super) fn new(audit: Box<Audit>, status: StatusCode, headers: HeaderMap) -> Self {
-        Self { audit: Some(audit), status, headers, body: Some(BytesMut::new()) }
+        Self {
+            audit: Some(audit),
+            status,
+            headers,
+            body: Some(BytesMut::new()),
+            begun: Instant::now(),
+        }
     }
 }
 
 impl BodyReader for AuditBody {
     fn part(&mut self, part: &Bytes) {
         add(&mut self.body, part);
-        if self.body.is_none()
+        if (self.body.is_none() || self.begun.elapsed() > READ_FOR)
             && let Some(audit) = self.audit.take()
         {
             audit.note_unknown();
@@ -36,7 +48,7 @@ impl BodyReader for AuditBody {
     }
 
     fn whole(self: Box<Self>) {
-        let Self { audit, status, headers, body } = *self;
+        let Self { audit, status, headers, body, .. } = *self;
         if let (Some(audit), Some(body)) = (audit, body) {
             let answer = AppAnswer { status, headers, body: body.freeze() };
             tokio::task::spawn_local(audit.compare(answer));

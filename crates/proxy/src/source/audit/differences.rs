@@ -49,14 +49,17 @@ impl Audit {
         looked.await.ok().flatten()
     }
 
-    /// Whether the visitor's own words stand in the stored page at one of these places.
-    pub(super) async fn holds_words(&self, places: Vec<DifferingPlace>) -> bool {
+    /// Those of these places at which the visitor's own words stand in the stored page.
+    pub(super) async fn with_words(&self, mut places: Vec<DifferingPlace>) -> Vec<DifferingPlace> {
         let (stored, words) = (Arc::clone(&self.stored), self.words.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            let page = stored_page(&stored).and_then(ReadAnswer::of);
-            page.is_some_and(|page| places.iter().any(|place| page.holds_at(place, &words)))
+            match stored_page(&stored).and_then(ReadAnswer::of) {
+                Some(page) => places.retain(|place| page.holds_at(place, &words)),
+                None => places.clear(),
+            }
+            places
         });
-        looked.await.unwrap_or(false)
+        looked.await.unwrap_or_default()
     }
 }
 

@@ -17,7 +17,7 @@ use ::http::header::{
     ACCEPT_ENCODING, CONNECTION, COOKIE, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
     IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TE, VIA,
 };
-use ::http::{HeaderName, Method, Request};
+use ::http::{HeaderName, HeaderValue, Method, Request};
 use ahash::RandomState;
 use anteroom_cache::entry::Entry;
 use anteroom_cache::fill;
@@ -76,6 +76,9 @@ pub(super) struct Audit {
     worker: Rc<WorkerContext>,
     /// The page once more, as it was filled.
     fetch: Request<UploadBody>,
+    /// The same with a cookie of no meaning, where the visitor has cookies: a cache between this proxy and the app may answer
+    /// requests without cookies, and pass on others.
+    fetch_passed_on: Request<UploadBody>,
     /// Whether it is known how the page was filled. If not, the fetch carries what this visitor's fill would: a difference
     /// that one of these fields makes is then not told from an edit.
     is_as_filled: bool,
@@ -109,7 +112,12 @@ impl Audit {
         }
         let (place, slot) = (cx.worker.audits.place()?, cx.upstream().background_slot()?);
         let recipe = stored.recipe.as_ref();
-        let filled_with = recipe.map_or_else(|| want.sent(), |recipe| &recipe.fields);
+        let filled_with = recipe.map_or_else(|| want.sent().clone(), |recipe| recipe.fields.map());
+        let has_cookies = cx.admitted.fields.has(FieldSet::COOKIE);
+        let fetch = |more: Option<&str>| {
+            let request = origin_request::fill(cx, want.class, &filled_with);
+            with_cookies(cx, request, more)
+        };
         Some(Box::new(Self {
             page: audited(cx),
             digest: pattern_digest(cx),
@@ -119,10 +127,11 @@ impl Audit {
             stored: Arc::clone(stored),
             route: Arc::clone(cx.route),
             worker: Rc::clone(cx.worker),
-            fetch: to_the_same_server(cx, origin_request::fill(cx, want.class, filled_with)),
+            fetch: fetch(None),
+            fetch_passed_on: fetch(has_cookies.then_some(NO_MEANING)),
             is_as_filled: recipe.is_some(),
             again: without_made_up(origin_request::question(cx)),
-            has_cookies: cx.admitted.fields.has(FieldSet::COOKIE),
+            has_cookies,
             session: cx.visitor.token.as_ref().map(|token| token.as_str().to_owned()),
             words: personal::own_words(cx),
             upstream: Rc::clone(cx.upstream()),
@@ -209,13 +218,26 @@ fn audited(cx: &RequestContext<'_>) -> AuditedPage {
     }
 }
 
-/// The same request to the server that answers the visitor: two servers may have two versions of the app.
-fn to_the_same_server(
+/// A cookie of Google Analytics, which only scripts in a browser read.
+const NO_MEANING: &str = "_ga=GA1.1.1.1";
+
+/// The same request to the server that answers the visitor: two servers may have two versions of the app. `more`: a cookie
+/// that is added.
+fn with_cookies(
     cx: &RequestContext<'_>,
     mut request: Request<UploadBody>,
+    more: Option<&str>,
 ) -> Request<UploadBody> {
     let is_sent = |name: &[u8]| cx.route.keys_cookie(name) || is_affinity(name);
-    if let Some(line) = rebuild(&cx.head.headers, is_sent) {
+    let line = rebuild(&cx.head.headers, is_sent);
+    let line = match (line, more) {
+        (Some(line), Some(more)) => {
+            let line = [line.as_bytes(), b"; ", more.as_bytes()].concat();
+            HeaderValue::from_bytes(&line).ok()
+        }
+        (line, more) => line.or_else(|| HeaderValue::from_str(more?).ok()),
+    };
+    if let Some(line) = line {
         request.headers_mut().insert(COOKIE, line);
     }
     request

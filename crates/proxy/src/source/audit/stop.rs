@@ -38,7 +38,7 @@ impl Audit {
             .iter()
             .filter(|one| one.scope.pages().is_some_and(|pages| pages.rules == **rules));
         if of_route.count() >= PATTERNS_OF_ROUTE_MAX || stopped.len() >= PATTERNS_MAX {
-            return (all_pages(rules), pages_of(&self.route));
+            return (all_pages(rules), pages_of(&self.route, site));
         }
         let pages = StoppedPages {
             rules: rules.to_string(),
@@ -77,11 +77,11 @@ impl Audit {
     }
 }
 
-/// All pages that a route may have.
-fn pages_of(route: &Route) -> Vec<PurgeTarget> {
-    let below = |path: &str| Scope::Prefix { site: EVERY_SITE, path }.purge_target(true);
+/// All pages that a route may have; where it matches any path, those of the site.
+fn pages_of(route: &Route, site: &str) -> Vec<PurgeTarget> {
+    let below = |site: &str, path: &str| Scope::Prefix { site, path }.purge_target(true);
     match route.paths.as_slice() {
-        [] => vec![Scope::Everything.purge_target(true)],
-        paths => paths.iter().map(|path| below(&path.branch())).collect(),
+        [] => vec![below(site, "")],
+        paths => paths.iter().map(|path| below(EVERY_SITE, &path.branch())).collect(),
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use ::http::Request;
 use ::http::header::SET_COOKIE;
 use anteroom_learn::audit::{
-    AuditResult, AuditedPage, DifferingPlace, PatternVerdict, for_one_only, is_edit, seen_again,
-    without_noise,
+    AuditResult, AuditedPage, DifferingPlace, PatternVerdict, any_overlaps, for_one_only, is_edit,
+    seen_again, without_noise,
 };
 use anteroom_origin::{BackgroundSlot, ConnectionReuse, UploadBody};
 use bytes::BytesMut;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::Audit;
 use super::body::add;
@@ -22,9 +22,11 @@ use super::differences::AppAnswer;
 /// (1 − q)⁴ · q³ of the cases: in one of 120 at the most.
 const FETCHES: usize = 4;
 const REPETITIONS: usize = 3;
-/// How long, and how often, the app is waited for where it is slow or has other work.
-const WAIT: Duration = Duration::from_millis(500);
-const WAITS_MAX: usize = 30;
+/// How often the app is looked at where it is slow or has other work.
+const WAIT: Duration = Duration::from_millis(250);
+/// How long the app may take for one of these answers, and for all of them.
+const ANSWERED_FOR: Duration = Duration::from_secs(10);
+const WEIGHED_FOR: Duration = Duration::from_secs(30);
 
 impl Audit {
     /// The visitor's answer cannot be compared.
@@ -34,7 +36,9 @@ impl Audit {
 
     /// Compares the visitor's answer with the stored page, notes what it shows, and does what follows.
     pub(super) async fn compare(self: Box<Self>, answer: AppAnswer) {
-        let result = self.weigh(answer).await.unwrap_or(AuditResult::Unknown);
+        // An answer from long after says nothing of the page as it was.
+        let weighed = timeout(WEIGHED_FOR, self.weigh(answer)).await;
+        let result = weighed.ok().flatten().unwrap_or(AuditResult::Unknown);
         let AuditedPage { host, pattern, path, .. } = &self.page;
         match self.worker.audits.note(&self.page, result) {
             PatternVerdict::Nothing => {}
@@ -64,42 +68,57 @@ impl Audit {
     async fn weigh(&self, answer: AppAnswer) -> Option<AuditResult> {
         // Where the app has just changed the visitor's session, the same request would be one of the session before.
         let may_ask_again = !self.has_cookies || !answer.headers.contains_key(SET_COOKIE);
+        let is_refused = answer.status.is_client_error() && self.stored.status < 400;
         let found = self.look_at(answer).await?;
         if found.places.is_empty() && !found.has_words {
             return Some(AuditResult::Same);
         }
         let seen = found.places;
-        let (mut places, mut fetches) = (seen.clone(), Vec::new());
+        let (mut places, mut fetches, mut own) = (seen.clone(), Vec::new(), Vec::new());
         for nth in 0..FETCHES {
-            let fetched = self.send(&self.fetch).await?;
-            let fetched = self.look_at(fetched).await?.places;
+            let fetched = self.send(if nth % 2 == 0 { &self.fetch } else { &self.fetch_passed_on });
+            let fetched = self.look_at(fetched.await?).await?.places;
             places = without_noise(places, &fetched);
             fetches.push(fetched);
-            let may_leak = found.has_words && self.may_leak(&fetches, &seen).await;
-            match (places.is_empty(), may_leak) {
-                (true, false) => return self.changed_for_all(&seen, &fetches[0]),
-                (_, true) if nth + 1 == FETCHES => return Some(AuditResult::Leak),
-                (_, _) => {}
+            own = self.of_one_only(found.has_words, &fetches, &seen).await;
+            if places.is_empty() && own.is_empty() {
+                return self.changed_for_all(&seen, &fetches[0]);
             }
         }
-        if !may_ask_again {
-            return None;
-        }
         for _ in 0..REPETITIONS {
+            if !may_ask_again {
+                return None;
+            }
             let again = self.send(&self.again).await?;
-            places = seen_again(places, &self.look_at(again).await?.places);
-            if places.is_empty() {
+            if self.has_cookies && again.headers.contains_key(SET_COOKIE) {
+                return None;
+            }
+            let again = self.look_at(again).await?.places;
+            places = seen_again(places, &again);
+            if any_overlaps(&own, &again) {
+                own.clear();
+            }
+            if places.is_empty() && own.is_empty() {
                 return Some(AuditResult::Noise);
             }
         }
-        Some(AuditResult::Differs(places))
+        Some(match (own.is_empty(), is_refused) {
+            (false, _) => AuditResult::Leak,
+            (true, true) => AuditResult::Refused,
+            (true, false) => AuditResult::Differs(places),
+        })
     }
 
-    /// Whether the visitor's own words stand where the fetches show the same thing and the stored page another one, which the
-    /// visitor sees, too.
-    async fn may_leak(&self, fetches: &[Vec<DifferingPlace>], seen: &[DifferingPlace]) -> bool {
-        let places = for_one_only(fetches, seen);
-        !places.is_empty() && self.holds_words(places).await
+    /// The places with the visitor's own words at which the fetches show the same thing and the stored page another one,
+    /// which the visitor sees, too.
+    async fn of_one_only(
+        &self,
+        has_words: bool,
+        fetches: &[Vec<DifferingPlace>],
+        seen: &[DifferingPlace],
+    ) -> Vec<DifferingPlace> {
+        let places = if has_words { for_one_only(fetches, seen) } else { Vec::new() };
+        if places.is_empty() { places } else { self.with_words(places).await }
     }
 
     /// What is said where a fetch differs, too.
@@ -117,17 +136,28 @@ impl Audit {
         }
     }
 
-    /// The app's answer to a request without a body; `None`: it has none, or is busy for too long, or the answer is too
-    /// large.
+    /// The app's answer to a request without a body; `None`: it has none, or the answer is too large.
     async fn send(&self, request: &Request<UploadBody>) -> Option<AppAnswer> {
-        let mut slot = self.slot_in_time().await?;
+        let mut slot = self.slot().await;
         let mut copy = Request::new(UploadBody::Empty);
         *copy.method_mut() = request.method().clone();
         *copy.uri_mut() = request.uri().clone();
         *copy.headers_mut() = request.headers().clone();
+        let came = timeout(ANSWERED_FOR, self.answer_of(copy, &mut slot)).await;
+        if came.is_err() {
+            slot.fail();
+        }
+        came.ok().flatten()
+    }
+
+    async fn answer_of(
+        &self,
+        request: Request<UploadBody>,
+        slot: &mut BackgroundSlot,
+    ) -> Option<AppAnswer> {
         let (upstream, session) = (Rc::clone(&self.upstream), self.session.as_deref());
         // The session keeps to a server; what the request says is not changed by it.
-        let sent = upstream.send(copy, ConnectionReuse::Pool(None), session).await;
+        let sent = upstream.send(request, ConnectionReuse::Pool(None), session).await;
         let Ok(mut came) = sent.inspect_err(|_| slot.fail()) else { return None };
         let mut body = Some(BytesMut::new());
         while let Some(frame) = came.response.body_mut().frame().await {
@@ -141,13 +171,13 @@ impl Audit {
         Some(AppAnswer { status, headers, body: body?.freeze() })
     }
 
-    async fn slot_in_time(&self) -> Option<BackgroundSlot> {
-        for _ in 0..WAITS_MAX {
-            if let Some(slot) = self.upstream.background_slot() {
-                return Some(slot);
+    /// A place at the app. The time for all answers bounds the wait.
+    async fn slot(&self) -> BackgroundSlot {
+        loop {
+            match self.upstream.background_slot() {
+                Some(slot) => return slot,
+                None => sleep(WAIT).await,
             }
-            sleep(WAIT).await;
         }
-        None
     }
 }

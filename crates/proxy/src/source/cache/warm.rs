@@ -8,6 +8,7 @@ use ::http::header::{HOST, ORIGIN, REFERER};
 use ::http::uri::PathAndQuery;
 use anteroom_cache::fill::LeaderAnswer;
 use anteroom_cache::flight::JoinResult;
+use anteroom_cache::page_fields::PageFields;
 use anteroom_cache::recipe::Recipe;
 use anteroom_cache::warm_queue::WarmOccasion;
 use anteroom_http::clock::unix_now;
@@ -62,7 +63,7 @@ pub(super) fn recipe(want: &WantedPage<'_>) -> Option<Arc<Recipe>> {
             &cx.head.uri,
             &cx.route.query_rule.kept(cx.head.uri.query().unwrap_or_default()),
         )?,
-        fields,
+        fields: PageFields::of(&fields),
         local: cx.client.local,
     };
     recipe.bounded().map(Arc::new)

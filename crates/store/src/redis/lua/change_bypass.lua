@@ -37,5 +37,5 @@ if lasts > 0 then
   end
 end
 if last > 0 then redis.call('PEXPIREAT', bypass, string.format('%.0f', last)) end
-redis.pcall('PUBLISH', purge_channel, 'bypass')
+if is_done == 1 then redis.pcall('PUBLISH', purge_channel, 'bypass') end
 return {is_done, now, bypasses_in_store()}
