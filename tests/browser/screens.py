@@ -180,8 +180,9 @@ def site(handler):
 
 
 @contextlib.contextmanager
-def proxy(binary, folder, config, app):
-    """The proxy; yields its process, the port of visitors and that of operators. Its file is proxy.toml."""
+def proxy(binary, folder, config, app, settings=None):
+    """The proxy; yields its process, the port of visitors and that of operators. Its file is proxy.toml; `settings` are in
+    its environment."""
     for name, token in TOKENS.items():
         file = folder / f"{name}.token"
         file.write_text(token)
@@ -191,7 +192,7 @@ def proxy(binary, folder, config, app):
     command = [binary, "run", "--config", file, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
     command += ["--origin", f"http://127.0.0.1:{app}", "--store", f"embedded:{folder / 'data'}"]
     log = {"ANTEROOM__LOG__TO": str(folder / "requests.log")}
-    with servers.process(command, folder, "anteroom", env=log) as child:
+    with servers.process(command, folder, "anteroom", env={**log, **(settings or {})}) as child:
         ports = [
             int(servers.wait(
                 "anteroom", child, folder, "anteroom",

@@ -443,7 +443,7 @@ fn run(folder: &Path) -> Command {
     let mut command = anteroom();
     // By chance a hit would go to the app; a test that wants it says so.
     let config = fs::read_to_string(folder.join("proxy.toml")).unwrap_or_default();
-    match config.contains("audit") {
+    match config.contains("cache.audit") || config.contains("\naudit = ") {
         true => command.env_remove("ANTEROOM__CACHE__AUDIT"),
         false => command.env("ANTEROOM__CACHE__AUDIT", "off"),
     };
