@@ -161,29 +161,41 @@ fn reason(proxy: &Proxy, target: &str) -> String {
 }
 
 #[test]
-fn pages_in_which_visitors_see_different_things_are_not_shared_until_an_operators_word() {
+fn a_page_in_which_visitors_see_different_things_is_not_shared_until_an_operators_word() {
     let origin = by_country();
     let proxy = Proxy::embedded(&origin, AUDITS);
     stopped(&proxy, "/shop/7");
-    for target in ["/shop/7", "/shop/8"] {
-        let answer = proxy.get(target).header("X-Forwarded-For", "203.0.113.9").send();
-        assert!(answer.cache_status().ends_with("fwd=bypass; detail=audit-stopped"), "{answer:?}");
-        assert!(answer.text().contains("Austria"), "the visitor's own page");
-    }
-    assert!(!reason(&proxy, "/other").contains("audit-stopped"), "another pattern");
+    let answer = proxy.get("/shop/7?again").header("X-Forwarded-For", "203.0.113.9").send();
+    assert!(answer.cache_status().ends_with("fwd=bypass; detail=audit-stopped"), "{answer:?}");
+    assert!(answer.text().contains("Austria"), "the visitor's own page");
+    assert!(!reason(&proxy, "/shop/8").contains("audit-stopped"), "another page of its kind");
     assert_eq!(proxy.metric("anteroom_audit_stopped"), 1.0);
     let told = audited(&proxy, &[]);
-    assert!(
-        told.contains("/shop/* (route default): audit: it differs for visitors of 2 networks"),
-        "{told}"
-    );
+    let expected = "/shop/7 (route default): audit: it differs for visitors of 2 networks";
+    assert!(told.contains(expected), "{told}");
     assert!(told.contains("match.path = \"/shop/*\"\n    share = \"none\""), "{told}");
-    let explained = explained(&proxy, "/shop/9");
+    let explained = explained(&proxy, "/shop/7");
     assert!(explained.contains("anteroom audit resume"), "{explained}");
-    let again = audited(&proxy, &["resume", "/shop/*"]);
+    let again = audited(&proxy, &["resume", "/shop/7", "--route", "default"]);
     assert!(!again.contains("not shared any more"), "{again}");
     let status = reason(&proxy, "/shop/7");
     assert!(status.contains("fwd=uri-miss") || status.contains("unproven"), "{status}");
+}
+
+#[test]
+fn with_several_of_its_pages_the_pattern_is_not_shared() {
+    let origin = by_country();
+    let proxy = Proxy::embedded(&origin, AUDITS);
+    for number in 1..4_u64 {
+        let target = format!("/shop/{number}");
+        ask(&proxy, 99, &target, "");
+        let address = format!("192.0.{number}.1");
+        proxy.get(&target).header("X-Forwarded-For", &address).send();
+        wait_for(&proxy, number);
+    }
+    wait_until("the pattern is stopped", || reason(&proxy, "/shop/9").contains("audit-stopped"));
+    assert_eq!(report(&proxy)["stopped"][0]["pattern"], "/shop/*");
+    assert!(!reason(&proxy, "/other").contains("audit-stopped"), "another pattern");
 }
 
 fn add_route(proxy: &Proxy, route: &str) {

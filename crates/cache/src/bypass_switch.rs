@@ -120,9 +120,10 @@ impl BypassSwitch {
         self.listed(|bypass| bypass.scope.pages().is_none())
     }
 
-    /// Whether pages are not shared any more. `rules`, `host` and `digest`: see [`StoppedPages`].
-    pub fn stops(&self, rules: &str, host: &str, digest: impl FnOnce() -> String) -> bool {
-        self.stops_pages.load(Ordering::Relaxed) && self.stop_of(rules, host, digest).is_some()
+    /// Whether a page is not shared any more. `rules`, `host`: see [`StoppedPages`]; `digests`: those of its path, and of the
+    /// pattern of its path.
+    pub fn stops(&self, rules: &str, host: &str, digests: impl FnOnce() -> [String; 2]) -> bool {
+        self.stops_pages.load(Ordering::Relaxed) && self.stop_of(rules, host, digests).is_some()
     }
 
     /// A number that changes whenever pages are stopped or shared again, in any process.
@@ -159,13 +160,13 @@ impl BypassSwitch {
         in_force.iter().filter(|bypass| bypass.ends > now && is_one(bypass)).cloned().collect()
     }
 
-    /// Why pages are not shared any more, see [`Self::stops`].
+    /// Why a page is not shared any more, see [`Self::stops`].
     #[cold]
     pub fn stop_of(
         &self,
         rules: &str,
         host: &str,
-        digest: impl FnOnce() -> String,
+        digests: impl FnOnce() -> [String; 2],
     ) -> Option<Bypass> {
         let (now, in_force) = (Instant::now(), self.in_force.load());
         let of_rules = |one: &&Bypass| {
@@ -174,10 +175,10 @@ impl BypassSwitch {
         let mut of_rules = in_force.iter().filter(of_rules).peekable();
         // PERF: the other routes need no digest.
         of_rules.peek()?;
-        let digest = digest();
+        let digests = digests();
         let is_one = |pages: &StoppedPages| {
             (pages.host == host || pages.host == ANY)
-                && (pages.digest == digest || pages.digest == ANY)
+                && (digests.contains(&pages.digest) || pages.digest == ANY)
         };
         of_rules.find(|one| one.scope.pages().is_some_and(is_one)).cloned()
     }
@@ -720,7 +721,9 @@ mod tests {
     fn pages_are_stopped_under_their_rules_and_no_route_is() {
         let switch = BypassSwitch::default();
         switch.hear(&list(vec![stop("/item/*", 61_000)]), false);
-        let stops = |rules, host, path: &str| switch.stops(rules, host, || path.to_owned());
+        let stops = |rules, host, path: &str| {
+            switch.stops(rules, host, || [path.to_owned(), String::new()])
+        };
         assert!(stops("r1", "shop.test", "/item/*"));
         assert!(!stops("r1", "shop.test", "/other"));
         assert!(!stops("r2", "shop.test", "/item/*"), "the rules have changed");
@@ -741,8 +744,8 @@ mod tests {
         let scope = BypassScope::Pages(all_pages("r1"));
         let one = StoredBypass { scope, ..stored(None, 61_000) };
         switch.hear(&list(vec![one]), false);
-        assert!(switch.stops("r1", "any.test", || "/any".to_owned()));
-        assert!(!switch.stops("r2", "any.test", || "/any".to_owned()));
+        assert!(switch.stops("r1", "any.test", || ["/any".to_owned(), String::new()]));
+        assert!(!switch.stops("r2", "any.test", || ["/any".to_owned(), String::new()]));
     }
 
     #[tokio::test]
@@ -765,12 +768,15 @@ mod tests {
         switch.hear(&list(vec![stop("/a", 61_000)]), false);
         let changes = switch.page_changes();
         switch.hear(&list(Vec::new()), true);
-        assert!(switch.stops("r1", "shop.test", || "/a".to_owned()));
+        assert!(switch.stops("r1", "shop.test", || ["/a".to_owned(), String::new()]));
         assert_eq!(switch.page_changes(), changes, "nothing has changed for visitors");
         switch.send_left(&store).await;
         assert_eq!(store.taken.lock().unwrap()[0].scope, pages("r1", "/a"));
         switch.hear(&list(Vec::new()), false);
-        assert!(!switch.stops("r1", "shop.test", || "/a".to_owned()), "an order has ended it");
+        assert!(
+            !switch.stops("r1", "shop.test", || ["/a".to_owned(), String::new()]),
+            "an order has ended it"
+        );
         assert!(switch.page_changes() > changes);
     }
 
@@ -783,6 +789,9 @@ mod tests {
         switch.send_left(&store).await;
         let taken = store.taken.lock().unwrap().clone();
         assert_eq!(taken.iter().map(|one| &one.scope).collect::<Vec<_>>(), [&scope(Some("shop"))]);
-        assert!(switch.stops("r1", "shop.test", || "/a".to_owned()), "it is stopped here");
+        assert!(
+            switch.stops("r1", "shop.test", || ["/a".to_owned(), String::new()]),
+            "it is stopped here"
+        );
     }
 }

@@ -11,9 +11,6 @@ impl AuditRate {
     /// None is.
     pub const OFF: Self = Self(None);
 
-    /// One hit of a thousand: it costs the app a request more in a thousand.
-    pub const USUAL: Self = Self::one_of(1_000);
-
     /// One of `hits`; none if that is 0.
     #[must_use]
     pub const fn one_of(hits: u32) -> Self {

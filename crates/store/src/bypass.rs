@@ -43,9 +43,9 @@ pub struct StoppedPages {
     pub rules: String,
     /// The site, without spaces.
     pub host: String,
-    /// A hash of the pattern of their paths, without spaces.
+    /// A hash of the path, or of the pattern of their paths, without spaces.
     pub digest: String,
-    /// The pattern as operators see it, with `*` where pages of one kind differ.
+    /// The path or the pattern as operators see it, with `*` where pages of one kind differ.
     pub pattern: String,
 }
 

@@ -19,9 +19,9 @@ export default {
   build({ can }) {
     const told = outcome();
     const figures = makeFigures();
-    const off = section('No hit was compared yet', null,
-      h('p', {}, 'With an audit, a few of the requests that a stored page would answer go to the app, and its answer is compared with the page. Where visitors see different things, the page is not shared any more. It is on by default; this line says how often:'),
-      copyable(TURN_ON, 'the line of the audit'));
+    const off = section('No hit is compared', null,
+      h('p', {}, 'With an audit, a few of the requests that a stored page would answer go to the app, and its answer is compared with the page. Where visitors see different things, the page is not shared any more. This line begins it:'),
+      copyable(TURN_ON, 'the line that turns the audit on'));
     const load = async () => {
       try {
         show(await get('/cache-audit'));

@@ -55,7 +55,7 @@ fn described(report: &AuditReport) -> String {
     if compared + unknown == 0 {
         text.push_str(
             "set [cache] audit = \"1/1000\", or audit in a [[route]], to compare one hit of a \
-             thousand; where it is so, wait for a thousand hits\n",
+             thousand\n",
         );
     }
     if !report.stopped.is_empty() {

@@ -58,6 +58,10 @@ DIFFERS = [
         "the time now, in each way that a user may choose",
         r"()(?:\d\d:\d\d, (?:\d+ \w+ \d{4}|\w+ \d+, \d{4}|\d{4} \w+ \d+)|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)",
     ),
+    (
+        "the minute in the preferences",
+        r'()\d\d:\d\d(?:&lt;|<)input type=\\?"hidden\\?" value=\\?"\d+(?=\\?" name=\\?"wpServerTime)',
+    ),
     ("the token of a form or a script, masked by the time", r"()[0-9a-f]{40}(?=\+\\)"),
 ]
 TOKENS = re.compile(r"\b([0-9a-f]{40})\+\\")

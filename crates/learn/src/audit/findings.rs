@@ -6,33 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anteroom_http::clock::unix_now;
 
-use super::cause::{AuditCause, AuditedRequest, causes, lines};
+use super::cause::{AuditCause, AuditedRequest, lines};
 use super::difference::{AuditResult, DifferingPlace};
+use super::evidence::{Evidence, Shown};
 use super::report::{AuditReport, AuditTotals, AuditedPatternReport};
 
 /// The most patterns that are told apart.
 const PATTERNS_MAX: usize = 1_024;
-/// The most networks of a pattern that are told apart.
-const NETWORKS_MAX: usize = 8;
 /// The most patterns that are reported.
 const TOLD_MAX: usize = 100;
-/// From how many networks visitors must see something else than a stored page before it is not shared any more.
-const NETWORKS_MIN: usize = 2;
-/// Of so many answers that differed, noise or not, more than one must do so for a visitor: where what differs changes by
-/// itself, chance makes some look so.
-const DIFFERED_PART: u64 = 10;
-/// Of so many comparisons, more than one must show it, unless it was seen from many networks: else a few clients could stop
-/// pages by what the app refuses them alone.
-const SEEN_PART: u64 = 100;
-/// The same where the app refuses visitors what others get. Robots are refused everywhere: only where many visitors are, of
-/// as many networks as are told apart, the page is not shared.
-const REFUSED_PART: u64 = 25;
-/// How long evidence counts, in seconds.
-const EVIDENCE_LASTS: f64 = 7.0 * 86_400.0;
-/// The most requests of each kind that are kept to find the cause.
-const REQUESTS_MAX: usize = 16;
-/// The same of a pattern in which nothing differs.
-const REQUESTS_BEFORE_MAX: usize = 4;
 /// The most patterns with kept requests.
 const EXPLAINED_MAX: usize = 64;
 
@@ -49,6 +31,8 @@ pub struct AuditedPage {
     pub rules: Arc<str>,
     /// How often pages were stopped or shared again before this one was compared: after that it must be seen anew.
     pub page_changes: u64,
+    /// A hash of its path.
+    pub digest: String,
     /// The path as it may be shown.
     pub path: String,
     /// The network of the visitor.
@@ -64,8 +48,10 @@ pub enum PatternVerdict {
     Nothing,
     /// Visitors of so many networks see something else, which is too few, or may be chance.
     Doubtful(usize),
-    /// The pages must not be shared any more: visitors of so many networks see something else.
-    Differs(usize),
+    /// The page must not be shared any more: visitors of so many networks see something else.
+    PageDiffers(usize),
+    /// The same of all pages of the pattern.
+    PatternDiffers(usize),
     /// The same: one of them held a visitor's own words.
     Leak,
 }
@@ -93,25 +79,6 @@ struct AuditedPattern {
     networks: usize,
     /// When it was last compared, in Unix time.
     last: f64,
-}
-
-/// What speaks for a stop: all of it was seen under the same rules.
-#[derive(Clone, Debug, Default)]
-struct Evidence {
-    rules: Option<Arc<str>>,
-    page_changes: u64,
-    /// Since when it counts, in Unix time.
-    since: f64,
-    /// Of those that differed, answers by which the app refused the page.
-    refused: u64,
-    same: u64,
-    noise: u64,
-    differed: u64,
-    /// Networks that saw something else than the stored page.
-    networks: Vec<u32>,
-    /// Requests whose answers differed, and such whose answers did not.
-    differing: Vec<AuditedRequest>,
-    agreeing: Vec<AuditedRequest>,
 }
 
 /// What was found since the start.
@@ -183,36 +150,39 @@ impl Audits {
         if !pattern.evidence.begin(page, now) {
             return PatternVerdict::Nothing;
         }
-        match result {
+        let shown = match result {
             AuditResult::Same | AuditResult::Unknown => {
                 pattern.same += 1;
-                pattern.evidence.agrees(&page.request);
+                Shown::Same
             }
-            AuditResult::Edited => pattern.noise += 1,
+            AuditResult::Edited => {
+                pattern.noise += 1;
+                return PatternVerdict::Nothing;
+            }
             AuditResult::Noise => {
                 pattern.noise += 1;
-                pattern.evidence.noise += 1;
+                Shown::Noise
             }
             AuditResult::Leak => {
                 pattern.leaks += 1;
                 (pattern.path, pattern.differed_at) = (page.path.clone(), now);
                 return PatternVerdict::Leak;
             }
-            AuditResult::Refused | AuditResult::Differs(_) => {
-                let (is_refused, places) = match result {
-                    AuditResult::Differs(places) => (false, places),
-                    _ => (true, Vec::new()),
-                };
-                pattern.differed += 1;
-                (pattern.path, pattern.places) = (page.path.clone(), places);
-                pattern.differed_at = now;
-                let verdict = pattern.evidence.differs(page, is_refused, explained < EXPLAINED_MAX);
-                pattern.networks = pattern.evidence.networks.len();
-                pattern.causes = pattern.evidence.causes();
-                return verdict;
+            AuditResult::Refused => {
+                pattern.differs(page, Vec::new(), now);
+                Shown::Differs { is_refused: true }
             }
+            AuditResult::Differs(places) => {
+                pattern.differs(page, places, now);
+                Shown::Differs { is_refused: false }
+            }
+        };
+        let verdict = pattern.evidence.add(page, shown, explained < EXPLAINED_MAX);
+        if matches!(shown, Shown::Differs { .. }) {
+            pattern.networks = pattern.evidence.networks();
+            pattern.causes = pattern.evidence.causes();
         }
-        PatternVerdict::Nothing
+        verdict
     }
 
     /// What was found until now, what differs first.
@@ -238,14 +208,6 @@ impl Audits {
     }
 }
 
-/// The latest requests are kept.
-fn keep(requests: &mut Vec<AuditedRequest>, request: &AuditedRequest, most: usize) {
-    if requests.len() >= most {
-        requests.remove(0);
-    }
-    requests.push(request.clone());
-}
-
 impl AuditedPage {
     fn key(&self) -> (String, String) {
         (self.host.clone(), self.pattern.clone())
@@ -269,67 +231,12 @@ impl Findings {
     }
 }
 
-impl Evidence {
-    /// Under other rules, after an order, and after a while, the pages must be seen anew. Whether the page is of now: a
-    /// comparison that began before an order says nothing any more.
-    fn begin(&mut self, page: &AuditedPage, now: f64) -> bool {
-        if page.page_changes < self.page_changes {
-            return false;
-        }
-        let is_of_now = self.rules.as_ref() == Some(&page.rules)
-            && self.page_changes == page.page_changes
-            && now - self.since < EVIDENCE_LASTS;
-        if !is_of_now {
-            let rules = Some(Arc::clone(&page.rules));
-            *self = Self { rules, page_changes: page.page_changes, since: now, ..Self::default() };
-        }
-        true
-    }
-
-    fn is_kept(&self) -> bool {
-        !self.differing.is_empty()
-    }
-
-    fn causes(&self) -> Vec<AuditCause> {
-        causes(&self.differing, &self.agreeing)
-    }
-
-    fn agrees(&mut self, request: &AuditedRequest) {
-        self.same += 1;
-        let most = if self.is_kept() { REQUESTS_MAX } else { REQUESTS_BEFORE_MAX };
-        keep(&mut self.agreeing, request, most);
-    }
-
-    /// A visitor sees something else.
-    fn differs(&mut self, page: &AuditedPage, is_refused: bool, has_room: bool) -> PatternVerdict {
-        self.differed += 1;
-        self.refused += u64::from(is_refused);
-        if self.is_kept() || has_room {
-            keep(&mut self.differing, &page.request, REQUESTS_MAX);
-        }
-        let is_new = !self.networks.contains(&page.network);
-        if is_new && self.networks.len() < NETWORKS_MAX {
-            self.networks.push(page.network);
-        }
-        let networks = self.networks.len();
-        let is_chance = self.differed * DIFFERED_PART <= self.differed + self.noise;
-        let all = self.differed + self.same;
-        let is_seen = match 2 * self.refused > self.differed {
-            true => networks == NETWORKS_MAX && self.differed * REFUSED_PART > all,
-            false => {
-                let is_seldom = self.differed * SEEN_PART <= all;
-                networks >= NETWORKS_MIN && (!is_seldom || networks == NETWORKS_MAX)
-            }
-        };
-        match (is_seen && !is_chance, is_new) {
-            (true, _) => PatternVerdict::Differs(networks),
-            (false, true) => PatternVerdict::Doubtful(networks),
-            (false, false) => PatternVerdict::Nothing,
-        }
-    }
-}
-
 impl AuditedPattern {
+    fn differs(&mut self, page: &AuditedPage, places: Vec<DifferingPlace>, now: f64) {
+        self.differed += 1;
+        (self.path, self.places, self.differed_at) = (page.path.clone(), places, now);
+    }
+
     fn told(&self, (host, pattern): &(String, String)) -> AuditedPatternReport {
         let differs = self.differed + self.leaks > 0;
         AuditedPatternReport {
@@ -371,6 +278,7 @@ mod tests {
             route: Arc::from("default"),
             rules: Arc::from("r1"),
             page_changes: 0,
+            digest: pattern.to_owned(),
             path: pattern.replace('*', "7"),
             network,
             request: AuditedRequest::default(),
@@ -388,7 +296,7 @@ mod tests {
         assert_eq!(note(1, AuditResult::Same), PatternVerdict::Nothing);
         assert_eq!(note(1, differs()), PatternVerdict::Doubtful(1));
         assert_eq!(note(1, differs()), PatternVerdict::Nothing, "the network is known");
-        assert_eq!(note(2, differs()), PatternVerdict::Differs(2));
+        assert_eq!(note(2, differs()), PatternVerdict::PageDiffers(2));
         audits.note(&page("/b/*", 2), AuditResult::Noise);
         audits.note(&page("/b/*", 2), AuditResult::Unknown);
         let report = audits.report();
@@ -452,7 +360,7 @@ mod tests {
             let verdict = audits.note(&page("/a", network), differs());
             assert_eq!(verdict, PatternVerdict::Doubtful(network as usize));
         }
-        assert_eq!(audits.note(&page("/a", 8), differs()), PatternVerdict::Differs(8));
+        assert_eq!(audits.note(&page("/a", 8), differs()), PatternVerdict::PageDiffers(8));
     }
 
     #[test]
@@ -483,7 +391,7 @@ mod tests {
         for network in 1..8 {
             assert_eq!(refused(network), PatternVerdict::Doubtful(network as usize));
         }
-        assert_eq!(refused(8), PatternVerdict::Differs(8));
+        assert_eq!(refused(8), PatternVerdict::PageDiffers(8));
         let audits = Audits::default();
         for _ in 0..300 {
             audits.note(&page("/a", 1), AuditResult::Same);
@@ -498,6 +406,35 @@ mod tests {
         let later = |network| AuditedPage { page_changes: 1, ..page("/a", network) };
         audits.note(&later(1), differs());
         audits.note(&page("/a", 2), AuditResult::Same);
-        assert_eq!(audits.note(&later(2), differs()), PatternVerdict::Differs(2));
+        assert_eq!(audits.note(&later(2), differs()), PatternVerdict::PageDiffers(2));
+    }
+
+    fn of_kind(number: u32, network: u32) -> AuditedPage {
+        AuditedPage { digest: number.to_string(), ..page("/item/*", network) }
+    }
+
+    #[test]
+    fn the_pattern_differs_with_several_of_its_pages() {
+        let audits = Audits::default();
+        for number in 1..3 {
+            let verdict = audits.note(&of_kind(number, number), differs());
+            assert_eq!(verdict, PatternVerdict::Doubtful(number as usize), "one witness each");
+        }
+        assert_eq!(audits.note(&of_kind(3, 3), differs()), PatternVerdict::PatternDiffers(3));
+    }
+
+    #[test]
+    fn a_page_that_is_the_same_for_many_speaks_against_that() {
+        let audits = Audits::default();
+        for network in 0..20 {
+            audits.note(&of_kind(9, network), AuditResult::Same);
+        }
+        for number in 1..5 {
+            audits.note(&of_kind(number, 1), differs());
+            let verdict = audits.note(&of_kind(number, 2), differs());
+            assert_eq!(verdict, PatternVerdict::PageDiffers(2), "this page alone");
+        }
+        audits.note(&of_kind(9, 1), differs());
+        assert_eq!(audits.note(&of_kind(1, 3), differs()), PatternVerdict::PatternDiffers(3));
     }
 }

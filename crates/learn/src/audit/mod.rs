@@ -8,6 +8,7 @@
 
 mod cause;
 mod difference;
+mod evidence;
 mod findings;
 mod report;
 

@@ -48,7 +48,7 @@ use crate::stage::Reached;
 use crate::stage::admit::AdmittedRequest;
 use crate::stage::divert::Diverted;
 use crate::stage::receive::Received;
-use crate::stage::url_pattern::pattern_digest;
+use crate::stage::url_pattern::path_digests;
 use crate::visitor_token::VisitorTokenState;
 
 pub use explanation::Explanation;
@@ -427,7 +427,7 @@ impl Explanation {
     /// Tells until when, and by whom, the route is switched to bypass.
     fn note_bypass(&mut self, cx: &RequestContext<'_>) {
         let switch = &cx.worker.pages.purged.bypass;
-        let stop = switch.stop_of(&cx.route.rules, &cx.admitted.site, || pattern_digest(cx));
+        let stop = switch.stop_of(&cx.route.rules, &cx.admitted.site, || path_digests(cx));
         if let Some(stop) = stop.filter(|_| cx.route.mode == CacheMode::Serve) {
             self.notes.push(format!(
                 "{}: {} is not shared any more; anteroom audit says where it differs, and anteroom audit resume shares it again",

@@ -59,11 +59,14 @@ pub(crate) fn shown_pattern(cx: &RequestContext<'_>) -> String {
     short_path(&path_pattern(&cx.worker.telemetry.paths.path(&cx.admitted.path)))
 }
 
-/// A hash of the pattern of the request's path, by which the audit stops pages. What is hidden of paths does not matter: it
-/// is each machine's own.
-pub(crate) fn pattern_digest(cx: &RequestContext<'_>) -> String {
+/// Hashes of the request's path and of its pattern, by which the audit stops pages. What is hidden of paths does not matter:
+/// it is each machine's own.
+pub(crate) fn path_digests(cx: &RequestContext<'_>) -> [String; 2] {
     // All spellings of a path have one key, and so one pattern.
-    hex(&Sha256::digest(path_pattern(&cx.admitted.path))[..8])
+    let path = &cx.admitted.path;
+    let path = path.strip_suffix('/').filter(|rest| !rest.is_empty()).unwrap_or(path);
+    let digest = |text: &str| hex(&Sha256::digest(text)[..8]);
+    [digest(path), digest(&path_pattern(path))]
 }
 
 fn path_pattern(path: &str) -> String {

@@ -42,7 +42,7 @@ use crate::answer::Answer;
 use crate::context::{RequestContext, RequestKind, WorkerContext};
 use crate::origin_request;
 use crate::record::RequestRecord;
-use crate::stage::url_pattern::{pattern_digest, short_path, shown_pattern};
+use crate::stage::url_pattern::{path_digests, short_path, shown_pattern};
 use crate::stage::wanted_page::WantedPage;
 
 /// With one of these, the app answers with a part of the page, or not with the page.
@@ -64,8 +64,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A hit that is held against the app.
 pub(super) struct Audit {
     page: AuditedPage,
-    /// A hash of the pattern of its path.
-    digest: String,
+    /// Hashes of its path, and of the pattern of it.
+    digests: [String; 2],
     /// The path, decoded, and the query without ignored parameters: the page that is purged.
     path: String,
     query: String,
@@ -118,9 +118,10 @@ impl Audit {
             let request = origin_request::fill(cx, want.class, &filled_with);
             with_cookies(cx, request, more)
         };
+        let digests = path_digests(cx);
         Some(Box::new(Self {
-            page: audited(cx),
-            digest: pattern_digest(cx),
+            page: audited(cx, &digests),
+            digests,
             path: cx.admitted.path.clone(),
             query: cx.route.query_rule.kept(cx.head.uri.query().unwrap_or_default()).into_owned(),
             below: below(cx.head.uri.path()),
@@ -205,12 +206,13 @@ fn has_ignored_query(cx: &RequestContext<'_>) -> bool {
 }
 
 /// The page as the audit names it.
-fn audited(cx: &RequestContext<'_>) -> AuditedPage {
+fn audited(cx: &RequestContext<'_>, [digest, _]: &[String; 2]) -> AuditedPage {
     AuditedPage {
         host: cx.admitted.site.clone(),
         pattern: shown_pattern(cx),
         route: Arc::clone(&cx.route.name),
         rules: Arc::clone(&cx.route.rules),
+        digest: digest.clone(),
         page_changes: cx.worker.pages.purged.bypass.page_changes(),
         path: short_path(&cx.worker.telemetry.paths.path(cx.head.uri.path())),
         network: network(cx.admitted.address),

@@ -14,42 +14,59 @@ use super::Audit;
 
 /// How long to wait for the store.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// From how many patterns on a route is stopped as a whole: its pages differ by what its keys do not say.
-const PATTERNS_OF_ROUTE_MAX: usize = 8;
-/// The same, of all routes together: the store keeps a bounded number.
-const PATTERNS_MAX: usize = 24;
+/// From how many pages and patterns on a route is stopped as a whole: the store keeps a bounded number of them.
+const STOPS_OF_ROUTE_MAX: usize = 24;
+
+/// What is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopExtent {
+    /// The page with all its queries.
+    Page,
+    /// All pages of its pattern.
+    Pattern,
+}
 
 impl Audit {
-    /// Ends the sharing of the page and of all pages of its pattern, and purges what is stored of them.
-    pub(super) async fn stop(&self, why: &str) {
+    /// Ends the sharing of the page, or of all pages of its pattern, and purges what is stored of them.
+    pub(super) async fn stop(&self, extent: StopExtent, why: &str) {
         let (switch, host) = (&self.worker.pages.purged.bypass, &self.page.host);
+        let digests = match extent {
+            StopExtent::Page => self.digests.clone(),
+            // A stop of the page alone is not enough.
+            StopExtent::Pattern => [self.digests[1].clone(), self.digests[1].clone()],
+        };
         // Another comparison may have been faster.
-        if !switch.stops(&self.route.rules, host, || self.digest.clone()) {
-            let (stopped, purged) = self.stopped(&switch.stopped());
+        if !switch.stops(&self.route.rules, host, || digests) {
+            let (stopped, purged) = self.stopped(extent, &switch.stopped());
             self.change(stopped, why).await;
             self.purge(&purged).await;
         }
     }
 
-    /// What is stopped, and what is purged with it: the pattern, or the whole route where many patterns of it are stopped.
-    fn stopped(&self, stopped: &[Bypass]) -> (StoppedPages, Vec<PurgeTarget>) {
-        let (rules, site, path) = (&self.route.rules, &self.page.host, &self.below);
+    /// What is stopped, and what is purged with it; the whole route where too much of it is stopped.
+    fn stopped(&self, extent: StopExtent, stopped: &[Bypass]) -> (StoppedPages, Vec<PurgeTarget>) {
+        let (rules, site) = (&self.route.rules, &self.page.host);
         let of_route = stopped
             .iter()
             .filter(|one| one.scope.pages().is_some_and(|pages| pages.rules == **rules));
-        if of_route.count() >= PATTERNS_OF_ROUTE_MAX || stopped.len() >= PATTERNS_MAX {
+        if of_route.count() >= STOPS_OF_ROUTE_MAX {
             return (all_pages(rules), pages_of(&self.route, site));
         }
+        let (digest, pattern, below) = match extent {
+            StopExtent::Page => (&self.digests[0], &self.page.path, &self.path),
+            StopExtent::Pattern => (&self.digests[1], &self.page.pattern, &self.below),
+        };
         let pages = StoppedPages {
             rules: rules.to_string(),
             host: site.clone(),
-            digest: self.digest.clone(),
-            pattern: self.page.pattern.clone(),
+            digest: digest.clone(),
+            pattern: pattern.clone(),
         };
         // A prefix that is empty has all pages of the site.
         let page = Scope::Url { site, path: &self.path, query: &self.query };
-        let below = Scope::Prefix { site, path };
-        let scopes = [Some(page), (!path.is_empty()).then_some(below)];
+        let below = below.trim_end_matches('/');
+        let prefix = Scope::Prefix { site, path: below };
+        let scopes = [Some(page), (!below.is_empty()).then_some(prefix)];
         (pages, scopes.iter().flatten().map(|scope| scope.purge_target(true)).collect())
     }
 

@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::Audit;
 use super::body::add;
 use super::differences::AppAnswer;
+use super::stop::StopExtent;
 
 /// How often the page is fetched as it was filled before a difference counts, and how often the visitor's request is
 /// repeated. Of a page that shows something else by chance in the part q of its answers, all of these agree in
@@ -49,8 +50,13 @@ impl Audit {
                 networks,
                 "the app gives a visitor something else than the stored page: see anteroom audit"
             ),
-            PatternVerdict::Differs(networks) => {
-                self.stop(&format!("audit: it differs for visitors of {networks} networks")).await;
+            PatternVerdict::PageDiffers(networks) => {
+                let why = format!("audit: it differs for visitors of {networks} networks");
+                self.stop(StopExtent::Page, &why).await;
+            }
+            PatternVerdict::PatternDiffers(networks) => {
+                let why = format!("audit: they differ for visitors of {networks} networks");
+                self.stop(StopExtent::Pattern, &why).await;
             }
             PatternVerdict::Leak => {
                 tracing::error!(
@@ -59,7 +65,7 @@ impl Audit {
                     path,
                     "a stored page held a visitor's own words: it is purged, and not shared any more"
                 );
-                self.stop("audit: it held a visitor's own words").await;
+                self.stop(StopExtent::Pattern, "audit: one held a visitor's own words").await;
             }
         }
     }

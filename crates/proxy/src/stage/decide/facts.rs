@@ -14,7 +14,7 @@ use anteroom_telemetry::reason::Reason;
 use crate::context::{RequestContext, logs_connection_in};
 use crate::plan::Facts;
 use crate::stage::detect_upgrade;
-use crate::stage::url_pattern::pattern_digest;
+use crate::stage::url_pattern::path_digests;
 
 /// Conditions and ranges that only the app can answer for a row.
 const BY_THE_APP: [HeaderName; 3] = [IF_MATCH, IF_UNMODIFIED_SINCE, RANGE];
@@ -60,7 +60,7 @@ fn switched_off(cx: &RequestContext<'_>) -> Option<Reason> {
     }
     // A route that learns serves nothing, and learns of these pages, too.
     let is_stopped = route.mode == CacheMode::Serve
-        && bypass.stops(&route.rules, &cx.admitted.site, || pattern_digest(cx));
+        && bypass.stops(&route.rules, &cx.admitted.site, || path_digests(cx));
     is_stopped.then_some(Reason::AuditStopped)
 }
 
