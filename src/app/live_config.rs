@@ -4,17 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::http::Method;
-use anteroom_cache::bypass_switch::{ALL_PAGES, PageRules};
 use anteroom_cache::purger::Purger;
 use anteroom_cache::rules::verdict::CacheSettings;
 use anteroom_config::{Cache, LimitsConfig, LoadedPlan, Plan};
-use anteroom_policy::route::{CompiledRoute, RouteInput, Routes};
 use anteroom_proxy::serve::io::Deadlines;
 use anteroom_proxy::serve::{self, Caps, Most};
 use anteroom_proxy::{ProxySettings, Recompressor};
 use anteroom_session::Sessions;
-use anteroom_store::StoppedPages;
 use anteroom_telemetry::traces::Traces;
 
 use super::origins::Origins;
@@ -85,22 +81,9 @@ impl LiveConfig {
 
     /// Tells which rules pages are under now: what the audit has stopped under others is shared again.
     pub(super) fn tell_rules(&self, shared: &SharedState) {
-        let settings = Arc::clone(&self.settings);
-        let is_of_now = move |pages: &StoppedPages| has_pages(&settings.routes, pages);
-        shared.pages.purged.bypass.put_rules(PageRules(Box::new(is_of_now)));
+        let rules = self.settings.routes.all().map(|route| route.rules.to_string());
+        shared.pages.purged.bypass.put_rules(rules.collect());
     }
-}
-
-/// Whether a route has these pages, by the rules that they were stopped under. Of a pattern, another route may have some.
-fn has_pages(routes: &Routes, pages: &StoppedPages) -> bool {
-    let is_of = |route: &CompiledRoute| *route.rules == *pages.rules;
-    if pages.pattern == ALL_PAGES {
-        return routes.all().any(is_of);
-    }
-    // As a visitor may ask for one of them.
-    let path = pages.pattern.replace('*', "1");
-    let input = RouteInput { method: &Method::GET, host: &pages.host, path: &path, query: "" };
-    is_of(routes.find(&input).0)
 }
 
 fn connection(limits: &LimitsConfig) -> serve::ConnectionSettings {

@@ -26,27 +26,6 @@ pub struct Bypass {
     pub only_here: bool,
 }
 
-/// Whether pages are under the rules that are in force, see [`StoppedPages::rules`].
-pub struct PageRules(pub Box<dyn Fn(&StoppedPages) -> bool + Send + Sync>);
-
-impl PageRules {
-    fn has(&self, pages: &StoppedPages) -> bool {
-        (self.0)(pages)
-    }
-}
-
-impl Default for PageRules {
-    fn default() -> Self {
-        Self(Box::new(|_| false))
-    }
-}
-
-impl std::fmt::Debug for PageRules {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("PageRules")
-    }
-}
-
 /// The switches of this process. Shared by all threads.
 #[derive(Debug, Default)]
 pub struct BypassSwitch {
@@ -58,8 +37,8 @@ pub struct BypassSwitch {
     page_changes: AtomicU64,
     in_force: ArcSwap<Vec<Bypass>>,
     known: Mutex<KnownBypasses>,
-    /// Which pages are under this process's rules.
-    rules: ArcSwap<PageRules>,
+    /// The rules of this process's routes, see [`StoppedPages::rules`].
+    rules: ArcSwap<Vec<String>>,
     /// Held while the store is asked for a change, so that a switch that is sent late does not undo a newer order.
     changing: tokio::sync::Mutex<()>,
 }
@@ -75,6 +54,8 @@ struct KnownBypasses {
     ended_here: Vec<EndedBypass>,
     /// Those that were switched on here while it could not be told, at most [`BYPASSES_MAX`].
     only_here: Vec<Bypass>,
+    /// When the store last had no room for a stop.
+    refused: Option<Instant>,
     /// When the store last took a change of this process, by both clocks.
     taken: Option<(u64, Instant)>,
 }
@@ -95,6 +76,10 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 const REST_MIN: Duration = Duration::from_secs(1);
 /// A stop of pages is renewed when so much of its time is left.
 const RENEWED_BEFORE: Duration = BYPASS_LASTS_MAX.checked_div(2).expect("2 is not 0");
+/// By how much the number of changes grows when pages are shared again.
+const SHARED_AGAIN: u64 = 1 << 32;
+/// How long what the store has no room for is not sent again.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// The host, and the digest, that stand for any.
 const ANY: &str = "*";
 /// The pattern of all pages.
@@ -126,7 +111,7 @@ impl BypassSwitch {
         self.stops_pages.load(Ordering::Relaxed) && self.stop_of(rules, host, digests).is_some()
     }
 
-    /// A number that changes whenever pages are stopped or shared again, in any process.
+    /// A number that grows whenever pages are stopped, by 1, or shared again, by 2³², in any process.
     #[must_use]
     pub fn page_changes(&self) -> u64 {
         self.page_changes.load(Ordering::Relaxed)
@@ -136,15 +121,16 @@ impl BypassSwitch {
     #[must_use]
     pub fn stopped(&self) -> Vec<Bypass> {
         let rules = self.rules.load();
-        let mut stopped =
-            self.listed(|bypass| bypass.scope.pages().is_some_and(|one| rules.has(one)));
+        let is_here =
+            |bypass: &Bypass| bypass.scope.pages().is_some_and(|one| rules.contains(&one.rules));
+        let mut stopped = self.listed(is_here);
         stopped.sort_by(|a, b| a.scope.cmp(&b.scope));
         stopped.dedup_by(|a, b| a.scope == b.scope);
         stopped
     }
 
-    /// Takes in which pages are under the rules of the configuration that is now in force.
-    pub fn put_rules(&self, rules: PageRules) {
+    /// Takes in the rules of the configuration that is now in force, see [`StoppedPages::rules`].
+    pub fn put_rules(&self, rules: Vec<String>) {
         let before = self.stopped();
         self.rules.store(Arc::new(rules));
         let after = self.stopped();
@@ -244,7 +230,10 @@ impl BypassSwitch {
                     let (scope, by, state) = (&change.scope, &change.by, change.state());
                     tracing::info!(%scope, by, "the store took the bypass switch of this proxy: {state}");
                 }
-                Err(StoreError::BypassesFull) => refused.push(change.scope),
+                Err(StoreError::BypassesFull) => {
+                    self.known().refused = Some(Instant::now());
+                    refused.push(change.scope);
+                }
                 Err(error) => {
                     return tracing::debug!(%error, "the bypass switch of this proxy alone cannot be sent yet");
                 }
@@ -362,7 +351,10 @@ impl BypassSwitch {
             scopes.dedup();
             scopes
         };
-        if pages(&before) != pages(&after) {
+        let (pages_before, pages_after) = (pages(&before), pages(&after));
+        if pages_before.iter().any(|one| !pages_after.contains(one)) {
+            self.page_changes.fetch_add(SHARED_AGAIN, Ordering::Relaxed);
+        } else if pages_before != pages_after {
             self.page_changes.fetch_add(1, Ordering::Relaxed);
         }
         self.in_force.store(Arc::new(after));
@@ -416,10 +408,13 @@ impl KnownBypasses {
 
     /// Keeps the stops of pages that the store had, as if it had not taken them yet.
     fn keep_stops(&mut self) {
-        let is_kept = |one: &&Bypass| {
-            one.scope.pages().is_some() && !self.only_here.iter().any(|own| own.scope == one.scope)
+        let is_kept = |(stored, one): &(&StoredBypass, &Bypass)| {
+            one.scope.pages().is_some()
+                && !self.has_ended(stored)
+                && !self.only_here.iter().any(|own| own.scope == one.scope)
         };
-        let kept: Vec<Bypass> = self.shared.iter().filter(is_kept).cloned().collect();
+        let pairs = self.stored.iter().zip(&self.shared).filter(is_kept);
+        let kept: Vec<Bypass> = pairs.map(|(_, one)| one.clone()).collect();
         self.only_here.extend(kept.into_iter().map(|one| Bypass { only_here: true, ..one }));
     }
 
@@ -457,7 +452,10 @@ impl KnownBypasses {
             lasts: Some(rest(one)),
             by: one.by.clone(),
         };
-        self.only_here.iter().filter(|one| rest(one) >= REST_MIN).map(on).collect()
+        let waits = self.refused.is_some_and(|at| at.elapsed() < REFUSED_FOR);
+        let is_sent =
+            |one: &&Bypass| rest(one) >= REST_MIN && !(waits && one.scope.pages().is_some());
+        self.only_here.iter().filter(is_sent).map(on).collect()
     }
 
     fn in_force(&self, now: Instant) -> Vec<Bypass> {
@@ -730,7 +728,7 @@ mod tests {
         assert!(!stops("r1", "other.test", "/item/*"));
         assert!(!switch.covers("shop") && switch.list().is_empty());
         assert!(switch.stopped().is_empty(), "this process has no such rules");
-        switch.put_rules(PageRules(Box::new(|pages| pages.rules == "r1")));
+        switch.put_rules(vec!["r1".to_owned()]);
         assert_eq!(switch.stopped().len(), 1);
         switch.change_here(&change(None, 0));
         assert!(stops("r1", "shop.test", "/item/*"), "to switch all routes off is another order");
@@ -755,7 +753,7 @@ mod tests {
         switch.hear(&list(vec![stop("/a", week / 3), stop("/b", week)]), false);
         switch.send_left(&store).await;
         assert!(store.taken.lock().unwrap().is_empty(), "other rules");
-        switch.put_rules(PageRules(Box::new(|pages| pages.rules == "r1")));
+        switch.put_rules(vec!["r1".to_owned()]);
         switch.send_left(&store).await;
         let taken = store.taken.lock().unwrap().clone();
         assert_eq!(taken.len(), 1);

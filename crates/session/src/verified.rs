@@ -314,6 +314,14 @@ impl Verified {
         (again.len() < ENOUGH).then_some(asked)
     }
 
+    /// The answer that this process remembers about a visitor: it may have come since the store was asked.
+    #[must_use]
+    pub fn remembered(&self, cookies: &CookieHash, now: f64) -> Option<VerifyAnswer> {
+        let memo = self.memo.get(cookies)?;
+        let is_of_now = now < memo.1 && now >= memo.1 - MEMO_TTL - 1.0;
+        is_of_now.then(|| memo.0.answer.clone())
+    }
+
     /// Joins the requests that wait for the app's answer about a visitor, or becomes the one that
     /// asks.
     pub fn join(self: &Arc<Self>, cookies: CookieHash) -> Join {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::cause::{AuditCause, AuditedRequest, causes};
-use super::findings::{AuditedPage, PatternVerdict};
+use super::page::{AuditedPage, PatternVerdict};
 
 /// The most networks that are told apart.
 pub(super) const NETWORKS_MAX: usize = 8;
@@ -27,6 +27,8 @@ const LASTS: f64 = 7.0 * 86_400.0;
 const PAGES_MIN: usize = 3;
 /// How often a page that is the same for all must have been compared to speak against that.
 const SAME_MIN: u64 = 20;
+/// From how many networks.
+const SAME_NETWORKS_MIN: usize = 3;
 /// The most pages of a pattern that are told apart.
 const PAGES_MAX: usize = 32;
 /// The most requests of each kind that are kept to find the cause.
@@ -53,8 +55,9 @@ struct Seen {
     differed: u64,
     /// Of those that differed, answers by which the app refused the page.
     refused: u64,
-    /// Networks that saw something else than the stored page.
+    /// Networks that saw something else than the stored page, and some that did not.
     networks: Vec<u32>,
+    same_networks: Vec<u32>,
 }
 
 /// A page, by the hash of its path.
@@ -81,7 +84,13 @@ pub(super) struct Evidence {
 impl Seen {
     fn add(&mut self, shown: Shown, network: u32) {
         match shown {
-            Shown::Same => self.same += 1,
+            Shown::Same => {
+                self.same += 1;
+                let is_new = !self.same_networks.contains(&network);
+                if is_new && self.same_networks.len() < SAME_NETWORKS_MIN {
+                    self.same_networks.push(network);
+                }
+            }
             Shown::Noise => self.noise += 1,
             Shown::Differs { is_refused } => {
                 self.differed += 1;
@@ -95,7 +104,7 @@ impl Seen {
 
     /// Whether it is enough to stop what was seen.
     fn is_enough(&self) -> bool {
-        let Self { same, noise, differed, refused, networks } = self;
+        let Self { same, noise, differed, refused, networks, .. } = self;
         let (networks, all) = (networks.len(), differed + same);
         let is_chance = differed * DIFFERED_PART <= differed + noise;
         let is_seen = match 2 * refused > *differed {
@@ -110,13 +119,15 @@ impl Seen {
 }
 
 impl Evidence {
-    /// Under other rules, and after a while, all must be seen anew; after an order, something else must be. Whether the page
-    /// is of now: a comparison that began before an order says nothing any more.
+    /// Under other rules, after an order to share pages again, and after a while, all must be seen anew; after a stop, new
+    /// witnesses must come. Whether the page is of now: a comparison that began before says nothing any more.
     pub(super) fn begin(&mut self, page: &AuditedPage, now: f64) -> bool {
         if page.page_changes < self.page_changes {
             return false;
         }
-        if self.rules.as_ref() != Some(&page.rules) || now - self.since > LASTS {
+        let is_shared_again = page.page_changes >> 32 != self.page_changes >> 32;
+        let is_of_now = self.rules.as_ref() == Some(&page.rules) && !is_shared_again;
+        if !is_of_now || now - self.since > LASTS {
             *self = Self { rules: Some(Arc::clone(&page.rules)), since: now, ..Self::default() };
         }
         if self.page_changes != page.page_changes {
@@ -174,10 +185,20 @@ impl Evidence {
         }
     }
 
+    /// In how many pages visitors see something else.
+    pub(super) fn differing_pages(&self) -> usize {
+        self.pages.iter().filter(|page| page.seen.differed > 0).count()
+    }
+
     /// Whether all pages of the pattern are to be stopped.
     fn speaks_for_all(&self) -> bool {
-        let differing = self.pages.iter().filter(|page| page.seen.differed > 0).count();
-        let is_same = |page: &PageSeen| page.seen.differed == 0 && page.seen.same >= SAME_MIN;
+        let differing = self.differing_pages();
+        let is_same = |page: &PageSeen| {
+            let PageSeen { seen, .. } = page;
+            seen.differed == 0
+                && seen.same >= SAME_MIN
+                && seen.same_networks.len() >= SAME_NETWORKS_MIN
+        };
         differing >= PAGES_MIN && self.all.is_enough() && !self.pages.iter().any(is_same)
     }
 

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anteroom_http::clock::unix_now;
 
-use super::cause::{AuditCause, AuditedRequest, lines};
+use super::cause::{AuditCause, lines};
 use super::difference::{AuditResult, DifferingPlace};
 use super::evidence::{Evidence, Shown};
+use super::page::{AuditedPage, PatternVerdict};
 use super::report::{AuditReport, AuditTotals, AuditedPatternReport};
 
 /// The most patterns that are told apart.
@@ -17,44 +18,6 @@ const PATTERNS_MAX: usize = 1_024;
 const TOLD_MAX: usize = 100;
 /// The most patterns with kept requests.
 const EXPLAINED_MAX: usize = 64;
-
-/// A page that was compared.
-#[derive(Clone, Debug)]
-pub struct AuditedPage {
-    /// The site.
-    pub host: String,
-    /// The pattern of its URL: the path with `*` where pages of one kind differ.
-    pub pattern: String,
-    /// The route.
-    pub route: Arc<str>,
-    /// A hash of what the configuration says of the page: under other rules it must be seen anew.
-    pub rules: Arc<str>,
-    /// How often pages were stopped or shared again before this one was compared: after that it must be seen anew.
-    pub page_changes: u64,
-    /// A hash of its path.
-    pub digest: String,
-    /// The path as it may be shown.
-    pub path: String,
-    /// The network of the visitor.
-    pub network: u32,
-    /// What the answer may depend on.
-    pub request: AuditedRequest,
-}
-
-/// What follows from a comparison.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PatternVerdict {
-    /// Nothing new.
-    Nothing,
-    /// Visitors of so many networks see something else, which is too few, or may be chance.
-    Doubtful(usize),
-    /// The page must not be shared any more: visitors of so many networks see something else.
-    PageDiffers(usize),
-    /// The same of all pages of the pattern.
-    PatternDiffers(usize),
-    /// The same: one of them held a visitor's own words.
-    Leak,
-}
 
 /// The most comparisons at a time: each may hold two bodies of 1 MiB.
 const RUNNING_MAX: usize = 8;
@@ -81,12 +44,15 @@ struct AuditedPattern {
     last: f64,
 }
 
+type PatternKey = (String, String, Arc<str>);
+
 /// What was found since the start.
 #[derive(Debug)]
 struct Findings {
     since: f64,
     totals: AuditTotals,
-    patterns: HashMap<(String, String), AuditedPattern>,
+    /// By host, pattern and rules: two routes may have pages of one pattern.
+    patterns: HashMap<PatternKey, AuditedPattern>,
 }
 
 /// What the audit has found, shared by all threads. PERF: one lock, which a comparison takes once.
@@ -147,11 +113,19 @@ impl Audits {
         let pattern = findings.patterns.entry(key).or_default();
         pattern.route = Some(Arc::clone(&page.route));
         (pattern.compared, pattern.last) = (pattern.compared + 1, now);
+        if result == AuditResult::Leak {
+            pattern.leaks += 1;
+            (pattern.path, pattern.differed_at) = (page.path.clone(), now);
+            pattern.places.clear();
+            pattern.causes.clear();
+            return PatternVerdict::Leak;
+        }
         if !pattern.evidence.begin(page, now) {
             return PatternVerdict::Nothing;
         }
         let shown = match result {
-            AuditResult::Same | AuditResult::Unknown => {
+            AuditResult::Unknown | AuditResult::Leak => return PatternVerdict::Nothing,
+            AuditResult::Same => {
                 pattern.same += 1;
                 Shown::Same
             }
@@ -162,11 +136,6 @@ impl Audits {
             AuditResult::Noise => {
                 pattern.noise += 1;
                 Shown::Noise
-            }
-            AuditResult::Leak => {
-                pattern.leaks += 1;
-                (pattern.path, pattern.differed_at) = (page.path.clone(), now);
-                return PatternVerdict::Leak;
             }
             AuditResult::Refused => {
                 pattern.differs(page, Vec::new(), now);
@@ -209,8 +178,8 @@ impl Audits {
 }
 
 impl AuditedPage {
-    fn key(&self) -> (String, String) {
-        (self.host.clone(), self.pattern.clone())
+    fn key(&self) -> PatternKey {
+        (self.host.clone(), self.pattern.clone(), Arc::clone(&self.rules))
     }
 }
 
@@ -232,12 +201,22 @@ impl Findings {
 }
 
 impl AuditedPattern {
+    /// What the lines of TOML are for: the page, as long as it alone differs and can be written, or the pattern.
+    fn lines_for(&self, pattern: &str) -> String {
+        let is_plain =
+            |path: &str| path.is_ascii() && !path.contains(['*', '{', '}', '~', '%', ';', '…']);
+        match self.evidence.differing_pages() == 1 && is_plain(&self.path) {
+            true => self.path.clone(),
+            false => route_path(pattern),
+        }
+    }
+
     fn differs(&mut self, page: &AuditedPage, places: Vec<DifferingPlace>, now: f64) {
         self.differed += 1;
         (self.path, self.places, self.differed_at) = (page.path.clone(), places, now);
     }
 
-    fn told(&self, (host, pattern): &(String, String)) -> AuditedPatternReport {
+    fn told(&self, (host, pattern, _): &PatternKey) -> AuditedPatternReport {
         let differs = self.differed + self.leaks > 0;
         AuditedPatternReport {
             host: host.clone(),
@@ -252,7 +231,7 @@ impl AuditedPattern {
             path: differs.then(|| self.path.clone()),
             differed_at: differs.then_some(self.differed_at),
             places: self.places.clone(),
-            toml: differs.then(|| lines(&route_path(pattern), &self.causes)),
+            toml: differs.then(|| lines(&self.lines_for(pattern), &self.causes)),
             causes: self.causes.iter().map(AuditCause::name).collect(),
         }
     }
@@ -270,6 +249,7 @@ fn route_path(pattern: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::AuditedRequest;
 
     fn page(pattern: &str, network: u32) -> AuditedPage {
         AuditedPage {
@@ -343,11 +323,18 @@ mod tests {
     fn under_other_rules_and_after_an_order_pages_must_be_seen_anew() {
         let audits = Audits::default();
         let other = AuditedPage { rules: Arc::from("r2"), ..page("/a", 2) };
-        let later = AuditedPage { page_changes: 1, ..other.clone() };
+        let later = |network| AuditedPage { page_changes: 1, ..page("/a", network) };
         audits.note(&page("/a", 1), differs());
         assert_eq!(audits.note(&other, differs()), PatternVerdict::Doubtful(1));
-        assert_eq!(audits.note(&later, differs()), PatternVerdict::Doubtful(1));
-        assert_eq!(audits.report().patterns[0].differed, 3);
+        assert_eq!(audits.note(&later(2), differs()), PatternVerdict::Doubtful(1));
+        assert_eq!(audits.note(&later(3), differs()), PatternVerdict::PageDiffers(2));
+    }
+
+    #[test]
+    fn a_leak_is_told_whatever_was_stopped_meanwhile() {
+        let audits = Audits::default();
+        audits.note(&AuditedPage { page_changes: 1, ..page("/a", 1) }, AuditResult::Same);
+        assert_eq!(audits.note(&page("/a", 2), AuditResult::Leak), PatternVerdict::Leak);
     }
 
     #[test]
@@ -378,7 +365,8 @@ mod tests {
         audits.note(&with(9, 5), differs());
         let told = &audits.report().patterns[0];
         assert_eq!(told.causes, ["Accept-Language"]);
-        let expected = "[[route]]\nmatch.path = \"/news/*\"\nkey_headers = [\"accept-language\"]";
+        let expected =
+            "[[route]]\nmatch.path = \"/news/7.html\"\nkey_headers = [\"accept-language\"]";
         assert_eq!(told.toml.as_deref(), Some(expected));
         assert_eq!(audits.note(&page("/b", 1), AuditResult::Leak), PatternVerdict::Leak);
         assert_eq!(audits.report().patterns[0].pattern, "/b", "a leak comes first");
@@ -426,8 +414,8 @@ mod tests {
     #[test]
     fn a_page_that_is_the_same_for_many_speaks_against_that() {
         let audits = Audits::default();
-        for network in 0..20 {
-            audits.note(&of_kind(9, network), AuditResult::Same);
+        for nth in 0..20 {
+            audits.note(&of_kind(9, nth % 3), AuditResult::Same);
         }
         for number in 1..5 {
             audits.note(&of_kind(number, 1), differs());

@@ -10,6 +10,7 @@ mod cause;
 mod difference;
 mod evidence;
 mod findings;
+mod page;
 mod report;
 
 pub use cause::{AuditedRequest, COOKIES_KEPT};
@@ -17,5 +18,6 @@ pub use difference::{
     AuditResult, DifferingPlace, PlaceKind, any_overlaps, compare, for_one_only, is_edit,
     seen_again, without_noise,
 };
-pub use findings::{AuditPlace, AuditedPage, Audits, PatternVerdict};
+pub use findings::{AuditPlace, Audits};
+pub use page::{AuditedPage, PatternVerdict};
 pub use report::{AuditReport, AuditTotals, AuditedPatternReport, StoppedPattern};

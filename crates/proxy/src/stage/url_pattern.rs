@@ -65,8 +65,9 @@ pub(crate) fn path_digests(cx: &RequestContext<'_>) -> [String; 2] {
     // All spellings of a path have one key, and so one pattern.
     let path = &cx.admitted.path;
     let path = path.strip_suffix('/').filter(|rest| !rest.is_empty()).unwrap_or(path);
-    let digest = |text: &str| hex(&Sha256::digest(text)[..8]);
-    [digest(path), digest(&path_pattern(path))]
+    // A path may be written like the pattern of others.
+    let digest = |kind: &str, text: &str| hex(&Sha256::digest(format!("{kind}{text}"))[..8]);
+    [digest("path ", path), digest("pattern ", &path_pattern(path))]
 }
 
 fn path_pattern(path: &str) -> String {

@@ -143,7 +143,7 @@ async fn find_out(
                         verify,
                         unverified,
                         (client, admitted),
-                        VerifyReason::Renewal,
+                        (VerifyReason::Renewal, true),
                     ));
                 }
             }
@@ -155,6 +155,7 @@ async fn find_out(
         return Ok(Verdict::Unknown);
     }
     let asks = VerifyReason::Visitor(admitted.address);
+    let asks = (asks, is_renewal);
     let Some(receiver) = ask(worker, verify, unverified, (client, admitted), asks) else {
         return Ok(Verdict::Unknown);
     };
@@ -211,12 +212,21 @@ fn ask(
     verify: &Arc<Verifier>,
     unverified: UnverifiedToken<'_>,
     (client, admitted): (&Rc<Client>, &Admitted),
-    asks: VerifyReason,
+    (asks, is_renewal): (VerifyReason, bool),
 ) -> Option<watch::Receiver<Option<VerifyResult>>> {
     match worker.verified.join(unverified.cookie_hash) {
         Join::Full => None,
         Join::Wait(receiver) => Some(receiver),
         Join::Lead(lead, receiver) => {
+            // Another question may have been answered between the look-up and the join.
+            if let VerifyReason::Visitor(_) = asks
+                && let Some(answer) =
+                    worker.verified.remembered(&unverified.cookie_hash, unverified.now)
+                && !is_renewal
+            {
+                lead.send(Some(answer));
+                return Some(receiver);
+            }
             let head = question_head(unverified.head, verify);
             let (upstream, request) = question(worker, client, admitted, &head, unverified.now)?;
             let question = PendingQuestion {

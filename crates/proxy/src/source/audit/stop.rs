@@ -14,8 +14,8 @@ use super::Audit;
 
 /// How long to wait for the store.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// From how many pages and patterns on a route is stopped as a whole: the store keeps a bounded number of them.
-const STOPS_OF_ROUTE_MAX: usize = 24;
+/// From how many patterns on a route is stopped as a whole: its pages differ by what its keys do not say.
+const PATTERNS_OF_ROUTE_MAX: usize = 8;
 
 /// What is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +43,20 @@ impl Audit {
         }
     }
 
-    /// What is stopped, and what is purged with it; the whole route where too much of it is stopped.
+    /// What is stopped, and what is purged with it; the whole route where many patterns of it are.
     fn stopped(&self, extent: StopExtent, stopped: &[Bypass]) -> (StoppedPages, Vec<PurgeTarget>) {
         let (rules, site) = (&self.route.rules, &self.page.host);
-        let of_route = stopped
-            .iter()
-            .filter(|one| one.scope.pages().is_some_and(|pages| pages.rules == **rules));
-        if of_route.count() >= STOPS_OF_ROUTE_MAX {
+        let is_kind = |one: &&Bypass| {
+            let pages = one.scope.pages();
+            pages.is_some_and(|pages| pages.rules == **rules && pages.pattern.contains('*'))
+        };
+        let kinds = stopped.iter().filter(is_kind).count();
+        if extent == StopExtent::Pattern && kinds >= PATTERNS_OF_ROUTE_MAX {
             return (all_pages(rules), pages_of(&self.route, site));
         }
         let (digest, pattern, below) = match extent {
-            StopExtent::Page => (&self.digests[0], &self.page.path, &self.path),
-            StopExtent::Pattern => (&self.digests[1], &self.page.pattern, &self.below),
+            StopExtent::Page => (&self.digests[0], &self.page.path, ""),
+            StopExtent::Pattern => (&self.digests[1], &self.page.pattern, self.below.as_str()),
         };
         let pages = StoppedPages {
             rules: rules.to_string(),
@@ -64,7 +66,6 @@ impl Audit {
         };
         // A prefix that is empty has all pages of the site.
         let page = Scope::Url { site, path: &self.path, query: &self.query };
-        let below = below.trim_end_matches('/');
         let prefix = Scope::Prefix { site, path: below };
         let scopes = [Some(page), (!below.is_empty()).then_some(prefix)];
         (pages, scopes.iter().flatten().map(|scope| scope.purge_target(true)).collect())
