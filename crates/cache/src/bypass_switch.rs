@@ -83,7 +83,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// The host, and the digest, that stand for any.
 const ANY: &str = "*";
 /// The pattern of all pages.
-pub const ALL_PAGES: &str = "**";
+const ALL_PAGES: &str = "**";
 
 impl BypassSwitch {
     /// Whether requests of a route are forwarded now.

@@ -38,7 +38,7 @@ const REQUESTS_BEFORE_MAX: usize = 4;
 
 /// What a comparison says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum ComparisonResult {
     Same,
     Noise,
     /// A visitor sees something else; `is_refused`: the app refuses the page.
@@ -47,9 +47,9 @@ pub(super) enum Shown {
     },
 }
 
-/// What was seen of a page, or of all pages of a pattern.
+/// The comparisons of a page, or of all pages of a pattern, by their results.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct ComparisonCounts {
     same: u64,
     noise: u64,
     differed: u64,
@@ -62,9 +62,9 @@ struct Seen {
 
 /// A page, by the hash of its path.
 #[derive(Clone, Debug, Default)]
-struct PageSeen {
+struct PageEvidence {
     digest: String,
-    seen: Seen,
+    counts: ComparisonCounts,
 }
 
 /// The evidence of a pattern: all of it was seen under the same rules.
@@ -74,25 +74,25 @@ pub(super) struct Evidence {
     page_changes: u64,
     /// Since when it counts, in Unix time.
     since: f64,
-    all: Seen,
-    pages: Vec<PageSeen>,
+    all: ComparisonCounts,
+    pages: Vec<PageEvidence>,
     /// Requests whose answers differed, and such whose answers did not.
     differing: Vec<AuditedRequest>,
     agreeing: Vec<AuditedRequest>,
 }
 
-impl Seen {
-    fn add(&mut self, shown: Shown, network: u32) {
-        match shown {
-            Shown::Same => {
+impl ComparisonCounts {
+    fn add(&mut self, result: ComparisonResult, network: u32) {
+        match result {
+            ComparisonResult::Same => {
                 self.same += 1;
                 let is_new = !self.same_networks.contains(&network);
                 if is_new && self.same_networks.len() < SAME_NETWORKS_MIN {
                     self.same_networks.push(network);
                 }
             }
-            Shown::Noise => self.noise += 1,
-            Shown::Differs { is_refused } => {
+            ComparisonResult::Noise => self.noise += 1,
+            ComparisonResult::Differs { is_refused } => {
                 self.differed += 1;
                 self.refused += u64::from(is_refused);
                 if !self.networks.contains(&network) && self.networks.len() < NETWORKS_MAX {
@@ -133,7 +133,7 @@ impl Evidence {
         if self.page_changes != page.page_changes {
             self.page_changes = page.page_changes;
             self.all.networks.clear();
-            self.pages.iter_mut().for_each(|page| page.seen.networks.clear());
+            self.pages.iter_mut().for_each(|page| page.counts.networks.clear());
         }
         true
     }
@@ -157,22 +157,22 @@ impl Evidence {
     pub(super) fn add(
         &mut self,
         page: &AuditedPage,
-        shown: Shown,
+        result: ComparisonResult,
         has_room: bool,
     ) -> PatternVerdict {
         let known = self.networks();
-        self.all.add(shown, page.network);
+        self.all.add(result, page.network);
         let own = self.page(&page.digest);
-        own.seen.add(shown, page.network);
-        let (is_enough, networks) = (own.seen.is_enough(), own.seen.networks.len());
-        match shown {
-            Shown::Noise => return PatternVerdict::Nothing,
-            Shown::Same => {
+        own.counts.add(result, page.network);
+        let (is_enough, networks) = (own.counts.is_enough(), own.counts.networks.len());
+        match result {
+            ComparisonResult::Noise => return PatternVerdict::Nothing,
+            ComparisonResult::Same => {
                 let most = if self.is_kept() { REQUESTS_MAX } else { REQUESTS_BEFORE_MAX };
                 keep(&mut self.agreeing, &page.request, most);
                 return PatternVerdict::Nothing;
             }
-            Shown::Differs { .. } => {}
+            ComparisonResult::Differs { .. } => {}
         }
         if self.is_kept() || has_room {
             keep(&mut self.differing, &page.request, REQUESTS_MAX);
@@ -187,31 +187,34 @@ impl Evidence {
 
     /// In how many pages visitors see something else.
     pub(super) fn differing_pages(&self) -> usize {
-        self.pages.iter().filter(|page| page.seen.differed > 0).count()
+        self.pages.iter().filter(|page| page.counts.differed > 0).count()
     }
 
     /// Whether all pages of the pattern are to be stopped.
     fn speaks_for_all(&self) -> bool {
         let differing = self.differing_pages();
-        let is_same = |page: &PageSeen| {
-            let PageSeen { seen, .. } = page;
-            seen.differed == 0
-                && seen.same >= SAME_MIN
-                && seen.same_networks.len() >= SAME_NETWORKS_MIN
+        let is_same = |page: &PageEvidence| {
+            let PageEvidence { counts, .. } = page;
+            counts.differed == 0
+                && counts.same >= SAME_MIN
+                && counts.same_networks.len() >= SAME_NETWORKS_MIN
         };
         differing >= PAGES_MIN && self.all.is_enough() && !self.pages.iter().any(is_same)
     }
 
     /// What was seen of a page. Where there is no place left, one goes that was seldom compared and does not differ.
-    fn page(&mut self, digest: &str) -> &mut PageSeen {
+    fn page(&mut self, digest: &str) -> &mut PageEvidence {
         let place = self.pages.iter().position(|page| page.digest == digest);
         let place = place.unwrap_or_else(|| {
             if self.pages.len() >= PAGES_MAX {
-                let rank = |page: &PageSeen| (page.seen.differed > 0, page.seen.same);
+                let rank = |page: &PageEvidence| (page.counts.differed > 0, page.counts.same);
                 let least = (0..self.pages.len()).min_by_key(|place| rank(&self.pages[*place]));
                 self.pages.remove(least.unwrap_or_default());
             }
-            self.pages.push(PageSeen { digest: digest.to_owned(), seen: Seen::default() });
+            self.pages.push(PageEvidence {
+                digest: digest.to_owned(),
+                counts: ComparisonCounts::default(),
+            });
             self.pages.len() - 1
         });
         &mut self.pages[place]

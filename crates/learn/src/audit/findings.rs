@@ -8,7 +8,7 @@ use anteroom_http::clock::unix_now;
 
 use super::cause::{AuditCause, lines};
 use super::difference::{AuditResult, DifferingPlace};
-use super::evidence::{Evidence, Shown};
+use super::evidence::{ComparisonResult, Evidence};
 use super::page::{AuditedPage, PatternVerdict};
 use super::report::{AuditReport, AuditTotals, AuditedPatternReport};
 
@@ -127,7 +127,7 @@ impl Audits {
             AuditResult::Unknown | AuditResult::Leak => return PatternVerdict::Nothing,
             AuditResult::Same => {
                 pattern.same += 1;
-                Shown::Same
+                ComparisonResult::Same
             }
             AuditResult::Edited => {
                 pattern.noise += 1;
@@ -135,19 +135,19 @@ impl Audits {
             }
             AuditResult::Noise => {
                 pattern.noise += 1;
-                Shown::Noise
+                ComparisonResult::Noise
             }
             AuditResult::Refused => {
                 pattern.differs(page, Vec::new(), now);
-                Shown::Differs { is_refused: true }
+                ComparisonResult::Differs { is_refused: true }
             }
             AuditResult::Differs(places) => {
                 pattern.differs(page, places, now);
-                Shown::Differs { is_refused: false }
+                ComparisonResult::Differs { is_refused: false }
             }
         };
         let verdict = pattern.evidence.add(page, shown, explained < EXPLAINED_MAX);
-        if matches!(shown, Shown::Differs { .. }) {
+        if matches!(shown, ComparisonResult::Differs { .. }) {
             pattern.networks = pattern.evidence.networks();
             pattern.causes = pattern.evidence.causes();
         }
