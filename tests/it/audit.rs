@@ -141,7 +141,7 @@ fn no_hit_is_held_against_the_app_where_a_route_says_off() {
     let without = Proxy::embedded(&origin, "cache.audit = \"off\"");
     (0..3).for_each(|_| drop(without.get("/b").send()));
     assert_eq!(origin.count(), 2);
-    assert!(audited(&without, &[]).contains("set [cache] audit"));
+    assert!(audited(&without, &[]).contains("[cache] audit"));
 }
 
 /// Two visitors of two networks see something else in the page than what is stored.

@@ -4,12 +4,15 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 /// One hit of so many is held against the app.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AuditRate(Option<NonZeroU32>);
 
 impl AuditRate {
     /// None is.
     pub const OFF: Self = Self(None);
+
+    /// One hit of a thousand: it costs the app a request more in a thousand.
+    pub const DEFAULT: Self = Self::one_of(1_000);
 
     /// One of `hits`; none if that is 0.
     #[must_use]

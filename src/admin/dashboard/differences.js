@@ -7,7 +7,7 @@ import { Table } from './table.js';
 
 const REFRESH_S = 5;
 const PLACES_SHOWN = 8;
-const TURN_ON = '[cache]\naudit = "1/1000"';
+const DEFAULT = '[cache]\naudit = "1/1000"';
 const KINDS = {
   head: 'the status, Content-Type, Content-Language or Location',
   field: 'another header field',
@@ -19,9 +19,9 @@ export default {
   build({ can }) {
     const told = outcome();
     const figures = makeFigures();
-    const off = section('No hit is compared', null,
-      h('p', {}, 'With an audit, a few of the requests that a stored page would answer go to the app, and its answer is compared with the page. Where visitors see different things, the page is not shared any more. This line begins it:'),
-      copyable(TURN_ON, 'the line that turns the audit on'));
+    const off = section('No hit was compared yet', null,
+      h('p', {}, 'Few of the requests that a stored page would answer go to the app, and its answer is compared with the page. Where visitors see different things, the page is not shared any more. This line of proxy.toml, which is the default, says how often:'),
+      copyable(DEFAULT, 'the line of the audit'));
     const load = async () => {
       try {
         show(await get('/cache-audit'));

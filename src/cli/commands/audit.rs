@@ -54,8 +54,8 @@ fn described(report: &AuditReport) -> String {
     );
     if compared + unknown == 0 {
         text.push_str(
-            "set [cache] audit = \"1/1000\", or audit in a [[route]], to compare one hit of a \
-             thousand\n",
+            "[cache] audit, or audit in a [[route]], says how many hits are compared: by default, \
+             one of a thousand\n",
         );
     }
     if !report.stopped.is_empty() {
@@ -66,7 +66,7 @@ fn described(report: &AuditReport) -> String {
     for stopped in &report.stopped {
         text.push_str(&described_stop(stopped));
     }
-    let differing = report.patterns.iter().filter(|pattern| pattern.differed + pattern.leaks > 0);
+    let differing = report.patterns.iter().filter(|pattern| pattern.totals.any_differed());
     for pattern in differing.clone().take(PATTERNS_SHOWN) {
         text.push_str(&described_pattern(pattern));
     }
@@ -88,16 +88,17 @@ fn described_stop(stopped: &StoppedPattern) -> String {
 }
 
 fn described_pattern(pattern: &AuditedPatternReport) -> String {
-    let AuditedPatternReport { host, pattern: path, route, compared, differed, .. } = pattern;
+    let AuditedPatternReport { host, pattern: path, route, totals, .. } = pattern;
+    let AuditTotals { compared, differed, leaks, .. } = *totals;
     let mut text = format!(
         "\n{}{} (route {}): {differed} of {} differed\n",
         shown(host),
         shown(path),
         shown(route),
-        counted(*compared as usize, "hit")
+        counted(compared as usize, "hit")
     );
-    if pattern.leaks > 0 {
-        let pages = counted(pattern.leaks as usize, "stored page");
+    if leaks > 0 {
+        let pages = counted(leaks as usize, "stored page");
         let _ = writeln!(text, "  {pages} held a visitor's own words");
     }
     if let Some(path) = &pattern.path {

@@ -31,7 +31,7 @@ pub struct Cache {
     /// `stale_if_error`, 1 h: how long a stale page is served while the origin fails, if the origin does
     /// not set it.
     pub stale_if_error: Duration,
-    /// `audit`, off: which part of the hits is held against the app.
+    /// `audit`, 1/1000: which part of the hits is held against the app.
     pub audit: AuditRate,
     /// `refresh_ahead`, false: whether popular pages are fetched again before they expire.
     pub refresh_ahead: bool,
@@ -75,7 +75,7 @@ impl Default for Cache {
             default_ttl: Duration::from_secs(300),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::from_secs(3600),
-            audit: AuditRate::OFF,
+            audit: AuditRate::DEFAULT,
             refresh_ahead: false,
             warm_after_purge: 0,
             client_directives: false,

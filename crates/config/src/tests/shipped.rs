@@ -111,6 +111,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         override_ttl: Some(Duration::from_secs(60)),
         stale_while_revalidate: Some(Duration::from_secs(30)),
         stale_if_error: Some(Duration::from_secs(24 * 3600)),
+        audit: usual().cache.audit,
         only_top: Some(10_000),
         set_headers: vec![(X_FRAME_OPTIONS, template("DENY"))],
         set_request_headers: vec![(HeaderName::from_static("x-shop"), template("{host}"))],

@@ -59,6 +59,21 @@ pub enum AuditResult {
     Unknown,
 }
 
+impl AuditResult {
+    /// Where the answer differs, if that counts.
+    pub(super) fn places(self) -> Vec<DifferingPlace> {
+        match self {
+            Self::Differs(places) => places,
+            Self::Same
+            | Self::Noise
+            | Self::Edited
+            | Self::Refused
+            | Self::Leak
+            | Self::Unknown => Vec::new(),
+        }
+    }
+}
+
 /// What two differences have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Mark {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::cause::{AuditCause, AuditedRequest, causes};
+use super::difference::AuditResult;
 use super::page::{AuditedPage, PatternVerdict};
 
 /// The most networks that are told apart.
@@ -45,6 +46,19 @@ pub(super) enum ComparisonResult {
     Differs {
         is_refused: bool,
     },
+}
+
+impl ComparisonResult {
+    /// What is evidence for or against the page; `None`: this is neither.
+    pub(super) fn of(result: &AuditResult) -> Option<Self> {
+        match result {
+            AuditResult::Same => Some(Self::Same),
+            AuditResult::Noise => Some(Self::Noise),
+            AuditResult::Differs(_) => Some(Self::Differs { is_refused: false }),
+            AuditResult::Refused => Some(Self::Differs { is_refused: true }),
+            AuditResult::Edited | AuditResult::Leak | AuditResult::Unknown => None,
+        }
+    }
 }
 
 /// The comparisons of a page, or of all pages of a pattern, by their results.

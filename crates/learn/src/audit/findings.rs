@@ -26,11 +26,7 @@ const RUNNING_MAX: usize = 8;
 #[derive(Clone, Debug, Default)]
 struct AuditedPattern {
     route: Option<Arc<str>>,
-    compared: u64,
-    same: u64,
-    noise: u64,
-    differed: u64,
-    leaks: u64,
+    totals: AuditTotals,
     evidence: Evidence,
     /// The last difference.
     path: String,
@@ -100,58 +96,10 @@ impl Audits {
 
     /// Notes what a comparison showed, and says what follows from it.
     pub fn note(&self, page: &AuditedPage, result: AuditResult) -> PatternVerdict {
-        let (mut findings, now) = (self.findings(), unix_now());
+        let mut findings = self.findings();
         findings.totals.add(&result);
-        if result == AuditResult::Unknown {
-            return PatternVerdict::Nothing;
-        }
-        let key = page.key();
-        if !findings.patterns.contains_key(&key) {
-            findings.make_room();
-        }
-        let explained = findings.patterns.values().filter(|one| one.evidence.is_kept()).count();
-        let pattern = findings.patterns.entry(key).or_default();
-        pattern.route = Some(Arc::clone(&page.route));
-        (pattern.compared, pattern.last) = (pattern.compared + 1, now);
-        if result == AuditResult::Leak {
-            pattern.leaks += 1;
-            (pattern.path, pattern.differed_at) = (page.path.clone(), now);
-            pattern.places.clear();
-            pattern.causes.clear();
-            return PatternVerdict::Leak;
-        }
-        if !pattern.evidence.begin(page, now) {
-            return PatternVerdict::Nothing;
-        }
-        let shown = match result {
-            AuditResult::Unknown | AuditResult::Leak => return PatternVerdict::Nothing,
-            AuditResult::Same => {
-                pattern.same += 1;
-                ComparisonResult::Same
-            }
-            AuditResult::Edited => {
-                pattern.noise += 1;
-                return PatternVerdict::Nothing;
-            }
-            AuditResult::Noise => {
-                pattern.noise += 1;
-                ComparisonResult::Noise
-            }
-            AuditResult::Refused => {
-                pattern.differs(page, Vec::new(), now);
-                ComparisonResult::Differs { is_refused: true }
-            }
-            AuditResult::Differs(places) => {
-                pattern.differs(page, places, now);
-                ComparisonResult::Differs { is_refused: false }
-            }
-        };
-        let verdict = pattern.evidence.add(page, shown, explained < EXPLAINED_MAX);
-        if matches!(shown, ComparisonResult::Differs { .. }) {
-            pattern.networks = pattern.evidence.networks();
-            pattern.causes = pattern.evidence.causes();
-        }
-        verdict
+        let kept = findings.patterns.values().filter(|one| one.evidence.is_kept()).count();
+        findings.pattern_of(page).note(page, result, kept < EXPLAINED_MAX, unix_now())
     }
 
     /// What was found until now, what differs first.
@@ -161,8 +109,9 @@ impl Audits {
         let mut patterns: Vec<AuditedPatternReport> =
             findings.patterns.iter().map(|(key, pattern)| pattern.told(key)).collect();
         patterns.sort_by(|a, b| {
-            let rank =
-                |one: &AuditedPatternReport| (one.leaks, one.networks, one.differed, one.compared);
+            let rank = |AuditedPatternReport { totals, networks, .. }: &AuditedPatternReport| {
+                (totals.leaks, *networks, totals.differed, totals.compared)
+            };
             rank(b).cmp(&rank(a)).then_with(|| a.pattern.cmp(&b.pattern))
         });
         patterns.truncate(TOLD_MAX);
@@ -184,6 +133,14 @@ impl AuditedPage {
 }
 
 impl Findings {
+    fn pattern_of(&mut self, page: &AuditedPage) -> &mut AuditedPattern {
+        let key = page.key();
+        if !self.patterns.contains_key(&key) {
+            self.make_room();
+        }
+        self.patterns.entry(key).or_default()
+    }
+
     /// Where there is no place left, the pattern goes that was not compared for the longest time, one that never differed
     /// first.
     fn make_room(&mut self) {
@@ -191,7 +148,7 @@ impl Findings {
             return;
         }
         let oldest = self.patterns.iter().min_by(|(_, a), (_, b)| {
-            let rank = |one: &AuditedPattern| (one.differed + one.leaks > 0, one.last);
+            let rank = |one: &AuditedPattern| (one.totals.any_differed(), one.last);
             rank(a).0.cmp(&rank(b).0).then(rank(a).1.total_cmp(&rank(b).1))
         });
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
@@ -211,23 +168,46 @@ impl AuditedPattern {
         }
     }
 
+    /// Notes what a comparison showed. `has_room`: whether requests may be kept that explain a difference.
+    fn note(
+        &mut self,
+        page: &AuditedPage,
+        result: AuditResult,
+        has_room: bool,
+        now: f64,
+    ) -> PatternVerdict {
+        self.totals.add(&result);
+        (self.route, self.last) = (Some(Arc::clone(&page.route)), now);
+        if result == AuditResult::Leak {
+            self.differs(page, Vec::new(), now);
+            self.causes.clear();
+            return PatternVerdict::Leak;
+        }
+        let Some(shown) = ComparisonResult::of(&result) else { return PatternVerdict::Nothing };
+        if !self.evidence.begin(page, now) {
+            return PatternVerdict::Nothing;
+        }
+        let verdict = self.evidence.add(page, shown, has_room);
+        if let ComparisonResult::Differs { .. } = shown {
+            self.differs(page, result.places(), now);
+            self.networks = self.evidence.networks();
+            self.causes = self.evidence.causes();
+        }
+        verdict
+    }
+
     fn differs(&mut self, page: &AuditedPage, places: Vec<DifferingPlace>, now: f64) {
-        self.differed += 1;
         (self.path, self.places, self.differed_at) = (page.path.clone(), places, now);
     }
 
     fn told(&self, (host, pattern, _): &PatternKey) -> AuditedPatternReport {
-        let differs = self.differed + self.leaks > 0;
+        let differs = self.totals.any_differed();
         AuditedPatternReport {
             host: host.clone(),
             pattern: pattern.clone(),
             route: self.route.as_ref().map(ToString::to_string).unwrap_or_default(),
-            compared: self.compared,
-            same: self.same,
-            noise: self.noise,
-            differed: self.differed,
+            totals: self.totals,
             networks: self.networks as u64,
-            leaks: self.leaks,
             path: differs.then(|| self.path.clone()),
             differed_at: differs.then_some(self.differed_at),
             places: self.places.clone(),

@@ -57,6 +57,12 @@ pub struct AuditTotals {
 }
 
 impl AuditTotals {
+    /// Whether an answer was another than the stored page, but for noise.
+    #[must_use]
+    pub fn any_differed(&self) -> bool {
+        self.differed + self.leaks > 0
+    }
+
     pub(super) fn add(&mut self, result: &AuditResult) {
         self.compared += u64::from(*result != AuditResult::Unknown);
         match result {
@@ -78,17 +84,9 @@ pub struct AuditedPatternReport {
     pub pattern: String,
     /// The route.
     pub route: String,
-    /// See [`AuditTotals`].
-    pub compared: u64,
-    /// See [`AuditTotals`].
-    pub same: u64,
-    /// See [`AuditTotals`].
-    pub noise: u64,
-    /// See [`AuditTotals`].
-    pub differed: u64,
-    /// See [`AuditTotals`].
-    #[serde(default)]
-    pub leaks: u64,
+    /// Of this pattern alone.
+    #[serde(flatten)]
+    pub totals: AuditTotals,
     /// From how many networks visitors saw something else, at most 8.
     pub networks: u64,
     /// The path of the last page that differed.

@@ -359,7 +359,7 @@ impl Route {
             ("override_private", self.override_private),
             ("stale_while_revalidate", self.stale_while_revalidate.is_some()),
             ("stale_if_error", self.stale_if_error.is_some()),
-            ("audit", self.audit != AuditRate::OFF),
+            ("audit", ![AuditRate::OFF, AuditRate::DEFAULT].contains(&self.audit)),
             ("refresh_ahead", self.refresh_ahead),
             ("min_uses", self.min_uses > 1),
             ("only_top", self.only_top.is_some()),

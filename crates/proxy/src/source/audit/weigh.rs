@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Audit;
 use super::body::add;
-use super::differences::AppAnswer;
+use super::differences::{AppAnswer, AuditFinding};
 use super::stop::StopExtent;
 
 /// How often the page is fetched as it was filled before a difference counts, and how often the visitor's request is
@@ -28,6 +28,20 @@ const WAIT: Duration = Duration::from_millis(250);
 /// How long the app may take for one of these answers, and for all of them.
 const ANSWERED_FOR: Duration = Duration::from_secs(10);
 const WEIGHED_FOR: Duration = Duration::from_secs(30);
+
+/// What speaks against the stored page.
+struct Suspicion {
+    /// Where the visitor sees something else.
+    places: Vec<DifferingPlace>,
+    /// Where the stored page has the visitor's own words, and the fetches do not.
+    leaked: Vec<DifferingPlace>,
+}
+
+impl Suspicion {
+    fn is_over(&self) -> bool {
+        self.places.is_empty() && self.leaked.is_empty()
+    }
+}
 
 impl Audit {
     /// The visitor's answer cannot be compared.
@@ -73,51 +87,73 @@ impl Audit {
     /// What the visitor's answer shows; `None`: nothing.
     async fn weigh(&self, answer: AppAnswer) -> Option<AuditResult> {
         // Where the app has just changed the visitor's session, the same request would be one of the session before.
-        let may_ask_again = !self.has_cookies || !answer.headers.contains_key(SET_COOKIE);
+        let may_ask_again = !self.changes_session(&answer);
         let is_refused = answer.status.is_client_error() && self.stored.status < 400;
-        let found = self.look_at(answer).await?;
-        if found.places.is_empty() && !found.has_words {
+        let finding = self.look_at(answer).await?;
+        if finding.places.is_empty() && !finding.has_words {
             return Some(AuditResult::Same);
         }
-        let seen = found.places;
-        let (mut places, mut fetches, mut own) = (seen.clone(), Vec::new(), Vec::new());
+        let suspicion = match self.hold_against_fetches(finding).await? {
+            Ok(suspicion) if may_ask_again => suspicion,
+            Ok(_) => return None,
+            Err(result) => return Some(result),
+        };
+        let suspicion = self.hold_against_repetitions(suspicion).await?;
+        Some(match (suspicion.leaked.is_empty(), is_refused) {
+            _ if suspicion.is_over() => AuditResult::Noise,
+            (false, _) => AuditResult::Leak,
+            (true, true) => AuditResult::Refused,
+            (true, false) => AuditResult::Differs(suspicion.places),
+        })
+    }
+
+    /// What is left of a difference after fetches of the page; `Err`: nothing is, and what that means. `None`: nothing can
+    /// be said.
+    async fn hold_against_fetches(
+        &self,
+        AuditFinding { places: seen, has_words }: AuditFinding,
+    ) -> Option<Result<Suspicion, AuditResult>> {
+        let mut left = Suspicion { places: seen.clone(), leaked: Vec::new() };
+        let mut fetches = Vec::new();
         for nth in 0..FETCHES {
             let fetched = self.send(if nth % 2 == 0 { &self.fetch } else { &self.fetch_passed_on });
             let fetched = self.look_at(fetched.await?).await?.places;
-            places = without_noise(places, &fetched);
+            left.places = without_noise(left.places, &fetched);
             fetches.push(fetched);
-            own = self.of_one_only(found.has_words, &fetches, &seen).await;
-            if places.is_empty() && own.is_empty() {
-                return self.changed_for_all(&seen, &fetches[0]);
+            left.leaked = self.leaked(has_words, &fetches, &seen).await;
+            if left.is_over() {
+                return self.changed_for_all(&seen, &fetches[0]).map(Err);
             }
         }
+        Some(Ok(left))
+    }
+
+    /// What is left of it after the visitor's request was repeated; `None`: nothing can be said.
+    async fn hold_against_repetitions(&self, mut left: Suspicion) -> Option<Suspicion> {
         for _ in 0..REPETITIONS {
-            if !may_ask_again {
-                return None;
-            }
             let again = self.send(&self.again).await?;
-            if self.has_cookies && again.headers.contains_key(SET_COOKIE) {
+            if self.changes_session(&again) {
                 return None;
             }
             let again = self.look_at(again).await?.places;
-            places = seen_again(places, &again);
-            if any_overlaps(&own, &again) {
-                own.clear();
+            left.places = seen_again(left.places, &again);
+            if any_overlaps(&left.leaked, &again) {
+                left.leaked.clear();
             }
-            if places.is_empty() && own.is_empty() {
-                return Some(AuditResult::Noise);
+            if left.is_over() {
+                break;
             }
         }
-        Some(match (own.is_empty(), is_refused) {
-            (false, _) => AuditResult::Leak,
-            (true, true) => AuditResult::Refused,
-            (true, false) => AuditResult::Differs(places),
-        })
+        Some(left)
+    }
+
+    fn changes_session(&self, answer: &AppAnswer) -> bool {
+        self.has_cookies && answer.headers.contains_key(SET_COOKIE)
     }
 
     /// The places with the visitor's own words at which the fetches show the same thing and the stored page another one,
     /// which the visitor sees, too.
-    async fn of_one_only(
+    async fn leaked(
         &self,
         has_words: bool,
         fetches: &[Vec<DifferingPlace>],
