@@ -41,6 +41,11 @@ class Answer:
     def is_hit(self):
         return "anteroom; hit" in self.get("cache-status")
 
+    @property
+    def is_audited(self):
+        """Whether a stored page would have been the answer, but for the audit."""
+        return "detail=audit" in self.get("cache-status")
+
 
 class Form:
     """A form of a page, as it stands: fill in `fields`, then `Browser.submit` it."""

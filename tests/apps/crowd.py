@@ -20,7 +20,7 @@ PROBLEMS_SHOWN = 20
 # Behind so many visits without a whole answer, nobody is there.
 GIVEN_UP = 50
 
-Request = collections.namedtuple("Request", "known doing is_page is_hit seconds")
+Request = collections.namedtuple("Request", "known doing is_page is_hit is_audited seconds")
 # A page that came without its text.
 Blank = collections.namedtuple("Blank", "target body is_hit")
 
@@ -227,7 +227,7 @@ class Crowd:
         self.last = answer
         doing = (browser.user is not None, browser.doing)
         is_page = answer.is_html and answer.status == 200
-        self.requests.append(Request(*doing, is_page, answer.is_hit, answer.seconds))
+        self.requests.append(Request(*doing, is_page, answer.is_hit, answer.is_audited, answer.seconds))
         if answer.status >= 500:
             self.problem(f"{method} {target} answered {answer.status}", answer)
         who = browser.user.login if browser.user else "nobody"
@@ -282,8 +282,10 @@ class Crowd:
     # What is told
 
     def share_of_hits(self, chosen):
-        some = [request.is_hit for request in self.requests if chosen(request)]
-        return 100 * sum(some) / max(len(some), 1), len(some)
+        """In hundredths; the same of requests that the audit took from the cache; and of how many requests."""
+        some = [request for request in self.requests if chosen(request)]
+        share = lambda these: 100 * sum(these) / max(len(some), 1)  # noqa: E731
+        return share(one.is_hit for one in some), share(one.is_audited for one in some), len(some)
 
     def median_ms(self, chosen):
         some = [request.seconds for request in self.requests if chosen(request)]

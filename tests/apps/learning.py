@@ -161,7 +161,7 @@ def prediction(crowd, report, second, results):
     predicted = report["hit_percent"]
     hits = sum(count for result, count in results.items() if result.startswith("hit"))
     real = 100 * hits / max(sum(results.values()), 1)
-    seen, number = second.share_of_hits(lambda _: True)
+    seen, _, number = second.share_of_hits(lambda _: True)
     print(f"    predicted {predicted:5.1f} % of {report['requests']} hit, {report['unknown']} of them not known")
     told = ", ".join(f"{count} {result}" for result, count in sorted(results.items()))
     print(f"    real      {real:5.1f} % of {sum(results.values())}: {told}; visitors saw {seen:.1f} % of {number}")

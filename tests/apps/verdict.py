@@ -36,12 +36,12 @@ def behind(config, alone, crowd, comparison, requests):
     tell_times(alone, crowd)
     tell_comparison(comparison)
     if crowd.audited:
-        problems += audit(crowd.audited)
+        problems += audit(crowd.app, crowd.audited)
     return problems
 
 
-def audit(found):
-    """What the audit has found. The crowd would see a page that is another's: none may be stopped."""
+def audit(app, found):
+    """What the audit has found. No page may be stopped but those that the app makes differently for some visitors."""
     figures = ["compared", "same", "noise", "differed", "leaks", "unknown"]
     print("    audit: " + ", ".join(f"{found[name]} {name}" for name in figures))
     for one in found["patterns"]:
@@ -49,7 +49,10 @@ def audit(found):
             places = ", ".join(f"{place['kind']} at {place['at']}, {place['stored']} bytes" for place in one["places"])
             print(f"      {one['path']} for {one['networks']} networks: {places}")
     for one in found["stopped"]:
-        yield f"the audit has stopped {one['pattern']}: {one['by']}"
+        if one["pattern"] in app.DIFFERING:
+            print(f"      stopped: {one['pattern']}, {app.DIFFERING[one['pattern']]}")
+        else:
+            yield f"the audit has stopped {one['pattern']}: {one['by']}"
 
 
 def given_up(crowd):
@@ -87,10 +90,11 @@ def shares(alone, crowd, judged):
         ("reads with a log-in", lambda r: r.known and r.doing == "reading", None),
         ("all", lambda r: True, everybody),
     ]:
-        share, number = crowd.share_of_hits(chosen)
-        print(f"    {what:28}{share:6.1f} % of {number} hit")
-        if least and share < least:
-            yield f"{what.strip()}: {share:.1f} % hit, at least {least} % must"
+        share, audited, number = crowd.share_of_hits(chosen)
+        beside = f", {audited:.1f} % would have but for the audit" if audited else ""
+        print(f"    {what:28}{share:6.1f} % of {number} hit{beside}")
+        if least and share + audited < least:
+            yield f"{what.strip()}: {share:.1f} % hit{beside}, at least {least} % must"
     left = 100 * len(crowd.asked) / max(len(alone.asked), 1)
     print(f"    {'the app was asked':28}{left:6.1f} %: {len(crowd.asked)} of {len(alone.asked)} times")
     once = sum(not request.is_hit for request in crowd.requests)

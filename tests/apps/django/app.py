@@ -40,6 +40,7 @@ DIFFERS = [
 TOKENS = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
 # What is usual: see app.py of WordPress.
 FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, (), [], None
+DIFFERING = {}
 
 
 class Installed:

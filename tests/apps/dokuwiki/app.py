@@ -70,6 +70,7 @@ OWN_WAY = ("/doku.php", lambda number: [page(f"topic{number + 1}"), page("topic0
 QUERY_LINE = 'keep_query = ["id"]'
 # What is usual: see app.py of WordPress.
 FLOORS, REGULARS, SAME_FOR_ALL, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, (), [], None
+DIFFERING = {}
 
 
 class Site:

@@ -71,6 +71,8 @@ SAME_FOR_ALL = ("wikidbUserID", "wikidbUserName", "wikidbPostEditRevision", "Use
 OWN_WORDS = "/index.php"
 # What is usual: see app.py of WordPress.
 FLOORS, REGULARS, ERRANDS, SCENES = usual.FLOORS, usual.REGULARS, [], None
+# Pages that the app makes differently for some visitors, whom the cache does not tell from others.
+DIFFERING = {"/wiki/Category:Topics": "which loads another style for visitors with a session"}
 
 
 class Kept:

@@ -92,6 +92,7 @@ TOKENS = re.compile(r'_wpnonce=(\w{10})|name="_wpnonce" value="(\w{10})"|createN
 SAME_FOR_ALL = ("wordpress_test_cookie", "wp-settings-", "wp_lang")
 # An edit makes all pages stale, and this crowd edits all the time: less hits than elsewhere.
 FLOORS = {2_000: (55, 22, 75)}
+DIFFERING = {}
 ERRANDS = errands.ERRANDS
 SCENES = scenes.SCENES
 
