@@ -1,6 +1,9 @@
 //! The origins with their servers, as the proxy sees them.
 
+use std::collections::BTreeMap;
+
 use anteroom_origin::ServerStanding;
+use anteroom_policy::priority::RequestClass;
 use serde::Serialize;
 
 use super::commands::Commands;
@@ -18,6 +21,8 @@ struct ListedOrigin {
     name: String,
     /// Requests that wait for a server.
     waiting: usize,
+    /// The same by class.
+    waiting_by_class: BTreeMap<&'static str, usize>,
     servers: Vec<ListedServer>,
 }
 
@@ -29,18 +34,36 @@ struct ListedServer {
     up: bool,
     /// Its share of the requests, beside the weights of the others.
     weight: u32,
-    /// Requests that it works on. 0 for an only server without `max_connections`, whose requests are not counted.
+    /// Requests that it works on. 0 for an only server without `max_connections` and with `overload = "off"`, whose requests
+    /// are not counted.
     busy: u32,
+    /// The same by class.
+    busy_by_class: BTreeMap<&'static str, u32>,
+    /// How many requests it may work on before strangers wait, if that is limited.
+    limit: Option<u32>,
+    /// Whether strangers wait because it is found to have a queue.
+    holds_back: bool,
+}
+
+fn by_class<T: Copy>(counts: [T; RequestClass::ALL.len()]) -> BTreeMap<&'static str, T> {
+    RequestClass::ALL.iter().map(|class| class.as_str()).zip(counts).collect()
 }
 
 impl Commands {
     pub(super) fn list_origins(&self) -> OriginsReport {
-        let server = |ServerStanding { name, is_up, weight, busy }: ServerStanding<'_>| {
-            ListedServer { address: name.to_owned(), up: is_up, weight, busy }
+        let server = |server: ServerStanding<'_>| ListedServer {
+            address: server.name.to_owned(),
+            up: server.is_up,
+            weight: server.weight,
+            busy: server.busy,
+            busy_by_class: by_class(server.by_class),
+            limit: server.limit,
+            holds_back: server.holds_back,
         };
         let origins = self.origins.iter().map(|list| ListedOrigin {
             name: list.name().to_owned(),
             waiting: list.waiting(),
+            waiting_by_class: by_class(list.waiting_by_class()),
             servers: list.standings().into_iter().map(server).collect(),
         });
         OriginsReport { origins: origins.collect() }

@@ -44,7 +44,7 @@ impl Origins {
                 let weight = origin.servers.weights.get(at).copied().unwrap_or(1);
                 (label(url), weight)
             });
-            let server_list = ServerList::new(name, servers.collect(), rules(&origin.servers));
+            let server_list = ServerList::new(name, servers.collect(), rules(origin));
             let same = old.0.iter().find(|(old, _)| old.is_like(&server_list));
             if let (None, Some((old, _))) = (same, old.0.iter().find(|(old, _)| old.name() == name))
             {
@@ -137,7 +137,8 @@ pub(super) fn host(origin: &anteroom_config::OriginConfig, hosts: &[HostPattern]
     HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost"))
 }
 
-fn rules(servers: &anteroom_config::Servers) -> ServerRules {
+fn rules(origin: &anteroom_config::OriginConfig) -> ServerRules {
+    let servers = &origin.servers;
     ServerRules {
         balance: servers.balance,
         failure_rules: FailureRules {
@@ -152,6 +153,8 @@ fn rules(servers: &anteroom_config::Servers) -> ServerRules {
         max_busy: servers.max_connections,
         max_waiting: servers.max_waiting as usize,
         wait_timeout: servers.wait_timeout,
+        overload: servers.overload,
+        patience: origin.first_byte_timeout,
     }
 }
 

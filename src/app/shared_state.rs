@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use anteroom_cache::Pages;
+use anteroom_cache::class_memory::ClassMemory;
 use anteroom_cache::flight::Flights;
 use anteroom_cache::purge::PurgeTable;
 use anteroom_config::{Plan, StoreUrl, smallest_memory_limit};
@@ -31,6 +32,7 @@ pub(super) struct SharedState {
     pub(super) learning: Arc<Learning>,
     /// What the audit has found.
     pub(super) audits: Arc<Audits>,
+    pub(super) class_memory: Arc<ClassMemory>,
     pub(super) sessions: Arc<SessionMemory>,
     pub(super) verified: Arc<Verified>,
     pub(super) visits: Arc<VisitQueue>,
@@ -81,6 +83,7 @@ impl SharedState {
             pages: Arc::new(Pages::new(memory, flights, purged, limits.variants)),
             learning: Arc::default(),
             audits: Arc::default(),
+            class_memory: Arc::default(),
             sessions: Arc::default(),
             verified: Arc::default(),
             visits: Arc::new(VisitQueue::new(limits.visit_queue, viewed_items)),

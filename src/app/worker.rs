@@ -237,6 +237,7 @@ fn worker_context(
         pages: Arc::clone(&shared.pages),
         learning: Arc::clone(&shared.learning),
         audits: Arc::clone(&shared.audits),
+        class_memory: Arc::clone(&shared.class_memory),
         recompressor: Arc::clone(&live.recompressor),
         sessions: Arc::clone(&live.sessions),
         verified: Arc::clone(&shared.verified),

@@ -11,7 +11,7 @@ use anteroom_http::host::Scheme;
 use anteroom_http::list;
 use anteroom_http::signature::{self, SIGNATURE};
 use anteroom_http::vary::Vary;
-use anteroom_origin::{ConnectionReuse, UploadBody, Upstream};
+use anteroom_origin::{ConnectionReuse, Requester, UploadBody, Upstream};
 use anteroom_store::ROW_JSON_MAX;
 use bytes::{Bytes, BytesMut};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -73,7 +73,8 @@ impl RowLocation {
         let (target, origin) = (self.target(id)?, &self.origin);
         let request = origin.request(&target, self.scheme)?;
         let source = |error| FetchError::Source(Box::new(error));
-        let sent = origin.upstream.send(request, ConnectionReuse::Pool(None), None).await;
+        let sent =
+            origin.upstream.send(request, ConnectionReuse::Pool(None), Requester::BACKGROUND).await;
         let came = sent.map_err(source)?;
         if came.response.status() != StatusCode::OK {
             return Err(FetchError::Status(came.response.status().as_u16()));

@@ -63,6 +63,7 @@ mod openapi;
 mod origins;
 mod otlp;
 mod outage;
+mod overload;
 mod own_sessions;
 mod packaging;
 mod peers;

@@ -14,6 +14,8 @@ use ::http::HeaderMap;
 use ahash::RandomState;
 use anteroom_fault::fault;
 use anteroom_http::ident::PageKey;
+use anteroom_origin::SharedPriority;
+use anteroom_policy::priority::Priority;
 use anteroom_telemetry::reason::Reason;
 use bytes::Bytes;
 use slab::Slab;
@@ -50,7 +52,9 @@ pub enum FlightFailure {
     Unusable,
     /// The origin was too slow.
     TimedOut,
-    /// The origin was not asked, because no server of it was free or up.
+    /// The origin was not asked, because no server of it was free.
+    Crowded,
+    /// The origin was not asked, because no server of it was up.
     Unavailable,
 }
 
@@ -97,6 +101,8 @@ pub struct Flight {
     /// The snapshot of the future page, as far as it is known without the response: it determines which
     /// purges apply.
     pub purge_snapshot: PurgeSnapshot,
+    /// How soon the origin gets the fetch where others wait.
+    pub priority: SharedPriority,
     state: Mutex<FlightState>,
     flights: Weak<Flights>,
 }
@@ -183,6 +189,7 @@ impl Flights {
             key,
             sent: sent.clone(),
             purge_snapshot: purged.now(&scopes()),
+            priority: SharedPriority::default(),
             state: Mutex::new(FlightState {
                 verdict: FlightVerdict::Pending,
                 parts: VecDeque::new(),
@@ -325,6 +332,12 @@ impl Flight {
         self.push(entry.body.clone(), u64::MAX);
         self.decide(FlightVerdict::Shared(Arc::clone(entry), Some(entry.body.len() as u64)));
         self.end_whole();
+    }
+
+    /// Whether some request has joined, or the fetcher reads along for the one that began it.
+    #[must_use]
+    pub fn has_participants(&self) -> bool {
+        !lock(&self.state).participants.is_empty()
     }
 
     /// Adds a part of the body. `limit` is the largest body that may be stored, in bytes.
@@ -506,6 +519,11 @@ pub struct FlightReader {
 pub struct BodyCutOff;
 
 impl FlightReader {
+    /// The fetch is as urgent as this request is, at least.
+    pub fn raise(&self, priority: Priority) {
+        self.flight.priority.raise(priority);
+    }
+
     /// The fields that the fetch sent.
     #[must_use]
     pub fn sent(&self) -> &HeaderMap {

@@ -10,6 +10,7 @@
 
 mod admission_filter;
 pub mod bypass_switch;
+pub mod class_memory;
 pub mod entry;
 pub mod fill;
 pub mod flight;

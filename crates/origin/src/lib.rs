@@ -17,6 +17,7 @@ mod meter;
 mod pool;
 mod progress;
 mod protocol;
+mod requester;
 mod send;
 mod sender;
 mod servers;
@@ -33,12 +34,13 @@ pub use error::{BodyFault, OriginError};
 pub use http1::ExchangeError;
 pub use interim::InterimListener;
 pub use pool::{PinnedConnection, PinnedSlot, ServerConnections};
+pub use requester::Requester;
 pub use send::{ConnectionReuse, GrpcCall, OriginResponse, is_connection_scheme};
-pub use servers::{FailureRules, ServerList, ServerRules, ServerStanding};
+pub use servers::{FailureRules, ServerList, ServerRules, ServerStanding, SharedPriority};
 pub use settings::ServerSettings;
 pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules, client_config};
 pub use upgrade::{Switched, UpgradeAnswer};
 pub use upload::{
     BodyReadState, BodyTap, RequestBody, Upload, UploadBody, expect_empty_body, unless_ended,
 };
-pub use upstream::{Upstream, Upstreams};
+pub use upstream::{ReservedPlace, Upstream, Upstreams};

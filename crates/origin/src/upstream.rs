@@ -12,12 +12,19 @@ use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 
 use super::background::BackgroundSlot;
 use super::pool::PinnedConnection;
+use super::requester::Requester;
 use super::send::{SendFailure, is_repeatable};
-use super::servers::{NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted};
+use super::servers::{
+    NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted, SharedPriority,
+};
 use super::upgrade::UpgradeAnswer;
 use super::{
     ConnectionReuse, OriginError, OriginResponse, ServerConnections, ServerSettings, UploadBody,
 };
+
+/// A place at a server, kept for a request that is sent soon.
+#[derive(Debug)]
+pub struct ReservedPlace(ServerSlot);
 
 /// An origin, as one thread reaches it.
 #[derive(Debug)]
@@ -63,6 +70,12 @@ impl Upstream {
         self.server_list.background_slot()
     }
 
+    /// Whether requests may wait here, each in its order.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        !self.server_list.is_plain()
+    }
+
     pub(super) fn server_list(&self) -> &Arc<ServerList> {
         &self.server_list
     }
@@ -71,7 +84,7 @@ impl Upstream {
         &self.servers
     }
 
-    /// Sends a request to one of the servers and waits for the head of the response. `session` keeps to a
+    /// Sends a request to one of the servers and waits for the head of the response. The session keeps to a
     /// server where the operator has configured that.
     ///
     /// If that server fails, the request goes to another one, once: any request of which nothing was written,
@@ -84,19 +97,56 @@ impl Upstream {
         &self,
         request: Request<UploadBody>,
         keep: ConnectionReuse,
-        session: Option<&str>,
+        requester: Requester<'_>,
+    ) -> Result<OriginResponse, OriginError> {
+        self.send_at(None, request, keep, requester).await
+    }
+
+    /// Waits for a place at one of the servers, for a request whose answer several clients may wait for; `None`: requests do
+    /// not wait here. `is_repeatable`: whether it is a GET or HEAD without a body.
+    ///
+    /// # Errors
+    /// There is no place.
+    pub async fn reserve(
+        &self,
+        requester: Requester<'_>,
+        shared: &SharedPriority,
+        is_repeatable: bool,
+    ) -> Result<Option<ReservedPlace>, OriginError> {
+        if self.server_list.is_plain() {
+            return Ok(None);
+        }
+        let shared = Some(shared);
+        let wanted = ServerWanted { requester, shared, is_repeatable, not: None, only: None };
+        Ok(Some(ReservedPlace(self.slot(&wanted).await?)))
+    }
+
+    /// The same as [`Self::send`], at a place that was reserved, if there is one.
+    ///
+    /// # Errors
+    /// See [`OriginError`].
+    pub async fn send_at(
+        &self,
+        place: Option<ReservedPlace>,
+        request: Request<UploadBody>,
+        keep: ConnectionReuse,
+        requester: Requester<'_>,
     ) -> Result<OriginResponse, OriginError> {
         if self.server_list.is_plain() {
             return self.servers[0].send(request, keep).await;
         }
         self.server_list.count_request();
         let wanted = ServerWanted {
-            session,
+            requester,
+            shared: None,
             is_repeatable: is_repeatable(&request),
             not: None,
             only: self.pinned_to(&keep),
         };
-        let slot = self.slot(&wanted).await?;
+        let slot = match place {
+            Some(place) => place.0,
+            None => self.slot(&wanted).await?,
+        };
         let first = slot.server();
         let failed = match self.try_at(slot, Box::new(request), keep.clone()).await {
             Ok(received) => return Ok(received),
@@ -124,13 +174,14 @@ impl Upstream {
         &self,
         request: Request<UploadBody>,
         protocol: &UpgradeProtocol,
-        session: Option<&str>,
+        requester: Requester<'_>,
     ) -> Result<UpgradeAnswer, OriginError> {
         if self.server_list.is_plain() {
             return self.servers[0].upgrade(request, protocol).await;
         }
         self.server_list.count_request();
-        let wanted = ServerWanted { session, is_repeatable: false, not: None, only: None };
+        let wanted =
+            ServerWanted { requester, shared: None, is_repeatable: false, not: None, only: None };
         let mut slot = self.slot(&wanted).await?;
         let mut received = self.servers[slot.server()].upgrade(request, protocol).await;
         match &mut received {

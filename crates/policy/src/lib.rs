@@ -16,6 +16,7 @@ pub mod learn;
 pub mod listener;
 pub mod login;
 pub mod origin;
+pub mod priority;
 pub mod purge_rule;
 pub mod rate_limit;
 pub mod route;

@@ -13,6 +13,15 @@ pub enum Http2 {
     Never,
 }
 
+/// What is done where an origin has more to do than it can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overload {
+    /// Visitors of whom nothing is proven wait, so that known visitors find the origin calm.
+    Order,
+    /// Nothing.
+    Off,
+}
+
 /// How the server for a request is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {

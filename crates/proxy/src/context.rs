@@ -11,6 +11,7 @@ use ::http::header::{AUTHORIZATION, PROXY_AUTHORIZATION};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, Method, Version};
 use anteroom_cache::Pages;
+use anteroom_cache::class_memory::ClassMemory;
 use anteroom_cache::fill::Filler;
 use anteroom_cache::key_memo::KeyMemo;
 use anteroom_cache::purge::scope::{Scope, ScopeDigest, url_scopes};
@@ -60,6 +61,8 @@ pub struct WorkerContext {
     pub learning: Arc<Learning>,
     /// What the audit has found, shared by all threads.
     pub audits: Arc<Audits>,
+    /// What tells the classes of requests, shared by all threads.
+    pub class_memory: Arc<ClassMemory>,
     /// Sessions, shared by all threads.
     pub sessions: Arc<Sessions>,
     /// The app's remembered answers about visitors, shared by all threads.

@@ -155,7 +155,9 @@ impl Error {
             Self::OriginShared(FlightFailure::TimedOut) | Self::NotStored => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::OriginShared(FlightFailure::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OriginShared(FlightFailure::Unavailable | FlightFailure::Crowded) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Origin(_)
             | Self::BrokenOff { .. }
             | Self::OriginShared(FlightFailure::Unusable) => StatusCode::BAD_GATEWAY,
@@ -187,6 +189,9 @@ impl Error {
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected | Self::Unlisted(_) => "this site is not served here",
             Self::Lapsed => "this connection is over, please make another",
+            Self::Origin(OriginError::Crowded) | Self::OriginShared(FlightFailure::Crowded) => {
+                "the site has too many visitors now, please try again in a minute"
+            }
             Self::Origin(error) if error.unavailable() => "the site is busy or away for now",
             Self::OriginShared(FlightFailure::Unavailable) => "the site is busy or away for now",
             Self::Origin(error) if error.timed_out() => "the site took too long to answer",
@@ -222,6 +227,9 @@ impl Error {
     pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::Origin(OriginError::Maintenance) => Reason::Maintenance,
+            Self::Origin(OriginError::Crowded) | Self::OriginShared(FlightFailure::Crowded) => {
+                Reason::Crowded
+            }
             Self::LoginRequired { .. } => Reason::LoginRequired,
             Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(_) => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,

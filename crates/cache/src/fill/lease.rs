@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anteroom_http::clock::unix_now;
+use anteroom_origin::ReservedPlace;
 use anteroom_store::{Lease, PageStore};
 use tokio::time::Instant;
 
@@ -63,8 +64,14 @@ impl Filler {
     }
 
     /// Asks for the lease on the page. While another proxy has it, waits for the result of that one. If the
-    /// store fails, the lease counts as granted.
-    pub(super) async fn lease(&self, flight: &Flight, order: &FillOrder, who: u64) -> Leased {
+    /// store fails, the lease counts as granted. The `place` at the origin is for others while this waits.
+    pub(super) async fn lease(
+        &self,
+        flight: &Flight,
+        order: &FillOrder,
+        who: u64,
+        place: &mut Option<ReservedPlace>,
+    ) -> Leased {
         let is_personal = order.class.is_personal();
         let deadline = Instant::now() + if is_personal { LEASE_WAIT_PERSONAL } else { LEASE_WAIT };
         let mut has_waited = false;
@@ -80,7 +87,7 @@ impl Filler {
                     return Leased::No;
                 }
             }
-            has_waited = true;
+            (has_waited, *place) = (true, None);
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         // The other proxy has finished: the page is there, or the fetch failed.

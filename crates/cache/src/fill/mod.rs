@@ -21,6 +21,7 @@ mod trial;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::header::COOKIE;
 use ::http::{HeaderMap, Request, StatusCode};
@@ -29,7 +30,10 @@ use anteroom_http::field_set::FieldSet;
 use anteroom_http::media::{self, MediaKind};
 use anteroom_http::set_cookie;
 use anteroom_http::tags::tags;
-use anteroom_origin::{BackgroundSlot, ConnectionReuse, OriginError, OriginResponse, UploadBody};
+use anteroom_origin::{
+    BackgroundSlot, ConnectionReuse, OriginError, OriginResponse, Requester, ReservedPlace,
+    UploadBody,
+};
 use anteroom_policy::route::CompiledRoute;
 use anteroom_store::PageStore;
 use anteroom_telemetry::metrics::{CookieEvent, ThreadMetrics};
@@ -53,6 +57,9 @@ pub use order::{FillLoss, FillOrder, SessionOwner, changes_session};
 pub use refuse::passes;
 pub use trial::{TrialOrder, TrialPage};
 
+/// How often a fetch that waits looks whether it is still waited for, once the request that began it has left.
+const LOOKS_FOR_PARTICIPANTS: Duration = Duration::from_millis(250);
+
 impl Filler {
     /// Begins the fetch in its own task. The request that began the flight gets its answer through the
     /// receiver.
@@ -75,10 +82,18 @@ impl Filler {
         &self,
         flight: &Arc<Flight>,
         order: FillOrder,
-        sender: oneshot::Sender<LeaderAnswer>,
+        mut sender: oneshot::Sender<LeaderAnswer>,
     ) {
         let who = fastrand::u64(..);
-        match self.lease(flight, &order, who).await {
+        // First the place and then the lease: what waits here keeps no other proxy from fetching the page.
+        let mut place = match self.place(flight, &order, &mut sender).await {
+            Ok(place) => place,
+            Err(error) => {
+                fail(flight, error, sender);
+                return;
+            }
+        };
+        match self.lease(flight, &order, who, &mut place).await {
             Leased::Landed(entry) => {
                 flight.answer(&entry);
                 send_answer(sender, LeaderAnswer::Elsewhere(entry));
@@ -90,9 +105,9 @@ impl Filler {
                 send_answer(sender, LeaderAnswer::NotAsked(Reason::Elsewhere));
             }
             // PERF: boxed, because the state of a fetch is large and would otherwise be moved.
-            Leased::No => drop(Box::pin(self.fetch(flight, order, sender)).await),
+            Leased::No => drop(Box::pin(self.fetch(flight, order, place, sender)).await),
             Leased::Ours => {
-                let fetch = Box::pin(self.fetch(flight, order, sender));
+                let fetch = Box::pin(self.fetch(flight, order, place, sender));
                 let is_shareable = self.leased(flight, who, fetch).await;
                 let ended = self.store.end_lease(flight.key(), who, is_shareable).await;
                 if let Err(error) = ended {
@@ -102,19 +117,45 @@ impl Filler {
         }
     }
 
+    /// Waits for a place at the origin, as long as some request waits for the page.
+    async fn place(
+        &self,
+        flight: &Flight,
+        order: &FillOrder,
+        sender: &mut oneshot::Sender<LeaderAnswer>,
+    ) -> Result<Option<ReservedPlace>, OriginError> {
+        if order.route.maintenance {
+            return Ok(None);
+        }
+        let session = order.person.as_ref().map(|person| person.session.as_str());
+        let requester = Requester { session, priority: order.priority };
+        flight.priority.raise(order.priority);
+        let upstream = &self.upstreams[order.route.origin_place];
+        let reserving = upstream.reserve(requester, &flight.priority, true);
+        // What is fetched for no request in particular is waited for by none.
+        if order.background.is_some() || order.stored.is_some() {
+            return reserving.await;
+        }
+        tokio::select! {
+            biased;
+            place = reserving => place,
+            () = abandoned(flight, sender) => Err(OriginError::Crowded),
+        }
+    }
+
     /// Asks the route's origin. A failure counts against the place of a fetch without a visitor.
     async fn send(
         &self,
         route: &CompiledRoute,
-        request: Request<UploadBody>,
-        session: Option<&str>,
+        (place, request): (Option<ReservedPlace>, Request<UploadBody>),
+        requester: Requester<'_>,
         background: Option<&mut BackgroundSlot>,
     ) -> Result<OriginResponse, OriginError> {
         if route.maintenance {
             return Err(OriginError::Maintenance);
         }
         let upstream = &self.upstreams[route.origin_place];
-        let sent = upstream.send(request, ConnectionReuse::Pool(None), session).await;
+        let sent = upstream.send_at(place, request, ConnectionReuse::Pool(None), requester).await;
         let has_failed = match &sent {
             Ok(received) => is_server_error(received.response.status()),
             Err(_) => true,
@@ -130,6 +171,7 @@ impl Filler {
         &self,
         flight: &Arc<Flight>,
         order: FillOrder,
+        place: Option<ReservedPlace>,
         sender: oneshot::Sender<LeaderAnswer>,
     ) -> bool {
         let reader = flight.leader_reader();
@@ -142,24 +184,25 @@ impl Filler {
             person,
             pattern,
             network,
+            priority,
             personal_data,
             stored,
             withhold,
             recipe,
             mut background,
         } = order;
-        let target = request.uri().clone();
-        let purge_snapshot = flight.purge_snapshot.clone();
-        let replaces = stored.is_some();
+        let (target, replaces) = (request.uri().clone(), stored.is_some());
+        let (purge_snapshot, asked_at) = (flight.purge_snapshot.clone(), unix_now());
         // A 304 to one user's session does not describe what other users would get.
         let stored = stored.filter(|page| page.has_validator() && !class.is_personal());
         if let Some(page) = &stored {
             add_conditions(&page.fields.map(), request.headers_mut());
         }
-        let asked_at = unix_now();
         // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
-        let sent = self.send(&route, request, session, background.as_mut()).await;
+        let sent = self
+            .send(&route, (place, request), Requester { session, priority }, background.as_mut())
+            .await;
         let mut received = match sent {
             Ok(received) => received,
             Err(error) => return fail(flight, error, sender),
@@ -295,6 +338,14 @@ pub fn count_page(thread_metrics: &ThreadMetrics, status: StatusCode, headers: &
 }
 
 /// Ends a flight without a response. It may be tried again at once.
+/// Returns when no request waits for the page any more.
+async fn abandoned(flight: &Flight, sender: &mut oneshot::Sender<LeaderAnswer>) {
+    sender.closed().await;
+    while flight.has_participants() {
+        tokio::time::sleep(LOOKS_FOR_PARTICIPANTS).await;
+    }
+}
+
 fn fail(flight: &Flight, error: OriginError, sender: oneshot::Sender<LeaderAnswer>) -> bool {
     flight.decide(FlightVerdict::Failed(failure(&error)));
     send_answer(sender, LeaderAnswer::Failed(error));
@@ -302,7 +353,9 @@ fn fail(flight: &Flight, error: OriginError, sender: oneshot::Sender<LeaderAnswe
 }
 
 fn failure(error: &OriginError) -> FlightFailure {
-    if error.unavailable() {
+    if matches!(error, OriginError::Crowded) {
+        FlightFailure::Crowded
+    } else if error.unavailable() {
         FlightFailure::Unavailable
     } else if error.timed_out() {
         FlightFailure::TimedOut

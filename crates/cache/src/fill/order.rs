@@ -9,6 +9,7 @@ use ::http::{HeaderMap, HeaderName, Request, StatusCode};
 use anteroom_http::forwarded::ANTEROOM_LOGIN;
 use anteroom_http::ident::{PageKey, StoredToken};
 use anteroom_origin::{BackgroundSlot, UploadBody};
+use anteroom_policy::priority::Priority;
 use anteroom_policy::route::CompiledRoute;
 use anteroom_telemetry::metrics::AskedAgain;
 
@@ -104,6 +105,8 @@ pub struct FillOrder {
     pub pattern: Option<UrlPattern>,
     /// The network of the client, as a number.
     pub network: u32,
+    /// When the origin gets the request where others wait.
+    pub priority: Priority,
     /// The visitor's personal data that the page must not contain.
     pub personal_data: PersonalData,
     /// The stale page that is fetched again; the origin may validate it with a 304.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anteroom_http::host::Scheme;
 use anteroom_http::host_pattern::HostPattern;
-use anteroom_policy::origin::{Balance, Health, Http2};
+use anteroom_policy::origin::{Balance, Health, Http2, Overload};
 use anteroom_policy::row_schedule::{AllowedPurge, RowIds};
 
 use crate::secret::Secret;
@@ -171,6 +171,8 @@ pub struct Servers {
     pub max_waiting: u32,
     /// `wait_timeout`, 5 s: how long a request waits.
     pub wait_timeout: Duration,
+    /// `overload`, `"off"`: what is done where the servers have more to do than they can.
+    pub overload: Overload,
     /// `health`
     pub health: Health,
 }
@@ -189,6 +191,7 @@ impl Default for Servers {
             max_connections: None,
             max_waiting: 1_024,
             wait_timeout: Duration::from_secs(5),
+            overload: Overload::Off,
             health: Health::default(),
         }
     }

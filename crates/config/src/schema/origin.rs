@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anteroom_http::host::Scheme;
-use anteroom_policy::origin::{Balance, Health, Http2};
+use anteroom_policy::origin::{Balance, Health, Http2, Overload};
 use anteroom_policy::row_schedule::{AllowedPurge, RowIds, SCHEDULED_MAX};
 
 use super::shared::{DAY, MS, TIMEOUT, count, hosts, named};
@@ -75,6 +75,11 @@ pub(super) fn servers(at: &mut impl Walk, servers: &mut Servers) {
     at.key("max_connections", &mut servers.max_connections, &most);
     at.key("max_waiting", &mut servers.max_waiting, &count(0, 10_000));
     at.key("wait_timeout", &mut servers.wait_timeout, &TIMEOUT);
+    at.key(
+        "overload",
+        &mut servers.overload,
+        &Words(&[("order", Overload::Order), ("off", Overload::Off)]),
+    );
     at.section("health", |at| health(at, &mut servers.health));
 }
 

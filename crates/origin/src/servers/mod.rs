@@ -2,28 +2,38 @@
 //! is next, and which requests wait.
 //!
 //! All decisions are made under one small lock, which is never held across an await. The rules are separate
-//! and pure: `balance` chooses, `health` decides on rests, `budget` on retries, `wait_queue` on the queue.
+//! and pure: `balance` chooses, `health` decides on rests, `budget` on retries, `wait_queue` on the queue, `places` on the
+//! room for each class of requests, and `automatic_limit` on how many a server works on well.
 
+mod automatic_limit;
 mod balance;
 mod budget;
 mod health;
+mod places;
+mod shared_priority;
 mod slot;
 mod wait_queue;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anteroom_policy::origin::Balance;
+use anteroom_policy::origin::{Balance, Overload};
+use anteroom_policy::priority::{Priority, RequestClass};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::background::{BackgroundRequests, BackgroundSlot};
+use super::requester::Requester;
+use automatic_limit::{AutomaticLimit, RequestAtServer};
 use balance::{Candidate, RoundRobin, preferred};
 use budget::Budget;
 pub use health::FailureRules;
 use health::{HealthChange, RunningTrial, ServerHealth, Trial};
+use places::{PlaceLimits, Places};
+pub use shared_priority::SharedPriority;
 pub(super) use slot::ServerSlot;
-use wait_queue::{WaitQueue, WaitsFor};
+use wait_queue::{NextRequest, WaitQueue, WaitsFor};
 
 /// How the servers of an origin are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +48,12 @@ pub struct ServerRules {
     pub max_busy: Option<u32>,
     /// The most requests that wait.
     pub max_waiting: usize,
-    /// How long a request waits.
+    /// How long a request waits where `max_busy` is set.
     pub wait_timeout: Duration,
+    /// What is done where the servers have more to do than they can.
+    pub overload: Overload,
+    /// How long a request waits where it is held back by what a server can do.
+    pub patience: Duration,
 }
 
 /// The servers of an origin.
@@ -51,17 +65,48 @@ pub struct ServerList {
     rules: ServerRules,
     state: Mutex<ServerState>,
     background: Arc<BackgroundRequests>,
+    /// The begin of the seconds by which automatic limits reckon.
+    epoch: Instant,
 }
 
 #[derive(Debug)]
 struct ServerState {
     standings: Vec<ServerHealth>,
-    busy: Vec<u32>,
+    places: Vec<Places>,
+    /// Of each server; none where nothing is done about overload.
+    automatic: Vec<AutomaticLimit>,
     turns: RoundRobin,
     budget: Budget,
-    wait_queue: WaitQueue<oneshot::Sender<ServerSlot>>,
+    wait_queue: WaitQueue<WaitingRequest>,
+    /// How many requests of each known user are at the servers or wait.
+    users: HashMap<u64, u32>,
     successor: Option<Successor>,
 }
+
+/// What is known of a request that waits.
+#[derive(Debug)]
+struct WaitingRequest {
+    sender: oneshot::Sender<ServerSlot>,
+    is_measured: bool,
+}
+
+/// What a place at a server is used for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotUse {
+    /// When the request was to be served where others wait.
+    priority: Priority,
+    /// The request, while its answer is waited for; `None`: the servers have no automatic limit.
+    at_server: Option<RequestAtServer>,
+    begun: Instant,
+    /// How long the server took.
+    worked: Option<Duration>,
+    /// Whether the time of its answer says how long the server works: an upload takes as long as its client.
+    is_measured: bool,
+}
+
+/// How many places one user may take before others, at least, while strangers wait; and while none do.
+const QUOTA_MIN: u32 = 2;
+const QUOTA_IN_CALM: u32 = 16;
 
 /// A server list that has taken servers over, which still work on earlier requests.
 #[derive(Clone, Debug)]
@@ -90,6 +135,12 @@ pub struct ServerStanding<'s> {
     pub weight: u32,
     /// The requests that it works on, as far as they are counted.
     pub busy: u32,
+    /// The same by class, in the order of [`RequestClass::ALL`].
+    pub by_class: [u32; RequestClass::ALL.len()],
+    /// How many requests it may work on before strangers wait; `None`: as many as there are.
+    pub limit: Option<u32>,
+    /// Whether strangers wait because it is found to have a queue.
+    pub holds_back: bool,
 }
 
 /// Why a server failed a request.
@@ -105,8 +156,10 @@ pub(super) enum ServerFailure {
 /// What a request needs from a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerWanted<'w> {
-    /// The session, which may keep to a server.
-    pub(super) session: Option<&'w str>,
+    /// Of whom it is.
+    pub(super) requester: Requester<'w>,
+    /// The priority of all who wait for its answer, if there may be several.
+    pub(super) shared: Option<&'w SharedPriority>,
     /// Whether it can be sent again if the server fails.
     pub(super) is_repeatable: bool,
     /// The server that has already failed it.
@@ -143,6 +196,17 @@ pub(super) enum NoServer {
     Resting,
 }
 
+impl ServerRules {
+    fn longest_wait(&self) -> Duration {
+        if self.max_busy.is_some() { self.wait_timeout } else { self.patience }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a limit is small")]
+fn whole(limit: f64) -> u32 {
+    limit as u32
+}
+
 impl ServerList {
     /// The servers of the origin `name`, each with its weight.
     #[must_use]
@@ -150,14 +214,19 @@ impl ServerList {
         let count = servers.len();
         let state = Mutex::new(ServerState {
             standings: vec![ServerHealth::default(); count],
-            busy: vec![0; count],
+            places: vec![Places::default(); count],
+            automatic: match rules.overload {
+                Overload::Order => vec![AutomaticLimit::new(0.0); count],
+                Overload::Off => Vec::new(),
+            },
             turns: RoundRobin::new(count),
             budget: Budget::new(rules.retry_percent, Instant::now()),
             wait_queue: WaitQueue::new(rules.max_waiting),
+            users: HashMap::new(),
             successor: None,
         });
-        let background = Arc::default();
-        Arc::new(Self { name: name.into(), servers, rules, state, background })
+        let (background, epoch) = (Arc::default(), Instant::now());
+        Arc::new(Self { name: name.into(), servers, rules, state, background, epoch })
     }
 
     /// Takes over what `old` knows of servers that are also in this list, by name. A rest continues
@@ -171,7 +240,12 @@ impl ServerList {
         for (at, here) in places.iter().enumerate() {
             let Some(here) = *here else { continue };
             state.standings[here] = known.standings[at].taken_over();
-            state.busy[here] = known.busy[at];
+            state.places[here] = known.places[at];
+            if let (Some(own), Some(limit)) =
+                (state.automatic.get_mut(here), known.automatic.get(at))
+            {
+                *own = limit.taken_over(self.seconds(Instant::now()));
+            }
         }
         known.successor = Some(Successor { servers: Arc::clone(self), places });
     }
@@ -197,29 +271,41 @@ impl ServerList {
 
     /// Whether there is nothing to decide.
     pub(super) fn is_plain(&self) -> bool {
-        self.servers.len() == 1 && self.rules.max_busy.is_none()
+        self.servers.len() == 1
+            && self.rules.max_busy.is_none()
+            && self.rules.overload == Overload::Off
     }
 
     /// How each of its servers is.
     #[must_use]
     pub fn standings(&self) -> Vec<ServerStanding<'_>> {
         let state = self.lock();
-        let known = state.standings.iter().zip(&state.busy);
-        let servers = self.servers.iter().zip(known);
-        servers
-            .map(|((name, weight), (health, busy))| ServerStanding {
-                name,
-                is_up: health.is_up(),
-                weight: *weight,
-                busy: *busy,
-            })
-            .collect()
+        let limit = |server: usize| {
+            let PlaceLimits { max, automatic } = self.limits(&state, server);
+            [max, automatic.map(|(limit, _)| limit)].into_iter().flatten().min()
+        };
+        let standing = |server: usize| ServerStanding {
+            name: &self.servers[server].0,
+            is_up: state.standings[server].is_up(),
+            weight: self.servers[server].1,
+            busy: state.places[server].taken(),
+            by_class: state.places[server].by_class(),
+            limit: limit(server),
+            holds_back: state.automatic.get(server).is_some_and(AutomaticLimit::holds_back),
+        };
+        (0..self.servers.len()).map(standing).collect()
     }
 
     /// How many requests wait for a server.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.lock().wait_queue.len()
+    }
+
+    /// The same by class, in the order of [`RequestClass::ALL`].
+    #[must_use]
+    pub fn waiting_by_class(&self) -> [usize; RequestClass::ALL.len()] {
+        self.lock().wait_queue.by_class()
     }
 
     /// A place for a request of the proxy's own accord. There is none while no server is up, or while
@@ -237,9 +323,11 @@ impl ServerList {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request is sent for the first time.
+    /// A request is sent for the first time. PERF: a sole server has no other that could take it.
     pub(super) fn count_request(&self) {
-        self.lock().budget.request();
+        if self.servers.len() > 1 {
+            self.lock().budget.request();
+        }
     }
 
     /// Whether a request that a server may have seen can be sent to another.
@@ -252,15 +340,24 @@ impl ServerList {
         self: &Arc<Self>,
         wanted: &ServerWanted<'_>,
     ) -> Result<ServerSlot, NoServer> {
-        let deadline = Instant::now() + self.rules.wait_timeout;
+        let mut deadline = None;
         loop {
-            let (number, receiver) = match self.find(wanted, Instant::now()) {
+            let now = Instant::now();
+            let best = wanted.shared.and_then(SharedPriority::best);
+            let priority = best.unwrap_or(wanted.requester.priority);
+            let requester = Requester { priority, ..wanted.requester };
+            let wanted = &ServerWanted { requester, ..*wanted };
+            let (number, receiver) = match self.find(wanted, now) {
                 FoundServer::Place(place) => return Ok(place),
                 FoundServer::Full => return Err(NoServer::Crowded),
                 FoundServer::Resting => return Err(NoServer::Resting),
                 FoundServer::Wait(number, receiver) => (number, receiver),
             };
-            let _seat = QueuedRequest { server_list: self, number };
+            let deadline = *deadline.get_or_insert_with(|| now + self.rules.longest_wait());
+            let _seat = QueuedRequest { server_list: self, number, shared: wanted.shared };
+            if let Some(shared) = wanted.shared {
+                shared.waits_in(self, number, priority);
+            }
             match tokio::time::timeout_at(deadline, receiver).await {
                 Ok(Ok(place)) => return Ok(place),
                 // The servers that the request waited for are out.
@@ -273,37 +370,118 @@ impl ServerList {
     fn find(self: &Arc<Self>, wanted: &ServerWanted<'_>, now: Instant) -> FoundServer {
         let mut guard = self.lock();
         let state = &mut *guard;
+        let wanted = &self.ranked(state, wanted);
         let (server, is_trial) = match self.choose(state, wanted, now) {
             ServerChoice::Server(server) => (server, false),
             ServerChoice::Trial(server) => (server, true),
             ServerChoice::None => return FoundServer::Resting,
             ServerChoice::Busy(wants) => {
                 let (sender, receiver) = oneshot::channel();
-                return match state.wait_queue.join(wants, sender) {
+                let is_measured = wanted.is_repeatable;
+                let waiter = WaitingRequest { sender, is_measured };
+                let number = state.wait_queue.join(wants, wanted.requester.priority, waiter);
+                let has_grown = self.observe(state, now);
+                drop(guard);
+                if has_grown {
+                    (0..self.servers.len()).for_each(|server| self.admit(server, now));
+                }
+                return match number {
                     Some(number) => FoundServer::Wait(number, receiver),
                     None => FoundServer::Full,
                 };
             }
         };
-        state.busy[server] += 1;
+        state.wait_queue.passed(&wanted.requester.priority);
+        let slot_use =
+            self.take(state, server, (wanted.requester.priority, wanted.is_repeatable), now);
         let trial = is_trial.then(|| state.standings[server].try_it(wanted.trial(), now));
         let successor = Successor::of(state, server);
         drop(guard);
         if let Some((successor, there)) = successor {
-            successor.count(there);
+            successor.count(there, &slot_use);
         }
-        FoundServer::Place(ServerSlot::new(Arc::clone(self), server, trial))
+        FoundServer::Place(ServerSlot::new(Arc::clone(self), server, trial, slot_use))
+    }
+
+    /// The request as it ranks now: of one user's requests, those beyond a quarter of the places rank as those of strangers.
+    fn ranked<'w>(&self, state: &ServerState, wanted: &ServerWanted<'w>) -> ServerWanted<'w> {
+        let priority = wanted.requester.priority;
+        let is_over = priority.class == RequestClass::Known
+            && state.users.get(&priority.flow).is_some_and(|taken| *taken >= self.quota(state));
+        let class = if is_over { RequestClass::New } else { priority.class };
+        let requester = Requester { priority: Priority { class, ..priority }, ..wanted.requester };
+        ServerWanted { requester, ..*wanted }
+    }
+
+    /// A better request waits for the answer to the one with this ticket.
+    fn raise(self: &Arc<Self>, ticket: u64, priority: Priority) {
+        let now = Instant::now();
+        {
+            let mut state = self.lock();
+            state.wait_queue.raise(ticket, priority);
+            self.observe(&mut state, now);
+        }
+        (0..self.servers.len()).for_each(|server| self.admit(server, now));
+    }
+
+    /// How many places one user may take before others.
+    fn quota(&self, state: &ServerState) -> u32 {
+        if let Some(max) = self.rules.max_busy {
+            return (max.saturating_mul(self.servers.len() as u32) / 4).max(1);
+        }
+        let limit: f64 = state.automatic.iter().map(AutomaticLimit::limit).sum();
+        let is_full = state.automatic.iter().any(AutomaticLimit::is_full);
+        whole(limit / 4.0).max(if is_full { QUOTA_MIN } else { QUOTA_IN_CALM })
+    }
+
+    /// Takes a place at a server.
+    fn take(
+        &self,
+        state: &mut ServerState,
+        server: usize,
+        (priority, is_measured): (Priority, bool),
+        now: Instant,
+    ) -> SlotUse {
+        state.places[server].take(priority.class, now);
+        if priority.class == RequestClass::Known {
+            *state.users.entry(priority.flow).or_default() += 1;
+        }
+        let seconds = self.seconds(now);
+        let at_server =
+            state.automatic.get_mut(server).map(|limit| limit.begin(seconds, priority.page_kind));
+        SlotUse { priority, at_server, begun: now, worked: None, is_measured }
+    }
+
+    /// The seconds of the automatic limits.
+    fn seconds(&self, now: Instant) -> f64 {
+        now.saturating_duration_since(self.epoch).as_secs_f64()
+    }
+
+    /// Tells the limits whether strangers wait. Returns whether a server has more room than was.
+    fn observe(&self, state: &mut ServerState, now: Instant) -> bool {
+        let (seconds, is_full) = (self.seconds(now), state.wait_queue.has_strangers());
+        let mut has_grown = false;
+        for limit in &mut state.automatic {
+            has_grown |= limit.observe(seconds, is_full);
+        }
+        has_grown
+    }
+
+    fn limits(&self, state: &ServerState, server: usize) -> PlaceLimits {
+        let automatic = state.automatic.get(server);
+        let automatic = automatic.map(|limit| (whole(limit.limit()), limit.at_server()));
+        PlaceLimits { max: self.rules.max_busy, automatic }
     }
 
     /// A server taken over from another list works on one more request.
-    fn count(&self, server: usize) {
+    fn count(&self, server: usize, slot_use: &SlotUse) {
         let successor = {
             let mut state = self.lock();
-            state.busy[server] += 1;
+            state.places[server].take(slot_use.priority.class, slot_use.begun);
             Successor::of(&state, server)
         };
         if let Some((successor, there)) = successor {
-            successor.count(there);
+            successor.count(there, slot_use);
         }
     }
 
@@ -314,14 +492,23 @@ impl ServerList {
         wanted: &ServerWanted<'_>,
         now: Instant,
     ) -> ServerChoice {
+        let class = wanted.requester.priority.class;
+        if self.servers.len() == 1 && wanted.not.is_none() {
+            // PERF: the usual case; a sole server is always up.
+            return if self.has_room(state, 0, class, now) {
+                ServerChoice::Server(0)
+            } else {
+                ServerChoice::Busy(WaitsFor::Any)
+            };
+        }
         if let Some(only) = wanted.only {
-            return if self.has_room(state, only) {
+            return if self.has_room(state, only, class, now) {
                 ServerChoice::Server(only)
             } else {
                 ServerChoice::Busy(WaitsFor::Only(only))
             };
         }
-        let session = wanted.session.filter(|_| self.rules.balance == Balance::Sticky);
+        let session = wanted.requester.session.filter(|_| self.rules.balance == Balance::Sticky);
         if let Some(session) = session {
             return self.choose_for(session, state, wanted, now);
         }
@@ -337,7 +524,7 @@ impl ServerList {
         }
         let candidates: Vec<Candidate> = up
             .into_iter()
-            .filter(|server| self.has_room(state, *server))
+            .filter(|server| self.has_room(state, *server, class, now))
             .map(|server| self.candidate(state, server, now))
             .collect();
         let chosen = match self.rules.balance {
@@ -366,7 +553,7 @@ impl ServerList {
                 return ServerChoice::Trial(server);
             }
             if self.is_up(state, server) {
-                return if self.has_room(state, server) {
+                return if self.has_room(state, server, wanted.requester.priority.class, now) {
                     ServerChoice::Server(server)
                 } else {
                     ServerChoice::Busy(WaitsFor::Only(server))
@@ -398,7 +585,7 @@ impl ServerList {
     fn candidate(&self, state: &ServerState, server: usize, now: Instant) -> Candidate {
         let part = state.standings[server].share(self.rules.failure_rules.slow_start, now);
         let share = self.servers[server].1.saturating_mul(part).max(1);
-        Candidate { server, share, busy: state.busy[server] }
+        Candidate { server, share, busy: state.places[server].taken() }
     }
 
     /// Whether a server gets ordinary requests. A sole server always does. If none is up, those that only
@@ -410,40 +597,97 @@ impl ServerList {
             || (standings[server].is_out_by_checks() && !standings.iter().any(ServerHealth::is_up))
     }
 
-    fn has_room(&self, state: &ServerState, server: usize) -> bool {
-        self.rules.max_busy.is_none_or(|max| state.busy[server] < max)
+    fn has_room(
+        &self,
+        state: &ServerState,
+        server: usize,
+        class: RequestClass,
+        now: Instant,
+    ) -> bool {
+        state.places[server].has_room(class, self.limits(state, server), now)
     }
 
     /// A request is over: its place goes to the next in the queue. `unjudged`: a trial that ended without a
     /// result.
-    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<RunningTrial>) {
-        if let Some(trial) = unjudged {
-            self.lock().standings[server].tried_in_vain(trial);
-        }
-        loop {
-            let (next, successor) = {
-                let mut state = self.lock();
-                // Including this request, the server may be over its limit: then the place is not passed on.
-                let busy = state.busy[server];
-                let is_over = self.rules.max_busy.is_some_and(|max| busy > max);
-                let takes = self.is_up(&state, server) && !is_over;
-                let next = if takes { state.wait_queue.first_for(server) } else { None };
-                if next.is_none() {
-                    state.busy[server] = state.busy[server].saturating_sub(1);
-                }
-                (next, Successor::of(&state, server))
-            };
-            let Some(sender) = next else {
-                if let Some((successor, there)) = successor {
-                    successor.leave(there, None);
-                }
-                return;
-            };
-            match sender.send(ServerSlot::new(Arc::clone(self), server, None)) {
-                Ok(()) => return,
-                // The waiting request has just left.
-                Err(place) => place.forget(),
+    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<RunningTrial>, slot_use: &SlotUse) {
+        let now = Instant::now();
+        let successor = {
+            let mut state = self.lock();
+            if let Some(trial) = unjudged {
+                state.standings[server].tried_in_vain(trial);
             }
+            self.end_use(&mut state, server, slot_use, now);
+            Successor::of(&state, server)
+        };
+        self.admit(server, now);
+        if let Some((successor, there)) = successor {
+            successor.leave_taken_over(there, slot_use);
+        }
+    }
+
+    /// The same for a place at a server that was taken over from another list.
+    fn leave_taken_over(self: &Arc<Self>, server: usize, slot_use: &SlotUse) {
+        let now = Instant::now();
+        let successor = {
+            let mut state = self.lock();
+            state.places[server].leave(slot_use.priority.class);
+            Successor::of(&state, server)
+        };
+        self.admit(server, now);
+        if let Some((successor, there)) = successor {
+            successor.leave_taken_over(there, slot_use);
+        }
+    }
+
+    /// How much longer a server is thought to work on a request that was given up: until twice the time of its route.
+    fn works_on(&self, server: usize, slot_use: &SlotUse) -> Duration {
+        let Some(request) = &slot_use.at_server else { return Duration::ZERO };
+        let state = self.lock();
+        let usual = state.automatic.get(server).and_then(|limit| limit.usual(request));
+        let until = slot_use.begun + Duration::from_secs_f64(2.0 * usual.unwrap_or_default());
+        until.saturating_duration_since(Instant::now())
+    }
+
+    fn end_use(&self, state: &mut ServerState, server: usize, slot_use: &SlotUse, now: Instant) {
+        let SlotUse { priority, at_server, begun, worked, .. } = slot_use;
+        state.places[server].leave(priority.class);
+        if let Some(taken) = state.users.get_mut(&priority.flow)
+            && priority.class == RequestClass::Known
+        {
+            *taken -= 1;
+            if *taken == 0 {
+                state.users.remove(&priority.flow);
+            }
+        }
+        if let Some((limit, request)) = state.automatic.get_mut(server).zip(at_server.as_ref()) {
+            limit.end(request);
+        }
+        let worked = worked.unwrap_or_else(|| now.saturating_duration_since(*begun));
+        state.wait_queue.charge(priority, worked.as_secs_f64());
+    }
+
+    /// Gives the free places of a server to the requests that wait for it.
+    fn admit(self: &Arc<Self>, server: usize, now: Instant) {
+        loop {
+            let (sender, slot_use, successor) = {
+                let mut guard = self.lock();
+                let state = &mut *guard;
+                if state.wait_queue.len() == 0 || !self.is_up(state, server) {
+                    return;
+                }
+                let (places, limits) = (state.places[server], self.limits(state, server));
+                let next =
+                    state.wait_queue.next_for(server, |class| places.has_room(class, limits, now));
+                let Some(NextRequest { priority, tell }) = next else { return };
+                let slot_use = self.take(state, server, (priority, tell.is_measured), now);
+                self.observe(state, now);
+                (tell.sender, slot_use, Successor::of(state, server))
+            };
+            if let Some((successor, there)) = successor {
+                successor.count(there, &slot_use);
+            }
+            // If the request has left meanwhile, dropping the place returns it.
+            drop(sender.send(ServerSlot::new(Arc::clone(self), server, None, slot_use)));
         }
     }
 
@@ -452,10 +696,12 @@ impl ServerList {
         server: usize,
         trial: Option<RunningTrial>,
         failure: Option<ServerFailure>,
+        slot_use: &mut SlotUse,
     ) {
         let now = Instant::now();
-        let change = {
+        let (change, has_queue) = {
             let mut state = self.lock();
+            self.note_answer(&mut state, server, (failure, slot_use), now);
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
             let change = match failure {
                 None => state.standings[server].succeeded(trial, now),
@@ -466,9 +712,30 @@ impl ServerList {
                 }
             };
             self.after(&mut state, change, up, now);
-            change
+            (change, state.wait_queue.len() > 0)
         };
         self.report(server, change);
+        if has_queue {
+            self.admit(server, now);
+        }
+    }
+
+    /// Tells the limit of a server how long it took.
+    fn note_answer(
+        &self,
+        state: &mut ServerState,
+        server: usize,
+        (failure, slot_use): (Option<ServerFailure>, &mut SlotUse),
+        now: Instant,
+    ) {
+        slot_use.worked = Some(now.saturating_duration_since(slot_use.begun));
+        let Some(request) = slot_use.at_server.take() else { return };
+        let seconds = self.seconds(now);
+        let Some(limit) = state.automatic.get_mut(server) else { return };
+        match failure {
+            None if slot_use.is_measured => limit.answer(seconds, &request),
+            None | Some(_) => limit.end(&request),
+        }
     }
 
     /// Whether a server may rest, given how many are out already. The last one up has no replacement.
@@ -544,27 +811,8 @@ impl ServerList {
             }
             Some(HealthChange::Back) => {
                 tracing::info!(origin, server = name, "a server is back");
-                self.let_in(server);
+                self.admit(server, Instant::now());
             }
-        }
-    }
-
-    /// A server that is back takes waiting requests.
-    fn let_in(self: &Arc<Self>, server: usize) {
-        loop {
-            let (sender, successor) = {
-                let mut state = self.lock();
-                let has_room = self.has_room(&state, server);
-                let next = if has_room { state.wait_queue.first_for(server) } else { None };
-                let Some(sender) = next else { return };
-                state.busy[server] += 1;
-                (sender, Successor::of(&state, server))
-            };
-            if let Some((successor, there)) = successor {
-                successor.count(there);
-            }
-            // If the request has left meanwhile, dropping the place returns it.
-            drop(sender.send(ServerSlot::new(Arc::clone(self), server, None)));
         }
     }
 }
@@ -583,11 +831,17 @@ enum ServerChoice {
 struct QueuedRequest<'r> {
     server_list: &'r Arc<ServerList>,
     number: u64,
+    shared: Option<&'r SharedPriority>,
 }
 
 impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
-        self.server_list.lock().wait_queue.leave(self.number);
+        if let Some(shared) = self.shared {
+            shared.waits_no_more();
+        }
+        let mut state = self.server_list.lock();
+        state.wait_queue.leave(self.number);
+        self.server_list.observe(&mut state, Instant::now());
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use super::health::RunningTrial;
-use super::{ServerFailure, ServerList};
+use super::{ServerFailure, ServerList, SlotUse};
 
 /// A place at a server. When dropped, it goes to the next waiting request.
 #[derive(Debug)]
@@ -13,6 +15,7 @@ pub(crate) struct ServerSlot {
     server: usize,
     /// Set if the request tests whether the server is back.
     trial: Option<RunningTrial>,
+    slot_use: SlotUse,
 }
 
 impl ServerSlot {
@@ -20,8 +23,9 @@ impl ServerSlot {
         server_list: Arc<ServerList>,
         server: usize,
         trial: Option<RunningTrial>,
+        slot_use: SlotUse,
     ) -> Self {
-        Self { servers: Some(server_list), server, trial }
+        Self { servers: Some(server_list), server, trial, slot_use }
     }
 
     /// The index of its server.
@@ -33,20 +37,23 @@ impl ServerSlot {
     pub(crate) fn judge(&mut self, failure: Option<ServerFailure>) {
         let trial = self.trial.take();
         if let Some(server_list) = &self.servers {
-            server_list.judge(self.server, trial, failure);
+            server_list.judge(self.server, trial, failure, &mut self.slot_use);
         }
-    }
-
-    /// The place was never handed out.
-    pub(super) fn forget(mut self) {
-        self.servers = None;
     }
 }
 
 impl Drop for ServerSlot {
     fn drop(&mut self) {
-        if let Some(server_list) = self.servers.take() {
-            server_list.leave(self.server, self.trial);
+        let Some(server_list) = self.servers.take() else { return };
+        let (server, trial, slot_use) = (self.server, self.trial, self.slot_use);
+        // A client that hangs up gains no place by it: the server works on.
+        let works_on = server_list.works_on(server, &slot_use);
+        match Handle::try_current().ok().filter(|_| !works_on.is_zero()) {
+            None => server_list.leave(server, trial, &slot_use),
+            Some(runtime) => drop(runtime.spawn(async move {
+                tokio::time::sleep(works_on).await;
+                server_list.leave(server, trial, &slot_use);
+            })),
         }
     }
 }

@@ -21,6 +21,8 @@ fn rules() -> ServerRules {
         max_busy: None,
         max_waiting: 2,
         wait_timeout: 5 * SECOND,
+        overload: Overload::Off,
+        patience: 60 * SECOND,
     }
 }
 
@@ -29,8 +31,17 @@ fn server_list(servers: usize, rules: ServerRules) -> Arc<ServerList> {
     ServerList::new("origin", servers, rules)
 }
 
+const STRANGER: Requester<'static> = Requester {
+    session: None,
+    priority: Priority { class: RequestClass::New, is_change: false, flow: 1, page_kind: 1 },
+};
+
 const WISH: ServerWanted<'static> =
-    ServerWanted { session: None, is_repeatable: true, not: None, only: None };
+    ServerWanted { requester: STRANGER, shared: None, is_repeatable: true, not: None, only: None };
+
+fn of_session(session: &str) -> ServerWanted<'_> {
+    ServerWanted { requester: Requester { session: Some(session), ..STRANGER }, ..WISH }
+}
 
 fn now_placed(
     server_list: &Arc<ServerList>,
@@ -58,7 +69,7 @@ fn up(server_list: &Arc<ServerList>) -> Vec<bool> {
 }
 
 fn busy(server_list: &Arc<ServerList>) -> Vec<u32> {
-    server_list.lock().busy.clone()
+    server_list.lock().places.iter().map(Places::taken).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +168,7 @@ fn where_checks_take_all_out_they_are_not_believed() {
         let server_list = server_list(3, ServerRules { balance, ..rules() });
         (0..3).for_each(|server| server_list.checked(server, false));
         assert_eq!(up(&server_list), [false; 3]);
-        let wanted = ServerWanted { session: Some("a-token"), ..WISH };
+        let wanted = of_session("a-token");
         let places: Vec<_> = (0..9).map(|_| now_placed(&server_list, &wanted).unwrap()).collect();
         assert_eq!(places.len(), 9, "no trial holds up the others");
         drop(places);
@@ -189,7 +200,7 @@ fn a_session_stays_and_moves_only_while_its_server_is_out() {
     let server_list = server_list(3, ServerRules { balance: Balance::Sticky, ..rules() });
     let session =
         |number: usize| ["a-token", "b-token", "c-token", "d-token", "e-token"][number % 5];
-    let wanted = |number| ServerWanted { session: Some(session(number)), ..WISH };
+    let wanted = |number| of_session(session(number));
     let homes: Vec<_> = (0..5).map(|number| server(&server_list, &wanted(number))).collect();
     assert!((0..50).all(|number| server(&server_list, &wanted(number)) == homes[number % 5]));
 
@@ -246,7 +257,7 @@ async fn the_slot_of_a_departed_waiter_goes_to_the_next() {
 async fn a_sticky_waiter_goes_to_another_server_after_a_failure() {
     let rules = ServerRules { balance: Balance::Sticky, max_busy: Some(1), ..rules() };
     let server_list = server_list(2, rules);
-    let wanted = ServerWanted { session: Some("a-token"), ..WISH };
+    let wanted = of_session("a-token");
     let held = now_placed(&server_list, &wanted).unwrap();
     let mut waiting = Box::pin(server_list.slot(&wanted));
     assert!((&mut waiting).now_or_never().is_none());

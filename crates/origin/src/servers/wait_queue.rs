@@ -1,15 +1,17 @@
-//! The queue of requests that wait for a server: first come, first served. A request that waits for one
-//! server is overtaken by requests that accept any.
+//! The queue of requests that wait for a server: the best class first, and within a class all flows alike.
+//!
+//! Flows are served by start-time fair queueing: a request starts where the last one of its flow ended, or now, in seconds of
+//! the origin; the earliest start is next. So a flow with many requests waits for itself, and one that was idle for nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// A waiting request, and the channel that notifies it.
-#[derive(Debug)]
-struct Waiter<T> {
-    number: u64,
-    wants: WaitsFor,
-    tell: T,
-}
+use anteroom_policy::priority::{Priority, RequestClass};
+
+/// The most flows of a class that are told apart; the others share a few.
+const FLOWS_MAX: usize = 16_384;
+const SHARED_FLOWS: u64 = 256;
+/// Every so many grants, a stranger comes before known visitors, and a new one before those who were seen.
+const STRANGERS_TURN: u64 = 8;
 
 /// Which server a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,50 +34,349 @@ impl WaitsFor {
     }
 }
 
+/// The rank of a request in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rank {
+    Known,
+    LogInForm,
+    LogInPage,
+    Seen,
+    New,
+    Background,
+}
+
+const RANKS: usize = 6;
+/// In which order ranks are served, and when it is the strangers' turn.
+const USUAL_ORDER: [Rank; RANKS] =
+    [Rank::Known, Rank::LogInForm, Rank::LogInPage, Rank::Seen, Rank::New, Rank::Background];
+const STRANGERS_ORDER: [Rank; RANKS] =
+    [Rank::LogInForm, Rank::New, Rank::Seen, Rank::LogInPage, Rank::Known, Rank::Background];
+
+impl Rank {
+    fn of(priority: &Priority) -> Self {
+        match (priority.class, priority.is_change) {
+            (RequestClass::Known, _) => Self::Known,
+            (RequestClass::LogIn, true) => Self::LogInForm,
+            (RequestClass::LogIn, false) => Self::LogInPage,
+            (RequestClass::Seen, _) => Self::Seen,
+            (RequestClass::New, _) => Self::New,
+            (RequestClass::Background, _) => Self::Background,
+        }
+    }
+
+    fn class(self) -> RequestClass {
+        match self {
+            Self::Known => RequestClass::Known,
+            Self::LogInForm | Self::LogInPage => RequestClass::LogIn,
+            Self::Seen => RequestClass::Seen,
+            Self::New => RequestClass::New,
+            Self::Background => RequestClass::Background,
+        }
+    }
+}
+
+/// A waiting request, and the channel that notifies it.
+#[derive(Debug)]
+struct Waiter<T> {
+    wants: WaitsFor,
+    priority: Priority,
+    tell: T,
+}
+
+/// A request that has a place now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NextRequest<T> {
+    pub(super) priority: Priority,
+    pub(super) tell: T,
+}
+
 /// A bounded queue.
 #[derive(Debug)]
 pub(super) struct WaitQueue<T> {
-    waiters: VecDeque<Waiter<T>>,
+    /// By ticket number.
+    waiters: HashMap<u64, Waiter<T>>,
+    ranks: [FairQueue; RANKS],
     max: usize,
     next: u64,
+    grants: u64,
+    /// How many requests of each class wait.
+    counts: [usize; RequestClass::ALL.len()],
+    /// How many tickets of requests that have left are still in the ranks.
+    dead: usize,
 }
+
+/// The fewest dead tickets that are swept out at once.
+const DEAD_MIN: usize = 64;
 
 impl<T> WaitQueue<T> {
     pub(super) fn new(max: usize) -> Self {
-        Self { waiters: VecDeque::new(), max, next: 0 }
+        let ranks = std::array::from_fn(|_| FairQueue::default());
+        Self {
+            waiters: HashMap::new(),
+            ranks,
+            max,
+            next: 0,
+            grants: 0,
+            counts: Default::default(),
+            dead: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
     }
 
+    /// How many requests of each class wait, in the order of [`RequestClass::ALL`].
+    pub(super) fn by_class(&self) -> [usize; RequestClass::ALL.len()] {
+        self.counts
+    }
+
+    /// Whether visitors wait of whom nothing is proven.
+    pub(super) fn has_strangers(&self) -> bool {
+        let has_any =
+            |class: &RequestClass| class.is_stranger() && self.counts[*class as usize] > 0;
+        RequestClass::ALL.iter().any(has_any)
+    }
+
     /// Appends to the queue and returns a ticket number; `None` if the queue is full.
-    pub(super) fn join(&mut self, wants: WaitsFor, tell: T) -> Option<u64> {
+    pub(super) fn join(&mut self, wants: WaitsFor, priority: Priority, tell: T) -> Option<u64> {
         if self.waiters.len() >= self.max {
             return None;
         }
         let number = self.next;
         self.next += 1;
-        self.waiters.push_back(Waiter { number, wants, tell });
+        self.ranks[Rank::of(&priority) as usize].join(priority.flow, number);
+        self.counts[priority.class as usize] += 1;
+        self.waiters.insert(number, Waiter { wants, priority, tell });
         Some(number)
     }
 
-    /// Removes the first request that accepts this server.
-    pub(super) fn first_for(&mut self, server: usize) -> Option<T> {
-        let at = self.waiters.iter().position(|waiter| waiter.wants.takes(server))?;
-        self.waiters.remove(at).map(|waiter| waiter.tell)
+    /// Removes the request that is next at this server. `may_take`: whether there is a place for a class.
+    pub(super) fn next_for(
+        &mut self,
+        server: usize,
+        may_take: impl Fn(RequestClass) -> bool,
+    ) -> Option<NextRequest<T>> {
+        if self.waiters.is_empty() {
+            return None;
+        }
+        let is_turn = self.grants % STRANGERS_TURN == STRANGERS_TURN - 1;
+        let order = if is_turn { STRANGERS_ORDER } else { USUAL_ORDER };
+        for rank in order.into_iter().filter(|rank| may_take(rank.class())) {
+            let waiters = &self.waiters;
+            let takes = |number: u64| {
+                let waiter = waiters.get(&number).filter(|one| Rank::of(&one.priority) == rank)?;
+                Some(waiter.wants.takes(server))
+            };
+            if let Some(number) = self.ranks[rank as usize].pick(takes) {
+                self.grants += 1;
+                let Waiter { priority, tell, .. } = self.remove(number)?;
+                self.forget_when_empty();
+                return Some(NextRequest { priority, tell });
+            }
+        }
+        None
+    }
+
+    /// The request with this ticket ranks as `priority` from now on.
+    pub(super) fn raise(&mut self, number: u64, priority: Priority) {
+        let Some(waiter) = self.waiters.get_mut(&number) else { return };
+        let (old, new) = (Rank::of(&waiter.priority), Rank::of(&priority));
+        if old == new {
+            return;
+        }
+        self.counts[waiter.priority.class as usize] -= 1;
+        self.counts[priority.class as usize] += 1;
+        waiter.priority = priority;
+        // Its ticket in the old rank is dead.
+        self.dead += 1;
+        self.ranks[new as usize].join(priority.flow, number);
+    }
+
+    /// A request was sent at once. Where none waits, it takes nothing from others.
+    pub(super) fn passed(&mut self, priority: &Priority) {
+        if self.waiters.is_empty() {
+            return;
+        }
+        self.ranks[Rank::of(priority) as usize].passed(priority.flow);
+    }
+
+    /// A request of this flow has kept the origin at work for so many seconds.
+    pub(super) fn charge(&mut self, priority: &Priority, seconds: f64) {
+        self.ranks[Rank::of(priority) as usize].charge(priority.flow, seconds);
     }
 
     /// Removes the requests that wait for none of the servers that are up, so that they look again or fail.
     pub(super) fn dismiss(&mut self, is_up: impl Fn(usize) -> bool, servers: usize) {
         let can_hope =
             |wants: WaitsFor| (0..servers).any(|server| wants.takes(server) && is_up(server));
-        self.waiters.retain(|waiter| can_hope(waiter.wants));
+        self.waiters.retain(|_, waiter| {
+            let stays = can_hope(waiter.wants);
+            self.counts[waiter.priority.class as usize] -= usize::from(!stays);
+            stays
+        });
+        self.sweep();
     }
 
     /// The request no longer waits.
     pub(super) fn leave(&mut self, number: u64) {
-        self.waiters.retain(|waiter| waiter.number != number);
+        if self.remove(number).is_none() {
+            return;
+        }
+        self.dead += 1;
+        if self.dead > self.waiters.len().max(DEAD_MIN) {
+            self.sweep();
+        }
+        self.forget_when_empty();
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Waiter<T>> {
+        let waiter = self.waiters.remove(&number)?;
+        self.counts[waiter.priority.class as usize] -= 1;
+        Some(waiter)
+    }
+
+    fn sweep(&mut self) {
+        let waiters = &self.waiters;
+        for (rank, tickets) in USUAL_ORDER.into_iter().zip(&mut self.ranks) {
+            let is_here = |waiter: &Waiter<T>| Rank::of(&waiter.priority) == rank;
+            tickets.retain(|number| waiters.get(&number).is_some_and(is_here));
+        }
+        self.dead = 0;
+        self.forget_when_empty();
+    }
+
+    /// Where no request waits, none has to be fair to others.
+    fn forget_when_empty(&mut self) {
+        if self.waiters.is_empty() {
+            self.ranks.iter_mut().for_each(FairQueue::clear);
+            self.dead = 0;
+        }
+    }
+}
+
+/// The tickets of one rank, by flows.
+#[derive(Debug, Default)]
+struct FairQueue {
+    flows: HashMap<u64, Flow>,
+    /// Flows with tickets, by their next start and by ticket.
+    order: BTreeSet<(u64, u64, u64)>,
+    /// The start of the request that was served last, in microseconds of the origin.
+    now: u64,
+    /// What a request costs on average.
+    cost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    /// When its last request ends, in microseconds of the origin.
+    end: u64,
+    tickets: VecDeque<u64>,
+    /// Its place in the order, if it has tickets.
+    place: Option<(u64, u64, u64)>,
+}
+
+impl FairQueue {
+    /// The flow under which requests of `flow` are kept.
+    fn flow(&mut self, flow: u64) -> u64 {
+        if self.flows.len() < FLOWS_MAX || self.flows.contains_key(&flow) {
+            return flow;
+        }
+        // What has no tickets and is over is as one that was never seen.
+        let now = self.now;
+        self.flows.retain(|_, known| !known.tickets.is_empty() || known.end > now);
+        if self.flows.len() < FLOWS_MAX { flow } else { flow % SHARED_FLOWS }
+    }
+
+    fn join(&mut self, flow: u64, number: u64) {
+        let key = self.flow(flow);
+        let now = self.now;
+        let known = self.flows.entry(key).or_default();
+        known.tickets.push_back(number);
+        if known.place.is_none() {
+            let place = (known.end.max(now), number, key);
+            known.place = Some(place);
+            self.order.insert(place);
+        }
+    }
+
+    /// Removes the first ticket that `takes` this place; `None` of a ticket: it is dead.
+    fn pick(&mut self, takes: impl Fn(u64) -> Option<bool>) -> Option<u64> {
+        let (mut found, mut empty) = (None, Vec::new());
+        for place in &self.order {
+            let flow = self.flows.get_mut(&place.2)?;
+            while flow.tickets.front().is_some_and(|number| takes(*number).is_none()) {
+                flow.tickets.pop_front();
+            }
+            let at = flow.tickets.iter().position(|number| takes(*number) == Some(true));
+            if let Some(number) = at.and_then(|at| flow.tickets.remove(at)) {
+                found = Some((*place, number));
+                break;
+            }
+            if flow.tickets.is_empty() {
+                flow.place = None;
+                empty.push(*place);
+            }
+        }
+        for place in empty {
+            self.order.remove(&place);
+        }
+        let (place, number) = found?;
+        self.serve(place);
+        Some(number)
+    }
+
+    fn retain(&mut self, is_alive: impl Fn(u64) -> bool) {
+        for flow in self.flows.values_mut() {
+            flow.tickets.retain(|number| is_alive(*number));
+            if let Some(place) = flow.place.take_if(|_| flow.tickets.is_empty()) {
+                self.order.remove(&place);
+            }
+        }
+    }
+
+    /// A request of the flow at this place is served now.
+    fn serve(&mut self, place: (u64, u64, u64)) {
+        self.order.remove(&place);
+        let (start, _, key) = place;
+        self.now = self.now.max(start);
+        let end = start + self.cost;
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.end = end;
+            flow.place = flow.tickets.front().map(|number| (end, *number, key));
+            self.order.extend(flow.place);
+        }
+    }
+
+    fn passed(&mut self, flow: u64) {
+        let key = self.flow(flow);
+        let (now, cost) = (self.now, self.cost);
+        let known = self.flows.entry(key).or_default();
+        let start = known.end.max(now);
+        known.end = start + cost;
+        self.now = start;
+    }
+
+    /// Corrects what a request was thought to cost.
+    fn charge(&mut self, flow: u64, seconds: f64) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
+        let cost = (seconds.clamp(0.0, 3_600.0) * 1e6) as u64;
+        let thought = self.cost;
+        self.cost = thought - thought / 16 + cost / 16;
+        let key = if self.flows.contains_key(&flow) { flow } else { flow % SHARED_FLOWS };
+        let Some(known) = self.flows.get_mut(&key) else { return };
+        known.end = (known.end + cost).saturating_sub(thought);
+        if let Some(place) = known.place {
+            self.order.remove(&place);
+            let moved = (known.end.max(self.now), place.1, key);
+            known.place = Some(moved);
+            self.order.insert(moved);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.order.clear();
+        self.flows.clear();
     }
 }
 
@@ -83,38 +384,188 @@ impl<T> WaitQueue<T> {
 mod tests {
     use super::*;
 
+    fn of(class: RequestClass, flow: u64) -> Priority {
+        Priority { class, is_change: false, flow, page_kind: 1 }
+    }
+
+    fn queue(max: usize) -> WaitQueue<&'static str> {
+        WaitQueue::new(max)
+    }
+
+    fn next(line: &mut WaitQueue<&'static str>, server: usize) -> Option<&'static str> {
+        line.next_for(server, |_| true).map(|next| next.tell)
+    }
+
     #[test]
-    fn waiters_are_served_in_order() {
-        let mut line = WaitQueue::new(4);
+    fn waiters_of_a_flow_are_served_in_order() {
+        let mut line = queue(4);
         for (wants, name) in [
             (WaitsFor::Only(1), "for 1"),
             (WaitsFor::Not(0), "not 0"),
             (WaitsFor::Any, "any"),
             (WaitsFor::Any, "later"),
         ] {
-            assert!(line.join(wants, name).is_some());
+            assert!(line.join(wants, of(RequestClass::New, 7), name).is_some());
         }
-        assert_eq!(line.join(WaitsFor::Any, "too many"), None);
-        assert_eq!(line.first_for(0), Some("any"));
-        assert_eq!(line.first_for(1), Some("for 1"));
-        assert_eq!(line.first_for(1), Some("not 0"));
-        assert_eq!(line.first_for(2), Some("later"));
-        assert_eq!(line.first_for(2), None);
+        assert_eq!(line.join(WaitsFor::Any, of(RequestClass::Known, 7), "too many"), None);
+        assert_eq!(next(&mut line, 0), Some("any"));
+        assert_eq!(next(&mut line, 0), Some("later"));
+        assert_eq!(next(&mut line, 0), None);
+        assert_eq!(next(&mut line, 1), Some("for 1"));
+        assert_eq!(next(&mut line, 1), Some("not 0"));
+        assert_eq!(next(&mut line, 1), None);
     }
 
     #[test]
     fn a_departed_or_dismissed_waiter_makes_room() {
-        let mut line = WaitQueue::new(2);
-        let first = line.join(WaitsFor::Any, 'a').unwrap();
-        line.join(WaitsFor::Only(3), 'b').unwrap();
+        let new = of(RequestClass::New, 1);
+        let mut line = queue(2);
+        let first = line.join(WaitsFor::Any, new, "a").unwrap();
+        line.join(WaitsFor::Only(3), new, "b").unwrap();
         line.leave(first);
         line.dismiss(|server| server != 3, 4);
-        assert_eq!((line.len(), line.first_for(3)), (0, None));
-        line.join(WaitsFor::Any, 'c').unwrap();
-        line.join(WaitsFor::Not(1), 'd').unwrap();
+        assert_eq!((line.len(), next(&mut line, 3)), (0, None));
+        line.join(WaitsFor::Any, new, "c").unwrap();
+        line.join(WaitsFor::Not(1), new, "d").unwrap();
         line.dismiss(|server| server == 1, 4);
         assert_eq!(line.len(), 1);
         line.dismiss(|_| false, 4);
         assert_eq!(line.len(), 0);
+    }
+
+    #[test]
+    fn the_best_class_comes_first_and_every_eighth_is_a_strangers() {
+        let mut line = queue(100);
+        for (class, name) in [
+            (RequestClass::Background, "background"),
+            (RequestClass::New, "new"),
+            (RequestClass::Seen, "seen"),
+            (RequestClass::LogIn, "login"),
+        ] {
+            line.join(WaitsFor::Any, of(class, 1), name).unwrap();
+        }
+        let form = Priority { is_change: true, ..of(RequestClass::LogIn, 2) };
+        line.join(WaitsFor::Any, form, "form").unwrap();
+        line.join(WaitsFor::Any, of(RequestClass::Known, 1), "known").unwrap();
+        let order: Vec<_> = (0..6).filter_map(|_| next(&mut line, 0)).collect();
+        assert_eq!(order, ["known", "form", "login", "seen", "new", "background"]);
+
+        let mut line = queue(100);
+        for _ in 0..20 {
+            line.join(WaitsFor::Any, of(RequestClass::Known, 1), "known").unwrap();
+            line.join(WaitsFor::Any, of(RequestClass::New, 1), "new").unwrap();
+        }
+        let order: Vec<_> = (0..16).filter_map(|_| next(&mut line, 0)).collect();
+        assert_eq!(order.iter().filter(|name| **name == "new").count(), 2);
+        assert_eq!((order[7], order[15]), ("new", "new"));
+    }
+
+    #[test]
+    fn a_class_without_a_place_is_passed_over() {
+        let mut line = queue(9);
+        line.join(WaitsFor::Any, of(RequestClass::Known, 1), "known").unwrap();
+        line.join(WaitsFor::Any, of(RequestClass::New, 1), "new").unwrap();
+        let got = line.next_for(0, |class| class != RequestClass::Known);
+        assert_eq!(got.map(|next| next.tell), Some("new"));
+    }
+
+    #[test]
+    fn each_flow_gets_its_share_of_the_origins_time() {
+        // One network with many requests, and others with one each at a time.
+        let mut line = WaitQueue::new(1_000);
+        for _ in 0..200 {
+            line.join(WaitsFor::Any, of(RequestClass::New, 0), 0).unwrap();
+        }
+        for flow in 1..=20 {
+            line.join(WaitsFor::Any, of(RequestClass::New, flow), flow).unwrap();
+        }
+        let mut counts = [0; 21];
+        for _ in 0..210 {
+            let got = line.next_for(0, |_| true).unwrap();
+            line.charge(&got.priority, 0.2);
+            counts[usize::try_from(got.tell).unwrap()] += 1;
+            line.join(WaitsFor::Any, got.priority, got.tell).unwrap();
+        }
+        assert!(counts.iter().all(|count| (9..=12).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_flow_with_slow_requests_gets_fewer() {
+        let mut line = WaitQueue::new(100);
+        for flow in [1, 2] {
+            line.join(WaitsFor::Any, of(RequestClass::New, flow), flow).unwrap();
+        }
+        let mut seconds = [0.0; 2];
+        for _ in 0..400 {
+            let got = line.next_for(0, |_| true).unwrap();
+            let took = if got.tell == 1 { 3.0 } else { 0.3 };
+            seconds[usize::try_from(got.tell).unwrap() - 1] += took;
+            line.charge(&got.priority, took);
+            line.join(WaitsFor::Any, got.priority, got.tell).unwrap();
+        }
+        let share = seconds[0] / (seconds[0] + seconds[1]);
+        assert!((0.45..0.55).contains(&share), "{seconds:?}");
+    }
+
+    #[test]
+    fn a_flow_that_was_idle_gains_nothing_by_it() {
+        let mut line = WaitQueue::new(100);
+        let serve = |line: &mut WaitQueue<u64>| {
+            let got = line.next_for(0, |_| true).unwrap();
+            line.charge(&got.priority, 1.0);
+            line.join(WaitsFor::Any, got.priority, got.tell).unwrap();
+            got.tell
+        };
+        line.join(WaitsFor::Any, of(RequestClass::New, 1), 1).unwrap();
+        line.join(WaitsFor::Any, of(RequestClass::New, 9), 9).unwrap();
+        for _ in 0..50 {
+            serve(&mut line);
+        }
+        for _ in 0..9 {
+            line.join(WaitsFor::Any, of(RequestClass::New, 2), 2).unwrap();
+        }
+        let twos = (0..30).filter(|_| serve(&mut line) == 2).count();
+        assert!((9..=12).contains(&twos), "{twos}");
+    }
+
+    #[test]
+    fn those_that_hang_up_and_come_again_keep_no_memory() {
+        let mut line = queue(10);
+        let new = of(RequestClass::New, 1);
+        line.join(WaitsFor::Any, new, "stays").unwrap();
+        for n in 0..10_000 {
+            let number = line.join(WaitsFor::Any, of(RequestClass::New, n % 3), "goes").unwrap();
+            line.leave(number);
+        }
+        let tickets = |rank: &FairQueue| rank.flows.values().map(|flow| flow.tickets.len()).sum();
+        let kept: usize = line.ranks.iter().map::<usize, _>(tickets).sum();
+        assert!(kept <= 2 * DEAD_MIN, "{kept}");
+        assert_eq!(next(&mut line, 0), Some("stays"));
+    }
+
+    #[test]
+    fn a_request_is_raised_when_a_better_one_waits_for_its_answer() {
+        let mut line = queue(9);
+        line.join(WaitsFor::Any, of(RequestClass::New, 1), "first").unwrap();
+        let ticket = line.join(WaitsFor::Any, of(RequestClass::New, 2), "raised").unwrap();
+        line.raise(ticket, of(RequestClass::Known, 3));
+        assert!(line.has_strangers());
+        assert_eq!(next(&mut line, 0), Some("raised"));
+        assert_eq!(next(&mut line, 0), Some("first"));
+        assert_eq!((next(&mut line, 0), line.len()), (None, 0));
+    }
+
+    #[test]
+    fn flows_are_bounded() {
+        let mut line = WaitQueue::new(usize::MAX);
+        for flow in 0..2 * FLOWS_MAX as u64 {
+            line.join(WaitsFor::Any, of(RequestClass::New, flow), ()).unwrap();
+        }
+        let rank = &line.ranks[Rank::New as usize];
+        assert!(rank.flows.len() <= FLOWS_MAX + SHARED_FLOWS as usize);
+        assert_eq!(
+            (0..2 * FLOWS_MAX).filter_map(|_| line.next_for(0, |_| true)).count(),
+            2 * FLOWS_MAX
+        );
     }
 }

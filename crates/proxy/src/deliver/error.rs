@@ -12,6 +12,7 @@ use anteroom_http::host::Host;
 use anteroom_origin::OriginError;
 use anteroom_policy::error_page::ErrorForm;
 use anteroom_telemetry::metrics::Outcome;
+use anteroom_telemetry::reason::Reason;
 use bytes::Bytes;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
@@ -20,6 +21,9 @@ use super::headers::{bypassed, put_status};
 use crate::context::WorkerContext;
 use crate::error::{Error, RETRY_SECONDS};
 use crate::record::RequestRecord;
+
+/// When a client may try again that found the origin crowded, in seconds.
+const CROWDED_RETRY_S: std::ops::RangeInclusive<u64> = 10..=40;
 
 /// Builds the response, and logs the error where an operator could act on it.
 pub(crate) fn response(
@@ -52,6 +56,10 @@ pub(crate) fn response(
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, RETRY_SECONDS);
     }
+    if error.reason() == Reason::Crowded {
+        // Clients that were refused at one time do not come again at one.
+        headers.insert(RETRY_AFTER, HeaderValue::from(fastrand::u64(CROWDED_RETRY_S)));
+    }
     if let Error::TooMany { retry, .. } = error {
         headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
     }
@@ -76,10 +84,11 @@ pub(crate) fn response(
     response
 }
 
-/// Whether an operator could act on the error. A route under maintenance is what the operator wanted.
+/// Whether an operator could act on the error. A route under maintenance is what the operator wanted, and of a crowd each
+/// request would say the same.
 fn needs_operator(error: &Error) -> bool {
     match error {
-        Error::Origin(error) => !matches!(error, OriginError::Maintenance),
+        Error::Origin(error) => !matches!(error, OriginError::Maintenance | OriginError::Crowded),
         Error::BrokenOff { .. } | Error::Session(_) | Error::Cart { .. } | Error::Purge(_) => true,
         _ => false,
     }

@@ -68,6 +68,7 @@ async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<SessionChange, Er
         .await
         .map_err(|error| Error::Session(error.into()))?;
     worker.thread_metrics.count(Count::LogIns);
+    worker.class_memory.note_log_in(&cx.admitted.site, &cx.admitted.path);
     let stored = worker.sessions.stored(&token);
     if let Some(old) = old {
         worker.visits.rename(old, &stored, &user);

@@ -2,7 +2,6 @@
 
 use ::http::HeaderMap;
 use anteroom_cache::fill;
-use anteroom_http::ident::StoredToken;
 use anteroom_http::{cookie, set_cookie};
 use anteroom_origin::{ConnectionReuse, OriginError, RequestBody, expect_empty_body};
 use anteroom_telemetry::metrics::{CookieEvent, Outcome};
@@ -16,6 +15,7 @@ use crate::cookie_rules::CookieClass;
 use crate::error::Error;
 use crate::origin_request;
 use crate::record::RequestRecord;
+use crate::stage::classify::requester;
 
 /// Forwards a request as it came. `reason` says why.
 pub(crate) async fn forward(
@@ -39,9 +39,8 @@ pub(crate) async fn forward(
     cx.set_reached(true);
     let thread_metrics = &cx.worker.thread_metrics;
     let early = interim::pass_on(&mut request, &cx.client.state, cx.head.version, thread_metrics);
-    let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
     // PERF: boxed, so that the state of a hit stays small.
-    let sent = Box::pin(cx.upstream().send(request, keep, session)).await;
+    let sent = Box::pin(cx.upstream().send(request, keep, requester(cx, None))).await;
     drop(early);
     let received = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
     record.origin_answered();

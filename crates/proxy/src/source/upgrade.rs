@@ -11,7 +11,6 @@
 
 use ::http::header::{CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, TE, TRAILER};
 use ::http::{HeaderMap, Response, StatusCode};
-use anteroom_http::ident::StoredToken;
 use anteroom_http::peer::Peer;
 use anteroom_http::tags::strip_tags;
 use anteroom_http::upgrade::UpgradeProtocol;
@@ -31,6 +30,7 @@ use crate::deliver::headers;
 use crate::error::Error;
 use crate::origin_request;
 use crate::record::RequestRecord;
+use crate::stage::classify::requester;
 use crate::stage::detect_upgrade::{Extended, requested_protocol};
 
 /// Reserves a place for one more tunnel, in total and for the client's address. A client without an
@@ -68,8 +68,7 @@ pub(crate) async fn answer(
     }
     protocol.put(request.headers_mut());
     cx.set_reached(true);
-    let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
-    let sent = Box::pin(cx.upstream().upgrade(request, &protocol, session)).await;
+    let sent = Box::pin(cx.upstream().upgrade(request, &protocol, requester(cx, None))).await;
     let answer = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
     record.origin_answered();
     record.outcome(Outcome::Bypass, Some(Reason::Upgrade));

@@ -6,6 +6,7 @@
 //! nothing, and sends no question to the app.
 
 pub(crate) mod admit;
+pub(crate) mod classify;
 pub(crate) mod decide;
 pub(crate) mod detect_upgrade;
 pub(crate) mod divert;

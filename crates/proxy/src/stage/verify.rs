@@ -11,6 +11,7 @@ use ::http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, USER_AGEN
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use anteroom_cache::recoded;
+use anteroom_cache::url_patterns::network;
 use anteroom_fault::fault;
 use anteroom_http::apply_set_cookie::{self, CookieChange};
 use anteroom_http::cdn_loop::CDN_LOOP;
@@ -20,7 +21,8 @@ use anteroom_http::extract::{Extractor, ResponseMatcher, ResponseParts};
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::ident::{CookieHash, LogInScope, StoredToken, User, is_attribute};
 use anteroom_http::set_cookie;
-use anteroom_origin::{ConnectionReuse, OriginBody, UploadBody, Upstream};
+use anteroom_origin::{ConnectionReuse, OriginBody, Requester, UploadBody, Upstream};
+use anteroom_policy::priority::{Priority, RequestClass};
 use anteroom_session::{
     Ending, Join, StoredAnswer, VerifyAnswer, VerifyLeader, VerifyReason, VerifyResult,
 };
@@ -39,6 +41,8 @@ use crate::settings::Verifier;
 use crate::visitor::Visitor;
 use crate::visitor_token::VisitorTokenState;
 
+/// The kind of page of all questions, see [`Priority::page_kind`].
+const QUESTIONS: u64 = 1;
 /// The largest body that is read, in bytes before decoding.
 const BODY_MAX: usize = 512 << 10;
 /// The largest decoded body, in bytes.
@@ -348,12 +352,21 @@ impl PendingQuestion {
         }
     }
 
+    /// The app hears of a token that may be made up as of a log-in.
+    fn requester(&self) -> Requester<'_> {
+        let (memory, token) = (&self.worker.class_memory, self.token.as_str());
+        let VerifyReason::Visitor(address) = self.asks else { return Requester::BACKGROUND };
+        let (class, flow) = match memory.was_known(&self.token) {
+            true => (RequestClass::Known, memory.flow(token)),
+            false => (RequestClass::LogIn, memory.flow(&network(address))),
+        };
+        let priority = Priority { class, is_change: false, flow, page_kind: QUESTIONS };
+        Requester { session: Some(token), priority }
+    }
+
     async fn ask(&self, request: Request<UploadBody>) -> VerifyResult {
         let carried = request.headers().clone();
-        let sent = self
-            .upstream
-            .send(request, ConnectionReuse::Pool(None), Some(self.token.as_str()))
-            .await;
+        let sent = self.upstream.send(request, ConnectionReuse::Pool(None), self.requester()).await;
         let came = sent.inspect_err(|error| {
             tracing::debug!(%error, "the request of [session.verify] to the app failed");
         });

@@ -9,7 +9,7 @@ use anteroom_learn::audit::{
     AuditResult, AuditedPage, DifferingPlace, PatternVerdict, any_overlaps, for_one_only, is_edit,
     seen_again, without_noise,
 };
-use anteroom_origin::{BackgroundSlot, ConnectionReuse, UploadBody};
+use anteroom_origin::{BackgroundSlot, ConnectionReuse, Requester, UploadBody};
 use bytes::BytesMut;
 use tokio::time::{sleep, timeout};
 
@@ -197,9 +197,10 @@ impl Audit {
         request: Request<UploadBody>,
         slot: &mut BackgroundSlot,
     ) -> Option<AppAnswer> {
-        let (upstream, session) = (Rc::clone(&self.upstream), self.session.as_deref());
+        let upstream = Rc::clone(&self.upstream);
         // The session keeps to a server; what the request says is not changed by it.
-        let sent = upstream.send(request, ConnectionReuse::Pool(None), session).await;
+        let requester = Requester { session: self.session.as_deref(), ..Requester::BACKGROUND };
+        let sent = upstream.send(request, ConnectionReuse::Pool(None), requester).await;
         let Ok(mut came) = sent.inspect_err(|_| slot.fail()) else { return None };
         let mut body = Some(BytesMut::new());
         while let Some(frame) = came.response.body_mut().frame().await {

@@ -30,6 +30,7 @@ use anteroom_http::cache_status::{CacheStatus, Forward};
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::PageKey;
 use anteroom_origin::{BackgroundSlot, RequestBody};
+use anteroom_policy::priority::Priority;
 use anteroom_telemetry::metrics::{AskedAgain, Outcome};
 use anteroom_telemetry::reason::Reason;
 use anteroom_telemetry::traces::Asking;
@@ -43,6 +44,7 @@ use crate::origin_request;
 use crate::plan::{PageDecision, StaleCandidate};
 use crate::recompress::ArrivingPage;
 use crate::record::RequestRecord;
+use crate::stage::classify::priority;
 use crate::stage::url_pattern;
 use crate::stage::wanted_page::{WantedPage, hit_status};
 
@@ -281,6 +283,11 @@ fn begin(
         loss: want.loss(),
         pattern: (!want.class.is_personal()).then(|| url_pattern::pattern(want)),
         network: network(cx.admitted.address),
+        priority: match background {
+            Some(_) => Priority::BACKGROUND,
+            None if cx.upstream().keeps_order() => priority(cx, Some(&want.key)),
+            None => Priority::BACKGROUND,
+        },
         person: personal::person(cx).filter(|_| want.class.is_personal()),
         personal_data: personal::personal_data(cx, want.class),
         stored: candidate
@@ -468,10 +475,19 @@ async fn wait(
     mut reader: FlightReader,
     record: &mut RequestRecord,
 ) -> Fetched {
+    let priority = want.cx.upstream().keeps_order().then(|| priority(want.cx, Some(&want.key)));
+    if let Some(priority) = priority {
+        reader.raise(priority);
+    }
+    let may_ask_alone = priority.is_some_and(|priority| !priority.class.is_stranger());
     let (entry, length) = match verdict(want, &mut reader).await {
         FlightVerdict::Shared(entry, length) => (entry, Some(length)),
         FlightVerdict::Landed(page) => (page, None),
         FlightVerdict::Refused(reason) => return Err(NotFetched::Forward(reason)),
+        // The request that began the fetch found no place where this one may.
+        FlightVerdict::Failed(FlightFailure::Crowded) if may_ask_alone => {
+            return Err(NotFetched::Forward(Reason::Crowded));
+        }
         FlightVerdict::Failed(why) => return Err(NotFetched::Failed(Error::OriginShared(why))),
         FlightVerdict::Pending => return Err(NotFetched::Forward(Reason::Origin)),
     };

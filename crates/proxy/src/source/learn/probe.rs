@@ -8,7 +8,7 @@ use ::http::Request;
 use anteroom_http::cookie::{cookies, is_harmless};
 use anteroom_http::ident::PageKey;
 use anteroom_learn::Predicted;
-use anteroom_origin::{ConnectionReuse, UploadBody};
+use anteroom_origin::{ConnectionReuse, Requester, UploadBody};
 use governor::DefaultDirectRateLimiter;
 
 use super::RequestUse;
@@ -61,7 +61,9 @@ impl Probe {
         }
         tokio::task::spawn_local(async move {
             let begun = Instant::now();
-            let sent = upstream.send(self.request, ConnectionReuse::Pool(None), None).await;
+            let sent = upstream
+                .send(self.request, ConnectionReuse::Pool(None), Requester::BACKGROUND)
+                .await;
             let mut came = match sent {
                 Ok(came) => came,
                 Err(error) => {

@@ -1,0 +1,494 @@
+#!/usr/bin/env python3
+"""Under siege: how users with a session are answered while strangers crawl an app that has few workers.
+
+    benches/siege.py                            builds the release binary; every case for 30 seconds
+    benches/siege.py calm forged --seconds 60 --after 10 --anteroom target/release/anteroom
+    benches/siege.py defaults --against 'overload = "off"'
+    benches/siege.py defaults --proxies 2
+
+The app works on four requests at a time, first come, first served, 0.2 s on each: at most 20 a second. A
+request costs that time even when its client has left. Each of five users asks for a private
+page once a second, whether the last answer is there or not. Two readers without a login ask for ten pages
+that both of them read, and one more client asks for a cached page ten times a second. Users, readers and
+strangers have addresses in networks of their own.
+
+Each case is a row: users answered of those that asked, their times in seconds, and what else they got; the
+cached page; the strangers that were answered within the case; what the app did; the readers. A user is
+answered when the page has status 200 and shows the user's own name. A request without an answer after 30
+seconds has failed. A request that is open at the end of a case is waited for, and the siege goes on until
+then. Needs redis-server for `--store redis` and for several proxies.
+"""
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import math
+import multiprocessing
+import pathlib
+import random
+import sys
+import time
+import typing
+
+import lab
+from shoppers import Answer, value_of
+
+USERS, READERS, LOG_INS, PAGES_READ = 5, 2, 20, 10
+PATIENCE_S = 30
+# The pause after an error, and between two attempts to connect.
+PAUSE_S = 0.05
+OPEN_PER_S = 60
+# Networks: 127.<kind>.<number>.1, or 10.<kind>.<number>.1 behind a trusted proxy. Strangers are at 127.0.0.1.
+USER, READER, CACHED, NEWCOMER = 1, 2, 3, 4
+
+SESSION = '[session]\nmint = true\ncookie = "login"\n'
+TRUSTED = '[client]\ntrusted_proxies = ["127.0.0.0/8"]\n'
+QUICK_STOP = '[limits]\ndrain_delay = "0s"\ndrain_timeout = "2s"\n'
+
+# `began` is in seconds since the siege began. Status 0 is no answer, and "no user" a page without the user's name.
+Visit = collections.namedtuple("Visit", "began took status")
+
+
+def serve_app(port, ready, busy_s, requests, options):
+    """The app, in a process of its own; counts busy seconds of all workers, and the requests that it began."""
+    free = asyncio.Semaphore(options.workers)
+    at_work, since = 0, time.monotonic()
+
+    def count(change):
+        nonlocal at_work, since
+        now = time.monotonic()
+        busy_s.value += at_work * (now - since)
+        at_work, since = at_work + change, now
+
+    async def converse(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while not writer.is_closing():
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                form = await reader.readexactly(int(value_of(head, "content-length") or 0))
+                target = head.split(" ", 2)[1]
+                async with free:
+                    requests.value += 1
+                    count(1)
+                    await asyncio.sleep({"/slow": 3, "/fast": 0.02}.get(target[:5], options.service))
+                    count(-1)
+                writer.write(app_answer(target, head, form.decode(), options.fresh))
+
+    async def serve():
+        async with await asyncio.start_server(converse, "127.0.0.1", port, backlog=4096):
+            ready.set()
+            await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def app_answer(target, head, form, fresh_s):
+    status, fields, shown = "200 OK", "Cache-Control: no-store\r\n", target
+    if "/private" in target:
+        shown = value_of(head, "x-anteroom-user") or "no user"
+    elif form:
+        status = "303 See Other"
+        fields += f"Location: /private\r\nAnteroom-Login: {form.partition('user=')[2]}\r\n"
+    elif target.startswith("/login"):
+        shown = "<form method=post><input name=user></form>"
+    else:
+        fields = f"Cache-Control: max-age={fresh_s if target.startswith('/read/') else 60}\r\n"
+    page = f"<!doctype html><title>Page</title><p>{shown}</p>"
+    fields += f"Content-Type: text/html\r\nContent-Length: {len(page)}\r\n"
+    return f"HTTP/1.1 {status}\r\n{fields}\r\n{page}".encode()
+
+
+@contextlib.contextmanager
+def running_app(options):
+    """The app's port, its busy seconds and its requests, for as long as the `with` block."""
+    port, ready = lab.free_port(), multiprocessing.Event()
+    busy_s, requests = multiprocessing.Value("d", 0), multiprocessing.Value("q", 0)
+    arguments = (port, ready, busy_s, requests, options)
+    process = multiprocessing.Process(target=serve_app, args=arguments, daemon=True)
+    process.start()
+    ready.wait()
+    try:
+        yield port, busy_s, requests
+    finally:
+        process.terminate()
+        process.join()
+
+
+class Client:
+    """Asks from one address, with a session or without; keeps as many connections as it needs at once."""
+
+    def __init__(self, port, source=None, fields="", token=None, keeps=True):
+        self.port, self.source, self.fields, self.keeps = port, source, fields, keeps
+        self.token, self.idle = token, []
+
+    async def ask(self, target, fields="", form=None, patience_s=PATIENCE_S):
+        """A GET, or with a form a POST. Where there is no answer, its status is 0."""
+        fields += self.fields + (f"Cookie: login={self.token}\r\n" if self.token else "")
+        if form is not None:
+            fields += f"Origin: http://bench.test\r\nContent-Length: {len(form)}\r\n"
+            fields += "Content-Type: application/x-www-form-urlencoded\r\n"
+        method = "GET" if form is None else "POST"
+        text = f"{method} {target} HTTP/1.1\r\nHost: bench.test\r\n{fields}\r\n{form or ''}".encode()
+        try:
+            return await asyncio.wait_for(self.send(text), patience_s)
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, asyncio.TimeoutError) as error:
+            return Answer(0, "", repr(error))
+
+    async def send(self, text):
+        while self.idle:
+            # A kept connection may have been closed meanwhile.
+            with contextlib.suppress(EOFError, ConnectionError):
+                return await self.exchange(*self.idle.pop(), text)
+        source = (self.source, 0) if self.source else None
+        while True:
+            try:
+                line = await asyncio.open_connection("127.0.0.1", self.port, local_addr=source)
+            except ConnectionRefusedError:
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return await self.exchange(*line, text)
+
+    async def exchange(self, reader, writer, text):
+        keep = False
+        try:
+            writer.write(text)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            body = await reader.readexactly(int(value_of(head, "content-length") or 0))
+            keep = self.keeps and (value_of(head, "connection") or "").lower() != "close"
+        finally:
+            if keep:
+                self.idle.append((reader, writer))
+            else:
+                writer.close()
+        return Answer(int(head.split(" ", 2)[1]), head, body.decode())
+
+    async def log_in(self, name):
+        """Whether there is a session now."""
+        self.token = (await self.ask("/login", form=f"user={name}")).token()
+        return self.token is not None
+
+    async def status(self, target, name=""):
+        """The status of a page, or "no user" where a user's name is not in it."""
+        answer = await self.ask(target)
+        return answer.status if answer.status != 200 or name in answer.body else "no user"
+
+
+async def every(pause_s, times, do):
+    """Does something with 0, 1 and so on, at a steady pace, however long each takes; what they return."""
+    since, tasks = time.monotonic(), []
+    for nth in range(times):
+        await asyncio.sleep(max(0, since + nth * pause_s - time.monotonic()))
+        tasks.append(asyncio.create_task(do(nth)))
+    return await asyncio.gather(*tasks)
+
+
+async def timed(began, asking):
+    """The visit, in a siege that began then."""
+    since = time.monotonic()
+    status = await asking
+    return Visit(since - began, time.monotonic() - since, status)
+
+
+async def log_ins(siege):
+    """New visitors log in, at a steady pace over the whole case."""
+
+    async def log_in(number):
+        client, name = siege.client(NEWCOMER, number), f"newcomer-{number}"
+        form = await client.status("/login")
+        return await client.status("/private", name) if form == 200 and await client.log_in(name) else 0
+
+    visits = await every(siege.seconds / LOG_INS, LOG_INS, lambda nth: timed(siege.began, log_in(nth)))
+    return f"log-ins: {told(visits)}"
+
+
+async def restart(siege):
+    """A proxy ends after a third of the time, and begins again at the same port, with the same store."""
+    await asyncio.sleep(siege.seconds / 3)
+    proxy, ended = siege.proxies[0], time.monotonic() - siege.began
+    await asyncio.to_thread(proxy.__exit__)
+    await asyncio.to_thread(proxy.__enter__)
+    began = time.monotonic() - siege.began
+    await siege.are_done.wait()
+    # For each user, when the first answer in time was there.
+    quick = [
+        min((one.began + one.took for one in visits if one.began > began and in_time(one)), default=math.inf)
+        for visits in siege.by_user
+    ]
+    after = [one for visits in siege.by_user for one in visits if one.began >= ended + 10]
+    again = "never" if max(quick) == math.inf else f"{max(quick) - ended:.1f} s after it"
+    return (
+        f"SIGTERM at {ended:.1f} s; listening {began - ended:.1f} s after it; every user answered within 1 s: "
+        f"{again}; users from 10 s after it on: {told(after)}"
+    )
+
+
+def in_time(visit):
+    return visit.status == 200 and visit.took <= 1
+
+
+def invented(digits=16):
+    return f"{random.getrandbits(4 * digits):0{digits}x}"
+
+
+def address():
+    """One of 10,000, each in a network of its own."""
+    number = random.randrange(10_000)
+    return f"X-Forwarded-For: {20 + number % 40}.{number // 40}.{number % 250}.7\r\n"
+
+
+@dataclasses.dataclass
+class Case:
+    """What strangers do, how the proxy is configured, and what happens meanwhile."""
+
+    target: typing.Callable = lambda: f"/page/{invented()}"
+    fields: typing.Callable = str
+    strangers: int = 200
+    patience_s: float = PATIENCE_S
+    # Whether strangers come at a steady rate, and do not wait for answers.
+    is_open: bool = False
+    # Whether all the strangers' connections are one more user's.
+    is_user: bool = False
+    # The page that users ask for.
+    private: str = "/private"
+    origin: tuple = ()
+    more: str = ""
+    meanwhile: typing.Callable = None
+
+
+def forged():
+    return f"Cookie: login={invented(40)}\r\n"
+
+
+CASES = {
+    "calm": Case(strangers=0),
+    "defaults": Case(),
+    "limited": Case(origin=("max_connections = 4",)),
+    "forged": Case(fields=forged),
+    "addresses": Case(fields=address, more=TRUSTED),
+    "hang-up": Case(patience_s=0.5),
+    "mixed": Case(lambda: f"/{random.choice(['slow', 'fast'])}/{invented()}", private="/fast/private"),
+    "login-crawl": Case(lambda: f"/login?next={invented()}", meanwhile=log_ins),
+    "one-user": Case(lambda: f"/private?n={invented()}", is_user=True),
+    "restart": Case(fields=forged, more=QUICK_STOP, meanwhile=restart),
+    "open": Case(is_open=True),
+}
+
+
+def besiege(name, ports, token, began, over, told):
+    """The strangers, in a process of their own; tells their visits when it is over."""
+    case, visits = CASES[name], []
+
+    def client(number, keeps):
+        return Client(ports[number % len(ports)], token=token, keeps=keeps)
+
+    async def ask(one):
+        async def status():
+            return (await one.ask(case.target(), case.fields(), patience_s=case.patience_s)).status
+
+        visits.append(await timed(began, status()))
+
+    async def crawl(number):
+        one = client(number, keeps=case.patience_s == PATIENCE_S)
+        while True:
+            await ask(one)
+            # Who gives up early comes back at once; an error is not to make us busy.
+            if visits[-1].status == 0 and visits[-1].took < case.patience_s:
+                await asyncio.sleep(PAUSE_S)
+
+    async def come():
+        if case.is_open:
+            tasks = [every(1 / OPEN_PER_S, 1 << 30, lambda nth: ask(client(nth, keeps=False)))]
+        else:
+            tasks = [crawl(number) for number in range(case.strangers)]
+        tasks = [asyncio.create_task(task) for task in tasks]
+        await asyncio.to_thread(over.wait)
+        told.send(visits)
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(come())
+
+
+class Siege:
+    """One case: what everybody experiences, and the strangers are a process beside this one."""
+
+    def __init__(self, name, app, proxies, options):
+        self.name, self.case, self.proxies = name, CASES[name], proxies
+        self.seconds, self.options = options.seconds, options
+        _, self.busy_s, self.requests = app
+        self.ports = [proxy.port for proxy in proxies]
+        self.by_user, self.cached, self.readers, self.strangers, self.note = [], [], [], [], None
+
+    def client(self, kind, number, token=None):
+        port = self.ports[number % len(self.ports)]
+        if self.case.more == TRUSTED:
+            return Client(port, fields=f"X-Forwarded-For: 10.{kind}.{number}.1\r\n", token=token)
+        return Client(port, f"127.{kind}.{number}.1", token=token)
+
+    def run(self):
+        asyncio.run(self.prepare())
+        self.began = time.monotonic()
+        if not self.case.strangers:
+            return asyncio.run(self.watch())
+        over, (near, far) = multiprocessing.Event(), multiprocessing.Pipe()
+        token = self.tokens[-1] if self.case.is_user else None
+        arguments = (self.name, self.ports, token, self.began, over, far)
+        process = multiprocessing.Process(target=besiege, args=arguments, daemon=True)
+        process.start()
+        asyncio.run(self.watch())
+        over.set()
+        self.strangers = [one for one in near.recv() if one.began + one.took <= self.seconds]
+        process.join()
+
+    async def prepare(self):
+        """Users log in, and one more for strangers who share a session; and a page enters the cache."""
+        self.tokens = []
+        for number in range(USERS + 1):
+            client = self.client(USER, number)
+            if not await client.log_in(f"user-{number}"):
+                sys.exit("a user cannot log in")
+            self.tokens.append(client.token)
+        for number in range(len(self.ports)):
+            for _ in range(3):
+                await self.client(CACHED, number).ask("/cached")
+
+    async def watch(self):
+        self.are_done = asyncio.Event()
+        meanwhile = self.case.meanwhile and asyncio.create_task(self.case.meanwhile(self))
+        app = asyncio.create_task(self.watch_app())
+        users = asyncio.gather(*map(self.use, range(USERS)))
+        readers = asyncio.gather(*map(self.read, range(READERS)))
+        cached = self.ask_steadily(self.client(CACHED, 0), lambda _: "/cached", per_s=10)
+        self.by_user, readers, self.cached = await asyncio.gather(users, readers, cached)
+        self.readers = sum(readers, [])
+        self.are_done.set()
+        await app
+        self.note = await meanwhile if meanwhile else None
+
+    async def watch_app(self):
+        busy_s, requests = self.busy_s.value, self.requests.value
+        await asyncio.sleep(self.seconds)
+        self.busy = (self.busy_s.value - busy_s) / self.options.workers / self.seconds
+        self.app_per_s = (self.requests.value - requests) / self.seconds
+
+    async def ask_steadily(self, client, target, name="", per_s=1):
+        def ask(nth):
+            return timed(self.began, client.status(target(nth), name))
+
+        return await every(1 / per_s, int(self.seconds * per_s), ask)
+
+    async def use(self, number):
+        await asyncio.sleep(number / USERS)
+        client = self.client(USER, number, self.tokens[number])
+        return await self.ask_steadily(client, lambda _: self.case.private, f">user-{number}<")
+
+    async def read(self, number):
+        """Each reader begins with other pages."""
+        client, first = self.client(READER, number), number * PAGES_READ // READERS
+        return await self.ask_steadily(client, lambda nth: f"/read/{(first + nth) % PAGES_READ}")
+
+
+def quantiles(visits, *parts):
+    """Of the times of those that were answered, in seconds, as texts."""
+    took = sorted(one.took for one in visits if one.status == 200)
+    return [f"{took[min(int(len(took) * part), len(took) - 1)]:.3f}" if took else "-" for part in parts]
+
+
+def share(visits):
+    return f"{sum(one.status == 200 for one in visits)}/{len(visits)}"
+
+
+def statuses(visits):
+    counts = collections.Counter(one.status or "none" for one in visits if one.status != 200)
+    return " ".join(f"{status}:{count}" for status, count in counts.most_common()) or "-"
+
+
+def told(visits):
+    p50, p99, most = quantiles(visits, 0.5, 0.99, 1)
+    return f"{share(visits)} answered, p50 {p50}, p99 {p99}, max {most} s"
+
+
+COLUMNS = (
+    ("case", 12), ("users", 7), ("p50", 6), ("p99", 6), ("max", 6), ("not 200", 16), ("cached p99", 10),
+    ("strangers/s", 11), ("p50", 6), ("503s", 6), ("app/s", 5), ("busy", 4), ("readers", 7), ("p50", 6), ("p99", 6),
+)  # fmt: skip
+
+
+def print_row(cells):
+    texts = [f"{text:>{width}}" for text, (_, width) in zip(cells, COLUMNS)]
+    print("  ".join([cells[0].ljust(COLUMNS[0][1]), *texts[1:]]), flush=True)
+
+
+def print_results(siege, mark):
+    users = [one for visits in siege.by_user for one in visits if one.began >= siege.options.after]
+    crowd = ["-"] * 3
+    if siege.case.strangers:
+        count = collections.Counter(one.status for one in siege.strangers)
+        crowd = [f"{count[200] / siege.seconds:.1f}", *quantiles(siege.strangers, 0.5), str(count[503])]
+    print_row([
+        siege.name + mark, share(users), *quantiles(users, 0.5, 0.99, 1), statuses(users),
+        *quantiles(siege.cached, 0.99), *crowd, f"{siege.app_per_s:.1f}", f"{siege.busy:.0%}",
+        share(siege.readers), *quantiles(siege.readers, 0.5, 0.99),
+    ])  # fmt: skip
+    if statuses(siege.cached) != "-":
+        print(f"    the cached page: {share(siege.cached)} answered; {statuses(siege.cached)}", flush=True)
+    if siege.note:
+        print(f"    {siege.note}", flush=True)
+
+
+def measure(name, binary, options, origin):
+    """The case, with further keys of [origin]."""
+    case = CASES[name]
+    # A key that is given twice has the last value.
+    lines = ['overload = "order"', *case.origin, *options.set, *origin]
+    keys = {line.partition("=")[0].strip(): line for line in lines}
+    with contextlib.ExitStack() as stack:
+        scratch = pathlib.Path(stack.enter_context(lab.scratch_folder()))
+        app = stack.enter_context(running_app(options))
+        proxies, store = [], None
+        if options.store == "redis" or options.proxies > 1:
+            store = f"redis://127.0.0.1:{stack.enter_context(lab.redis_server(scratch)).port}/0"
+        for number in range(options.proxies):
+            folder = scratch / f"proxy-{number}"
+            folder.mkdir()
+            proxy = lab.anteroom(binary, folder, app[0], store=store, more=SESSION + case.more, access="off")
+            config = folder / "proxy.toml"
+            lines = "\n".join(["[origin]", *keys.values()])
+            config.write_text(config.read_text().replace("[origin]", lines, 1))
+            proxies.append(stack.enter_context(proxy))
+        siege = Siege(name, app, proxies, options)
+        siege.run()
+    print_results(siege, "*" if origin else "")
+
+
+def main():
+    parser = lab.arguments(__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; default: all")
+    parser.add_argument("--seconds", type=float, default=30, help="for each case")
+    parser.add_argument("--after", type=float, default=0, help="count users' requests from this second on")
+    parser.add_argument("--workers", type=int, default=4, help="of the app")
+    parser.add_argument("--service", type=float, default=0.2, help="seconds that the app works on a page")
+    parser.add_argument("--fresh", type=int, default=60, help="seconds that the readers' pages are fresh")
+    parser.add_argument("--set", action="append", default=[], metavar="TOML", help="a key of [origin]")
+    parser.add_argument(
+        "--against", action="append", default=[], metavar="TOML", help="each case again, with this key as well"
+    )
+    parser.add_argument("--store", choices=["embedded", "redis"], default="embedded")
+    parser.add_argument("--proxies", type=int, default=1, help="several use one Redis")
+    options = parser.parse_args()
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(unknown)}")
+
+    lab.many_files()
+    binary = lab.anteroom_binary(options.anteroom)
+    print(lab.machine())
+    if options.against:
+        print(f"* with {', '.join(options.against)}")
+    print_row([title for title, _ in COLUMNS])
+    for name in options.cases or CASES:
+        for origin in [[], options.against] if options.against else [[]]:
+            measure(name, binary, options, origin)
+
+
+if __name__ == "__main__":
+    main()

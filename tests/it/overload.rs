@@ -1,0 +1,159 @@
+//! An app with more to do than it can: known visitors come first, and others wait.
+
+use std::sync::Arc;
+
+use crate::support::client::{Ask, Client};
+use crate::support::origin::{Gate, Origin, Reply, Request};
+use crate::support::proxy::{Proxy, log_in, shop};
+use crate::support::wait_until;
+
+const MINT: &str = "session.mint = true\nsession.cookie = \"login\"\n";
+
+/// A shop whose page /held waits for the gate, if the request says so.
+fn held(gate: &Arc<Gate>) -> Origin {
+    let gate = Arc::clone(gate);
+    shop(move |request: &Request| {
+        if request.path() == "/held" && request.header("x-hold").is_some() {
+            gate.pass();
+        }
+        match request.path().contains("stored") {
+            true => Reply::html("a page").header("Cache-Control", "max-age=60"),
+            false => Reply::unstored("ok"),
+        }
+    })
+}
+
+/// A proxy before it whose app works on one request at a time.
+fn one_at_a_time(origin: &Origin) -> Proxy {
+    let limits = "origin.max_connections = 1\norigin.wait_timeout = \"60s\"\n";
+    Proxy::embedded(origin, &format!("{MINT}{limits}"))
+}
+
+fn waiting(proxy: &Proxy) -> f64 {
+    proxy.metric("anteroom_origin_waiting{origin=\"origin\"}")
+}
+
+/// A request that the app holds.
+fn hold(proxy: &Proxy) -> Ask {
+    proxy.post("/held").header("X-Hold", "1")
+}
+
+/// Sends a request, which has to wait for a place.
+fn queued(proxy: &Proxy, ask: &Ask) -> Client {
+    let before = waiting(proxy);
+    let client = ask.start();
+    wait_until("it waits", || waiting(proxy) == before + 1.0);
+    client
+}
+
+/// The paths that the app was asked for behind the one that it holds.
+fn order(origin: &Origin) -> Vec<String> {
+    let seen = origin.seen();
+    let paths = seen.iter().map(|request| request.path().to_owned());
+    paths.skip_while(|path| path != "/held").skip(1).collect()
+}
+
+#[test]
+fn a_known_visitor_comes_before_strangers_and_invented_tokens_gain_nothing() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let proxy = one_at_a_time(&origin);
+    let user = log_in(&proxy, "ann");
+    let mut clients = vec![hold(&proxy).start()];
+    wait_until("the app is at work", || origin.seen().iter().any(|it| it.path() == "/held"));
+    let forged = format!("login={}", "0123456789abcdef".repeat(4));
+    for ask in [
+        proxy.get("/stranger"),
+        proxy.get("/forged").cookie(&forged),
+        proxy.post("/form"),
+        proxy.get("/known").cookie(&user),
+    ] {
+        clients.push(queued(&proxy, &ask));
+    }
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(order(&origin), ["/known", "/form", "/stranger", "/forged"]);
+}
+
+#[test]
+fn a_fetch_is_as_urgent_as_the_best_request_that_waits_for_it() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let proxy = one_at_a_time(&origin);
+    let user = log_in(&proxy, "ann");
+    proxy.edit(|text| {
+        format!("{text}\n[[route]]\nmatch.path = \"/stored\"\nshare = \"everyone\"\n")
+    });
+    assert!(proxy.reload());
+    let mut clients = vec![hold(&proxy).start()];
+    wait_until("the app is at work", || origin.seen().iter().any(|it| it.path() == "/held"));
+    clients.push(queued(&proxy, &proxy.get("/first")));
+    clients.push(queued(&proxy, &proxy.get("/stored")));
+    let joined = proxy.get("/stored").cookie(&user).start();
+    wait_until("the user joins", || proxy.metric("anteroom_waiting") == 1.0);
+    clients.push(joined);
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(order(&origin), ["/stored", "/first"]);
+}
+
+#[test]
+fn a_client_that_hangs_up_leaves_the_queue() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let proxy = one_at_a_time(&origin);
+    let mut held = hold(&proxy).start();
+    wait_until("the app is at work", || origin.count() == 1);
+    for path in ["/stored", "/other"] {
+        queued(&proxy, &proxy.get(path)).leave();
+    }
+    wait_until("none waits", || waiting(&proxy) == 0.0);
+    gate.open();
+    assert_eq!(held.answer().status, 200);
+    assert_eq!(proxy.get("/after").send().status, 200);
+    assert_eq!(order(&origin), ["/after"], "the app was asked for nothing else");
+}
+
+#[test]
+fn strangers_are_held_back_where_the_app_is_not_known_to_take_more_and_users_are_not() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let proxy = Proxy::embedded(&origin, &format!("{MINT}origin.overload = \"order\"\n"));
+    let user = log_in(&proxy, "ann");
+    // From now on it is known how long the app takes for such a page.
+    assert_eq!(proxy.get("/held").send().status, 200);
+    let arrived = || origin.seen().iter().filter(|it| it.path() == "/held").count();
+    let mut clients: Vec<Client> =
+        (0..8).map(|_| proxy.get("/held").header("X-Hold", "1").start()).collect();
+    wait_until("eight are at the app", || arrived() == 9);
+    clients.push(queued(&proxy, &proxy.get("/stranger")));
+    let known = proxy.get("/known").cookie(&user).send();
+    assert_eq!(known.status, 200, "a user waits for nothing");
+    assert_eq!(waiting(&proxy), 1.0);
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.answer().status, 200);
+    }
+}
+
+#[test]
+fn a_refused_client_is_told_when_to_come_again() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let settings = format!("{MINT}origin.max_connections = 1\norigin.max_waiting = 0\n");
+    let proxy = Proxy::embedded(&origin, &settings);
+    let mut held = hold(&proxy).start();
+    wait_until("the app is at work", || origin.count() == 1);
+    let refused = proxy.get("/other").send();
+    assert_eq!(refused.status, 503);
+    assert!(refused.cache_status().contains("detail=crowded"), "{}", refused.cache_status());
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((10..=40).contains(&seconds), "{seconds}");
+    gate.open();
+    assert_eq!(held.answer().status, 200);
+}
