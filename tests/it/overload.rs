@@ -1,6 +1,9 @@
 //! An app with more to do than it can: known visitors come first, and others wait.
 
+use std::fs;
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::support::client::{Ask, Client};
 use crate::support::origin::{Gate, Origin, Reply, Request};
@@ -8,6 +11,8 @@ use crate::support::proxy::{Proxy, log_in, shop};
 use crate::support::wait_until;
 
 const MINT: &str = "session.mint = true\nsession.cookie = \"login\"\n";
+
+const ONE_AT_A_TIME: &str = "origin.max_connections = 1\norigin.wait_timeout = \"60s\"\n";
 
 /// A shop whose page /held waits for the gate, if the request says so.
 fn held(gate: &Arc<Gate>) -> Origin {
@@ -25,12 +30,18 @@ fn held(gate: &Arc<Gate>) -> Origin {
 
 /// A proxy before it whose app works on one request at a time.
 fn one_at_a_time(origin: &Origin) -> Proxy {
-    let limits = "origin.max_connections = 1\norigin.wait_timeout = \"60s\"\n";
-    Proxy::embedded(origin, &format!("{MINT}{limits}"))
+    Proxy::embedded(origin, &format!("{MINT}{ONE_AT_A_TIME}"))
 }
 
 fn waiting(proxy: &Proxy) -> f64 {
     proxy.metric("anteroom_origin_waiting{origin=\"origin\"}")
+}
+
+/// How many requests of known visitors wait.
+fn known_waiting(proxy: &Proxy) -> u64 {
+    let ask = proxy.admin("/origins").header("Authorization", "Bearer secret-token");
+    let report: Value = serde_json::from_str(&ask.send().text()).unwrap();
+    report["origins"][0]["waiting_by_class"]["known"].as_u64().unwrap()
 }
 
 /// A request that the app holds.
@@ -81,7 +92,11 @@ fn a_known_visitor_comes_before_strangers_and_invented_tokens_gain_nothing() {
 fn a_fetch_is_as_urgent_as_the_best_request_that_waits_for_it() {
     let gate = Gate::closed();
     let origin = held(&gate);
-    let proxy = one_at_a_time(&origin);
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "secret-token").unwrap();
+    let admin = format!("admin.token = {{ file = {token:?} }}\n");
+    let proxy = Proxy::embedded(&origin, &format!("{MINT}{ONE_AT_A_TIME}{admin}"));
     let user = log_in(&proxy, "ann");
     proxy.edit(|text| {
         format!("{text}\n[[route]]\nmatch.path = \"/stored\"\nshare = \"everyone\"\n")
@@ -92,7 +107,7 @@ fn a_fetch_is_as_urgent_as_the_best_request_that_waits_for_it() {
     clients.push(queued(&proxy, &proxy.get("/first")));
     clients.push(queued(&proxy, &proxy.get("/stored")));
     let joined = proxy.get("/stored").cookie(&user).start();
-    wait_until("the user joins", || proxy.metric("anteroom_waiting") == 1.0);
+    wait_until("the fetch is the user's, too", || known_waiting(&proxy) == 1);
     clients.push(joined);
     gate.open();
     for mut client in clients {
@@ -110,8 +125,8 @@ fn a_client_that_hangs_up_leaves_the_queue() {
     wait_until("the app is at work", || origin.count() == 1);
     for path in ["/stored", "/other"] {
         queued(&proxy, &proxy.get(path)).leave();
+        wait_until("none waits", || waiting(&proxy) == 0.0);
     }
-    wait_until("none waits", || waiting(&proxy) == 0.0);
     gate.open();
     assert_eq!(held.answer().status, 200);
     assert_eq!(proxy.get("/after").send().status, 200);

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::http::{Request, StatusCode};
+use anteroom_http::hop;
 use anteroom_http::upgrade::UpgradeProtocol;
 use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 
@@ -117,7 +118,14 @@ impl Upstream {
             return Ok(None);
         }
         let shared = Some(shared);
-        let wanted = ServerWanted { requester, shared, is_repeatable, not: None, only: None };
+        let wanted = ServerWanted {
+            requester,
+            shared,
+            is_repeatable,
+            is_measured: is_repeatable,
+            not: None,
+            only: None,
+        };
         Ok(Some(ReservedPlace(self.slot(&wanted).await?)))
     }
 
@@ -140,6 +148,7 @@ impl Upstream {
             requester,
             shared: None,
             is_repeatable: is_repeatable(&request),
+            is_measured: is_measured(&request),
             not: None,
             only: self.pinned_to(&keep),
         };
@@ -180,9 +189,16 @@ impl Upstream {
             return self.servers[0].upgrade(request, protocol).await;
         }
         self.server_list.count_request();
-        let wanted =
-            ServerWanted { requester, shared: None, is_repeatable: false, not: None, only: None };
+        let wanted = ServerWanted {
+            requester,
+            shared: None,
+            is_repeatable: false,
+            is_measured: false,
+            not: None,
+            only: None,
+        };
         let mut slot = self.slot(&wanted).await?;
+        slot.sent();
         let mut received = self.servers[slot.server()].upgrade(request, protocol).await;
         match &mut received {
             Ok(UpgradeAnswer::Http(received)) => {
@@ -224,6 +240,7 @@ impl Upstream {
         request: Box<Request<UploadBody>>,
         keep: ConnectionReuse,
     ) -> Result<OriginResponse, SendFailure> {
+        slot.sent();
         let mut sent = self.servers[slot.server()].try_send(request, keep).await;
         match &mut sent {
             Ok(received) => {
@@ -242,6 +259,16 @@ impl Upstream {
         }
         sent
     }
+}
+
+/// The largest upload that comes with its head, or soon after.
+const SMALL_UPLOAD: u64 = 16 << 10;
+
+/// Whether the time of the answer says how long a server works on the request.
+fn is_measured(request: &Request<UploadBody>) -> bool {
+    matches!(request.body(), UploadBody::Empty)
+        || hop::content_length(request.headers())
+            .is_ok_and(|length| length.is_some_and(|bytes| bytes <= SMALL_UPLOAD))
 }
 
 fn failure(error: &OriginError) -> ServerFailure {

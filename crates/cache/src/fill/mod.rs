@@ -88,12 +88,16 @@ impl Filler {
         // First the place and then the lease: what waits here keeps no other proxy from fetching the page.
         let mut place = match self.place(flight, &order, &mut sender).await {
             Ok(place) => place,
-            Err(error) => {
-                fail(flight, error, sender);
-                return;
-            }
+            Err(why) => return refuse_place(flight, why, sender),
         };
-        match self.lease(flight, &order, who, &mut place).await {
+        let leased = self.lease(flight, &order, who, &mut place).await;
+        if place.is_none() && matches!(leased, Leased::No | Leased::Ours) {
+            place = match self.place(flight, &order, &mut sender).await {
+                Ok(place) => place,
+                Err(why) => return refuse_place(flight, why, sender),
+            };
+        }
+        match leased {
             Leased::Landed(entry) => {
                 flight.answer(&entry);
                 send_answer(sender, LeaderAnswer::Elsewhere(entry));
@@ -123,7 +127,7 @@ impl Filler {
         flight: &Flight,
         order: &FillOrder,
         sender: &mut oneshot::Sender<LeaderAnswer>,
-    ) -> Result<Option<ReservedPlace>, OriginError> {
+    ) -> Result<Option<ReservedPlace>, NoPlace> {
         if order.route.maintenance {
             return Ok(None);
         }
@@ -134,12 +138,12 @@ impl Filler {
         let reserving = upstream.reserve(requester, &flight.priority, true);
         // What is fetched for no request in particular is waited for by none.
         if order.background.is_some() || order.stored.is_some() {
-            return reserving.await;
+            return reserving.await.map_err(NoPlace::Refused);
         }
         tokio::select! {
             biased;
-            place = reserving => place,
-            () = abandoned(flight, sender) => Err(OriginError::Crowded),
+            place = reserving => place.map_err(NoPlace::Refused),
+            () = abandoned(flight, sender) => Err(NoPlace::Abandoned),
         }
     }
 
@@ -337,7 +341,21 @@ pub fn count_page(thread_metrics: &ThreadMetrics, status: StatusCode, headers: &
     }
 }
 
-/// Ends a flight without a response. It may be tried again at once.
+/// Why a fetch gets no place at the origin.
+enum NoPlace {
+    Refused(OriginError),
+    /// No request waits for the page any more.
+    Abandoned,
+}
+
+fn refuse_place(flight: &Flight, why: NoPlace, sender: oneshot::Sender<LeaderAnswer>) {
+    match why {
+        NoPlace::Refused(error) => drop(fail(flight, error, sender)),
+        // A request that joined just now asks for itself.
+        NoPlace::Abandoned => flight.decide(FlightVerdict::Refused(Reason::Crowded)),
+    }
+}
+
 /// Returns when no request waits for the page any more.
 async fn abandoned(flight: &Flight, sender: &mut oneshot::Sender<LeaderAnswer>) {
     sender.closed().await;
@@ -346,6 +364,7 @@ async fn abandoned(flight: &Flight, sender: &mut oneshot::Sender<LeaderAnswer>) 
     }
 }
 
+/// Ends a flight without a response. It may be tried again at once.
 fn fail(flight: &Flight, error: OriginError, sender: oneshot::Sender<LeaderAnswer>) -> bool {
     flight.decide(FlightVerdict::Failed(failure(&error)));
     send_answer(sender, LeaderAnswer::Failed(error));

@@ -418,7 +418,8 @@ impl AutomaticLimit {
                 self.grows = true;
                 self.rests_until = now + self.rest;
                 // The server is slow of itself: this is how long it takes now.
-                let slower = (result.usual + result.wait) / result.usual.max(1e-6);
+                let slower =
+                    ((result.usual + result.wait) / result.usual.max(1e-6)).clamp(1.0, 100.0);
                 self.baselines.values_mut().for_each(|known| known.seconds *= slower);
             }
         }

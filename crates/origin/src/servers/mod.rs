@@ -35,6 +35,27 @@ pub use shared_priority::SharedPriority;
 pub(super) use slot::ServerSlot;
 use wait_queue::{NextRequest, WaitQueue, WaitsFor};
 
+impl ServerState {
+    /// One more request of a known user is at the servers or waits.
+    fn count_user(&mut self, priority: &Priority) {
+        if priority.class == RequestClass::Known {
+            *self.users.entry(priority.flow).or_default() += 1;
+        }
+    }
+
+    fn discount_user(&mut self, priority: &Priority) {
+        if priority.class != RequestClass::Known {
+            return;
+        }
+        if let Some(taken) = self.users.get_mut(&priority.flow) {
+            *taken = taken.saturating_sub(1);
+            if *taken == 0 {
+                self.users.remove(&priority.flow);
+            }
+        }
+    }
+}
+
 /// How the servers of an origin are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerRules {
@@ -90,6 +111,14 @@ struct WaitingRequest {
     is_measured: bool,
 }
 
+/// A request that has a place now.
+struct Granted {
+    sender: oneshot::Sender<ServerSlot>,
+    slot_use: SlotUse,
+    /// The list that has taken the server over, and the server's index there.
+    successor: Option<(Arc<ServerList>, usize)>,
+}
+
 /// What a place at a server is used for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotUse {
@@ -104,6 +133,8 @@ pub(super) struct SlotUse {
     is_measured: bool,
 }
 
+/// How often a request that waits looks whether there is a place.
+const LOOKS_AGAIN: Duration = Duration::from_secs(2);
 /// How many places one user may take before others, at least, while strangers wait; and while none do.
 const QUOTA_MIN: u32 = 2;
 const QUOTA_IN_CALM: u32 = 16;
@@ -162,6 +193,8 @@ pub(super) struct ServerWanted<'w> {
     pub(super) shared: Option<&'w SharedPriority>,
     /// Whether it can be sent again if the server fails.
     pub(super) is_repeatable: bool,
+    /// Whether the time of its answer says how long the server works: a large upload takes as long as its client.
+    pub(super) is_measured: bool,
     /// The server that has already failed it.
     pub(super) not: Option<usize>,
     /// The server to which its connection is pinned; this overrides all else.
@@ -239,7 +272,10 @@ impl ServerList {
         let places: Arc<[Option<usize>]> = old.servers.iter().map(place).collect();
         for (at, here) in places.iter().enumerate() {
             let Some(here) = *here else { continue };
-            state.standings[here] = known.standings[at].taken_over();
+            // A sole server is always asked, and never tried.
+            if self.servers.len() > 1 {
+                state.standings[here] = known.standings[at].taken_over();
+            }
             state.places[here] = known.places[at];
             if let (Some(own), Some(limit)) =
                 (state.automatic.get_mut(here), known.automatic.get(at))
@@ -358,28 +394,54 @@ impl ServerList {
             if let Some(shared) = wanted.shared {
                 shared.waits_in(self, number, priority);
             }
-            match tokio::time::timeout_at(deadline, receiver).await {
-                Ok(Ok(place)) => return Ok(place),
-                // The servers that the request waited for are out.
-                Ok(Err(_)) => {}
-                Err(_) => return Err(NoServer::Crowded),
+            match self.wait(receiver, deadline).await {
+                Some(Ok(place)) => return Ok(place),
+                // The servers that the request waited for are out, or a better one has its place in the queue.
+                Some(Err(_)) => {}
+                None => return Err(NoServer::Crowded),
             }
+        }
+    }
+
+    /// Waits for a place; `None`: there was none in time. Reserves and what is thought to wait at a server change with time
+    /// alone, so it looks now and then.
+    async fn wait(
+        self: &Arc<Self>,
+        mut receiver: oneshot::Receiver<ServerSlot>,
+        deadline: Instant,
+    ) -> Option<Result<ServerSlot, oneshot::error::RecvError>> {
+        loop {
+            let next = (Instant::now() + LOOKS_AGAIN).min(deadline);
+            if let Ok(place) = tokio::time::timeout_at(next, &mut receiver).await {
+                return Some(place);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return None;
+            }
+            self.observe(&mut self.lock(), now);
+            (0..self.servers.len()).for_each(|server| self.admit(server, now));
         }
     }
 
     fn find(self: &Arc<Self>, wanted: &ServerWanted<'_>, now: Instant) -> FoundServer {
         let mut guard = self.lock();
         let state = &mut *guard;
-        let wanted = &self.ranked(state, wanted);
+        let priority = self.ranked(state, wanted.requester.priority);
+        let requester = Requester { priority, ..wanted.requester };
+        let wanted = &ServerWanted { requester, ..*wanted };
         let (server, is_trial) = match self.choose(state, wanted, now) {
             ServerChoice::Server(server) => (server, false),
             ServerChoice::Trial(server) => (server, true),
             ServerChoice::None => return FoundServer::Resting,
             ServerChoice::Busy(wants) => {
                 let (sender, receiver) = oneshot::channel();
-                let is_measured = wanted.is_repeatable;
+                let is_measured = wanted.is_measured;
                 let waiter = WaitingRequest { sender, is_measured };
                 let number = state.wait_queue.join(wants, wanted.requester.priority, waiter);
+                if number.is_some() {
+                    state.count_user(&wanted.requester.priority);
+                }
                 let has_grown = self.observe(state, now);
                 drop(guard);
                 if has_grown {
@@ -392,8 +454,9 @@ impl ServerList {
             }
         };
         state.wait_queue.passed(&wanted.requester.priority);
+        state.count_user(&wanted.requester.priority);
         let slot_use =
-            self.take(state, server, (wanted.requester.priority, wanted.is_repeatable), now);
+            self.take(state, server, (wanted.requester.priority, wanted.is_measured), now);
         let trial = is_trial.then(|| state.standings[server].try_it(wanted.trial(), now));
         let successor = Successor::of(state, server);
         drop(guard);
@@ -403,14 +466,11 @@ impl ServerList {
         FoundServer::Place(ServerSlot::new(Arc::clone(self), server, trial, slot_use))
     }
 
-    /// The request as it ranks now: of one user's requests, those beyond a quarter of the places rank as those of strangers.
-    fn ranked<'w>(&self, state: &ServerState, wanted: &ServerWanted<'w>) -> ServerWanted<'w> {
-        let priority = wanted.requester.priority;
+    /// A request as it ranks now: of one user's requests, those beyond a quarter of the places rank as those of strangers.
+    fn ranked(&self, state: &ServerState, priority: Priority) -> Priority {
         let is_over = priority.class == RequestClass::Known
             && state.users.get(&priority.flow).is_some_and(|taken| *taken >= self.quota(state));
-        let class = if is_over { RequestClass::New } else { priority.class };
-        let requester = Requester { priority: Priority { class, ..priority }, ..wanted.requester };
-        ServerWanted { requester, ..*wanted }
+        Priority { class: if is_over { RequestClass::New } else { priority.class }, ..priority }
     }
 
     /// A better request waits for the answer to the one with this ticket.
@@ -418,7 +478,10 @@ impl ServerList {
         let now = Instant::now();
         {
             let mut state = self.lock();
-            state.wait_queue.raise(ticket, priority);
+            let priority = self.ranked(&state, priority);
+            if state.wait_queue.raise(ticket, priority) {
+                state.count_user(&priority);
+            }
             self.observe(&mut state, now);
         }
         (0..self.servers.len()).for_each(|server| self.admit(server, now));
@@ -443,9 +506,6 @@ impl ServerList {
         now: Instant,
     ) -> SlotUse {
         state.places[server].take(priority.class, now);
-        if priority.class == RequestClass::Known {
-            *state.users.entry(priority.flow).or_default() += 1;
-        }
         let seconds = self.seconds(now);
         let at_server =
             state.automatic.get_mut(server).map(|limit| limit.begin(seconds, priority.page_kind));
@@ -607,19 +667,18 @@ impl ServerList {
         state.places[server].has_room(class, self.limits(state, server), now)
     }
 
-    /// A request is over: its place goes to the next in the queue. `unjudged`: a trial that ended without a
-    /// result.
-    fn leave(self: &Arc<Self>, server: usize, unjudged: Option<RunningTrial>, slot_use: &SlotUse) {
+    /// A request is over: its place goes to the next in the queue.
+    fn leave(self: &Arc<Self>, server: usize, slot_use: &SlotUse) {
         let now = Instant::now();
-        let successor = {
+        let (successor, next) = {
             let mut state = self.lock();
-            if let Some(trial) = unjudged {
-                state.standings[server].tried_in_vain(trial);
-            }
             self.end_use(&mut state, server, slot_use, now);
-            Successor::of(&state, server)
+            (Successor::of(&state, server), self.grant(&mut state, server, now))
         };
-        self.admit(server, now);
+        if let Some(next) = next {
+            self.hand_over(server, next);
+            self.admit(server, now);
+        }
         if let Some((successor, there)) = successor {
             successor.leave_taken_over(there, slot_use);
         }
@@ -639,25 +698,27 @@ impl ServerList {
         }
     }
 
+    /// A trial was given up without a result.
+    fn end_trial(&self, server: usize, trial: RunningTrial) {
+        self.lock().standings[server].tried_in_vain(trial);
+    }
+
     /// How much longer a server is thought to work on a request that was given up: until twice the time of its route.
     fn works_on(&self, server: usize, slot_use: &SlotUse) -> Duration {
         let Some(request) = &slot_use.at_server else { return Duration::ZERO };
         let state = self.lock();
         let usual = state.automatic.get(server).and_then(|limit| limit.usual(request));
-        let until = slot_use.begun + Duration::from_secs_f64(2.0 * usual.unwrap_or_default());
+        let until =
+            slot_use.begun + Duration::from_secs_f64(2.0 * usual.unwrap_or_default().max(0.0));
         until.saturating_duration_since(Instant::now())
     }
 
     fn end_use(&self, state: &mut ServerState, server: usize, slot_use: &SlotUse, now: Instant) {
         let SlotUse { priority, at_server, begun, worked, .. } = slot_use;
         state.places[server].leave(priority.class);
-        if let Some(taken) = state.users.get_mut(&priority.flow)
-            && priority.class == RequestClass::Known
-        {
-            *taken -= 1;
-            if *taken == 0 {
-                state.users.remove(&priority.flow);
-            }
+        // After its head, a stream or a tunnel is no work of the app any more.
+        if worked.is_none() {
+            state.discount_user(priority);
         }
         if let Some((limit, request)) = state.automatic.get_mut(server).zip(at_server.as_ref()) {
             limit.end(request);
@@ -669,26 +730,33 @@ impl ServerList {
     /// Gives the free places of a server to the requests that wait for it.
     fn admit(self: &Arc<Self>, server: usize, now: Instant) {
         loop {
-            let (sender, slot_use, successor) = {
-                let mut guard = self.lock();
-                let state = &mut *guard;
-                if state.wait_queue.len() == 0 || !self.is_up(state, server) {
-                    return;
-                }
-                let (places, limits) = (state.places[server], self.limits(state, server));
-                let next =
-                    state.wait_queue.next_for(server, |class| places.has_room(class, limits, now));
-                let Some(NextRequest { priority, tell }) = next else { return };
-                let slot_use = self.take(state, server, (priority, tell.is_measured), now);
-                self.observe(state, now);
-                (tell.sender, slot_use, Successor::of(state, server))
-            };
-            if let Some((successor, there)) = successor {
-                successor.count(there, &slot_use);
-            }
-            // If the request has left meanwhile, dropping the place returns it.
-            drop(sender.send(ServerSlot::new(Arc::clone(self), server, None, slot_use)));
+            let granted = self.grant(&mut self.lock(), server, now);
+            let Some(granted) = granted else { return };
+            self.hand_over(server, granted);
         }
+    }
+
+    /// The next request that gets a place at a server.
+    fn grant(&self, state: &mut ServerState, server: usize, now: Instant) -> Option<Granted> {
+        if state.wait_queue.len() == 0 || !self.is_up(state, server) {
+            return None;
+        }
+        let (places, limits) = (state.places[server], self.limits(state, server));
+        let may_take = |class| places.has_room(class, limits, now);
+        let next = state.wait_queue.next_for(server, places.log_ins_first(limits), may_take)?;
+        let NextRequest { priority, tell } = next;
+        let slot_use = self.take(state, server, (priority, tell.is_measured), now);
+        self.observe(state, now);
+        Some(Granted { sender: tell.sender, slot_use, successor: Successor::of(state, server) })
+    }
+
+    fn hand_over(self: &Arc<Self>, server: usize, granted: Granted) {
+        let Granted { sender, slot_use, successor } = granted;
+        if let Some((successor, there)) = successor {
+            successor.count(there, &slot_use);
+        }
+        // If the request has left meanwhile, dropping the place returns it.
+        drop(sender.send(ServerSlot::new(Arc::clone(self), server, None, slot_use)));
     }
 
     fn judge(
@@ -728,6 +796,9 @@ impl ServerList {
         (failure, slot_use): (Option<ServerFailure>, &mut SlotUse),
         now: Instant,
     ) {
+        if slot_use.worked.is_none() {
+            state.discount_user(&slot_use.priority);
+        }
         slot_use.worked = Some(now.saturating_duration_since(slot_use.begun));
         let Some(request) = slot_use.at_server.take() else { return };
         let seconds = self.seconds(now);
@@ -840,7 +911,9 @@ impl Drop for QueuedRequest<'_> {
             shared.waits_no_more();
         }
         let mut state = self.server_list.lock();
-        state.wait_queue.leave(self.number);
+        if let Some(priority) = state.wait_queue.leave(self.number) {
+            state.discount_user(&priority);
+        }
         self.server_list.observe(&mut state, Instant::now());
     }
 }

@@ -87,13 +87,9 @@ impl Places {
             return false;
         }
         let known_left = |of| self.left(&self.known, RequestClass::Known, of, KNOWN_PART, now);
-        let is_reserved = class == RequestClass::LogIn && {
-            let of = limits.max.or_else(|| limits.automatic.map(|(limit, _)| limit));
-            of.is_some_and(|of| self.taken[class as usize] < (of / LOG_IN_PART).max(1))
-        };
         match class {
             RequestClass::Known => true,
-            RequestClass::LogIn if is_reserved => {
+            RequestClass::LogIn if self.log_ins_first(limits) => {
                 limits.max.is_none_or(|max| taken + known_left(max) < max)
             }
             _ => {
@@ -105,6 +101,13 @@ impl Places {
                         .is_none_or(|(limit, at_server)| at_server + known_left(limit) < limit)
             }
         }
+    }
+
+    /// Whether log-ins have fewer places than are theirs.
+    pub(super) fn log_ins_first(&self, limits: PlaceLimits) -> bool {
+        let of = limits.max.or_else(|| limits.automatic.map(|(limit, _)| limit));
+        let taken = self.taken[RequestClass::LogIn as usize];
+        of.is_some_and(|of| taken < (of / LOG_IN_PART).max(1))
     }
 
     /// How many places are still kept free for a class: as many as it took at once lately, and one more, but no more than its

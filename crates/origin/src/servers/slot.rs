@@ -1,6 +1,7 @@
 //! A place at a server, held while the server works on a request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -16,6 +17,8 @@ pub(crate) struct ServerSlot {
     /// Set if the request tests whether the server is back.
     trial: Option<RunningTrial>,
     slot_use: SlotUse,
+    /// Whether the request may have reached the server.
+    is_sent: bool,
 }
 
 impl ServerSlot {
@@ -25,12 +28,17 @@ impl ServerSlot {
         trial: Option<RunningTrial>,
         slot_use: SlotUse,
     ) -> Self {
-        Self { servers: Some(server_list), server, trial, slot_use }
+        Self { servers: Some(server_list), server, trial, slot_use, is_sent: false }
     }
 
     /// The index of its server.
     pub(crate) fn server(&self) -> usize {
         self.server
+    }
+
+    /// The request is sent now.
+    pub(crate) fn sent(&mut self) {
+        self.is_sent = true;
     }
 
     /// The server has answered, or failed.
@@ -45,14 +53,20 @@ impl ServerSlot {
 impl Drop for ServerSlot {
     fn drop(&mut self) {
         let Some(server_list) = self.servers.take() else { return };
-        let (server, trial, slot_use) = (self.server, self.trial, self.slot_use);
+        let (server, slot_use) = (self.server, self.slot_use);
+        if let Some(trial) = self.trial {
+            server_list.end_trial(server, trial);
+        }
         // A client that hangs up gains no place by it: the server works on.
-        let works_on = server_list.works_on(server, &slot_use);
+        let works_on = match self.is_sent {
+            true => server_list.works_on(server, &slot_use),
+            false => Duration::ZERO,
+        };
         match Handle::try_current().ok().filter(|_| !works_on.is_zero()) {
-            None => server_list.leave(server, trial, &slot_use),
+            None => server_list.leave(server, &slot_use),
             Some(runtime) => drop(runtime.spawn(async move {
                 tokio::time::sleep(works_on).await;
-                server_list.leave(server, trial, &slot_use);
+                server_list.leave(server, &slot_use);
             })),
         }
     }

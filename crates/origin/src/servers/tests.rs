@@ -36,8 +36,14 @@ const STRANGER: Requester<'static> = Requester {
     priority: Priority { class: RequestClass::New, is_change: false, flow: 1, page_kind: 1 },
 };
 
-const WISH: ServerWanted<'static> =
-    ServerWanted { requester: STRANGER, shared: None, is_repeatable: true, not: None, only: None };
+const WISH: ServerWanted<'static> = ServerWanted {
+    requester: STRANGER,
+    shared: None,
+    is_repeatable: true,
+    is_measured: true,
+    not: None,
+    only: None,
+};
 
 fn of_session(session: &str) -> ServerWanted<'_> {
     ServerWanted { requester: Requester { session: Some(session), ..STRANGER }, ..WISH }

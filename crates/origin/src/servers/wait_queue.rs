@@ -46,11 +46,17 @@ enum Rank {
 }
 
 const RANKS: usize = 6;
-/// In which order ranks are served, and when it is the strangers' turn.
-const USUAL_ORDER: [Rank; RANKS] =
+type Order = [Rank; RANKS];
+/// In which order ranks are served: while log-ins have fewer places than are theirs; while they have them, in turns; and when
+/// it is the strangers' turn.
+const USUAL_ORDER: Order =
     [Rank::Known, Rank::LogInForm, Rank::LogInPage, Rank::Seen, Rank::New, Rank::Background];
-const STRANGERS_ORDER: [Rank; RANKS] =
-    [Rank::LogInForm, Rank::New, Rank::Seen, Rank::LogInPage, Rank::Known, Rank::Background];
+const FORMS_ORDER: Order =
+    [Rank::Known, Rank::Seen, Rank::LogInForm, Rank::New, Rank::LogInPage, Rank::Background];
+const PAGES_ORDER: Order =
+    [Rank::Known, Rank::Seen, Rank::New, Rank::LogInPage, Rank::LogInForm, Rank::Background];
+const STRANGERS_ORDER: Order =
+    [Rank::New, Rank::LogInForm, Rank::Seen, Rank::LogInPage, Rank::Known, Rank::Background];
 
 impl Rank {
     fn of(priority: &Priority) -> Self {
@@ -138,9 +144,10 @@ impl<T> WaitQueue<T> {
         RequestClass::ALL.iter().any(has_any)
     }
 
-    /// Appends to the queue and returns a ticket number; `None` if the queue is full.
+    /// Appends to the queue and returns a ticket number; `None` if the queue is full. A full one loses the last request of
+    /// its worst class, if that is a worse one.
     pub(super) fn join(&mut self, wants: WaitsFor, priority: Priority, tell: T) -> Option<u64> {
-        if self.waiters.len() >= self.max {
+        if self.waiters.len() >= self.max && !self.drop_worse_than(priority.class) {
             return None;
         }
         let number = self.next;
@@ -151,17 +158,32 @@ impl<T> WaitQueue<T> {
         Some(number)
     }
 
-    /// Removes the request that is next at this server. `may_take`: whether there is a place for a class.
+    fn drop_worse_than(&mut self, class: RequestClass) -> bool {
+        let is_waiting = |worst: &RequestClass| self.counts[*worst as usize] > 0;
+        let worst = RequestClass::ALL.into_iter().rev().find(is_waiting);
+        let Some(worst) = worst.filter(|worst| *worst > class) else { return false };
+        let of_class = self.waiters.iter().filter(|(_, waiter)| waiter.priority.class == worst);
+        let last = of_class.map(|(number, _)| *number).max();
+        last.is_some_and(|number| self.leave(number).is_some())
+    }
+
+    /// Removes the request that is next at this server. `may_take`: whether there is a place for a class; `log_ins_first`:
+    /// whether log-ins have fewer places than are theirs.
     pub(super) fn next_for(
         &mut self,
         server: usize,
+        log_ins_first: bool,
         may_take: impl Fn(RequestClass) -> bool,
     ) -> Option<NextRequest<T>> {
         if self.waiters.is_empty() {
             return None;
         }
-        let is_turn = self.grants % STRANGERS_TURN == STRANGERS_TURN - 1;
-        let order = if is_turn { STRANGERS_ORDER } else { USUAL_ORDER };
+        let order = match self.grants % STRANGERS_TURN {
+            turn if turn == STRANGERS_TURN - 1 => STRANGERS_ORDER,
+            _ if log_ins_first => USUAL_ORDER,
+            turn if turn % 2 == 0 => FORMS_ORDER,
+            _ => PAGES_ORDER,
+        };
         for rank in order.into_iter().filter(|rank| may_take(rank.class())) {
             let waiters = &self.waiters;
             let takes = |number: u64| {
@@ -178,12 +200,12 @@ impl<T> WaitQueue<T> {
         None
     }
 
-    /// The request with this ticket ranks as `priority` from now on.
-    pub(super) fn raise(&mut self, number: u64, priority: Priority) {
-        let Some(waiter) = self.waiters.get_mut(&number) else { return };
-        let (old, new) = (Rank::of(&waiter.priority), Rank::of(&priority));
-        if old == new {
-            return;
+    /// The request with this ticket ranks as `priority` from now on, if that is better. Returns whether it is.
+    pub(super) fn raise(&mut self, number: u64, priority: Priority) -> bool {
+        let Some(waiter) = self.waiters.get_mut(&number) else { return false };
+        let new = Rank::of(&priority);
+        if priority.class >= waiter.priority.class {
+            return false;
         }
         self.counts[waiter.priority.class as usize] -= 1;
         self.counts[priority.class as usize] += 1;
@@ -191,6 +213,7 @@ impl<T> WaitQueue<T> {
         // Its ticket in the old rank is dead.
         self.dead += 1;
         self.ranks[new as usize].join(priority.flow, number);
+        true
     }
 
     /// A request was sent at once. Where none waits, it takes nothing from others.
@@ -218,16 +241,15 @@ impl<T> WaitQueue<T> {
         self.sweep();
     }
 
-    /// The request no longer waits.
-    pub(super) fn leave(&mut self, number: u64) {
-        if self.remove(number).is_none() {
-            return;
-        }
+    /// The request no longer waits. Returns how it ranked, if it did wait.
+    pub(super) fn leave(&mut self, number: u64) -> Option<Priority> {
+        let priority = self.remove(number)?.priority;
         self.dead += 1;
         if self.dead > self.waiters.len().max(DEAD_MIN) {
             self.sweep();
         }
         self.forget_when_empty();
+        Some(priority)
     }
 
     fn remove(&mut self, number: u64) -> Option<Waiter<T>> {
@@ -393,7 +415,7 @@ mod tests {
     }
 
     fn next(line: &mut WaitQueue<&'static str>, server: usize) -> Option<&'static str> {
-        line.next_for(server, |_| true).map(|next| next.tell)
+        line.next_for(server, true, |_| true).map(|next| next.tell)
     }
 
     #[test]
@@ -407,7 +429,7 @@ mod tests {
         ] {
             assert!(line.join(wants, of(RequestClass::New, 7), name).is_some());
         }
-        assert_eq!(line.join(WaitsFor::Any, of(RequestClass::Known, 7), "too many"), None);
+        assert_eq!(line.join(WaitsFor::Any, of(RequestClass::New, 7), "too many"), None);
         assert_eq!(next(&mut line, 0), Some("any"));
         assert_eq!(next(&mut line, 0), Some("later"));
         assert_eq!(next(&mut line, 0), None);
@@ -465,7 +487,7 @@ mod tests {
         let mut line = queue(9);
         line.join(WaitsFor::Any, of(RequestClass::Known, 1), "known").unwrap();
         line.join(WaitsFor::Any, of(RequestClass::New, 1), "new").unwrap();
-        let got = line.next_for(0, |class| class != RequestClass::Known);
+        let got = line.next_for(0, true, |class| class != RequestClass::Known);
         assert_eq!(got.map(|next| next.tell), Some("new"));
     }
 
@@ -481,7 +503,7 @@ mod tests {
         }
         let mut counts = [0; 21];
         for _ in 0..210 {
-            let got = line.next_for(0, |_| true).unwrap();
+            let got = line.next_for(0, true, |_| true).unwrap();
             line.charge(&got.priority, 0.2);
             counts[usize::try_from(got.tell).unwrap()] += 1;
             line.join(WaitsFor::Any, got.priority, got.tell).unwrap();
@@ -497,7 +519,7 @@ mod tests {
         }
         let mut seconds = [0.0; 2];
         for _ in 0..400 {
-            let got = line.next_for(0, |_| true).unwrap();
+            let got = line.next_for(0, true, |_| true).unwrap();
             let took = if got.tell == 1 { 3.0 } else { 0.3 };
             seconds[usize::try_from(got.tell).unwrap() - 1] += took;
             line.charge(&got.priority, took);
@@ -511,7 +533,7 @@ mod tests {
     fn a_flow_that_was_idle_gains_nothing_by_it() {
         let mut line = WaitQueue::new(100);
         let serve = |line: &mut WaitQueue<u64>| {
-            let got = line.next_for(0, |_| true).unwrap();
+            let got = line.next_for(0, true, |_| true).unwrap();
             line.charge(&got.priority, 1.0);
             line.join(WaitsFor::Any, got.priority, got.tell).unwrap();
             got.tell
@@ -556,6 +578,31 @@ mod tests {
     }
 
     #[test]
+    fn a_full_queue_makes_room_for_a_better_class() {
+        let mut line = queue(2);
+        line.join(WaitsFor::Any, of(RequestClass::New, 1), "new").unwrap();
+        line.join(WaitsFor::Any, of(RequestClass::Background, 0), "background").unwrap();
+        assert_eq!(line.join(WaitsFor::Any, of(RequestClass::Background, 0), "late"), None);
+        assert!(line.join(WaitsFor::Any, of(RequestClass::Known, 2), "known").is_some());
+        assert_eq!((next(&mut line, 0), next(&mut line, 0)), (Some("known"), Some("new")));
+        assert_eq!(next(&mut line, 0), None, "the worst has made room");
+    }
+
+    #[test]
+    fn forms_beyond_their_places_take_turns_with_pages() {
+        let mut line = queue(100);
+        for _ in 0..16 {
+            let form = Priority { is_change: true, ..of(RequestClass::LogIn, 1) };
+            line.join(WaitsFor::Any, form, "form").unwrap();
+            line.join(WaitsFor::Any, of(RequestClass::New, 1), "new").unwrap();
+        }
+        let order: Vec<_> =
+            (0..16).filter_map(|_| line.next_for(0, false, |_| true)).map(|it| it.tell).collect();
+        let forms = order.iter().filter(|name| **name == "form").count();
+        assert!((6..=10).contains(&forms), "{order:?}");
+    }
+
+    #[test]
     fn flows_are_bounded() {
         let mut line = WaitQueue::new(usize::MAX);
         for flow in 0..2 * FLOWS_MAX as u64 {
@@ -564,7 +611,7 @@ mod tests {
         let rank = &line.ranks[Rank::New as usize];
         assert!(rank.flows.len() <= FLOWS_MAX + SHARED_FLOWS as usize);
         assert_eq!(
-            (0..2 * FLOWS_MAX).filter_map(|_| line.next_for(0, |_| true)).count(),
+            (0..2 * FLOWS_MAX).filter_map(|_| line.next_for(0, true, |_| true)).count(),
             2 * FLOWS_MAX
         );
     }

@@ -355,7 +355,9 @@ impl PendingQuestion {
     /// The app hears of a token that may be made up as of a log-in.
     fn requester(&self) -> Requester<'_> {
         let (memory, token) = (&self.worker.class_memory, self.token.as_str());
-        let VerifyReason::Visitor(address) = self.asks else { return Requester::BACKGROUND };
+        let VerifyReason::Visitor(address) = self.asks else {
+            return Requester { session: Some(token), ..Requester::BACKGROUND };
+        };
         let (class, flow) = match memory.was_known(&self.token) {
             true => (RequestClass::Known, memory.flow(token)),
             false => (RequestClass::LogIn, memory.flow(&network(address))),
