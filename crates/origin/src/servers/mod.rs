@@ -436,8 +436,7 @@ impl ServerList {
             ServerChoice::None => return FoundServer::Resting,
             ServerChoice::Busy(wants) => {
                 let (sender, receiver) = oneshot::channel();
-                let is_measured = wanted.is_measured;
-                let waiter = WaitingRequest { sender, is_measured };
+                let waiter = WaitingRequest { sender, is_measured: wanted.is_measured };
                 let number = state.wait_queue.join(wants, wanted.requester.priority, waiter);
                 if number.is_some() {
                     state.count_user(&wanted.requester.priority);
@@ -849,7 +848,8 @@ impl ServerList {
             Some(HealthChange::Rests(_) | HealthChange::Sick) => {
                 let servers = 0..self.servers.len();
                 let up: Vec<bool> = servers.map(|server| self.is_up(state, server)).collect();
-                state.wait_queue.dismiss(|server| up[server], up.len());
+                let gone = state.wait_queue.dismiss(|server| up[server], up.len());
+                gone.iter().for_each(|priority| state.discount_user(priority));
             }
             Some(HealthChange::Back) if up == 0 => {
                 for standing in &mut state.standings {

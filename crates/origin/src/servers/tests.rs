@@ -331,3 +331,19 @@ async fn busy_slots_are_carried_over_to_new_rules_until_they_end() {
     drop(slot);
     assert_eq!(busy(&newest), [0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_requests_of_a_user_that_a_server_takes_with_it_do_not_count_against_that_user() {
+    let server_list = server_list(2, ServerRules { max_busy: Some(1), max_waiting: 9, ..rules() });
+    let priority = Priority { class: RequestClass::Known, flow: 7, ..STRANGER.priority };
+    let known = ServerWanted { requester: Requester { priority, ..STRANGER }, ..WISH };
+    let _held =
+        [now_placed(&server_list, &WISH).unwrap(), now_placed(&server_list, &WISH).unwrap()];
+    let only = ServerWanted { only: Some(1), ..known };
+    let mut waiting = Box::pin(server_list.slot(&only));
+    assert!((&mut waiting).now_or_never().is_none());
+    assert_eq!(server_list.lock().users.get(&7), Some(&1));
+    server_list.checked(1, false);
+    drop(waiting);
+    assert!(server_list.lock().users.is_empty(), "it waits no more");
+}

@@ -229,16 +229,21 @@ impl<T> WaitQueue<T> {
         self.ranks[Rank::of(priority) as usize].charge(priority.flow, seconds);
     }
 
-    /// Removes the requests that wait for none of the servers that are up, so that they look again or fail.
-    pub(super) fn dismiss(&mut self, is_up: impl Fn(usize) -> bool, servers: usize) {
+    /// Removes the requests that wait for none of the servers that are up, so that they look again or fail. Returns how they
+    /// ranked.
+    pub(super) fn dismiss(
+        &mut self,
+        is_up: impl Fn(usize) -> bool,
+        servers: usize,
+    ) -> Vec<Priority> {
         let can_hope =
             |wants: WaitsFor| (0..servers).any(|server| wants.takes(server) && is_up(server));
-        self.waiters.retain(|_, waiter| {
-            let stays = can_hope(waiter.wants);
-            self.counts[waiter.priority.class as usize] -= usize::from(!stays);
-            stays
-        });
+        let hopeless = self.waiters.iter().filter(|(_, waiter)| !can_hope(waiter.wants));
+        let numbers: Vec<u64> = hopeless.map(|(number, _)| *number).collect();
+        let gone = numbers.into_iter().filter_map(|number| self.remove(number));
+        let gone = gone.map(|waiter| waiter.priority).collect();
         self.sweep();
+        gone
     }
 
     /// The request no longer waits. Returns how it ranked, if it did wait.

@@ -38,8 +38,12 @@ pub(crate) fn priority(cx: &RequestContext<'_>, page: Option<&PageKey>) -> Prior
 
 fn class(cx: &RequestContext<'_>, network: u32, page: Option<&PageKey>) -> RequestClass {
     let (memory, now) = (&cx.worker.class_memory, cx.now as u64);
-    if cx.visitor.class == VisitorClass::Known || cx.certificate().is_some() {
+    if cx.visitor.class == VisitorClass::Known {
         memory.note_known(network, cx.visitor.token.as_ref(), now);
+        return RequestClass::Known;
+    }
+    // It proves its bearer, and nothing of a token that comes with it.
+    if cx.certificate().is_some() {
         return RequestClass::Known;
     }
     // What cannot be found out now is as it was.
