@@ -38,7 +38,7 @@ pub(crate) fn start(origin: SocketAddr) -> Proxy {
          origin.url = \"http://{origin}\"\n\
          store = {{ url = \"embedded:{data}\", timeout = \"5s\" }}\n\
          session.token_storage = \"plain\"\n\
-         cache = {{ stale_if_error = \"600s\", memory = \"1MiB\", max_object = \"8KiB\" }}\n\
+         cache = {{ stale_if_error = \"600s\", memory = \"1MiB\", max_object = \"8KiB\", audit = \"off\" }}\n\
          admin = {{ address = \"127.0.0.1:0\", token = {{ file = \"{token}\" }} }}\n\
          log.access = \"off\"\n\
          {ROUTES}",
