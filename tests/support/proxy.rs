@@ -163,6 +163,7 @@ impl Proxy {
             Command::new("sh")
                 .args(["-c", passed, binary()])
                 .env("LISTEN_FDS", "1")
+                .env("ANTEROOM__CACHE__AUDIT", "off")
                 .env("LISTEN_FDNAMES", "web")
                 .current_dir(folder)
                 .stdin(socket)
