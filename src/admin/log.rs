@@ -310,6 +310,7 @@ mod tests {
                 outcome: Outcome::HitMemory,
                 reason: None,
                 visitor: VisitorClass::Anonymous,
+                class: None,
                 sent: 0,
                 received: None,
                 took: Duration::ZERO,

@@ -41,7 +41,9 @@ struct ListedServer {
     busy_by_class: BTreeMap<&'static str, u32>,
     /// How many requests it may work on before strangers wait, if that is limited.
     limit: Option<u32>,
-    /// Whether strangers wait because it is found to have a queue.
+    /// Whether it is found to have a queue because of what it is asked.
+    has_queue: bool,
+    /// Whether strangers wait because of that.
     holds_back: bool,
 }
 
@@ -58,6 +60,7 @@ impl Commands {
             busy: server.busy,
             busy_by_class: by_class(server.by_class),
             limit: server.limit,
+            has_queue: server.has_queue,
             holds_back: server.holds_back,
         };
         let origins = self.origins.iter().map(|list| ListedOrigin {

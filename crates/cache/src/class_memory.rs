@@ -1,7 +1,8 @@
 //! What is remembered of earlier requests to tell the class of the next: networks and tokens of known users, pages that
-//! several networks have asked for, and pages that log in. Each is bounded, and forgets what is oldest.
+//! several networks have asked for, pages that log in, and clients that the app has served. Each is bounded, and forgets what is oldest.
 
 use std::hash::Hash;
+use std::sync::Arc;
 
 use ahash::RandomState;
 use anteroom_http::ident::{PageKey, StoredToken};
@@ -16,6 +17,8 @@ const LOG_INS_MAX: usize = 64;
 const NETWORK_LASTS: u64 = 24 * 3_600;
 /// A network is noted again after so many seconds.
 const NOTED_AGAIN: u64 = 600;
+/// For how long a client that the app has served is one of those, in seconds.
+const SERVED_LASTS: u64 = 600;
 
 /// What is remembered, shared by all threads.
 #[derive(Debug)]
@@ -29,6 +32,10 @@ pub struct ClassMemory {
     pages: Cache<u64, (u32, bool)>,
     /// Hashes of sites with paths of which the answer was a log-in.
     log_ins: Cache<u64, ()>,
+    /// By the hash of a site: the path that logged a visitor in last.
+    log_in_paths: Cache<u64, Arc<str>>,
+    /// By the hash of a token or of credentials: when the app last did what they asked for, in Unix time.
+    served: Cache<u64, u64>,
 }
 
 impl Default for ClassMemory {
@@ -39,6 +46,8 @@ impl Default for ClassMemory {
             tokens: Cache::new(TOKENS_MAX),
             pages: Cache::new(PAGES_MAX),
             log_ins: Cache::new(LOG_INS_MAX),
+            log_in_paths: Cache::new(LOG_INS_MAX),
+            served: Cache::new(TOKENS_MAX),
         }
     }
 }
@@ -61,8 +70,8 @@ impl ClassMemory {
         }
     }
 
-    #[must_use]
     /// Whether the token was a known user's when that was last found out.
+    #[must_use]
     pub fn was_known(&self, token: &StoredToken) -> bool {
         self.tokens.get(&self.flow(token.as_str())).is_some()
     }
@@ -72,26 +81,45 @@ impl ClassMemory {
         self.networks.get(&network).is_some_and(|at| now.saturating_sub(at) < NETWORK_LASTS)
     }
 
-    /// Notes that a network asks for a page. Returns whether another one has asked for it, too.
+    /// Whether another network than this has asked for the page.
+    #[must_use]
     pub fn is_read_by_others(&self, key: &PageKey, network: u32) -> bool {
+        let asked = self.pages.get(&self.flow(&key.0));
+        asked.is_some_and(|(first, by_others)| by_others || first != network)
+    }
+
+    /// A network asks for a page.
+    pub fn note_read(&self, key: &PageKey, network: u32) {
         let hash = self.flow(&key.0);
         match self.pages.get(&hash) {
-            None => {
-                self.pages.insert(hash, (network, false));
-                false
-            }
-            Some((_, true)) => true,
-            Some((first, false)) if first == network => false,
-            Some((first, false)) => {
-                self.pages.insert(hash, (first, true));
-                true
-            }
+            None => self.pages.insert(hash, (network, false)),
+            Some((first, false)) if first != network => self.pages.insert(hash, (first, true)),
+            Some(_) => {}
         }
+    }
+
+    /// The app has done what was asked with this token, or with these credentials.
+    pub fn note_served(&self, bearer: &[u8], now: u64) {
+        self.served.insert(self.flow(bearer), now);
+    }
+
+    /// Whether it has in the last ten minutes.
+    #[must_use]
+    pub fn was_served(&self, bearer: &[u8], now: u64) -> bool {
+        let served = self.served.get(&self.flow(bearer));
+        served.is_some_and(|at| now.saturating_sub(at) < SERVED_LASTS)
     }
 
     /// A request for this path logged a visitor in.
     pub fn note_log_in(&self, site: &str, path: &str) {
         self.log_ins.insert(self.flow(&(site, path)), ());
+        self.log_in_paths.insert(self.flow(site), path.into());
+    }
+
+    /// The path that logged a visitor of the site in last.
+    #[must_use]
+    pub fn log_in_path(&self, site: &str) -> Option<Arc<str>> {
+        self.log_in_paths.get(&self.flow(site))
     }
 
     /// Whether a request for this path has logged a visitor in.
@@ -108,10 +136,15 @@ mod tests {
     fn a_page_is_read_by_others_from_the_second_network_on() {
         let memory = ClassMemory::default();
         let key = PageKey([7; 32]);
-        assert!(!memory.is_read_by_others(&key, 1));
-        assert!(!memory.is_read_by_others(&key, 1));
-        assert!(memory.is_read_by_others(&key, 2));
-        assert!(memory.is_read_by_others(&key, 1), "and for the first");
+        let is_read_by_others = |network| {
+            let is_read = memory.is_read_by_others(&key, network);
+            memory.note_read(&key, network);
+            is_read
+        };
+        assert!(!is_read_by_others(1));
+        assert!(!is_read_by_others(1));
+        assert!(is_read_by_others(2));
+        assert!(is_read_by_others(1), "and for the first");
     }
 
     #[test]
@@ -130,8 +163,10 @@ mod tests {
             memory.note_known(n, None, 1);
             let mut key = PageKey([0; 32]);
             key.0[..4].copy_from_slice(&n.to_be_bytes());
-            memory.is_read_by_others(&key, n);
+            memory.note_read(&key, n);
+            memory.note_served(&n.to_be_bytes(), 1);
         }
         assert!(memory.networks.len() <= NETWORKS_MAX && memory.pages.len() <= PAGES_MAX);
+        assert!(memory.served.len() <= TOKENS_MAX);
     }
 }

@@ -96,6 +96,12 @@ impl<'a> CacheStatus<'a> {
         Self { detail: Some(detail), ..Self::of(CacheResult::Own) }
     }
 
+    /// The same with another detail.
+    #[must_use]
+    pub fn with_detail(self, detail: &'a str) -> Self {
+        Self { detail: Some(detail), ..self }
+    }
+
     fn of(outcome: CacheResult) -> Self {
         Self {
             outcome,

@@ -18,6 +18,10 @@ pub enum Http2 {
 pub enum Overload {
     /// Visitors of whom nothing is proven wait, so that known visitors find the origin calm.
     Order,
+    /// The same, and those that would wait for long are refused at once.
+    Shed,
+    /// The log and the metrics tell of it.
+    Watch,
     /// Nothing.
     Off,
 }

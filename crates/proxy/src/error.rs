@@ -7,6 +7,8 @@ use std::time::Duration;
 use ::http::{HeaderValue, StatusCode};
 use anteroom_http::host::Host;
 use anteroom_origin::{BodyFault, OriginError};
+use anteroom_policy::error_page::CrowdPage;
+use anteroom_policy::priority::RequestClass;
 use anteroom_policy::route::CompiledRoute;
 use anteroom_telemetry::reason::Reason;
 
@@ -90,6 +92,14 @@ pub(crate) enum Error {
     /// The origin failed.
     #[error("the origin failed")]
     Origin(#[source] OriginError),
+    /// The origin has more to do than it can, and the request found no place in time.
+    #[error("the origin is crowded")]
+    Crowded {
+        /// The class of the request.
+        class: RequestClass,
+        /// What is shown to a browser that asks for a page.
+        page: Option<CrowdPage>,
+    },
     /// The origin failed after the head of its response, and before any part of the body.
     #[error("the origin failed behind the head of its response")]
     BrokenOff {
@@ -155,7 +165,8 @@ impl Error {
             Self::OriginShared(FlightFailure::TimedOut) | Self::NotStored => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::OriginShared(FlightFailure::Unavailable | FlightFailure::Crowded) => {
+            Self::Crowded { .. }
+            | Self::OriginShared(FlightFailure::Unavailable | FlightFailure::Crowded) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Origin(_)
@@ -189,7 +200,9 @@ impl Error {
             Self::Purge(_) => "the purge holds in this process only, until the store takes it",
             Self::Misdirected | Self::Unlisted(_) => "this site is not served here",
             Self::Lapsed => "this connection is over, please make another",
-            Self::Origin(OriginError::Crowded) | Self::OriginShared(FlightFailure::Crowded) => {
+            Self::Crowded { .. }
+            | Self::Origin(OriginError::Crowded)
+            | Self::OriginShared(FlightFailure::Crowded) => {
                 "the site has too many visitors now, please try again in a minute"
             }
             Self::Origin(error) if error.unavailable() => "the site is busy or away for now",
@@ -214,6 +227,7 @@ impl Error {
             Self::Origin(_)
                 | Self::BrokenOff { .. }
                 | Self::OriginShared(_)
+                | Self::Crowded { .. }
                 | Self::NotStored
                 | Self::Defect
                 | Self::LoginRequired { .. }
@@ -224,12 +238,31 @@ impl Error {
         )
     }
 
+    /// Whether the origin has more to do than it can.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.reason() == Reason::Crowded
+    }
+
+    /// The detail in `Cache-Status`: the reason, and of a crowd the class of the request.
+    pub(crate) fn detail(&self) -> &'static str {
+        match self {
+            Self::Crowded { class, .. } => match class {
+                RequestClass::Known => "crowded-known",
+                RequestClass::LogIn => "crowded-login",
+                RequestClass::Seen => "crowded-seen",
+                RequestClass::New => "crowded-new",
+                RequestClass::Background => "crowded-background",
+            },
+            other => other.reason().as_str(),
+        }
+    }
+
     pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::Origin(OriginError::Maintenance) => Reason::Maintenance,
-            Self::Origin(OriginError::Crowded) | Self::OriginShared(FlightFailure::Crowded) => {
-                Reason::Crowded
-            }
+            Self::Crowded { .. }
+            | Self::Origin(OriginError::Crowded)
+            | Self::OriginShared(FlightFailure::Crowded) => Reason::Crowded,
             Self::LoginRequired { .. } => Reason::LoginRequired,
             Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(_) => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,

@@ -12,6 +12,7 @@ use super::error::Error;
 use super::record::RequestRecord;
 use super::settle::effects::Effects;
 use super::settle::unanswered::Unanswered;
+use super::stage::classify;
 use super::stage::decide::{Evaluation, LookupRules, facts};
 use super::{settle, source};
 
@@ -32,7 +33,8 @@ pub(super) async fn reply(
     settle::expect_log_in(cx);
     let answered = source::answer(cx, (decision, &evaluation), body, record).await;
     settle::expect_log_in(cx);
-    let (came, reason) = match answered? {
+    let crowded = |error: Error| if error.is_crowded() { classify::crowded(cx) } else { error };
+    let (came, reason) = match answered.map_err(crowded)? {
         Answer::Uncached(came, reason) => (came, reason),
         Answer::Stored(response) => {
             unanswered.mark_settled();

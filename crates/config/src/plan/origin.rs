@@ -171,7 +171,7 @@ pub struct Servers {
     pub max_waiting: u32,
     /// `wait_timeout`, 5 s: how long a request waits.
     pub wait_timeout: Duration,
-    /// `overload`, `"off"`: what is done where the servers have more to do than they can.
+    /// `overload`, `"order"`: what is done where the servers have more to do than they can.
     pub overload: Overload,
     /// `health`
     pub health: Health,
@@ -191,7 +191,7 @@ impl Default for Servers {
             max_connections: None,
             max_waiting: 1_024,
             wait_timeout: Duration::from_secs(5),
-            overload: Overload::Off,
+            overload: Overload::Order,
             health: Health::default(),
         }
     }

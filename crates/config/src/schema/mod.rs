@@ -29,6 +29,7 @@ mod ttl;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anteroom_http::harden::Hardening;
+use anteroom_policy::audit::AuditRate;
 use anteroom_policy::route::Route;
 
 use crate::credential::OpenStoreForm;
@@ -75,7 +76,8 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     });
     at.section("learn", |at| learn::learn(at, &mut plan.learn));
     at.section("views", |at| cache::views(at, &mut plan.views));
-    at.tables("route", ROUTES_MAX, &mut plan.routes, Route::default, route::route);
+    let new_route = || Route { audit: AuditRate::DEFAULT, ..Route::default() };
+    at.tables("route", ROUTES_MAX, &mut plan.routes, new_route, route::route);
     at.tables("cookies", COOKIES_MAX, &mut plan.cookies, Hardening::default, route::cookies);
     at.named(
         "databases",

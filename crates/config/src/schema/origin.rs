@@ -78,7 +78,12 @@ pub(super) fn servers(at: &mut impl Walk, servers: &mut Servers) {
     at.key(
         "overload",
         &mut servers.overload,
-        &Words(&[("order", Overload::Order), ("off", Overload::Off)]),
+        &Words(&[
+            ("order", Overload::Order),
+            ("shed", Overload::Shed),
+            ("watch", Overload::Watch),
+            ("off", Overload::Off),
+        ]),
     );
     at.section("health", |at| health(at, &mut servers.health));
 }

@@ -4,6 +4,7 @@ use anteroom_http::harden::Hardening;
 use anteroom_http::path::PurgePath;
 use anteroom_http::pattern::Pattern;
 use anteroom_policy::cookie::SameSite;
+use anteroom_policy::priority::RequestClass;
 use anteroom_policy::route::{FieldTemplate, LeakGuard, Route, SetCookie, TemplateVariable};
 
 use super::fields::{
@@ -87,6 +88,15 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
         &Words(&[("none", Some(false)), ("login", Some(true))]),
     );
     at.key("login_page", &mut route.login_page, &Optional(target()));
+    let named = |class: RequestClass| (class.as_str(), Some(class));
+    let classes = [
+        ("auto", None),
+        named(RequestClass::Known),
+        named(RequestClass::LogIn),
+        named(RequestClass::Seen),
+        named(RequestClass::New),
+    ];
+    at.key("class", &mut route.class, &Words(&classes));
     at.key("maintenance", &mut route.maintenance, &Flag);
     at.key("access_log", &mut route.access_log, &Flag);
 }

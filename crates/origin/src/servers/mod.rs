@@ -2,14 +2,16 @@
 //! is next, and which requests wait.
 //!
 //! All decisions are made under one small lock, which is never held across an await. The rules are separate
-//! and pure: `balance` chooses, `health` decides on rests, `budget` on retries, `wait_queue` on the queue, `places` on the
+//! and pure: `choice` and `balance` choose, `health` decides on rests, `budget` on retries, `wait_queue` on the queue, `places` on the
 //! room for each class of requests, and `automatic_limit` on how many a server works on well.
 
 mod automatic_limit;
 mod balance;
 mod budget;
+mod choice;
 mod health;
 mod places;
+mod queue_report;
 mod shared_priority;
 mod slot;
 mod wait_queue;
@@ -26,35 +28,16 @@ use tokio::time::Instant;
 use super::background::{BackgroundRequests, BackgroundSlot};
 use super::requester::Requester;
 use automatic_limit::{AutomaticLimit, RequestAtServer};
-use balance::{Candidate, RoundRobin, preferred};
+use balance::RoundRobin;
 use budget::Budget;
+use choice::ServerChoice;
 pub use health::FailureRules;
 use health::{HealthChange, RunningTrial, ServerHealth, Trial};
 use places::{PlaceLimits, Places};
+use queue_report::{QueueChange, QueueReport};
 pub use shared_priority::SharedPriority;
 pub(super) use slot::ServerSlot;
-use wait_queue::{NextRequest, WaitQueue, WaitsFor};
-
-impl ServerState {
-    /// One more request of a known user is at the servers or waits.
-    fn count_user(&mut self, priority: &Priority) {
-        if priority.class == RequestClass::Known {
-            *self.users.entry(priority.flow).or_default() += 1;
-        }
-    }
-
-    fn discount_user(&mut self, priority: &Priority) {
-        if priority.class != RequestClass::Known {
-            return;
-        }
-        if let Some(taken) = self.users.get_mut(&priority.flow) {
-            *taken = taken.saturating_sub(1);
-            if *taken == 0 {
-                self.users.remove(&priority.flow);
-            }
-        }
-    }
-}
+use wait_queue::{NextRequest, WaitQueue};
 
 /// How the servers of an origin are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +84,30 @@ struct ServerState {
     wait_queue: WaitQueue<WaitingRequest>,
     /// How many requests of each known user are at the servers or wait.
     users: HashMap<u64, u32>,
+    /// What the log was told of the queue of each server.
+    reports: Vec<QueueReport>,
     successor: Option<Successor>,
+}
+
+impl ServerState {
+    /// One more request of a known user is at the servers or waits.
+    fn count_user(&mut self, priority: &Priority) {
+        if priority.class == RequestClass::Known {
+            *self.users.entry(priority.flow).or_default() += 1;
+        }
+    }
+
+    fn discount_user(&mut self, priority: &Priority) {
+        if priority.class != RequestClass::Known {
+            return;
+        }
+        if let Some(taken) = self.users.get_mut(&priority.flow) {
+            *taken = taken.saturating_sub(1);
+            if *taken == 0 {
+                self.users.remove(&priority.flow);
+            }
+        }
+    }
 }
 
 /// What is known of a request that waits.
@@ -135,6 +141,8 @@ pub(super) struct SlotUse {
 
 /// How often a request that waits looks whether there is a place.
 const LOOKS_AGAIN: Duration = Duration::from_secs(2);
+/// A stranger that would wait for longer than this is refused at once with `overload = "shed"`.
+const SHED_WAIT: Duration = Duration::from_secs(1);
 /// How many places one user may take before others, at least, while strangers wait; and while none do.
 const QUOTA_MIN: u32 = 2;
 const QUOTA_IN_CALM: u32 = 16;
@@ -170,7 +178,9 @@ pub struct ServerStanding<'s> {
     pub by_class: [u32; RequestClass::ALL.len()],
     /// How many requests it may work on before strangers wait; `None`: as many as there are.
     pub limit: Option<u32>,
-    /// Whether strangers wait because it is found to have a queue.
+    /// Whether it is found to have a queue because of what it is asked.
+    pub has_queue: bool,
+    /// Whether strangers wait because of that.
     pub holds_back: bool,
 }
 
@@ -249,13 +259,15 @@ impl ServerList {
             standings: vec![ServerHealth::default(); count],
             places: vec![Places::default(); count],
             automatic: match rules.overload {
-                Overload::Order => vec![AutomaticLimit::new(0.0); count],
+                Overload::Order | Overload::Shed => vec![AutomaticLimit::new(0.0, false); count],
+                Overload::Watch => vec![AutomaticLimit::new(0.0, true); count],
                 Overload::Off => Vec::new(),
             },
             turns: RoundRobin::new(count),
             budget: Budget::new(rules.retry_percent, Instant::now()),
             wait_queue: WaitQueue::new(rules.max_waiting),
             users: HashMap::new(),
+            reports: vec![QueueReport::default(); count],
             successor: None,
         });
         let (background, epoch) = (Arc::default(), Instant::now());
@@ -327,7 +339,11 @@ impl ServerList {
             busy: state.places[server].taken(),
             by_class: state.places[server].by_class(),
             limit: limit(server),
-            holds_back: state.automatic.get(server).is_some_and(AutomaticLimit::holds_back),
+            has_queue: state.automatic.get(server).is_some_and(AutomaticLimit::has_queue),
+            holds_back: state
+                .automatic
+                .get(server)
+                .is_some_and(|limit| limit.has_queue() && limit.is_full()),
         };
         (0..self.servers.len()).map(standing).collect()
     }
@@ -434,6 +450,9 @@ impl ServerList {
             ServerChoice::Server(server) => (server, false),
             ServerChoice::Trial(server) => (server, true),
             ServerChoice::None => return FoundServer::Resting,
+            ServerChoice::Busy(_) if self.is_shed(state, priority.class) => {
+                return FoundServer::Full;
+            }
             ServerChoice::Busy(wants) => {
                 let (sender, receiver) = oneshot::channel();
                 let waiter = WaitingRequest { sender, is_measured: wanted.is_measured };
@@ -470,6 +489,18 @@ impl ServerList {
         let is_over = priority.class == RequestClass::Known
             && state.users.get(&priority.flow).is_some_and(|taken| *taken >= self.quota(state));
         Priority { class: if is_over { RequestClass::New } else { priority.class }, ..priority }
+    }
+
+    /// Whether a request is refused at once, because it would wait for too long.
+    fn is_shed(&self, state: &ServerState, class: RequestClass) -> bool {
+        if self.rules.overload != Overload::Shed || !class.is_stranger() {
+            return false;
+        }
+        let before = state.wait_queue.strangers_until(class) as f64 / self.servers.len() as f64;
+        let is_long = |limit: &AutomaticLimit| {
+            limit.has_queue() && limit.predicted_wait(before) > SHED_WAIT.as_secs_f64()
+        };
+        state.automatic.iter().all(is_long)
     }
 
     /// A better request waits for the answer to the one with this ticket.
@@ -518,16 +549,22 @@ impl ServerList {
 
     /// Tells the limits whether strangers wait. Returns whether a server has more room than was.
     fn observe(&self, state: &mut ServerState, now: Instant) -> bool {
-        let (seconds, is_full) = (self.seconds(now), state.wait_queue.has_strangers());
+        let seconds = self.seconds(now);
+        // Those that wait are shared among all servers, as what comes is.
+        let waiting = match self.rules.overload {
+            Overload::Watch => 0.0,
+            _ => state.wait_queue.strangers() as f64 / self.servers.len() as f64,
+        };
         let mut has_grown = false;
         for limit in &mut state.automatic {
-            has_grown |= limit.observe(seconds, is_full);
+            has_grown |= limit.observe(seconds, waiting);
         }
         has_grown
     }
 
     fn limits(&self, state: &ServerState, server: usize) -> PlaceLimits {
-        let automatic = state.automatic.get(server);
+        let is_enforced = self.rules.overload != Overload::Watch;
+        let automatic = state.automatic.get(server).filter(|_| is_enforced);
         let automatic = automatic.map(|limit| (whole(limit.limit()), limit.at_server()));
         PlaceLimits { max: self.rules.max_busy, automatic }
     }
@@ -542,128 +579,6 @@ impl ServerList {
         if let Some((successor, there)) = successor {
             successor.count(there, slot_use);
         }
-    }
-
-    /// Chooses a server in the current state.
-    fn choose(
-        &self,
-        state: &mut ServerState,
-        wanted: &ServerWanted<'_>,
-        now: Instant,
-    ) -> ServerChoice {
-        let class = wanted.requester.priority.class;
-        if self.servers.len() == 1 && wanted.not.is_none() {
-            // PERF: the usual case; a sole server is always up.
-            return if self.has_room(state, 0, class, now) {
-                ServerChoice::Server(0)
-            } else {
-                ServerChoice::Busy(WaitsFor::Any)
-            };
-        }
-        if let Some(only) = wanted.only {
-            return if self.has_room(state, only, class, now) {
-                ServerChoice::Server(only)
-            } else {
-                ServerChoice::Busy(WaitsFor::Only(only))
-            };
-        }
-        let session = wanted.requester.session.filter(|_| self.rules.balance == Balance::Sticky);
-        if let Some(session) = session {
-            return self.choose_for(session, state, wanted, now);
-        }
-        let others = (0..self.servers.len()).filter(|server| wanted.not != Some(*server));
-        let standings = &state.standings;
-        let due = |server: &usize| standings[*server].may_be_tried(wanted.trial(), now);
-        if let Some(due) = others.clone().find(due) {
-            return ServerChoice::Trial(due);
-        }
-        let up: Vec<usize> = others.filter(|server| self.is_up(state, *server)).collect();
-        if up.is_empty() {
-            return self.last_resort(state, wanted, now);
-        }
-        let candidates: Vec<Candidate> = up
-            .into_iter()
-            .filter(|server| self.has_room(state, *server, class, now))
-            .map(|server| self.candidate(state, server, now))
-            .collect();
-        let chosen = match self.rules.balance {
-            Balance::LeastRequests => state.turns.least(&candidates),
-            Balance::RoundRobin | Balance::Sticky => state.turns.next(&candidates),
-        };
-        let wants = wanted.not.map_or(WaitsFor::Any, WaitsFor::Not);
-        chosen.map_or(ServerChoice::Busy(wants), ServerChoice::Server)
-    }
-
-    /// The server that a session prefers among those that are up, or a preferred one that is due for a trial.
-    fn choose_for(
-        &self,
-        session: &str,
-        state: &ServerState,
-        wanted: &ServerWanted<'_>,
-        now: Instant,
-    ) -> ServerChoice {
-        let servers = self.servers.iter().map(|(name, weight)| (name.as_str(), *weight));
-        for server in preferred(session, servers) {
-            let standing = &state.standings[server];
-            if wanted.not == Some(server) {
-                continue;
-            }
-            if standing.may_be_tried(wanted.trial(), now) {
-                return ServerChoice::Trial(server);
-            }
-            if self.is_up(state, server) {
-                return if self.has_room(state, server, wanted.requester.priority.class, now) {
-                    ServerChoice::Server(server)
-                } else {
-                    ServerChoice::Busy(WaitsFor::Only(server))
-                };
-            }
-        }
-        self.last_resort(state, wanted, now)
-    }
-
-    /// No server is up: one request at a time tries each of them, even during a rest. They are thus found as
-    /// soon as they are back, and a request that cannot be answered does not wait.
-    fn last_resort(
-        &self,
-        state: &ServerState,
-        wanted: &ServerWanted<'_>,
-        now: Instant,
-    ) -> ServerChoice {
-        // A request that a server has just failed has already made its try.
-        if wanted.not.is_some() {
-            return ServerChoice::None;
-        }
-        let order = |server: usize| {
-            state.standings[server].last_resort(wanted.trial(), now).map(|rank| (rank, server))
-        };
-        let next = (0..self.servers.len()).filter_map(order).min();
-        next.map_or(ServerChoice::None, |(_, server)| ServerChoice::Trial(server))
-    }
-
-    fn candidate(&self, state: &ServerState, server: usize, now: Instant) -> Candidate {
-        let part = state.standings[server].share(self.rules.failure_rules.slow_start, now);
-        let share = self.servers[server].1.saturating_mul(part).max(1);
-        Candidate { server, share, busy: state.places[server].taken() }
-    }
-
-    /// Whether a server gets ordinary requests. A sole server always does. If none is up, those that only
-    /// their checks have taken out do: more likely the checks are wrong.
-    fn is_up(&self, state: &ServerState, server: usize) -> bool {
-        let standings = &state.standings;
-        self.servers.len() == 1
-            || standings[server].is_up()
-            || (standings[server].is_out_by_checks() && !standings.iter().any(ServerHealth::is_up))
-    }
-
-    fn has_room(
-        &self,
-        state: &ServerState,
-        server: usize,
-        class: RequestClass,
-        now: Instant,
-    ) -> bool {
-        state.places[server].has_room(class, self.limits(state, server), now)
     }
 
     /// A request is over: its place goes to the next in the queue.
@@ -766,9 +681,9 @@ impl ServerList {
         slot_use: &mut SlotUse,
     ) {
         let now = Instant::now();
-        let (change, has_queue) = {
+        let (change, queue_change, has_waiting) = {
             let mut state = self.lock();
-            self.note_answer(&mut state, server, (failure, slot_use), now);
+            let queue_change = self.note_answer(&mut state, server, (failure, slot_use), now);
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
             let change = match failure {
                 None => state.standings[server].succeeded(trial, now),
@@ -779,33 +694,37 @@ impl ServerList {
                 }
             };
             self.after(&mut state, change, up, now);
-            (change, state.wait_queue.len() > 0)
+            (change, queue_change, state.wait_queue.len() > 0)
         };
         self.report(server, change);
-        if has_queue {
+        if let Some(change) = queue_change {
+            change.log(&self.name, &self.servers[server].0, self.rules.overload);
+        }
+        if has_waiting {
             self.admit(server, now);
         }
     }
 
-    /// Tells the limit of a server how long it took.
+    /// Tells the limit of a server how long it took. Returns what the log is to be told of its queue.
     fn note_answer(
         &self,
         state: &mut ServerState,
         server: usize,
         (failure, slot_use): (Option<ServerFailure>, &mut SlotUse),
         now: Instant,
-    ) {
+    ) -> Option<QueueChange> {
         if slot_use.worked.is_none() {
             state.discount_user(&slot_use.priority);
         }
         slot_use.worked = Some(now.saturating_duration_since(slot_use.begun));
-        let Some(request) = slot_use.at_server.take() else { return };
+        let request = slot_use.at_server.take()?;
         let seconds = self.seconds(now);
-        let Some(limit) = state.automatic.get_mut(server) else { return };
+        let limit = state.automatic.get_mut(server)?;
         match failure {
             None if slot_use.is_measured => limit.answer(seconds, &request),
             None | Some(_) => limit.end(&request),
         }
+        state.reports[server].change(limit, seconds)
     }
 
     /// Whether a server may rest, given how many are out already. The last one up has no replacement.
@@ -886,16 +805,6 @@ impl ServerList {
             }
         }
     }
-}
-
-/// What a request does next.
-enum ServerChoice {
-    Server(usize),
-    /// The same; the result shows whether the server is back.
-    Trial(usize),
-    /// Waits for such a server.
-    Busy(WaitsFor),
-    None,
 }
 
 /// A request in the queue; dropping this removes it.

@@ -137,11 +137,15 @@ impl<T> WaitQueue<T> {
         self.counts
     }
 
-    /// Whether visitors wait of whom nothing is proven.
-    pub(super) fn has_strangers(&self) -> bool {
-        let has_any =
-            |class: &RequestClass| class.is_stranger() && self.counts[*class as usize] > 0;
-        RequestClass::ALL.iter().any(has_any)
+    /// How many visitors wait of whom nothing is proven.
+    pub(super) fn strangers(&self) -> usize {
+        self.strangers_until(RequestClass::Background)
+    }
+
+    /// How many of them are of this class or of a better one.
+    pub(super) fn strangers_until(&self, class: RequestClass) -> usize {
+        let is_one = |of: &&RequestClass| of.is_stranger() && **of <= class;
+        RequestClass::ALL.iter().filter(is_one).map(|of| self.counts[*of as usize]).sum()
     }
 
     /// Appends to the queue and returns a ticket number; `None` if the queue is full. A full one loses the last request of
@@ -576,7 +580,7 @@ mod tests {
         line.join(WaitsFor::Any, of(RequestClass::New, 1), "first").unwrap();
         let ticket = line.join(WaitsFor::Any, of(RequestClass::New, 2), "raised").unwrap();
         line.raise(ticket, of(RequestClass::Known, 3));
-        assert!(line.has_strangers());
+        assert!(line.strangers() > 0);
         assert_eq!(next(&mut line, 0), Some("raised"));
         assert_eq!(next(&mut line, 0), Some("first"));
         assert_eq!((next(&mut line, 0), line.len()), (None, 0));

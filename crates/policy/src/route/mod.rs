@@ -23,6 +23,7 @@ use ipnet::IpNet;
 
 use crate::audit::AuditRate;
 use crate::learn::CacheMode;
+use crate::priority::RequestClass;
 use crate::rate_limit::Rate;
 
 pub use field_template::{FieldTemplate, TemplateValues, TemplateVariable};
@@ -211,6 +212,9 @@ pub struct Route {
     pub requires_login: Option<bool>,
     /// `login_page`: where browsers of other visitors are sent; `None`: they get 401.
     pub login_page: Option<FieldTemplate>,
+    /// `class`: when visitors of whom nothing is proven are served on this route where requests wait; `None`: by what is
+    /// known of them.
+    pub class: Option<RequestClass>,
     /// `maintenance`, false: whether the origin is not asked.
     pub maintenance: bool,
     /// `access_log`, true: whether its requests are in the access log.
@@ -267,6 +271,7 @@ impl Default for Route {
             redirect_status: RedirectStatus::Found,
             requires_login: None,
             login_page: None,
+            class: None,
             maintenance: false,
             access_log: true,
             rules: "".into(),
@@ -381,6 +386,7 @@ impl Route {
             ("redirect", self.redirect.is_some()),
             ("require", self.requires_login.is_some()),
             ("login_page", self.login_page.is_some()),
+            ("class", self.class.is_some()),
             ("maintenance", self.maintenance),
             ("access_log", !self.access_log),
             ("rows", self.rows.is_some()),

@@ -64,6 +64,7 @@ pub fn for_pages(route: &Route) -> Route {
         redirect_status: usual.redirect_status,
         requires_login: usual.requires_login,
         login_page: usual.login_page,
+        class: usual.class,
         maintenance: usual.maintenance,
         access_log: usual.access_log,
         ..route.clone()

@@ -12,7 +12,6 @@ use anteroom_http::host::Host;
 use anteroom_origin::OriginError;
 use anteroom_policy::error_page::ErrorForm;
 use anteroom_telemetry::metrics::Outcome;
-use anteroom_telemetry::reason::Reason;
 use bytes::Bytes;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
@@ -43,8 +42,14 @@ pub(crate) fn response(
         log_unlisted(host);
     }
     let status = error.status();
+    // Clients that were refused at one time do not come again at one.
+    let crowd_retry_s = fastrand::u64(CROWDED_RETRY_S);
     let page = worker.settings.error_pages.page(status).filter(|_| form == ErrorForm::Page);
-    let (kind, body) = match page {
+    let crowd_page = || match &error {
+        Error::Crowded { page, .. } => page.as_ref().map(|page| page.html(crowd_retry_s)),
+        _ => None,
+    };
+    let (kind, body) = match page.or_else(crowd_page) {
         Some(page) => ("text/html; charset=utf-8", page),
         None => ("text/plain; charset=utf-8", text(&error, request_id)),
     };
@@ -56,9 +61,8 @@ pub(crate) fn response(
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, RETRY_SECONDS);
     }
-    if error.reason() == Reason::Crowded {
-        // Clients that were refused at one time do not come again at one.
-        headers.insert(RETRY_AFTER, HeaderValue::from(fastrand::u64(CROWDED_RETRY_S)));
+    if error.is_crowded() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(crowd_retry_s));
     }
     if let Error::TooMany { retry, .. } = error {
         headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry)));
@@ -75,7 +79,10 @@ pub(crate) fn response(
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     record.outcome(Outcome::Error, Some(error.reason()));
-    put_status(worker, headers, &bypassed(error.reason()));
+    if let Error::Crowded { class, .. } = &error {
+        record.crowded(*class);
+    }
+    put_status(worker, headers, &bypassed(error.reason()).with_detail(error.detail()));
     if let Error::Cart { cookie: Some(cookie), .. }
     | Error::BrokenOff { cookie: Some(cookie), .. } = error
     {

@@ -26,6 +26,8 @@ pub struct Explanation {
     pub route: Option<ExplainedRoute>,
     /// The visitor of the request.
     pub visitor: Option<ExplainedVisitor>,
+    /// The class of a request that is sent to the app.
+    pub class: Option<ExplainedClass>,
     /// The class of each cookie.
     pub cookies: Vec<ExplainedCookie>,
     /// The key of the page; `None`: the page could not be shared.
@@ -110,6 +112,15 @@ pub struct ExplainedVisitor {
     pub why: String,
     /// The user's name, if `[log] user` allows it to be shown.
     pub user: Option<String>,
+}
+
+/// When a request is served where others wait for the app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedClass {
+    /// `known`, `login`, `seen` or `new`.
+    pub class: String,
+    /// Why the request has this class.
+    pub why: String,
 }
 
 /// A cookie of the request.

@@ -26,7 +26,7 @@ use anteroom_cache::rules::verdict::{FreshnessDirective, fragment_fields, named_
 use anteroom_cache::{CacheTier, Lookup, TierContent};
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::clock::unix_now;
-use anteroom_http::ident::Item;
+use anteroom_http::ident::{Item, PageKey};
 use anteroom_policy::learn::CacheMode;
 use anteroom_policy::route::{Route, Share};
 use anteroom_telemetry::reason::Reason;
@@ -128,6 +128,7 @@ fn begin(head: &Parts, site: &str) -> Explanation {
         notes: Vec::new(),
         route: None,
         visitor: None,
+        class: None,
         cookies: Vec::new(),
         key: None,
         fill: None,
@@ -373,6 +374,7 @@ impl Explanation {
             reasons.extend(
                 barred.into_iter().flat_map(|reason| self.further_reasons(cx, has_body, reason)),
             );
+            self.tell_class(cx, None);
             return self.help(cx, &reasons, &[]);
         };
         self.key = Some(parts::key(want));
@@ -410,7 +412,16 @@ impl Explanation {
             self.why = why_vary(&unsent, has_login);
         }
         self.note_audit(cx);
+        self.tell_class(cx, Some(&want.key));
         self.help(cx, &reasons, &unsent);
+    }
+
+    /// Tells when a request that is sent to the app is served where others wait.
+    fn tell_class(&mut self, cx: &RequestContext<'_>, page: Option<&PageKey>) {
+        let asks = matches!(self.outcome, ExplainedOutcome::Fetch | ExplainedOutcome::Forward);
+        if asks && cx.upstream().keeps_order() {
+            self.class = Some(parts::class(cx, page));
+        }
     }
 
     /// Tells that some of such hits are held against the app.

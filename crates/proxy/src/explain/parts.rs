@@ -9,12 +9,13 @@ use anteroom_cache::purge::PurgeStanding;
 use anteroom_cache::rules::verdict::{
     FreshnessDirective, RequestView, ResponseView, Sharing, may_store, named_by,
 };
+use anteroom_cache::url_patterns::network;
 use anteroom_http::conditional::validators;
 use anteroom_http::cookie::cookies as cookies_of;
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::freshness::FreshnessSource;
 use anteroom_http::host::Scheme;
-use anteroom_http::ident::Item;
+use anteroom_http::ident::{Item, PageKey};
 use anteroom_http::query;
 use anteroom_policy::route::{CompiledRoute, Share};
 use anteroom_store::StoreError;
@@ -22,14 +23,15 @@ use anteroom_telemetry::access_log::VisitorClass;
 use anteroom_telemetry::reason::Reason;
 
 use super::explanation::{
-    ExplainedCookie, ExplainedFill, ExplainedKey, ExplainedPage, ExplainedRoute, ExplainedTier,
-    ExplainedVariants, ExplainedVisitor, SilentPage,
+    ExplainedClass, ExplainedCookie, ExplainedFill, ExplainedKey, ExplainedPage, ExplainedRoute,
+    ExplainedTier, ExplainedVariants, ExplainedVisitor, SilentPage,
 };
 use super::words::why;
 use crate::context::{RequestContext, WorkerContext};
 use crate::cookie_rules::CookieClass;
 use crate::deliver::content_coding;
 use crate::origin_request;
+use crate::stage::classify::Standing;
 use crate::stage::wanted_page::WantedPage;
 
 /// The class of cookies that are missing from the configuration.
@@ -124,6 +126,12 @@ pub(super) fn visitor(cx: &RequestContext<'_>) -> ExplainedVisitor {
             .filter(|_| cx.worker.settings.log_user && visitor.class == VisitorClass::Known)
             .map(|user| text(user.as_bytes())),
     }
+}
+
+/// When the request is served where others wait for the app. `page`: its key, if it is fetched for the cache.
+pub(super) fn class(cx: &RequestContext<'_>, page: Option<&PageKey>) -> ExplainedClass {
+    let standing = Standing::of(cx, network(cx.admitted.address), page);
+    ExplainedClass { class: standing.class().as_str().to_owned(), why: standing.why().to_owned() }
 }
 
 /// What is known of a session that the app has not named a user for.

@@ -38,6 +38,9 @@ impl Explanation {
         lines.extend(self.notes.iter().map(|note| ("Note", note.clone())));
         lines.extend(self.route.iter().map(|part| ("Route", route(part))));
         lines.extend(self.visitor.iter().map(|part| ("Visitor", visitor(part))));
+        lines.extend(
+            self.class.iter().map(|part| ("Class", format!("{}: {}", part.class, part.why))),
+        );
         if !self.cookies.is_empty() {
             let part = self.cookies.iter().map(|part| format!("{}: {}", part.name, part.class));
             lines.push(("Cookies", part.collect::<Vec<_>>().join(", ")));
@@ -258,6 +261,7 @@ mod tests {
             notes: Vec::new(),
             route: None,
             visitor: None,
+            class: None,
             cookies: Vec::new(),
             key: None,
             fill: None,

@@ -56,6 +56,7 @@ impl RequestRecord {
             outcome: self.outcome,
             reason: self.reason,
             visitor: self.visitor,
+            class: self.class,
             sent: self.tunnelled.map_or(self.sent, |(_, sent)| sent),
             received: self.tunnelled.map(|(received, _)| received),
             took,

@@ -17,6 +17,7 @@ use anteroom_http::clock::unix_now;
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::User;
 use anteroom_http::trace_context::TraceContext;
+use anteroom_policy::priority::RequestClass;
 use anteroom_policy::route::CompiledRoute;
 use anteroom_telemetry::access_log::VisitorClass;
 use anteroom_telemetry::metrics::Outcome;
@@ -59,6 +60,8 @@ pub(crate) struct RequestRecord {
     /// The route's name, and its place among the routes.
     route: Option<(Arc<str>, usize)>,
     visitor: VisitorClass,
+    /// The class of the request, if the origin was too crowded for it.
+    class: Option<RequestClass>,
     user: Option<User>,
     outcome: Outcome,
     reason: Option<Reason>,
@@ -105,6 +108,7 @@ impl RequestRecord {
             scheme: None,
             route: None,
             visitor: VisitorClass::Unknown,
+            class: None,
             user: None,
             outcome: Outcome::Error,
             reason: None,
@@ -198,6 +202,11 @@ impl RequestRecord {
         self.step(Step::Identified);
         self.visitor = class;
         self.user = user.cloned();
+    }
+
+    /// Records the class of a request for which the origin was too crowded.
+    pub(crate) fn crowded(&mut self, class: RequestClass) {
+        self.class = Some(class);
     }
 
     /// Records how the cache answered, and the reason if it did not.

@@ -15,7 +15,7 @@ use crate::cookie_rules::CookieClass;
 use crate::error::Error;
 use crate::origin_request;
 use crate::record::RequestRecord;
-use crate::stage::classify::requester;
+use crate::stage::classify::{self, requester};
 
 /// Forwards a request as it came. `reason` says why.
 pub(crate) async fn forward(
@@ -45,6 +45,7 @@ pub(crate) async fn forward(
     let received = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
     record.origin_answered();
     record.outcome(Outcome::Bypass, Some(reason));
+    classify::note_answer(cx, received.response.status());
     fill::count_page(
         &cx.worker.thread_metrics,
         received.response.status(),

@@ -1,16 +1,23 @@
 //! The class of a request: how soon the origin gets it where others wait. Only what is proven counts.
 
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 
+use ::http::header::AUTHORIZATION;
+use ::http::{HeaderValue, StatusCode};
 use ahash::RandomState;
 use anteroom_cache::url_patterns::network;
 use anteroom_http::ident::{PageKey, StoredToken};
+use anteroom_http::media;
+use anteroom_http::path::PathPattern;
 use anteroom_http::segments::pattern_segments;
 use anteroom_origin::Requester;
+use anteroom_policy::error_page::CrowdPage;
 use anteroom_policy::priority::{Priority, RequestClass};
 use anteroom_telemetry::access_log::VisitorClass;
 
 use crate::context::RequestContext;
+use crate::error::Error;
 
 /// Of whom a request is, as its origin is told. `page`: the key of the page that is fetched for the cache.
 pub(crate) fn requester<'a>(cx: &'a RequestContext<'_>, page: Option<&PageKey>) -> Requester<'a> {
@@ -26,7 +33,8 @@ pub(crate) fn requester<'a>(cx: &'a RequestContext<'_>, page: Option<&PageKey>) 
 pub(crate) fn priority(cx: &RequestContext<'_>, page: Option<&PageKey>) -> Priority {
     let memory = &cx.worker.class_memory;
     let network = network(cx.admitted.address);
-    let class = class(cx, network, page);
+    let class = Standing::of(cx, network, page).class();
+    note_request(cx, network, page, class);
     let user = cx.visitor.user().map(|user| user.as_bytes());
     let flow = match (class, user, &cx.visitor.token) {
         (RequestClass::Known, Some(user), _) => memory.flow(user),
@@ -36,29 +44,125 @@ pub(crate) fn priority(cx: &RequestContext<'_>, page: Option<&PageKey>) -> Prior
     Priority { class, is_change: !cx.head.method.is_safe(), flow, page_kind: page_kind(cx) }
 }
 
-fn class(cx: &RequestContext<'_>, network: u32, page: Option<&PageKey>) -> RequestClass {
-    let (memory, now) = (&cx.worker.class_memory, cx.now as u64);
+/// What is known of the visitor and the page, of which the first that holds decides on the class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    User,
+    Certificate,
+    WasUser,
+    Route(RequestClass),
+    Change,
+    LogInPage,
+    Served,
+    VisitorToken,
+    ReadByOthers,
+    NetworkOfUsers,
+    Unproven,
+}
+
+impl Standing {
+    /// The standing of a request. Nothing is noted.
+    pub(crate) fn of(cx: &RequestContext<'_>, network: u32, page: Option<&PageKey>) -> Self {
+        let (memory, visitor) = (&cx.worker.class_memory, cx.visitor);
+        if visitor.class == VisitorClass::Known {
+            return Self::User;
+        }
+        // It proves its bearer, and nothing of a token that comes with it.
+        if cx.certificate().is_some() {
+            return Self::Certificate;
+        }
+        // What cannot be found out now is as it was.
+        let was_known = |token| visitor.is_unsure() && memory.was_known(token);
+        if visitor.token.as_ref().is_some_and(was_known) {
+            return Self::WasUser;
+        }
+        if let Some(class) = cx.route.class {
+            return Self::Route(class);
+        }
+        if !cx.head.method.is_safe() {
+            return Self::Change;
+        }
+        Self::of_stranger(cx, network, page)
+    }
+
+    fn of_stranger(cx: &RequestContext<'_>, network: u32, page: Option<&PageKey>) -> Self {
+        let (memory, now) = (&cx.worker.class_memory, cx.now as u64);
+        if is_log_in_page(cx) {
+            Self::LogInPage
+        } else if bearer(cx).is_some_and(|bearer| memory.was_served(bearer, now)) {
+            Self::Served
+        } else if page.is_some_and(|key| memory.is_read_by_others(key, network)) {
+            Self::ReadByOthers
+        } else if memory.has_known(network, now) {
+            Self::NetworkOfUsers
+        } else if cx.visitor_token.token(cx.visitor).is_some() {
+            Self::VisitorToken
+        } else {
+            Self::Unproven
+        }
+    }
+
+    pub(crate) fn class(self) -> RequestClass {
+        match self {
+            Self::User | Self::Certificate | Self::WasUser => RequestClass::Known,
+            Self::Route(class) => class,
+            Self::Change | Self::LogInPage | Self::Served => RequestClass::LogIn,
+            Self::ReadByOthers | Self::NetworkOfUsers | Self::VisitorToken => RequestClass::Seen,
+            Self::Unproven => RequestClass::New,
+        }
+    }
+
+    /// Why the request has its class, as `anteroom explain` says it.
+    pub(crate) fn why(self) -> &'static str {
+        match self {
+            Self::User => "the session is a user's",
+            Self::Certificate => "the client has shown a certificate",
+            Self::WasUser => "the session was a user's, and cannot be checked now",
+            Self::Route(_) => "the route says so",
+            Self::Change => "the request changes something",
+            Self::LogInPage => "the page logs visitors in",
+            Self::Served => "the app has lately done what this client asked for",
+            Self::ReadByOthers => "another network has asked for the page, too",
+            Self::NetworkOfUsers => "a user was in this network in the last day",
+            Self::VisitorToken => "the visitor has a token of Anteroom's",
+            Self::Unproven => "nothing is proven of the visitor",
+        }
+    }
+}
+
+/// Remembers of a request what tells the class of others.
+fn note_request(
+    cx: &RequestContext<'_>,
+    network: u32,
+    page: Option<&PageKey>,
+    class: RequestClass,
+) {
+    let memory = &cx.worker.class_memory;
     if cx.visitor.class == VisitorClass::Known {
-        memory.note_known(network, cx.visitor.token.as_ref(), now);
-        return RequestClass::Known;
+        memory.note_known(network, cx.visitor.token.as_ref(), cx.now as u64);
     }
-    // It proves its bearer, and nothing of a token that comes with it.
-    if cx.certificate().is_some() {
-        return RequestClass::Known;
+    if let Some(page) = page.filter(|_| class.is_stranger()) {
+        memory.note_read(page, network);
     }
-    // What cannot be found out now is as it was.
-    let was_known = |token| cx.visitor.is_unsure() && memory.was_known(token);
-    if cx.visitor.token.as_ref().is_some_and(was_known) {
-        return RequestClass::Known;
+}
+
+/// Remembers a client without a user for which the app has done what it asked for: one with credentials, or with a session
+/// that changes something, such as a cart.
+pub(crate) fn note_answer(cx: &RequestContext<'_>, status: StatusCode) {
+    let is_done = status.is_success() || status.is_redirection();
+    if !is_done || !cx.upstream().keeps_order() || cx.visitor.class == VisitorClass::Known {
+        return;
     }
-    if !cx.head.method.is_safe() || is_log_in_page(cx) {
-        return RequestClass::LogIn;
+    let is_one = cx.head.headers.contains_key(AUTHORIZATION) || !cx.head.method.is_safe();
+    if let Some(bearer) = bearer(cx).filter(|_| is_one) {
+        cx.worker.class_memory.note_served(bearer, cx.now as u64);
     }
-    let is_read = page.is_some_and(|key| memory.is_read_by_others(key, network));
-    match is_read || memory.has_known(network, now) {
-        true => RequestClass::Seen,
-        false => RequestClass::New,
-    }
+}
+
+/// What a client shows to the app: its credentials, or its session token.
+fn bearer<'a>(cx: &'a RequestContext<'_>) -> Option<&'a [u8]> {
+    let credentials = cx.head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    credentials.or_else(|| cx.visitor.token.as_ref().map(|token| token.as_str().as_bytes()))
 }
 
 /// Whether the request is for a page that shows the form of a log-in.
@@ -68,6 +172,24 @@ fn is_log_in_page(cx: &RequestContext<'_>) -> bool {
         rule.matching.paths.iter().any(|path| path.matches(&cx.admitted.path).is_some())
     });
     is_of_rule || cx.worker.class_memory.logs_in(&cx.admitted.site, &cx.admitted.path)
+}
+
+/// The refusal of a request that found no place, with the page that a browser shows.
+pub(crate) fn crowded(cx: &RequestContext<'_>) -> Error {
+    let class = Standing::of(cx, network(cx.admitted.address), None).class();
+    let page =
+        media::asks_for_page(&cx.head.headers).then(|| CrowdPage { log_in: log_in_path(cx) });
+    Error::Crowded { class, page }
+}
+
+/// Where a visitor of the site can log in, as far as that is known.
+fn log_in_path(cx: &RequestContext<'_>) -> Option<Arc<str>> {
+    let of_rule = || {
+        let rule = cx.worker.settings.watched.login.as_ref()?;
+        let is_literal = |path: &&PathPattern| path.branch() == path.to_string();
+        rule.matching.paths.iter().find(is_literal).map(|path| path.branch().into())
+    };
+    cx.worker.class_memory.log_in_path(&cx.admitted.site).or_else(of_rule)
 }
 
 /// The kind of page, by which it is known how long the origin takes for it.

@@ -40,6 +40,8 @@ struct JsonLine<'a> {
     route: Option<&'a str>,
     visitor: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Cow<'a, str>>,
     ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,6 +82,7 @@ impl Style {
             reason: record.reason.map(crate::reason::Reason::as_str),
             route: texts.route.and_then(text),
             visitor: record.visitor.as_str(),
+            class: record.class.map(anteroom_policy::priority::RequestClass::as_str),
             user: texts.user.map(String::from_utf8_lossy),
             ms: millis(record.took),
             origin_ms: record.origin.map(millis),

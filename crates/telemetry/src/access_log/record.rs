@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ::http::{Method, Version};
+use anteroom_policy::priority::RequestClass;
 
 use crate::metrics::Outcome;
 use crate::reason::Reason;
@@ -50,6 +51,8 @@ pub struct LogRecord {
     pub reason: Option<Reason>,
     /// The class of the visitor.
     pub visitor: VisitorClass,
+    /// The class of the request, if the origin was too crowded for it.
+    pub class: Option<RequestClass>,
     /// Bytes of the response's body that were handed to the connection.
     pub sent: u64,
     /// Bytes that came from the client in a tunnel, if there was one.
@@ -178,6 +181,7 @@ mod tests {
             outcome: Outcome::HitMemory,
             reason: None,
             visitor: VisitorClass::Anonymous,
+            class: None,
             sent: 0,
             received: None,
             took: Duration::ZERO,

@@ -22,6 +22,7 @@ fn event() -> RequestEvent {
             outcome: Outcome::Bypass,
             reason: Some(Reason::UnknownCookie),
             visitor: VisitorClass::Unknown,
+            class: None,
             sent: 1_000,
             received: None,
             took: Duration::from_millis(250),

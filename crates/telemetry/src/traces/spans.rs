@@ -416,6 +416,7 @@ pub(super) fn example() -> FinishedRequest {
             outcome: Outcome::Miss,
             reason: Some(Reason::Miss),
             visitor: VisitorClass::Anonymous,
+            class: None,
             sent: 10,
             received: None,
             took: Duration::from_millis(7),

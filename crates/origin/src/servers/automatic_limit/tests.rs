@@ -1,0 +1,171 @@
+//! The limit against servers of several kinds: under a crawl, slow of themselves, and with room for all.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+
+/// A server with workers that answers first come, first served, and strangers who ask again after each answer.
+struct Scene {
+    workers: u32,
+    page_s: f64,
+    limit: AutomaticLimit,
+    now: f64,
+    waiting: u32,
+    queue: VecDeque<RequestAtServer>,
+    working: u32,
+    ends: BTreeMap<u64, RequestAtServer>,
+    count: u64,
+}
+
+impl Scene {
+    fn new(workers: u32, strangers: u32) -> Self {
+        let limit = AutomaticLimit::new(0.0, false);
+        let (queue, ends) = (VecDeque::new(), BTreeMap::new());
+        let waiting = strangers;
+        Self { workers, page_s: 0.2, limit, now: 0.0, waiting, queue, working: 0, ends, count: 0 }
+    }
+
+    fn step(&mut self) {
+        while self.waiting > 0 && f64::from(self.limit.at_server()) < self.limit.limit().floor() {
+            self.waiting -= 1;
+            let request = self.limit.begin(self.now, 1);
+            self.queue.push_back(request);
+        }
+        self.limit.observe(self.now, f64::from(self.waiting));
+        while self.working < self.workers
+            && let Some(request) = self.queue.pop_front()
+        {
+            self.working += 1;
+            self.count += 1;
+            // Pages differ by a few hundredths.
+            let took = self.page_s * (1.0 + 0.1 * ((self.count * 7 % 11) as f64 / 11.0 - 0.5));
+            let at = ((self.now + took) * 1e9) as u64 + self.count % 1_000;
+            self.ends.insert(at, request);
+        }
+        let (at, request) = self.ends.pop_first().expect("the server works");
+        (self.now, self.working) = (at as f64 / 1e9, self.working - 1);
+        self.limit.answer(self.now, &request);
+        self.waiting += 1;
+    }
+
+    /// The limit on average in the second half of this time: now and then more is tried.
+    fn run(&mut self, seconds: f64) -> f64 {
+        let (half, end) = (self.now + seconds / 2.0, self.now + seconds);
+        let (mut sum, mut last) = (0.0, self.now);
+        while self.now < end {
+            self.step();
+            if last >= half {
+                sum += self.limit.limit() * (self.now - last);
+            }
+            last = self.now;
+        }
+        2.0 * sum / seconds
+    }
+}
+
+#[test]
+fn a_crawl_finds_no_more_at_the_server_than_it_works_on_well() {
+    for (workers, most) in [(4, 10.0), (16, 32.0), (64, 120.0)] {
+        let mut scene = Scene::new(workers, 1_000);
+        let limit = scene.run(60.0);
+        let least = f64::from(workers) * 0.9;
+        assert!((least..most).contains(&limit), "{workers} workers: {limit}");
+        assert!(scene.limit.has_queue());
+    }
+}
+
+#[test]
+fn a_server_with_room_for_all_gets_all() {
+    let mut scene = Scene::new(500, 200);
+    scene.run(10.0);
+    assert!(scene.waiting <= 1, "{}", scene.limit.limit());
+}
+
+#[test]
+fn a_server_that_is_slow_of_itself_gets_its_limit_back() {
+    let mut scene = Scene::new(500, 20);
+    scene.run(5.0);
+    // A database that takes its time: as many at once would be answered in the same time.
+    scene.page_s = 1.0;
+    scene.waiting += 60;
+    scene.run(60.0);
+    assert!(scene.waiting <= 1, "{}", scene.limit.limit());
+}
+
+#[test]
+fn a_server_that_can_do_more_gets_more() {
+    let mut scene = Scene::new(16, 1_000);
+    let before = scene.run(30.0);
+    scene.workers = 500;
+    let limit = scene.run(60.0);
+    assert!(limit > before * 4.0, "{before} and {limit}");
+}
+
+#[test]
+fn what_only_waits_does_not_count() {
+    let mut limit = AutomaticLimit::new(0.0, false);
+    for _ in 0..3 {
+        let poll = limit.begin(0.0, 9);
+        limit.answer(30.0, &poll);
+    }
+    let _poll = limit.begin(31.0, 9);
+    assert_eq!(limit.at_server(), 0);
+    let _page = limit.begin(31.0, 1);
+    assert_eq!(limit.at_server(), 1);
+}
+
+#[test]
+fn what_has_no_answer_after_a_while_is_thought_to_wait() {
+    let mut limit = AutomaticLimit::new(0.0, false);
+    let polls: Vec<_> = (0..8).map(|_| limit.begin(0.0, 9)).collect();
+    assert!(!limit.observe(4.9, 1.0));
+    assert_eq!(limit.at_server(), 8);
+    assert!(limit.observe(5.1, 1.0));
+    assert_eq!(limit.at_server(), 0);
+    let _page = limit.begin(5.2, 1);
+    polls.iter().for_each(|poll| limit.answer(6.0, poll));
+    assert_eq!(limit.at_server(), 1, "each is counted once");
+}
+
+#[test]
+fn a_server_that_was_away_for_a_while_has_no_queue() {
+    let mut scene = Scene::new(16, 12);
+    scene.run(10.0);
+    let before = scene.limit.limit();
+    scene.now += 5.0;
+    scene.waiting += 100;
+    scene.ends = std::mem::take(&mut scene.ends)
+        .into_values()
+        .zip(1..)
+        .map(|(request, at)| ((scene.now * 1e9) as u64 + at, request))
+        .collect();
+    scene.run(1.0);
+    assert!(scene.limit.limit() >= before, "{before} and {}", scene.limit.limit());
+}
+
+#[test]
+fn a_site_that_is_nearly_busy_is_left_alone() {
+    // So many visitors that the workers are busy most of the time, and hardly one waits for long.
+    let mut scene = Scene::new(16, 24);
+    scene.run(60.0);
+    assert!(!scene.limit.has_queue());
+    assert!(scene.waiting <= 1, "{} wait", scene.waiting);
+}
+
+#[test]
+fn what_is_only_watched_is_told_and_not_tried() {
+    let mut limit = AutomaticLimit::new(0.0, true);
+    // A hundred at a time, which take far longer than the first did.
+    let first = limit.begin(0.0, 1);
+    limit.answer(0.2, &first);
+    let mut now = 1.0;
+    for _ in 0..20 {
+        let asked: Vec<_> = (0..100).map(|_| limit.begin(now, 1)).collect();
+        for (request, nth) in asked.iter().zip(1..) {
+            limit.answer(now + 0.05 * f64::from(nth), request);
+        }
+        now += 5.1;
+    }
+    assert!(limit.has_queue());
+    assert!(limit.trial.is_none());
+}

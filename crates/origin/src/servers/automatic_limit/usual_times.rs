@@ -1,0 +1,94 @@
+//! How long each kind of page takes in calm. The number of kinds is bounded.
+
+use std::collections::HashMap;
+
+/// The weight of an answer in the time of its kind.
+const GAIN: f64 = 1.0 / 16.0;
+/// The most kinds whose times are known; others share a few.
+const KINDS_MAX: usize = 1_024;
+const SHARED_KINDS: u64 = 64;
+/// How often kinds with fewer answers than these go, in seconds.
+const SWEPT_EVERY_S: f64 = 60.0;
+const RARE: u32 = 4;
+
+/// The times of kinds of pages.
+#[derive(Clone, Debug)]
+pub(super) struct UsualTimes {
+    kinds: HashMap<u64, UsualTime>,
+    swept: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct UsualTime {
+    seconds: f64,
+    answers: u32,
+}
+
+impl UsualTimes {
+    pub(super) fn new(now: f64) -> Self {
+        Self { kinds: HashMap::new(), swept: now }
+    }
+
+    /// The key under which the time of a kind is kept.
+    pub(super) fn key(&self, kind: u64) -> u64 {
+        let has_room = self.kinds.len() < KINDS_MAX || self.kinds.contains_key(&kind);
+        if has_room { kind } else { kind % SHARED_KINDS }
+    }
+
+    /// How long the kind takes, in seconds, if that is known.
+    pub(super) fn of(&self, key: u64) -> Option<f64> {
+        self.kinds.get(&key).map(|known| known.seconds)
+    }
+
+    /// Learns from an answer that took so long, and returns how long the kind takes. What took half as long as usual shows
+    /// that the usual time is none of calm.
+    pub(super) fn learn(&mut self, now: f64, key: u64, took: f64, is_calm: bool) -> f64 {
+        let Some(known) = self.kinds.get_mut(&key) else {
+            self.make_room(now);
+            self.kinds.insert(key, UsualTime { seconds: took, answers: 1 });
+            return took;
+        };
+        if is_calm || took < known.seconds / 2.0 {
+            known.answers = known.answers.saturating_add(1);
+            let gain = GAIN.max(1.0 / f64::from(known.answers));
+            known.seconds += (took.min(4.0 * known.seconds) - known.seconds) * gain;
+        }
+        known.seconds
+    }
+
+    /// The server is so many times as slow as it was.
+    pub(super) fn scale(&mut self, times: f64) {
+        self.kinds.values_mut().for_each(|known| known.seconds *= times);
+    }
+
+    /// Where there is no place left, kinds go that were hardly asked for.
+    fn make_room(&mut self, now: f64) {
+        if self.kinds.len() >= KINDS_MAX && now >= self.swept + SWEPT_EVERY_S {
+            self.swept = now;
+            self.kinds.retain(|_, known| known.answers >= RARE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_kept_of_a_bounded_number_of_kinds() {
+        let mut times = UsualTimes::new(0.0);
+        for kind in 0..10_000 {
+            let key = times.key(kind);
+            times.learn(0.1, key, 0.1, true);
+        }
+        assert!(times.kinds.len() <= KINDS_MAX + SHARED_KINDS as usize);
+    }
+
+    #[test]
+    fn what_took_long_under_load_is_not_learned() {
+        let mut times = UsualTimes::new(0.0);
+        times.learn(0.0, 1, 0.2, true);
+        assert!((times.learn(1.0, 1, 3.0, false) - 0.2).abs() < 1e-9);
+        assert!(times.learn(2.0, 1, 0.05, false) < 0.2, "this is less than calm was thought to be");
+    }
+}
