@@ -148,6 +148,7 @@ fn key_of(headers: &HeaderMap, path: &str) -> PageKey {
         headers,
         key_cookies: &[],
         key_headers: &[],
+        conditions: &[],
     })
 }
 

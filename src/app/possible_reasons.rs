@@ -36,7 +36,7 @@ pub(super) fn may_occur(reason: Reason, live: &LiveConfig) -> bool {
         Reason::Denied => {
             let addresses = &settings.allowed_addresses;
             let lists = !addresses.allow.is_empty() || !addresses.deny.is_empty();
-            lists || routes.are_guarded()
+            lists || routes.are_guarded() || any(&|route| route.deny)
         }
         Reason::Elsewhere => has_others(&live.plan),
         _ => true,

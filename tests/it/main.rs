@@ -84,6 +84,7 @@ mod requests;
 mod responses;
 mod revalidation;
 mod route;
+mod route_conditions;
 mod route_rules;
 mod row_holes;
 mod row_schedule;

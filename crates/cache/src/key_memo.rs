@@ -87,6 +87,7 @@ mod tests {
                     headers: &headers,
                     key_cookies: &[],
                     key_headers: &[],
+                    conditions: &[],
                 };
                 let key = memo.hash_request(&parts);
                 assert_eq!(key, hash_request(&parts), "{path} in round {round}");

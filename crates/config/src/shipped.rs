@@ -52,6 +52,12 @@ pub(super) fn descriptions() -> BTreeMap<String, String> {
         let text = text.trim_end().to_owned();
         match group.keys.as_slice() {
             [] => drop(found.entry(group.table).or_insert(text)),
+            // A further example shows a key again without a comment.
+            keys if text.is_empty() => {
+                for key in keys {
+                    found.entry(key.clone()).or_default();
+                }
+            }
             keys => found.extend(keys.iter().map(|key| (key.clone(), text.clone()))),
         }
     }

@@ -17,6 +17,7 @@ pub mod cookie;
 pub mod date;
 pub mod etag;
 pub mod extract;
+pub mod field_condition;
 pub mod field_line;
 pub mod field_set;
 pub mod form;

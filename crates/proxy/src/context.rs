@@ -342,6 +342,7 @@ impl RequestContext<'_> {
             headers: &self.head.headers,
             key_cookies: &route.key_cookies,
             key_headers: &route.key_headers,
+            conditions: &route.headers,
         })
     }
 }
@@ -362,6 +363,7 @@ pub(crate) fn route_input<'h>(head: &'h Parts, admitted: &'h Admitted) -> route:
         host: &admitted.site,
         path: &admitted.path,
         query: head.uri.query().unwrap_or_default(),
+        headers: &head.headers,
     }
 }
 

@@ -62,6 +62,9 @@ pub(crate) enum Error {
     /// The client's address is not served.
     #[error("this is not for this address")]
     Denied,
+    /// The route denies its requests.
+    #[error("the route denies its requests")]
+    DeniedByRoute(Arc<CompiledRoute>),
     /// The route requires a login, which the visitor lacks.
     #[error("the route requires a login")]
     LoginRequired {
@@ -154,7 +157,7 @@ impl Error {
             Self::Defect => StatusCode::INTERNAL_SERVER_ERROR,
             // RFC 9110 §10.1.1.
             Self::Expectation => StatusCode::EXPECTATION_FAILED,
-            Self::Forbidden | Self::Denied => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::Denied | Self::DeniedByRoute(_) => StatusCode::FORBIDDEN,
             Self::LoginRequired { is_unsure: true, .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::LoginRequired { page: Some(_), .. } => StatusCode::FOUND,
             Self::LoginRequired { page: None, .. } => StatusCode::UNAUTHORIZED,
@@ -192,7 +195,7 @@ impl Error {
             }
             Self::Defect => "an error in this server ended the request",
             Self::Tunnel => "CONNECT is not for this server",
-            Self::Forbidden | Self::Denied => "this is not for you",
+            Self::Forbidden | Self::Denied | Self::DeniedByRoute(_) => "this is not for you",
             Self::LoginRequired { is_unsure: false, .. } => "please log in first",
             Self::LoginRequired { is_unsure: true, .. } => "please try again in a few seconds",
             Self::TooMany { .. } => "too many requests, please try again later",
@@ -267,7 +270,7 @@ impl Error {
             Self::Origin(_) | Self::BrokenOff { .. } | Self::OriginShared(_) => Reason::Origin,
             Self::Session(_) | Self::Cart { .. } | Self::Purge(_) => Reason::StoreAway,
             Self::NotStored => Reason::RequestDirective,
-            Self::Denied => Reason::Denied,
+            Self::Denied | Self::DeniedByRoute(_) => Reason::Denied,
             Self::Loop => Reason::Loop,
             Self::Defect => Reason::Defect,
             Self::TooMany { .. } => Reason::RateLimited,

@@ -153,7 +153,7 @@ words! {
         Upgrade = "upgrade",
         /// Another proxy of the fleet has just found that the page cannot be shared.
         Elsewhere = "elsewhere",
-        /// The client's address is refused: `deny`, `allow`, `allow_from`.
+        /// The client's address is refused (`deny`, `allow`, `allow_from`), or all requests of the route (`deny`).
         Denied = "denied",
         /// The request has come back to the proxy that sent it.
         Loop = "loop",

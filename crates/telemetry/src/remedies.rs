@@ -329,7 +329,9 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         Reason::Refused => means("Anteroom refuses the request"),
         Reason::Defect => means("Anteroom refuses the request"),
         Reason::Upgrade => means("the request upgrades to another protocol"),
-        Reason::Denied => means("the client's address is not allowed"),
+        Reason::Denied => {
+            means("the client's address is not allowed, or the route denies its requests")
+        }
         Reason::Loop => means("the origin's address leads back to Anteroom"),
         Reason::LoginRequired => {
             means("the route requires a login, and the visitor has none")
@@ -607,9 +609,10 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
         Reason::Upgrade => ("another protocol is requested, such as WebSocket", "nothing"),
         Reason::Endpoint => ("Anteroom answers it, under `/_anteroom/`", "nothing"),
         Reason::Refused => ("Anteroom refused the request; the status says why", "the log"),
-        Reason::Denied => {
-            ("this address is not served", "`[client] allow` and `deny`, `allow_from`")
-        }
+        Reason::Denied => (
+            "this address is not served, or the route has `deny = true`",
+            "`[client] allow` and `deny`; `allow_from` and `deny` of a route",
+        ),
         Reason::Loop => (
             "the request has come back, for the same host and path, to the proxy that sent it; the answer is 508",
             "the app's own address in `[origin] url`",

@@ -80,6 +80,7 @@ fn keys(path: &str, query: &str, other: &str) {
             headers: &none,
             key_cookies: &[],
             key_headers: &[],
+            conditions: &[],
         })
     };
     let class = ShareClass::Anonymous;

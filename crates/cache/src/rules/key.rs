@@ -5,6 +5,7 @@ use anteroom_fault::fault;
 use sha2::{Digest, Sha256};
 
 use anteroom_http::cookie::rebuild;
+use anteroom_http::field_condition::FieldCondition;
 use anteroom_http::ident::PageKey;
 use anteroom_http::vary::selecting_value;
 
@@ -77,6 +78,8 @@ pub struct KeyParts<'a> {
     pub key_cookies: &'a [String],
     /// Fields that are part of the key.
     pub key_headers: &'a [HeaderName],
+    /// The conditions on request fields by which the route of the page was chosen.
+    pub conditions: &'a [FieldCondition],
 }
 
 /// Appends a field with a length prefix, so that different lists of fields never have the same encoding.
@@ -124,6 +127,14 @@ pub fn encode(parts: &KeyParts<'_>, out: &mut Vec<u8>) {
         let value = selecting_value(parts.headers, name);
         chosen(out, name.as_str().as_bytes(), value.as_deref());
     }
+    // SECURITY: a client chooses a route with conditions on fields for any URL, and with it other rules on what may be
+    // shared. Its pages stay apart from those that other routes store for the same URL. The mark is one that no keyed
+    // cookie or field has.
+    for condition in parts.conditions {
+        field(out, condition.name.as_str().as_bytes());
+        out.push(2);
+        field(out, condition.as_str().as_bytes());
+    }
 }
 
 /// The key of the variant that `sent` selects by `fields`, of the page `primary`.
@@ -151,7 +162,7 @@ fn chosen(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
 
 #[cfg(test)]
 mod tests {
-    use ::http::header::{ACCEPT_ENCODING, COOKIE};
+    use ::http::header::{ACCEPT_ENCODING, COOKIE, USER_AGENT};
 
     use super::*;
 
@@ -167,6 +178,7 @@ mod tests {
             headers,
             key_cookies: &[],
             key_headers: &[],
+            conditions: &[],
         }
     }
 
@@ -175,6 +187,9 @@ mod tests {
         let headers = HeaderMap::new();
         let base = parts(&headers);
         let lang = ["lang".to_owned()];
+        let agent = [USER_AGENT];
+        let of_bots = |text: &str| [FieldCondition::parse(USER_AGENT, text).unwrap()];
+        let [bots, other_bots] = ["~ bot", "bot*"].map(of_bots);
         let others = [
             base,
             KeyParts { site: "x", ..base },
@@ -190,6 +205,9 @@ mod tests {
             KeyParts { class: ShareClass::Segment, group: b"a", ..base },
             KeyParts { class: ShareClass::Segment, group: b"b", ..base },
             KeyParts { key_cookies: &lang, ..base },
+            KeyParts { key_headers: &agent, ..base },
+            KeyParts { conditions: &bots, ..base },
+            KeyParts { conditions: &other_bots, ..base },
         ];
         let mut keys: Vec<_> = others.iter().map(hash_request).collect();
         keys.sort_unstable();

@@ -2,8 +2,8 @@
 
 use ::http::Method;
 use anteroom_http::path::PathPattern;
-use anteroom_http::{host_pattern, path, query};
-use anteroom_policy::route::{Esi, Fill, QueryValue, Route, RowId, Segment, Share};
+use anteroom_http::{host_pattern, path};
+use anteroom_policy::route::{Esi, Fill, Route, RowId, Segment, Share};
 
 use super::ConfigCheck;
 use super::route::word;
@@ -166,12 +166,6 @@ fn asked_for<'p>(plan: &'p Plan, page: &Route, from: &str) -> Vec<Option<&'p Rou
     let path = path::decoded(path).unwrap_or_else(|| path.to_owned());
     let mut found = Vec::new();
     for route in &plan.routes {
-        let is_asked = |(name, value): &(String, QueryValue)| {
-            query::value(query, name).is_some_and(|found| match value {
-                QueryValue::Item => true,
-                QueryValue::Exactly(wanted) => *wanted == found,
-            })
-        };
         let of_path = |patterns: &[PathPattern]| {
             patterns.is_empty() || patterns.iter().any(|one| one.matches(&path).is_some())
         };
@@ -183,13 +177,13 @@ fn asked_for<'p>(plan: &'p Plan, page: &Route, from: &str) -> Vec<Option<&'p Rou
                     .iter()
                     .any(|host| page.hosts.iter().any(|of_page| host.meets(of_page))))
             && of_path(&route.paths)
-            && route.query.iter().all(is_asked);
+            && route.query.is_met(query);
         if !fits {
             continue;
         }
         found.push(Some(route));
-        // Requests to another host do not reach this route.
-        if host_pattern::cover(&route.hosts, &page.hosts) {
+        // Requests to another host do not reach this route, nor do those of visitors who send other fields.
+        if host_pattern::cover(&route.hosts, &page.hosts) && route.headers.is_empty() {
             return found;
         }
     }

@@ -9,6 +9,51 @@ use anteroom_policy::route::{LeakGuard, QueryValue, Route, SetCookie, Share, Ttl
 use super::ConfigCheck;
 use crate::schema::fragment::SHARES;
 
+/// Keys without an effect on a route that denies its requests.
+const IDLE_BESIDE_DENY: [&str; 41] = [
+    "mode",
+    "share",
+    "segment",
+    "segment_proof",
+    "ignore_query",
+    "keep_query",
+    "ttl",
+    "override_ttl",
+    "override_private",
+    "stale_while_revalidate",
+    "stale_if_error",
+    "refresh_ahead",
+    "audit",
+    "only_top",
+    "min_uses",
+    "trust_public",
+    "set_cookie",
+    "strip_set_cookie",
+    "remove_headers",
+    "leak_guard",
+    "key_cookies",
+    "key_headers",
+    "send_headers",
+    "purges",
+    "fragments",
+    "esi",
+    "visitor_token",
+    "rows",
+    "origin",
+    "set_headers",
+    "set_request_headers",
+    "remove_request_headers",
+    "strip_prefix",
+    "add_prefix",
+    "redirect",
+    "redirect_status",
+    "require",
+    "login_page",
+    "maintenance",
+    "requests_per_address",
+    "requests_per_session",
+];
+
 impl ConfigCheck<'_> {
     pub(super) fn route(&mut self, index: usize, route: &Route) {
         let at = |key: &str| format!("route[{index}].{key}");
@@ -29,8 +74,8 @@ impl ConfigCheck<'_> {
                 "\"none\" stores nothing; the TTL of this route has no effect",
             );
         }
-        let is_narrow =
-            !(route.hosts.is_empty() && route.methods.is_empty() && route.query.is_empty());
+        let is_any = route.hosts.is_empty() && route.methods.is_empty();
+        let is_narrow = !is_any || route.is_chosen_by_clients();
         if route.share == Share::Everyone && any_path && !is_narrow {
             self.warning(
                 &at("share"),
@@ -46,17 +91,9 @@ impl ConfigCheck<'_> {
             );
         }
         self.names_origin(&at("origin"), route.origin.as_deref());
-        let guards = [
-            ("allow_from", !route.allow_from.is_empty()),
-            ("require", route.requires_login == Some(true)),
-        ];
-        for (key, _) in guards.into_iter().filter(|(_, is_set)| *is_set && !route.query.is_empty())
-        {
-            let text = "cannot be combined with match.query: clients choose the query, and could \
-                        avoid this route";
-            self.problem(&at(key), text);
-        }
+        self.guards_all(&at, route);
         self.guards_hosts(&at, route);
+        self.denial(&at, route);
         self.expressions(&at, route);
         self.route_answers(&at, route);
         self.kept_query(&at, route);
@@ -76,9 +113,13 @@ impl ConfigCheck<'_> {
                 self.problem(&at(setting), text);
             }
         }
-        for (key, names) in
-            [("key_headers", &route.key_headers), ("send_headers", &route.send_headers)]
-        {
+        let conditions: Vec<_> =
+            route.headers.iter().map(|condition| condition.name.clone()).collect();
+        for (key, names) in [
+            ("match.headers", &conditions),
+            ("key_headers", &route.key_headers),
+            ("send_headers", &route.send_headers),
+        ] {
             if names.contains(&session.identity_header) {
                 let text = format!(
                     "{} is the identity header, which the proxy sets itself",
@@ -86,6 +127,43 @@ impl ConfigCheck<'_> {
                 );
                 self.problem(&at(key), text);
             }
+        }
+    }
+
+    /// A route that guards must match whatever clients send beside method, host and path.
+    fn guards_all(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        let guards = [
+            ("allow_from", !route.allow_from.is_empty()),
+            ("require", route.requires_login == Some(true)),
+        ];
+        for (key, _) in guards.into_iter().filter(|(_, is_set)| *is_set) {
+            if !route.query.is_empty() {
+                let text = "cannot be combined with match.query: clients choose the query, and could \
+                            avoid this route";
+                self.problem(&at(key), text);
+            }
+            if !route.headers.is_empty() {
+                let text = "cannot be combined with match.headers: clients choose what they send, and \
+                            could avoid this route";
+                self.problem(&at(key), text);
+            }
+        }
+    }
+
+    /// Nothing else applies to a route that denies its requests.
+    fn denial(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        if !route.deny {
+            return;
+        }
+        if !route.allow_from.is_empty() {
+            let text = "cannot be combined with deny = true, which refuses these networks, too; to exempt them, put a \
+                        route with this allow_from before, and remove deny";
+            self.problem(&at("allow_from"), text);
+        }
+        let places = self.places;
+        for key in IDLE_BESIDE_DENY.into_iter().filter(|key| places.said(&at(key))) {
+            let text = "has no effect beside deny = true, which refuses all requests of the route";
+            self.warning(&at(key), text);
         }
     }
 
@@ -126,6 +204,7 @@ impl ConfigCheck<'_> {
     fn guards_hosts(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
         let guards = [
             ("allow_from", !route.allow_from.is_empty()),
+            ("deny", route.deny),
             ("require", route.requires_login == Some(true)),
             ("requests_per_address", route.requests_per_address.is_some()),
             ("requests_per_session", route.requests_per_session.is_some()),
@@ -184,7 +263,7 @@ impl ConfigCheck<'_> {
     fn expressions(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
         if route.is_watched() && route.paths.iter().any(PathPattern::is_expression) {
             let text = "a regular expression does not match every spelling of a path that the app may read; \
-                        with allow_from, require and requests_per_… write patterns such as /wp-admin/**";
+                        with allow_from, deny, require and requests_per_… write patterns such as /wp-admin/**";
             self.problem(&at("match.path"), text);
         }
     }
@@ -217,7 +296,7 @@ impl ConfigCheck<'_> {
         let is_lost = |(name, value): &&(String, QueryValue)| {
             *value == QueryValue::Item && !route.query_rule.is_kept(name.as_bytes())
         };
-        if let Some((name, _)) = route.query.iter().find(is_lost) {
+        if let Some((name, _)) = route.query.parameters().iter().find(is_lost) {
             let text = format!(
                 "the parameter {name} names the item, and ignore_query or keep_query leaves it out of the page's \
                  URL: one page would answer for all items"
@@ -298,7 +377,8 @@ fn covers(earlier: &Route, later: &Route) -> bool {
     (any_path || covered || wider(&earlier.paths, &later.paths))
         && host_pattern::cover(&earlier.hosts, &later.hosts)
         && wider(&earlier.methods, &later.methods)
-        && earlier.query.iter().all(|condition| later.query.contains(condition))
+        && earlier.query.covers(&later.query)
+        && earlier.headers.iter().all(|condition| later.headers.contains(condition))
 }
 
 /// Whether `earlier` matches whatever `later` matches; an empty list matches everything.

@@ -20,6 +20,7 @@ mod origin;
 mod path;
 mod purge_rule;
 mod route;
+mod route_match;
 mod segment;
 mod session;
 pub(super) mod shared;

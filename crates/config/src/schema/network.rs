@@ -29,6 +29,29 @@ pub(super) fn peers() -> NetworkList<Peers> {
     NetworkList(Text { parse: text::peers, show: ToString::to_string })
 }
 
+/// The networks that may use a route. An empty list would not say whether it means all or none.
+#[derive(Debug)]
+pub(super) struct AllowedNetworks(pub(super) NetworkList<IpNet>);
+
+impl Form<Vec<IpNet>> for AllowedNetworks {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Vec<IpNet>> {
+        if node.as_list().is_empty() {
+            let text = "found an empty list, which names no network that may use the route; write deny = true to refuse \
+                        all requests of this route, or leave allow_from out to serve all networks";
+            return faults.add(node, text);
+        }
+        self.0.read(node, faults)
+    }
+
+    fn write(&self, networks: &Vec<IpNet>) -> Option<String> {
+        self.0.write(networks).filter(|_| !networks.is_empty())
+    }
+
+    fn shape(&self) -> Json {
+        self.0.shape()
+    }
+}
+
 /// A list of networks. The entry `file:PATH` stands for the lines of that file, as a CDN publishes them.
 #[derive(Debug)]
 pub(super) struct NetworkList<T>(Text<T>);

@@ -12,9 +12,10 @@ use super::fields::{
 };
 use super::fragment::{EsiForm, FragmentForm, SHARES};
 use super::learn::CACHE_MODES;
-use super::network::networks;
+use super::network::{AllowedNetworks, networks};
+use super::route_match::{FieldConditionsForm, QueryForm};
 use super::segment::SegmentForm;
-use super::shared::{AUDIT, CONDITION, METHOD, Parameters, RATE, TTL, count, hosts, named, shared};
+use super::shared::{AUDIT, METHOD, RATE, TTL, count, hosts, named, shared};
 use super::ttl::TtlForm;
 use crate::form::{Flag, List, Optional, Text, Words};
 use crate::text;
@@ -27,7 +28,8 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
         at.key("path", &mut route.paths, &List::of(paths));
         at.key("host", &mut route.hosts, &List::of(hosts()));
         at.key("method", &mut route.methods, &List::of(METHOD));
-        at.key("query", &mut route.query, &Parameters(CONDITION));
+        at.key("query", &mut route.query, &QueryForm);
+        at.key("headers", &mut route.headers, &FieldConditionsForm);
     });
     at.key("mode", &mut route.mode, &Words(&CACHE_MODES));
     at.key("share", &mut route.share, &Words(&SHARES));
@@ -67,7 +69,8 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("visitor_token", &mut route.visitor_token, &Flag);
     at.key("rows", &mut route.rows, &Optional(shared(text::rows_name)));
     at.key("origin", &mut route.origin, &Optional(shared(text::origin_reference)));
-    at.key("allow_from", &mut route.allow_from, &networks());
+    at.key("deny", &mut route.deny, &Flag);
+    at.key("allow_from", &mut route.allow_from, &AllowedNetworks(networks()));
     at.key("requests_per_address", &mut route.requests_per_address, &Optional(RATE));
     at.key("requests_per_session", &mut route.requests_per_session, &Optional(RATE));
     let expected = TemplateVariable::OF_RESPONSE;

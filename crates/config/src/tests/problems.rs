@@ -302,7 +302,27 @@ const WRONG_VALUES: &[(&str, &str)] = &[
     ),
     (
         r#"route = [{ match.query = "id" }]"#,
-        r#"[[route]] match.query: found "id"; expected a table such as { id = "{item}" }"#,
+        r#"[[route]] match.query: found "id"; expected "any", "none", or a table such as { id = "{item}" }"#,
+    ),
+    (
+        r#"route = [{ match.headers = "bot" }]"#,
+        r#"[[route]] match.headers: found "bot"; expected a table such as { user-agent = "~ (?i)bot" }"#,
+    ),
+    (
+        r#"route = [{ match.headers = { User-Agent = "a*b*" } }]"#,
+        r#"[[route]] match.headers: found "a*b*"; expected a pattern with one * at most, or ~ and a regular expression"#,
+    ),
+    (
+        r#"route = [{ match.headers = { User-Agent = "~ (" } }]"#,
+        r#"[[route]] match.headers: found "~ ("; expected ~ and a regular expression ("#,
+    ),
+    (
+        r#"route = [{ match.headers = { Cookie = "a" } }]"#,
+        r#"[[route]] match.headers: found "Cookie"; expected another field"#,
+    ),
+    (
+        r#"route = [{ match.headers = { Accept = "a", accept = "b" } }]"#,
+        r#"[[route]] match.headers: found accept twice; field names ignore case"#,
     ),
     (
         r#"route = [{ match.query = { id = "{x}" } }]"#,
@@ -722,6 +742,26 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "[[route]]\nmatch.query = { a = \"b\" }\nallow_from = \"10.0.0.0/8\"",
         "proxy.toml:3: [[route]] allow_from: cannot be combined with match.query: clients choose the query, and could avoid this route",
+    ),
+    (
+        "[[route]]\nmatch.headers = { user-agent = \"a\" }\nallow_from = \"10.0.0.0/8\"",
+        "proxy.toml:3: [[route]] allow_from: cannot be combined with match.headers: clients choose what they send, and could avoid this route",
+    ),
+    (
+        "[[route]]\nmatch = \"/a\"\nallow_from = []",
+        "proxy.toml:3: [[route]] allow_from: found an empty list, which names no network that may use the route; write deny = true to refuse all requests of this route, or leave allow_from out to serve all networks",
+    ),
+    (
+        "[[route]]\nmatch = \"/a\"\ndeny = true\nallow_from = \"10.0.0.0/8\"",
+        "proxy.toml:4: [[route]] allow_from: cannot be combined with deny = true, which refuses these networks, too; to exempt them, put a route with this allow_from before, and remove deny",
+    ),
+    (
+        "[[route]]\nmatch.host = \"a.test\"\ndeny = true",
+        "proxy.toml:3: [[route]] deny: needs [origin] hosts beside match.host: otherwise another spelling of the Host avoids this route",
+    ),
+    (
+        "[session]\nidentity_header = \"X-User\"\n[[route]]\nmatch.headers = { x-user = \"a\" }",
+        "proxy.toml:4: [[route]] match.headers: x-user is the identity header, which the proxy sets itself",
     ),
     (
         "[[route]]\nkey_cookies = \"login\"",
@@ -1224,6 +1264,33 @@ fn holes_are_printed_as_they_are_read() {
     assert_eq!(plan.routes[0].fragments.len(), 5);
     let (again, _) = Plan::read(&file(&print(&plan))).unwrap();
     assert_eq!(again, plan);
+}
+
+#[test]
+fn conditions_of_a_route_read_back_as_they_were_written() {
+    let routes = "[[route]]\nmatch.headers = { User-Agent = \"~ (?i)bot\", accept = \"application/json*\" }\nmatch.query = \"any\"\n\
+                  [[route]]\nmatch.query = \"none\"\ndeny = true\n";
+    let plan = read(&file(&format!("{ORIGIN}{routes}")));
+    let names: Vec<&str> =
+        plan.routes[0].headers.iter().map(|condition| condition.name.as_str()).collect();
+    assert_eq!(names, ["accept", "user-agent"]);
+    assert!(plan.routes[1].deny);
+    let (again, _) = Plan::read(&file(&print(&plan))).unwrap();
+    assert_eq!(again.routes, plan.routes);
+}
+
+#[test]
+fn what_a_route_that_denies_does_not_need_is_told() {
+    let routes = "[[route]]\nmatch = \"/a\"\ndeny = true\nname = \"old\"\naccess_log = false\nttl = \"60s\"\n";
+    assert_eq!(
+        warnings(&format!("{ORIGIN}{routes}"))
+            .iter()
+            .filter(|warning| warning.contains("deny"))
+            .collect::<Vec<_>>(),
+        [
+            "proxy.toml:8: [[route]] ttl: has no effect beside deny = true, which refuses all requests of the route"
+        ]
+    );
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ::http::header::X_FRAME_OPTIONS;
+use ::http::header::{USER_AGENT, X_FRAME_OPTIONS};
 use ::http::{HeaderName, Method};
 use anteroom_http::extract::{ExpectedValue, Extractor, ResponseMatcher};
+use anteroom_http::field_condition::FieldCondition;
 use anteroom_http::harden::Hardening;
 use anteroom_http::host_pattern::HostPattern;
 use anteroom_http::path::PathPattern;
@@ -13,7 +14,9 @@ use anteroom_http::pattern::Pattern;
 use anteroom_http::query::QueryRule;
 use anteroom_policy::login::{LoginUser, Matching, Success};
 use anteroom_policy::rate_limit::Rate;
-use anteroom_policy::route::{FieldTemplate, QueryValue, Rewrite, Route, TemplateVariable, Ttl};
+use anteroom_policy::route::{
+    FieldTemplate, QueryCondition, QueryValue, Rewrite, Route, TemplateVariable, Ttl,
+};
 
 use super::{file, read, usual, variables};
 use crate::key_paths::KeyPaths;
@@ -96,13 +99,18 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert_eq!(plan.origin.servers.health.path.take().as_deref(), Some("/healthz"));
     let blog = OriginUrl { port: 4000, ..usual().origin.url };
     assert_eq!(plan.origins.pop(), Some(("blog".to_owned(), OriginConfig::further(blog))));
+    take_example_of_networks(&mut plan);
     let route = plan.routes.pop().expect("the example");
     let conditions = Route {
         name: "/item/{item}".into(),
         paths: vec![PathPattern::parse("/item/{item}").unwrap()],
         hosts: vec![host("example.com")],
         methods: vec![Method::GET, Method::HEAD],
-        query: vec![("view".to_owned(), QueryValue::Exactly("full".to_owned()))],
+        query: QueryCondition::Parameters(vec![(
+            "view".to_owned(),
+            QueryValue::Exactly("full".to_owned()),
+        )]),
+        headers: vec![FieldCondition::parse(USER_AGENT, "~ (?i)gptbot|bytespider").unwrap()],
         query_rule: QueryRule {
             ignore: usual().cache.ignore_query,
             keep: Some(["page", "sort"].map(|name| Pattern::Exact(name.to_owned())).into()),
@@ -134,6 +142,19 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert_eq!(plan.cookies.pop(), Some(cookies));
     take_examples_of_rows(&mut plan);
     assert_eq!(plan, usual());
+}
+
+fn take_example_of_networks(plan: &mut Plan) {
+    let usual = usual();
+    let route = Route {
+        name: "/admin/**".into(),
+        paths: vec![PathPattern::parse("/admin/**").unwrap()],
+        query_rule: QueryRule { ignore: usual.cache.ignore_query, keep: None },
+        audit: usual.cache.audit,
+        allow_from: vec!["10.0.0.0/8".parse().unwrap()],
+        ..Route::default()
+    };
+    assert_eq!(plan.routes.pop(), Some(route));
 }
 
 fn template(text: &str) -> FieldTemplate {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName, Method, StatusCode};
+use anteroom_http::field_condition::FieldCondition;
 use anteroom_http::host_pattern::HostPattern;
 use anteroom_http::path::{PathPattern, PurgePath};
 use anteroom_http::query::QueryRule;
@@ -28,7 +29,7 @@ use crate::rate_limit::Rate;
 
 pub use field_template::{FieldTemplate, TemplateValues, TemplateVariable};
 pub use fragment::{Esi, Fill, Fragment, RowFill, RowId};
-pub use matching::{QueryValue, RouteInput};
+pub use matching::{QueryCondition, QueryValue, RouteInput};
 pub use outdated::{OutdatedPages, for_pages, outdated_pages};
 pub use rewrite::Rewrite;
 pub use routes::{CompiledRoute, Routes};
@@ -126,8 +127,10 @@ pub struct Route {
     pub hosts: Vec<HostPattern>,
     /// `match.method`; empty: any.
     pub methods: Vec<Method>,
-    /// `match.query`: parameters that the query must have.
-    pub query: Vec<(String, QueryValue)>,
+    /// `match.query`: whether there is a query, or parameters that it must have.
+    pub query: QueryCondition,
+    /// `match.headers`: conditions on request fields, each of which the request must meet, by the names of the fields.
+    pub headers: Vec<FieldCondition>,
     /// `mode`: whether the cache serves the route. Default: the value in `[cache]`.
     pub mode: CacheMode,
     /// `share`, `"anonymous"`: the visitors that share a page.
@@ -189,6 +192,8 @@ pub struct Route {
     pub rows: Option<Arc<str>>,
     /// `origin`: the `[origins.NAME]` that is asked; `None`: `[origin]`.
     pub origin: Option<Arc<str>>,
+    /// `deny`, false: whether its requests are refused.
+    pub deny: bool,
     /// `allow_from`: the networks that may use the route; empty: all.
     pub allow_from: Vec<IpNet>,
     /// `requests_per_address`: the rate of one address.
@@ -231,7 +236,8 @@ impl Default for Route {
             paths: Vec::new(),
             hosts: Vec::new(),
             methods: Vec::new(),
-            query: Vec::new(),
+            query: QueryCondition::default(),
+            headers: Vec::new(),
             mode: CacheMode::Serve,
             share: Share::Anonymous,
             segment: Segment::default(),
@@ -260,6 +266,7 @@ impl Default for Route {
             visitor_token: false,
             rows: None,
             origin: None,
+            deny: false,
             allow_from: Vec::new(),
             requests_per_address: None,
             requests_per_session: None,
@@ -332,15 +339,25 @@ impl Route {
     #[must_use]
     pub fn items_named(&self) -> usize {
         let in_path = self.paths.iter().any(PathPattern::names_item);
-        let in_query = self.query.iter().filter(|(_, value)| *value == QueryValue::Item).count();
+        let parameters = self.query.parameters().iter();
+        let in_query = parameters.filter(|(_, value)| *value == QueryValue::Item).count();
         usize::from(in_path) + in_query
     }
 
     /// Whether a request could evade the route by an address or method that does not match: the route
-    /// serves some networks only, requires a login, or counts requests.
+    /// serves some networks only, requires a login, counts requests, or denies a path or a method.
     #[must_use]
     pub fn is_watched(&self) -> bool {
-        !self.allow_from.is_empty() || self.is_limited() || self.requires_login == Some(true)
+        let denies = self.deny && !(self.paths.is_empty() && self.methods.is_empty());
+        let guards = !self.allow_from.is_empty() || self.requires_login == Some(true);
+        guards || denies || self.is_limited()
+    }
+
+    /// Whether clients choose the route by what they send beside method, host and path: the query, or a field. They can
+    /// add or omit either.
+    #[must_use]
+    pub fn is_chosen_by_clients(&self) -> bool {
+        !(self.query.is_empty() && self.headers.is_empty())
     }
 
     /// Whether its requests are counted.
@@ -354,6 +371,9 @@ impl Route {
     #[must_use]
     pub fn keys_set(&self) -> Vec<&'static str> {
         let keys = [
+            // The same URL may take another route.
+            ("match.headers", !self.headers.is_empty()),
+            ("deny", self.deny),
             ("mode", self.mode != CacheMode::Serve),
             ("segment", self.segment != Segment::default()),
             ("keep_query", self.query_rule.keep.is_some()),

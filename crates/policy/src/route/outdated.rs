@@ -24,8 +24,11 @@ pub struct OutdatedPages {
 /// difference of both lists has the same route in both.
 #[must_use]
 pub fn outdated_pages(old: &[Route], next: &[Route]) -> OutdatedPages {
-    let old: Vec<_> = old.iter().map(for_pages).collect();
-    let next: Vec<_> = next.iter().map(for_pages).collect();
+    // A route that denies its requests stores no pages, and the pages of the other routes stay what they are.
+    let [old, next] = [old, next].map(|routes| {
+        let stores = routes.iter().filter(|route| !route.deny);
+        stores.map(for_pages).collect::<Vec<_>>()
+    });
     let is_same = |(old, next): &(&Route, &Route)| old == next;
     let first = old.iter().zip(&next).take_while(is_same).count();
     let (old, next) = (&old[first..], &next[first..]);
@@ -56,6 +59,7 @@ pub fn for_pages(route: &Route) -> Route {
         min_uses: usual.min_uses,
         purges: usual.purges,
         visitor_token: usual.visitor_token,
+        deny: usual.deny,
         allow_from: usual.allow_from,
         requests_per_address: usual.requests_per_address,
         requests_per_session: usual.requests_per_session,
@@ -115,6 +119,8 @@ fn content_path(fragment: &Fragment) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use ::http::header::USER_AGENT;
+    use anteroom_http::field_condition::FieldCondition;
     use anteroom_http::selector::Selector;
 
     use super::*;
@@ -178,6 +184,19 @@ mod tests {
             ..old.clone()
         };
         assert_outdated(&[old], &[next], &[], false);
+    }
+
+    #[test]
+    fn a_route_that_denies_outdates_no_page_and_conditions_do() {
+        let [a, b] = ["/a", "/b"].map(|path| route(path, Share::Everyone));
+        let rest = Route::default();
+        let denies = Route { deny: true, ..Route::default() };
+        let old = [a.clone(), b.clone(), rest.clone()];
+        assert_outdated(&old, &[denies, a.clone(), b.clone(), rest.clone()], &[], false);
+        assert_outdated(&old, &[a.clone(), Route { deny: true, ..b }, rest], &["/b"], true);
+        let headers = vec![FieldCondition::parse(USER_AGENT, "~ bot").unwrap()];
+        let of_bots = Route { headers, ..a.clone() };
+        assert_outdated(&[a], &[of_bots], &["/a"], true);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use ::http::HeaderName;
 use anteroom_http::ident::Item;
 use anteroom_http::path::{self, PathPattern};
 use anteroom_http::peer::is_in;
@@ -15,7 +16,7 @@ use crate::rate_limit::{Limiting, RequestLimits};
 #[derive(Clone, Debug)]
 pub struct CompiledRoute {
     /// The rule. Its `segment` is empty unless `share` is `segment`; the segment's cookies are among its
-    /// `key_cookies`.
+    /// `key_cookies`, and the fields with one value in `headers` among its `key_headers`.
     rule: Route,
     /// Its index among all routes; that of the last is for requests that no other route fits.
     pub place: usize,
@@ -43,6 +44,13 @@ impl CompiledRoute {
         } else {
             rule.segment = Segment::default();
         }
+        // A field with one value for all pages of the route is as good as in the key: fills may send it, and an app that
+        // answers by it, as by X-Requested-With, gives the page that was asked for.
+        let exact = rule.headers.iter().filter(|condition| condition.is_exact());
+        let missing = exact.map(|condition| &condition.name);
+        let missing = missing.filter(|name| !rule.key_headers.contains(name)).cloned();
+        let missing: Vec<HeaderName> = missing.collect();
+        rule.key_headers.extend(missing);
         let further = |name: &str| origins.iter().position(|origin| *origin == name);
         // The check has verified each name.
         let origin_place = rule.origin.as_deref().and_then(further).map_or(0, |place| place + 1);
@@ -89,10 +97,32 @@ impl Watched {
         self.route.fits(request).is_some()
     }
 
+    /// Whether the conditions beside the path fit.
+    fn fits_any_path(&self, request: &RouteInput<'_>) -> bool {
+        self.route.fits_by(&[], request).is_some()
+    }
+
     /// `path` is the path after lax decoding.
     fn fits_laxly(&self, request: &RouteInput<'_>, path: &str) -> bool {
         self.route.fits_by(&self.lax, &RouteInput { path, ..*request }).is_some()
     }
+}
+
+/// The route that decides about a request, if it `applies`: the first of `among` that matches, or else the first that
+/// matches the lax reading of the path. A HEAD is treated as the corresponding GET, too.
+fn deciding<'r>(
+    among: &'r [Watched],
+    request: &RouteInput<'_>,
+    applies: impl Fn(&Watched) -> bool,
+) -> Option<&'r Watched> {
+    request.meanings().find_map(|request| {
+        let strictly = among.iter().find(|watched| watched.fits(&request));
+        strictly.filter(|watched| applies(watched)).or_else(|| {
+            let lax = path::as_read_laxly(request.path);
+            let laxly = among.iter().find(|watched| watched.fits_laxly(&request, &lax));
+            laxly.filter(|watched| applies(watched))
+        })
+    })
 }
 
 /// Whether the origin may read a path as any other; `target` is the path as received.
@@ -108,8 +138,14 @@ pub struct Routes {
     guarded: Vec<Watched>,
     /// The routes with `require`; empty if none requires a login.
     login_guards: Vec<Watched>,
+    /// The routes that decide whether a request is denied; empty if none denies.
+    denying: Vec<Watched>,
     /// The routes that decide whether a route counts a request; empty if none counts.
     counting: Vec<Watched>,
+    /// The routes that decide whether a route with conditions on fields counts a request; empty if none counts.
+    counting_by_fields: Vec<Watched>,
+    /// Whether a route has conditions on fields.
+    look_at_fields: bool,
     rest: Arc<CompiledRoute>,
     keep_users: bool,
 }
@@ -132,19 +168,50 @@ impl Routes {
         } else {
             Vec::new()
         };
-        // A client can add or omit a query parameter, and so choose a route by it.
-        let counts = |route: &&Arc<CompiledRoute>| route.is_limited() || route.query.is_empty();
-        let counting = if listed.iter().any(|route| route.is_limited()) {
+        // SECURITY: a client can add or omit a query parameter or a field, and so choose a route by it. Such a route
+        // exempts no request from what a later one denies or counts.
+        let denies = |route: &&Arc<CompiledRoute>| route.deny || !route.is_chosen_by_clients();
+        let denying = if listed.iter().any(|route| route.deny) {
+            listed.iter().filter(denies).map(Watched::new).collect()
+        } else {
+            Vec::new()
+        };
+        let counts = |route: &&Arc<CompiledRoute>| {
+            route.headers.is_empty() && (route.is_limited() || route.query.is_empty())
+        };
+        let is_counted =
+            |route: &Arc<CompiledRoute>| route.headers.is_empty() && route.is_limited();
+        let counting = if listed.iter().any(is_counted) {
             listed.iter().filter(counts).map(Watched::new).collect()
         } else {
             Vec::new()
         };
+        let is_by_fields =
+            |route: &Arc<CompiledRoute>| !route.headers.is_empty() && route.is_limited();
+        let counting_by_fields = if listed.iter().any(is_by_fields) {
+            let counts =
+                |route: &&Arc<CompiledRoute>| is_by_fields(route) || !route.is_chosen_by_clients();
+            listed.iter().filter(counts).map(Watched::new).collect()
+        } else {
+            Vec::new()
+        };
+        let look_at_fields = listed.iter().any(|route| !route.headers.is_empty());
         let keeps_users = |route: &Arc<CompiledRoute>| {
             let fills = route.fragments.iter().filter_map(|fragment| fragment.share);
             fills.chain([route.share]).any(|share| share == Share::User)
         };
         let keep_users = listed.iter().any(keeps_users);
-        Self { listed, guarded, login_guards, counting, rest, keep_users }
+        Self {
+            listed,
+            guarded,
+            login_guards,
+            denying,
+            counting,
+            counting_by_fields,
+            look_at_fields,
+            rest,
+            keep_users,
+        }
     }
 
     /// The routes of the plan, in order.
@@ -166,6 +233,12 @@ impl Routes {
     #[must_use]
     pub fn keep_users(&self) -> bool {
         self.keep_users
+    }
+
+    /// Whether a route has conditions on request fields, so that requests for one URL may take different routes.
+    #[must_use]
+    pub fn look_at_fields(&self) -> bool {
+        self.look_at_fields
     }
 
     /// Whether a route has `allow_from`.
@@ -215,45 +288,57 @@ impl Routes {
         if self.login_guards.is_empty() {
             return None;
         }
-        let requires = |watched: &&Watched| watched.route.requires_login == Some(true);
-        if may_be_any(request, target) {
-            return self.login_guards.iter().find(requires).map(|watched| &*watched.route);
-        }
-        let lax = path::as_read_laxly(request.path);
-        let found = request.meanings().find_map(|request| {
-            let strictly = self.login_guards.iter().find(|watched| watched.fits(&request));
-            strictly.filter(requires).or_else(|| {
-                let laxly =
-                    self.login_guards.iter().find(|watched| watched.fits_laxly(&request, &lax));
-                laxly.filter(requires)
-            })
-        });
+        let requires = |watched: &Watched| watched.route.requires_login == Some(true);
+        let found = match may_be_any(request, target) {
+            true => self.login_guards.iter().find(|watched| requires(watched)),
+            false => deciding(&self.login_guards, request, requires),
+        };
         found.map(|watched| &*watched.route)
+    }
+
+    /// The route because of which this request is refused. The first matching route decides; routes that clients choose
+    /// by a query or a field exempt nothing. Ambiguous paths and HEAD are treated as by [`Self::may_come`].
+    #[must_use]
+    pub fn denying(&self, request: &RouteInput<'_>, target: &str) -> Option<&Arc<CompiledRoute>> {
+        if self.denying.is_empty() {
+            return None;
+        }
+        let denies = |watched: &Watched| watched.route.deny;
+        let found = match may_be_any(request, target) {
+            // Any path may be meant, and the other conditions count as ever.
+            true => self
+                .denying
+                .iter()
+                .find(|watched| denies(watched) && watched.fits_any_path(request)),
+            false => deciding(&self.denying, request, denies),
+        };
+        found.map(|watched| &watched.route)
     }
 
     /// The limits that count a request. These are the limits of the first matching route; routes without
     /// limits that depend on a query parameter are skipped. If that route has none, the first match of the
     /// lax reading counts. A path that could mean any other counts for all. A HEAD without a limit of its
     /// own counts like the corresponding GET.
+    ///
+    /// The limits of a route with conditions on fields come in addition: a client that takes such a route by what it
+    /// sends is counted no less for that.
     #[must_use]
     pub fn limits(&self, request: &RouteInput<'_>, target: &str) -> Vec<&RequestLimits> {
-        if self.counting.is_empty() {
+        if self.counting.is_empty() && self.counting_by_fields.is_empty() {
             return Vec::new();
         }
-        let limited = |watched: &&Watched| watched.route.is_limited();
-        if may_be_any(request, target) {
-            return self.counting.iter().filter(limited).map(Watched::limits).collect();
-        }
-        let by = |request: RouteInput<'_>| {
-            let strictly =
-                self.counting.iter().find(|watched| watched.fits(&request)).filter(limited);
-            strictly.or_else(|| {
-                let lax = path::as_read_laxly(request.path);
-                let laxly = self.counting.iter().find(|watched| watched.fits_laxly(&request, &lax));
-                laxly.filter(limited)
-            })
+        let limited = |watched: &Watched| watched.route.is_limited();
+        let by_fields = |watched: &Watched| limited(watched) && !watched.route.headers.is_empty();
+        let counting: Vec<&Watched> = if may_be_any(request, target) {
+            let by_fields = self.counting_by_fields.iter().filter(|watched| by_fields(watched));
+            let by_fields = by_fields.filter(|watched| watched.fits_any_path(request));
+            self.counting.iter().filter(|watched| limited(watched)).chain(by_fields).collect()
+        } else {
+            let by_url = deciding(&self.counting, request, limited);
+            let by_fields = deciding(&self.counting_by_fields, request, by_fields);
+            by_url.into_iter().chain(by_fields).collect()
         };
-        request.meanings().find_map(by).map(Watched::limits).into_iter().collect()
+        counting.into_iter().map(Watched::limits).collect()
     }
 
     /// The route of a request, and the item that it names.
@@ -264,17 +349,49 @@ impl Routes {
             .find_map(|route| route.fits(request).map(|item| (route, item)))
             .unwrap_or((&self.rest, None))
     }
+
+    /// The request fields by which the route of a request was chosen: those in the conditions of routes that match, or
+    /// would match with other fields, up to the route that is used. Routes that deny are left out: what they answer is
+    /// stored nowhere.
+    #[must_use]
+    pub fn choosing_fields(
+        &self,
+        request: &RouteInput<'_>,
+        used: &CompiledRoute,
+    ) -> Vec<&HeaderName> {
+        if !self.look_at_fields {
+            return Vec::new();
+        }
+        let routes = self.listed.iter().take(used.place + 1).filter(|route| !route.deny);
+        let fits = |route: &&Arc<CompiledRoute>| {
+            !route.headers.is_empty() && route.fits_but_for_fields(&route.paths, request).is_some()
+        };
+        let mut names: Vec<&HeaderName> = Vec::new();
+        for condition in routes.filter(fits).flat_map(|route| &route.headers) {
+            if !names.contains(&&condition.name) {
+                names.push(&condition.name);
+            }
+        }
+        names
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use ::http::Method;
+    use std::sync::LazyLock;
+
+    use ::http::header::USER_AGENT;
+    use ::http::{HeaderMap, HeaderValue, Method};
+    use anteroom_http::field_condition::FieldCondition;
     use anteroom_http::host_pattern::HostPattern;
     use anteroom_http::path::PathPattern;
     use anteroom_http::query::QueryRule;
 
-    use super::super::QueryValue;
+    use super::super::{QueryCondition, QueryValue};
     use super::*;
+    use crate::rate_limit::Rate;
+
+    static NO_FIELDS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
     #[test]
     fn a_required_login_is_no_matter_of_spelling() {
@@ -318,7 +435,11 @@ mod tests {
     }
 
     fn request<'a>(path: &'a str, query: &'a str) -> RouteInput<'a> {
-        RouteInput { method: &Method::GET, host: "shop.test", path, query }
+        RouteInput { method: &Method::GET, host: "shop.test", path, query, headers: &NO_FIELDS }
+    }
+
+    fn having(name: &str, value: QueryValue) -> QueryCondition {
+        QueryCondition::Parameters(vec![(name.to_owned(), value)])
     }
 
     fn routes() -> Routes {
@@ -330,13 +451,10 @@ mod tests {
                 Route { paths: vec![pattern("/item/{item}")], ..route("item") },
                 Route {
                     paths: vec![pattern("/view")],
-                    query: vec![("id".into(), QueryValue::Item)],
+                    query: having("id", QueryValue::Item),
                     ..route("view")
                 },
-                Route {
-                    query: vec![("p".into(), QueryValue::Exactly("a b".into()))],
-                    ..route("p")
-                },
+                Route { query: having("p", QueryValue::Exactly("a b".into())), ..route("p") },
                 Route { methods: vec![Method::POST], ..route("post") },
                 Route { hosts: vec![HostPattern::parse("blog.test").unwrap()], ..route("blog") },
             ],
@@ -371,7 +489,7 @@ mod tests {
         let route = || Route::rest(false, QueryRule::default());
         let routes = Routes::new(
             vec![
-                Route { query: vec![("p".into(), QueryValue::Item)], ..route() },
+                Route { query: having("p", QueryValue::Item), ..route() },
                 Route { paths: vec![pattern("/admin/open")], allow_from: all(), ..route() },
                 Route {
                     paths: vec![pattern("/admin/**")],
@@ -418,6 +536,117 @@ mod tests {
                     routes.may_come(&request, target, address.map(|text| text.parse().unwrap()));
                 let expected = expected && !(address.is_none() && path == "/admin/open");
                 assert_eq!(may_come, expected, "{target} {address:?}");
+            }
+        }
+    }
+
+    fn route() -> Route {
+        Route::rest(false, QueryRule::default())
+    }
+
+    fn at(path: &str) -> Route {
+        Route { name: path.into(), paths: vec![PathPattern::parse(path).unwrap()], ..route() }
+    }
+
+    fn agent(condition: &str) -> Vec<FieldCondition> {
+        vec![FieldCondition::parse(USER_AGENT, condition).unwrap()]
+    }
+
+    fn sent_by(agent: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(agent))])
+    }
+
+    fn compiled(listed: Vec<Route>) -> Routes {
+        Routes::new(listed, route(), &[], &mut Limiting::new(None))
+    }
+
+    #[test]
+    fn fields_and_the_presence_of_a_query_choose_a_route() {
+        let routes = compiled(vec![
+            Route { name: "bots".into(), headers: agent("~ (?i)bot"), ..route() },
+            Route { name: "query".into(), query: QueryCondition::Any, ..route() },
+            Route { name: "plain".into(), query: QueryCondition::None, ..at("/a") },
+        ]);
+        let [bot, browser] = ["GPTBot/1.2", "Mozilla/5.0"].map(sent_by);
+        for (path, query, headers, name) in [
+            ("/a", "", &bot, "bots"),
+            ("/a", "b=1", &bot, "bots"),
+            ("/a", "", &browser, "plain"),
+            ("/a", "b=1", &browser, "query"),
+            ("/b", "", &browser, "default"),
+        ] {
+            let asked = RouteInput { headers, ..request(path, query) };
+            let found = routes.find(&asked).0;
+            assert_eq!(&*found.name, name, "{path}?{query}");
+            let names: Vec<&str> =
+                routes.choosing_fields(&asked, found).into_iter().map(HeaderName::as_str).collect();
+            assert_eq!(names, ["user-agent"], "each of them could have been the other's");
+        }
+        assert!(routes.look_at_fields() && !compiled(vec![at("/a")]).look_at_fields());
+    }
+
+    #[test]
+    fn a_field_with_one_value_is_keyed() {
+        let routes = compiled(vec![
+            Route { headers: agent("curl/8"), ..at("/a") },
+            Route { headers: agent("curl/*"), ..at("/b") },
+        ]);
+        let keyed: Vec<usize> = routes.listed().map(|route| route.key_headers.len()).collect();
+        assert_eq!(keyed, [1, 0]);
+    }
+
+    #[test]
+    fn a_denial_applies_to_any_spelling_and_no_query_or_field_avoids_it() {
+        let routes = compiled(vec![
+            Route { query: QueryCondition::Any, ..route() },
+            Route { headers: agent("a*"), ..route() },
+            at("/old/open"),
+            Route { deny: true, ..at("/old/**") },
+            Route { name: "bots".into(), deny: true, headers: agent("~ bot"), ..at("/**") },
+        ]);
+        let [bot, browser] = ["bot", "a browser"].map(sent_by);
+        for (target, query, denied, denied_to_bots) in [
+            ("/", "", None, Some("bots")),
+            ("/", "b=1", None, Some("bots")),
+            ("/old", "", Some("/old/**"), Some("/old/**")),
+            ("/old/a", "b=1", Some("/old/**"), Some("/old/**")),
+            ("/OLD/a", "", Some("/old/**"), Some("bots")),
+            ("//old", "", Some("/old/**"), Some("/old/**")),
+            ("/old/open", "", None, None),
+        ] {
+            let path = path::decoded(target).unwrap();
+            for (headers, expected) in [(&browser, denied), (&bot, denied_to_bots)] {
+                for method in [Method::GET, Method::HEAD, Method::POST] {
+                    let asked = RouteInput { headers, method: &method, ..request(&path, query) };
+                    let found = routes.denying(&asked, target).map(|route| &*route.name);
+                    assert_eq!(found, expected, "{method} {target}?{query}");
+                }
+            }
+        }
+        assert!(compiled(vec![at("/a")]).denying(&request("//a", ""), "//a").is_none());
+    }
+
+    #[test]
+    fn a_limit_by_fields_is_counted_beside_that_of_the_url() {
+        let one = std::num::NonZeroU32::MIN;
+        let rate =
+            || Some(Rate { requests: one, per: std::time::Duration::from_secs(1), burst: one });
+        let routes = compiled(vec![
+            at("/robots.txt"),
+            Route { headers: agent("~ bot"), requests_per_address: rate(), ..route() },
+            Route { requests_per_address: rate(), ..at("/login") },
+        ]);
+        let [bot, browser] = ["bot", "a browser"].map(sent_by);
+        for (path, of_browser, of_bot) in [
+            ("/", 0, 1),
+            ("/login", 1, 2),
+            ("/Login;a", 1, 2),
+            ("//a", 1, 2),
+            ("/robots.txt", 0, 0),
+        ] {
+            for (headers, expected) in [(&browser, of_browser), (&bot, of_bot)] {
+                let asked = RouteInput { headers, ..request(path, "") };
+                assert_eq!(routes.limits(&asked, path).len(), expected, "{path}");
             }
         }
     }

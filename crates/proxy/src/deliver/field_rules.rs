@@ -1,15 +1,17 @@
 //! The route's rules on the fields of responses. They apply last, to what a client gets: no verdict and no stored
 //! page depends on them.
 
-use ::http::header::{CACHE_CONTROL, SET_COOKIE};
+use ::http::header::{CACHE_CONTROL, SET_COOKIE, VARY};
 use ::http::{HeaderMap, HeaderValue};
 use anteroom_http::cache_control::CacheControl;
+use anteroom_http::vary::Vary;
 
 use super::client_response::ClientResponse;
-use crate::context::{RequestContext, template_values};
+use crate::context::{RequestContext, route_input, template_values};
 
-/// Sets the fields of `set_headers`.
+/// Sets the fields of `set_headers`, and names in `Vary` those by which the route was chosen.
 pub(crate) fn set_fields(cx: &RequestContext<'_>, response: &mut ClientResponse) {
+    vary_by_route(cx, response);
     let rules = &cx.route.set_headers;
     if rules.is_empty() {
         return;
@@ -22,6 +24,20 @@ pub(crate) fn set_fields(cx: &RequestContext<'_>, response: &mut ClientResponse)
         if *name != CACHE_CONTROL || may_say(headers, &value) {
             headers.insert(name, value);
         }
+    }
+}
+
+/// RFC 9110 §12.5.5: a cache between here and the client learns on which fields the choice of the route depends.
+fn vary_by_route(cx: &RequestContext<'_>, response: &mut ClientResponse) {
+    let asked = route_input(cx.head, cx.admitted);
+    let names = cx.worker.settings.routes.choosing_fields(&asked, cx.route);
+    if names.is_empty() {
+        return;
+    }
+    let headers = response.headers_mut();
+    let vary = Vary::parse(headers);
+    for name in names.into_iter().filter(|name| vary != Vary::Any && !vary.names(name)) {
+        headers.append(VARY, HeaderValue::from_name(name.clone()));
     }
 }
 

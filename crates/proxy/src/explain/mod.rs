@@ -315,6 +315,11 @@ impl Explanation {
             let text = "these keys decide which addresses are served";
             self.hints.push(hint("[client] allow and deny, [[route]] allow_from", text));
         }
+        if let Error::DeniedByRoute(route) = error {
+            self.route = Some(parts::route_alone(worker, route));
+            self.hints
+                .push(hint("[[route]] deny", "deny = true refuses all requests of this route"));
+        }
         if let Error::LoginRequired { route, .. } = error {
             self.route = Some(parts::route_alone(worker, route));
             self.hints.push(hint(

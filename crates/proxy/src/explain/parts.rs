@@ -193,8 +193,15 @@ pub(super) fn key(want: &WantedPage<'_>) -> ExplainedKey {
         query: query::without_values(&rule.kept(came)),
         ignored: query::names(came).filter(|name| !rule.is_kept(name)).map(|n| text(&n)).collect(),
         cookies: cx.route.key_cookies.clone(),
-        fields: words(cx.route.key_headers.iter()),
+        fields: keyed_fields(cx.route),
     }
+}
+
+/// The fields in the key of a route's pages: the keyed ones, and those by which the route is chosen.
+fn keyed_fields(route: &CompiledRoute) -> Vec<String> {
+    let conditions = route.headers.iter().map(|condition| &condition.name);
+    let conditions = conditions.filter(|name| !route.key_headers.contains(name));
+    words(route.key_headers.iter().chain(conditions))
 }
 
 fn words<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<String> {

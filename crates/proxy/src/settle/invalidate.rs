@@ -115,6 +115,8 @@ fn route_of<'c>(
         host: &cx.admitted.site,
         path: decoded.as_deref().unwrap_or(path),
         query,
+        // Pages of routes with other conditions on fields are purged by their URL.
+        headers: &cx.head.headers,
     };
     let (route, item) = cx.worker.settings.routes.find(&asked);
     (route, item)

@@ -7,7 +7,7 @@ use anteroom_http::cookie;
 use anteroom_http::field_set::FieldSet;
 use anteroom_http::ident::Item;
 use anteroom_policy::rate_limit::RequestLimits;
-use anteroom_policy::route::CompiledRoute;
+use anteroom_policy::route::{CompiledRoute, Route};
 use anteroom_telemetry::metrics::CookieEvent;
 
 use super::admit::AdmittedRequest;
@@ -35,6 +35,7 @@ pub(crate) fn route<'w>(
 ) -> Result<RoutedRequest<'w>, Error> {
     let (route, item) = route_of(worker, &counted.head, &counted.admitted);
     record.route(route);
+    refuse_denied(worker, &counted, route, record)?;
     // SECURITY: a rewrite opens no path of the origin that its own route keeps for some addresses.
     if let Some(rewritten) = RewrittenPath::of(route, &counted.head)
         && mode.knows_address()
@@ -64,6 +65,27 @@ pub(crate) fn route<'w>(
     }
     let counts_in_all = counted.counts_in_all;
     Ok(RoutedRequest { request: counted.into_request(), counts_in_all, route, limits, item })
+}
+
+/// Refuses a request that a route denies, by its own path or by the one that the origin would get.
+fn refuse_denied(
+    worker: &WorkerContext,
+    request: &AdmittedRequest,
+    route: &Route,
+    record: &mut RequestRecord,
+) -> Result<(), Error> {
+    let AdmittedRequest { head, admitted, .. } = request;
+    let routes = &worker.settings.routes;
+    let by_rewrite = || {
+        let rewritten = RewrittenPath::of(route, head)?;
+        let (asked, path) = rewritten.input(head, admitted);
+        routes.denying(&asked, path)
+    };
+    let denying = routes.denying(&route_input(head, admitted), head.uri.path()).or_else(by_rewrite);
+    let Some(denying) = denying else { return Ok(()) };
+    // Also where another spelling of the path was sent.
+    record.route(denying);
+    Err(Error::DeniedByRoute(Arc::clone(denying)))
 }
 
 impl<'w> RoutedRequest<'w> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::Uri;
 use ::http::header::{HOST, ORIGIN, REFERER};
 use ::http::uri::PathAndQuery;
+use ::http::{HeaderMap, Method, Uri};
 use anteroom_cache::fill::LeaderAnswer;
 use anteroom_cache::flight::JoinResult;
 use anteroom_cache::page_fields::PageFields;
@@ -14,10 +14,11 @@ use anteroom_cache::warm_queue::WarmOccasion;
 use anteroom_http::clock::unix_now;
 use anteroom_http::host::Scheme;
 use anteroom_origin::BackgroundSlot;
+use anteroom_policy::route::RouteInput;
 
 use super::begin;
 use super::stale::FAILING_TTL;
-use crate::context::{RequestContext, RequestKind};
+use crate::context::{RequestContext, RequestKind, route_input};
 use crate::plan::{PageDecision, StaleCandidate};
 use crate::stage::wanted_page::WantedPage;
 
@@ -56,17 +57,34 @@ pub(super) fn recipe(want: &WantedPage<'_>) -> Option<Arc<Recipe>> {
     for name in [REFERER, ORIGIN, HOST] {
         fields.remove(name);
     }
+    let query = cx.route.query_rule.kept(cx.head.uri.query().unwrap_or_default());
+    if !takes_same_route(cx, &query, &fields) {
+        return None;
+    }
     let recipe = Recipe {
         is_https: cx.admitted.scheme == Scheme::Https,
         site: cx.admitted.site.clone(),
-        target: target(
-            &cx.head.uri,
-            &cx.route.query_rule.kept(cx.head.uri.query().unwrap_or_default()),
-        )?,
+        target: target(&cx.head.uri, &query)?,
         fields: PageFields::of(&fields),
         local: cx.client.local,
     };
     recipe.bounded().map(Arc::new)
+}
+
+/// Whether a recipe with these parts finds the route of the page again. Where the condition of a route is on a field that
+/// fills do not send, it would fetch the page of another route.
+fn takes_same_route(cx: &RequestContext<'_>, query: &str, fields: &HeaderMap) -> bool {
+    let routes = &cx.worker.settings.routes;
+    if !routes.look_at_fields() {
+        return true;
+    }
+    let asked = RouteInput {
+        method: &Method::GET,
+        query,
+        headers: fields,
+        ..route_input(cx.head, cx.admitted)
+    };
+    routes.find(&asked).0.place == cx.route.place
 }
 
 /// The target without the parameters on which the page does not depend.
