@@ -112,6 +112,7 @@ impl Commands {
             Command::ChangeBypass => self.change_bypass(operator, body).await.map(reply),
             Command::Status => Ok(reply(self.status())),
             Command::Misses => Ok(reply(self.misses())),
+            Command::Crowd => Ok(reply(self.crowd())),
             Command::Learned => Ok(reply(self.learned().await)),
             Command::CacheAudit => Ok(reply(self.cache_audit())),
             Command::ResumeSharing => self.resume_sharing(operator, body).await.map(reply),

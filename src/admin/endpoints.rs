@@ -19,6 +19,10 @@ pub const STATUS: &str = "/status";
 pub(super) const EVENTS: &str = "/events";
 /// The path of the missed URLs.
 pub const MISSES: &str = "/misses";
+/// The path of the servers of the app.
+pub const ORIGINS: &str = "/origins";
+/// The path of who takes the app's time.
+pub const CROWD: &str = "/crowd";
 /// The path of what was learned in learn mode.
 pub const LEARN: &str = "/learn";
 /// The path that forgets it.
@@ -94,6 +98,7 @@ pub(super) enum Command {
     ChangeBypass,
     Status,
     Misses,
+    Crowd,
     CacheAudit,
     ResumeSharing,
     Learned,
@@ -119,6 +124,7 @@ impl Command {
                 | Self::Bypasses
                 | Self::Status
                 | Self::Misses
+                | Self::Crowd
                 | Self::CacheAudit
                 | Self::Learned
                 | Self::RestartLearning
@@ -182,7 +188,8 @@ static ENDPOINTS: &[Endpoint] = &[
     Endpoint::read(EVENTS, READ, Action::Events),
     Endpoint::read(MISSES, READ, Action::Data(Command::Misses)),
     Endpoint::read(BYPASS, READ, Action::Data(Command::Bypasses)),
-    Endpoint::read("/origins", READ, Action::Data(Command::Origins)),
+    Endpoint::read(ORIGINS, READ, Action::Data(Command::Origins)),
+    Endpoint::read(CROWD, READ, Action::Data(Command::Crowd)),
     Endpoint::read("/certificates", READ, Action::Data(Command::Certificates)),
     Endpoint::read("/config", READ, Action::Data(Command::Config)),
     Endpoint::read(TOP_COOKIES, READ, Action::Data(Command::TopCookies)),

@@ -16,6 +16,8 @@ mod client;
 mod commands;
 mod configuration;
 mod connection;
+mod crowd;
+mod crowd_lines;
 mod dashboard;
 mod data_socket;
 mod endpoints;
@@ -53,16 +55,18 @@ pub use cache_audit::ResumeOrder;
 pub use client::{ClientError, StreamEnd, send_command, stream_lines};
 pub use commands::Commands;
 pub use configuration::{ConfigReport, FoundHints, ReloadCounts};
+pub use crowd::{CrowdEntry, CrowdReport};
 pub use data_socket::serve_data;
 pub use endpoints::{
-    BACKUP, BYPASS, CACHE_AUDIT, CACHE_AUDIT_RESUME, FLEET, LEARN, LEARN_RESTART, LOG, MISSES,
-    MOVE, STATUS, TOP_COOKIES,
+    BACKUP, BYPASS, CACHE_AUDIT, CACHE_AUDIT_RESUME, CROWD, FLEET, LEARN, LEARN_RESTART, LOG,
+    MISSES, MOVE, ORIGINS, STATUS, TOP_COOKIES,
 };
 pub use handle::AdminHandle;
 pub use latest_backup::{BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};
 pub use log::{LogLine, LoggedRequest, LoggedStep};
 pub use move_store::MoveRequest;
+pub use origins::{ListedOrigin, ListedServer, OriginsReport};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{
     ExportedItem, ExportedSession, ExportedView, LISTED_MAX, ListedSession, Removed, SessionExport,

@@ -4,51 +4,54 @@ use std::collections::BTreeMap;
 
 use anteroom_origin::ServerStanding;
 use anteroom_policy::priority::RequestClass;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::commands::Commands;
 
 /// Every origin.
-#[derive(Debug, Serialize)]
-pub(super) struct OriginsReport {
-    origins: Vec<ListedOrigin>,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OriginsReport {
+    /// `[origin]`, and then the others.
+    pub origins: Vec<ListedOrigin>,
 }
 
 /// An origin.
-#[derive(Debug, Serialize)]
-struct ListedOrigin {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListedOrigin {
     /// `origin`, or the name of `[origins.NAME]`.
-    name: String,
+    pub name: String,
     /// Requests that wait for a server.
-    waiting: usize,
+    pub waiting: usize,
     /// The same by class.
-    waiting_by_class: BTreeMap<&'static str, usize>,
-    servers: Vec<ListedServer>,
+    pub waiting_by_class: BTreeMap<String, usize>,
+    /// Its servers.
+    pub servers: Vec<ListedServer>,
 }
 
 /// A server of an origin.
-#[derive(Debug, Serialize)]
-struct ListedServer {
-    address: String,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListedServer {
+    /// Its name.
+    pub address: String,
     /// Whether it is asked.
-    up: bool,
+    pub up: bool,
     /// Its share of the requests, beside the weights of the others.
-    weight: u32,
+    pub weight: u32,
     /// Requests that it works on. 0 for an only server without `max_connections` and with `overload = "off"`, whose requests
     /// are not counted.
-    busy: u32,
+    pub busy: u32,
     /// The same by class.
-    busy_by_class: BTreeMap<&'static str, u32>,
+    pub busy_by_class: BTreeMap<String, u32>,
     /// How many requests it may work on before strangers wait, if that is limited.
-    limit: Option<u32>,
+    pub limit: Option<u32>,
     /// Whether it is found to have a queue because of what it is asked.
-    has_queue: bool,
+    pub has_queue: bool,
     /// Whether strangers wait because of that.
-    holds_back: bool,
+    pub holds_back: bool,
 }
 
-fn by_class<T: Copy>(counts: [T; RequestClass::ALL.len()]) -> BTreeMap<&'static str, T> {
-    RequestClass::ALL.iter().map(|class| class.as_str()).zip(counts).collect()
+fn by_class<T: Copy>(counts: [T; RequestClass::ALL.len()]) -> BTreeMap<String, T> {
+    RequestClass::ALL.iter().map(|class| class.as_str().to_owned()).zip(counts).collect()
 }
 
 impl Commands {

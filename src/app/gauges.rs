@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anteroom_http::clock::{self, unix_now};
 use anteroom_origin::ServerList;
+use anteroom_policy::priority::RequestClass;
 use anteroom_store::{BypassScope, CALL_BOUNDS, CallTimes, OpenStore};
 use anteroom_telemetry::access_log::AccessLog;
 use anteroom_telemetry::message_log;
@@ -88,6 +89,22 @@ fn origins(live: &Arc<ArcSwap<LiveConfig>>, metrics: &Metrics) {
             value: server_list.waiting() as u64,
         };
         live.origins.server_lists().map(reading).collect()
+    });
+    let present = Arc::clone(live);
+    let help = "Requests that wait for a server, by class";
+    metrics.gauges("anteroom_origin_class_waiting", help, move || {
+        let mut readings = Vec::new();
+        for server_list in present.load().origins.server_lists() {
+            let waiting = RequestClass::ALL.into_iter().zip(server_list.waiting_by_class());
+            readings.extend(waiting.map(|(class, waiting)| Reading {
+                labels: vec![
+                    ("origin", server_list.name().to_owned()),
+                    ("class", class.as_str().to_owned()),
+                ],
+                value: waiting as u64,
+            }));
+        }
+        readings
     });
 }
 

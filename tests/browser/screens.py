@@ -40,6 +40,7 @@ SCREENS = {
     "now": "Now",
     "routes": "Routes",
     "misses": "Misses",
+    "crowd": "Crowd",
     "cookies": "Cookies",
     "learn": "Learn",
     "differences": "Differences",

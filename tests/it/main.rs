@@ -20,6 +20,7 @@ mod command;
 mod connect_check;
 mod control;
 mod cookies;
+mod crowd;
 mod dashboard_access;
 mod database_rows;
 mod defects;

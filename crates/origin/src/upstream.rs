@@ -58,6 +58,12 @@ impl Upstream {
         self.server_list.name()
     }
 
+    /// The same, to be kept.
+    #[must_use]
+    pub fn shared_name(&self) -> &Arc<str> {
+        self.server_list.shared_name()
+    }
+
     /// Whether it may take gRPC calls, which need HTTP/2.
     #[must_use]
     pub fn may_speak_http2(&self) -> bool {
@@ -141,7 +147,10 @@ impl Upstream {
         requester: Requester<'_>,
     ) -> Result<OriginResponse, OriginError> {
         if self.server_list.is_plain() {
-            return self.servers[0].send(request, keep).await;
+            requester.begin();
+            let sent = self.servers[0].send(request, keep).await;
+            requester.end();
+            return sent;
         }
         self.server_list.count_request();
         let wanted = ServerWanted {
@@ -157,7 +166,7 @@ impl Upstream {
             None => self.slot(&wanted).await?,
         };
         let first = slot.server();
-        let failed = match self.try_at(slot, Box::new(request), keep.clone()).await {
+        let failed = match self.try_at(slot, Box::new(request), keep.clone(), requester).await {
             Ok(received) => return Ok(received),
             Err(failed) => failed,
         };
@@ -172,7 +181,7 @@ impl Upstream {
         let wanted = ServerWanted { not: Some(first), ..wanted };
         let Ok(slot) = self.server_list.slot(&wanted).await else { return Err(error) };
         self.thread_metrics.count(Count::OriginRetriesElsewhere);
-        self.try_at(slot, request, keep).await.map_err(|failed| failed.error)
+        self.try_at(slot, request, keep, requester).await.map_err(|failed| failed.error)
     }
 
     /// Sends a request for another protocol to one server only.
@@ -186,7 +195,10 @@ impl Upstream {
         requester: Requester<'_>,
     ) -> Result<UpgradeAnswer, OriginError> {
         if self.server_list.is_plain() {
-            return self.servers[0].upgrade(request, protocol).await;
+            requester.begin();
+            let received = self.servers[0].upgrade(request, protocol).await;
+            requester.end();
+            return received;
         }
         self.server_list.count_request();
         let wanted = ServerWanted {
@@ -199,7 +211,9 @@ impl Upstream {
         };
         let mut slot = self.slot(&wanted).await?;
         slot.sent();
+        requester.begin();
         let mut received = self.servers[slot.server()].upgrade(request, protocol).await;
+        requester.end();
         match &mut received {
             Ok(UpgradeAnswer::Http(received)) => {
                 let fails = says_it_cannot(received.response.status());
@@ -218,7 +232,7 @@ impl Upstream {
 
     async fn slot(&self, wanted: &ServerWanted<'_>) -> Result<ServerSlot, OriginError> {
         self.server_list.slot(wanted).await.map_err(|why| {
-            self.thread_metrics.count(Count::OriginRefused);
+            self.thread_metrics.refused_at_origin(wanted.requester.priority.class);
             match why {
                 NoServer::Crowded => OriginError::Crowded,
                 NoServer::Resting => OriginError::Resting,
@@ -239,9 +253,12 @@ impl Upstream {
         mut slot: ServerSlot,
         request: Box<Request<UploadBody>>,
         keep: ConnectionReuse,
+        requester: Requester<'_>,
     ) -> Result<OriginResponse, SendFailure> {
         slot.sent();
+        requester.begin();
         let mut sent = self.servers[slot.server()].try_send(request, keep).await;
+        requester.end();
         match &mut sent {
             Ok(received) => {
                 let fails = says_it_cannot(received.response.status());

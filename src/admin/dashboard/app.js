@@ -4,6 +4,7 @@ import { get, onLoggedOut, post } from './api.js';
 import { bypassText, turnOff } from './bypass.js';
 import { redrawCharts } from './chart.js';
 import cookies from './cookies.js';
+import crowd from './crowd.js';
 import differences from './differences.js';
 import { button, h, outcome, setText } from './dom.js';
 import { seconds } from './format.js';
@@ -20,7 +21,7 @@ import { certificates, fleet, origins, rows } from './system.js';
 
 /** In the order of the navigation. A further screen is a module and a place in this list. */
 const SCREENS = [
-  now, routes, misses, cookies, learn, differences, sessions, purge, origins, rows, certificates, fleet, configuration, audit,
+  now, routes, misses, crowd, cookies, learn, differences, sessions, purge, origins, rows, certificates, fleet, configuration, audit,
 ];
 /** The roles that may do what a screen or a part of one needs. */
 const ROLES = {

@@ -32,6 +32,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     ("bypass.js", SCRIPT, include_bytes!("bypass.js")),
     ("chart.js", SCRIPT, include_bytes!("chart.js")),
     ("cookies.js", SCRIPT, include_bytes!("cookies.js")),
+    ("crowd.js", SCRIPT, include_bytes!("crowd.js")),
     ("differences.js", SCRIPT, include_bytes!("differences.js")),
     ("dom.js", SCRIPT, include_bytes!("dom.js")),
     ("format.js", SCRIPT, include_bytes!("format.js")),

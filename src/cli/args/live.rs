@@ -34,6 +34,8 @@ Examples:
   anteroom top --once --json --socket /var/lib/anteroom/admin.sock
   anteroom top items --number 100
       The most viewed items
+  anteroom top crowd
+      Who takes the app's time: networks, user agents, paths, classes
   anteroom top cookies
       Cookies: why pages are not served from the cache
 
@@ -49,6 +51,21 @@ Examples:
 
 Views by all visitors are counted. [views] rescale_every and rescale_percent say how old views
 lose weight. The command connects to the running proxy over the socket in [admin] socket.";
+
+const CROWD_EXAMPLES: &str = "\
+Examples:
+  anteroom top crowd
+      Who takes the app's time, once a second, with the lines of proxy.toml that would stop it.
+      q ends
+  anteroom top crowd --once
+      One reading, as text
+  anteroom top crowd --json --socket /var/lib/anteroom/admin.sock
+
+Figures are of the last minutes: after each minute, half of them is left. `s/s` is how many
+seconds of the app are taken in a second. A path is endless if nearly all requests for it are
+for URLs that the app was not asked for before. Addresses are shown as networks, and queries by
+the names of their parameters. Where standard output is no terminal, --once is the default. The
+command connects to the running proxy over the socket in [admin] socket.";
 
 const COOKIES_EXAMPLES: &str = "\
 Examples:
@@ -108,6 +125,18 @@ pub(crate) enum TopCommand {
         /// The number of items
         #[arg(long, short, value_name = "N", default_value_t = 25, value_parser = number())]
         number: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        at: SocketArgs,
+    },
+    /// Show who takes the app's time, and what would stop it
+    #[command(after_help = CROWD_EXAMPLES)]
+    Crowd {
+        /// Print one reading, and end
+        #[arg(long)]
+        once: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,

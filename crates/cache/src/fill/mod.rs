@@ -132,7 +132,7 @@ impl Filler {
             return Ok(None);
         }
         let session = order.person.as_ref().map(|person| person.session.as_str());
-        let requester = Requester { session, priority: order.priority };
+        let requester = Requester { session, priority: order.priority, origin_use: None };
         flight.priority.raise(order.priority);
         let upstream = &self.upstreams[order.route.origin_place];
         let reserving = upstream.reserve(requester, &flight.priority, true);
@@ -189,6 +189,7 @@ impl Filler {
             pattern,
             network,
             priority,
+            origin_use,
             personal_data,
             stored,
             withhold,
@@ -204,9 +205,8 @@ impl Filler {
         }
         // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
-        let sent = self
-            .send(&route, (place, request), Requester { session, priority }, background.as_mut())
-            .await;
+        let requester = Requester { session, priority, origin_use: Some(&origin_use) };
+        let sent = self.send(&route, (place, request), requester, background.as_mut()).await;
         let mut received = match sent {
             Ok(received) => received,
             Err(error) => return fail(flight, error, sender),

@@ -31,39 +31,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
         at.key("query", &mut route.query, &QueryForm);
         at.key("headers", &mut route.headers, &FieldConditionsForm);
     });
-    at.key("mode", &mut route.mode, &Words(&CACHE_MODES));
-    at.key("share", &mut route.share, &Words(&SHARES));
-    at.key("segment", &mut route.segment, &SegmentForm);
-    let proofs = [("second_user", false), ("none", true)];
-    at.key("segment_proof", &mut route.segment.is_promised, &Words(&proofs));
-    let parameters = || List::of(Text { parse: text::any_query, show: Pattern::to_string });
-    at.key("ignore_query", &mut route.query_rule.ignore, &parameters());
-    at.key("keep_query", &mut route.query_rule.keep, &Optional(parameters()));
-    at.key("ttl", &mut route.ttl, &TtlForm);
-    at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
-    at.key("override_private", &mut route.override_private, &Flag);
-    at.key("stale_while_revalidate", &mut route.stale_while_revalidate, &Optional(TTL));
-    at.key("stale_if_error", &mut route.stale_if_error, &Optional(TTL));
-    at.key("refresh_ahead", &mut route.refresh_ahead, &Flag);
-    at.key("audit", &mut route.audit, &AUDIT);
-    at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
-    at.key("min_uses", &mut route.min_uses, &count(1, 1_000));
-    at.key("trust_public", &mut route.trust_public, &Flag);
-    let cookies = List::of(named(text::cookie_name));
-    let words = [("keep", SetCookie::Keep), ("strip_for_anonymous", SetCookie::StripForAnonymous)];
-    at.key("set_cookie", &mut route.set_cookie, &Words(&words));
-    at.key("strip_set_cookie", &mut route.strip_set_cookie, &cookies);
-    let fields = List::of(Text { parse: removable_field, show: ToString::to_string });
-    at.key("remove_headers", &mut route.remove_headers, &fields);
-    let words = [("full", LeakGuard::Full), ("marks", LeakGuard::Marks), ("off", LeakGuard::Off)];
-    at.key("leak_guard", &mut route.leak_guard, &Words(&words));
-    at.key("key_cookies", &mut route.key_cookies, &cookies);
-    let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
-    at.key("key_headers", &mut route.key_headers, &fields);
-    let fields = List::of(Text { parse: text::send_header, show: ToString::to_string });
-    at.key("send_headers", &mut route.send_headers, &fields);
-    let branches = List::of(Text { parse: text::branch, show: PurgePath::to_string });
-    at.key("purges", &mut route.purges, &branches);
+    caching(at, route);
     at.key("fragments", &mut route.fragments, &List::of(FragmentForm));
     at.key("esi", &mut route.esi, &EsiForm);
     at.key("visitor_token", &mut route.visitor_token, &Flag);
@@ -102,6 +70,43 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
     at.key("class", &mut route.class, &Words(&classes));
     at.key("maintenance", &mut route.maintenance, &Flag);
     at.key("access_log", &mut route.access_log, &Flag);
+}
+
+/// The keys that say what is stored, for how long and for which visitors.
+fn caching(at: &mut impl Walk, route: &mut Route) {
+    at.key("mode", &mut route.mode, &Words(&CACHE_MODES));
+    at.key("share", &mut route.share, &Words(&SHARES));
+    at.key("segment", &mut route.segment, &SegmentForm);
+    let proofs = [("second_user", false), ("none", true)];
+    at.key("segment_proof", &mut route.segment.is_promised, &Words(&proofs));
+    let parameters = || List::of(Text { parse: text::any_query, show: Pattern::to_string });
+    at.key("ignore_query", &mut route.query_rule.ignore, &parameters());
+    at.key("keep_query", &mut route.query_rule.keep, &Optional(parameters()));
+    at.key("ttl", &mut route.ttl, &TtlForm);
+    at.key("override_ttl", &mut route.override_ttl, &Optional(TTL));
+    at.key("override_private", &mut route.override_private, &Flag);
+    at.key("stale_while_revalidate", &mut route.stale_while_revalidate, &Optional(TTL));
+    at.key("stale_if_error", &mut route.stale_if_error, &Optional(TTL));
+    at.key("refresh_ahead", &mut route.refresh_ahead, &Flag);
+    at.key("audit", &mut route.audit, &AUDIT);
+    at.key("only_top", &mut route.only_top, &Optional(count(1, 1_000_000)));
+    at.key("min_uses", &mut route.min_uses, &count(1, 1_000));
+    at.key("trust_public", &mut route.trust_public, &Flag);
+    let cookies = List::of(named(text::cookie_name));
+    let words = [("keep", SetCookie::Keep), ("strip_for_anonymous", SetCookie::StripForAnonymous)];
+    at.key("set_cookie", &mut route.set_cookie, &Words(&words));
+    at.key("strip_set_cookie", &mut route.strip_set_cookie, &cookies);
+    let fields = List::of(Text { parse: removable_field, show: ToString::to_string });
+    at.key("remove_headers", &mut route.remove_headers, &fields);
+    let words = [("full", LeakGuard::Full), ("marks", LeakGuard::Marks), ("off", LeakGuard::Off)];
+    at.key("leak_guard", &mut route.leak_guard, &Words(&words));
+    at.key("key_cookies", &mut route.key_cookies, &cookies);
+    let fields = List::of(Text { parse: text::key_header, show: ToString::to_string });
+    at.key("key_headers", &mut route.key_headers, &fields);
+    let fields = List::of(Text { parse: text::send_header, show: ToString::to_string });
+    at.key("send_headers", &mut route.send_headers, &fields);
+    let branches = List::of(Text { parse: text::branch, show: PurgePath::to_string });
+    at.key("purges", &mut route.purges, &branches);
 }
 
 pub(super) fn cookies(at: &mut impl Walk, cookies: &mut Hardening) {

@@ -317,6 +317,11 @@ impl ServerList {
         &self.name
     }
 
+    /// The same, to be kept.
+    pub(super) fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
     /// Whether there is nothing to decide.
     pub(super) fn is_plain(&self) -> bool {
         self.servers.len() == 1

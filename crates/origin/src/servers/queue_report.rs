@@ -3,6 +3,7 @@
 use anteroom_policy::origin::Overload;
 
 use super::automatic_limit::AutomaticLimit;
+use super::whole;
 
 /// Changes that follow sooner on the last line are told when this is over, in seconds, if they last.
 const TOLD_AGAIN_S: f64 = 10.0;
@@ -48,8 +49,8 @@ impl QueueChange {
     /// Writes the line.
     pub(super) fn log(self, origin: &str, server: &str, overload: Overload) {
         let limit = match self {
-            Self::Begins(limit) | Self::Lasts(limit) => limit.floor(),
-            Self::Ends => 0.0,
+            Self::Begins(limit) | Self::Lasts(limit) => whole(limit),
+            Self::Ends => 0,
         };
         match (self, overload) {
             (Self::Ends, _) => {

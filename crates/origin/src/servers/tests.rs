@@ -34,6 +34,7 @@ fn server_list(servers: usize, rules: ServerRules) -> Arc<ServerList> {
 const STRANGER: Requester<'static> = Requester {
     session: None,
     priority: Priority { class: RequestClass::New, is_change: false, flow: 1, page_kind: 1 },
+    origin_use: None,
 };
 
 const WISH: ServerWanted<'static> = ServerWanted {

@@ -15,7 +15,7 @@ use crate::cookie_rules::CookieClass;
 use crate::error::Error;
 use crate::origin_request;
 use crate::record::RequestRecord;
-use crate::stage::classify::{self, requester};
+use crate::stage::classify::{self, OwnRequest};
 
 /// Forwards a request as it came. `reason` says why.
 pub(crate) async fn forward(
@@ -40,7 +40,11 @@ pub(crate) async fn forward(
     let thread_metrics = &cx.worker.thread_metrics;
     let early = interim::pass_on(&mut request, &cx.client.state, cx.head.version, thread_metrics);
     // PERF: boxed, so that the state of a hit stays small.
-    let sent = Box::pin(cx.upstream().send(request, keep, requester(cx, None))).await;
+    let sent = Box::pin(async {
+        let own = OwnRequest::new(cx);
+        cx.upstream().send(request, keep, own.requester()).await
+    });
+    let sent = sent.await;
     drop(early);
     let received = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
     record.origin_answered();

@@ -30,7 +30,7 @@ use crate::deliver::headers;
 use crate::error::Error;
 use crate::origin_request;
 use crate::record::RequestRecord;
-use crate::stage::classify::requester;
+use crate::stage::classify::OwnRequest;
 use crate::stage::detect_upgrade::{Extended, requested_protocol};
 
 /// Reserves a place for one more tunnel, in total and for the client's address. A client without an
@@ -68,7 +68,11 @@ pub(crate) async fn answer(
     }
     protocol.put(request.headers_mut());
     cx.set_reached(true);
-    let sent = Box::pin(cx.upstream().upgrade(request, &protocol, requester(cx, None))).await;
+    let sent = Box::pin(async {
+        let own = OwnRequest::new(cx);
+        cx.upstream().upgrade(request, &protocol, own.requester()).await
+    });
+    let sent = sent.await;
     let answer = sent.inspect_err(|error| cx.set_reached(error.may_have_reached()))?;
     record.origin_answered();
     record.outcome(Outcome::Bypass, Some(Reason::Upgrade));

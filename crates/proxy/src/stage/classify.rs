@@ -1,9 +1,10 @@
-//! The class of a request: how soon the origin gets it where others wait. Only what is proven counts.
+//! The class of a request: how soon the origin gets it where others wait, and what operators are told of the origin's time.
+//! Only what is proven counts.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use ::http::header::AUTHORIZATION;
+use ::http::header::{AUTHORIZATION, USER_AGENT};
 use ::http::{HeaderValue, StatusCode};
 use ahash::RandomState;
 use anteroom_cache::url_patterns::network;
@@ -15,26 +16,55 @@ use anteroom_origin::Requester;
 use anteroom_policy::error_page::CrowdPage;
 use anteroom_policy::priority::{Priority, RequestClass};
 use anteroom_telemetry::access_log::VisitorClass;
+use anteroom_telemetry::origin_use::{OriginUse, UsingVisitor};
 
 use crate::context::RequestContext;
 use crate::error::Error;
 
-/// Of whom a request is, as its origin is told. `page`: the key of the page that is fetched for the cache.
-pub(crate) fn requester<'a>(cx: &'a RequestContext<'_>, page: Option<&PageKey>) -> Requester<'a> {
-    let session = cx.visitor.token.as_ref().map(StoredToken::as_str);
-    // PERF: an origin that puts requests in no order is told nothing.
-    if !cx.upstream().keeps_order() {
-        return Requester { session, priority: Priority::BACKGROUND };
-    }
-    Requester { session, priority: priority(cx, page) }
+/// Of whom the visitor's own request is, as its origin is told, and its use of the origin.
+pub(crate) struct OwnRequest<'a> {
+    session: Option<&'a str>,
+    priority: Priority,
+    origin_use: OriginUse,
 }
 
-/// When the request is served where others wait.
+impl<'a> OwnRequest<'a> {
+    pub(crate) fn new(cx: &'a RequestContext<'_>) -> Self {
+        let priority = priority(cx, None);
+        Self {
+            session: cx.visitor.token.as_ref().map(StoredToken::as_str),
+            priority,
+            origin_use: origin_use(cx, priority.class),
+        }
+    }
+
+    /// As its origin is told.
+    pub(crate) fn requester(&self) -> Requester<'_> {
+        let Self { session, priority, ref origin_use } = *self;
+        Requester { session, priority, origin_use: Some(origin_use) }
+    }
+}
+
+/// What measures what a request of this class takes of its origin's time.
+pub(crate) fn origin_use(cx: &RequestContext<'_>, class: RequestClass) -> OriginUse {
+    let visitor = (class != RequestClass::Background).then(|| UsingVisitor {
+        address: cx.admitted.address,
+        agent: cx.head.headers.get(USER_AGENT).cloned(),
+    });
+    let origin = cx.upstream().shared_name();
+    OriginUse::new(&cx.worker.telemetry, origin, class, &cx.head.uri, visitor)
+}
+
+/// When the request is served where others wait. `page`: the key of the page that is fetched for the cache.
 pub(crate) fn priority(cx: &RequestContext<'_>, page: Option<&PageKey>) -> Priority {
     let memory = &cx.worker.class_memory;
     let network = network(cx.admitted.address);
     let class = Standing::of(cx, network, page).class();
     note_request(cx, network, page, class);
+    // PERF: where requests are put in no order, only operators are told the class.
+    if !cx.upstream().keeps_order() {
+        return Priority { class, ..Priority::BACKGROUND };
+    }
     let user = cx.visitor.user().map(|user| user.as_bytes());
     let flow = match (class, user, &cx.visitor.token) {
         (RequestClass::Known, Some(user), _) => memory.flow(user),

@@ -28,6 +28,7 @@ use anteroom_session::{
 };
 use anteroom_store::{RevocationStore, StoreError};
 use anteroom_telemetry::metrics::Count;
+use anteroom_telemetry::origin_use::OriginUse;
 use tokio::sync::watch;
 
 use super::revoked::SuspectTokens;
@@ -363,12 +364,18 @@ impl PendingQuestion {
             false => (RequestClass::LogIn, memory.flow(&network(address))),
         };
         let priority = Priority { class, is_change: false, flow, page_kind: QUESTIONS };
-        Requester { session: Some(token), priority }
+        Requester { session: Some(token), priority, ..Requester::BACKGROUND }
     }
 
     async fn ask(&self, request: Request<UploadBody>) -> VerifyResult {
         let carried = request.headers().clone();
-        let sent = self.upstream.send(request, ConnectionReuse::Pool(None), self.requester()).await;
+        let requester = self.requester();
+        let (telemetry, origin) = (&self.worker.telemetry, self.upstream.shared_name());
+        // The visitor has not asked for this URL.
+        let origin_use =
+            OriginUse::new(telemetry, origin, requester.priority.class, request.uri(), None);
+        let requester = Requester { origin_use: Some(&origin_use), ..requester };
+        let sent = self.upstream.send(request, ConnectionReuse::Pool(None), requester).await;
         let came = sent.inspect_err(|error| {
             tracing::debug!(%error, "the request of [session.verify] to the app failed");
         });

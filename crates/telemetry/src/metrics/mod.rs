@@ -8,6 +8,7 @@ mod count;
 mod exemplars;
 pub mod histogram;
 mod kinds;
+mod origins_page;
 mod process;
 mod route;
 mod routes_page;
@@ -15,7 +16,9 @@ mod routes_page;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
+use anteroom_policy::priority::RequestClass;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -24,6 +27,7 @@ use prometheus_client::registry::Registry;
 use self::cookies::CookieCounts;
 use self::exemplars::Exemplars;
 use self::route::{OriginMeans, RouteMetrics};
+use crate::crowd::{CLASSES, Crowd, CrowdTotals, OriginTime, UrlMemory};
 use crate::misses::{self, Miss, MissedUrl, Misses};
 use crate::reason::Reason;
 
@@ -59,6 +63,12 @@ pub struct ThreadMetrics {
     origin_means: Arc<OriginMeans>,
     /// URLs that the cache did not answer. Locked by its own thread and by readers.
     missed: Mutex<Misses>,
+    /// Who takes the origins' time. Locked by its own thread and by readers.
+    crowd: Mutex<Crowd>,
+    /// The URLs that origins were asked for. Shared by all threads.
+    urls: Arc<UrlMemory>,
+    /// Requests for which no server was free or up, by class.
+    refused_classes: [AtomicU64; CLASSES],
     /// Traces of recent requests. Locked by its own thread and by scrapes.
     exemplars: Mutex<Exemplars>,
     /// Messages that were examined for cookies.
@@ -82,6 +92,9 @@ impl Default for ThreadMetrics {
             limited: Mutex::default(),
             origin_means: Arc::default(),
             missed: Mutex::default(),
+            crowd: Mutex::default(),
+            urls: Arc::default(),
+            refused_classes: std::array::from_fn(|_| AtomicU64::new(0)),
             exemplars: Mutex::default(),
             messages: std::array::from_fn(|_| AtomicU64::new(0)),
             cookie_counts: Mutex::default(),
@@ -153,6 +166,17 @@ impl ThreadMetrics {
         lock(&self.missed).count(miss);
     }
 
+    /// Counts what a request took of its origin's time.
+    pub fn used_origin(&self, time: &OriginTime<'_>, now: Instant) {
+        lock(&self.crowd).add(time, &self.urls, now);
+    }
+
+    /// Counts a request for which no server of the origin was free or up.
+    pub fn refused_at_origin(&self, class: RequestClass) {
+        self.count(Count::OriginRefused);
+        bump(&self.refused_classes[class as usize], 1);
+    }
+
     /// Counts a message, and the names of its cookies.
     pub fn cookies<'n>(&self, what: CookieEvent, names: impl Iterator<Item = &'n [u8]>) {
         bump(&self.messages[what as usize], 1);
@@ -215,6 +239,7 @@ type ReadHistogram = Box<dyn Fn() -> HistogramReading + Send + Sync>;
 pub struct Metrics {
     threads: Mutex<Vec<Arc<ThreadMetrics>>>,
     origin_means: Arc<OriginMeans>,
+    urls: Arc<UrlMemory>,
     gauges: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     counters: Mutex<Vec<(&'static str, &'static str, Figure)>>,
     families: Mutex<Vec<(&'static str, &'static str, Readings)>>,
@@ -240,8 +265,9 @@ impl Metrics {
     /// Counters for one more thread.
     #[must_use]
     pub fn thread_metrics(&self) -> Arc<ThreadMetrics> {
-        let origin_means = Arc::clone(&self.origin_means);
-        let thread_metrics = Arc::new(ThreadMetrics { origin_means, ..ThreadMetrics::default() });
+        let (origin_means, urls) = (Arc::clone(&self.origin_means), Arc::clone(&self.urls));
+        let thread_metrics =
+            Arc::new(ThreadMetrics { origin_means, urls, ..ThreadMetrics::default() });
         lock(&self.threads).push(Arc::clone(&thread_metrics));
         thread_metrics
     }
@@ -374,6 +400,23 @@ impl Metrics {
         misses::sum(locked.iter().map(|misses| &**misses))
     }
 
+    /// Who takes the origins' time.
+    #[must_use]
+    pub fn crowd(&self, now: Instant) -> CrowdTotals {
+        let threads = lock(&self.threads);
+        let locked: Vec<_> = threads.iter().map(|thread| lock(&thread.crowd)).collect();
+        CrowdTotals::sum(locked.iter().map(|crowd| &**crowd), now)
+    }
+
+    /// Microseconds that requests took of each origin's time since the start, by class.
+    fn origin_micros(&self) -> BTreeMap<Arc<str>, [u64; CLASSES]> {
+        let mut sum = BTreeMap::new();
+        for thread in lock(&self.threads).iter() {
+            lock(&thread.crowd).add_micros(&mut sum);
+        }
+        sum
+    }
+
     /// Requests by class of status, as `2xx`.
     #[must_use]
     pub fn statuses(&self) -> Vec<(String, u64)> {
@@ -430,6 +473,7 @@ impl Collector for ThreadCollector {
         self.plain(&mut encoder)?;
         self.labelled(&mut encoder)?;
         self.cookies(&mut encoder)?;
+        origins_page::encode(&mut encoder, &self.0.origin_micros())?;
         routes_page::encode(&mut encoder, &self.0.routes(), &|reason| self.0.may_occur(reason))?;
         self.0.started_at.get().map_or(Ok(()), |at| process::encode(&mut encoder, *at))
     }
@@ -498,6 +542,10 @@ impl ThreadCollector {
         }
         let limited = limited.into_iter().map(|(name, count)| (name.to_string(), count));
         family(encoder, "anteroom_rate_limited", help, "route", limited)?;
+        let classes = &mut RequestClass::ALL.map(RequestClass::as_str).into_iter();
+        let refused = by(classes, |of| &of.refused_classes);
+        let help = "Requests for which no server of the origin was free or up, by class";
+        family(encoder, "anteroom_origin_class_refused", help, "class", refused)?;
         let help = "Requests by status class";
         family(encoder, "anteroom_requests", help, "status", self.0.statuses())
     }

@@ -1,6 +1,5 @@
 //! The screen of `anteroom top`: read once a second, drawn, and steered by keys.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +8,8 @@ use std::thread;
 
 use anteroom::admin::{self, MISSES, Missed, MissesListing, Status};
 use http::Method;
-use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::input::{Input, watch_input};
 use super::rates::Rates;
 use super::screen::View;
 use super::{READ_EVERY, read};
@@ -20,16 +18,17 @@ use crate::cli::terminal::Screen;
 
 /// Events that wait for the screen.
 const EVENTS_MAX: usize = 16;
-/// Ctrl-C, as a terminal passes it on that makes no signal of it.
-const CTRL_C: u8 = 0x03;
 
 enum Event {
-    Key(u8),
-    Resized,
-    /// A signal, or the end of standard input.
-    End,
+    Input(Input),
     Reading(Result<Box<Status>, String>),
     Misses(Result<Vec<Missed>, String>),
+}
+
+impl From<Input> for Event {
+    fn from(input: Input) -> Self {
+        Self::Input(input)
+    }
 }
 
 /// Shows the figures until a key or a signal ends it. The terminal is then as before.
@@ -45,11 +44,7 @@ pub(super) fn run(socket: &Path) -> Result<(), u8> {
         wants_misses: Arc::clone(&wants_misses),
         events: events.clone(),
     };
-    thread::spawn({
-        let events = events.clone();
-        move || read_keys(&events)
-    });
-    thread::spawn(move || watch_signals(&events));
+    watch_input(&events);
     thread::spawn(move || reader.run(&woken));
     let mut shown = Shown { view: View::default(), last: first, screen, wants_misses, wake };
     let done = shown.follow(&receiver);
@@ -73,9 +68,9 @@ impl Shown {
             let (width, height) = self.screen.size();
             self.screen.draw(&self.view.lines(width, height))?;
             match events.recv() {
-                Err(_) | Ok(Event::End | Event::Key(b'q' | b'Q' | CTRL_C)) => return Ok(()),
-                Ok(Event::Resized) => {}
-                Ok(Event::Key(key)) => self.press(key),
+                Err(_) | Ok(Event::Input(Input::End)) => return Ok(()),
+                Ok(Event::Input(Input::Resized)) => {}
+                Ok(Event::Input(Input::Key(key))) => self.press(key),
                 Ok(Event::Reading(reading)) => self.take(reading),
                 Ok(Event::Misses(misses)) => self.take_misses(misses),
             }
@@ -160,49 +155,5 @@ impl Reader {
         let listing: MissesListing =
             serde_json::from_slice(&reply).map_err(|error| error.to_string())?;
         Ok(listing.misses)
-    }
-}
-
-/// Passes on keys until nothing listens, or there are no more.
-fn read_keys(events: &SyncSender<Event>) {
-    let mut keys = [0; 16];
-    loop {
-        let count = match std::io::stdin().lock().read(&mut keys) {
-            Ok(0) | Err(_) => 0,
-            Ok(count) => count,
-        };
-        let mut sent = keys[..count].iter().map(|key| events.send(Event::Key(*key)));
-        if count == 0 {
-            let _ended = events.send(Event::End);
-            return;
-        }
-        if sent.any(|sent| sent.is_err()) {
-            return;
-        }
-    }
-}
-
-/// Passes on signals: without handlers they would end the process, and leave the terminal as it is drawn on.
-fn watch_signals(events: &SyncSender<Event>) {
-    let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
-    let watched = runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut resized = signal(SignalKind::window_change())?;
-        loop {
-            let event = tokio::select! {
-                _ = interrupt.recv() => Event::End,
-                _ = terminate.recv() => Event::End,
-                _ = hangup.recv() => Event::End,
-                _ = resized.recv() => Event::Resized,
-            };
-            if events.send(event).is_err() {
-                return Ok::<_, std::io::Error>(());
-            }
-        }
-    });
-    if watched.is_err() {
-        let _ended = events.send(Event::End);
     }
 }

@@ -1,5 +1,7 @@
-//! The command that shows what happens now, and the lists of viewed items and of cookies.
+//! The command that shows what happens now, who takes the app's time, and the lists of viewed items and of cookies.
 
+mod crowd;
+mod input;
 mod live;
 mod rates;
 mod screen;
@@ -31,6 +33,7 @@ const JSON_OF_WHAT: &str = "`anteroom top --json` does not say of what: write `a
 pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
     let TopArgs { of, once, json, number, at } = args;
     match (of, number) {
+        (Some(TopCommand::Crowd { once, json, at }), _) => return show_crowd(once, json, at),
         (Some(TopCommand::Cookies { json, at }), _) => return cookies(json, at),
         (Some(TopCommand::Items { number, json, at }), _) => return items(number, json, at),
         (None, Some(number)) => return items(number, json, at),
@@ -40,8 +43,21 @@ pub(crate) fn top(args: TopArgs) -> Result<(), u8> {
         return Err(wrong_usage(JSON_OF_WHAT));
     }
     let socket = socket(at)?;
-    let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    if once || !is_terminal { read_once(&socket, json) } else { live::run(&socket) }
+    if once || !is_terminal() { read_once(&socket, json) } else { live::run(&socket) }
+}
+
+fn is_terminal() -> bool {
+    std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
+}
+
+/// Shows who takes the app's time.
+fn show_crowd(once: bool, json: bool, at: SocketArgs) -> Result<(), u8> {
+    let socket = socket(at)?;
+    match json {
+        true => crowd::print_json(&socket),
+        false if once || !is_terminal() => crowd::read_once(&socket),
+        false => crowd::run(&socket),
+    }
 }
 
 /// Prints the most viewed items.

@@ -283,7 +283,7 @@ fn end_of(text: &str, width: usize) -> Cow<'_, str> {
 }
 
 /// Shortens a text of ASCII, and marks it.
-fn cut(text: &mut String, width: usize) {
+pub(super) fn cut(text: &mut String, width: usize) {
     if text.len() > width {
         text.truncate(text.floor_char_boundary(width.saturating_sub(1)));
         text.push('~');

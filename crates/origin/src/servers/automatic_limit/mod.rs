@@ -298,7 +298,8 @@ impl AutomaticLimit {
 
     /// Lets strangers go where none waits any more, and lowers a limit of which little is used.
     fn follow_use(&mut self, now: f64, request: &RequestAtServer) {
-        if !self.is_full() && now - self.waiting.seen > LETS_GO_S && self.trial.is_none() {
+        let none_waits = !self.is_full() && now - self.waiting.seen > LETS_GO_S;
+        if none_waits && self.trial.is_none() && !self.only_watches {
             self.has_queue = false;
         }
         self.used.most = self.used.most.max(request.at_server);

@@ -44,7 +44,7 @@ use crate::origin_request;
 use crate::plan::{PageDecision, StaleCandidate};
 use crate::recompress::ArrivingPage;
 use crate::record::RequestRecord;
-use crate::stage::classify::priority;
+use crate::stage::classify::{origin_use, priority};
 use crate::stage::url_pattern;
 use crate::stage::wanted_page::{WantedPage, hit_status};
 
@@ -275,6 +275,10 @@ fn begin(
     background: Option<BackgroundSlot>,
 ) -> oneshot::Receiver<LeaderAnswer> {
     let cx = want.cx;
+    let priority = match background {
+        Some(_) => Priority::BACKGROUND,
+        None => priority(cx, Some(&want.key)),
+    };
     let order = FillOrder {
         primary: want.key,
         class: want.class,
@@ -283,11 +287,8 @@ fn begin(
         loss: want.loss(),
         pattern: (!want.class.is_personal()).then(|| url_pattern::pattern(want)),
         network: network(cx.admitted.address),
-        priority: match background {
-            Some(_) => Priority::BACKGROUND,
-            None if cx.upstream().keeps_order() => priority(cx, Some(&want.key)),
-            None => Priority::BACKGROUND,
-        },
+        priority,
+        origin_use: origin_use(cx, priority.class),
         person: personal::person(cx).filter(|_| want.class.is_personal()),
         personal_data: personal::personal_data(cx, want.class),
         stored: candidate
