@@ -37,8 +37,8 @@ pub struct ListedServer {
     pub up: bool,
     /// Its share of the requests, beside the weights of the others.
     pub weight: u32,
-    /// Requests that it works on. 0 for an only server without `max_connections` and with `overload = "off"`, whose requests
-    /// are not counted.
+    /// Requests that it works on. 0 for an only server without `max_connections` and limits of strangers, and with
+    /// `overload = "off"`, whose requests are not counted.
     pub busy: u32,
     /// The same by class.
     pub busy_by_class: BTreeMap<String, u32>,

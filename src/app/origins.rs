@@ -10,8 +10,9 @@ use anteroom_http::host::Scheme;
 use anteroom_http::host_pattern::{HostPattern, first_host};
 use anteroom_origin::{
     FailureRules, HealthCheck, OriginTlsConnector, ServerList, ServerRules, ServerSettings,
-    TlsRules, Upstream, Upstreams,
+    StrangerLimits, TlsRules, Upstream, Upstreams,
 };
+use anteroom_policy::route::Route;
 use anteroom_telemetry::metrics::ThreadMetrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +45,7 @@ impl Origins {
                 let weight = origin.servers.weights.get(at).copied().unwrap_or(1);
                 (label(url), weight)
             });
-            let server_list = ServerList::new(name, servers.collect(), rules(origin));
+            let server_list = ServerList::new(name, servers.collect(), rules(plan, name, origin));
             let same = old.0.iter().find(|(old, _)| old.is_like(&server_list));
             if let (None, Some((old, _))) = (same, old.0.iter().find(|(old, _)| old.name() == name))
             {
@@ -137,8 +138,11 @@ pub(super) fn host(origin: &anteroom_config::OriginConfig, hosts: &[HostPattern]
     HeaderValue::from_str(host).unwrap_or(HeaderValue::from_static("localhost"))
 }
 
-fn rules(origin: &anteroom_config::OriginConfig) -> ServerRules {
+fn rules(plan: &Plan, name: &str, origin: &anteroom_config::OriginConfig) -> ServerRules {
     let servers = &origin.servers;
+    let limits_strangers = |route: &Route| {
+        route.max_strangers.is_some() && route.origin.as_deref().unwrap_or("origin") == name
+    };
     ServerRules {
         balance: servers.balance,
         failure_rules: FailureRules {
@@ -155,6 +159,11 @@ fn rules(origin: &anteroom_config::OriginConfig) -> ServerRules {
         wait_timeout: servers.wait_timeout,
         overload: servers.overload,
         patience: origin.first_byte_timeout,
+        strangers: StrangerLimits {
+            max: servers.max_strangers,
+            max_per_network: servers.max_strangers_per_network,
+            of_routes: plan.routes.iter().any(limits_strangers),
+        },
     }
 }
 

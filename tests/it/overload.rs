@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -171,4 +172,31 @@ fn a_refused_client_is_told_when_to_come_again() {
     assert!((10..=40).contains(&seconds), "{seconds}");
     gate.open();
     assert_eq!(held.answer().status, 200);
+}
+
+#[test]
+fn a_route_never_has_more_strangers_at_the_app_than_it_may() {
+    let (gate, most) = (Gate::closed(), Arc::new(AtomicUsize::new(0)));
+    let (passing, noted, at_work) = (Arc::clone(&gate), Arc::clone(&most), AtomicUsize::new(0));
+    let origin = shop(move |request: &Request| {
+        if request.path().starts_with("/search/") {
+            let count = at_work.fetch_add(1, Ordering::SeqCst) + 1;
+            noted.fetch_max(count, Ordering::SeqCst);
+            passing.pass();
+            at_work.fetch_sub(1, Ordering::SeqCst);
+        }
+        Reply::unstored("ok")
+    });
+    let route = "[[route]]\nmatch.path = \"/search/**\"\nmax_strangers = 2\n";
+    let proxy = Proxy::embedded(&origin, &format!("{MINT}origin.overload = \"off\"\n{route}"));
+    let clients: Vec<Client> =
+        (0..40).map(|number| proxy.get(&format!("/search/{number}")).start()).collect();
+    wait_until("the others wait", || waiting(&proxy) == 38.0);
+    assert_eq!(proxy.get("/other").send().status, 200, "another route waits for nothing");
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 2);
+    assert_eq!(waiting(&proxy), 0.0);
 }

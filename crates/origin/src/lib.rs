@@ -36,7 +36,9 @@ pub use interim::InterimListener;
 pub use pool::{PinnedConnection, PinnedSlot, ServerConnections};
 pub use requester::Requester;
 pub use send::{ConnectionReuse, GrpcCall, OriginResponse, is_connection_scheme};
-pub use servers::{FailureRules, ServerList, ServerRules, ServerStanding, SharedPriority};
+pub use servers::{
+    FailureRules, ServerList, ServerRules, ServerStanding, SharedPriority, StrangerLimits,
+};
 pub use settings::ServerSettings;
 pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules, client_config};
 pub use upgrade::{Switched, UpgradeAnswer};

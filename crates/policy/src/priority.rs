@@ -38,6 +38,15 @@ impl RequestClass {
     }
 }
 
+/// The most requests of strangers that an origin works on at once for one route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteLimit {
+    /// The route, by a hash.
+    pub route: u64,
+    /// The most requests.
+    pub max: u32,
+}
+
 /// When a request is served where others wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
@@ -49,10 +58,26 @@ pub struct Priority {
     pub flow: u64,
     /// The kind of page that it is for, by a hash: of one kind it is known how long the origin takes.
     pub page_kind: u64,
+    /// The limit of its route for requests of strangers, if there is one.
+    pub route_limit: Option<RouteLimit>,
+    /// Whether it is one of a known user with more of them than its share: it ranks as a stranger's, and is none.
+    pub is_over_quota: bool,
 }
 
 impl Priority {
     /// That of a request of the proxy's own accord.
-    pub const BACKGROUND: Self =
-        Self { class: RequestClass::Background, is_change: false, flow: 0, page_kind: 0 };
+    pub const BACKGROUND: Self = Self {
+        class: RequestClass::Background,
+        is_change: false,
+        flow: 0,
+        page_kind: 0,
+        route_limit: None,
+        is_over_quota: false,
+    };
+
+    /// Whether limits of strangers count it: it is neither a known user's nor a log-in, nor of the proxy's own accord.
+    #[must_use]
+    pub fn counts_as_stranger(&self) -> bool {
+        matches!(self.class, RequestClass::Seen | RequestClass::New) && !self.is_over_quota
+    }
 }

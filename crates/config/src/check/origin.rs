@@ -101,8 +101,20 @@ impl ConfigCheck<'_> {
     pub(super) fn servers(&mut self) {
         let plan = self.plan;
         self.servers_of("origin", &plan.origin);
+        self.strangers_of("origin", &plan.origin);
         for (name, origin) in &plan.origins {
             self.servers_of(&format!("origins.{name}"), origin);
+            self.strangers_of(&format!("origins.{name}"), origin);
+        }
+    }
+
+    /// The limit of one network is one of those that all networks share.
+    fn strangers_of(&mut self, table: &str, origin: &OriginConfig) {
+        let servers = &origin.servers;
+        let (all, one) = (servers.max_strangers, servers.max_strangers_per_network);
+        if let Some((all, one)) = all.zip(one).filter(|(all, one)| one > all) {
+            let text = format!("has no effect: {one} is more than max_strangers, {all}");
+            self.problem(&format!("{table}.max_strangers_per_network"), text);
         }
     }
 

@@ -4,13 +4,14 @@ use ::http::header::CACHE_CONTROL;
 use anteroom_http::host_pattern::{self, HostPattern};
 use anteroom_http::path::PathPattern;
 use anteroom_policy::answer::Endpoint;
+use anteroom_policy::priority::RequestClass;
 use anteroom_policy::route::{LeakGuard, QueryValue, Route, SetCookie, Share, Ttl};
 
 use super::ConfigCheck;
 use crate::schema::fragment::SHARES;
 
 /// Keys without an effect on a route that denies its requests.
-const IDLE_BESIDE_DENY: [&str; 41] = [
+const IDLE_BESIDE_DENY: [&str; 42] = [
     "mode",
     "share",
     "segment",
@@ -49,6 +50,7 @@ const IDLE_BESIDE_DENY: [&str; 41] = [
     "redirect_status",
     "require",
     "login_page",
+    "max_strangers",
     "maintenance",
     "requests_per_address",
     "requests_per_session",
@@ -288,6 +290,14 @@ impl ConfigCheck<'_> {
         if requires_login && !self.knows_sessions(Some(route)) {
             let text = "needs an origin with sessions = true: no visitor of this one is known";
             self.problem(&at("require"), text);
+        }
+        if let Some(class @ (RequestClass::Known | RequestClass::LogIn)) = route.class
+            && route.max_strangers.is_some()
+        {
+            let class = class.as_str();
+            let text =
+                format!("has no effect with class = {class:?}, which is not that of strangers");
+            self.problem(&at("max_strangers"), text);
         }
     }
 

@@ -171,6 +171,10 @@ pub struct Servers {
     pub max_waiting: u32,
     /// `wait_timeout`, 5 s: how long a request waits.
     pub wait_timeout: Duration,
+    /// `max_strangers`, none: the most requests of strangers that all servers work on at once.
+    pub max_strangers: Option<u32>,
+    /// `max_strangers_per_network`, none: the same for those of one network.
+    pub max_strangers_per_network: Option<u32>,
     /// `overload`, `"order"`: what is done where the servers have more to do than they can.
     pub overload: Overload,
     /// `health`
@@ -191,6 +195,8 @@ impl Default for Servers {
             max_connections: None,
             max_waiting: 1_024,
             wait_timeout: Duration::from_secs(5),
+            max_strangers: None,
+            max_strangers_per_network: None,
             overload: Overload::Order,
             health: Health::default(),
         }

@@ -75,6 +75,8 @@ pub(super) fn servers(at: &mut impl Walk, servers: &mut Servers) {
     at.key("max_connections", &mut servers.max_connections, &most);
     at.key("max_waiting", &mut servers.max_waiting, &count(0, 10_000));
     at.key("wait_timeout", &mut servers.wait_timeout, &TIMEOUT);
+    at.key("max_strangers", &mut servers.max_strangers, &most);
+    at.key("max_strangers_per_network", &mut servers.max_strangers_per_network, &most);
     at.key(
         "overload",
         &mut servers.overload,

@@ -17,7 +17,7 @@ use super::route_match::{FieldConditionsForm, QueryForm};
 use super::segment::SegmentForm;
 use super::shared::{AUDIT, METHOD, RATE, TTL, count, hosts, named, shared};
 use super::ttl::TtlForm;
-use crate::form::{Flag, List, Optional, Text, Words};
+use crate::form::{Either, Flag, List, Optional, Text, Words};
 use crate::text;
 use crate::walk::Walk;
 
@@ -68,6 +68,7 @@ pub(super) fn route(at: &mut impl Walk, route: &mut Route) {
         named(RequestClass::New),
     ];
     at.key("class", &mut route.class, &Words(&classes));
+    at.key("max_strangers", &mut route.max_strangers, &Either("none", count(1, 1_000_000)));
     at.key("maintenance", &mut route.maintenance, &Flag);
     at.key("access_log", &mut route.access_log, &Flag);
 }

@@ -85,6 +85,7 @@ fn the_rules_of_pages_change_with_what_decides_who_shares_them() {
     for same in [
         "ttl = \"7s\"",
         "access_log = false",
+        "max_strangers = 2",
         "name = \"shop\"",
         "audit = \"1/7\"",
         "share = \"anonymous\"",

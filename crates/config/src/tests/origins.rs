@@ -42,6 +42,10 @@ fn invalid_origins_are_reported() {
         ),
         ("[origins.news]\nurl = \"http://x\"\nweights = [1, 2]", "found 2 weights for 1 servers"),
         ("[[rows]]\nname = \"a\"\npath = \"/{row}\"\norigin = \"x\"", "there is no [origins.x]"),
+        (
+            "[origins.news]\nurl = \"http://x\"\nmax_strangers = 2\nmax_strangers_per_network = 3",
+            "max_strangers_per_network: has no effect: 3 is more than max_strangers, 2",
+        ),
         ("[origins.news]\nurl = \"http://x\"\nhealth.path = \"healthz\"", "a path such as"),
     ] {
         let text = format!("{ORIGIN}[origins.blog]\nurl = \"http://blog\"\n{text}\n");

@@ -760,6 +760,10 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:3: [[route]] deny: needs [origin] hosts beside match.host: otherwise another spelling of the Host avoids this route",
     ),
     (
+        "[[route]]\nmatch = \"/a\"\nclass = \"login\"\nmax_strangers = 2",
+        "proxy.toml:4: [[route]] max_strangers: has no effect with class = \"login\", which is not that of strangers",
+    ),
+    (
         "[session]\nidentity_header = \"X-User\"\n[[route]]\nmatch.headers = { x-user = \"a\" }",
         "proxy.toml:4: [[route]] match.headers: x-user is the identity header, which the proxy sets itself",
     ),

@@ -1,7 +1,7 @@
 //! Which server a request gets: by its session or in turn, among those that are up and have room, or one that is tried.
 
 use anteroom_policy::origin::Balance;
-use anteroom_policy::priority::RequestClass;
+use anteroom_policy::priority::Priority;
 use tokio::time::Instant;
 
 use super::balance::{Candidate, preferred};
@@ -27,17 +27,17 @@ impl ServerList {
         wanted: &ServerWanted<'_>,
         now: Instant,
     ) -> ServerChoice {
-        let class = wanted.requester.priority.class;
+        let priority = &wanted.requester.priority;
         if self.servers.len() == 1 && wanted.not.is_none() {
             // PERF: the usual case; a sole server is always up.
-            return if self.has_room(state, 0, class, now) {
+            return if self.has_room(state, 0, priority, now) {
                 ServerChoice::Server(0)
             } else {
                 ServerChoice::Busy(WaitsFor::Any)
             };
         }
         if let Some(only) = wanted.only {
-            return if self.has_room(state, only, class, now) {
+            return if self.has_room(state, only, priority, now) {
                 ServerChoice::Server(only)
             } else {
                 ServerChoice::Busy(WaitsFor::Only(only))
@@ -59,7 +59,7 @@ impl ServerList {
         }
         let candidates: Vec<Candidate> = up
             .into_iter()
-            .filter(|server| self.has_room(state, *server, class, now))
+            .filter(|server| self.has_room(state, *server, priority, now))
             .map(|server| self.candidate(state, server, now))
             .collect();
         let chosen = match self.rules.balance {
@@ -88,7 +88,7 @@ impl ServerList {
                 return ServerChoice::Trial(server);
             }
             if self.is_up(state, server) {
-                return if self.has_room(state, server, wanted.requester.priority.class, now) {
+                return if self.has_room(state, server, &wanted.requester.priority, now) {
                     ServerChoice::Server(server)
                 } else {
                     ServerChoice::Busy(WaitsFor::Only(server))
@@ -136,9 +136,10 @@ impl ServerList {
         &self,
         state: &ServerState,
         server: usize,
-        class: RequestClass,
+        priority: &Priority,
         now: Instant,
     ) -> bool {
-        state.places[server].has_room(class, self.limits(state, server), now)
+        state.places[server].has_room(priority.class, self.limits(state, server), now)
+            && state.strangers.have_room(priority)
     }
 }

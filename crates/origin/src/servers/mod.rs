@@ -3,7 +3,8 @@
 //!
 //! All decisions are made under one small lock, which is never held across an await. The rules are separate
 //! and pure: `choice` and `balance` choose, `health` decides on rests, `budget` on retries, `wait_queue` on the queue, `places` on the
-//! room for each class of requests, and `automatic_limit` on how many a server works on well.
+//! room for each class of requests, `stranger_limits` on what strangers may take of it, and `automatic_limit` on how many a
+//! server works on well.
 
 mod automatic_limit;
 mod balance;
@@ -14,6 +15,7 @@ mod places;
 mod queue_report;
 mod shared_priority;
 mod slot;
+mod stranger_limits;
 mod wait_queue;
 
 use std::collections::HashMap;
@@ -37,6 +39,8 @@ use places::{PlaceLimits, Places};
 use queue_report::{QueueChange, QueueReport};
 pub use shared_priority::SharedPriority;
 pub(super) use slot::ServerSlot;
+pub use stranger_limits::StrangerLimits;
+use stranger_limits::StrangersAtWork;
 use wait_queue::{NextRequest, WaitQueue};
 
 /// How the servers of an origin are used.
@@ -56,8 +60,10 @@ pub struct ServerRules {
     pub wait_timeout: Duration,
     /// What is done where the servers have more to do than they can.
     pub overload: Overload,
-    /// How long a request waits where it is held back by what a server can do.
+    /// How long a request waits where it is held back by what a server can do, or by a limit of strangers.
     pub patience: Duration,
+    /// The most requests of strangers that all servers work on at once.
+    pub strangers: StrangerLimits,
 }
 
 /// The servers of an origin.
@@ -84,6 +90,7 @@ struct ServerState {
     wait_queue: WaitQueue<WaitingRequest>,
     /// How many requests of each known user are at the servers or wait.
     users: HashMap<u64, u32>,
+    strangers: StrangersAtWork,
     /// What the log was told of the queue of each server.
     reports: Vec<QueueReport>,
     successor: Option<Successor>,
@@ -106,6 +113,14 @@ impl ServerState {
             if *taken == 0 {
                 self.users.remove(&priority.flow);
             }
+        }
+    }
+
+    /// The servers' work on a request is over.
+    fn end_work(&mut self, priority: &Priority) {
+        self.discount_user(priority);
+        if self.strangers.end(priority) {
+            self.wait_queue.release(priority.flow);
         }
     }
 }
@@ -265,8 +280,12 @@ impl ServerList {
             },
             turns: RoundRobin::new(count),
             budget: Budget::new(rules.retry_percent, Instant::now()),
-            wait_queue: WaitQueue::new(rules.max_waiting),
+            wait_queue: WaitQueue::new(
+                rules.max_waiting,
+                rules.strangers.max_waiting_per_network(),
+            ),
             users: HashMap::new(),
+            strangers: StrangersAtWork::new(rules.strangers),
             reports: vec![QueueReport::default(); count],
             successor: None,
         });
@@ -275,7 +294,7 @@ impl ServerList {
     }
 
     /// Takes over what `old` knows of servers that are also in this list, by name. A rest continues
-    /// unchanged, and requests in progress count here as well until they end.
+    /// unchanged, and requests in progress count here as well until they end, except towards limits of strangers.
     pub fn learn_from(self: &Arc<Self>, old: &Self) {
         let mut known = old.lock();
         let mut state = self.lock();
@@ -327,6 +346,7 @@ impl ServerList {
         self.servers.len() == 1
             && self.rules.max_busy.is_none()
             && self.rules.overload == Overload::Off
+            && self.rules.strangers.are_none()
     }
 
     /// How each of its servers is.
@@ -366,11 +386,12 @@ impl ServerList {
     }
 
     /// A place for a request of the proxy's own accord. There is none while no server is up, or while
-    /// requests of visitors wait for one.
+    /// requests of visitors wait for one. Those that only a limit of strangers holds back leave the servers free.
     pub(super) fn background_slot(&self) -> Option<BackgroundSlot> {
         let is_ready = {
             let state = self.lock();
-            state.wait_queue.len() == 0 && state.standings.iter().any(ServerHealth::is_up)
+            !state.wait_queue.waits_for_servers(&state.strangers)
+                && state.standings.iter().any(ServerHealth::is_up)
         };
         is_ready.then(|| self.background.take(Instant::now())).flatten()
     }
@@ -441,7 +462,7 @@ impl ServerList {
                 return None;
             }
             self.observe(&mut self.lock(), now);
-            (0..self.servers.len()).for_each(|server| self.admit(server, now));
+            self.admit_all(now);
         }
     }
 
@@ -468,7 +489,7 @@ impl ServerList {
                 let has_grown = self.observe(state, now);
                 drop(guard);
                 if has_grown {
-                    (0..self.servers.len()).for_each(|server| self.admit(server, now));
+                    self.admit_all(now);
                 }
                 return match number {
                     Some(number) => FoundServer::Wait(number, receiver),
@@ -489,11 +510,13 @@ impl ServerList {
         FoundServer::Place(ServerSlot::new(Arc::clone(self), server, trial, slot_use))
     }
 
-    /// A request as it ranks now: of one user's requests, those beyond a quarter of the places rank as those of strangers.
+    /// A request as it ranks now: of one user's requests, those beyond a quarter of the places rank as those of strangers, and
+    /// count towards no limit of theirs.
     fn ranked(&self, state: &ServerState, priority: Priority) -> Priority {
         let is_over = priority.class == RequestClass::Known
             && state.users.get(&priority.flow).is_some_and(|taken| *taken >= self.quota(state));
-        Priority { class: if is_over { RequestClass::New } else { priority.class }, ..priority }
+        let class = if is_over { RequestClass::New } else { priority.class };
+        Priority { class, is_over_quota: is_over, ..priority }
     }
 
     /// Whether a request is refused at once, because it would wait for too long.
@@ -512,14 +535,20 @@ impl ServerList {
     fn raise(self: &Arc<Self>, ticket: u64, priority: Priority) {
         let now = Instant::now();
         {
-            let mut state = self.lock();
-            let priority = self.ranked(&state, priority);
-            if state.wait_queue.raise(ticket, priority) {
+            let mut guard = self.lock();
+            let state = &mut *guard;
+            let priority = self.ranked(state, priority);
+            if state.wait_queue.raise(ticket, priority, &state.strangers) {
                 state.count_user(&priority);
             }
-            self.observe(&mut state, now);
+            self.observe(state, now);
         }
-        (0..self.servers.len()).for_each(|server| self.admit(server, now));
+        self.admit_all(now);
+    }
+
+    /// Whether a request may wait because of what others of its network take.
+    fn limits_networks(&self) -> bool {
+        self.rules.strangers.max_per_network.is_some()
     }
 
     /// How many places one user may take before others.
@@ -541,6 +570,7 @@ impl ServerList {
         now: Instant,
     ) -> SlotUse {
         state.places[server].take(priority.class, now);
+        state.strangers.begin(&priority);
         let seconds = self.seconds(now);
         let at_server =
             state.automatic.get_mut(server).map(|limit| limit.begin(seconds, priority.page_kind));
@@ -555,9 +585,11 @@ impl ServerList {
     /// Tells the limits whether strangers wait. Returns whether a server has more room than was.
     fn observe(&self, state: &mut ServerState, now: Instant) -> bool {
         let seconds = self.seconds(now);
-        // Those that wait are shared among all servers, as what comes is.
+        // Those that wait are shared among all servers, as what comes is. What a limit of strangers holds back says nothing of
+        // the servers.
         let waiting = match self.rules.overload {
             Overload::Watch => 0.0,
+            _ if !state.wait_queue.waits_for_servers(&state.strangers) => 0.0,
             _ => state.wait_queue.strangers() as f64 / self.servers.len() as f64,
         };
         let mut has_grown = false;
@@ -594,9 +626,12 @@ impl ServerList {
             self.end_use(&mut state, server, slot_use, now);
             (Successor::of(&state, server), self.grant(&mut state, server, now))
         };
+        let has_next = next.is_some();
         if let Some(next) = next {
             self.hand_over(server, next);
-            self.admit(server, now);
+        }
+        if has_next || self.rules.strangers.count(&slot_use.priority) {
+            self.admit_after(server, &slot_use.priority, now);
         }
         if let Some((successor, there)) = successor {
             successor.leave_taken_over(there, slot_use);
@@ -637,13 +672,26 @@ impl ServerList {
         state.places[server].leave(priority.class);
         // After its head, a stream or a tunnel is no work of the app any more.
         if worked.is_none() {
-            state.discount_user(priority);
+            state.end_work(priority);
         }
         if let Some((limit, request)) = state.automatic.get_mut(server).zip(at_server.as_ref()) {
             limit.end(request);
         }
         let worked = worked.unwrap_or_else(|| now.saturating_duration_since(*begun));
         state.wait_queue.charge(priority, worked.as_secs_f64());
+    }
+
+    /// Gives what a request has left to those that wait: its place, and where strangers are limited and it was one's, that
+    /// of a stranger at any server.
+    fn admit_after(self: &Arc<Self>, server: usize, priority: &Priority, now: Instant) {
+        match self.rules.strangers.count(priority) {
+            true => self.admit_all(now),
+            false => self.admit(server, now),
+        }
+    }
+
+    fn admit_all(self: &Arc<Self>, now: Instant) {
+        (0..self.servers.len()).for_each(|server| self.admit(server, now));
     }
 
     /// Gives the free places of a server to the requests that wait for it.
@@ -662,7 +710,8 @@ impl ServerList {
         }
         let (places, limits) = (state.places[server], self.limits(state, server));
         let may_take = |class| places.has_room(class, limits, now);
-        let next = state.wait_queue.next_for(server, places.log_ins_first(limits), may_take)?;
+        let log_ins_first = places.log_ins_first(limits);
+        let next = state.wait_queue.next_for(server, log_ins_first, &state.strangers, may_take)?;
         let NextRequest { priority, tell } = next;
         let slot_use = self.take(state, server, (priority, tell.is_measured), now);
         self.observe(state, now);
@@ -706,7 +755,7 @@ impl ServerList {
             change.log(&self.name, &self.servers[server].0, self.rules.overload);
         }
         if has_waiting {
-            self.admit(server, now);
+            self.admit_after(server, &slot_use.priority, now);
         }
     }
 
@@ -719,7 +768,7 @@ impl ServerList {
         now: Instant,
     ) -> Option<QueueChange> {
         if slot_use.worked.is_none() {
-            state.discount_user(&slot_use.priority);
+            state.end_work(&slot_use.priority);
         }
         slot_use.worked = Some(now.saturating_duration_since(slot_use.begun));
         let request = slot_use.at_server.take()?;

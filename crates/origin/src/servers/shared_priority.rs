@@ -28,8 +28,10 @@ impl SharedPriority {
             }
             (state.waits.clone(), is_better)
         };
-        if let Some((server_list, ticket)) = waits.filter(|_| is_better)
+        // One of the same class may be of a network that has room, where that of the first has none.
+        if let Some((server_list, ticket)) = waits
             && let Some(server_list) = server_list.upgrade()
+            && (is_better || server_list.limits_networks())
         {
             server_list.raise(ticket, priority);
         }

@@ -1,5 +1,6 @@
 //! The server list as threads use it: places taken and returned, servers that go down and come back.
 
+use anteroom_policy::priority::RouteLimit;
 use futures_util::FutureExt;
 
 use super::*;
@@ -23,6 +24,7 @@ fn rules() -> ServerRules {
         wait_timeout: 5 * SECOND,
         overload: Overload::Off,
         patience: 60 * SECOND,
+        strangers: StrangerLimits::default(),
     }
 }
 
@@ -33,7 +35,7 @@ fn server_list(servers: usize, rules: ServerRules) -> Arc<ServerList> {
 
 const STRANGER: Requester<'static> = Requester {
     session: None,
-    priority: Priority { class: RequestClass::New, is_change: false, flow: 1, page_kind: 1 },
+    priority: Priority { class: RequestClass::New, flow: 1, page_kind: 1, ..Priority::BACKGROUND },
     origin_use: None,
 };
 
@@ -347,4 +349,109 @@ async fn the_requests_of_a_user_that_a_server_takes_with_it_do_not_count_against
     server_list.checked(1, false);
     drop(waiting);
     assert!(server_list.lock().users.is_empty(), "it waits no more");
+}
+
+/// The servers of an app that strangers may use within `strangers`.
+fn limited(servers: usize, strangers: StrangerLimits) -> Arc<ServerList> {
+    server_list(servers, ServerRules { strangers, max_waiting: 99, ..rules() })
+}
+
+fn of_network(flow: u64) -> ServerWanted<'static> {
+    let priority = Priority { flow, ..STRANGER.priority };
+    ServerWanted { requester: Requester { priority, ..STRANGER }, ..WISH }
+}
+
+fn of_user(flow: u64) -> ServerWanted<'static> {
+    let priority = Priority { class: RequestClass::Known, flow, ..STRANGER.priority };
+    ServerWanted { requester: Requester { priority, ..STRANGER }, ..WISH }
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_wait_at_their_limit_and_users_do_not() {
+    let limits = StrangerLimits { max: Some(2), ..StrangerLimits::default() };
+    let server_list = limited(1, limits);
+    assert!(!server_list.is_plain());
+    let mut first = now_placed(&server_list, &of_network(1)).unwrap();
+    let _second = now_placed(&server_list, &of_network(2)).unwrap();
+    let (third, fourth) = (of_network(3), of_network(4));
+    let mut waiting = Box::pin(server_list.slot(&third));
+    assert!((&mut waiting).now_or_never().is_none());
+    let users: Vec<_> = (0..40).map(|_| now_placed(&server_list, &of_user(7)).unwrap()).collect();
+    assert_eq!(users.len(), 40, "no limit of strangers counts them, however many they are");
+    assert!(server_list.background_slot().is_some(), "the server has room");
+
+    first.judge(None);
+    let _third = waiting.now_or_never().expect("the head of an answer has come").unwrap();
+    let mut waiting = Box::pin(server_list.slot(&fourth));
+    assert!((&mut waiting).now_or_never().is_none());
+    drop(first);
+    assert!((&mut waiting).now_or_never().is_none(), "its place was given back before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_at_its_limit_holds_up_no_other() {
+    let limits = StrangerLimits { max_per_network: Some(1), ..StrangerLimits::default() };
+    let server_list = limited(1, limits);
+    let (one, other) = (of_network(1), of_network(2));
+    let held = now_placed(&server_list, &one).unwrap();
+    let mut waiting: Vec<_> = (0..16).map(|_| Box::pin(server_list.slot(&one))).collect();
+    assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+    let refused = server_list.slot(&one).now_or_never().expect("it does not wait");
+    assert_eq!(refused.unwrap_err(), NoServer::Crowded);
+    drop(now_placed(&server_list, &other).unwrap());
+    drop(held);
+    let mut first = waiting.remove(0).now_or_never().expect("it is next").unwrap();
+    assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+    first.judge(Some(ServerFailure::Unanswered));
+    assert!(waiting.remove(0).now_or_never().is_some(), "a failure ends the work, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_in_the_queue_of_a_full_server_holds_up_no_other() {
+    let strangers = StrangerLimits { max_per_network: Some(1), ..StrangerLimits::default() };
+    let rules = ServerRules { strangers, max_busy: Some(2), max_waiting: 9, ..rules() };
+    let server_list = server_list(1, rules);
+    let (one, other) = (of_network(1), of_network(2));
+    let first = now_placed(&server_list, &one).unwrap();
+    let second = now_placed(&server_list, &of_network(3)).unwrap();
+    let mut before = Box::pin(server_list.slot(&one));
+    assert!((&mut before).now_or_never().is_none());
+    let mut behind = Box::pin(server_list.slot(&other));
+    assert!((&mut behind).now_or_never().is_none());
+    drop(second);
+    assert!(behind.now_or_never().is_some_and(|slot| slot.is_ok()));
+    assert!((&mut before).now_or_never().is_none());
+    drop(first);
+    assert!(before.now_or_never().is_some_and(|slot| slot.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_at_its_limit_holds_up_no_other_route() {
+    let limits = StrangerLimits { of_routes: true, ..StrangerLimits::default() };
+    let server_list = limited(1, limits);
+    let on = |route: u64| {
+        let route_limit = Some(RouteLimit { route, max: 1 });
+        let priority = Priority { route_limit, ..STRANGER.priority };
+        ServerWanted { requester: Requester { priority, ..STRANGER }, ..WISH }
+    };
+    let (search, calendar) = (on(1), on(2));
+    let mut held = now_placed(&server_list, &search).unwrap();
+    let mut waiting = Box::pin(server_list.slot(&search));
+    assert!((&mut waiting).now_or_never().is_none());
+    drop(now_placed(&server_list, &calendar).unwrap());
+    drop(now_placed(&server_list, &WISH).unwrap());
+    held.judge(None);
+    assert!(waiting.now_or_never().is_some_and(|slot| slot.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stranger_leaves_at_one_server_goes_to_one_that_waits_for_another() {
+    let limits = StrangerLimits { max: Some(1), ..StrangerLimits::default() };
+    let server_list = limited(2, limits);
+    let held = now_placed(&server_list, &ServerWanted { only: Some(0), ..WISH }).unwrap();
+    let elsewhere = ServerWanted { only: Some(1), ..WISH };
+    let mut waiting = Box::pin(server_list.slot(&elsewhere));
+    assert!((&mut waiting).now_or_never().is_none());
+    drop(held);
+    assert_eq!(waiting.now_or_never().expect("a place").unwrap().server(), 1);
 }

@@ -2,10 +2,16 @@
 //!
 //! Flows are served by start-time fair queueing: a request starts where the last one of its flow ended, or now, in seconds of
 //! the origin; the earliest start is next. So a flow with many requests waits for itself, and one that was idle for nothing.
+//!
+//! A flow of strangers is in a lane, by the limits that hold it back. A lane at its limit is passed over as a whole. A flow
+//! whose network is at its limit leaves the order, and comes back when the network has room. So what may not
+//! be served is walked over once, and not by each grant.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use anteroom_policy::priority::{Priority, RequestClass};
+
+use super::stranger_limits::{Lane, StrangersAtWork, Tally};
 
 /// The most flows of a class that are told apart; the others share a few.
 const FLOWS_MAX: usize = 16_384;
@@ -109,13 +115,17 @@ pub(super) struct WaitQueue<T> {
     counts: [usize; RequestClass::ALL.len()],
     /// How many tickets of requests that have left are still in the ranks.
     dead: usize,
+    /// The most requests of strangers of one network that wait; and how many do, where that is limited.
+    network_max: Option<u32>,
+    networks: Tally,
 }
 
 /// The fewest dead tickets that are swept out at once.
 const DEAD_MIN: usize = 64;
 
 impl<T> WaitQueue<T> {
-    pub(super) fn new(max: usize) -> Self {
+    /// A queue of up to `max` requests, and up to `network_max` of each network's strangers.
+    pub(super) fn new(max: usize, network_max: Option<u32>) -> Self {
         let ranks = std::array::from_fn(|_| FairQueue::default());
         Self {
             waiters: HashMap::new(),
@@ -125,6 +135,8 @@ impl<T> WaitQueue<T> {
             grants: 0,
             counts: Default::default(),
             dead: 0,
+            network_max,
+            networks: Tally::default(),
         }
     }
 
@@ -148,18 +160,42 @@ impl<T> WaitQueue<T> {
         RequestClass::ALL.iter().filter(is_one).map(|of| self.counts[*of as usize]).sum()
     }
 
-    /// Appends to the queue and returns a ticket number; `None` if the queue is full. A full one loses the last request of
-    /// its worst class, if that is a worse one.
+    /// Whether a request waits for more than room under a limit of strangers.
+    pub(super) fn waits_for_servers(&self, strangers: &StrangersAtWork) -> bool {
+        self.ranks.iter().any(|rank| rank.order.open_lanes(strangers).next().is_some())
+    }
+
+    /// Appends to the queue and returns a ticket number; `None` if the queue is full, or has as many of its network as may
+    /// wait. A full one loses the last request of its worst class, if that is a worse one.
     pub(super) fn join(&mut self, wants: WaitsFor, priority: Priority, tell: T) -> Option<u64> {
+        let is_counted = priority.counts_as_stranger();
+        let network_max = self.network_max.filter(|_| is_counted);
+        if network_max.is_some_and(|max| self.networks.count(priority.flow) >= max) {
+            return None;
+        }
         if self.waiters.len() >= self.max && !self.drop_worse_than(priority.class) {
             return None;
         }
         let number = self.next;
         self.next += 1;
-        self.ranks[Rank::of(&priority) as usize].join(priority.flow, number);
-        self.counts[priority.class as usize] += 1;
+        self.ranks[Rank::of(&priority) as usize].join(FlowKey::of(&priority), number);
+        self.count(&priority);
         self.waiters.insert(number, Waiter { wants, priority, tell });
         Some(number)
+    }
+
+    fn count(&mut self, priority: &Priority) {
+        self.counts[priority.class as usize] += 1;
+        if self.network_max.is_some() && priority.counts_as_stranger() {
+            self.networks.add(priority.flow);
+        }
+    }
+
+    fn discount(&mut self, priority: &Priority) {
+        self.counts[priority.class as usize] -= 1;
+        if self.network_max.is_some() && priority.counts_as_stranger() {
+            self.networks.remove(priority.flow);
+        }
     }
 
     fn drop_worse_than(&mut self, class: RequestClass) -> bool {
@@ -177,6 +213,7 @@ impl<T> WaitQueue<T> {
         &mut self,
         server: usize,
         log_ins_first: bool,
+        strangers: &StrangersAtWork,
         may_take: impl Fn(RequestClass) -> bool,
     ) -> Option<NextRequest<T>> {
         if self.waiters.is_empty() {
@@ -192,9 +229,9 @@ impl<T> WaitQueue<T> {
             let waiters = &self.waiters;
             let takes = |number: u64| {
                 let waiter = waiters.get(&number).filter(|one| Rank::of(&one.priority) == rank)?;
-                Some(waiter.wants.takes(server))
+                Some(waiter.wants.takes(server) && strangers.have_room(&waiter.priority))
             };
-            if let Some(number) = self.ranks[rank as usize].pick(takes) {
+            if let Some(number) = self.ranks[rank as usize].pick(strangers, takes) {
                 self.grants += 1;
                 let Waiter { priority, tell, .. } = self.remove(number)?;
                 self.forget_when_empty();
@@ -204,20 +241,35 @@ impl<T> WaitQueue<T> {
         None
     }
 
-    /// The request with this ticket ranks as `priority` from now on, if that is better. Returns whether it is.
-    pub(super) fn raise(&mut self, number: u64, priority: Priority) -> bool {
+    /// The request with this ticket ranks as `priority` from now on, if that is better: of a better class, or of the same
+    /// one from a network that is not at its limit. Returns whether it is.
+    pub(super) fn raise(
+        &mut self,
+        number: u64,
+        priority: Priority,
+        strangers: &StrangersAtWork,
+    ) -> bool {
         let Some(waiter) = self.waiters.get_mut(&number) else { return false };
-        let new = Rank::of(&priority);
-        if priority.class >= waiter.priority.class {
+        let before = waiter.priority;
+        let is_held = |of: &Priority| of.counts_as_stranger() && strangers.is_full_of(of.flow);
+        let is_freed = priority.class == before.class && is_held(&before) && !is_held(&priority);
+        if priority.class >= before.class && !is_freed {
             return false;
         }
-        self.counts[waiter.priority.class as usize] -= 1;
-        self.counts[priority.class as usize] += 1;
         waiter.priority = priority;
-        // Its ticket in the old rank is dead.
+        self.discount(&before);
+        self.count(&priority);
+        // One of its two tickets is dead.
         self.dead += 1;
-        self.ranks[new as usize].join(priority.flow, number);
+        self.ranks[Rank::of(&priority) as usize].join(FlowKey::of(&priority), number);
         true
+    }
+
+    /// A network has room for a request at the servers again.
+    pub(super) fn release(&mut self, network: u64) {
+        for rank in [Rank::Seen, Rank::New] {
+            self.ranks[rank as usize].release(network);
+        }
     }
 
     /// A request was sent at once. Where none waits, it takes nothing from others.
@@ -225,12 +277,12 @@ impl<T> WaitQueue<T> {
         if self.waiters.is_empty() {
             return;
         }
-        self.ranks[Rank::of(priority) as usize].passed(priority.flow);
+        self.ranks[Rank::of(priority) as usize].passed(FlowKey::of(priority));
     }
 
     /// A request of this flow has kept the origin at work for so many seconds.
     pub(super) fn charge(&mut self, priority: &Priority, seconds: f64) {
-        self.ranks[Rank::of(priority) as usize].charge(priority.flow, seconds);
+        self.ranks[Rank::of(priority) as usize].charge(FlowKey::of(priority), seconds);
     }
 
     /// Removes the requests that wait for none of the servers that are up, so that they look again or fail. Returns how they
@@ -263,7 +315,7 @@ impl<T> WaitQueue<T> {
 
     fn remove(&mut self, number: u64) -> Option<Waiter<T>> {
         let waiter = self.waiters.remove(&number)?;
-        self.counts[waiter.priority.class as usize] -= 1;
+        self.discount(&waiter.priority);
         Some(waiter)
     }
 
@@ -286,12 +338,61 @@ impl<T> WaitQueue<T> {
     }
 }
 
+/// The flow of a request, and its lane. A network that asks for routes with limits of their own has a flow in each lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct FlowKey {
+    flow: u64,
+    lane: Lane,
+}
+
+impl FlowKey {
+    fn of(priority: &Priority) -> Self {
+        Self { flow: priority.flow, lane: Lane::of(priority) }
+    }
+
+    /// The flow that it shares with others where too many are told apart.
+    fn shared(self) -> Self {
+        Self { flow: self.flow % SHARED_FLOWS, ..self }
+    }
+}
+
+/// The place of a flow in the order: its next start, in microseconds of the origin, and its first ticket.
+type Place = (u64, u64, FlowKey);
+
+/// The flows with tickets that may be next, by lanes. No lane is empty.
+#[derive(Debug, Default)]
+struct FlowOrder(BTreeMap<Lane, BTreeSet<Place>>);
+
+impl FlowOrder {
+    fn insert(&mut self, place: Place) {
+        self.0.entry(place.2.lane).or_default().insert(place);
+    }
+
+    fn remove(&mut self, place: &Place) {
+        let Some(lane) = self.0.get_mut(&place.2.lane) else { return };
+        lane.remove(place);
+        if lane.is_empty() {
+            self.0.remove(&place.2.lane);
+        }
+    }
+
+    fn of(&self, lane: Lane) -> impl Iterator<Item = Place> {
+        self.0.get(&lane).into_iter().flatten().copied()
+    }
+
+    /// The lanes whose limits leave room.
+    fn open_lanes(&self, strangers: &StrangersAtWork) -> impl Iterator<Item = Lane> {
+        self.0.keys().copied().filter(move |lane| strangers.is_open(*lane))
+    }
+}
+
 /// The tickets of one rank, by flows.
 #[derive(Debug, Default)]
 struct FairQueue {
-    flows: HashMap<u64, Flow>,
-    /// Flows with tickets, by their next start and by ticket.
-    order: BTreeSet<(u64, u64, u64)>,
+    flows: HashMap<FlowKey, Flow>,
+    order: FlowOrder,
+    /// The flows that are not in the order because their network is at its limit, by network.
+    held: HashMap<u64, Vec<FlowKey>>,
     /// The start of the request that was served last, in microseconds of the origin.
     now: u64,
     /// What a request costs on average.
@@ -303,84 +404,141 @@ struct Flow {
     /// When its last request ends, in microseconds of the origin.
     end: u64,
     tickets: VecDeque<u64>,
-    /// Its place in the order, if it has tickets.
-    place: Option<(u64, u64, u64)>,
+    turn: Turn,
+}
+
+/// When a flow is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Turn {
+    /// It has no tickets.
+    #[default]
+    None,
+    /// At this place in the order.
+    At(Place),
+    /// Its network is at its limit.
+    Held,
+}
+
+impl Flow {
+    /// Its turn is at `start`, if it has tickets. Returns its place in the order.
+    fn line_up(&mut self, start: u64, key: FlowKey) -> Option<Place> {
+        let place = self.tickets.front().map(|number| (start, *number, key));
+        self.turn = place.map_or(Turn::None, Turn::At);
+        place
+    }
 }
 
 impl FairQueue {
-    /// The flow under which requests of `flow` are kept.
-    fn flow(&mut self, flow: u64) -> u64 {
-        if self.flows.len() < FLOWS_MAX || self.flows.contains_key(&flow) {
-            return flow;
+    /// The flow under which requests of `key` are kept.
+    fn flow(&mut self, key: FlowKey) -> FlowKey {
+        if self.flows.len() < FLOWS_MAX || self.flows.contains_key(&key) {
+            return key;
         }
         // What has no tickets and is over is as one that was never seen.
         let now = self.now;
-        self.flows.retain(|_, known| !known.tickets.is_empty() || known.end > now);
-        if self.flows.len() < FLOWS_MAX { flow } else { flow % SHARED_FLOWS }
+        self.flows.retain(|_, known| {
+            !known.tickets.is_empty() || known.end > now || known.turn == Turn::Held
+        });
+        if self.flows.len() < FLOWS_MAX { key } else { key.shared() }
     }
 
-    fn join(&mut self, flow: u64, number: u64) {
-        let key = self.flow(flow);
+    fn join(&mut self, key: FlowKey, number: u64) {
+        let key = self.flow(key);
         let now = self.now;
         let known = self.flows.entry(key).or_default();
         known.tickets.push_back(number);
-        if known.place.is_none() {
+        if known.turn == Turn::None {
             let place = (known.end.max(now), number, key);
-            known.place = Some(place);
+            known.turn = Turn::At(place);
             self.order.insert(place);
         }
     }
 
     /// Removes the first ticket that `takes` this place; `None` of a ticket: it is dead.
-    fn pick(&mut self, takes: impl Fn(u64) -> Option<bool>) -> Option<u64> {
-        let (mut found, mut empty) = (None, Vec::new());
-        for place in &self.order {
-            let flow = self.flows.get_mut(&place.2)?;
+    fn pick(
+        &mut self,
+        strangers: &StrangersAtWork,
+        takes: impl Fn(u64) -> Option<bool>,
+    ) -> Option<u64> {
+        let lanes: Vec<Lane> = self.order.open_lanes(strangers).collect();
+        let first = lanes.into_iter().filter_map(|lane| self.first_of(lane, strangers, &takes));
+        let (place, at) = first.min()?;
+        let number = self.flows.get_mut(&place.2)?.tickets.remove(at)?;
+        self.serve(place);
+        Some(number)
+    }
+
+    /// The first flow of a lane with a ticket that `takes` this place, and the index of that ticket. What comes before it
+    /// without tickets, or is held by the limit of its network, leaves the order.
+    fn first_of(
+        &mut self,
+        lane: Lane,
+        strangers: &StrangersAtWork,
+        takes: &impl Fn(u64) -> Option<bool>,
+    ) -> Option<(Place, usize)> {
+        let Self { flows, order, held, .. } = self;
+        let (mut found, mut out) = (None, Vec::new());
+        for place in order.of(lane) {
+            let Some(flow) = flows.get_mut(&place.2) else { continue };
             while flow.tickets.front().is_some_and(|number| takes(*number).is_none()) {
                 flow.tickets.pop_front();
             }
-            let at = flow.tickets.iter().position(|number| takes(*number) == Some(true));
-            if let Some(number) = at.and_then(|at| flow.tickets.remove(at)) {
-                found = Some((*place, number));
+            if flow.tickets.is_empty() {
+                flow.turn = Turn::None;
+                out.push(place);
+            } else if lane != Lane::Unlimited && strangers.is_full_of(place.2.flow) {
+                flow.turn = Turn::Held;
+                held.entry(place.2.flow).or_default().push(place.2);
+                out.push(place);
+            } else if let Some(at) =
+                flow.tickets.iter().position(|number| takes(*number) == Some(true))
+            {
+                found = Some((place, at));
                 break;
             }
-            if flow.tickets.is_empty() {
-                flow.place = None;
-                empty.push(*place);
+        }
+        out.iter().for_each(|place| order.remove(place));
+        found
+    }
+
+    /// The flows of a network may be served again.
+    fn release(&mut self, network: u64) {
+        for key in self.held.remove(&network).unwrap_or_default() {
+            let Some(flow) = self.flows.get_mut(&key) else { continue };
+            let start = flow.end.max(self.now);
+            if let Some(place) = flow.line_up(start, key) {
+                self.order.insert(place);
             }
         }
-        for place in empty {
-            self.order.remove(&place);
-        }
-        let (place, number) = found?;
-        self.serve(place);
-        Some(number)
     }
 
     fn retain(&mut self, is_alive: impl Fn(u64) -> bool) {
         for flow in self.flows.values_mut() {
             flow.tickets.retain(|number| is_alive(*number));
-            if let Some(place) = flow.place.take_if(|_| flow.tickets.is_empty()) {
+            // One that is held stays so, and is looked at when its network has room.
+            if let (true, Turn::At(place)) = (flow.tickets.is_empty(), flow.turn) {
+                flow.turn = Turn::None;
                 self.order.remove(&place);
             }
         }
     }
 
     /// A request of the flow at this place is served now.
-    fn serve(&mut self, place: (u64, u64, u64)) {
+    fn serve(&mut self, place: Place) {
         self.order.remove(&place);
         let (start, _, key) = place;
         self.now = self.now.max(start);
         let end = start + self.cost;
         if let Some(flow) = self.flows.get_mut(&key) {
             flow.end = end;
-            flow.place = flow.tickets.front().map(|number| (end, *number, key));
-            self.order.extend(flow.place);
+            if let Some(place) = flow.line_up(end, key) {
+                self.order.insert(place);
+            }
         }
     }
 
-    fn passed(&mut self, flow: u64) {
-        let key = self.flow(flow);
+    fn passed(&mut self, key: FlowKey) {
+        let key = self.flow(key);
         let (now, cost) = (self.now, self.cost);
         let known = self.flows.entry(key).or_default();
         let start = known.end.max(now);
@@ -389,42 +547,51 @@ impl FairQueue {
     }
 
     /// Corrects what a request was thought to cost.
-    fn charge(&mut self, flow: u64, seconds: f64) {
+    fn charge(&mut self, key: FlowKey, seconds: f64) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
         let cost = (seconds.clamp(0.0, 3_600.0) * 1e6) as u64;
         let thought = self.cost;
         self.cost = thought - thought / 16 + cost / 16;
-        let key = if self.flows.contains_key(&flow) { flow } else { flow % SHARED_FLOWS };
+        let key = if self.flows.contains_key(&key) { key } else { key.shared() };
         let Some(known) = self.flows.get_mut(&key) else { return };
         known.end = (known.end + cost).saturating_sub(thought);
-        if let Some(place) = known.place {
+        if let Turn::At(place) = known.turn {
             self.order.remove(&place);
             let moved = (known.end.max(self.now), place.1, key);
-            known.place = Some(moved);
+            known.turn = Turn::At(moved);
             self.order.insert(moved);
         }
     }
 
     fn clear(&mut self) {
-        self.order.clear();
+        self.order = FlowOrder::default();
+        self.held.clear();
         self.flows.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use anteroom_policy::priority::RouteLimit;
+
+    use super::super::stranger_limits::StrangerLimits;
     use super::*;
 
     fn of(class: RequestClass, flow: u64) -> Priority {
-        Priority { class, is_change: false, flow, page_kind: 1 }
+        Priority { class, flow, page_kind: 1, ..Priority::BACKGROUND }
     }
 
     fn queue(max: usize) -> WaitQueue<&'static str> {
-        WaitQueue::new(max)
+        WaitQueue::new(max, None)
+    }
+
+    /// No limit of strangers.
+    fn unlimited() -> StrangersAtWork {
+        StrangersAtWork::default()
     }
 
     fn next(line: &mut WaitQueue<&'static str>, server: usize) -> Option<&'static str> {
-        line.next_for(server, true, |_| true).map(|next| next.tell)
+        line.next_for(server, true, &unlimited(), |_| true).map(|next| next.tell)
     }
 
     #[test]
@@ -496,14 +663,14 @@ mod tests {
         let mut line = queue(9);
         line.join(WaitsFor::Any, of(RequestClass::Known, 1), "known").unwrap();
         line.join(WaitsFor::Any, of(RequestClass::New, 1), "new").unwrap();
-        let got = line.next_for(0, true, |class| class != RequestClass::Known);
+        let got = line.next_for(0, true, &unlimited(), |class| class != RequestClass::Known);
         assert_eq!(got.map(|next| next.tell), Some("new"));
     }
 
     #[test]
     fn each_flow_gets_its_share_of_the_origins_time() {
         // One network with many requests, and others with one each at a time.
-        let mut line = WaitQueue::new(1_000);
+        let mut line = WaitQueue::new(1_000, None);
         for _ in 0..200 {
             line.join(WaitsFor::Any, of(RequestClass::New, 0), 0).unwrap();
         }
@@ -512,7 +679,7 @@ mod tests {
         }
         let mut counts = [0; 21];
         for _ in 0..210 {
-            let got = line.next_for(0, true, |_| true).unwrap();
+            let got = line.next_for(0, true, &unlimited(), |_| true).unwrap();
             line.charge(&got.priority, 0.2);
             counts[usize::try_from(got.tell).unwrap()] += 1;
             line.join(WaitsFor::Any, got.priority, got.tell).unwrap();
@@ -522,13 +689,13 @@ mod tests {
 
     #[test]
     fn a_flow_with_slow_requests_gets_fewer() {
-        let mut line = WaitQueue::new(100);
+        let mut line = WaitQueue::new(100, None);
         for flow in [1, 2] {
             line.join(WaitsFor::Any, of(RequestClass::New, flow), flow).unwrap();
         }
         let mut seconds = [0.0; 2];
         for _ in 0..400 {
-            let got = line.next_for(0, true, |_| true).unwrap();
+            let got = line.next_for(0, true, &unlimited(), |_| true).unwrap();
             let took = if got.tell == 1 { 3.0 } else { 0.3 };
             seconds[usize::try_from(got.tell).unwrap() - 1] += took;
             line.charge(&got.priority, took);
@@ -540,9 +707,9 @@ mod tests {
 
     #[test]
     fn a_flow_that_was_idle_gains_nothing_by_it() {
-        let mut line = WaitQueue::new(100);
+        let mut line = WaitQueue::new(100, None);
         let serve = |line: &mut WaitQueue<u64>| {
-            let got = line.next_for(0, true, |_| true).unwrap();
+            let got = line.next_for(0, true, &unlimited(), |_| true).unwrap();
             line.charge(&got.priority, 1.0);
             line.join(WaitsFor::Any, got.priority, got.tell).unwrap();
             got.tell
@@ -579,7 +746,7 @@ mod tests {
         let mut line = queue(9);
         line.join(WaitsFor::Any, of(RequestClass::New, 1), "first").unwrap();
         let ticket = line.join(WaitsFor::Any, of(RequestClass::New, 2), "raised").unwrap();
-        line.raise(ticket, of(RequestClass::Known, 3));
+        line.raise(ticket, of(RequestClass::Known, 3), &unlimited());
         assert!(line.strangers() > 0);
         assert_eq!(next(&mut line, 0), Some("raised"));
         assert_eq!(next(&mut line, 0), Some("first"));
@@ -605,23 +772,142 @@ mod tests {
             line.join(WaitsFor::Any, form, "form").unwrap();
             line.join(WaitsFor::Any, of(RequestClass::New, 1), "new").unwrap();
         }
-        let order: Vec<_> =
-            (0..16).filter_map(|_| line.next_for(0, false, |_| true)).map(|it| it.tell).collect();
+        let order: Vec<_> = (0..16)
+            .filter_map(|_| line.next_for(0, false, &unlimited(), |_| true))
+            .map(|it| it.tell)
+            .collect();
         let forms = order.iter().filter(|name| **name == "form").count();
         assert!((6..=10).contains(&forms), "{order:?}");
     }
 
     #[test]
     fn flows_are_bounded() {
-        let mut line = WaitQueue::new(usize::MAX);
+        let mut line = WaitQueue::new(usize::MAX, None);
         for flow in 0..2 * FLOWS_MAX as u64 {
             line.join(WaitsFor::Any, of(RequestClass::New, flow), ()).unwrap();
         }
         let rank = &line.ranks[Rank::New as usize];
         assert!(rank.flows.len() <= FLOWS_MAX + SHARED_FLOWS as usize);
         assert_eq!(
-            (0..2 * FLOWS_MAX).filter_map(|_| line.next_for(0, true, |_| true)).count(),
+            (0..2 * FLOWS_MAX)
+                .filter_map(|_| line.next_for(0, true, &unlimited(), |_| true))
+                .count(),
             2 * FLOWS_MAX
         );
+    }
+
+    fn one_of_each_network() -> StrangersAtWork {
+        let limits = StrangerLimits { max_per_network: Some(1), ..StrangerLimits::default() };
+        StrangersAtWork::new(limits)
+    }
+
+    fn next_of(
+        line: &mut WaitQueue<&'static str>,
+        strangers: &StrangersAtWork,
+    ) -> Option<&'static str> {
+        line.next_for(0, true, strangers, |_| true).map(|next| next.tell)
+    }
+
+    #[test]
+    fn a_network_at_its_limit_is_passed_over_until_it_has_room() {
+        let (mut line, mut strangers) = (queue(9), one_of_each_network());
+        let (one, other) = (of(RequestClass::New, 1), of(RequestClass::New, 2));
+        strangers.begin(&one);
+        line.join(WaitsFor::Any, one, "one").unwrap();
+        line.join(WaitsFor::Any, one, "one more").unwrap();
+        line.join(WaitsFor::Any, of(RequestClass::LogIn, 1), "form").unwrap();
+        line.join(WaitsFor::Any, other, "other").unwrap();
+        assert_eq!(next_of(&mut line, &strangers), Some("form"), "no limit counts a log-in");
+        assert_eq!(next_of(&mut line, &strangers), Some("other"));
+        assert_eq!(next_of(&mut line, &strangers), None);
+        assert!(!line.waits_for_servers(&strangers));
+        assert!(strangers.end(&one));
+        line.release(one.flow);
+        assert!(line.waits_for_servers(&strangers));
+        assert_eq!(next_of(&mut line, &strangers), Some("one"));
+    }
+
+    #[test]
+    fn networks_at_their_limits_are_walked_over_once() {
+        let (mut line, mut strangers) = (WaitQueue::new(9_999, None), one_of_each_network());
+        for flow in 0..1_000 {
+            strangers.begin(&of(RequestClass::New, flow));
+            line.join(WaitsFor::Any, of(RequestClass::New, flow), flow).unwrap();
+        }
+        assert!(line.next_for(0, true, &strangers, |_| true).is_none());
+        let rank = &line.ranks[Rank::New as usize];
+        assert_eq!((rank.order.0.len(), rank.held.len()), (0, 1_000));
+        strangers.end(&of(RequestClass::New, 7));
+        line.release(7);
+        let next = line.next_for(0, true, &strangers, |_| true);
+        assert_eq!(next.map(|next| next.tell), Some(7));
+    }
+
+    #[test]
+    fn those_of_a_held_network_that_hang_up_leave_no_trace() {
+        let (mut line, mut strangers) = (queue(9_999), one_of_each_network());
+        let one = of(RequestClass::New, 1);
+        strangers.begin(&one);
+        line.join(WaitsFor::Any, of(RequestClass::New, 2), "stays").unwrap();
+        strangers.begin(&of(RequestClass::New, 2));
+        for _ in 0..1_000 {
+            let number = line.join(WaitsFor::Any, one, "goes").unwrap();
+            assert_eq!(next_of(&mut line, &strangers), None);
+            line.leave(number);
+        }
+        let rank = &line.ranks[Rank::New as usize];
+        let kept: usize = rank.held.values().map(Vec::len).sum();
+        assert_eq!(kept, 2, "each network is held once");
+        strangers.end(&one);
+        line.release(1);
+        assert_eq!(next_of(&mut line, &strangers), None);
+        line.join(WaitsFor::Any, one, "comes").unwrap();
+        assert_eq!(next_of(&mut line, &strangers), Some("comes"));
+    }
+
+    #[test]
+    fn a_route_at_its_limit_is_passed_over() {
+        let limits = StrangerLimits { of_routes: true, ..StrangerLimits::default() };
+        let (mut line, mut strangers) = (queue(9), StrangersAtWork::new(limits));
+        let on = |route: u64, flow: u64| Priority {
+            route_limit: Some(RouteLimit { route, max: 1 }),
+            ..of(RequestClass::New, flow)
+        };
+        strangers.begin(&on(5, 1));
+        line.join(WaitsFor::Any, on(5, 2), "search").unwrap();
+        line.join(WaitsFor::Any, on(6, 2), "calendar").unwrap();
+        line.join(WaitsFor::Any, of(RequestClass::New, 2), "page").unwrap();
+        assert_eq!(next_of(&mut line, &strangers), Some("calendar"));
+        assert_eq!(next_of(&mut line, &strangers), Some("page"));
+        assert_eq!(next_of(&mut line, &strangers), None);
+        strangers.end(&on(5, 1));
+        assert_eq!(next_of(&mut line, &strangers), Some("search"));
+    }
+
+    #[test]
+    fn a_network_does_not_fill_the_queue() {
+        let mut line = WaitQueue::new(9, Some(2));
+        let one = of(RequestClass::New, 1);
+        let first = line.join(WaitsFor::Any, one, "a").unwrap();
+        assert!(line.join(WaitsFor::Any, one, "b").is_some());
+        assert_eq!(line.join(WaitsFor::Any, one, "too many"), None);
+        assert!(line.join(WaitsFor::Any, of(RequestClass::New, 2), "other").is_some());
+        assert!(line.join(WaitsFor::Any, of(RequestClass::LogIn, 1), "form").is_some());
+        line.leave(first);
+        assert!(line.join(WaitsFor::Any, one, "c").is_some());
+    }
+
+    #[test]
+    fn a_held_request_goes_on_when_another_network_waits_for_it_too() {
+        let (mut line, mut strangers) = (queue(9), one_of_each_network());
+        let (one, other) = (of(RequestClass::New, 1), of(RequestClass::New, 2));
+        strangers.begin(&one);
+        let ticket = line.join(WaitsFor::Any, one, "page").unwrap();
+        assert_eq!(next_of(&mut line, &strangers), None);
+        assert!(!line.raise(ticket, one, &strangers));
+        assert!(line.raise(ticket, other, &strangers));
+        let next = line.next_for(0, true, &strangers, |_| true).unwrap();
+        assert_eq!((next.tell, next.priority.flow), ("page", 2));
+        assert_eq!(line.len(), 0);
     }
 }

@@ -220,6 +220,8 @@ pub struct Route {
     /// `class`: when visitors of whom nothing is proven are served on this route where requests wait; `None`: by what is
     /// known of them.
     pub class: Option<RequestClass>,
+    /// `max_strangers`, none: the most requests of strangers that the origin works on at once.
+    pub max_strangers: Option<u32>,
     /// `maintenance`, false: whether the origin is not asked.
     pub maintenance: bool,
     /// `access_log`, true: whether its requests are in the access log.
@@ -279,6 +281,7 @@ impl Default for Route {
             requires_login: None,
             login_page: None,
             class: None,
+            max_strangers: None,
             maintenance: false,
             access_log: true,
             rules: "".into(),
@@ -407,6 +410,7 @@ impl Route {
             ("require", self.requires_login.is_some()),
             ("login_page", self.login_page.is_some()),
             ("class", self.class.is_some()),
+            ("max_strangers", self.max_strangers.is_some()),
             ("maintenance", self.maintenance),
             ("access_log", !self.access_log),
             ("rows", self.rows.is_some()),

@@ -69,6 +69,7 @@ pub fn for_pages(route: &Route) -> Route {
         requires_login: usual.requires_login,
         login_page: usual.login_page,
         class: usual.class,
+        max_strangers: usual.max_strangers,
         maintenance: usual.maintenance,
         access_log: usual.access_log,
         ..route.clone()
@@ -179,6 +180,7 @@ mod tests {
             name: "other".into(),
             access_log: false,
             maintenance: true,
+            max_strangers: Some(2),
             min_uses: 3,
             requires_login: Some(true),
             ..old.clone()

@@ -14,12 +14,16 @@ use anteroom_http::path::PathPattern;
 use anteroom_http::segments::pattern_segments;
 use anteroom_origin::Requester;
 use anteroom_policy::error_page::CrowdPage;
-use anteroom_policy::priority::{Priority, RequestClass};
+use anteroom_policy::priority::{Priority, RequestClass, RouteLimit};
+use anteroom_policy::route::CompiledRoute;
 use anteroom_telemetry::access_log::VisitorClass;
 use anteroom_telemetry::origin_use::{OriginUse, UsingVisitor};
 
 use crate::context::RequestContext;
 use crate::error::Error;
+
+/// Hashes kinds of pages and routes, alike in all threads and after a reload.
+const SEEDS: RandomState = RandomState::with_seeds(1, 2, 3, 4);
 
 /// Of whom the visitor's own request is, as its origin is told, and its use of the origin.
 pub(crate) struct OwnRequest<'a> {
@@ -71,7 +75,14 @@ pub(crate) fn priority(cx: &RequestContext<'_>, page: Option<&PageKey>) -> Prior
         (RequestClass::Known, None, Some(token)) => memory.flow(token.as_str()),
         _ => memory.flow(&network),
     };
-    Priority { class, is_change: !cx.head.method.is_safe(), flow, page_kind: page_kind(cx) }
+    Priority {
+        class,
+        is_change: !cx.head.method.is_safe(),
+        flow,
+        page_kind: page_kind(cx),
+        route_limit: route_limit(cx.route),
+        is_over_quota: false,
+    }
 }
 
 /// What is known of the visitor and the page, of which the first that holds decides on the class.
@@ -222,10 +233,15 @@ fn log_in_path(cx: &RequestContext<'_>) -> Option<Arc<str>> {
     cx.worker.class_memory.log_in_path(&cx.admitted.site).or_else(of_rule)
 }
 
+/// The limit of a route for requests of strangers.
+fn route_limit(route: &CompiledRoute) -> Option<RouteLimit> {
+    let max = route.max_strangers?;
+    // Names may be those of several routes.
+    Some(RouteLimit { route: SEEDS.hash_one((&*route.name, route.place)), max })
+}
+
 /// The kind of page, by which it is known how long the origin takes for it.
 fn page_kind(cx: &RequestContext<'_>) -> u64 {
-    // The same kinds in all threads, and after a reload.
-    const SEEDS: RandomState = RandomState::with_seeds(1, 2, 3, 4);
     let mut hasher = SEEDS.build_hasher();
     hasher.write(cx.route.name.as_bytes());
     hasher.write_u8(u8::from(cx.head.method.is_safe()));

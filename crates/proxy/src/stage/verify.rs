@@ -363,7 +363,7 @@ impl PendingQuestion {
             true => (RequestClass::Known, memory.flow(token)),
             false => (RequestClass::LogIn, memory.flow(&network(address))),
         };
-        let priority = Priority { class, is_change: false, flow, page_kind: QUESTIONS };
+        let priority = Priority { class, flow, page_kind: QUESTIONS, ..Priority::BACKGROUND };
         Requester { session: Some(token), priority, ..Requester::BACKGROUND }
     }
 

@@ -155,16 +155,13 @@ fn a_site_that_is_nearly_busy_is_left_alone() {
 #[test]
 fn what_is_only_watched_is_told_and_not_tried() {
     let mut limit = AutomaticLimit::new(0.0, true);
-    // A hundred at a time, which take far longer than the first did.
-    let first = limit.begin(0.0, 1);
-    limit.answer(0.2, &first);
-    let mut now = 1.0;
-    for _ in 0..20 {
-        let asked: Vec<_> = (0..100).map(|_| limit.begin(now, 1)).collect();
-        for (request, nth) in asked.iter().zip(1..) {
-            limit.answer(now + 0.2 * f64::from(nth), request);
-        }
-        now += 21.0;
+    // A hundred at a time, of which one is answered each twentieth of a second.
+    let mut asked: VecDeque<_> = (0..100).map(|_| limit.begin(0.0, 1)).collect();
+    for nth in 1..1_000 {
+        let now = 0.05 * f64::from(nth);
+        let request = asked.pop_front().expect("a hundred are asked for");
+        limit.answer(now, &request);
+        asked.push_back(limit.begin(now, 1));
     }
     assert!(limit.has_queue());
     assert!(limit.trial.is_none());
