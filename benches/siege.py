@@ -17,6 +17,10 @@ cached page; the strangers that were answered within the case; what the app did;
 answered when the page has status 200 and shows the user's own name. A request without an answer after 30
 seconds has failed. A request that is open at the end of a case is waited for, and the siege goes on until
 then. Needs redis-server for `--store redis` and for several proxies.
+
+The cases healthy-30, healthy-60 and healthy-90 have no siege: visitors come at random times, with a session (three in
+ten) or without one, each from a network of its own, so many that the app is busy for that part of the time. What is
+added is the time of the answer less the time between the app's first byte of the request and its answer.
 """
 
 import asyncio
@@ -66,13 +70,14 @@ def serve_app(port, ready, busy_s, requests, options):
             while not writer.is_closing():
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 form = await reader.readexactly(int(value_of(head, "content-length") or 0))
-                target = head.split(" ", 2)[1]
+                target, came = head.split(" ", 2)[1], time.monotonic()
                 async with free:
                     requests.value += 1
                     count(1)
                     await asyncio.sleep({"/slow": 3, "/fast": 0.02}.get(target[:5], options.service))
                     count(-1)
-                writer.write(app_answer(target, head, form.decode(), options.fresh))
+                took = f"App-Took: {time.monotonic() - came:.6f}\r\n"
+                writer.write(app_answer(target, head, form.decode(), options.fresh, took))
 
     async def serve():
         async with await asyncio.start_server(converse, "127.0.0.1", port, backlog=4096):
@@ -82,7 +87,7 @@ def serve_app(port, ready, busy_s, requests, options):
     asyncio.run(serve())
 
 
-def app_answer(target, head, form, fresh_s):
+def app_answer(target, head, form, fresh_s, more):
     status, fields, shown = "200 OK", "Cache-Control: no-store\r\n", target
     if "/private" in target:
         shown = value_of(head, "x-anteroom-user") or "no user"
@@ -94,7 +99,7 @@ def app_answer(target, head, form, fresh_s):
     else:
         fields = f"Cache-Control: max-age={fresh_s if target.startswith('/read/') else 60}\r\n"
     page = f"<!doctype html><title>Page</title><p>{shown}</p>"
-    fields += f"Content-Type: text/html\r\nContent-Length: {len(page)}\r\n"
+    fields += f"{more}Content-Type: text/html\r\nContent-Length: {len(page)}\r\n"
     return f"HTTP/1.1 {status}\r\n{fields}\r\n{page}".encode()
 
 
@@ -253,6 +258,8 @@ class Case:
     origin: tuple = ()
     more: str = ""
     meanwhile: typing.Callable = None
+    # There is no siege: visitors come at random, so that the app is busy for this part of the time.
+    part: float = 0
 
 
 def forged():
@@ -271,7 +278,9 @@ CASES = {
     "one-user": Case(lambda: f"/private?n={invented()}", is_user=True),
     "restart": Case(fields=forged, more=QUICK_STOP, meanwhile=restart),
     "open": Case(is_open=True),
+    **{f"healthy-{part}": Case(strangers=0, more=TRUSTED, part=part / 100) for part in (30, 60, 90)},
 }
+HEALTHY = [name for name in CASES if CASES[name].part]
 
 
 def besiege(name, ports, token, began, over, told):
@@ -328,6 +337,8 @@ class Siege:
     def run(self):
         asyncio.run(self.prepare())
         self.began = time.monotonic()
+        if self.case.part:
+            return asyncio.run(self.visit())
         if not self.case.strangers:
             return asyncio.run(self.watch())
         over, (near, far) = multiprocessing.Event(), multiprocessing.Pipe()
@@ -351,6 +362,32 @@ class Siege:
         for number in range(len(self.ports)):
             for _ in range(3):
                 await self.client(CACHED, number).ask("/cached")
+
+    async def visit(self):
+        """Visitors come at random times, and each asks for one page."""
+        self.visits, self.added = [], []
+        watch = asyncio.create_task(self.watch_app())
+        clients = [self.client(USER, number, token) for number, token in enumerate(self.tokens)]
+        strangers = [self.client(NEWCOMER, number) for number in range(200)]
+        per_s = self.case.part * self.options.workers / self.options.service
+        tasks, at = [], self.began
+        while (at := at + random.expovariate(per_s)) < self.began + self.seconds:
+            await asyncio.sleep(max(0, at - time.monotonic()))
+            is_user = random.random() < 0.3
+            client = random.choice(clients if is_user else strangers)
+            target = "/private" if is_user else f"/page/{invented()}"
+            tasks.append(asyncio.create_task(self.visit_page(client, target, is_user)))
+        await asyncio.gather(*tasks)
+        await watch
+
+    async def visit_page(self, client, target, is_user):
+        since = time.monotonic()
+        answer = await client.ask(target)
+        took = time.monotonic() - since
+        self.visits.append((is_user, Visit(since - self.began, took, answer.status)))
+        app_took = value_of(answer.head, "app-took")
+        if app_took:
+            self.added.append((is_user, took - float(app_took)))
 
     async def watch(self):
         self.are_done = asyncio.Event()
@@ -419,6 +456,19 @@ def print_row(cells):
     print("  ".join([cells[0].ljust(COLUMNS[0][1]), *texts[1:]]), flush=True)
 
 
+def print_healthy(siege, mark):
+    print(f"{siege.name + mark}: the app is busy for {siege.busy:.0%}", flush=True)
+    for name, of_users in ("users", True), ("others", False):
+        visits = [visit for is_user, visit in siege.visits if is_user == of_users]
+        added = sorted(1000 * added for is_user, added in siege.added if is_user == of_users)
+        parts = [added[min(int(len(added) * part), len(added) - 1)] for part in (0.5, 0.99, 1)]
+        print(
+            f"    {name:6} {told(visits)}; refused {sum(one.status != 200 for one in visits)}; "
+            f"added p50 {parts[0]:.2f}, p99 {parts[1]:.2f}, max {parts[2]:.2f} ms",
+            flush=True,
+        )
+
+
 def print_results(siege, mark):
     users = [one for visits in siege.by_user for one in visits if one.began >= siege.options.after]
     crowd = ["-"] * 3
@@ -458,7 +508,8 @@ def measure(name, binary, options, origin):
             proxies.append(stack.enter_context(proxy))
         siege = Siege(name, app, proxies, options)
         siege.run()
-    print_results(siege, "*" if origin else "")
+    shows = print_healthy if case.part else print_results
+    shows(siege, "*" if origin else "")
 
 
 def main():
@@ -484,7 +535,8 @@ def main():
     print(lab.machine())
     if options.against:
         print(f"* with {', '.join(options.against)}")
-    print_row([title for title, _ in COLUMNS])
+    if set(options.cases or CASES) - set(HEALTHY):
+        print_row([title for title, _ in COLUMNS])
     for name in options.cases or CASES:
         for origin in [[], options.against] if options.against else [[]]:
             measure(name, binary, options, origin)

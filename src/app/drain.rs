@@ -6,7 +6,7 @@ use anteroom_session::Sessions;
 use anteroom_store::{AnyStore, FleetStore as _, PurgeStore as _, StoreError};
 use tokio::task::JoinHandle;
 
-use super::jobs::Jobs;
+use super::jobs::{self, Jobs};
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
 use super::warm_start;
@@ -31,16 +31,25 @@ pub(super) async fn end(
         tracing::error!(%error, "the data commands did not shut down cleanly");
     }
     finish((shared, sessions), store, flushed).await;
-    if !live.plan.cache.warm_start.is_zero() {
-        // After what must not be lost: the store has a list of the last minute already.
-        warm_start::write_list(shared, store).await;
-    }
+    keep_for_next_start((shared, live), store).await;
     if let Err(error) = store.leave(shared.pages.purged.who).await {
         tracing::debug!(%error, "other proxies wait briefly for this process to confirm their purges");
     }
     if let Err(error) = store.unregister_proxy(shared.pages.purged.who).await {
         tracing::debug!(%error, "other proxies list this process for a minute");
     }
+}
+
+/// Writes what the next start reads. After what must not be lost: the store has all of it as of the last minute already.
+async fn keep_for_next_start((shared, live): (&SharedState, &LiveConfig), store: &AnyStore) {
+    let list_pages = async {
+        if !live.plan.cache.warm_start.is_zero() {
+            warm_start::write_list(shared, store).await;
+        }
+    };
+    let limits = jobs::keep_limits(live, store);
+    // At once: a store that does not answer is waited for once.
+    tokio::join!(list_pages, limits.write());
 }
 
 /// Writes everything that is waiting. Fails if the store refuses a part; the rest keeps waiting.

@@ -13,8 +13,8 @@ use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
 use super::{fleet, origins, page_memory, parts, row_tasks, sessions, traces, webhook};
 use crate::task::{
-    self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, LogOuts,
-    PurgeTask, RegisterProxy, Rescale, Visits,
+    self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, KeepLimits,
+    LogOuts, PurgeTask, RegisterProxy, Rescale, Visits,
 };
 
 /// The background tasks.
@@ -93,6 +93,31 @@ pub(super) fn hot_pages(shared: &SharedState, store: &AnyStore) -> HotPages {
         pages: Arc::clone(&shared.pages),
         has_rested: Default::default(),
     }
+}
+
+/// What is known of the servers of origins, which the next start reads.
+pub(super) fn keep_limits(live: &LiveConfig, store: &AnyStore) -> KeepLimits {
+    let learning = live.origins.server_lists().filter(|list| list.learns_limits());
+    KeepLimits {
+        store: store.background(),
+        server_lists: learning.cloned().collect(),
+        has_rested: Default::default(),
+    }
+}
+
+/// Starts the task that keeps it, if any origin learns limits.
+fn start_keep_limits(
+    live: &LiveConfig,
+    store: &AnyStore,
+    thread_metrics: &Arc<ThreadMetrics>,
+    stop: &CancellationToken,
+) -> Option<JoinHandle<()>> {
+    let keep = keep_limits(live, store);
+    if keep.server_lists.is_empty() {
+        return None;
+    }
+    let driven = task::drive(keep, Arc::clone(thread_metrics), stop.clone());
+    Some(tokio::task::spawn_local(driven))
 }
 
 fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> RegisterProxy {
@@ -217,6 +242,7 @@ fn configured(
     jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
     let receiver = live.traces_receiver.as_ref();
     jobs.extend(traces::start((plan, receiver), shared, thread_metrics, stop));
+    jobs.extend(start_keep_limits(live, store, thread_metrics, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));
     jobs
 }

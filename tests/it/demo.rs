@@ -228,7 +228,10 @@ fn a_signal_ends_the_demo_cleanly() {
         assert_eq!(demo.exit_code(), Some(0), "{name}");
         let left = fs::read_dir(socket.parent().unwrap()).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-        let lasts = |name: &&OsString| name.to_string_lossy().starts_with("sessions.");
+        let lasts = |name: &&OsString| {
+            let name = name.to_string_lossy();
+            ["sessions.", "overload."].iter().any(|begin| name.starts_with(begin))
+        };
         let pages = OsString::from("pages.redb");
         assert!(left.iter().all(|name| lasts(&name) || *name == pages), "{left:?}");
     }

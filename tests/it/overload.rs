@@ -3,13 +3,17 @@
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::client::{Ask, Client};
 use crate::support::origin::{Gate, Origin, Reply, Request};
-use crate::support::proxy::{Proxy, log_in, shop};
-use crate::support::wait_until;
+use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::{DEADLINE, holds_within, wait_until, wait_within};
+
+on_both_stores!(a_limit_begins_after_a_restart_where_it_was);
 
 const MINT: &str = "session.mint = true\nsession.cookie = \"login\"\n";
 
@@ -38,11 +42,21 @@ fn waiting(proxy: &Proxy) -> f64 {
     proxy.metric("anteroom_origin_waiting{origin=\"origin\"}")
 }
 
-/// How many requests of known visitors wait.
-fn known_waiting(proxy: &Proxy) -> u64 {
+/// The app as the proxy sees it, for the operator whose token is in this file.
+fn first_origin(proxy: &Proxy) -> Value {
     let ask = proxy.admin("/origins").header("Authorization", "Bearer secret-token");
     let report: Value = serde_json::from_str(&ask.send().text()).unwrap();
-    report["origins"][0]["waiting_by_class"]["known"].as_u64().unwrap()
+    report["origins"][0].clone()
+}
+
+/// How many requests of known visitors wait.
+fn known_waiting(proxy: &Proxy) -> u64 {
+    first_origin(proxy)["waiting_by_class"]["known"].as_u64().unwrap()
+}
+
+/// How many requests the app may work on before strangers wait.
+fn limit(proxy: &Proxy) -> u64 {
+    first_origin(proxy)["servers"][0]["limit"].as_u64().unwrap()
 }
 
 /// A request that the app holds.
@@ -199,4 +213,37 @@ fn a_route_never_has_more_strangers_at_the_app_than_it_may() {
     }
     assert_eq!(most.load(Ordering::SeqCst), 2);
     assert_eq!(waiting(&proxy), 0.0);
+}
+
+/// Strangers at an app that answers each of them as fast as one alone: 24 at a time, of which it gets twelve.
+fn crowd_in_calm(proxy: &Proxy) {
+    thread::scope(|scope| {
+        for stranger in 0..24 {
+            scope.spawn(move || {
+                let mut client = proxy.connect();
+                for page in 0..10 {
+                    proxy.get(&format!("/page/{stranger}/{page}")).send_on(&mut client);
+                }
+            });
+        }
+    });
+}
+
+fn a_limit_begins_after_a_restart_where_it_was(storage: &Storage) {
+    let origin = shop(|_: &Request| Reply::unstored("ok").after(Duration::from_millis(100)));
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "secret-token").unwrap();
+    let admin = format!("admin.token = {{ file = {token:?} }}\n");
+    let settings = format!("{admin}origin.overload = \"order\"\norigin.max_connections = 12\n");
+    let mut proxy = Proxy::start(&origin, storage, &settings);
+    assert_eq!(limit(&proxy), 8, "nothing is known yet");
+    // On a busy machine the app may be slow of itself: then no higher limit is known to be calm, and the crowd comes again.
+    wait_within(6 * DEADLINE, "a higher limit is kept", || {
+        crowd_in_calm(&proxy);
+        proxy.terminate();
+        assert_eq!(proxy.exit_code(), Some(0), "{}", proxy.complaints());
+        proxy.restart();
+        holds_within(Duration::from_secs(2), || limit(&proxy) > 8)
+    });
 }

@@ -16,7 +16,7 @@ use super::pool::PinnedConnection;
 use super::requester::Requester;
 use super::send::{SendFailure, is_repeatable};
 use super::servers::{
-    NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted, SharedPriority,
+    NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted, SharedPriority, Upload,
 };
 use super::upgrade::UpgradeAnswer;
 use super::{
@@ -128,7 +128,7 @@ impl Upstream {
             requester,
             shared,
             is_repeatable,
-            is_measured: is_repeatable,
+            upload: if is_repeatable { Upload::None } else { Upload::Small },
             not: None,
             only: None,
         };
@@ -157,7 +157,7 @@ impl Upstream {
             requester,
             shared: None,
             is_repeatable: is_repeatable(&request),
-            is_measured: is_measured(&request),
+            upload: upload(&request),
             not: None,
             only: self.pinned_to(&keep),
         };
@@ -205,7 +205,7 @@ impl Upstream {
             requester,
             shared: None,
             is_repeatable: false,
-            is_measured: false,
+            upload: Upload::Large,
             not: None,
             only: None,
         };
@@ -281,11 +281,14 @@ impl Upstream {
 /// The largest upload that comes with its head, or soon after.
 const SMALL_UPLOAD: u64 = 16 << 10;
 
-/// Whether the time of the answer says how long a server works on the request.
-fn is_measured(request: &Request<UploadBody>) -> bool {
-    matches!(request.body(), UploadBody::Empty)
-        || hop::content_length(request.headers())
-            .is_ok_and(|length| length.is_some_and(|bytes| bytes <= SMALL_UPLOAD))
+fn upload(request: &Request<UploadBody>) -> Upload {
+    if matches!(request.body(), UploadBody::Empty) {
+        return Upload::None;
+    }
+    match hop::content_length(request.headers()) {
+        Ok(Some(length)) if length <= SMALL_UPLOAD => Upload::Small,
+        Ok(_) | Err(_) => Upload::Large,
+    }
 }
 
 fn failure(error: &OriginError) -> ServerFailure {

@@ -1,5 +1,9 @@
 //! Which requests are served first where an origin cannot serve all of them at once.
 
+/// The version of the hash in [`Priority::page_kind`]. What is kept under a hash is kept under its version, too: a
+/// change of the hash raises it, so that no kind is taken for another.
+pub const PAGE_KIND_VERSION: u32 = 1;
+
 /// The class of a request, by what is proven about its visitor. Earlier ones are served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RequestClass {

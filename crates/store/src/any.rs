@@ -17,9 +17,9 @@ use super::{
     AnswerStore, Bookmark, BypassStore, Cart, CartAnswer, CartChange, CartOwner, CartStore,
     ClaimResult, Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction,
     ExpiryStore, FleetRegister, FleetStore, Generation, HotPageStore, Idle, IdleStep, Lease,
-    LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox, PageStore, PurgePosition,
-    PurgeStore, RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated, Rotation,
-    RowClaim, RowStore, RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing,
+    LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox, OverloadStore, PageStore,
+    PurgePosition, PurgeStore, RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated,
+    Rotation, RowClaim, RowStore, RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing,
     StoreError, StoreNews, StoreState, StoredBypasses, StoredRow, TaskLease, TokenCreation,
     TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore, VisitorEviction, VisitorStore,
     VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
@@ -296,6 +296,11 @@ delegate! {
         look put_hot_pages(list: Bytes, ttl: Duration) -> ();
         look hot_pages() -> Option<Bytes>;
         look pages(keys: &[PageKey]) -> Vec<Option<Bytes>>;
+    }
+
+    OverloadStore {
+        look put_known_servers(version: u32, origin: &str, known: Bytes, ttl: Duration) -> ();
+        look known_servers(version: u32, origin: &str) -> Option<Bytes>;
     }
 
     PurgeStore {

@@ -23,6 +23,7 @@ mod layout;
 mod open;
 mod open_engine;
 mod open_error;
+mod overload;
 mod page;
 mod purge;
 pub mod redis;
@@ -64,6 +65,7 @@ pub use self::layout::Layout;
 pub use self::open::OpenStore;
 pub use self::open_engine::{OpenEngine, StoreSettings, Url, may_drop_sessions};
 pub use self::open_error::OpenError;
+pub use self::overload::{KNOWN_SERVERS_MAX, OverloadStore};
 pub use self::page::{Lease, PAGE_HEAD, PAGE_MAGIC, PAGE_VERSION, PageStore, RequestFrequency};
 pub use self::purge::{
     CUT_OFF_AFTER, Generation, LATER_MARKS, MARKS, MarkKey, PURGE_MARKS_MAX, PurgePosition,
@@ -88,9 +90,9 @@ pub mod traits {
     pub use super::transfer::TransferStore as _;
     pub use super::{
         AnswerStore as _, BypassStore as _, CartStore as _, EventStore as _, ExpiryStore as _,
-        FleetStore as _, HotPageStore as _, LeaseStore as _, LogInStore as _, PageStore as _,
-        PurgeStore as _, RevocationStore as _, RowStore as _, SessionListing as _, TokenStore as _,
-        ViewStore as _, VisitStore as _, VisitorStore as _,
+        FleetStore as _, HotPageStore as _, LeaseStore as _, LogInStore as _, OverloadStore as _,
+        PageStore as _, PurgeStore as _, RevocationStore as _, RowStore as _, SessionListing as _,
+        TokenStore as _, ViewStore as _, VisitStore as _, VisitorStore as _,
     };
 }
 

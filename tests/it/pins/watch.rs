@@ -44,6 +44,7 @@ impl Monitor {
             "lease:",
             "pagebytes:",
             "hotpages:",
+            "overload:",
             "purg",
             "seen:",
             "bypass:",
@@ -191,7 +192,9 @@ fn is_background(name: &str, words: &[String]) -> bool {
         "expiring:",
         "hotpages:",
     ];
-    let is_task = |word: &String| tasks.contains(&word.as_str()) || word.starts_with("fleet:");
+    let begins =
+        |word: &String| ["fleet:", "overload:"].iter().any(|begin| word.starts_with(begin));
+    let is_task = |word: &String| tasks.contains(&word.as_str()) || begins(word);
     let connects = ["PING", "HELLO", "CLIENT", "INFO", "SUBSCRIBE", "AUTH", "SELECT", "CONFIG"];
     // A cleaner says how many may stay, and how many go at a time.
     let says = |text: &str| words.iter().any(|word| word == text);
@@ -242,13 +245,14 @@ fn shown(words: &[String]) -> String {
 pub(super) type Counters = BTreeMap<String, i64>;
 
 /// What depends on how fast things were, or on sockets that are kept.
-const LEFT_OUT: [&str; 11] = [
+const LEFT_OUT: [&str; 12] = [
     "anteroom_connections_accepted",
     "anteroom_connections_laid_aside",
     "anteroom_connections_timed_out",
     "anteroom_origin_connections",
     "anteroom_origin_idle_errors",
     "anteroom_origin_retries ",
+    "anteroom_origin_seconds",
     "anteroom_log_dropped",
     "anteroom_purges_late",
     // By route, what other counters say already.

@@ -17,6 +17,7 @@ mod event_contract;
 mod expire;
 mod fleet_contract;
 mod interop;
+mod overload_contract;
 mod page_contract;
 mod purge_contract;
 mod row_contract;

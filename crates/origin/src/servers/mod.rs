@@ -4,13 +4,14 @@
 //! All decisions are made under one small lock, which is never held across an await. The rules are separate
 //! and pure: `choice` and `balance` choose, `health` decides on rests, `budget` on retries, `wait_queue` on the queue, `places` on the
 //! room for each class of requests, `stranger_limits` on what strangers may take of it, and `automatic_limit` on how many a
-//! server works on well.
+//! server works on well, which `known_servers` keeps for the next process.
 
 mod automatic_limit;
 mod balance;
 mod budget;
 mod choice;
 mod health;
+mod known_servers;
 mod places;
 mod queue_report;
 mod shared_priority;
@@ -35,6 +36,7 @@ use budget::Budget;
 use choice::ServerChoice;
 pub use health::FailureRules;
 use health::{HealthChange, RunningTrial, ServerHealth, Trial};
+use known_servers::KeptServers;
 use places::{PlaceLimits, Places};
 use queue_report::{QueueChange, QueueReport};
 pub use shared_priority::SharedPriority;
@@ -93,6 +95,8 @@ struct ServerState {
     strangers: StrangersAtWork,
     /// What the log was told of the queue of each server.
     reports: Vec<QueueReport>,
+    /// What the store has of the automatic limits.
+    kept: KeptServers,
     successor: Option<Successor>,
 }
 
@@ -129,7 +133,7 @@ impl ServerState {
 #[derive(Debug)]
 struct WaitingRequest {
     sender: oneshot::Sender<ServerSlot>,
-    is_measured: bool,
+    upload: Upload,
 }
 
 /// A request that has a place now.
@@ -150,12 +154,11 @@ pub(super) struct SlotUse {
     begun: Instant,
     /// How long the server took.
     worked: Option<Duration>,
-    /// Whether the time of its answer says how long the server works: an upload takes as long as its client.
-    is_measured: bool,
+    upload: Upload,
 }
 
 /// How often a request that waits looks whether there is a place.
-const LOOKS_AGAIN: Duration = Duration::from_secs(2);
+const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 /// A stranger that would wait for longer than this is refused at once with `overload = "shed"`.
 const SHED_WAIT: Duration = Duration::from_secs(1);
 /// How many places one user may take before others, at least, while strangers wait; and while none do.
@@ -209,6 +212,16 @@ pub(super) enum ServerFailure {
     Unanswered,
 }
 
+/// What a request sends besides its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upload {
+    None,
+    /// It comes with the head, or soon after.
+    Small,
+    /// The answer may take as long as the client, so its time says nothing of the server.
+    Large,
+}
+
 /// What a request needs from a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerWanted<'w> {
@@ -218,8 +231,7 @@ pub(super) struct ServerWanted<'w> {
     pub(super) shared: Option<&'w SharedPriority>,
     /// Whether it can be sent again if the server fails.
     pub(super) is_repeatable: bool,
-    /// Whether the time of its answer says how long the server works: a large upload takes as long as its client.
-    pub(super) is_measured: bool,
+    pub(super) upload: Upload,
     /// The server that has already failed it.
     pub(super) not: Option<usize>,
     /// The server to which its connection is pinned; this overrides all else.
@@ -287,6 +299,7 @@ impl ServerList {
             users: HashMap::new(),
             strangers: StrangersAtWork::new(rules.strangers),
             reports: vec![QueueReport::default(); count],
+            kept: KeptServers::default(),
             successor: None,
         });
         let (background, epoch) = (Arc::default(), Instant::now());
@@ -481,7 +494,7 @@ impl ServerList {
             }
             ServerChoice::Busy(wants) => {
                 let (sender, receiver) = oneshot::channel();
-                let waiter = WaitingRequest { sender, is_measured: wanted.is_measured };
+                let waiter = WaitingRequest { sender, upload: wanted.upload };
                 let number = state.wait_queue.join(wants, wanted.requester.priority, waiter);
                 if number.is_some() {
                     state.count_user(&wanted.requester.priority);
@@ -499,8 +512,7 @@ impl ServerList {
         };
         state.wait_queue.passed(&wanted.requester.priority);
         state.count_user(&wanted.requester.priority);
-        let slot_use =
-            self.take(state, server, (wanted.requester.priority, wanted.is_measured), now);
+        let slot_use = self.take(state, server, (wanted.requester.priority, wanted.upload), now);
         let trial = is_trial.then(|| state.standings[server].try_it(wanted.trial(), now));
         let successor = Successor::of(state, server);
         drop(guard);
@@ -566,15 +578,17 @@ impl ServerList {
         &self,
         state: &mut ServerState,
         server: usize,
-        (priority, is_measured): (Priority, bool),
+        (priority, upload): (Priority, Upload),
         now: Instant,
     ) -> SlotUse {
         state.places[server].take(priority.class, now);
         state.strangers.begin(&priority);
         let seconds = self.seconds(now);
-        let at_server =
-            state.automatic.get_mut(server).map(|limit| limit.begin(seconds, priority.page_kind));
-        SlotUse { priority, at_server, begun: now, worked: None, is_measured }
+        let at_server = state
+            .automatic
+            .get_mut(server)
+            .map(|limit| limit.begin(seconds, priority.page_kind, upload != Upload::None));
+        SlotUse { priority, at_server, begun: now, worked: None, upload }
     }
 
     /// The seconds of the automatic limits.
@@ -713,7 +727,7 @@ impl ServerList {
         let log_ins_first = places.log_ins_first(limits);
         let next = state.wait_queue.next_for(server, log_ins_first, &state.strangers, may_take)?;
         let NextRequest { priority, tell } = next;
-        let slot_use = self.take(state, server, (priority, tell.is_measured), now);
+        let slot_use = self.take(state, server, (priority, tell.upload), now);
         self.observe(state, now);
         Some(Granted { sender: tell.sender, slot_use, successor: Successor::of(state, server) })
     }
@@ -775,7 +789,7 @@ impl ServerList {
         let seconds = self.seconds(now);
         let limit = state.automatic.get_mut(server)?;
         match failure {
-            None if slot_use.is_measured => limit.answer(seconds, &request),
+            None if slot_use.upload != Upload::Large => limit.answer(seconds, &request),
             None | Some(_) => limit.end(&request),
         }
         state.reports[server].change(limit, seconds)

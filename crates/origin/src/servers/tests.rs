@@ -7,7 +7,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn rules() -> ServerRules {
+pub(super) fn rules() -> ServerRules {
     ServerRules {
         balance: Balance::RoundRobin,
         failure_rules: FailureRules {
@@ -28,7 +28,7 @@ fn rules() -> ServerRules {
     }
 }
 
-fn server_list(servers: usize, rules: ServerRules) -> Arc<ServerList> {
+pub(super) fn server_list(servers: usize, rules: ServerRules) -> Arc<ServerList> {
     let servers = (0..servers).map(|number| (format!("s{number}:1"), 1)).collect();
     ServerList::new("origin", servers, rules)
 }
@@ -43,7 +43,7 @@ const WISH: ServerWanted<'static> = ServerWanted {
     requester: STRANGER,
     shared: None,
     is_repeatable: true,
-    is_measured: true,
+    upload: Upload::None,
     not: None,
     only: None,
 };

@@ -22,7 +22,7 @@ use anteroom_telemetry::origin_use::{OriginUse, UsingVisitor};
 use crate::context::RequestContext;
 use crate::error::Error;
 
-/// Hashes kinds of pages and routes, alike in all threads and after a reload.
+/// Hashes kinds of pages and routes, alike in all threads, after a reload and in the next process: the seeds are fixed.
 const SEEDS: RandomState = RandomState::with_seeds(1, 2, 3, 4);
 
 /// Of whom the visitor's own request is, as its origin is told, and its use of the origin.
@@ -240,7 +240,9 @@ fn route_limit(route: &CompiledRoute) -> Option<RouteLimit> {
     Some(RouteLimit { route: SEEDS.hash_one((&*route.name, route.place)), max })
 }
 
-/// The kind of page, by which it is known how long the origin takes for it.
+/// The kind of page, by which it is known how long the origin takes for it. The store keeps that over restarts, and proxies
+/// of a fleet share it, so what changes this hash raises `PAGE_KIND_VERSION`. Where a build hashes otherwise all the same,
+/// because of its hash function, its kinds are unknown there and displace the old ones; none is taken for another.
 fn page_kind(cx: &RequestContext<'_>) -> u64 {
     let mut hasher = SEEDS.build_hasher();
     hasher.write(cx.route.name.as_bytes());

@@ -13,6 +13,7 @@ mod expiring;
 mod fleet;
 mod keys;
 mod moving;
+mod overload;
 mod pages;
 mod popularity;
 #[cfg(test)]
@@ -94,6 +95,7 @@ struct Inner {
     proxies: fleet::Proxies,
     moving: moving::MoveFile,
     bypass: bypass::BypassFile,
+    known_servers: overload::KnownServerFiles,
 }
 
 impl EmbeddedStore {
@@ -169,6 +171,7 @@ impl EmbeddedStore {
             proxies: fleet::Proxies::default(),
             moving: moving::MoveFile::open(folder).map_err(failed)?,
             bypass: bypass::BypassFile::open(folder).map_err(failed)?,
+            known_servers: overload::KnownServerFiles::new(folder),
         })))
     }
 

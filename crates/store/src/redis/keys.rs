@@ -213,6 +213,11 @@ impl Keys {
         (digest.len() == 64 && digest.bytes().all(is_digit)).then(|| digest.to_owned())
     }
 
+    /// STRING with a time to live: what is known of an origin's servers, in this version.
+    pub(super) fn known_servers(&self, version: u32, origin: &str) -> String {
+        format!("{}overload:{}{version}:{origin}", self.prefix, self.tag)
+    }
+
     /// STRING with a time to live: an app's answer about a visitor.
     pub(super) fn answer(&self, cookies: &CookieHash) -> String {
         format!("{}answer:{}{}", self.prefix, self.tag, cookies.hex())
@@ -243,5 +248,7 @@ mod tests {
             names(&Keys::of_shard("a:", 17)),
             ["a:login:{s17}", "a:viewed:{s17}", "a:gone:", "a:viewed:{s17}:12345678"]
         );
+        assert_eq!(Keys::new("a:").known_servers(1, "blog"), "a:overload:1:blog");
+        assert_eq!(Keys::of_shard("a:", 0).known_servers(1, "blog"), "a:overload:{s0}:1:blog");
     }
 }

@@ -22,6 +22,7 @@ mod link;
 mod links;
 mod listing;
 mod log_in;
+mod overload;
 mod pages;
 mod pool;
 mod probe;

@@ -10,9 +10,9 @@ use super::ShardedStore;
 use crate::bypass::BypassChange;
 use crate::{
     BypassStore, ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation,
-    HotPageStore, Idle, IdleStep, Lease, LeaseStore, Noted, PageStore, PurgePosition, PurgeStore,
-    RequestFrequency, RowClaim, RowStore, RowTerm, ScheduledRow, StoreError, StoreNews,
-    StoredBypasses, StoredRow, TaskLease, WaitingEvent,
+    HotPageStore, Idle, IdleStep, Lease, LeaseStore, Noted, OverloadStore, PageStore,
+    PurgePosition, PurgeStore, RequestFrequency, RowClaim, RowStore, RowTerm, ScheduledRow,
+    StoreError, StoreNews, StoredBypasses, StoredRow, TaskLease, WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
@@ -89,6 +89,23 @@ impl HotPageStore for ShardedStore {
             Some(error) if pages.iter().all(Option::is_none) => Err(error),
             _ => Ok(pages),
         }
+    }
+}
+
+/// An origin has one value, and there are few: one shard has all of them.
+impl OverloadStore for ShardedStore {
+    async fn put_known_servers(
+        &self,
+        version: u32,
+        origin: &str,
+        known: Bytes,
+        ttl: Duration,
+    ) -> Result<(), StoreError> {
+        self.first().put_known_servers(version, origin, known, ttl).await
+    }
+
+    async fn known_servers(&self, version: u32, origin: &str) -> Result<Option<Bytes>, StoreError> {
+        self.first().known_servers(version, origin).await
     }
 }
 

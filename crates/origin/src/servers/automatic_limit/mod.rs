@@ -18,7 +18,7 @@ use round::{Round, RoundResult, calm, slow};
 use usual_times::UsualTimes;
 
 /// The limit of a new server, and the least that it is lowered to.
-const START: f64 = 8.0;
+pub(super) const START: f64 = 8.0;
 const FLOOR: f64 = 4.0;
 const MAX: f64 = 10_000.0;
 /// A server whose answers take longer than usual by this part of it, or by so many seconds, has hardly a queue.
@@ -35,8 +35,10 @@ const SLOW_ROUNDS: u32 = 3;
 /// A server that gives no answer for so many times the usual time, or so many seconds, is away: that is no queue.
 const STALL_PART: f64 = 3.0;
 const STALL_S: f64 = 2.0;
-/// A kind of page that takes longer in calm waits for something, as a long poll does, and is no work. Of an unknown kind, a
-/// request that has no answer after this time is thought to wait, too.
+/// After so many seconds without an answer, one more may be sent to a server that is not proven to have a queue.
+const SILENCE_S: f64 = 1.0;
+/// A kind of page that takes longer in calm waits for something, as a long poll does, and is no work. A request of an unknown
+/// kind, or with an upload, that has no answer after this time is thought to wait, too.
 const WORK_MAX_S: f64 = 5.0;
 /// How much more is tried, how much more after that, and how much a limit grows in a round.
 const UP: f64 = 1.5;
@@ -52,6 +54,15 @@ const LETS_GO_S: f64 = 10.0;
 /// How often a limit follows what was used of it, in seconds, and how much more than that it is.
 const FOLLOWS_EVERY_S: f64 = 60.0;
 const FOLLOWS: f64 = 2.0;
+
+/// What is known of a server and kept over restarts.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct KnownServer {
+    /// The most requests at the server at which its answers showed no queue.
+    pub(super) calm_at: f32,
+    /// How long kinds of pages take in calm, in seconds, in the order of their keys.
+    pub(super) kinds: Vec<(u64, f32)>,
+}
 
 /// A request at the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,8 +86,8 @@ pub(super) struct AutomaticLimit {
     calm_at: f64,
     at_server: u32,
     next: u64,
-    /// Requests of unknown kinds, and when they were sent.
-    unknown: VecDeque<(u64, f64)>,
+    /// Requests of unknown kinds and with uploads, and when they were sent.
+    unsure: VecDeque<(u64, f64)>,
     /// Those of them that do not count any more.
     excused: HashSet<u64>,
     usual_times: UsualTimes,
@@ -95,6 +106,8 @@ pub(super) struct AutomaticLimit {
     rests_until: f64,
     /// When there was an answer, or a request to an idle server.
     answered: f64,
+    /// When the limit has last grown because there was no answer.
+    grew_in_silence: f64,
     /// Answers to earlier requests show that the server was away.
     away_until: f64,
     used: RecentUse,
@@ -133,7 +146,7 @@ impl AutomaticLimit {
             calm_at: START,
             at_server: 0,
             next: 0,
-            unknown: VecDeque::new(),
+            unsure: VecDeque::new(),
             excused: HashSet::new(),
             usual_times: UsualTimes::new(now),
             trial: None,
@@ -147,6 +160,7 @@ impl AutomaticLimit {
             rest: REST_MIN_S,
             rests_until: now,
             answered: now,
+            grew_in_silence: now,
             away_until: now,
             used: RecentUse { most: 0, since: now },
             only_watches,
@@ -163,6 +177,23 @@ impl AutomaticLimit {
             recent_wait: self.recent_wait,
             recent_time: self.recent_time,
             ..Self::new(now, self.only_watches)
+        }
+    }
+
+    /// What is known of the server, with the times of at most so many kinds of pages.
+    pub(super) fn known(&self, kinds_max: usize) -> KnownServer {
+        let kinds = self.usual_times.most_answered(kinds_max);
+        KnownServer { calm_at: self.calm_at.max(START) as f32, kinds }
+    }
+
+    /// Takes over what an earlier process knew, or another one. What was learned since goes before it: times of kinds of
+    /// which there was an answer, and a limit that has moved, or is being tried.
+    pub(super) fn recall(&mut self, known: &KnownServer) {
+        self.usual_times.recall(&known.kinds);
+        let is_at_start = self.limit == START && self.calm_at == START;
+        if is_at_start && !self.has_queue && self.trial.is_none() {
+            self.calm_at = f64::from(known.calm_at).max(START);
+            self.set(self.calm_at);
         }
     }
 
@@ -196,15 +227,15 @@ impl AutomaticLimit {
         self.usual_times.of(request.kind).filter(|seconds| *seconds <= WORK_MAX_S)
     }
 
-    /// A request for this kind of page is sent to the server.
-    pub(super) fn begin(&mut self, now: f64, kind: u64) -> RequestAtServer {
+    /// A request for this kind of page is sent to the server. One with an upload may wait for its client.
+    pub(super) fn begin(&mut self, now: f64, kind: u64, has_upload: bool) -> RequestAtServer {
         let kind = self.usual_times.key(kind);
         let usual = self.usual_times.of(kind);
         let counts = usual.is_none_or(|usual| usual <= WORK_MAX_S);
         let number = self.next;
         self.next += 1;
-        if usual.is_none() {
-            self.unknown.push_back((number, now));
+        if counts && (usual.is_none() || has_upload) {
+            self.unsure.push_back((number, now));
         }
         if self.at_server == 0 {
             self.answered = now;
@@ -221,22 +252,34 @@ impl AutomaticLimit {
         }
         (self.waiting.told, self.waiting.count) = (now, waiting);
         let before = self.at_server;
-        while let Some((number, began)) = self.unknown.front().copied()
+        while let Some((number, began)) = self.unsure.front().copied()
             && now - began > WORK_MAX_S
         {
-            self.unknown.pop_front();
+            self.unsure.pop_front();
             self.excused.insert(number);
             self.at_server = self.at_server.saturating_sub(1);
         }
-        self.at_server < before
+        self.at_server < before || self.grow_in_silence(now)
+    }
+
+    /// Grows by one where the server gives no answer although nothing is proven: what hangs there must not keep all others
+    /// from it.
+    fn grow_in_silence(&mut self, now: f64) -> bool {
+        let is_held = self.is_full() && !self.has_queue && self.trial.is_none();
+        let is_silent = now - self.answered.max(self.grew_in_silence) > SILENCE_S;
+        if is_held && is_silent {
+            self.grew_in_silence = now;
+            self.set(self.limit + 1.0);
+        }
+        is_held && is_silent
     }
 
     /// A request is over without an answer that says how long the server takes.
     pub(super) fn end(&mut self, request: &RequestAtServer) {
         let is_excused = !self.excused.is_empty() && self.excused.remove(&request.number);
         self.at_server = self.at_server.saturating_sub(u32::from(request.counts && !is_excused));
-        if let Ok(at) = self.unknown.binary_search_by_key(&request.number, |(number, _)| *number) {
-            self.unknown.remove(at);
+        if let Ok(at) = self.unsure.binary_search_by_key(&request.number, |(number, _)| *number) {
+            self.unsure.remove(at);
         }
     }
 

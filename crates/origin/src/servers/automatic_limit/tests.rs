@@ -28,7 +28,7 @@ impl Scene {
     fn step(&mut self) {
         while self.waiting > 0 && f64::from(self.limit.at_server()) < self.limit.limit().floor() {
             self.waiting -= 1;
-            let request = self.limit.begin(self.now, 1);
+            let request = self.limit.begin(self.now, 1, false);
             self.queue.push_back(request);
         }
         self.limit.observe(self.now, f64::from(self.waiting));
@@ -105,24 +105,24 @@ fn a_server_that_can_do_more_gets_more() {
 fn what_only_waits_does_not_count() {
     let mut limit = AutomaticLimit::new(0.0, false);
     for _ in 0..3 {
-        let poll = limit.begin(0.0, 9);
+        let poll = limit.begin(0.0, 9, false);
         limit.answer(30.0, &poll);
     }
-    let _poll = limit.begin(31.0, 9);
+    let _poll = limit.begin(31.0, 9, false);
     assert_eq!(limit.at_server(), 0);
-    let _page = limit.begin(31.0, 1);
+    let _page = limit.begin(31.0, 1, false);
     assert_eq!(limit.at_server(), 1);
 }
 
 #[test]
 fn what_has_no_answer_after_a_while_is_thought_to_wait() {
     let mut limit = AutomaticLimit::new(0.0, false);
-    let polls: Vec<_> = (0..8).map(|_| limit.begin(0.0, 9)).collect();
-    assert!(!limit.observe(4.9, 1.0));
+    let polls: Vec<_> = (0..8).map(|_| limit.begin(0.0, 9, false)).collect();
+    limit.observe(4.9, 1.0);
     assert_eq!(limit.at_server(), 8);
     assert!(limit.observe(5.1, 1.0));
     assert_eq!(limit.at_server(), 0);
-    let _page = limit.begin(5.2, 1);
+    let _page = limit.begin(5.2, 1, false);
     polls.iter().for_each(|poll| limit.answer(6.0, poll));
     assert_eq!(limit.at_server(), 1, "each is counted once");
 }
@@ -156,13 +156,62 @@ fn a_site_that_is_nearly_busy_is_left_alone() {
 fn what_is_only_watched_is_told_and_not_tried() {
     let mut limit = AutomaticLimit::new(0.0, true);
     // A hundred at a time, of which one is answered each twentieth of a second.
-    let mut asked: VecDeque<_> = (0..100).map(|_| limit.begin(0.0, 1)).collect();
+    let mut asked: VecDeque<_> = (0..100).map(|_| limit.begin(0.0, 1, false)).collect();
     for nth in 1..1_000 {
         let now = 0.05 * f64::from(nth);
         let request = asked.pop_front().expect("a hundred are asked for");
         limit.answer(now, &request);
-        asked.push_back(limit.begin(now, 1));
+        asked.push_back(limit.begin(now, 1, false));
     }
     assert!(limit.has_queue());
     assert!(limit.trial.is_none());
+}
+
+#[test]
+fn a_limit_begins_where_the_last_process_knew_the_server_to_be_calm() {
+    let mut limit = AutomaticLimit::new(0.0, false);
+    limit.recall(&KnownServer { calm_at: 40.0, kinds: vec![(9, 30.0)] });
+    assert_eq!(limit.limit(), 40.0);
+    let _poll = limit.begin(0.0, 9, false);
+    assert_eq!(limit.at_server(), 0, "a long poll is no work from the first on");
+    assert_eq!(limit.known(9), KnownServer { calm_at: 40.0, kinds: vec![(9, 30.0)] });
+    limit.recall(&KnownServer { calm_at: 90.0, kinds: Vec::new() });
+    assert_eq!(limit.limit(), 40.0, "it is taken over once");
+}
+
+#[test]
+fn a_limit_that_has_moved_stays() {
+    let mut scene = Scene::new(16, 1_000);
+    scene.run(10.0);
+    let before = scene.limit.limit();
+    scene.limit.recall(&KnownServer { calm_at: 900.0, kinds: Vec::new() });
+    assert_eq!(scene.limit.limit(), before);
+    let mut limit = AutomaticLimit::new(0.0, false);
+    limit.find_queue();
+    limit.recall(&KnownServer { calm_at: 900.0, kinds: Vec::new() });
+    assert_eq!(limit.limit(), START, "the server is found to have a queue");
+}
+
+#[test]
+fn what_hangs_does_not_keep_all_others_from_the_server() {
+    let mut limit = AutomaticLimit::new(0.0, false);
+    let page = limit.begin(0.0, 1, false);
+    limit.answer(0.1, &page);
+    let _hanging: Vec<_> = (0..8).map(|_| limit.begin(1.0, 1, false)).collect();
+    assert!(!limit.observe(1.5, 1.0));
+    assert!(limit.observe(2.1, 1.0), "there is room for one more");
+    assert!(limit.limit() > f64::from(limit.at_server()));
+    assert!(!limit.observe(2.2, 1.0), "for one a second");
+}
+
+#[test]
+fn an_upload_that_waits_for_its_client_does_not_count_for_long() {
+    let mut limit = AutomaticLimit::new(0.0, false);
+    let page = limit.begin(0.0, 1, true);
+    limit.answer(0.1, &page);
+    let _slow: Vec<_> = (0..8).map(|_| limit.begin(1.0, 1, true)).collect();
+    limit.observe(5.9, 1.0);
+    assert_eq!(limit.at_server(), 8);
+    assert!(limit.observe(6.1, 1.0));
+    assert_eq!(limit.at_server(), 0);
 }

@@ -1,5 +1,6 @@
 //! How long each kind of page takes in calm. The number of kinds is bounded.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// The weight of an answer in the time of its kind.
@@ -56,6 +57,27 @@ impl UsualTimes {
         known.seconds
     }
 
+    /// The kinds with the most answers, at most so many, with their times in seconds and in the order of their keys.
+    pub(super) fn most_answered(&self, max: usize) -> Vec<(u64, f32)> {
+        let mut kinds: Vec<_> = self.kinds.iter().collect();
+        kinds.sort_unstable_by_key(|(key, known)| (Reverse(known.answers), **key));
+        kinds.truncate(max);
+        kinds.sort_unstable_by_key(|(key, _)| **key);
+        kinds.into_iter().map(|(key, known)| (*key, known.seconds as f32)).collect()
+    }
+
+    /// Takes over times of kinds that are unknown here. Each counts as a few answers: enough to stay when kinds make room,
+    /// and so few that the answers of today soon outweigh it.
+    pub(super) fn recall(&mut self, kinds: &[(u64, f32)]) {
+        for (key, seconds) in kinds {
+            if self.kinds.len() >= KINDS_MAX {
+                return;
+            }
+            let recalled = UsualTime { seconds: f64::from(*seconds), answers: RARE };
+            self.kinds.entry(*key).or_insert(recalled);
+        }
+    }
+
     /// The server is so many times as slow as it was.
     pub(super) fn scale(&mut self, times: f64) {
         self.kinds.values_mut().for_each(|known| known.seconds *= times);
@@ -82,6 +104,28 @@ mod tests {
             times.learn(0.1, key, 0.1, true);
         }
         assert!(times.kinds.len() <= KINDS_MAX + SHARED_KINDS as usize);
+    }
+
+    #[test]
+    fn the_kinds_with_most_answers_are_kept_in_the_order_of_their_keys() {
+        let mut times = UsualTimes::new(0.0);
+        for (kind, answers) in [(9, 3), (5, 1), (2, 7)] {
+            for _ in 0..answers {
+                times.learn(0.0, kind, 0.25, true);
+            }
+        }
+        assert_eq!(times.most_answered(2), [(2, 0.25), (9, 0.25)]);
+    }
+
+    #[test]
+    fn what_was_learned_here_goes_before_what_is_recalled() {
+        let mut times = UsualTimes::new(0.0);
+        times.learn(0.0, 1, 0.25, true);
+        times.recall(&[(1, 2.0), (2, 30.0)]);
+        assert_eq!(times.most_answered(9), [(1, 0.25), (2, 30.0)]);
+        let many: Vec<_> = (0..5_000).map(|kind| (kind, 1.0)).collect();
+        times.recall(&many);
+        assert_eq!(times.kinds.len(), KINDS_MAX);
     }
 
     #[test]
