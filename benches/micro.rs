@@ -149,6 +149,7 @@ fn key_of(headers: &HeaderMap, path: &str) -> PageKey {
         key_cookies: &[],
         key_headers: &[],
         conditions: &[],
+        by_query: None,
     })
 }
 

@@ -1,375 +1,453 @@
 #!/usr/bin/env python3
-"""The automatic limit of an origin, simulated: what it does under a crawl, and that healthy sites do not notice it.
+"""The automatic limit of a server, simulated: what it does under a crawl, and whether healthy sites notice it.
 
-    benches/overload_sim.py                  all scenes
-    benches/overload_sim.py crawl slow-db    some of them
-    benches/overload_sim.py crawl --trace    each decision of the limit
+    benches/overload_sim.py                          all scenes, each without the limit and with it
+    benches/overload_sim.py crawl slow-database      some of them
+    benches/overload_sim.py crawl --trace            each decision of the limit
+    benches/overload_sim.py --seeds 16               median and worst of 16 runs of each scene
+    benches/overload_sim.py --picture docs/pictures/overload.svg
 
-Python's standard library only. An app with so many workers answers first come, first served; visitors are known ones and
-strangers. Each scene runs without a limit and with it, from the same random numbers.
+Python's standard library only. The rules are those of `automatic_limit.py`. An app with so many workers answers first
+come, first served. Visitors are users, known to the proxy, and strangers. `off` sends each request at once; `order`
+lets strangers wait while as many requests are at the app as the limit says. Both have the same random numbers: the
+same requests come at the same times and need the same work, unless visitors wait for answers.
+
+The groups of scenes:
+
+    crawls     strangers ask for more than the app can do: 200 connections, or three and ten times as much at random,
+               from the first second or after a calm minute; pages of 20 ms and 3 s mixed; one worker, and 64
+    shoppers   visitors come at random, and the app is busy 30, 60 or 90 % of the time; and a burst of visitors
+    healthy    what happens to any site: a deploy, a cold cache, a purge, a backup, a slow database, a mix of pages
+               that shifts, long polls, uploads, a heavy route, a restart of the proxy
+    starts     a proxy that knows nothing before many slow pages, before long polls, while a crawl's requests are
+               already at the app, and before pages that hang; pages that are slower for good; a restart with what
+               the store keeps
+
+A line has, in seconds, the times of users and of strangers from the request to the answer, the wait of strangers at
+the proxy, and how busy the app's workers are. With several seeds a cell is the median, and the worst in brackets;
+"more" is the difference to `off` with the same seed. Requests without an answer at the end do not count.
+
+Simpler than the proxy: one server; each stranger is a network of its own; no request fails, is given up or waits for
+too long; an answer has no body. Waiting strangers look for a place once a second together, and not one by one.
 """
 
 import argparse
 import collections
 import heapq
+import itertools
 import math
+import multiprocessing
 import random
+import statistics
+from dataclasses import dataclass
 
-KNOWN, STRANGER = 0, 1
+from automatic_limit import AutomaticLimit, Places, RequestAtServer
 
-
-class Limit:
-    """How many requests may be at the app before strangers wait."""
-
-    START = 8            # what a new process begins with
-    FLOOR = 4            # never less
-    CALM, CALM_S = 0.4, 0.2    # of the time that pages take, and seconds: the app has hardly a queue
-    STREAM_S = 5.0       # a route that takes longer is no work of the app
-    UP, GROWS = 1.5, 2.0
-    DRAINS = 0.8         # of the queue, in a step down
-    SAMPLES = 24         # answers in a round, at least
-    ROUND_MIN = 0.1      # seconds
-    ROUND_MAX = 5.0
-    DRAINED_S = 10.0     # until then, what was at the app before a step down is gone
-    EXTENDED = 1         # times a round goes on while chance may explain it
-    REST_MIN, REST_MAX = 2.0, 16.0    # seconds between looks for more
-    BASE_GAIN, BASE_RISE = 1 / 16, 0.1 / 60
-
-    def __init__(self, trace=False):
-        self.limit = float(self.START)
-        self.base = {}           # route: [seconds, answers, last]
-        self.recent = self.takes = 0.0
-        self.is_full, self.grows, self.draining = False, True, False
-        self.step = None         # what is tried: up or down
-        self.before = None       # (limit, n, wait, error) before it
-        self.rest, self.rests_until = self.REST_MIN, 0.0
-        self.trace = trace
-        self.holds_s = 0.0
-        self.begin(0.0)
-
-    def begin(self, now):
-        self.began, self.last = now, now
-        self.base_time = self.time = self.n_sum = 0.0
-        self.waits = []
-        self.full_s = 0.0
-        self.target = self.SAMPLES
-        self.extended = 0
-
-    def observe(self, now, n, waits):
-        """The number of requests at the app has been n until now; whether strangers wait."""
-        self.is_full = waits
-        if waits:
-            self.full_s += now - self.last
-            self.holds_s += now - self.last
-        self.last = now
-
-    def baseline(self, route, took, n_at_begin, now):
-        known = self.base.get(route)
-        if known is None:
-            self.base[route] = [took, 1, now]
-            return took
-        base, count, last = known
-        if n_at_begin <= max(2, self.limit / 2) or took < base / 2:
-            count += 1
-            new = base + (min(took, 4 * base) - base) * max(self.BASE_GAIN, 1 / count)
-            self.base[route] = [new, count, now]
-        return self.base[route][0]
-
-    def answer(self, now, began, route, n_at_begin, n_now):
-        took = now - began
-        base = self.baseline(route, took, n_at_begin, now)
-        if base > self.STREAM_S:
-            return
-        self.recent += (took - base - self.recent) / 8
-        self.takes += (base - self.takes) / 8
-        if self.grows and self.step is None and n_at_begin >= 0.75 * self.limit and self.is_full and self.recent <= max(self.CALM_S, self.CALM * self.takes) / 2:
-            self.limit = min(self.limit + 1, 10_000)
-        if self.draining and (n_now <= self.limit * 1.25 + 1 or now - self.began > self.DRAINED_S):
-            self.draining = False
-            self.begin(now)
-        if self.draining or began < self.began:
-            return
-        self.base_time += base
-        self.time += took
-        self.n_sum += n_at_begin
-        self.waits.append(took - base)
-        elapsed = now - self.began
-        samples = len(self.waits)
-        if samples >= max(self.target, min(self.limit, 200)) and elapsed >= self.ROUND_MIN or (
-            elapsed >= self.ROUND_MAX * (1 + self.extended) and samples >= 8
-        ):
-            self.end_round(now, elapsed)
-
-    def end_round(self, now, elapsed):
-        samples = len(self.waits)
-        waits = sorted(self.waits)
-        n = self.n_sum / samples
-        takes, wait = self.base_time / samples, waits[samples // 2]
-        error = 0.93 * (waits[samples * 3 // 4] - waits[samples // 4]) / math.sqrt(samples)
-        rate = n * samples / self.time
-        calm = max(self.CALM_S, self.CALM * takes)
-        is_calm = wait <= calm
-        full = self.full_s > 0.5 * elapsed
-        old, step, share, what = self.limit, self.step, None, ""
-        if step is not None:
-            limit, n_before, wait_before, error_before = self.before
-            expected = (n - n_before) / rate
-            if abs(n - n_before) < 0.1 * n_before:
-                what, self.step = "not used", None
-                if step == "down":
-                    self.limit = limit
-            elif abs(expected) < 4 * (error + error_before) and self.extended < self.EXTENDED:
-                self.extended += 1
-                self.target = 2 * samples
-                return
-            else:
-                share = (wait - wait_before) / expected
-                self.step = None
-                # Of what chance may explain, the queue is believed.
-                is_load = share + 2 * (error + error_before) / abs(expected) >= 0.5
-                if step == "up" and not is_load:
-                    what, self.rest, self.grows = "taken", self.REST_MIN, True
-                    self.try_step("up", self.limit * self.GROWS, n, wait, error)
-                elif step == "down" and is_load:
-                    what, self.grows = "taken", False
-                else:
-                    what, self.limit = "back", limit
-                    if step == "up":
-                        self.rest = min(2 * self.rest, self.REST_MAX)
-                    else:
-                        # The app is slower of itself: this is how long it takes now.
-                        self.grows = True
-                        for known in self.base.values():
-                            known[0] *= (takes + wait) / takes
-                    self.rests_until = now + self.rest
-        elif full:
-            target = n - self.DRAINS * rate * wait
-            if is_calm:
-                what = "calm"
-                self.limit *= 1.25
-            elif target < 0.9 * self.limit and self.limit > self.FLOOR:
-                self.try_step("down", target, n, wait, error)
-            elif now >= self.rests_until:
-                self.try_step("up", self.limit * self.UP, n, wait, error)
-        self.limit = max(self.FLOOR, min(self.limit, 10_000))
-        if self.trace:
-            print(f"{now:8.2f} {samples:4} n {n:6.1f} rate {rate:6.2f} wait {wait:5.2f}±{error:4.2f} takes {takes:5.2f} {step or ''} {'' if share is None else f'{share:.2f}'} {what} limit {old:6.1f} -> {self.limit:6.1f} {'full' if full else ''}")
-        self.begin(now)
-
-    def knows(self, route):
-        return route in self.base
-
-    def counts(self, route):
-        known = self.base.get(route)
-        return known is None or known[0] <= self.STREAM_S
-
-    def try_step(self, step, limit, n, wait, error):
-        self.draining = step == "down"
-        self.before, self.step = (self.limit, n, wait, error), step
-        self.limit = max(self.FLOOR, limit)
+USER, STRANGER = "user", "stranger"
+# `max_waiting` of the proxy, and when a visitor comes back that was refused.
+WAITING_MAX = 1_024
+RETRY_S = 10.0
+LOOKS_AGAIN_S = 1.0
+# How many kinds of pages the store keeps of a server.
+KINDS_KEPT = 256
 
 
-class Off:
-    limit = math.inf
-    holds_s = 0.0
+@dataclass(eq=False)
+class Request:
+    """`luck`: by how much its page takes longer than others of its kind. `done` is called with the answer."""
 
-    def observe(self, *_):
-        pass
-
-    def counts(self, *_):
-        return True
-
-    def knows(self, *_):
-        return True
-
-    def answer(self, *_):
-        pass
-
-
-Request = collections.namedtuple("Request", "came kind route need client")
+    came: float
+    visitor: str
+    page: str
+    luck: float = 1.0
+    upload_s: float | None = None
+    done: collections.abc.Callable | None = None
+    sent: float = 0.0
+    # What counts it, and how it is counted there. A proxy that ends still counts its own.
+    proxy: "Proxy | None" = None
+    at_server: RequestAtServer | None = None
 
 
+@dataclass
 class Scene:
-    """An app with `workers`, and who comes. `service(random, route, now)`: how long a page takes."""
+    """An app, and its visitors: `page_s(page, now)` is how long a page takes in the middle, `spread` the deviation of
+    its logarithm. `workers` is a number or a function of the time. `starts` begin what happens in a run.
+    """
 
-    def __init__(self, seconds, workers, service, sources):
-        self.seconds, self.workers, self.service, self.sources = seconds, workers, service, sources
+    seconds: float
+    workers: int
+    page_s: collections.abc.Callable
+    starts: list
+    spread: float = 0.3
+
+    def workers_at(self, now):
+        return self.workers(now) if callable(self.workers) else self.workers
+
+
+class App:
+    """Workers that answer first come, first served. An upload waits for its client, and keeps no worker busy."""
+
+    def __init__(self, run):
+        self.run = run
+        self.queue = collections.deque()
+        self.working = 0
+
+    def ask(self, request):
+        if request.upload_s is not None:
+            self.run.after(request.upload_s, self.run.answer, request)
+            return
+        self.queue.append(request)
+        self.work()
+
+    def work(self):
+        now, scene = self.run.now, self.run.scene
+        while self.queue and self.working < scene.workers_at(now):
+            request = self.queue.popleft()
+            self.working += 1
+            self.run.after(scene.page_s(request.page, now) * request.luck, self.finish, request)
+
+    def finish(self, request):
+        self.working -= 1
+        self.run.answer(request)
+        self.work()
+
+
+class Proxy:
+    """What `ServerList` is in crates/origin/src/servers/mod.rs, for one server; `limit` is None: `off`."""
+
+    def __init__(self, run, limit):
+        self.run, self.limit = run, limit
+        self.places = Places()
+        self.queue = collections.deque()
+        self.looks = False
+
+    def find(self, request):
+        if request.visitor == USER or self.has_room():
+            self.take(request)
+        elif len(self.queue) < WAITING_MAX:
+            self.queue.append(request)
+            self.look_again()
+            if self.observe():
+                self.admit()
+        else:
+            self.run.refuse(request)
+
+    def has_room(self):
+        if self.limit is None:
+            return True
+        return self.places.has_room(int(self.limit.limit), self.limit.at_server, self.run.now)
+
+    def take(self, request):
+        now = request.sent = self.run.now
+        request.proxy = self
+        if request.visitor == USER:
+            self.places.take(now)
+        if self.limit is not None:
+            kind = self.run.kinds.setdefault(request.page, len(self.run.kinds))
+            request.at_server = self.limit.begin(now, kind, request.upload_s is not None)
+        self.run.app.ask(request)
+
+    def observe(self):
+        return self.limit is not None and self.limit.observe(self.run.now, len(self.queue))
+
+    def answer(self, request):
+        if self.limit is not None and request.upload_s is not None:
+            self.limit.end(request.at_server)
+        elif self.limit is not None:
+            self.limit.answer(self.run.now, request.at_server)
+        if request.visitor == USER:
+            self.places.leave()
+        self.admit()
+
+    def admit(self):
+        while self.queue and self.has_room():
+            self.take(self.queue.popleft())
+            self.observe()
+
+    def look_again(self):
+        if not self.looks:
+            self.looks = True
+            self.run.after(LOOKS_AGAIN_S, self.look)
+
+    def look(self):
+        self.looks = False
+        self.observe()
+        self.admit()
+        if self.queue:
+            self.look_again()
 
 
 class Run:
-    def __init__(self, scene, limit, seed):
-        self.scene, self.limit, self.random = scene, limit, random.Random(seed)
-        self.events, self.count, self.now = [], 0, 0.0
-        self.queue = collections.deque()      # strangers at the proxy
-        self.app_queue, self.working, self.at_app = collections.deque(), 0, 0
-        self.times = {KNOWN: [], STRANGER: []}
-        self.waits = []
-        self.known, self.peaks, self.peak_since = 0, [0, 0], 0.0
-        self.sent_count, self.unknown, self.excused = 0, set(), set()
-        self.busy_s = self.last = 0.0
+    """A scene with a limit, or without one: what all its visitors experience."""
 
-    def at(self, when, call, *args):
+    def __init__(self, scene, new_limit, seed):
+        self.scene, self.new_limit = scene, new_limit
+        self.now, self.count, self.events = 0.0, 0, []
+        self.kinds = {}
+        self.app, self.proxy = App(self), Proxy(self, new_limit(0.0))
+        self.answered = {USER: [], STRANGER: []}
+        self.waits, self.limits = [], []
+        self.refused, self.busy_s, self.had_workers_s = 0, 0.0, 0.0
+        for number, start in enumerate(scene.starts):
+            start(self, random.Random(f"{seed}/{number}"))
+
+    def after(self, seconds, call, *arguments):
         self.count += 1
-        heapq.heappush(self.events, (when, self.count, call, args))
+        heapq.heappush(self.events, (self.now + seconds, self.count, call, arguments))
 
     def run(self):
-        for source in self.scene.sources:
-            source(self)
-        while self.events:
-            when, _, call, args = heapq.heappop(self.events)
-            if when > self.scene.seconds:
-                break
-            workers = self.workers()
-            self.busy_s += min(self.working, workers) * (when - self.last)
-            self.limit.observe(when, self.at_app, bool(self.queue))
-            self.now = self.last = when
-            call(*args)
+        while self.events and self.events[0][0] <= self.scene.seconds:
+            when, _, call, arguments = heapq.heappop(self.events)
+            workers = self.scene.workers_at(self.now)
+            self.busy_s += min(self.app.working, workers) * (when - self.now)
+            self.had_workers_s += workers * (when - self.now)
+            self.now = when
+            call(*arguments)
+            self.note_limit()
         return self
 
-    def workers(self):
-        workers = self.scene.workers
-        return workers(self.now) if callable(workers) else workers
+    def note_limit(self):
+        limit = self.proxy.limit and self.proxy.limit.limit
+        if limit and (not self.limits or self.limits[-1][1] != limit):
+            self.limits.append((self.now, limit))
 
-    def come(self, kind, route, done=None):
-        request = (self.now, kind, route, done)
-        if kind == STRANGER and (self.queue or not self.has_room()):
-            self.queue.append(request)
-        else:
-            self.send(request)
+    def come(self, rng, visitor, page, proxy=None, **more):
+        luck = math.exp(rng.gauss(0, self.scene.spread))
+        (proxy or self.proxy).find(Request(self.now, visitor, page, luck, **more))
 
-    def send(self, request):
-        came, kind, route, done = request
-        if kind == STRANGER:
-            self.waits.append(self.now - came)
-        if kind == KNOWN:
-            self.known += 1
-            self.peaks[1] = max(self.peaks[1], self.known)
-        counts = self.limit.counts(route)
-        if not self.limit.knows(route):
-            self.at(self.now + Limit.STREAM_S, self.excuse, self.sent_count)
-            self.unknown.add(self.sent_count)
-        self.at_app += counts
-        self.app_queue.append((self.now, (self.at_app, counts, self.sent_count), request))
-        self.sent_count += 1
-        self.work()
+    def refuse(self, request):
+        self.refused += 1
+        if request.done:
+            self.after(RETRY_S, request.done)
 
-    def has_room(self):
-        """A part of the places is kept for known visitors, if some came lately."""
-        if self.now - self.peak_since > 30:
-            self.peaks, self.peak_since = [self.peaks[1], self.known], self.now
-        most = max(self.peaks)
-        limit = self.limit.limit
-        kept = min(most + 1, max(1, limit // 4)) if most and limit >= 4 else 0
-        return self.at_app + max(0, kept - self.known) < (limit if limit == math.inf else int(limit))
+    def answer(self, request):
+        if request.upload_s is None:
+            self.answered[request.visitor].append((request.came, self.now - request.came))
+        if request.visitor == STRANGER:
+            self.waits.append(request.sent - request.came)
+        request.proxy.answer(request)
+        if request.done:
+            request.done()
 
-    def let_in(self):
-        while self.queue and self.has_room():
-            self.send(self.queue.popleft())
+    def restart(self, keeps):
+        """The proxy begins anew, and knows what the store keeps, or nothing. What waits comes to the new one."""
+        old, limit = self.proxy, self.new_limit(self.now)
+        if keeps and limit is not None:
+            limit.recall(old.limit.known(KINDS_KEPT))
+        self.proxy = Proxy(self, limit)
+        waiting, old.queue = old.queue, collections.deque()
+        for request in waiting:
+            self.proxy.find(request)
 
-    def excuse(self, number):
-        """A request of an unknown kind that has no answer for long is thought to wait."""
-        if number in self.unknown:
-            self.unknown.discard(number)
-            self.excused.add(number)
-            self.at_app -= 1
-            self.let_in()
+    def times(self, visitor):
+        return [took for _, took in self.answered[visitor]]
 
-    def work(self):
-        while self.app_queue and self.working < self.workers():
-            sent, n, request = self.app_queue.popleft()
-            self.working += 1
-            need = self.scene.service(self.random, request[2], self.now)
-            self.at(self.now + need, self.finish, sent, n, request)
-
-    def finish(self, sent, n, request):
-        came, kind, route, done = request
-        self.working -= 1
-        n, counts, number = n
-        if number in self.unknown:
-            self.unknown.discard(number)
-        elif number in self.excused:
-            self.excused.discard(number)
-            counts = False
-        self.known -= kind == KNOWN
-        self.at_app -= counts
-        self.times[kind].append((came, self.now - came))
-        self.limit.answer(self.now, sent, route, n, self.at_app)
-        self.let_in()
-        self.work()
-        if done:
-            done()
+    def busy(self):
+        return self.busy_s / self.had_workers_s
 
 
-def closed(kind, clients, pause, routes=("page",), begins=0.0, until=math.inf):
-    """So many visitors, each with one request at a time."""
-    def source(run):
-        def ask():
-            if run.now < until:
-                run.come(kind, run.random.choice(routes), lambda: run.at(run.now + pause(run.random), ask))
+# What happens in a run: each of these gives a function that begins it.
+
+
+def closed(visitor, clients, pause_s, pages=("page",), begins=0.0, are_first=False):
+    """So many visitors, each with one request at a time, and a pause after the answer. The first requests of those that
+    are first go past the proxy: they were sent before it began.
+    """
+
+    def start(run, rng):
+        past = Proxy(run, None) if are_first else None
+
+        def begin(client):
+            def ask(proxy=None):
+                run.come(client, visitor, client.choice(pages), proxy, done=again)
+
+            def again():
+                run.after(pause_s, ask)
+
+            run.after(begins + pause_s * client.random(), ask, past)
+
         for _ in range(clients):
-            run.at(begins + (pause(run.random) if pause is not never else 0), ask)
-    return source
+            begin(random.Random(rng.random()))
+
+    return start
 
 
-def poisson(kind, rate, routes=("page",), begins=0.0, until=math.inf):
-    """Requests that wait for no others, `rate(now)` a second."""
-    rate_of = rate if callable(rate) else lambda _: rate
-    def source(run):
+def at_random(visitor, rate, pages=("page",), begins=0.0, ends=math.inf, **more):
+    """Requests that wait for no others, so many a second, or `rate(now)`."""
+    rate_at = rate if callable(rate) else lambda now: rate
+
+    def start(run, rng):
         def ask():
-            if run.now < until:
-                run.come(kind, run.random.choice(routes))
-                run.at(run.now + run.random.expovariate(rate_of(run.now)), ask)
-        run.at(begins, ask)
-    return source
+            if run.now < ends:
+                run.come(rng, visitor, rng.choice(pages), **more)
+                run.after(rng.expovariate(rate_at(run.now)), ask)
+
+        run.after(begins + rng.expovariate(rate_at(begins)), ask)
+
+    return start
 
 
-def never(_):
-    return 0.0
+def hangs(begins, every_s, count):
+    """So many requests each time for pages that were never asked for."""
+
+    def start(run, rng):
+        def ask(nth):
+            for number in range(count):
+                run.come(rng, STRANGER, f"hanging-{nth}-{number}")
+            run.after(every_s, ask, nth + 1)
+
+        run.after(begins, ask, 0)
+
+    return start
 
 
-def each(seconds):
-    return lambda _: seconds
+def restarts(at, keeps):
+    return lambda run, rng: run.after(at, run.restart, keeps)
 
 
-def takes(seconds, spread=0.3):
-    """Lognormal around a median."""
-    def service(rng, route, now):
-        median = seconds(route, now) if callable(seconds) else seconds
-        return median * math.exp(rng.gauss(0, spread))
-    return service
+def pages_s(**seconds):
+    """Pages that take so long each, and 0.2 s where nothing else is said."""
+    return lambda page, now: seconds.get(page, 0.2)
 
 
-def healthy(part, workers=4, page=0.2, **more):
-    rate = part * workers / (page * 1.046)
-    return Scene(more.pop("seconds", 300), workers, takes(page), [poisson(KNOWN, rate * 0.3), poisson(STRANGER, rate * 0.7)])
+def steps(usual, other, begins, ends):
+    """A number that is another one for a time."""
+    return lambda now: other if begins <= now < ends else usual
 
 
-def scenes():
-    users = closed(KNOWN, 5, each(1.0))
-    page = takes(0.2, 0.1)
-    ramp = lambda now: 14 if now < 60 else 30
-    mixed = lambda route, now: {"fast": 0.02, "slow": 3.0}.get(route, 0.2)
-    yield "crawl", Scene(60, 4, page, [users, closed(STRANGER, 200, never)])
-    yield "crawl-after-calm", Scene(120, 4, page, [users, poisson(STRANGER, 5), closed(STRANGER, 200, never, begins=60)])
-    yield "open-x3", Scene(60, 4, page, [users, poisson(STRANGER, 60)])
-    yield "open-x10", Scene(60, 4, page, [users, poisson(STRANGER, 200)])
-    yield "mixed-crawl", Scene(60, 4, takes(mixed, 0.1), [closed(KNOWN, 5, each(1.0), ("fast",)), closed(STRANGER, 200, never, ("fast", "slow"))])
-    yield "64-workers", Scene(60, 64, page, [closed(KNOWN, 50, each(1.0)), closed(STRANGER, 1000, never)])
-    yield "one-worker", Scene(60, 1, page, [closed(KNOWN, 1, each(1.0)), closed(STRANGER, 50, never)])
-    for part in (0.3, 0.6, 0.9):
-        yield f"healthy-{part:.0%}", healthy(part)
-    yield "healthy-32w-90%", healthy(0.9, workers=32)
-    slow = lambda route, now: 0.2 if not 60 < now < 120 else 0.8
-    yield "slow-db", Scene(300, 64, takes(slow), [poisson(KNOWN, 30), poisson(STRANGER, 70)])
-    deploy = lambda now: 32 if not 60 < now < 64 else 0
-    cold = lambda route, now: 0.2 if not 64 < now < 90 else 0.6
-    yield "deploy", Scene(300, deploy, takes(cold), [poisson(KNOWN, 10), poisson(STRANGER, 20)])
-    heavier = lambda route, now: 0.1 if now < 60 else 0.5
-    yield "heavier-for-good", Scene(600, 64, takes(heavier), [poisson(KNOWN, 10), poisson(STRANGER, 40)])
-    yield "long-poll", Scene(300, 1000, takes(lambda route, now: 30 if route == "poll" else 0.1), [poisson(KNOWN, 10, ("page",)), poisson(STRANGER, 10, ("page", "poll"))])
-    shift = lambda now: 20
-    yield "mix-shift", Scene(300, 64, takes(mixed), [poisson(KNOWN, 5), poisson(STRANGER, 20, ("fast",), until=100), poisson(STRANGER, 12, ("slow", "fast"), begins=100)])
-    yield "burst", Scene(120, 64, page, [poisson(KNOWN, 10), poisson(STRANGER, 20), closed(STRANGER, 60, each(0.5), begins=60)])
+def shoppers(part, workers=4, seconds=300, more=(), **scene):
+    """Visitors that keep an app busy for a part of the time, `part(now)`; three in ten are users."""
+    part_at = part if callable(part) else lambda now: part
+    # The mean of a page of 0.2 s whose logarithm deviates by 0.3.
+    rate = workers / (0.2 * math.exp(0.3**2 / 2))
+    visitors = [
+        at_random(USER, lambda now: 0.3 * rate * part_at(now)),
+        at_random(STRANGER, lambda now: 0.7 * rate * part_at(now)),
+    ]
+    return Scene(seconds, workers, scene.get("page_s", pages_s()), [*visitors, *more])
+
+
+def crawls():
+    def scene(seconds, workers, *starts, users=5, page="page"):
+        page_s = pages_s(fast=0.02, slow=3.0)
+        return Scene(seconds, workers, page_s, [closed(USER, users, 1.0, (page,)), *starts], spread=0.1)
+
+    many = closed(STRANGER, 200, 0.0)
+    return {
+        "crawl": scene(60, 4, many),
+        "crawl-after-calm": scene(120, 4, at_random(STRANGER, 5), closed(STRANGER, 200, 0.0, begins=60)),
+        "open-x3": scene(60, 4, at_random(STRANGER, 60)),
+        "open-x10": scene(60, 4, at_random(STRANGER, 200)),
+        "mixed-crawl": scene(60, 4, closed(STRANGER, 200, 0.0, ("fast", "slow")), page="fast"),
+        "one-worker": scene(60, 1, closed(STRANGER, 50, 0.0), users=1),
+        "64-workers": scene(60, 64, closed(STRANGER, 1_000, 0.0), users=50),
+    }
+
+
+def shops():
+    burst = [at_random(USER, 10), at_random(STRANGER, 20), closed(STRANGER, 60, 0.5, begins=60)]
+    return {
+        "shoppers-30": shoppers(0.3),
+        "shoppers-60": shoppers(0.6),
+        "shoppers-90": shoppers(0.9),
+        "shoppers-90-32w": shoppers(0.9, workers=32),
+        "burst": Scene(120, 64, pages_s(), burst, spread=0.1),
+    }
+
+
+def healthy():
+    def of_time(usual, other, begins, ends):
+        at = steps(usual, other, begins, ends)
+        return lambda page, now: at(now)
+
+    def both(users, strangers):
+        return [at_random(USER, users), at_random(STRANGER, strangers)]
+
+    shifts = [
+        at_random(USER, 5),
+        at_random(STRANGER, 20, ("fast",), ends=100),
+        at_random(STRANGER, 12, ("slow", "fast"), begins=100),
+    ]
+    polls = [at_random(USER, 10), at_random(STRANGER, 10, ("page", "poll"))]
+    heavy = ("page",) * 19 + ("heavy",)
+    heavies = [at_random(USER, 19, heavy), at_random(STRANGER, 44, heavy)]
+    return {
+        # No worker for 4 s, and pages are three times as slow for half a minute.
+        "deploy": Scene(300, steps(32, 0, 60, 64), of_time(0.2, 0.6, 64, 90), both(10, 20)),
+        # The cache answers two of three requests after the first minute, or but for a minute.
+        "cold-cache": shoppers(steps(0.3, 0.9, 0, 60), workers=32),
+        "purge": shoppers(steps(0.3, 0.9, 60, 120), workers=32),
+        "backup": shoppers(0.4, workers=32, page_s=of_time(0.2, 0.4, 60, 120)),
+        # More is asked for than the app can do then.
+        "slow-database": Scene(300, 64, of_time(0.2, 0.8, 60, 120), both(30, 70)),
+        "mix-shift": Scene(300, 64, pages_s(fast=0.02, slow=3.0), shifts),
+        "long-poll": Scene(300, 1_000, pages_s(page=0.1, poll=30.0), polls),
+        # Forty at a time, and the app is busy half of the time.
+        "uploads": shoppers(0.5, workers=16, more=[at_random(STRANGER, 2, ("upload",), upload_s=20.0)]),
+        # The app is busy 60 % of the time.
+        "heavy-route": Scene(300, 32, pages_s(heavy=2.0), heavies),
+        "restart": shoppers(0.6, workers=32, more=[restarts(60, keeps=False)]),
+    }
+
+
+def starts():
+    few = [at_random(USER, 10), at_random(STRANGER, 10)]
+
+    def hanging(page, now):
+        return 30.0 if page.startswith("hanging") else 0.1
+
+    def late(clients):
+        """The first half minute, in which the limit could be found, is not the users'."""
+        crawl = closed(STRANGER, clients, 0.0, are_first=True)
+        return Scene(90, 4, pages_s(), [crawl, closed(USER, 5, 1.0, begins=30)], spread=0.1)
+
+    polls = closed(STRANGER, 200, 0.0, ("poll",))
+    slower = [at_random(USER, 10), at_random(STRANGER, 40)]
+    return {
+        "big-start": Scene(60, 500, pages_s(page=1.0), [at_random(USER, 50), closed(STRANGER, 300, 1.0)]),
+        "long-poll-start": Scene(60, 1_000, pages_s(page=0.1, poll=25.0), [*few, polls]),
+        "late-start-60": late(60),
+        "late-start-200": late(200),
+        "hang": Scene(120, 500, hanging, [*few, hangs(begins=10, every_s=5, count=8)]),
+        "varied": Scene(200, 1_000, pages_s(page=1.0), [at_random(USER, 5), at_random(STRANGER, 30)], spread=1.0),
+        "varied-70": Scene(200, 1_000, pages_s(page=1.0), [at_random(USER, 5), at_random(STRANGER, 60)], spread=0.7),
+        "slower-for-good": Scene(600, 64, lambda page, now: 0.1 if now < 60 else 0.5, slower),
+        "restart-known": shoppers(0.6, workers=32, more=[restarts(60, keeps=True)]),
+    }
+
+
+SCENES = {**crawls(), **shops(), **healthy(), **starts()}
+
+
+class TracedLimit(AutomaticLimit):
+    """Prints a line for each round, with what is decided."""
+
+    def adjust(self, result, now):
+        self.trace("full", super().adjust, result, now)
+
+    def suspect(self, result, now):
+        self.trace("", super().suspect, result, now)
+
+    def judge(self, trial, result, now):
+        return self.trace("more" if trial.is_up else "less", super().judge, trial, result, now)
+
+    def trace(self, what, decide, *arguments):
+        limit, had_queue, samples = self.limit, self.has_queue, len(self.round.waits)
+        decided = decide(*arguments)
+        *_, result, now = arguments
+        queue = "queue" if self.has_queue else "queue ends" if had_queue else ""
+        tries = "" if self.trial is None else "tries more" if self.trial.is_up else "tries less"
+        print(
+            f"{now:8.2f} {what:4} {samples:4} answers  at server {result.at_server:6.1f}  rate {result.rate:6.1f}  "
+            f"usual {result.usual:5.2f}  wait {result.wait:5.2f} ±{result.error:4.2f}  "
+            f"waiting {self.waiting.count:4.0f}  limit {limit:6.1f} -> {self.limit:6.1f}  calm at {self.calm_at:5.1f}  "
+            f"{queue:10} {'goes on' if decided is False else tries}"
+        )
+        return decided
+
+
+def off(now):
+    return None
 
 
 def quantile(values, part):
@@ -377,28 +455,110 @@ def quantile(values, part):
     return values[min(len(values) - 1, int(part * len(values)))] if values else math.nan
 
 
-def shown(name, scene, what, run, late):
-    known = [took for came, took in run.times[KNOWN] if came >= late]
-    strangers = [took for came, took in run.times[STRANGER] if came >= late]
-    workers = scene.workers if not callable(scene.workers) else scene.workers(0)
+def print_run(name, what, run):
+    users, strangers = run.times(USER), run.times(STRANGER)
     print(
-        f"{name:18} {what:5} known {len(known):6} p50 {quantile(known, .5):6.2f} p99 {quantile(known, .99):6.2f} max {max(known, default=0):6.2f}"
-        f" | strangers {len(strangers):6} p50 {quantile(strangers, .5):6.2f} p99 {quantile(strangers, .99):6.2f}"
-        f" | waits p99 {quantile(run.waits, .99):7.3f} | busy {run.busy_s / workers / scene.seconds:5.1%}"
+        f"{name:16} {what:5}  users {len(users):5}  p50 {quantile(users, 0.5):5.2f}  p99 {quantile(users, 0.99):5.2f}  "
+        f"max {max(users, default=math.nan):5.2f}  strangers {len(strangers):5}  p50 {quantile(strangers, 0.5):5.2f}  "
+        f"p99 {quantile(strangers, 0.99):5.2f}  wait p99 {quantile(run.waits, 0.99):5.2f}  "
+        f"max {max(run.waits, default=math.nan):5.2f}  refused {run.refused:4}  busy {run.busy():4.0%}",
+        flush=True,
     )
 
 
+@dataclass
+class Figures:
+    """What a run shows, in seconds, and the part of the time that workers are busy."""
+
+    users_p99: float
+    strangers_p50: float
+    strangers_p99: float
+    wait_p99: float
+    wait_max: float
+    busy: float
+
+    @classmethod
+    def of(cls, run):
+        users, strangers = run.times(USER), run.times(STRANGER)
+        return cls(
+            quantile(users, 0.99), quantile(strangers, 0.5), quantile(strangers, 0.99),
+            quantile(run.waits, 0.99), max(run.waits, default=math.nan), run.busy(),
+        )  # fmt: skip
+
+
+def measure(job):
+    """The figures of a scene without the limit and with it."""
+    name, seed = job
+    return tuple(Figures.of(Run(SCENES[name], kind, seed).run()) for kind in (off, AutomaticLimit))
+
+
+COLUMNS = (
+    ("scene", 16), ("users off p99", 15), ("users p99", 13), ("strangers p50", 15), ("more", 15),
+    ("strangers p99", 15), ("more", 15), ("wait p99", 15), ("wait max", 15), ("busy", 11),
+)  # fmt: skip
+
+
+def print_row(cells):
+    texts = [f"{text:>{width}}" for text, (_, width) in zip(cells, COLUMNS)]
+    print("  ".join([cells[0].ljust(COLUMNS[0][1]), *texts[1:]]), flush=True)
+
+
+def cell(values, worst=max, form="{:.2f}"):
+    # Without an answer, a quantile is no number.
+    values = [value for value in values if not math.isnan(value)]
+    if not values:
+        return "-"
+    return f"{form.format(statistics.median(values))} ({form.format(worst(values))})"
+
+
+def summary(name, pairs):
+    """The line of a scene, of the figures without the limit and with it."""
+
+    def values(key):
+        return [getattr(order, key) for _, order in pairs]
+
+    def more(key):
+        return cell([getattr(order, key) - getattr(without, key) for without, order in pairs], form="{:+.2f}")
+
+    return [
+        name, cell([without.users_p99 for without, _ in pairs]), cell(values("users_p99")),
+        cell(values("strangers_p50")), more("strangers_p50"), cell(values("strangers_p99")), more("strangers_p99"),
+        cell(values("wait_p99")), cell(values("wait_max")), cell(values("busy"), worst=min, form="{:.0%}"),
+    ]  # fmt: skip
+
+
+def print_table(names, seeds, processes):
+    print_row([title for title, _ in COLUMNS])
+    jobs = list(itertools.product(names, seeds))
+    with multiprocessing.Pool(processes) as pool:
+        measured = pool.imap(measure, jobs)
+        for name in names:
+            print_row(summary(name, [next(measured) for _ in seeds]))
+
+
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("scene", nargs="*")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--trace", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)}; default: all")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="runs of each scene")
+    parser.add_argument("--processes", type=int, default=2, help="with several seeds")
+    parser.add_argument("--trace", action="store_true", help="print each round of the limit")
+    parser.add_argument("--picture", metavar="FILE", help="draw what happens in four scenes, as SVG")
     options = parser.parse_args()
-    for name, scene in scenes():
-        if options.scene and name not in options.scene:
-            continue
-        shown(name, scene, "off", Run(scene, Off(), options.seed).run(), 0)
-        shown(name, scene, "order", Run(scene, Limit(options.trace), options.seed).run(), 0)
+    if unknown := set(options.scenes) - set(SCENES):
+        parser.error(f"no such scene: {', '.join(unknown)}")
+    if options.picture:
+        import overload_picture
+
+        return overload_picture.draw(options.picture, options.seed)
+    names = options.scenes or list(SCENES)
+    if options.seeds > 1:
+        seeds = range(options.seed, options.seed + options.seeds)
+        return print_table(names, seeds, options.processes)
+    for name in names:
+        print_run(name, "off", Run(SCENES[name], off, options.seed).run())
+        limit = TracedLimit if options.trace else AutomaticLimit
+        print_run(name, "order", Run(SCENES[name], limit, options.seed).run())
 
 
 if __name__ == "__main__":

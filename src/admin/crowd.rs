@@ -55,6 +55,12 @@ pub struct CrowdEntry {
     pub stop: Option<String>,
 }
 
+/// Whether hardly any of its requests was a user's or a log-in: no line is to refuse users.
+fn is_without_users(member: &CrowdMember) -> bool {
+    let count = |class: RequestClass| member.load.by_class[class as usize];
+    count(RequestClass::Known) + count(RequestClass::LogIn) < 0.5
+}
+
 impl Commands {
     /// Who takes the app's time, as this process knows it.
     pub(super) fn crowd(&self) -> CrowdReport {
@@ -73,8 +79,10 @@ impl Commands {
             at: unix_now(),
             seconds_per_second: rounded(all.seconds_per_second()),
             requests: rounded(all.requests),
-            networks: list(&networks, |one| Some(against_network(&one.name))),
-            agents: list(&agents, |one| against_agent(&one.name)),
+            networks: list(&networks, |one| {
+                is_without_users(one).then(|| against_network(&one.name))
+            }),
+            agents: list(&agents, |one| against_agent(&one.name).filter(|_| is_without_users(one))),
             patterns: patterns.iter().map(pattern).collect(),
             classes: self.classes(&classes, &all),
         }

@@ -26,9 +26,13 @@ fn held(gate: &Arc<Gate>) -> Origin {
         if request.path() == "/held" && request.header("x-hold").is_some() {
             gate.pass();
         }
-        match request.path().contains("stored") {
-            true => Reply::html("a page").header("Cache-Control", "max-age=60"),
-            false => Reply::unstored("ok"),
+        match request.path() {
+            "/stored/brief" => Reply::html("a page")
+                .header("Cache-Control", "max-age=1, stale-while-revalidate=600"),
+            path if path.contains("stored") => {
+                Reply::html("a page").header("Cache-Control", "max-age=60")
+            }
+            _ => Reply::unstored("ok"),
         }
     })
 }
@@ -132,6 +136,37 @@ fn a_fetch_is_as_urgent_as_the_best_request_that_waits_for_it() {
 }
 
 #[test]
+fn a_renewal_is_as_urgent_as_the_best_request_that_gets_the_stale_page() {
+    let gate = Gate::closed();
+    let origin = held(&gate);
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "secret-token").unwrap();
+    let admin = format!("admin.token = {{ file = {token:?} }}\n");
+    let proxy = Proxy::embedded(&origin, &format!("{MINT}{ONE_AT_A_TIME}{admin}"));
+    let user = log_in(&proxy, "ann");
+    proxy.edit(|text| {
+        format!("{text}\n[[route]]\nmatch.path = \"/stored/**\"\nshare = \"everyone\"\n")
+    });
+    assert!(proxy.reload());
+    assert_eq!(proxy.get("/stored/brief").send().status, 200);
+    let mut clients = vec![hold(&proxy).start()];
+    wait_until("the app is at work", || origin.seen().iter().any(|it| it.path() == "/held"));
+    clients.push(queued(&proxy, &proxy.get("/first")));
+    wait_until("a stranger's renewal waits", || {
+        assert_eq!(proxy.get("/stored/brief").send().status, 200);
+        waiting(&proxy) == 2.0
+    });
+    assert_eq!(proxy.get("/stored/brief").cookie(&user).send().status, 200);
+    wait_until("the renewal is the user's, too", || known_waiting(&proxy) == 1);
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(order(&origin), ["/stored/brief", "/first"]);
+}
+
+#[test]
 fn a_client_that_hangs_up_leaves_the_queue() {
     let gate = Gate::closed();
     let origin = held(&gate);
@@ -204,8 +239,9 @@ fn a_route_never_has_more_strangers_at_the_app_than_it_may() {
     let route = "[[route]]\nmatch.path = \"/search/**\"\nmax_strangers = 2\n";
     let proxy = Proxy::embedded(&origin, &format!("{MINT}origin.overload = \"off\"\n{route}"));
     let clients: Vec<Client> =
-        (0..40).map(|number| proxy.get(&format!("/search/{number}")).start()).collect();
-    wait_until("the others wait", || waiting(&proxy) == 38.0);
+        (0..34).map(|number| proxy.get(&format!("/search/{number}")).start()).collect();
+    wait_until("the others wait", || waiting(&proxy) == 32.0);
+    assert_eq!(proxy.get("/search/more").send().status, 503, "as many of the route wait as may");
     assert_eq!(proxy.get("/other").send().status, 200, "another route waits for nothing");
     gate.open();
     for mut client in clients {

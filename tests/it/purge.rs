@@ -176,7 +176,8 @@ fn slow_to_change(gate: &Arc<Gate>) -> Origin {
 fn a_change_counts_that_is_one_too_many_without_a_client(storage: &Storage) {
     let gate = Gate::closed();
     let origin = slow_to_change(&gate);
-    let proxy = Proxy::start(&origin, storage, "threads = 1");
+    // The app answers none of so many changes: in order, they would come to it one after another.
+    let proxy = Proxy::start(&origin, storage, "threads = 1\norigin.overload = \"off\"");
     proxy.get("/a").send();
     for _ in 0..256 {
         begin_change(&proxy, &origin, "/slow");

@@ -183,3 +183,70 @@ fn explain_shows_a_route_by_fields_and_what_it_denies() {
     let told = explain("http://shop.test/a");
     assert!(told.contains("Refused (denied): 403") && told.contains("deny"), "{told}");
 }
+
+#[test]
+fn an_ignored_parameter_chooses_no_other_rules_for_a_page() {
+    let origin = counting();
+    let settings = "[[route]]
+match.path = \"/page/*\"
+match.query = \"any\"
+share = \"everyone\"
+ttl = \"600s\"
+set_headers = { X-Route = \"query\" }
+[[route]]
+match.path = \"/page/*\"
+share = \"everyone\"
+ttl = \"60s\"
+";
+    let proxy = Proxy::embedded(&origin, settings);
+    let first = proxy.get("/page/a?utm_source=x").send();
+    assert_eq!((first.status, first.header("x-route")), (200, None));
+    let bare = proxy.get("/page/a").send();
+    assert!(bare.is_hit() && bare.text() == first.text(), "{}", bare.cache_status());
+    for target in ["/page/a?b=1", "/page/a?b=1&utm_source=x"] {
+        assert_eq!(proxy.get(target).send().header("x-route"), Some("query"), "{target}");
+    }
+}
+
+#[test]
+fn a_denied_crawler_gets_no_endpoint_either() {
+    let origin = counting();
+    let proxy = Proxy::embedded(&origin, DENIED);
+    for target in ["/_anteroom/me", "/_anteroom/cart", "/_anteroom/recent", "/_anteroom/nothing"] {
+        assert_denied(&by(&proxy, BOT, target), target);
+    }
+    assert_ne!(by(&proxy, BROWSER, "/_anteroom/me").status, 403);
+}
+
+#[test]
+fn a_head_with_an_ambiguous_path_is_denied_as_a_get() {
+    let origin = counting();
+    let settings = "[[route]]\nmatch.method = \"GET\"\nmatch.path = \"/old/**\"\ndeny = true\n";
+    let proxy = Proxy::embedded(&origin, settings);
+    for method in ["GET", "HEAD"] {
+        for target in ["/old/a", "//old/a"] {
+            assert_denied(&proxy.ask(method, target).send(), target);
+        }
+    }
+    assert_eq!(origin.count(), 0);
+}
+
+#[test]
+fn a_reload_that_adds_a_route_with_conditions_keeps_the_pages() {
+    let origin = counting();
+    let plain = "[[route]]\nmatch.path = \"/page/*\"\nshare = \"everyone\"\nttl = \"60s\"\n";
+    for condition in ["headers = { user-agent = \"~ GPTBot\" }", "query = \"any\""] {
+        let proxy = Proxy::embedded(&origin, plain);
+        let old = proxy.get("/page/a").send().text();
+        assert!(proxy.get("/page/a").send().is_hit());
+        let added = format!("[[route]]\nmatch.{condition}\nshare = \"everyone\"\n{plain}");
+        proxy.edit(|text| text.replace(plain, &added));
+        assert!(proxy.reload(), "{}", proxy.complaints());
+        let kept = proxy.get("/page/a").send();
+        assert!(kept.is_hit() && kept.text() == old, "{condition}: {}", kept.cache_status());
+
+        proxy.edit(|text| text.replace(&added, plain));
+        assert!(proxy.reload(), "{}", proxy.complaints());
+        assert!(!proxy.get("/page/a").send().is_hit(), "{condition}: removed");
+    }
+}

@@ -190,7 +190,7 @@ fn g_twenty_for_an_uncacheable_page_run_side_by_side_after_the_first_head(storag
         }
         Reply::unstored("yours alone")
     });
-    let proxy = Proxy::start(&origin, storage, "");
+    let proxy = Proxy::start(&origin, storage, "origin.overload = \"off\"");
 
     let answers = twenty_behind(&gate, &proxy, "/");
     assert!(answers.iter().all(|answer| answer.text() == "yours alone"));

@@ -334,7 +334,8 @@ fn requests_share_a_connection_of_http2() {
         }
         page("hello")
     });
-    let proxy = before_clear(&upstream, "threads = 1");
+    // The app answers none until it was asked for all.
+    let proxy = before_clear(&upstream, "threads = 1\norigin.overload = \"off\"");
     assert_eq!(at_once(20, |_| proxy.get("/together").send().status), [200; 20]);
     assert!(together.is_complete());
     assert_eq!(upstream.connections(), 1);

@@ -88,6 +88,7 @@ mod tests {
                     key_cookies: &[],
                     key_headers: &[],
                     conditions: &[],
+                    by_query: None,
                 };
                 let key = memo.hash_request(&parts);
                 assert_eq!(key, hash_request(&parts), "{path} in round {round}");

@@ -343,6 +343,7 @@ impl RequestContext<'_> {
             key_cookies: &route.key_cookies,
             key_headers: &route.key_headers,
             conditions: &route.headers,
+            by_query: route.query.presence(),
         })
     }
 }

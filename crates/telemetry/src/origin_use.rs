@@ -62,21 +62,25 @@ impl OriginUse {
     /// The head of the answer has come, or there will be none.
     pub fn end(&self) {
         let Some(begun) = self.begun.take() else { return };
-        let now = Instant::now();
+        let (now, thread) = (Instant::now(), self.telemetry.thread());
+        let took = now.saturating_duration_since(begun);
+        let is_new = thread.is_new_url(self.uri.path(), self.uri.query());
+        let Some(weight) = thread.used_origin(&self.origin, self.class, took) else { return };
         let asker = self.visitor.as_ref().map(|visitor| Asker {
             address: visitor.address,
             agent: visitor.agent.as_ref().map(HeaderValue::as_bytes).unwrap_or_default(),
         });
         let path = self.telemetry.paths.path(self.uri.path());
         let time = OriginTime {
-            origin: &self.origin,
             class: self.class,
             asker,
             path: &path,
             query: self.uri.query(),
-            took: now.saturating_duration_since(begun),
+            is_new,
+            took,
+            weight,
         };
-        self.telemetry.thread().used_origin(&time, now.into_std());
+        thread.add_to_crowd(&time, now.into_std());
     }
 }
 

@@ -320,7 +320,7 @@ pub const fn text_of(reason: Reason) -> ReasonText {
         ),
         Reason::Head => means("the page is not stored, and HEAD requests do not fill the cache"),
         Reason::Crowded => {
-            means("too many requests are waiting, or the memory for bodies in flight is full").helps(
+            means("the app has more to do than it can, too many requests are waiting, or the memory for bodies in flight is full").helps(
                 &[set!("[limits] in_flight", "set a larger size, or larger waiters")],
             )
         }
@@ -742,8 +742,8 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
             "what helps against the reason in that proxy's log",
         ),
         Reason::Crowded => (
-            "too many requests wait, or there is no room for bodies in flight",
-            "`[limits] waiters` and `in_flight`",
+            "the app has more to do than it can, too many requests wait, or there is no room for bodies in flight",
+            "[what crawls the app](../guides/crawlers.md); `[limits] waiters` and `in_flight`",
         ),
     }
 }

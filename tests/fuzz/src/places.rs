@@ -81,6 +81,7 @@ fn keys(path: &str, query: &str, other: &str) {
             key_cookies: &[],
             key_headers: &[],
             conditions: &[],
+            by_query: None,
         })
     };
     let class = ShareClass::Anonymous;

@@ -80,6 +80,8 @@ pub struct KeyParts<'a> {
     pub key_headers: &'a [HeaderName],
     /// The conditions on request fields by which the route of the page was chosen.
     pub conditions: &'a [FieldCondition],
+    /// Whether the route of the page was chosen because there is a query, or because there is none.
+    pub by_query: Option<bool>,
 }
 
 /// Appends a field with a length prefix, so that different lists of fields never have the same encoding.
@@ -135,6 +137,11 @@ pub fn encode(parts: &KeyParts<'_>, out: &mut Vec<u8>) {
         out.push(2);
         field(out, condition.as_str().as_bytes());
     }
+    // SECURITY: the same for a route by the presence of a query. Two routes may leave out other parameters.
+    if let Some(is_there) = parts.by_query {
+        field(out, b"");
+        out.push(if is_there { 3 } else { 4 });
+    }
 }
 
 /// The key of the variant that `sent` selects by `fields`, of the page `primary`.
@@ -179,6 +186,7 @@ mod tests {
             key_cookies: &[],
             key_headers: &[],
             conditions: &[],
+            by_query: None,
         }
     }
 
@@ -208,6 +216,9 @@ mod tests {
             KeyParts { key_headers: &agent, ..base },
             KeyParts { conditions: &bots, ..base },
             KeyParts { conditions: &other_bots, ..base },
+            KeyParts { by_query: Some(true), ..base },
+            KeyParts { by_query: Some(false), ..base },
+            KeyParts { conditions: &bots, by_query: Some(true), ..base },
         ];
         let mut keys: Vec<_> = others.iter().map(hash_request).collect();
         keys.sort_unstable();

@@ -162,6 +162,11 @@ impl ConfigCheck<'_> {
                         route with this allow_from before, and remove deny";
             self.problem(&at("allow_from"), text);
         }
+        if !route.query.parameters().is_empty() {
+            let text = "cannot be combined with parameters in match.query, which a client may repeat to avoid this route; \
+                        write \"any\" or \"none\", or deny the path";
+            self.problem(&at("deny"), text);
+        }
         let places = self.places;
         for key in IDLE_BESIDE_DENY.into_iter().filter(|key| places.said(&at(key))) {
             let text = "has no effect beside deny = true, which refuses all requests of the route";

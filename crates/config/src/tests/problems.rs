@@ -756,6 +756,10 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:4: [[route]] allow_from: cannot be combined with deny = true, which refuses these networks, too; to exempt them, put a route with this allow_from before, and remove deny",
     ),
     (
+        "[[route]]\nmatch.query = { author = \"1\" }\ndeny = true",
+        "proxy.toml:3: [[route]] deny: cannot be combined with parameters in match.query, which a client may repeat to avoid this route; write \"any\" or \"none\", or deny the path",
+    ),
+    (
         "[[route]]\nmatch.host = \"a.test\"\ndeny = true",
         "proxy.toml:3: [[route]] deny: needs [origin] hosts beside match.host: otherwise another spelling of the Host avoids this route",
     ),

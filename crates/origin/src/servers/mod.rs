@@ -19,10 +19,10 @@ mod slot;
 mod stranger_limits;
 mod wait_queue;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ahash::HashMap;
 use anteroom_policy::origin::{Balance, Overload};
 use anteroom_policy::priority::{Priority, RequestClass};
 use tokio::sync::oneshot;
@@ -121,8 +121,10 @@ impl ServerState {
     }
 
     /// The servers' work on a request is over.
-    fn end_work(&mut self, priority: &Priority) {
-        self.discount_user(priority);
+    fn end_work(&mut self, SlotUse { priority, counts, .. }: &SlotUse) {
+        if *counts {
+            self.discount_user(priority);
+        }
         if self.strangers.end(priority) {
             self.wait_queue.release(priority.flow);
         }
@@ -155,14 +157,18 @@ pub(super) struct SlotUse {
     /// How long the server took.
     worked: Option<Duration>,
     upload: Upload,
+    /// Whether it is work of the server, as far as that is known.
+    counts: bool,
 }
 
 /// How often a request that waits looks whether there is a place.
 const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 /// A stranger that would wait for longer than this is refused at once with `overload = "shed"`.
 const SHED_WAIT: Duration = Duration::from_secs(1);
+/// How long a stranger's request is thought to take at least, if nothing is known of its kind.
+const UNKNOWN_WORK: Duration = Duration::from_secs(5);
 /// How many places one user may take before others, at least, while strangers wait; and while none do.
-const QUOTA_MIN: u32 = 2;
+const QUOTA_MIN: u32 = 8;
 const QUOTA_IN_CALM: u32 = 16;
 
 /// A server list that has taken servers over, which still work on earlier requests.
@@ -296,7 +302,7 @@ impl ServerList {
                 rules.max_waiting,
                 rules.strangers.max_waiting_per_network(),
             ),
-            users: HashMap::new(),
+            users: HashMap::default(),
             strangers: StrangersAtWork::new(rules.strangers),
             reports: vec![QueueReport::default(); count],
             kept: KeptServers::default(),
@@ -449,7 +455,7 @@ impl ServerList {
             if let Some(shared) = wanted.shared {
                 shared.waits_in(self, number, priority);
             }
-            match self.wait(receiver, deadline).await {
+            match self.wait((number, priority), receiver, deadline).await {
                 Some(Ok(place)) => return Ok(place),
                 // The servers that the request waited for are out, or a better one has its place in the queue.
                 Some(Err(_)) => {}
@@ -458,10 +464,11 @@ impl ServerList {
         }
     }
 
-    /// Waits for a place; `None`: there was none in time. Reserves and what is thought to wait at a server change with time
-    /// alone, so it looks now and then.
+    /// Waits for a place; `None`: there was none in time. Reserves, what is thought to wait at a server, and the rank of a user
+    /// with several requests change with time, so it looks now and then.
     async fn wait(
         self: &Arc<Self>,
+        (number, priority): (u64, Priority),
         mut receiver: oneshot::Receiver<ServerSlot>,
         deadline: Instant,
     ) -> Option<Result<ServerSlot, oneshot::error::RecvError>> {
@@ -474,6 +481,7 @@ impl ServerList {
             if now >= deadline {
                 return None;
             }
+            self.raise(number, priority);
             self.observe(&mut self.lock(), now);
             self.admit_all(now);
         }
@@ -495,7 +503,7 @@ impl ServerList {
             ServerChoice::Busy(wants) => {
                 let (sender, receiver) = oneshot::channel();
                 let waiter = WaitingRequest { sender, upload: wanted.upload };
-                let number = state.wait_queue.join(wants, wanted.requester.priority, waiter);
+                let number = state.wait_queue.join(wants, priority, waiter, &state.strangers);
                 if number.is_some() {
                     state.count_user(&wanted.requester.priority);
                 }
@@ -527,7 +535,7 @@ impl ServerList {
     fn ranked(&self, state: &ServerState, priority: Priority) -> Priority {
         let is_over = priority.class == RequestClass::Known
             && state.users.get(&priority.flow).is_some_and(|taken| *taken >= self.quota(state));
-        let class = if is_over { RequestClass::New } else { priority.class };
+        let class = if is_over { RequestClass::Seen } else { priority.class };
         Priority { class, is_over_quota: is_over, ..priority }
     }
 
@@ -536,7 +544,8 @@ impl ServerList {
         if self.rules.overload != Overload::Shed || !class.is_stranger() {
             return false;
         }
-        let before = state.wait_queue.strangers_until(class) as f64 / self.servers.len() as f64;
+        let before = state.wait_queue.strangers_until(class, &state.strangers) as f64;
+        let before = before / self.servers.len() as f64;
         let is_long = |limit: &AutomaticLimit| {
             limit.has_queue() && limit.predicted_wait(before) > SHED_WAIT.as_secs_f64()
         };
@@ -550,9 +559,10 @@ impl ServerList {
             let mut guard = self.lock();
             let state = &mut *guard;
             let priority = self.ranked(state, priority);
-            if state.wait_queue.raise(ticket, priority, &state.strangers) {
-                state.count_user(&priority);
+            if !state.wait_queue.raise(ticket, priority, &state.strangers) {
+                return;
             }
+            state.count_user(&priority);
             self.observe(state, now);
         }
         self.admit_all(now);
@@ -583,12 +593,20 @@ impl ServerList {
     ) -> SlotUse {
         state.places[server].take(priority.class, now);
         state.strangers.begin(&priority);
+        if self.rules.strangers.count(&priority) && state.strangers.is_full_of(priority.flow) {
+            state.wait_queue.hold(priority.flow);
+        }
         let seconds = self.seconds(now);
         let at_server = state
             .automatic
             .get_mut(server)
             .map(|limit| limit.begin(seconds, priority.page_kind, upload != Upload::None));
-        SlotUse { priority, at_server, begun: now, worked: None, upload }
+        // A long poll is no work, and so takes nothing from its user.
+        let counts = at_server.is_none_or(|request| request.counts());
+        if !counts {
+            state.discount_user(&priority);
+        }
+        SlotUse { priority, at_server, begun: now, worked: None, upload, counts }
     }
 
     /// The seconds of the automatic limits.
@@ -600,11 +618,12 @@ impl ServerList {
     fn observe(&self, state: &mut ServerState, now: Instant) -> bool {
         let seconds = self.seconds(now);
         // Those that wait are shared among all servers, as what comes is. What a limit of strangers holds back says nothing of
-        // the servers.
+        // the servers; log-ins beyond their own places wait for them as strangers do.
         let waiting = match self.rules.overload {
             Overload::Watch => 0.0,
-            _ if !state.wait_queue.waits_for_servers(&state.strangers) => 0.0,
-            _ => state.wait_queue.strangers() as f64 / self.servers.len() as f64,
+            Overload::Order | Overload::Shed | Overload::Off => {
+                state.wait_queue.held_back(&state.strangers) as f64 / self.servers.len() as f64
+            }
         };
         let mut has_grown = false;
         for limit in &mut state.automatic {
@@ -671,28 +690,42 @@ impl ServerList {
         self.lock().standings[server].tried_in_vain(trial);
     }
 
-    /// How much longer a server is thought to work on a request that was given up: until twice the time of its route.
+    /// How much longer a server is thought to work on a request that was given up: until twice the usual time of its kind.
+    /// Of one that a limit of strangers counts, what is not known is taken to be long, so that hanging up gains no place.
     fn works_on(&self, server: usize, slot_use: &SlotUse) -> Duration {
-        let Some(request) = &slot_use.at_server else { return Duration::ZERO };
-        let state = self.lock();
-        let usual = state.automatic.get(server).and_then(|limit| limit.usual(request));
-        let until =
-            slot_use.begun + Duration::from_secs_f64(2.0 * usual.unwrap_or_default().max(0.0));
-        until.saturating_duration_since(Instant::now())
+        if slot_use.worked.is_some() {
+            return Duration::ZERO;
+        }
+        let now = Instant::now();
+        let usual = {
+            let state = self.lock();
+            let limit = state.automatic.get(server).zip(slot_use.at_server.as_ref());
+            if self.rules.strangers.count(&slot_use.priority) {
+                let known = limit.and_then(|(limit, request)| limit.usual_however_long(request));
+                known.unwrap_or_else(|| {
+                    now.saturating_duration_since(slot_use.begun).max(UNKNOWN_WORK).as_secs_f64()
+                })
+            } else {
+                limit.and_then(|(limit, request)| limit.usual(request)).unwrap_or_default()
+            }
+        };
+        let until = slot_use.begun + Duration::from_secs_f64(2.0 * usual.max(0.0));
+        until.saturating_duration_since(now)
     }
 
     fn end_use(&self, state: &mut ServerState, server: usize, slot_use: &SlotUse, now: Instant) {
-        let SlotUse { priority, at_server, begun, worked, .. } = slot_use;
+        let SlotUse { priority, at_server, begun, worked, counts, .. } = slot_use;
         state.places[server].leave(priority.class);
         // After its head, a stream or a tunnel is no work of the app any more.
         if worked.is_none() {
-            state.end_work(priority);
+            state.end_work(slot_use);
         }
         if let Some((limit, request)) = state.automatic.get_mut(server).zip(at_server.as_ref()) {
             limit.end(request);
         }
         let worked = worked.unwrap_or_else(|| now.saturating_duration_since(*begun));
-        state.wait_queue.charge(priority, worked.as_secs_f64());
+        let charged = if *counts { worked } else { Duration::ZERO };
+        state.wait_queue.charge(priority, charged.as_secs_f64());
     }
 
     /// Gives what a request has left to those that wait: its place, and where strangers are limited and it was one's, that
@@ -782,15 +815,16 @@ impl ServerList {
         now: Instant,
     ) -> Option<QueueChange> {
         if slot_use.worked.is_none() {
-            state.end_work(&slot_use.priority);
+            state.end_work(slot_use);
         }
         slot_use.worked = Some(now.saturating_duration_since(slot_use.begun));
         let request = slot_use.at_server.take()?;
         let seconds = self.seconds(now);
         let limit = state.automatic.get_mut(server)?;
         match failure {
-            None if slot_use.upload != Upload::Large => limit.answer(seconds, &request),
-            None | Some(_) => limit.end(&request),
+            None if slot_use.upload == Upload::Large => limit.answer_untimed(seconds, &request),
+            None => limit.answer(seconds, &request),
+            Some(_) => limit.end(&request),
         }
         state.reports[server].change(limit, seconds)
     }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use anteroom_policy::priority::{Priority, RouteLimit};
 
-/// How many requests of a network may wait for each one that it may have at the servers. Enough for a page with its parts,
-/// and far from filling the queue.
+/// How many requests of a network or a route may wait for each one that it may have at the servers. Enough for a page with
+/// its parts, and far from filling the queue.
 const WAITING_PER_PLACE: u32 = 16;
 
 /// The most requests of strangers that the servers of an origin work on at once.
@@ -36,6 +36,11 @@ impl StrangerLimits {
     pub(super) fn max_waiting_per_network(&self) -> Option<u32> {
         self.max_per_network.map(|max| max.saturating_mul(WAITING_PER_PLACE))
     }
+}
+
+/// The most requests of a route that wait.
+pub(super) fn max_waiting_on(route: RouteLimit) -> u32 {
+    route.max.saturating_mul(WAITING_PER_PLACE)
 }
 
 /// How many requests there are of each network or route, by its hash.

@@ -455,3 +455,70 @@ async fn what_a_stranger_leaves_at_one_server_goes_to_one_that_waits_for_another
     drop(held);
     assert_eq!(waiting.now_or_never().expect("a place").unwrap().server(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_its_network_holds_up_leaves_the_servers_free() {
+    let strangers = StrangerLimits { max_per_network: Some(1), ..StrangerLimits::default() };
+    let rules = ServerRules { strangers, max_waiting: 9, overload: Overload::Order, ..rules() };
+    let server_list = server_list(1, rules);
+    let one = of_network(1);
+    let held = now_placed(&server_list, &one).unwrap();
+    let mut waiting = [Box::pin(server_list.slot(&one)), Box::pin(server_list.slot(&one))];
+    assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+    assert!(server_list.background_slot().is_some(), "no request waits for the server");
+    drop(held);
+    let [first, mut second] = waiting;
+    let _first = first.now_or_never().expect("it is next").unwrap();
+    assert!((&mut second).now_or_never().is_none());
+    assert!(server_list.background_slot().is_some(), "nor when the next has its place");
+}
+
+/// A stranger sends a request and hangs up after `after`.
+async fn hang_up(server_list: &Arc<ServerList>, after: Duration) {
+    let mut slot = now_placed(server_list, &of_network(1)).unwrap();
+    slot.sent();
+    tokio::time::sleep(after).await;
+    drop(slot);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_that_hangs_up_gains_no_place_where_nothing_is_known_of_the_app() {
+    let limits = StrangerLimits { max: Some(1), ..StrangerLimits::default() };
+    let server_list = limited(1, limits);
+    hang_up(&server_list, SECOND).await;
+    let again = of_network(1);
+    let mut waiting = Box::pin(server_list.slot(&again));
+    tokio::time::sleep(8 * SECOND).await;
+    assert!((&mut waiting).now_or_never().is_none(), "the app may work on");
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(waiting.now_or_never().is_some_and(|slot| slot.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_that_hangs_up_gains_no_place_where_a_page_takes_long() {
+    let strangers = StrangerLimits { max: Some(1), ..StrangerLimits::default() };
+    let rules = ServerRules { strangers, max_waiting: 9, overload: Overload::Order, ..rules() };
+    let server_list = server_list(1, rules);
+    let mut slow = now_placed(&server_list, &of_network(1)).unwrap();
+    slow.sent();
+    tokio::time::sleep(20 * SECOND).await;
+    slow.judge(None);
+    drop(slow);
+    hang_up(&server_list, SECOND).await;
+    let again = of_network(1);
+    let mut waiting = Box::pin(server_list.slot(&again));
+    tokio::time::sleep(38 * SECOND).await;
+    assert!((&mut waiting).now_or_never().is_none(), "the app may work on");
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(waiting.now_or_never().is_some_and(|slot| slot.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_that_hangs_up_where_nothing_is_known_of_the_app_leaves_at_once() {
+    let limits = StrangerLimits { max: Some(1), ..StrangerLimits::default() };
+    let server_list = limited(1, limits);
+    let mut slot = now_placed(&server_list, &of_user(7)).unwrap();
+    slot.sent();
+    drop(slot);
+    assert_eq!(busy(&server_list), [0]);
+}

@@ -1,5 +1,7 @@
 //! Whether a route matches a request, and the item that the request names.
 
+use std::borrow::Cow;
+
 use ::http::{HeaderMap, Method};
 use anteroom_http::ident::Item;
 use anteroom_http::path::PathPattern;
@@ -16,14 +18,15 @@ pub enum QueryValue {
     Item,
 }
 
-/// The condition on a query.
+/// The condition on a query. What `cache.ignore_query` and `keep_query` leave out is no query for the choice of a page's
+/// route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueryCondition {
     /// It has these parameters; none: every query meets the condition.
     Parameters(Vec<(String, QueryValue)>),
-    /// It is there, and not empty.
+    /// It is there, and not empty: `"any"`.
     Any,
-    /// It is absent or empty.
+    /// It is absent or empty: `"none"`.
     None,
 }
 
@@ -65,6 +68,16 @@ impl QueryCondition {
         }
     }
 
+    /// Whether there is a query, if the condition is about that.
+    #[must_use]
+    pub fn presence(&self) -> Option<bool> {
+        match self {
+            Self::Parameters(_) => None,
+            Self::Any => Some(true),
+            Self::None => Some(false),
+        }
+    }
+
     /// Whether every query that meets `other` meets this condition, too.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
@@ -86,25 +99,39 @@ impl QueryCondition {
 impl Route {
     /// `None`: the route does not match. Otherwise the item, if the request names one.
     pub(super) fn fits(&self, request: &RouteInput<'_>) -> Option<Option<Item>> {
-        self.fits_by(&self.paths, request)
-    }
-
-    /// The same with other path patterns.
-    pub(super) fn fits_by(
-        &self,
-        paths: &[PathPattern],
-        request: &RouteInput<'_>,
-    ) -> Option<Option<Item>> {
-        let item = self.fits_but_for_fields(paths, request)?;
-        self.headers.iter().all(|condition| condition.is_met(request.headers)).then_some(item)
+        let item = self.fits_but_for_fields(request)?;
+        self.meets_fields(request).then_some(item)
     }
 
     /// The same without the conditions on fields.
-    pub(super) fn fits_but_for_fields(
-        &self,
-        paths: &[PathPattern],
-        request: &RouteInput<'_>,
-    ) -> Option<Option<Item>> {
+    ///
+    /// SECURITY: `any` and `none` are about the query in the URL of the page. Otherwise an ignored parameter would choose
+    /// other rules for the page of the same URL.
+    pub(super) fn fits_but_for_fields(&self, request: &RouteInput<'_>) -> Option<Option<Item>> {
+        let query = match self.query.presence() {
+            None => Cow::Borrowed(request.query),
+            Some(_) => self.query_rule.kept(request.query),
+        };
+        self.fits_url(&self.paths, &RouteInput { query: &query, ..*request })
+    }
+
+    /// Whether the route, with these path patterns, refuses or counts a request. Ignored parameters alone are a query for
+    /// `any`, and none for `none`.
+    pub(super) fn may_fit(&self, paths: &[PathPattern], request: &RouteInput<'_>) -> bool {
+        let query = match self.query.presence() {
+            None | Some(true) => Cow::Borrowed(request.query),
+            Some(false) => self.query_rule.kept(request.query),
+        };
+        let fit = self.fits_url(paths, &RouteInput { query: &query, ..*request });
+        fit.is_some() && self.meets_fields(request)
+    }
+
+    fn meets_fields(&self, request: &RouteInput<'_>) -> bool {
+        self.headers.iter().all(|condition| condition.is_met(request.headers))
+    }
+
+    /// The same as [`Self::fits_but_for_fields`] with other path patterns, and the query as it is.
+    fn fits_url(&self, paths: &[PathPattern], request: &RouteInput<'_>) -> Option<Option<Item>> {
         if !self.methods.is_empty() && !self.methods.contains(request.method) {
             return None;
         }

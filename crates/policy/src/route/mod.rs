@@ -348,10 +348,12 @@ impl Route {
     }
 
     /// Whether a request could evade the route by an address or method that does not match: the route
-    /// serves some networks only, requires a login, counts requests, or denies a path or a method.
+    /// serves some networks only, requires a login, counts requests, or denies a path, a method or a query.
     #[must_use]
     pub fn is_watched(&self) -> bool {
-        let denies = self.deny && !(self.paths.is_empty() && self.methods.is_empty());
+        let is_narrow =
+            !(self.paths.is_empty() && self.methods.is_empty() && self.query.is_empty());
+        let denies = self.deny && is_narrow;
         let guards = !self.allow_from.is_empty() || self.requires_login == Some(true);
         guards || denies || self.is_limited()
     }

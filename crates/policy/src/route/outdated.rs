@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use anteroom_http::field_condition::FieldCondition;
 use anteroom_http::path::{PathPattern, decoded};
 
 use super::{Fill, Fragment, Route, Ttl};
@@ -25,9 +26,13 @@ pub struct OutdatedPages {
 #[must_use]
 pub fn outdated_pages(old: &[Route], next: &[Route]) -> OutdatedPages {
     // A route that denies its requests stores no pages, and the pages of the other routes stay what they are.
-    let [old, next] = [old, next].map(|routes| {
+    let [old, mut next] = [old, next].map(|routes| {
         let stores = routes.iter().filter(|route| !route.deny);
         stores.map(for_pages).collect::<Vec<_>>()
+    });
+    // A new route whose pages have keys of their own: no page is stored under them.
+    next.retain(|route| {
+        !has_own_keys(route) || old.iter().any(|old| chosen_by(old) == chosen_by(route))
     });
     let is_same = |(old, next): &(&Route, &Route)| old == next;
     let first = old.iter().zip(&next).take_while(is_same).count();
@@ -39,6 +44,16 @@ pub fn outdated_pages(old: &[Route], next: &[Route]) -> OutdatedPages {
         return OutdatedPages::default();
     }
     OutdatedPages { paths: old.iter().chain(next).flat_map(branches).collect(), is_hard }
+}
+
+/// Whether pages of other routes for the same URLs have other keys.
+fn has_own_keys(route: &Route) -> bool {
+    !route.headers.is_empty() || route.query.presence().is_some()
+}
+
+/// The conditions that are part of the page key.
+fn chosen_by(route: &Route) -> (&[FieldCondition], Option<bool>) {
+    (&route.headers, route.query.presence())
 }
 
 /// The route without the keys that concern neither which pages are stored, nor their visitors, nor what the
@@ -121,11 +136,10 @@ fn content_path(fragment: &Fragment) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use ::http::header::USER_AGENT;
-    use anteroom_http::field_condition::FieldCondition;
     use anteroom_http::selector::Selector;
 
     use super::*;
-    use crate::route::Share;
+    use crate::route::{QueryCondition, Share};
 
     fn route(path: &str, share: Share) -> Route {
         let paths = vec![PathPattern::parse(path).unwrap()];
@@ -199,6 +213,23 @@ mod tests {
         let headers = vec![FieldCondition::parse(USER_AGENT, "~ bot").unwrap()];
         let of_bots = Route { headers, ..a.clone() };
         assert_outdated(&[a], &[of_bots], &["/a"], true);
+    }
+
+    #[test]
+    fn a_new_route_with_keys_of_its_own_outdates_no_page_and_its_removal_does() {
+        let [a, rest] = [route("/a", Share::Everyone), Route::default()];
+        let headers = vec![FieldCondition::parse(USER_AGENT, "~ bot").unwrap()];
+        let of_bots = Route { headers, ..route("/a", Share::User) };
+        let by_query = Route { query: QueryCondition::Any, ..route("/a", Share::User) };
+        let old = [a.clone(), rest.clone()];
+        for added in [of_bots, by_query] {
+            let next = [added.clone(), a.clone(), rest.clone()];
+            assert_outdated(&old, &next, &[], false);
+            let paths = ["/a".to_owned()].into();
+            assert_eq!(outdated_pages(&next, &old), OutdatedPages { paths, is_hard: true });
+            let changed = Route { share: Share::Everyone, ..added };
+            assert_outdated(&next, &[changed, a.clone(), rest.clone()], &["/a"], true);
+        }
     }
 
     #[test]

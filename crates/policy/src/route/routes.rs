@@ -94,17 +94,17 @@ impl Watched {
     }
 
     fn fits(&self, request: &RouteInput<'_>) -> bool {
-        self.route.fits(request).is_some()
+        self.route.may_fit(&self.route.paths, request)
     }
 
-    /// Whether the conditions beside the path fit.
+    /// Whether the conditions beside the path fit. A HEAD is treated as the corresponding GET, too.
     fn fits_any_path(&self, request: &RouteInput<'_>) -> bool {
-        self.route.fits_by(&[], request).is_some()
+        request.meanings().any(|request| self.route.may_fit(&[], &request))
     }
 
     /// `path` is the path after lax decoding.
     fn fits_laxly(&self, request: &RouteInput<'_>, path: &str) -> bool {
-        self.route.fits_by(&self.lax, &RouteInput { path, ..*request }).is_some()
+        self.route.may_fit(&self.lax, &RouteInput { path, ..*request })
     }
 }
 
@@ -140,10 +140,10 @@ pub struct Routes {
     login_guards: Vec<Watched>,
     /// The routes that decide whether a request is denied; empty if none denies.
     denying: Vec<Watched>,
-    /// The routes that decide whether a route counts a request; empty if none counts.
+    /// The routes that decide whether a route that clients do not choose counts a request; empty if none counts.
     counting: Vec<Watched>,
-    /// The routes that decide whether a route with conditions on fields counts a request; empty if none counts.
-    counting_by_fields: Vec<Watched>,
+    /// The routes that decide whether a route that clients choose counts a request; empty if none counts.
+    counting_by_choice: Vec<Watched>,
     /// Whether a route has conditions on fields.
     look_at_fields: bool,
     rest: Arc<CompiledRoute>,
@@ -176,25 +176,17 @@ impl Routes {
         } else {
             Vec::new()
         };
-        let counts = |route: &&Arc<CompiledRoute>| {
-            route.headers.is_empty() && (route.is_limited() || route.query.is_empty())
+        let deciders_by = |is_chosen: bool| {
+            let counts = |route: &Arc<CompiledRoute>| {
+                route.is_limited() && route.is_chosen_by_clients() == is_chosen
+            };
+            let decides =
+                |route: &&Arc<CompiledRoute>| counts(route) || !route.is_chosen_by_clients();
+            let counted = listed.iter().any(counts);
+            let deciders = listed.iter().filter(decides).filter(|_| counted);
+            deciders.map(Watched::new).collect::<Vec<_>>()
         };
-        let is_counted =
-            |route: &Arc<CompiledRoute>| route.headers.is_empty() && route.is_limited();
-        let counting = if listed.iter().any(is_counted) {
-            listed.iter().filter(counts).map(Watched::new).collect()
-        } else {
-            Vec::new()
-        };
-        let is_by_fields =
-            |route: &Arc<CompiledRoute>| !route.headers.is_empty() && route.is_limited();
-        let counting_by_fields = if listed.iter().any(is_by_fields) {
-            let counts =
-                |route: &&Arc<CompiledRoute>| is_by_fields(route) || !route.is_chosen_by_clients();
-            listed.iter().filter(counts).map(Watched::new).collect()
-        } else {
-            Vec::new()
-        };
+        let [counting, counting_by_choice] = [false, true].map(deciders_by);
         let look_at_fields = listed.iter().any(|route| !route.headers.is_empty());
         let keeps_users = |route: &Arc<CompiledRoute>| {
             let fills = route.fragments.iter().filter_map(|fragment| fragment.share);
@@ -207,7 +199,7 @@ impl Routes {
             login_guards,
             denying,
             counting,
-            counting_by_fields,
+            counting_by_choice,
             look_at_fields,
             rest,
             keep_users,
@@ -315,28 +307,28 @@ impl Routes {
         found.map(|watched| &watched.route)
     }
 
-    /// The limits that count a request. These are the limits of the first matching route; routes without
-    /// limits that depend on a query parameter are skipped. If that route has none, the first match of the
-    /// lax reading counts. A path that could mean any other counts for all. A HEAD without a limit of its
-    /// own counts like the corresponding GET.
+    /// The limits that count a request. These are the limits of the first matching route; routes with conditions on the
+    /// query or on fields are skipped. If that route has none, the first match of the lax reading counts. A path that could
+    /// mean any other counts for all. A HEAD without a limit of its own counts like the corresponding GET.
     ///
-    /// The limits of a route with conditions on fields come in addition: a client that takes such a route by what it
-    /// sends is counted no less for that.
+    /// The limits of a route with conditions on the query or on fields come in addition: a client that takes such a route by
+    /// what it sends is counted no less for that.
     #[must_use]
     pub fn limits(&self, request: &RouteInput<'_>, target: &str) -> Vec<&RequestLimits> {
-        if self.counting.is_empty() && self.counting_by_fields.is_empty() {
+        if self.counting.is_empty() && self.counting_by_choice.is_empty() {
             return Vec::new();
         }
         let limited = |watched: &Watched| watched.route.is_limited();
-        let by_fields = |watched: &Watched| limited(watched) && !watched.route.headers.is_empty();
+        let by_choice =
+            |watched: &Watched| limited(watched) && watched.route.is_chosen_by_clients();
         let counting: Vec<&Watched> = if may_be_any(request, target) {
-            let by_fields = self.counting_by_fields.iter().filter(|watched| by_fields(watched));
-            let by_fields = by_fields.filter(|watched| watched.fits_any_path(request));
-            self.counting.iter().filter(|watched| limited(watched)).chain(by_fields).collect()
+            let chosen = self.counting_by_choice.iter().filter(|watched| by_choice(watched));
+            let chosen = chosen.filter(|watched| watched.fits_any_path(request));
+            self.counting.iter().filter(|watched| limited(watched)).chain(chosen).collect()
         } else {
             let by_url = deciding(&self.counting, request, limited);
-            let by_fields = deciding(&self.counting_by_fields, request, by_fields);
-            by_url.into_iter().chain(by_fields).collect()
+            let chosen = deciding(&self.counting_by_choice, request, by_choice);
+            by_url.into_iter().chain(chosen).collect()
         };
         counting.into_iter().map(Watched::limits).collect()
     }
@@ -364,7 +356,7 @@ impl Routes {
         }
         let routes = self.listed.iter().take(used.place + 1).filter(|route| !route.deny);
         let fits = |route: &&Arc<CompiledRoute>| {
-            !route.headers.is_empty() && route.fits_but_for_fields(&route.paths, request).is_some()
+            !route.headers.is_empty() && route.fits_but_for_fields(request).is_some()
         };
         let mut names: Vec<&HeaderName> = Vec::new();
         for condition in routes.filter(fits).flat_map(|route| &route.headers) {
@@ -385,6 +377,7 @@ mod tests {
     use anteroom_http::field_condition::FieldCondition;
     use anteroom_http::host_pattern::HostPattern;
     use anteroom_http::path::PathPattern;
+    use anteroom_http::pattern::Pattern;
     use anteroom_http::query::QueryRule;
 
     use super::super::{QueryCondition, QueryValue};
@@ -583,6 +576,93 @@ mod tests {
             assert_eq!(names, ["user-agent"], "each of them could have been the other's");
         }
         assert!(routes.look_at_fields() && !compiled(vec![at("/a")]).look_at_fields());
+    }
+
+    #[test]
+    fn an_ignored_parameter_chooses_no_route_and_avoids_none_that_guards() {
+        let ignore = vec![Pattern::parse("utm_*").unwrap()];
+        let rule = QueryRule { ignore, keep: None };
+        let by_query =
+            |path: &str, query, deny| Route { query, deny, query_rule: rule.clone(), ..at(path) };
+        let routes = compiled(vec![
+            by_query("/shop", QueryCondition::Any, false),
+            by_query("/list", QueryCondition::None, false),
+            by_query("/search", QueryCondition::Any, true),
+            by_query("/top", QueryCondition::None, true),
+        ]);
+        for (path, query, name, is_denied) in [
+            ("/shop", "a=1", "/shop", false),
+            ("/shop", "a=1&utm_x=1", "/shop", false),
+            ("/shop", "utm_x=1", "default", false),
+            ("/list", "utm_x=1", "/list", false),
+            ("/list", "a=1", "default", false),
+            ("/search", "", "default", false),
+            ("/search", "utm_x=1", "default", true),
+            ("/top", "", "/top", true),
+            ("/top", "utm_x=1", "/top", true),
+            ("/top", "a=1", "default", false),
+        ] {
+            let asked = request(path, query);
+            let text = format!("{path}?{query}");
+            assert_eq!(&*routes.find(&asked).0.name, name, "{text}");
+            assert_eq!(routes.denying(&asked, path).is_some(), is_denied, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_ambiguous_head_is_denied_and_counted_as_a_get() {
+        let one = std::num::NonZeroU32::MIN;
+        let rate = Rate { requests: one, per: std::time::Duration::from_secs(1), burst: one };
+        let get = || vec![Method::GET];
+        let routes = compiled(vec![
+            Route { deny: true, methods: get(), ..at("/old/**") },
+            Route {
+                query: QueryCondition::Any,
+                methods: get(),
+                requests_per_address: Some(rate),
+                ..route()
+            },
+        ]);
+        for (method, applies) in [(Method::GET, 1), (Method::HEAD, 1), (Method::POST, 0)] {
+            let asked = RouteInput { method: &method, ..request("//old/a", "b=1") };
+            assert_eq!(usize::from(routes.denying(&asked, "//old/a").is_some()), applies);
+            assert_eq!(routes.limits(&asked, "//old/a").len(), applies, "{method}");
+        }
+    }
+
+    #[test]
+    fn a_limit_by_query_is_counted_beside_that_of_the_url() {
+        let one = std::num::NonZeroU32::MIN;
+        let rate =
+            || Some(Rate { requests: one, per: std::time::Duration::from_secs(1), burst: one });
+        let routes = compiled(vec![
+            at("/robots.txt"),
+            Route { query: QueryCondition::Any, requests_per_address: rate(), ..route() },
+            Route { requests_per_address: rate(), ..at("/login") },
+        ]);
+        for (path, query, expected) in [
+            ("/", "", 0),
+            ("/", "x", 1),
+            ("/login", "", 1),
+            ("/login", "x", 2),
+            ("/Login;a", "x", 2),
+            ("/robots.txt", "x", 0),
+            ("//a", "", 1),
+            ("//a", "x", 2),
+        ] {
+            assert_eq!(
+                routes.limits(&request(path, query), path).len(),
+                expected,
+                "{path}?{query}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_denial_by_query_is_watched_and_one_by_fields_alone_is_not() {
+        let by_query = Route { deny: true, query: QueryCondition::Any, ..route() };
+        let by_fields = Route { deny: true, headers: agent("~ bot"), ..route() };
+        assert!(by_query.is_watched() && !by_fields.is_watched());
     }
 
     #[test]

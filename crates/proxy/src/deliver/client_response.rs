@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ::http::header::{AGE, VARY};
+use ::http::header::{ACCEPT_ENCODING, AGE, VARY};
 use ::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use anteroom_cache::entry::Entry;
 use anteroom_cache::recoded;
 use anteroom_http::cache_status::CACHE_STATUS;
 use anteroom_http::field_line;
+use anteroom_http::vary::Vary;
 
 use super::body::Body;
 
@@ -33,7 +34,7 @@ pub struct StoredResponse {
     /// Whether `Vary: Accept-Encoding` is added.
     pub(super) adds_vary: bool,
     pub(super) cache_status: Option<HeaderValue>,
-    /// Further fields, none of which the page has.
+    /// Further lines: of fields that the page does not have, and of `Vary`.
     pub(super) more: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: Body,
 }
@@ -68,6 +69,29 @@ impl ClientResponse {
             Self::Stored(stored) => stored.more.push((name.clone(), value.clone())),
             Self::Other(response) => {
                 response.headers_mut().entry(name).or_insert_with(|| value.clone());
+            }
+        }
+    }
+
+    /// Names these request fields in `Vary`, unless it names them.
+    ///
+    /// PERF: the map is not needed for that: hits on a site with routes by fields stay as they are stored.
+    pub(crate) fn vary_by(&mut self, names: &[&HeaderName]) {
+        let vary = match self {
+            Self::Stored(stored) => Vary::parse(&stored.page.fields.some(&[VARY])),
+            Self::Other(response) => Vary::parse(response.headers()),
+        };
+        if vary == Vary::Any {
+            return;
+        }
+        for name in names.iter().copied().filter(|name| !vary.names(name)) {
+            let value = HeaderValue::from_name(name.clone());
+            match self {
+                Self::Stored(stored) if stored.adds_vary && *name == ACCEPT_ENCODING => {}
+                Self::Stored(stored) => stored.more.push((VARY, value)),
+                Self::Other(response) => {
+                    response.headers_mut().append(VARY, value);
+                }
             }
         }
     }
@@ -188,7 +212,9 @@ impl fmt::Debug for StoredResponse {
 
 #[cfg(test)]
 mod tests {
-    use ::http::header::{CONTENT_TYPE, SET_COOKIE, STRICT_TRANSPORT_SECURITY};
+    use ::http::header::{
+        ACCEPT_LANGUAGE, CONTENT_TYPE, SET_COOKIE, STRICT_TRANSPORT_SECURITY, USER_AGENT,
+    };
     use anteroom_cache::entry::{LifetimeSource, StaleLifetimes};
     use anteroom_cache::hit_count::HitCount;
     use anteroom_cache::page_fields::PageFields;
@@ -274,6 +300,33 @@ mod tests {
                 let map = map.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
                 assert_eq!(by_name(split), by_name(map), "{lines:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_stored_page_varies_by_further_fields_without_a_map() {
+        let names = [&USER_AGENT, &ACCEPT_LANGUAGE, &ACCEPT_ENCODING];
+        for (lines, adds_vary, expected) in [
+            (&[][..], false, "user-agent, accept-language, accept-encoding"),
+            (&[][..], true, "accept-encoding, user-agent, accept-language"),
+            (&[("vary", "Accept-Language")], true, "accept-language, accept-encoding, user-agent"),
+            (&[("vary", "*")], false, "*"),
+        ] {
+            let page = page(lines);
+            let mut response = stored(&page, adds_vary, None);
+            response.vary_by(&names);
+            let ClientResponse::Stored(as_lines) = &response else { panic!("{response:?}") };
+            let mut buffer = Vec::new();
+            as_lines.put_fields(&mut buffer);
+            assert!(buffer.len() <= as_lines.fields_max());
+            let text = String::from_utf8(buffer).unwrap().to_ascii_lowercase();
+            let of_lines: Vec<_> =
+                text.lines().filter_map(|line| line.strip_prefix("vary: ")).collect();
+            assert_eq!(of_lines.join(", "), expected);
+            let map = response.into_http();
+            let of_map = map.headers().get_all(VARY).iter().map(|value| value.to_str().unwrap());
+            let of_map = of_map.collect::<Vec<_>>().join(", ").to_ascii_lowercase();
+            assert_eq!(of_map, expected);
         }
     }
 

@@ -1,10 +1,9 @@
 //! The route's rules on the fields of responses. They apply last, to what a client gets: no verdict and no stored
 //! page depends on them.
 
-use ::http::header::{CACHE_CONTROL, SET_COOKIE, VARY};
+use ::http::header::{CACHE_CONTROL, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue};
 use anteroom_http::cache_control::CacheControl;
-use anteroom_http::vary::Vary;
 
 use super::client_response::ClientResponse;
 use crate::context::{RequestContext, route_input, template_values};
@@ -34,11 +33,7 @@ fn vary_by_route(cx: &RequestContext<'_>, response: &mut ClientResponse) {
     if names.is_empty() {
         return;
     }
-    let headers = response.headers_mut();
-    let vary = Vary::parse(headers);
-    for name in names.into_iter().filter(|name| vary != Vary::Any && !vary.names(name)) {
-        headers.append(VARY, HeaderValue::from_name(name.clone()));
-    }
+    response.vary_by(&names);
 }
 
 /// Whether a response may go out with this `Cache-Control`.

@@ -120,7 +120,9 @@ impl Standing {
         if let Some(class) = cx.route.class {
             return Self::Route(class);
         }
-        if !cx.head.method.is_safe() {
+        // What the route limits is not served with log-ins for a method or a field that any client can send.
+        let is_limited = cx.route.max_strangers.is_some();
+        if !cx.head.method.is_safe() && !is_limited {
             return Self::Change;
         }
         Self::of_stranger(cx, network, page)
@@ -130,7 +132,7 @@ impl Standing {
         let (memory, now) = (&cx.worker.class_memory, cx.now as u64);
         if is_log_in_page(cx) {
             Self::LogInPage
-        } else if bearer(cx).is_some_and(|bearer| memory.was_served(bearer, now)) {
+        } else if cx.route.max_strangers.is_none() && was_served(cx) {
             Self::Served
         } else if page.is_some_and(|key| memory.is_read_by_others(key, network)) {
             Self::ReadByOthers
@@ -194,16 +196,19 @@ pub(crate) fn note_answer(cx: &RequestContext<'_>, status: StatusCode) {
     if !is_done || !cx.upstream().keeps_order() || cx.visitor.class == VisitorClass::Known {
         return;
     }
-    let is_one = cx.head.headers.contains_key(AUTHORIZATION) || !cx.head.method.is_safe();
-    if let Some(bearer) = bearer(cx).filter(|_| is_one) {
+    let credentials = cx.head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    let token = cx.visitor.token.as_ref().filter(|_| !cx.head.method.is_safe());
+    if let Some(bearer) = credentials.or_else(|| token.map(|token| token.as_str().as_bytes())) {
         cx.worker.class_memory.note_served(bearer, cx.now as u64);
     }
 }
 
-/// What a client shows to the app: its credentials, or its session token.
-fn bearer<'a>(cx: &'a RequestContext<'_>) -> Option<&'a [u8]> {
-    let credentials = cx.head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    credentials.or_else(|| cx.visitor.token.as_ref().map(|token| token.as_str().as_bytes()))
+/// Whether the app has lately done what was asked with the credentials or the session token of the request.
+fn was_served(cx: &RequestContext<'_>) -> bool {
+    let was = |bearer: &[u8]| cx.worker.class_memory.was_served(bearer, cx.now as u64);
+    let token = cx.visitor.token.as_ref().map(|token| token.as_str().as_bytes());
+    let credentials = || cx.head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    token.is_some_and(was) || credentials().is_some_and(was)
 }
 
 /// Whether the request is for a page that shows the form of a log-in.

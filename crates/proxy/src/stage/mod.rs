@@ -51,6 +51,10 @@ pub(crate) async fn run<'w>(
     let counted = limit::count(worker, client, admitted, mode)?;
     let counted = match divert::divert(&worker.settings, client, counted) {
         Diverted::No(counted) => counted,
+        Diverted::Endpoint(call) => {
+            route::refuse_denied_call(worker, &call, record)?;
+            return Ok(Reached::Diverted(Diverted::Endpoint(call)));
+        }
         diverted => return Ok(Reached::Diverted(diverted)),
     };
     let routed = route::route(worker, counted, mode, record)?;

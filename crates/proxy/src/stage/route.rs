@@ -82,6 +82,24 @@ fn refuse_denied(
         routes.denying(&asked, path)
     };
     let denying = routes.denying(&route_input(head, admitted), head.uri.path()).or_else(by_rewrite);
+    refuse_by(denying, record)
+}
+
+/// Refuses a call of one of the proxy's own endpoints that a route denies.
+pub(super) fn refuse_denied_call(
+    worker: &WorkerContext,
+    request: &AdmittedRequest,
+    record: &mut RequestRecord,
+) -> Result<(), Error> {
+    let AdmittedRequest { head, admitted, .. } = request;
+    let routes = &worker.settings.routes;
+    refuse_by(routes.denying(&route_input(head, admitted), head.uri.path()), record)
+}
+
+fn refuse_by(
+    denying: Option<&Arc<CompiledRoute>>,
+    record: &mut RequestRecord,
+) -> Result<(), Error> {
     let Some(denying) = denying else { return Ok(()) };
     // Also where another spelling of the path was sent.
     record.route(denying);

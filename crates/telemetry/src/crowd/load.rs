@@ -52,7 +52,7 @@ impl Load {
         self.seconds * std::f64::consts::LN_2 / HALF_LIFE
     }
 
-    fn scaled(&self, by: f64) -> Self {
+    pub(super) fn scaled(&self, by: f64) -> Self {
         Self {
             seconds: self.seconds * by,
             requests: self.requests * by,

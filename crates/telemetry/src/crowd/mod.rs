@@ -34,6 +34,9 @@ pub const CROWD_TOLD_MAX: usize = 20;
 const ORIGINS_MAX: usize = 1_000;
 /// The name under which the seconds of further ones are counted.
 const OTHERS: &str = "others";
+/// PERF: of requests that took less time than this, which keep no app at work, one stands for so many.
+const SHORT: Duration = Duration::from_millis(5);
+const SHORT_FOR_ONE: u32 = 16;
 /// New URLs of a pattern never end if it has more requests than this lately,
 const ENDLESS_REQUESTS: f64 = 200.0;
 /// and more than this part of them was for new URLs.
@@ -42,8 +45,6 @@ const ENDLESS_PART: f64 = 0.9;
 /// What a request took of its origin's time.
 #[derive(Clone, Copy, Debug)]
 pub struct OriginTime<'t> {
-    /// The name of the origin.
-    pub origin: &'t Arc<str>,
     /// The class of the request.
     pub class: RequestClass,
     /// The visitor, if a visitor waits for the answer.
@@ -52,8 +53,12 @@ pub struct OriginTime<'t> {
     pub path: &'t str,
     /// The query; only names of parameters are kept.
     pub query: Option<&'t str>,
+    /// Whether the URL was not asked for before.
+    pub is_new: bool,
     /// From the moment when it was sent until the answer's head came, or the request was given up.
     pub took: Duration,
+    /// How many requests it stands for.
+    pub weight: f64,
 }
 
 /// What is told of the visitor of a request.
@@ -75,14 +80,31 @@ pub(crate) struct Crowd {
     classes: [Option<FadingLoad>; CLASSES],
     /// Microseconds since the start, by origin and class.
     origins: BTreeMap<Arc<str>, [u64; CLASSES]>,
+    /// Short requests since the last that was added.
+    short: u32,
 }
 
 impl Crowd {
-    /// Counts what a request took. `urls`: the URLs that the origins were asked for.
-    pub(crate) fn add(&mut self, time: &OriginTime<'_>, urls: &UrlMemory, now: Instant) {
+    /// Counts the time of a request. Returns for how many requests it stands in the tables; `None`: another one does for it.
+    pub(crate) fn count(
+        &mut self,
+        origin: &Arc<str>,
+        class: RequestClass,
+        took: Duration,
+    ) -> Option<f64> {
+        self.count_micros(origin, class, took);
+        if took >= SHORT {
+            return Some(1.0);
+        }
+        self.short += 1;
+        let is_due = self.short == SHORT_FOR_ONE;
+        is_due.then(|| f64::from(std::mem::take(&mut self.short)))
+    }
+
+    /// Adds a request to the tables.
+    pub(crate) fn add(&mut self, time: &OriginTime<'_>, now: Instant) {
         let OriginTime { class, path, query, .. } = *time;
-        let is_new = urls.is_new(path, query);
-        let load = Load::of_request(class, time.took, is_new);
+        let load = Load::of_request(class, time.took, time.is_new).scaled(time.weight);
         let hasher = &self.hasher;
         if let Some(Asker { address, agent }) = time.asker {
             if let Some(network) = address.map(network) {
@@ -98,18 +120,17 @@ impl Crowd {
             Some(known) => known.add(&load, now),
             unknown => *unknown = Some(FadingLoad::new(&load, now)),
         }
-        self.count(time);
     }
 
-    fn count(&mut self, time: &OriginTime<'_>) {
-        let micros = u64::try_from(time.took.as_micros()).unwrap_or(u64::MAX);
-        if let Some(known) = self.origins.get_mut(&**time.origin) {
-            known[time.class as usize] += micros;
+    fn count_micros(&mut self, origin: &Arc<str>, class: RequestClass, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        if let Some(known) = self.origins.get_mut(&**origin) {
+            known[class as usize] += micros;
             return;
         }
         let has_room = self.origins.len() < ORIGINS_MAX;
-        let name = if has_room { Arc::clone(time.origin) } else { OTHERS.into() };
-        self.origins.entry(name).or_default()[time.class as usize] += micros;
+        let name = if has_room { Arc::clone(origin) } else { OTHERS.into() };
+        self.origins.entry(name).or_default()[class as usize] += micros;
     }
 
     /// Adds the microseconds since the start to `sum`.
@@ -200,13 +221,14 @@ mod tests {
     use super::*;
 
     fn time<'t>(
-        origin: &'t Arc<str>,
+        urls: &UrlMemory,
         address: &str,
         (path, query): (&'t str, &'t str),
     ) -> OriginTime<'t> {
         let address = Some(address.parse().unwrap());
         OriginTime {
-            origin,
+            is_new: urls.is_new(path, Some(query)),
+            weight: 1.0,
             class: RequestClass::New,
             asker: Some(Asker { address, agent: b"Crawler/1.0 (a bot)" }),
             path,
@@ -222,16 +244,16 @@ mod tests {
     #[test]
     fn a_crawl_from_ten_thousand_networks_has_one_agent_and_an_endless_pattern() {
         let (mut crowds, urls) = ([Crowd::default(), Crowd::default()], UrlMemory::default());
-        let (origin, begin) = (Arc::from("origin"), Instant::now());
+        let begin = Instant::now();
         let mut now = begin;
         for number in 0..10_000_u32 {
             now = begin + Duration::from_millis(u64::from(number) * 2);
             let address = format!("10.{}.{}.7", number / 256, number % 256);
             let query = format!("color={number}&page=2");
             let crowd = &mut crowds[number as usize % 2];
-            crowd.add(&time(&origin, &address, ("/shop/shirts", &query)), &urls, now);
+            crowd.add(&time(&urls, &address, ("/shop/shirts", &query)), now);
             if number % 40 == 0 {
-                crowd.add(&time(&origin, "192.0.2.9", ("/about", "")), &urls, now);
+                crowd.add(&time(&urls, "192.0.2.9", ("/about", "")), now);
             }
         }
         let totals = totals(&crowds, now);
@@ -250,10 +272,10 @@ mod tests {
     #[test]
     fn the_same_urls_again_and_again_are_not_endless() {
         let (mut crowd, urls) = (Crowd::default(), UrlMemory::default());
-        let (origin, now) = (Arc::from("origin"), Instant::now());
+        let now = Instant::now();
         for number in 0..5_000 {
             let path = format!("/product/{}", number % 500);
-            crowd.add(&time(&origin, "2001:db8:1:2::3", (&path, "")), &urls, now);
+            crowd.add(&time(&urls, "2001:db8:1:2::3", (&path, "")), now);
         }
         let totals = totals(&[crowd], now);
         assert!(!totals.patterns[0].is_endless(), "{:?}", totals.patterns[0]);
@@ -263,20 +285,31 @@ mod tests {
     #[test]
     fn texts_are_cut_and_the_proxys_own_requests_have_no_visitor() {
         let (mut crowd, urls) = (Crowd::default(), UrlMemory::default());
-        let (origin, now) = (Arc::from("origin"), Instant::now());
+        let now = Instant::now();
         let agent = "é".repeat(1_000);
-        let mut one = time(&origin, "192.0.2.9", ("/", ""));
+        let mut one = time(&urls, "192.0.2.9", ("/", ""));
         one.asker = Some(Asker { address: None, agent: agent.as_bytes() });
-        crowd.add(&one, &urls, now);
+        crowd.add(&one, now);
         one.asker = None;
-        crowd.add(&one, &urls, now);
-        let mut micros = BTreeMap::new();
-        crowd.add_micros(&mut micros);
-        assert_eq!(micros["origin"][RequestClass::New as usize], 40_000);
+        crowd.add(&one, now);
         let totals = totals(&[crowd], now);
         assert_eq!(totals.agents[0].name.len(), AGENT_MAX);
         assert_eq!(totals.agents[0].load.requests, 1.0);
         assert!(totals.networks.is_empty());
         assert_eq!(totals.all.requests, 2.0);
+    }
+
+    #[test]
+    fn all_time_is_counted_and_of_short_requests_one_stands_for_many() {
+        let (mut crowd, origin) = (Crowd::default(), Arc::from("origin"));
+        let (long, short) = (Duration::from_millis(20), Duration::from_millis(1));
+        assert_eq!(crowd.count(&origin, RequestClass::New, long), Some(1.0));
+        let weights: Vec<f64> = (0..2 * SHORT_FOR_ONE)
+            .filter_map(|_| crowd.count(&origin, RequestClass::New, short))
+            .collect();
+        assert_eq!(weights, [f64::from(SHORT_FOR_ONE); 2]);
+        let mut micros = BTreeMap::new();
+        crowd.add_micros(&mut micros);
+        assert_eq!(micros["origin"][RequestClass::New as usize], 20_000 + 32 * 1_000);
     }
 }

@@ -45,11 +45,17 @@ impl<'q> Names<'q> {
     }
 }
 
+/// A segment as operators see it: addresses of mail name persons.
+fn shown(segment: &str) -> &str {
+    let is_address = segment.contains('@') || segment.contains("%40");
+    if is_address { "*" } else { segment }
+}
+
 /// The hash of the pattern. PERF: it makes no text.
 pub(super) fn pattern_hash(hasher: &RandomState, path: &str, query: Option<&str>) -> u64 {
     let mut hash = hasher.build_hasher();
     for (segment, rest) in pattern_segments(path) {
-        hash.write(segment.as_bytes());
+        hash.write(shown(segment).as_bytes());
         hash.write(rest.as_bytes());
         hash.write_u8(b'/');
     }
@@ -62,7 +68,8 @@ pub(super) fn pattern_hash(hasher: &RandomState, path: &str, query: Option<&str>
 
 /// The pattern, such as `/shop/*?color&page`.
 pub(super) fn pattern_text(path: &str, query: Option<&str>) -> String {
-    let segments = pattern_segments(path).map(|(segment, rest)| format!("/{segment}{rest}"));
+    let segments =
+        pattern_segments(path).map(|(segment, rest)| format!("/{}{rest}", shown(segment)));
     let mut pattern: String = segments.collect();
     // The last segment says whether the path ends in a slash.
     if pattern.len() > 1 && pattern.ends_with('/') {

@@ -25,7 +25,7 @@ pub(crate) struct UrlMemory {
 
 impl UrlMemory {
     /// Notes a URL. Returns whether it is new.
-    pub(super) fn is_new(&self, path: &str, query: Option<&str>) -> bool {
+    pub(crate) fn is_new(&self, path: &str, query: Option<&str>) -> bool {
         let mut url = self.hasher.build_hasher();
         url.write(path.as_bytes());
         url.write_u8(b'?');

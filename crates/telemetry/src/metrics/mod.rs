@@ -16,7 +16,7 @@ mod routes_page;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anteroom_policy::priority::RequestClass;
 use prometheus_client::collector::Collector;
@@ -166,9 +166,25 @@ impl ThreadMetrics {
         lock(&self.missed).count(miss);
     }
 
-    /// Counts what a request took of its origin's time.
-    pub fn used_origin(&self, time: &OriginTime<'_>, now: Instant) {
-        lock(&self.crowd).add(time, &self.urls, now);
+    /// Counts what a request took of its origin's time. Returns for how many requests it stands in the tables of the crowd;
+    /// `None`: another one does for it.
+    pub(crate) fn used_origin(
+        &self,
+        origin: &Arc<str>,
+        class: RequestClass,
+        took: Duration,
+    ) -> Option<f64> {
+        lock(&self.crowd).count(origin, class, took)
+    }
+
+    /// Adds a request to the tables of the crowd.
+    pub(crate) fn add_to_crowd(&self, time: &OriginTime<'_>, now: Instant) {
+        lock(&self.crowd).add(time, now);
+    }
+
+    /// Whether the origins were not asked for this URL before.
+    pub(crate) fn is_new_url(&self, path: &str, query: Option<&str>) -> bool {
+        self.urls.is_new(path, query)
     }
 
     /// Counts a request for which no server of the origin was free or up.
@@ -598,8 +614,6 @@ fn family(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -1,7 +1,8 @@
 //! How many requests a server works on well at a time: found from how long it takes, with no setting. Pure.
 //!
 //! Above the limit, visitors of whom nothing is proven wait here and not at the server, where known visitors would wait
-//! behind them. `benches/overload_sim.py` has the same rules, and shows what they do to sites of all kinds.
+//! behind them. `benches/automatic_limit.py` has the same rules, and `overload_sim.py` beside it shows what they do to sites of
+//! all kinds.
 //!
 //! The server's queue shows in its answers: each takes longer than its kind does in calm. While visitors wait for a short
 //! time in all, the limit grows with what is asked, as a TCP window does. Where they wait for long, the cause is proven: more
@@ -15,7 +16,7 @@ mod usual_times;
 use std::collections::{HashSet, VecDeque};
 
 use round::{Round, RoundResult, calm, slow};
-use usual_times::UsualTimes;
+use usual_times::{Calm, UsualTimes};
 
 /// The limit of a new server, and the least that it is lowered to.
 pub(super) const START: f64 = 8.0;
@@ -32,6 +33,8 @@ const SURE_PART: f64 = 5.0;
 const SURE_S: f64 = 5.0;
 /// In so many rounds one after the other, where no visitor waits here.
 const SLOW_ROUNDS: u32 = 3;
+/// In so many rounds one after the other the limit rose, and strangers waited for no reason.
+const CALM_ROUNDS: u32 = 3;
 /// A server that gives no answer for so many times the usual time, or so many seconds, is away: that is no queue.
 const STALL_PART: f64 = 3.0;
 const STALL_S: f64 = 2.0;
@@ -40,9 +43,17 @@ const SILENCE_S: f64 = 1.0;
 /// A kind of page that takes longer in calm waits for something, as a long poll does, and is no work. A request of an unknown
 /// kind, or with an upload, that has no answer after this time is thought to wait, too.
 const WORK_MAX_S: f64 = 5.0;
+/// Unless all answers are slow: a server has given a quick one if it took less than this, in so many seconds.
+const QUICK_S: f64 = 2.5;
+const QUICK_LASTS_S: f64 = 10.0;
 /// How much more is tried, how much more after that, and how much a limit grows in a round.
 const UP: f64 = 1.5;
 const GROWS: f64 = 2.0;
+/// How much less is tried after less, where the server answers this part of the requests in a second that it did before,
+/// and the times differ by so little that their error is this part of them.
+const LESS: f64 = 0.75;
+const STILL_FULL: f64 = 0.95;
+const SURE_ERROR: f64 = 0.08;
 const RISES: f64 = 1.25;
 /// After so many seconds, what was at the server before its limit was lowered is gone.
 const DRAINED_S: f64 = 10.0;
@@ -78,6 +89,13 @@ pub(super) struct RequestAtServer {
     counts: bool,
 }
 
+impl RequestAtServer {
+    /// Whether it counts towards the limit when it is sent: a long poll is no work.
+    pub(super) fn counts(&self) -> bool {
+        self.counts
+    }
+}
+
 /// The limit of one server. Times are seconds of a clock that only goes forward.
 #[derive(Clone, Debug)]
 pub(super) struct AutomaticLimit {
@@ -102,10 +120,13 @@ pub(super) struct AutomaticLimit {
     recent_wait: f64,
     recent_time: f64,
     slow_rounds: u32,
+    calm_rounds: u32,
     rest: f64,
     rests_until: f64,
     /// When there was an answer, or a request to an idle server.
     answered: f64,
+    /// When a quick answer came.
+    quick: f64,
     /// When the limit has last grown because there was no answer.
     grew_in_silence: f64,
     /// Answers to earlier requests show that the server was away.
@@ -157,9 +178,11 @@ impl AutomaticLimit {
             recent_wait: 0.0,
             recent_time: 0.0,
             slow_rounds: 0,
+            calm_rounds: 0,
             rest: REST_MIN_S,
             rests_until: now,
             answered: now,
+            quick: f64::NEG_INFINITY,
             grew_in_silence: now,
             away_until: now,
             used: RecentUse { most: 0, since: now },
@@ -172,7 +195,7 @@ impl AutomaticLimit {
         Self {
             limit: self.limit,
             calm_at: self.calm_at,
-            usual_times: self.usual_times.clone(),
+            usual_times: self.usual_times.taken_over(now),
             has_queue: self.has_queue,
             recent_wait: self.recent_wait,
             recent_time: self.recent_time,
@@ -190,6 +213,8 @@ impl AutomaticLimit {
     /// which there was an answer, and a limit that has moved, or is being tried.
     pub(super) fn recall(&mut self, known: &KnownServer) {
         self.usual_times.recall(&known.kinds);
+        // That kinds take long was found beside quick ones.
+        self.quick = self.quick.max(self.answered);
         let is_at_start = self.limit == START && self.calm_at == START;
         if is_at_start && !self.has_queue && self.trial.is_none() {
             self.calm_at = f64::from(known.calm_at).max(START);
@@ -227,14 +252,21 @@ impl AutomaticLimit {
         self.usual_times.of(request.kind).filter(|seconds| *seconds <= WORK_MAX_S)
     }
 
+    /// The same, however long it is.
+    pub(super) fn usual_however_long(&self, request: &RequestAtServer) -> Option<f64> {
+        self.usual_times.of(request.kind)
+    }
+
     /// A request for this kind of page is sent to the server. One with an upload may wait for its client.
     pub(super) fn begin(&mut self, now: f64, kind: u64, has_upload: bool) -> RequestAtServer {
         let kind = self.usual_times.key(kind);
         let usual = self.usual_times.of(kind);
-        let counts = usual.is_none_or(|usual| usual <= WORK_MAX_S);
+        let is_known_work = usual.is_some_and(|usual| usual <= WORK_MAX_S);
+        let is_quick = now - self.quick < QUICK_LASTS_S;
+        let counts = usual.is_none() || is_known_work || !is_quick;
         let number = self.next;
         self.next += 1;
-        if counts && (usual.is_none() || has_upload) {
+        if counts && (!is_known_work || has_upload) {
             self.unsure.push_back((number, now));
         }
         if self.at_server == 0 {
@@ -265,7 +297,10 @@ impl AutomaticLimit {
     /// Grows by one where the server gives no answer although nothing is proven: what hangs there must not keep all others
     /// from it.
     fn grow_in_silence(&mut self, now: f64) -> bool {
-        let is_held = self.is_full() && !self.has_queue && self.trial.is_none();
+        // What rests or has nothing to do gives no answer, either.
+        let at_server = f64::from(self.at_server) + self.excused.len() as f64;
+        let is_used = at_server >= 0.5 * self.limit;
+        let is_held = self.is_full() && !self.has_queue && self.trial.is_none() && is_used;
         let is_silent = now - self.answered.max(self.grew_in_silence) > SILENCE_S;
         if is_held && is_silent {
             self.grew_in_silence = now;
@@ -294,6 +329,9 @@ impl AutomaticLimit {
             return;
         }
         let took = now - request.began;
+        if took < QUICK_S {
+            self.quick = now;
+        }
         let usual = self.learn(now, request, took);
         if usual > WORK_MAX_S {
             return;
@@ -308,6 +346,16 @@ impl AutomaticLimit {
             self.round = Round::new(now);
         }
         if self.drains || request.began < self.round.began() {
+            return;
+        }
+        // PERF: while no visitor waits for long anywhere, there is nothing to find out.
+        let is_calm = self.recent_wait <= calm(self.recent_time);
+        if is_calm && self.trial.is_none() && !self.is_full() && !self.has_queue {
+            self.slow_rounds = 0;
+            self.round = Round::new(now);
+            if took - usual <= calm(usual) {
+                self.calm_at = self.calm_at.max(f64::from(request.at_server));
+            }
             return;
         }
         self.round.note(took, usual, request.at_server);
@@ -333,10 +381,13 @@ impl AutomaticLimit {
 
     /// Learns how long the kind of page takes in calm, and returns it.
     fn learn(&mut self, now: f64, request: &RequestAtServer, took: f64) -> f64 {
-        let is_calm = self.trial.is_none()
-            && f64::from(request.at_server) <= (self.calm_at / 2.0).max(2.0)
-            && request.began >= self.away_until;
-        self.usual_times.learn(now, request.kind, took, is_calm)
+        let is_usable = self.trial.is_none() && request.began >= self.away_until;
+        let calm = match f64::from(request.at_server) <= (self.calm_at / 2.0).max(2.0) {
+            true if is_usable => Calm::Yes,
+            false if is_usable && !self.has_queue => Calm::Unproven,
+            _ => Calm::No,
+        };
+        self.usual_times.learn(now, request.kind, took, calm)
     }
 
     /// Lets strangers go where none waits any more, and lowers a limit of which little is used.
@@ -369,6 +420,18 @@ impl AutomaticLimit {
         }
     }
 
+    /// A request has an answer of which the time says nothing, because it had to wait for its client or is no page.
+    pub(super) fn answer_untimed(&mut self, now: f64, request: &RequestAtServer) {
+        self.observe(now, self.waiting.count);
+        self.end(request);
+        self.answered = now;
+        let was_full = f64::from(request.at_server) >= 0.75 * self.limit;
+        let may_grow = self.is_full() && !self.has_queue && self.trial.is_none();
+        if may_grow && was_full && self.recent_wait <= calm(self.recent_time) / 2.0 {
+            self.set(self.limit + 1.0);
+        }
+    }
+
     fn end_round(&mut self, now: f64) {
         let was_full = self.round.was_full(now);
         let result = self.round.result();
@@ -390,10 +453,9 @@ impl AutomaticLimit {
         // That visitors wait a little proves nothing, and the limit grows.
         let proves_nothing = !self.has_queue && !result.is_slow(in_all);
         if result.is_calm() {
-            self.calm_at = self.calm_at.max(result.at_server);
-            self.set(self.limit * RISES);
-            return;
+            return self.rise(result);
         }
+        self.calm_rounds = 0;
         if proves_nothing {
             return;
         }
@@ -411,15 +473,35 @@ impl AutomaticLimit {
             self.has_queue = goes_on || self.slow_rounds >= SLOW_ROUNDS;
             return;
         }
+        // Strangers wait for a part of the time only, and the server is calm.
+        if self.has_queue && result.is_calm() && self.round.was_full_at_times() {
+            self.rise(result);
+        }
         if self.slow_rounds >= SLOW_ROUNDS && now >= self.rests_until {
             self.slow_rounds = 0;
             self.try_less(result);
         }
     }
 
+    /// Raises the limit after a calm round.
+    fn rise(&mut self, result: &RoundResult) {
+        self.calm_at = self.calm_at.max(result.at_server);
+        // Where nothing is proven, each answer raises it, too.
+        if !self.has_queue && result.wait > calm(result.usual) / 2.0 {
+            return;
+        }
+        self.set(self.limit * RISES);
+        let is_clear = result.wait <= calm(result.usual) / 4.0;
+        self.calm_rounds = if is_clear { self.calm_rounds + 1 } else { 0 };
+        if self.calm_rounds >= CALM_ROUNDS {
+            self.has_queue = false;
+        }
+    }
+
     fn try_limit(&mut self, is_up: bool, limit: f64, before: &RoundResult) {
         self.trial = Some(LimitTrial { is_up, limit: self.limit, before: *before });
         self.drains = !is_up;
+        self.calm_rounds = 0;
         self.set(limit);
     }
 
@@ -451,13 +533,27 @@ impl AutomaticLimit {
         let is_load = share + error / expected.abs() >= 0.5;
         match (trial.is_up, is_load) {
             (true, true) => self.more_was_in_vain(trial, result, now),
-            (false, true) => {
-                self.has_queue = true;
-                self.calm_at = self.calm_at.min(self.limit);
-            }
+            (false, true) => self.less_was_right(trial, result),
             (is_up, false) => self.is_slow_of_itself(is_up, trial, result, now),
         }
         true
+    }
+
+    /// Fewer requests at the server waited for as much shorter: it has a queue. While it answers as many in a second as before,
+    /// it may still have one that was taken for usual, so yet less is tried.
+    fn less_was_right(&mut self, trial: &LimitTrial, result: &RoundResult) {
+        self.has_queue = true;
+        self.calm_at = self.calm_at.min(self.limit);
+        if result.error > SURE_ERROR * result.usual {
+            return;
+        }
+        let before = result.sped_up();
+        if result.wait < 0.0 {
+            self.usual_times.scale(before.usual / result.usual.max(1e-6), WORK_MAX_S);
+        }
+        if result.rate >= STILL_FULL * trial.before.rate && self.limit > FLOOR {
+            self.try_limit(false, LESS * self.limit, &before);
+        }
     }
 
     /// More requests at the server had to wait for as much longer.
@@ -484,13 +580,15 @@ impl AutomaticLimit {
         self.calm_at = self.calm_at.max(result.at_server);
         if is_up {
             self.rest = REST_MIN_S;
-            self.try_limit(true, self.limit * GROWS, result);
+            // The next round is judged by the new times.
+            let before = if result.is_calm() { *result } else { result.rebased() };
+            self.try_limit(true, self.limit * GROWS, &before);
         } else {
             self.limit = trial.limit;
             self.rests_until = now + self.rest;
         }
         if !result.is_calm() || !is_up {
-            self.usual_times.scale(result.slowdown());
+            self.usual_times.scale(result.slowdown(), WORK_MAX_S);
         }
     }
 

@@ -93,6 +93,11 @@ impl Round {
         self.full > 0.5 * (now - self.began)
     }
 
+    /// Whether strangers waited at times.
+    pub(super) fn was_full_at_times(&self) -> bool {
+        self.full > 0.0
+    }
+
     pub(super) fn result(&mut self) -> RoundResult {
         self.waits.sort_unstable_by(f64::total_cmp);
         let (waits, count) = (&self.waits, self.waits.len());
@@ -134,6 +139,18 @@ impl RoundResult {
     /// How many times as long as usual answers take.
     pub(super) fn slowdown(&self) -> f64 {
         ((self.usual + self.wait) / self.usual.max(1e-6)).clamp(1.0, 100.0)
+    }
+
+    /// The same result where answers that took less time than usual show that the usual time was too long.
+    pub(super) fn sped_up(&self) -> Self {
+        let usual = (self.usual + self.wait.min(0.0)).max(0.1 * self.usual);
+        Self { usual, wait: self.usual + self.wait - usual, ..*self }
+    }
+
+    /// The same result for a server that is known by its new times.
+    pub(super) fn rebased(&self) -> Self {
+        let usual = self.usual * self.slowdown();
+        Self { usual, wait: self.usual + self.wait - usual, ..*self }
     }
 }
 

@@ -470,16 +470,23 @@ async fn verdict(want: &WantedPage<'_>, reader: &mut FlightReader) -> FlightVerd
     }
 }
 
+/// Another request's fetch is for this one, too, and as urgent as the better of them. Returns the priority of this one, where
+/// the origin keeps an order.
+fn raise(want: &WantedPage<'_>, reader: &FlightReader) -> Option<Priority> {
+    let priority = want.cx.upstream().keeps_order().then(|| priority(want.cx, Some(&want.key)));
+    if let Some(priority) = priority {
+        reader.raise(priority);
+    }
+    priority
+}
+
 /// Waits for another request's fetch.
 async fn wait(
     want: &WantedPage<'_>,
     mut reader: FlightReader,
     record: &mut RequestRecord,
 ) -> Fetched {
-    let priority = want.cx.upstream().keeps_order().then(|| priority(want.cx, Some(&want.key)));
-    if let Some(priority) = priority {
-        reader.raise(priority);
-    }
+    let priority = raise(want, &reader);
     let may_ask_alone = priority.is_some_and(|priority| !priority.class.is_stranger());
     let (entry, length) = match verdict(want, &mut reader).await {
         FlightVerdict::Shared(entry, length) => (entry, Some(length)),

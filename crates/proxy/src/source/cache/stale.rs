@@ -10,7 +10,7 @@ use anteroom_http::clock::unix_now;
 use anteroom_telemetry::metrics::Outcome;
 use anteroom_telemetry::reason::Reason;
 
-use super::begin;
+use super::{begin, raise};
 use crate::deliver::client_response::ClientResponse;
 use crate::deliver::{content_coding, stored};
 use crate::plan::StaleCandidate;
@@ -23,9 +23,16 @@ pub(super) const RESCUE_AFTER: Duration = Duration::from_secs(2);
 /// page may be served.
 pub(super) const FAILING_TTL: u64 = 1;
 
-/// Starts to revalidate a page in the background, unless a fetch of it is under way.
+/// Starts to revalidate a page in the background. A fetch of it that is under way becomes as urgent as this request.
 pub(super) fn renew(want: &WantedPage<'_>, candidate: &StaleCandidate) {
-    let JoinResult::Lead(flight) = want.join(candidate.key) else { return };
+    let flight = match want.join(candidate.key) {
+        JoinResult::Lead(flight) => flight,
+        JoinResult::Wait(reader) => {
+            raise(want, &reader);
+            return;
+        }
+        JoinResult::Full => return,
+    };
     // The page may have been stored between the lookup and the join.
     match want.in_memory() {
         Some(landed) => EndGuard(flight).0.answer(&landed),
