@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::support::client::{Ask, Client};
 use crate::support::origin::{Gate, Origin, Reply, Request};
@@ -107,20 +108,26 @@ fn a_known_visitor_comes_before_strangers_and_invented_tokens_gain_nothing() {
     assert_eq!(order(&origin), ["/known", "/form", "/stranger", "/forged"]);
 }
 
+/// A proxy whose app works on one request at a time, with pages for everyone at `path`; a user's cookie, and the folder of the
+/// admin's token.
+fn with_pages_for_everyone(origin: &Origin, path: &str) -> (Proxy, String, TempDir) {
+    let folder = TempDir::new().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "secret-token").unwrap();
+    let admin = format!("admin.token = {{ file = {token:?} }}\n");
+    let proxy = Proxy::embedded(origin, &format!("{MINT}{ONE_AT_A_TIME}{admin}"));
+    let user = log_in(&proxy, "ann");
+    proxy
+        .edit(|text| format!("{text}\n[[route]]\nmatch.path = \"{path}\"\nshare = \"everyone\"\n"));
+    assert!(proxy.reload());
+    (proxy, user, folder)
+}
+
 #[test]
 fn a_fetch_is_as_urgent_as_the_best_request_that_waits_for_it() {
     let gate = Gate::closed();
     let origin = held(&gate);
-    let folder = tempfile::tempdir().unwrap();
-    let token = folder.path().join("token");
-    fs::write(&token, "secret-token").unwrap();
-    let admin = format!("admin.token = {{ file = {token:?} }}\n");
-    let proxy = Proxy::embedded(&origin, &format!("{MINT}{ONE_AT_A_TIME}{admin}"));
-    let user = log_in(&proxy, "ann");
-    proxy.edit(|text| {
-        format!("{text}\n[[route]]\nmatch.path = \"/stored\"\nshare = \"everyone\"\n")
-    });
-    assert!(proxy.reload());
+    let (proxy, user, _token) = with_pages_for_everyone(&origin, "/stored");
     let mut clients = vec![hold(&proxy).start()];
     wait_until("the app is at work", || origin.seen().iter().any(|it| it.path() == "/held"));
     clients.push(queued(&proxy, &proxy.get("/first")));
@@ -139,16 +146,7 @@ fn a_fetch_is_as_urgent_as_the_best_request_that_waits_for_it() {
 fn a_renewal_is_as_urgent_as_the_best_request_that_gets_the_stale_page() {
     let gate = Gate::closed();
     let origin = held(&gate);
-    let folder = tempfile::tempdir().unwrap();
-    let token = folder.path().join("token");
-    fs::write(&token, "secret-token").unwrap();
-    let admin = format!("admin.token = {{ file = {token:?} }}\n");
-    let proxy = Proxy::embedded(&origin, &format!("{MINT}{ONE_AT_A_TIME}{admin}"));
-    let user = log_in(&proxy, "ann");
-    proxy.edit(|text| {
-        format!("{text}\n[[route]]\nmatch.path = \"/stored/**\"\nshare = \"everyone\"\n")
-    });
-    assert!(proxy.reload());
+    let (proxy, user, _token) = with_pages_for_everyone(&origin, "/stored/**");
     assert_eq!(proxy.get("/stored/brief").send().status, 200);
     let mut clients = vec![hold(&proxy).start()];
     wait_until("the app is at work", || origin.seen().iter().any(|it| it.path() == "/held"));
