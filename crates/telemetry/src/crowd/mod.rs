@@ -1,6 +1,6 @@
 //! Who takes the origins' time lately: networks, user agents, patterns of URLs, and classes of requests.
 //!
-//! Each thread has a [`Crowd`] of its own; a reader adds them up. Everything is bounded, and forgotten within minutes. No
+//! Each thread has a table of its own; a reader adds them up. Everything is bounded, and forgotten within minutes. No
 //! whole address, no token and no value of a query is kept.
 
 mod load;
