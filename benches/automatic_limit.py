@@ -196,7 +196,7 @@ def slow(usual):
 
 # automatic_limit/mod.rs
 
-START = 8.0
+START = 6.0
 FLOOR = 4.0
 MAX = 10_000.0
 CALM_PART = 0.4

@@ -3,6 +3,7 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ahash::RandomState;
 use anteroom_http::ident::{PageKey, StoredToken};
@@ -26,12 +27,16 @@ pub struct ClassMemory {
     hasher: RandomState,
     /// By network: when a known user was last there, in Unix time.
     networks: Cache<u32, u64>,
+    /// Whether there are some.
+    has_networks: AtomicBool,
     /// Hashes of the tokens of known users.
     tokens: Cache<u64, ()>,
     /// By the hash of a page: the network that first asked for it, and whether another has since.
     pages: Cache<u64, (u32, bool)>,
     /// Hashes of sites with paths of which the answer was a log-in.
     log_ins: Cache<u64, ()>,
+    /// How long those paths are, modulo 64: a bit for each length. Most other paths are told from them by that.
+    log_in_lengths: AtomicU64,
     /// By the hash of a site: the path that logged a visitor in last.
     log_in_paths: Cache<u64, Arc<str>>,
     /// By the hash of a token or of credentials: when the app last did what they asked for, in Unix time.
@@ -43,9 +48,11 @@ impl Default for ClassMemory {
         Self {
             hasher: RandomState::new(),
             networks: Cache::new(NETWORKS_MAX),
+            has_networks: AtomicBool::new(false),
             tokens: Cache::new(TOKENS_MAX),
             pages: Cache::new(PAGES_MAX),
             log_ins: Cache::new(LOG_INS_MAX),
+            log_in_lengths: AtomicU64::new(0),
             log_in_paths: Cache::new(LOG_INS_MAX),
             served: Cache::new(TOKENS_MAX),
         }
@@ -63,6 +70,7 @@ impl ClassMemory {
         let is_new = |noted: u64| now.saturating_sub(noted) > NOTED_AGAIN;
         if self.networks.get(&network).is_none_or(is_new) {
             self.networks.insert(network, now);
+            self.has_networks.store(true, Ordering::Relaxed);
         }
         let Some(token) = token.map(|token| self.flow(token.as_str())) else { return };
         if self.tokens.get(&token).is_none() {
@@ -78,7 +86,9 @@ impl ClassMemory {
 
     /// Whether a known user was in this network in the last day.
     pub fn has_known(&self, network: u32, now: u64) -> bool {
-        self.networks.get(&network).is_some_and(|at| now.saturating_sub(at) < NETWORK_LASTS)
+        // PERF: a site without users has none.
+        self.has_networks.load(Ordering::Relaxed)
+            && self.networks.get(&network).is_some_and(|at| now.saturating_sub(at) < NETWORK_LASTS)
     }
 
     /// Whether another network than this has asked for the page.
@@ -113,6 +123,7 @@ impl ClassMemory {
     /// A request for this path logged a visitor in.
     pub fn note_log_in(&self, site: &str, path: &str) {
         self.log_ins.insert(self.flow(&(site, path)), ());
+        self.log_in_lengths.fetch_or(length_bit(path), Ordering::Relaxed);
         self.log_in_paths.insert(self.flow(site), path.into());
     }
 
@@ -124,8 +135,14 @@ impl ClassMemory {
 
     /// Whether a request for this path has logged a visitor in.
     pub fn logs_in(&self, site: &str, path: &str) -> bool {
-        !self.log_ins.is_empty() && self.log_ins.get(&self.flow(&(site, path))).is_some()
+        // PERF: the lengths first; a look at the table takes a hash and a lock.
+        self.log_in_lengths.load(Ordering::Relaxed) & length_bit(path) != 0
+            && self.log_ins.get(&self.flow(&(site, path))).is_some()
     }
+}
+
+fn length_bit(path: &str) -> u64 {
+    1 << (path.len() % 64)
 }
 
 #[cfg(test)]
@@ -154,6 +171,17 @@ mod tests {
         assert!(memory.has_known(9, 1_000 + NETWORK_LASTS - 1));
         assert!(!memory.has_known(9, 1_000 + NETWORK_LASTS));
         assert!(!memory.has_known(8, 1_000));
+    }
+
+    #[test]
+    fn only_the_paths_of_log_ins_log_in() {
+        let memory = ClassMemory::default();
+        assert!(!memory.logs_in("shop", "/login"));
+        memory.note_log_in("shop", "/login");
+        memory.note_log_in("shop", "/a/longer/path");
+        assert!(memory.logs_in("shop", "/login") && memory.logs_in("shop", "/a/longer/path"));
+        assert!(!memory.logs_in("shop", "/logon") && !memory.logs_in("blog", "/login"));
+        assert!(!memory.logs_in("shop", "/"));
     }
 
     #[test]

@@ -104,7 +104,9 @@ impl OriginBody {
 
     /// Holds the place at the server until the body has ended.
     pub(super) fn hold(&mut self, place: ServerSlot) {
-        self.0.server_slot = Some(place).filter(|_| !self.0.source.is_end_stream());
+        if !self.0.source.is_end_stream() {
+            self.0.server_slot = Some(place);
+        }
     }
 
     /// From now on, this reads along. It is told nothing of a body that breaks off.

@@ -2,6 +2,7 @@
 
 use anteroom_policy::priority::Priority;
 use anteroom_telemetry::origin_use::OriginUse;
+use tokio::time::Instant;
 
 /// Of whom a request is: what chooses its server, and its place in the queue where others wait.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +12,7 @@ pub struct Requester<'r> {
     /// When it is served where others wait.
     pub priority: Priority,
     /// What measures the origin's time, if that is told.
-    pub origin_use: Option<&'r OriginUse>,
+    pub origin_use: Option<&'r OriginUse<'r>>,
 }
 
 impl Requester<'_> {
@@ -26,10 +27,10 @@ impl Requester<'_> {
         }
     }
 
-    /// The head of the server's answer has come, or there will be none.
-    pub(super) fn end(&self) {
+    /// The head of the server's answer has come now, or there will be none.
+    pub(super) fn end(&self, now: Instant) {
         if let Some(origin_use) = self.origin_use {
-            origin_use.end();
+            origin_use.end(now);
         }
     }
 }

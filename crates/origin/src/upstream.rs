@@ -10,13 +10,15 @@ use ::http::{Request, StatusCode};
 use anteroom_http::hop;
 use anteroom_http::upgrade::UpgradeProtocol;
 use anteroom_telemetry::metrics::{Count, ThreadMetrics};
+use tokio::time::Instant;
 
 use super::background::BackgroundSlot;
 use super::pool::PinnedConnection;
 use super::requester::Requester;
 use super::send::{SendFailure, is_repeatable};
 use super::servers::{
-    NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted, SharedPriority, Upload,
+    FoundServer, NoServer, ServerFailure, ServerList, ServerSlot, ServerWanted, SharedPriority,
+    Upload,
 };
 use super::upgrade::UpgradeAnswer;
 use super::{
@@ -100,13 +102,13 @@ impl Upstream {
     ///
     /// # Errors
     /// See [`OriginError`].
-    pub async fn send(
+    pub fn send(
         &self,
         request: Request<UploadBody>,
         keep: ConnectionReuse,
         requester: Requester<'_>,
-    ) -> Result<OriginResponse, OriginError> {
-        self.send_at(None, request, keep, requester).await
+    ) -> impl Future<Output = Result<OriginResponse, OriginError>> {
+        self.send_at(None, request, keep, requester)
     }
 
     /// Waits for a place at one of the servers, for a request whose answer several clients may wait for; `None`: requests do
@@ -149,7 +151,7 @@ impl Upstream {
         if self.server_list.is_plain() {
             requester.begin();
             let sent = self.servers[0].send(request, keep).await;
-            requester.end();
+            requester.end(Instant::now());
             return sent;
         }
         self.server_list.count_request();
@@ -161,12 +163,21 @@ impl Upstream {
             not: None,
             only: self.pinned_to(&keep),
         };
-        let slot = match place {
-            Some(place) => place.0,
-            None => self.slot(&wanted).await?,
+        let found = match place {
+            Some(place) => FoundServer::Place(place.0),
+            None => self.server_list.find(&wanted),
+        };
+        // PERF: no future is built for a place that is free.
+        let mut slot = match found {
+            FoundServer::Place(slot) => slot,
+            found => self.slot_after(found, &wanted).await?,
         };
         let first = slot.server();
-        let failed = match self.try_at(slot, Box::new(request), keep.clone(), requester).await {
+        slot.sent();
+        requester.begin();
+        let mut sent = self.servers[first].try_send(Box::new(request), keep.clone()).await;
+        judge(&mut sent, slot, &requester);
+        let failed = match sent {
             Ok(received) => return Ok(received),
             Err(failed) => failed,
         };
@@ -179,9 +190,13 @@ impl Upstream {
             return Err(error);
         }
         let wanted = ServerWanted { not: Some(first), ..wanted };
-        let Ok(slot) = self.server_list.slot(&wanted).await else { return Err(error) };
+        let Ok(mut slot) = self.server_list.slot(&wanted).await else { return Err(error) };
         self.thread_metrics.count(Count::OriginRetriesElsewhere);
-        self.try_at(slot, request, keep, requester).await.map_err(|failed| failed.error)
+        slot.sent();
+        requester.begin();
+        let mut sent = self.servers[slot.server()].try_send(request, keep).await;
+        judge(&mut sent, slot, &requester);
+        sent.map_err(|failed| failed.error)
     }
 
     /// Sends a request for another protocol to one server only.
@@ -197,7 +212,7 @@ impl Upstream {
         if self.server_list.is_plain() {
             requester.begin();
             let received = self.servers[0].upgrade(request, protocol).await;
-            requester.end();
+            requester.end(Instant::now());
             return received;
         }
         self.server_list.count_request();
@@ -213,7 +228,7 @@ impl Upstream {
         slot.sent();
         requester.begin();
         let mut received = self.servers[slot.server()].upgrade(request, protocol).await;
-        requester.end();
+        requester.end(Instant::now());
         match &mut received {
             Ok(UpgradeAnswer::Http(received)) => {
                 let fails = says_it_cannot(received.response.status());
@@ -231,7 +246,16 @@ impl Upstream {
     }
 
     async fn slot(&self, wanted: &ServerWanted<'_>) -> Result<ServerSlot, OriginError> {
-        self.server_list.slot(wanted).await.map_err(|why| {
+        self.slot_after(self.server_list.find(wanted), wanted).await
+    }
+
+    /// A place at a server, after a look for one.
+    async fn slot_after(
+        &self,
+        found: FoundServer,
+        wanted: &ServerWanted<'_>,
+    ) -> Result<ServerSlot, OriginError> {
+        self.server_list.slot_after(found, wanted).await.map_err(|why| {
             self.thread_metrics.refused_at_origin(wanted.requester.priority.class);
             match why {
                 NoServer::Crowded => OriginError::Crowded,
@@ -247,34 +271,30 @@ impl Upstream {
         let pinned: &PinnedConnection = slot.as_ref()?;
         self.servers.iter().position(|server| pinned.is_of(server))
     }
+}
 
-    async fn try_at(
-        &self,
-        mut slot: ServerSlot,
-        request: Box<Request<UploadBody>>,
-        keep: ConnectionReuse,
-        requester: Requester<'_>,
-    ) -> Result<OriginResponse, SendFailure> {
-        slot.sent();
-        requester.begin();
-        let mut sent = self.servers[slot.server()].try_send(request, keep).await;
-        requester.end();
-        match &mut sent {
-            Ok(received) => {
-                let fails = says_it_cannot(received.response.status());
-                slot.judge(fails.then_some(ServerFailure::Unanswered));
-                received.response.body_mut().hold(slot);
-            }
-            // A fault of the client or of the proxy says nothing about the server.
-            Err(SendFailure {
-                error: OriginError::ClientBody(_) | OriginError::Unsendable(_),
-                ..
-            }) => {}
-            Err(SendFailure { error, concerns_server, .. })
-                if !*concerns_server || error.is_ours() => {}
-            Err(SendFailure { error, .. }) => slot.judge(Some(failure(error))),
+/// Tells the place at a server what has become of the request that was sent there. PERF: by reference, and in no future of
+/// its own, because results and places are large.
+fn judge(
+    sent: &mut Result<OriginResponse, SendFailure>,
+    mut slot: ServerSlot,
+    requester: &Requester<'_>,
+) {
+    let now = Instant::now();
+    requester.end(now);
+    match sent {
+        Ok(received) => {
+            let fails = says_it_cannot(received.response.status());
+            slot.judge_at(fails.then_some(ServerFailure::Unanswered), now);
+            received.response.body_mut().hold(slot);
         }
-        sent
+        // A fault of the client or of the proxy says nothing about the server.
+        Err(SendFailure {
+            error: OriginError::ClientBody(_) | OriginError::Unsendable(_), ..
+        }) => {}
+        Err(SendFailure { error, concerns_server, .. }) if !*concerns_server || error.is_ours() => {
+        }
+        Err(SendFailure { error, .. }) => slot.judge_at(Some(failure(error)), now),
     }
 }
 

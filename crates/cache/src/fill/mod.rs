@@ -205,7 +205,7 @@ impl Filler {
         }
         // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
-        let requester = Requester { session, priority, origin_use: Some(&origin_use) };
+        let requester = Requester { session, priority, origin_use: Some(&origin_use.lend()) };
         let sent = self.send(&route, (place, request), requester, background.as_mut()).await;
         let mut received = match sent {
             Ok(received) => received,

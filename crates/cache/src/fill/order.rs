@@ -12,7 +12,7 @@ use anteroom_origin::{BackgroundSlot, UploadBody};
 use anteroom_policy::priority::Priority;
 use anteroom_policy::route::CompiledRoute;
 use anteroom_telemetry::metrics::AskedAgain;
-use anteroom_telemetry::origin_use::OriginUse;
+use anteroom_telemetry::origin_use::KeptOriginUse;
 
 use crate::entry::Entry;
 use crate::recipe::Recipe;
@@ -109,7 +109,7 @@ pub struct FillOrder {
     /// When the origin gets the request where others wait.
     pub priority: Priority,
     /// What measures what the fetch takes of the origin's time.
-    pub origin_use: OriginUse,
+    pub origin_use: KeptOriginUse,
     /// The visitor's personal data that the page must not contain.
     pub personal_data: PersonalData,
     /// The stale page that is fetched again; the origin may validate it with a 304.

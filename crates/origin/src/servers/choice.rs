@@ -20,14 +20,14 @@ pub(super) enum ServerChoice {
 }
 
 impl ServerList {
-    /// Chooses a server in the current state.
+    /// Chooses a server in the current state, for a request that ranks as `priority`.
     pub(super) fn choose(
         &self,
         state: &mut ServerState,
         wanted: &ServerWanted<'_>,
+        priority: &Priority,
         now: Instant,
     ) -> ServerChoice {
-        let priority = &wanted.requester.priority;
         if self.servers.len() == 1 && wanted.not.is_none() {
             // PERF: the usual case; a sole server is always up.
             return if self.has_room(state, 0, priority, now) {
@@ -45,7 +45,7 @@ impl ServerList {
         }
         let session = wanted.requester.session.filter(|_| self.rules.balance == Balance::Sticky);
         if let Some(session) = session {
-            return self.choose_for(session, state, wanted, now);
+            return self.choose_for(session, state, (wanted, priority), now);
         }
         let others = (0..self.servers.len()).filter(|server| wanted.not != Some(*server));
         let standings = &state.standings;
@@ -75,7 +75,7 @@ impl ServerList {
         &self,
         session: &str,
         state: &ServerState,
-        wanted: &ServerWanted<'_>,
+        (wanted, priority): (&ServerWanted<'_>, &Priority),
         now: Instant,
     ) -> ServerChoice {
         let servers = self.servers.iter().map(|(name, weight)| (name.as_str(), *weight));
@@ -88,7 +88,7 @@ impl ServerList {
                 return ServerChoice::Trial(server);
             }
             if self.is_up(state, server) {
-                return if self.has_room(state, server, &wanted.requester.priority, now) {
+                return if self.has_room(state, server, priority, now) {
                     ServerChoice::Server(server)
                 } else {
                     ServerChoice::Busy(WaitsFor::Only(server))

@@ -216,7 +216,7 @@ mod tests {
             decode(&value).map(|known| known[0].1.clone())
         };
         assert_eq!(of(1e9, 1e9), Some(server(1_000.0, &[(7, 60.0)])));
-        assert_eq!(of(-1.0, -1.0), Some(server(8.0, &[(7, 0.001)])));
+        assert_eq!(of(-1.0, -1.0), Some(server(START as f32, &[(7, 0.001)])));
         assert_eq!(of(f32::INFINITY, f32::NEG_INFINITY), Some(server(1_000.0, &[(7, 0.001)])));
         assert_eq!(of(f32::NAN, 1.0), None);
         assert_eq!(of(8.0, f32::NAN), None);
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(decode(&[0xff; BYTES_MAX]), None);
         let list = learning(1);
         list.recall(Some(Bytes::from_static(b"\x01damaged")));
-        assert_eq!(limits(&list), [Some(8)]);
+        assert_eq!(limits(&list), [Some(START as u32)]);
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
         let list = learning(2);
         assert_eq!(list.to_keep(BYTES_MAX), None, "the store may know more");
         list.recall(Some(kept));
-        assert_eq!(limits(&list), [Some(8), Some(40)]);
+        assert_eq!(limits(&list), [Some(START as u32), Some(40)]);
         let next = list.to_keep(BYTES_MAX).unwrap();
         assert_eq!(next, encoded(&[("s1:1", server(40.0, &[(7, 0.25)]))]), "one server is gone");
         list.note_kept(next.clone());

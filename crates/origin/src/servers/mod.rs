@@ -77,6 +77,8 @@ pub struct ServerList {
     rules: ServerRules,
     state: Mutex<ServerState>,
     background: Arc<BackgroundRequests>,
+    /// Whether there is nothing to decide.
+    is_plain: bool,
     /// The begin of the seconds by which automatic limits reckon.
     epoch: Instant,
 }
@@ -253,14 +255,24 @@ impl ServerWanted<'_> {
 
 /// The result of a search for a server.
 #[derive(Debug)]
-enum FoundServer {
+pub(super) enum FoundServer {
     Place(ServerSlot),
-    /// A place will be sent, or the channel closes when the wait for that server ends.
-    Wait(u64, oneshot::Receiver<ServerSlot>),
+    Wait(QueueTicket),
     /// The queue is full.
     Full,
     /// No server is up, and other requests try them.
     Resting,
+}
+
+/// What a request has that waits in the queue.
+#[derive(Debug)]
+pub(super) struct QueueTicket {
+    number: u64,
+    /// How its requester ranked.
+    priority: Priority,
+    since: Instant,
+    /// A place will be sent, or the channel closes when the wait for that server ends.
+    receiver: oneshot::Receiver<ServerSlot>,
 }
 
 /// Why there is no server for a request.
@@ -288,6 +300,10 @@ impl ServerList {
     #[must_use]
     pub fn new(name: &str, servers: Vec<(String, u32)>, rules: ServerRules) -> Arc<Self> {
         let count = servers.len();
+        let is_plain = count == 1
+            && rules.max_busy.is_none()
+            && rules.overload == Overload::Off
+            && rules.strangers.are_none();
         let state = Mutex::new(ServerState {
             standings: vec![ServerHealth::default(); count],
             places: vec![Places::default(); count],
@@ -309,7 +325,7 @@ impl ServerList {
             successor: None,
         });
         let (background, epoch) = (Arc::default(), Instant::now());
-        Arc::new(Self { name: name.into(), servers, rules, state, background, epoch })
+        Arc::new(Self { name: name.into(), servers, rules, state, background, is_plain, epoch })
     }
 
     /// Takes over what `old` knows of servers that are also in this list, by name. A rest continues
@@ -362,10 +378,7 @@ impl ServerList {
 
     /// Whether there is nothing to decide.
     pub(super) fn is_plain(&self) -> bool {
-        self.servers.len() == 1
-            && self.rules.max_busy.is_none()
-            && self.rules.overload == Overload::Off
-            && self.rules.strangers.are_none()
+        self.is_plain
     }
 
     /// How each of its servers is.
@@ -437,21 +450,25 @@ impl ServerList {
         self: &Arc<Self>,
         wanted: &ServerWanted<'_>,
     ) -> Result<ServerSlot, NoServer> {
+        self.slot_after(self.find(wanted), wanted).await
+    }
+
+    /// The same, after a look for one.
+    pub(super) async fn slot_after(
+        self: &Arc<Self>,
+        mut found: FoundServer,
+        wanted: &ServerWanted<'_>,
+    ) -> Result<ServerSlot, NoServer> {
         let mut deadline = None;
         loop {
-            let now = Instant::now();
-            let best = wanted.shared.and_then(SharedPriority::best);
-            let priority = best.unwrap_or(wanted.requester.priority);
-            let requester = Requester { priority, ..wanted.requester };
-            let wanted = &ServerWanted { requester, ..*wanted };
-            let (number, receiver) = match self.find(wanted, now) {
+            let QueueTicket { number, priority, since, receiver } = match found {
                 FoundServer::Place(place) => return Ok(place),
                 FoundServer::Full => return Err(NoServer::Crowded),
                 FoundServer::Resting => return Err(NoServer::Resting),
-                FoundServer::Wait(number, receiver) => (number, receiver),
+                FoundServer::Wait(ticket) => ticket,
             };
-            let deadline = *deadline.get_or_insert_with(|| now + self.rules.longest_wait());
-            let _seat = QueuedRequest { server_list: self, number, shared: wanted.shared };
+            let deadline = *deadline.get_or_insert_with(|| since + self.rules.longest_wait());
+            let seat = QueuedRequest { server_list: self, number, shared: wanted.shared };
             if let Some(shared) = wanted.shared {
                 shared.waits_in(self, number, priority);
             }
@@ -461,6 +478,8 @@ impl ServerList {
                 Some(Err(_)) => {}
                 None => return Err(NoServer::Crowded),
             }
+            drop(seat);
+            found = self.find(wanted);
         }
     }
 
@@ -487,13 +506,16 @@ impl ServerList {
         }
     }
 
-    fn find(self: &Arc<Self>, wanted: &ServerWanted<'_>, now: Instant) -> FoundServer {
+    /// Looks for a place. A request that gets a ticket goes on with [`Self::slot_after`] at once. PERF: most get a place, and need no
+    /// future that waits.
+    pub(super) fn find(self: &Arc<Self>, wanted: &ServerWanted<'_>) -> FoundServer {
+        let now = Instant::now();
+        let best = wanted.shared.and_then(SharedPriority::best);
+        let asked = best.unwrap_or(wanted.requester.priority);
         let mut guard = self.lock();
         let state = &mut *guard;
-        let priority = self.ranked(state, wanted.requester.priority);
-        let requester = Requester { priority, ..wanted.requester };
-        let wanted = &ServerWanted { requester, ..*wanted };
-        let (server, is_trial) = match self.choose(state, wanted, now) {
+        let priority = self.ranked(state, asked);
+        let (server, is_trial) = match self.choose(state, wanted, &priority, now) {
             ServerChoice::Server(server) => (server, false),
             ServerChoice::Trial(server) => (server, true),
             ServerChoice::None => return FoundServer::Resting,
@@ -505,22 +527,25 @@ impl ServerList {
                 let waiter = WaitingRequest { sender, upload: wanted.upload };
                 let number = state.wait_queue.join(wants, priority, waiter, &state.strangers);
                 if number.is_some() {
-                    state.count_user(&wanted.requester.priority);
+                    state.count_user(&priority);
                 }
                 let has_grown = self.observe(state, now);
                 drop(guard);
                 if has_grown {
                     self.admit_all(now);
                 }
-                return match number {
-                    Some(number) => FoundServer::Wait(number, receiver),
-                    None => FoundServer::Full,
-                };
+                let Some(number) = number else { return FoundServer::Full };
+                return FoundServer::Wait(QueueTicket {
+                    number,
+                    priority: asked,
+                    since: now,
+                    receiver,
+                });
             }
         };
-        state.wait_queue.passed(&wanted.requester.priority);
-        state.count_user(&wanted.requester.priority);
-        let slot_use = self.take(state, server, (wanted.requester.priority, wanted.upload), now);
+        state.wait_queue.passed(&priority);
+        state.count_user(&priority);
+        let slot_use = self.take(state, server, (priority, wanted.upload), now);
         let trial = is_trial.then(|| state.standings[server].try_it(wanted.trial(), now));
         let successor = Successor::of(state, server);
         drop(guard);
@@ -530,7 +555,7 @@ impl ServerList {
         FoundServer::Place(ServerSlot::new(Arc::clone(self), server, trial, slot_use))
     }
 
-    /// A request as it ranks now: of one user's requests, those beyond a quarter of the places rank as those of strangers, and
+    /// A request as it ranks now: of one user's requests, those beyond a quarter of the places rank as those of class seen, and
     /// count towards no limit of theirs.
     fn ranked(&self, state: &ServerState, priority: Priority) -> Priority {
         let is_over = priority.class == RequestClass::Known
@@ -593,7 +618,7 @@ impl ServerList {
     ) -> SlotUse {
         state.places[server].take(priority.class, now);
         state.strangers.begin(&priority);
-        if self.rules.strangers.count(&priority) && state.strangers.is_full_of(priority.flow) {
+        if state.strangers.is_full_of(priority.flow) && self.rules.strangers.count(&priority) {
             state.wait_queue.hold(priority.flow);
         }
         let seconds = self.seconds(now);
@@ -653,18 +678,24 @@ impl ServerList {
 
     /// A request is over: its place goes to the next in the queue.
     fn leave(self: &Arc<Self>, server: usize, slot_use: &SlotUse) {
-        let now = Instant::now();
-        let (successor, next) = {
+        let (successor, granted) = {
             let mut state = self.lock();
-            self.end_use(&mut state, server, slot_use, now);
-            (Successor::of(&state, server), self.grant(&mut state, server, now))
+            self.end_use(&mut state, server, slot_use);
+            // PERF: mostly none waits. A later request sees what is free.
+            let granted = (state.wait_queue.len() > 0).then(|| {
+                let now = Instant::now();
+                (self.grant(&mut state, server, now), now)
+            });
+            (Successor::of(&state, server), granted)
         };
-        let has_next = next.is_some();
-        if let Some(next) = next {
-            self.hand_over(server, next);
-        }
-        if has_next || self.rules.strangers.count(&slot_use.priority) {
-            self.admit_after(server, &slot_use.priority, now);
+        if let Some((next, now)) = granted {
+            let has_next = next.is_some();
+            if let Some(next) = next {
+                self.hand_over(server, next);
+            }
+            if has_next || self.rules.strangers.count(&slot_use.priority) {
+                self.admit_after(server, &slot_use.priority, now);
+            }
         }
         if let Some((successor, there)) = successor {
             successor.leave_taken_over(there, slot_use);
@@ -713,7 +744,7 @@ impl ServerList {
         until.saturating_duration_since(now)
     }
 
-    fn end_use(&self, state: &mut ServerState, server: usize, slot_use: &SlotUse, now: Instant) {
+    fn end_use(&self, state: &mut ServerState, server: usize, slot_use: &SlotUse) {
         let SlotUse { priority, at_server, begun, worked, counts, .. } = slot_use;
         state.places[server].leave(priority.class);
         // After its head, a stream or a tunnel is no work of the app any more.
@@ -723,7 +754,7 @@ impl ServerList {
         if let Some((limit, request)) = state.automatic.get_mut(server).zip(at_server.as_ref()) {
             limit.end(request);
         }
-        let worked = worked.unwrap_or_else(|| now.saturating_duration_since(*begun));
+        let worked = worked.unwrap_or_else(|| begun.elapsed());
         let charged = if *counts { worked } else { Duration::ZERO };
         state.wait_queue.charge(priority, charged.as_secs_f64());
     }
@@ -777,11 +808,10 @@ impl ServerList {
     fn judge(
         self: &Arc<Self>,
         server: usize,
-        trial: Option<RunningTrial>,
-        failure: Option<ServerFailure>,
+        (trial, failure): (Option<RunningTrial>, Option<ServerFailure>),
         slot_use: &mut SlotUse,
+        now: Instant,
     ) {
-        let now = Instant::now();
         let (change, queue_change, has_waiting) = {
             let mut state = self.lock();
             let queue_change = self.note_answer(&mut state, server, (failure, slot_use), now);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::health::RunningTrial;
 use super::{ServerFailure, ServerList, SlotUse};
@@ -43,9 +44,14 @@ impl ServerSlot {
 
     /// The server has answered, or failed.
     pub(crate) fn judge(&mut self, failure: Option<ServerFailure>) {
+        self.judge_at(failure, Instant::now());
+    }
+
+    /// The same, where it is known what time it is.
+    pub(crate) fn judge_at(&mut self, failure: Option<ServerFailure>, now: Instant) {
         let trial = self.trial.take();
         if let Some(server_list) = &self.servers {
-            server_list.judge(self.server, trial, failure, &mut self.slot_use);
+            server_list.judge(self.server, (trial, failure), &mut self.slot_use, now);
         }
     }
 }
@@ -53,21 +59,22 @@ impl ServerSlot {
 impl Drop for ServerSlot {
     fn drop(&mut self) {
         let Some(server_list) = self.servers.take() else { return };
-        let (server, slot_use) = (self.server, self.slot_use);
+        let (server, slot_use) = (self.server, &self.slot_use);
         if let Some(trial) = self.trial {
             server_list.end_trial(server, trial);
         }
         // A client that hangs up gains no place by it: the server works on.
         let works_on = match self.is_sent {
-            true => server_list.works_on(server, &slot_use),
+            true => server_list.works_on(server, slot_use),
             false => Duration::ZERO,
         };
-        match Handle::try_current().ok().filter(|_| !works_on.is_zero()) {
-            None => server_list.leave(server, &slot_use),
-            Some(runtime) => drop(runtime.spawn(async move {
-                tokio::time::sleep(works_on).await;
-                server_list.leave(server, &slot_use);
-            })),
-        }
+        // PERF: the runtime is looked for only where there is something to wait for.
+        let runtime = if works_on.is_zero() { None } else { Handle::try_current().ok() };
+        let Some(runtime) = runtime else { return server_list.leave(server, slot_use) };
+        let slot_use = *slot_use;
+        drop(runtime.spawn(async move {
+            tokio::time::sleep(works_on).await;
+            server_list.leave(server, &slot_use);
+        }));
     }
 }

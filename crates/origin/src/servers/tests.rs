@@ -388,6 +388,21 @@ async fn strangers_wait_at_their_limit_and_users_do_not() {
     assert!((&mut waiting).now_or_never().is_none(), "its place was given back before");
 }
 
+#[test]
+fn a_place_is_given_back_without_a_runtime() {
+    let server_list = server_list(1, ServerRules { max_busy: Some(1), ..rules() });
+    for is_answered in [true, false] {
+        let mut slot = now_placed(&server_list, &WISH).unwrap();
+        slot.sent();
+        if is_answered {
+            slot.judge(None);
+        }
+        assert_eq!(busy(&server_list), [1]);
+        drop(slot);
+        assert_eq!(busy(&server_list), [0], "answered: {is_answered}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_network_at_its_limit_holds_up_no_other() {
     let limits = StrangerLimits { max_per_network: Some(1), ..StrangerLimits::default() };

@@ -4,10 +4,11 @@
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use ::http::header::{AUTHORIZATION, USER_AGENT};
+use ::http::header::AUTHORIZATION;
 use ::http::{HeaderValue, StatusCode};
 use ahash::RandomState;
 use anteroom_cache::url_patterns::network;
+use anteroom_http::field_set::FieldSet;
 use anteroom_http::ident::{PageKey, StoredToken};
 use anteroom_http::media;
 use anteroom_http::path::PathPattern;
@@ -17,7 +18,7 @@ use anteroom_policy::error_page::CrowdPage;
 use anteroom_policy::priority::{Priority, RequestClass, RouteLimit};
 use anteroom_policy::route::CompiledRoute;
 use anteroom_telemetry::access_log::VisitorClass;
-use anteroom_telemetry::origin_use::{OriginUse, UsingVisitor};
+use anteroom_telemetry::origin_use::{OriginUse, UserAgent, UsingVisitor};
 
 use crate::context::RequestContext;
 use crate::error::Error;
@@ -29,7 +30,7 @@ const SEEDS: RandomState = RandomState::with_seeds(1, 2, 3, 4);
 pub(crate) struct OwnRequest<'a> {
     session: Option<&'a str>,
     priority: Priority,
-    origin_use: OriginUse,
+    origin_use: OriginUse<'a>,
 }
 
 impl<'a> OwnRequest<'a> {
@@ -50,10 +51,10 @@ impl<'a> OwnRequest<'a> {
 }
 
 /// What measures what a request of this class takes of its origin's time.
-pub(crate) fn origin_use(cx: &RequestContext<'_>, class: RequestClass) -> OriginUse {
-    let visitor = (class != RequestClass::Background).then(|| UsingVisitor {
+pub(crate) fn origin_use<'a>(cx: &'a RequestContext<'_>, class: RequestClass) -> OriginUse<'a> {
+    let visitor = (class != RequestClass::Background).then_some(UsingVisitor {
         address: cx.admitted.address,
-        agent: cx.head.headers.get(USER_AGENT).cloned(),
+        agent: UserAgent::In(&cx.head.headers),
     });
     let origin = cx.upstream().shared_name();
     OriginUse::new(&cx.worker.telemetry, origin, class, &cx.head.uri, visitor)
@@ -196,9 +197,9 @@ pub(crate) fn note_answer(cx: &RequestContext<'_>, status: StatusCode) {
     if !is_done || !cx.upstream().keeps_order() || cx.visitor.class == VisitorClass::Known {
         return;
     }
-    let credentials = cx.head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let token = cx.visitor.token.as_ref().filter(|_| !cx.head.method.is_safe());
-    if let Some(bearer) = credentials.or_else(|| token.map(|token| token.as_str().as_bytes())) {
+    let bearer = credentials(cx).or_else(|| token.map(|token| token.as_str().as_bytes()));
+    if let Some(bearer) = bearer {
         cx.worker.class_memory.note_served(bearer, cx.now as u64);
     }
 }
@@ -207,8 +208,14 @@ pub(crate) fn note_answer(cx: &RequestContext<'_>, status: StatusCode) {
 fn was_served(cx: &RequestContext<'_>) -> bool {
     let was = |bearer: &[u8]| cx.worker.class_memory.was_served(bearer, cx.now as u64);
     let token = cx.visitor.token.as_ref().map(|token| token.as_str().as_bytes());
-    let credentials = || cx.head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    token.is_some_and(was) || credentials().is_some_and(was)
+    token.is_some_and(was) || credentials(cx).is_some_and(was)
+}
+
+/// The credentials of the request. PERF: most have none, which is known without a search.
+fn credentials<'a>(cx: &'a RequestContext<'_>) -> Option<&'a [u8]> {
+    let has_some = cx.admitted.fields.has(FieldSet::AUTHORIZATION);
+    let line = has_some.then(|| cx.head.headers.get(AUTHORIZATION)).flatten();
+    line.map(HeaderValue::as_bytes)
 }
 
 /// Whether the request is for a page that shows the form of a log-in.
@@ -249,14 +256,52 @@ fn route_limit(route: &CompiledRoute) -> Option<RouteLimit> {
 /// of a fleet share it, so what changes this hash raises `PAGE_KIND_VERSION`. Where a build hashes otherwise all the same,
 /// because of its hash function, its kinds are unknown there and displace the old ones; none is taken for another.
 fn page_kind(cx: &RequestContext<'_>) -> u64 {
+    let (is_safe, uri) = (cx.head.method.is_safe(), &cx.head.uri);
+    kind_of(&cx.route.name, is_safe, uri.path(), uri.query().is_some())
+}
+
+/// The hash of a kind of page. PERF: each part counts with its length, so nothing has to stand between them.
+fn kind_of(route: &str, is_safe: bool, path: &str, has_query: bool) -> u64 {
     let mut hasher = SEEDS.build_hasher();
-    hasher.write(cx.route.name.as_bytes());
-    hasher.write_u8(u8::from(cx.head.method.is_safe()));
-    hasher.write_u8(u8::from(cx.head.uri.query().is_some()));
-    for (segment, rest) in pattern_segments(cx.head.uri.path()) {
+    hasher.write(route.as_bytes());
+    hasher.write_u8(u8::from(is_safe) + 2 * u8::from(has_query));
+    for (segment, rest) in pattern_segments(path) {
         hasher.write(segment.as_bytes());
-        hasher.write(rest.as_bytes());
-        hasher.write_u8(b'/');
+        if !rest.is_empty() {
+            hasher.write(rest.as_bytes());
+        }
     }
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn pages_of_one_pattern_are_of_one_kind() {
+        let kind = |path| kind_of("route", true, path, false);
+        for (one, other) in [
+            ("/product/17", "/product/blue-shirt"),
+            ("/17/reviews/a", "/18/reviews/b"),
+            ("/img/cat.png", "/img/dog.png"),
+        ] {
+            assert_eq!(kind(one), kind(other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn other_patterns_methods_and_queries_are_of_other_kinds() {
+        let paths = ["/", "/a", "/a/", "//a", "/ab/c", "/a/bc", "/ab", "/a/b/c", "/a/b/c/"];
+        let files = ["/17/.png", "/17/.png/x", "/17/.jpg", "/17/.png/", "/17/18", "/17"];
+        let mut kinds: HashSet<u64> =
+            paths.iter().chain(&files).map(|path| kind_of("route", true, path, false)).collect();
+        assert_eq!(kinds.len(), paths.len() + files.len());
+        kinds.insert(kind_of("route", false, "/a", false));
+        kinds.insert(kind_of("route", true, "/a", true));
+        kinds.insert(kind_of("routes", true, "/a", false));
+        assert_eq!(kinds.len(), paths.len() + files.len() + 3);
+    }
 }

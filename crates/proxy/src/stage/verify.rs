@@ -372,8 +372,8 @@ impl PendingQuestion {
         let requester = self.requester();
         let (telemetry, origin) = (&self.worker.telemetry, self.upstream.shared_name());
         // The visitor has not asked for this URL.
-        let origin_use =
-            OriginUse::new(telemetry, origin, requester.priority.class, request.uri(), None);
+        let uri = request.uri().clone();
+        let origin_use = OriginUse::new(telemetry, origin, requester.priority.class, &uri, None);
         let requester = Requester { origin_use: Some(&origin_use), ..requester };
         let sent = self.upstream.send(request, ConnectionReuse::Pool(None), requester).await;
         let came = sent.inspect_err(|error| {

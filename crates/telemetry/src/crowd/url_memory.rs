@@ -28,8 +28,10 @@ impl UrlMemory {
     pub(crate) fn is_new(&self, path: &str, query: Option<&str>) -> bool {
         let mut url = self.hasher.build_hasher();
         url.write(path.as_bytes());
-        url.write_u8(b'?');
-        url.write(query.unwrap_or_default().as_bytes());
+        // An empty query is as none.
+        if let Some(query) = query.filter(|query| !query.is_empty()) {
+            url.write(query.as_bytes());
+        }
         self.note(url.finish())
     }
 

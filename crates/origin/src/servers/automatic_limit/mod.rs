@@ -19,7 +19,7 @@ use round::{Round, RoundResult, calm, slow};
 use usual_times::{Calm, UsualTimes};
 
 /// The limit of a new server, and the least that it is lowered to.
-pub(super) const START: f64 = 8.0;
+pub(super) const START: f64 = 6.0;
 const FLOOR: f64 = 4.0;
 const MAX: f64 = 10_000.0;
 /// A server whose answers take longer than usual by this part of it, or by so many seconds, has hardly a queue.
@@ -368,6 +368,10 @@ impl AutomaticLimit {
     fn was_away(&mut self, now: f64, request: &RequestAtServer) -> bool {
         let silent = now - self.answered;
         self.answered = now;
+        // PERF: first of all, so that the kind is looked up only after a silence.
+        if silent <= STALL_S {
+            return false;
+        }
         let usual = self.usual(request).map(|usual| usual.max(self.recent_time));
         usual.is_some_and(|usual| silent > STALL_S.max(STALL_PART * usual))
     }

@@ -212,7 +212,7 @@ fn what_hangs_does_not_keep_all_others_from_the_server() {
     let mut limit = AutomaticLimit::new(0.0, false);
     let page = limit.begin(0.0, 1, false);
     limit.answer(0.1, &page);
-    let _hanging: Vec<_> = (0..8).map(|_| limit.begin(1.0, 1, false)).collect();
+    let _hanging: Vec<_> = (0..START as u32).map(|_| limit.begin(1.0, 1, false)).collect();
     assert!(!limit.observe(1.5, 1.0));
     assert!(limit.observe(2.1, 1.0), "there is room for one more");
     assert!(limit.limit() > f64::from(limit.at_server()));

@@ -288,7 +288,7 @@ fn begin(
         pattern: (!want.class.is_personal()).then(|| url_pattern::pattern(want)),
         network: network(cx.admitted.address),
         priority,
-        origin_use: origin_use(cx, priority.class),
+        origin_use: origin_use(cx, priority.class).kept(),
         person: personal::person(cx).filter(|_| want.class.is_personal()),
         personal_data: personal::personal_data(cx, want.class),
         stored: candidate
