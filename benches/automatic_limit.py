@@ -541,7 +541,7 @@ class AutomaticLimit:
         else:
             self.limit = trial.limit
             self.rests_until = now + self.rest
-        if not result.is_calm() or not is_up:
+        if not result.is_calm():
             self.usual_times.scale(result.slowdown())
 
     def set(self, limit):

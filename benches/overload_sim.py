@@ -79,6 +79,7 @@ class Scene:
     page_s: collections.abc.Callable
     starts: list
     spread: float = 0.3
+    proxies: int = 1
 
     def workers_at(self, now):
         return self.workers(now) if callable(self.workers) else self.workers
@@ -185,6 +186,8 @@ class Run:
         self.now, self.count, self.events = 0.0, 0, []
         self.kinds = {}
         self.app, self.proxy = App(self), Proxy(self, new_limit(0.0))
+        # Others see the same app, each with a limit of its own.
+        self.others = [Proxy(self, new_limit(0.0)) for _ in range(1, scene.proxies)]
         self.answered = {USER: [], STRANGER: []}
         self.waits, self.limits = [], []
         self.refused, self.busy_s, self.had_workers_s = 0, 0.0, 0.0
@@ -213,6 +216,8 @@ class Run:
 
     def come(self, rng, visitor, page, proxy=None, **more):
         luck = math.exp(rng.gauss(0, self.scene.spread))
+        if self.others and proxy is None:
+            proxy = rng.choice([self.proxy, *self.others])
         (proxy or self.proxy).find(Request(self.now, visitor, page, luck, **more))
 
     def refuse(self, request):
@@ -328,9 +333,10 @@ def shoppers(part, workers=4, seconds=300, more=(), **scene):
 
 
 def crawls():
-    def scene(seconds, workers, *starts, users=5, page="page"):
+    def scene(seconds, workers, *starts, users=5, page="page", **more):
         page_s = pages_s(fast=0.02, slow=3.0)
-        return Scene(seconds, workers, page_s, [closed(USER, users, 1.0, (page,)), *starts], spread=0.1)
+        starts = [closed(USER, users, 1.0, (page,)), *starts]
+        return Scene(seconds, workers, page_s, starts, spread=0.1, **more)
 
     many = closed(STRANGER, 200, 0.0)
     return {
@@ -339,6 +345,10 @@ def crawls():
         "open-x3": scene(60, 4, at_random(STRANGER, 60)),
         "open-x10": scene(60, 4, at_random(STRANGER, 200)),
         "mixed-crawl": scene(60, 4, closed(STRANGER, 200, 0.0, ("fast", "slow")), page="fast"),
+        "two-proxies": scene(60, 4, many, proxies=2),
+        "two-proxies-after-calm": scene(
+            120, 4, at_random(STRANGER, 5), closed(STRANGER, 200, 0.0, begins=60), proxies=2
+        ),
         "one-worker": scene(60, 1, closed(STRANGER, 50, 0.0), users=1),
         "64-workers": scene(60, 64, closed(STRANGER, 1_000, 0.0), users=50),
     }

@@ -591,7 +591,7 @@ impl AutomaticLimit {
             self.limit = trial.limit;
             self.rests_until = now + self.rest;
         }
-        if !result.is_calm() || !is_up {
+        if !result.is_calm() {
             self.usual_times.scale(result.slowdown(), WORK_MAX_S);
         }
     }
