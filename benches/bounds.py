@@ -48,6 +48,10 @@ LOCATIONS = """
             add_header Surrogate-Key "{tags}";
             return 200 "tagged";
         }}
+        location /crowd/ {{
+            add_header Cache-Control "max-age=60";
+            return 200 "a page";
+        }}
         location /all-tags {{
             default_type text/html;
             add_header Cache-Control "max-age=3600";
@@ -62,6 +66,30 @@ function request()
   asked = asked + 1
   return wrk.format("GET", "/page/" .. asked)
 end
+"""
+
+CROWD = """
+local function number() return math.random(0, 255) end
+function setup(thread) thread:set("seed", os.time()) end
+function init() math.randomseed(seed) end
+function request()
+  local own = string.format("%08x", math.random(0, 2^31 - 1))
+  return wrk.format("GET", "/crowd/" .. own:sub(1, 4) .. "x/" .. own, {{
+    ["X-Forwarded-For"] = string.format("%d.%d.%d.1", math.random(1, 126), number(), number()),
+    ["User-Agent"] = "agent-" .. own,
+    ["Cookie"] = "login=" .. own .. own .. own .. own,
+  }})
+end
+"""
+CROWD_CONFIG = """
+[client]
+trusted_proxies = ["127.0.0.0/8"]
+[session]
+mint = true
+cookie = "login"
+[cache]
+memory = "1MiB"
+max_object = "64KiB"
 """
 
 
@@ -194,11 +222,11 @@ def tags(report, proxy, redis, number):
     report.say("  Redis grew by", grown, most=4 * MIB, unit="bytes")
 
 
-def flood(proxy, folder, first, number):
+def flood(proxy, folder, first, number, asking=FLOOD):
     """Asks for at least so many URLs, each once; the last of them."""
     script, last = folder / "flood.lua", first
     while last < first + number:
-        script.write_text(FLOOD.format(first=last))
+        script.write_text(asking.format(first=last))
         command = [lab.need("wrk", "wrk"), "-t1", f"-c{CLIENTS}", f"-d{SPELL_S}s", "-s", str(script)]
         command += ["--timeout", "30s", f"http://127.0.0.1:{proxy.port}"]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -233,6 +261,23 @@ def urls(report, proxy, redis, folder, options):
         name = f'anteroom_pages_unstored_total{{reason="{reason}"}}'
         report.say(f"  not let into the store: {reason}", int(figures[name]))
     ledger(report, redis, options)
+
+
+def crowd(report, folder, binary, origin_port, options):
+    """What the order of requests remembers, when it remembers as much as it may."""
+    grown = {}
+    for overload in ["off", "order"]:
+        os.environ["ANTEROOM__ORIGIN__OVERLOAD"] = overload
+        own = folder / f"crowd-{overload}"
+        own.mkdir()
+        with lab.anteroom(binary, own, origin_port, more=CROWD_CONFIG) as proxy:
+            flood(proxy, own, 0, options.urls // 100, asking=CROWD)
+            before = proxy.memory_kib("VmRSS")
+            flood(proxy, own, 0, options.urls // 2, asking=CROWD)
+            grown[overload] = (proxy.memory_kib("VmRSS") - before) << 10
+            report.say(f'a crowd, overload = "{overload}": VmRSS', proxy.memory_kib("VmRSS") << 10, unit="bytes")
+    del os.environ["ANTEROOM__ORIGIN__OVERLOAD"]
+    report.say("  the order grew by", grown["order"] - grown["off"], most=32 * MIB, unit="bytes")
 
 
 def ledger(report, redis, options):
@@ -294,6 +339,7 @@ def main():
                 variants(report, proxy)
                 tags(report, proxy, redis, options.tags)
                 urls(report, proxy, redis, folder, options)
+            crowd(report, folder, binary, web.port, options)
     print("\nevery bound is kept" if report.fine else "\na bound is BROKEN")
     sys.exit(0 if report.fine else 1)
 
