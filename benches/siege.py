@@ -36,12 +36,11 @@ import time
 import typing
 
 import lab
-from shoppers import Answer, value_of
+from shoppers import value_of
+from siege_app import running_app
+from siege_client import PATIENCE_S, PAUSE_S, Client
 
 USERS, READERS, LOG_INS, PAGES_READ = 5, 2, 20, 10
-PATIENCE_S = 30
-# The pause after an error, and between two attempts to connect.
-PAUSE_S = 0.05
 OPEN_PER_S = 60
 # Networks: 127.<kind>.<number>.1, or 10.<kind>.<number>.1 behind a trusted proxy. Strangers are at 127.0.0.1.
 USER, READER, CACHED, NEWCOMER = 1, 2, 3, 4
@@ -52,130 +51,6 @@ QUICK_STOP = '[limits]\ndrain_delay = "0s"\ndrain_timeout = "2s"\n'
 
 # `began` is in seconds since the siege began. Status 0 is no answer, and "no user" a page without the user's name.
 Visit = collections.namedtuple("Visit", "began took status")
-
-
-def serve_app(port, ready, busy_s, requests, options):
-    """The app, in a process of its own; counts busy seconds of all workers, and the requests that it began."""
-    free = asyncio.Semaphore(options.workers)
-    at_work, since = 0, time.monotonic()
-
-    def count(change):
-        nonlocal at_work, since
-        now = time.monotonic()
-        busy_s.value += at_work * (now - since)
-        at_work, since = at_work + change, now
-
-    async def converse(reader, writer):
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while not writer.is_closing():
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                form = await reader.readexactly(int(value_of(head, "content-length") or 0))
-                target, came = head.split(" ", 2)[1], time.monotonic()
-                async with free:
-                    requests.value += 1
-                    count(1)
-                    await asyncio.sleep({"/slow": 3, "/fast": 0.02}.get(target[:5], options.service))
-                    count(-1)
-                took = f"App-Took: {time.monotonic() - came:.6f}\r\n"
-                writer.write(app_answer(target, head, form.decode(), options.fresh, took))
-
-    async def serve():
-        async with await asyncio.start_server(converse, "127.0.0.1", port, backlog=4096):
-            ready.set()
-            await asyncio.Event().wait()
-
-    asyncio.run(serve())
-
-
-def app_answer(target, head, form, fresh_s, more):
-    status, fields, shown = "200 OK", "Cache-Control: no-store\r\n", target
-    if "/private" in target:
-        shown = value_of(head, "x-anteroom-user") or "no user"
-    elif form:
-        status = "303 See Other"
-        fields += f"Location: /private\r\nAnteroom-Login: {form.partition('user=')[2]}\r\n"
-    elif target.startswith("/login"):
-        shown = "<form method=post><input name=user></form>"
-    else:
-        fields = f"Cache-Control: max-age={fresh_s if target.startswith('/read/') else 60}\r\n"
-    page = f"<!doctype html><title>Page</title><p>{shown}</p>"
-    fields += f"{more}Content-Type: text/html\r\nContent-Length: {len(page)}\r\n"
-    return f"HTTP/1.1 {status}\r\n{fields}\r\n{page}".encode()
-
-
-@contextlib.contextmanager
-def running_app(options):
-    """The app's port, its busy seconds and its requests, for as long as the `with` block."""
-    port, ready = lab.free_port(), multiprocessing.Event()
-    busy_s, requests = multiprocessing.Value("d", 0), multiprocessing.Value("q", 0)
-    arguments = (port, ready, busy_s, requests, options)
-    process = multiprocessing.Process(target=serve_app, args=arguments, daemon=True)
-    process.start()
-    ready.wait()
-    try:
-        yield port, busy_s, requests
-    finally:
-        process.terminate()
-        process.join()
-
-
-class Client:
-    """Asks from one address, with a session or without; keeps as many connections as it needs at once."""
-
-    def __init__(self, port, source=None, fields="", token=None, keeps=True):
-        self.port, self.source, self.fields, self.keeps = port, source, fields, keeps
-        self.token, self.idle = token, []
-
-    async def ask(self, target, fields="", form=None, patience_s=PATIENCE_S):
-        """A GET, or with a form a POST. Where there is no answer, its status is 0."""
-        fields += self.fields + (f"Cookie: login={self.token}\r\n" if self.token else "")
-        if form is not None:
-            fields += f"Origin: http://bench.test\r\nContent-Length: {len(form)}\r\n"
-            fields += "Content-Type: application/x-www-form-urlencoded\r\n"
-        method = "GET" if form is None else "POST"
-        text = f"{method} {target} HTTP/1.1\r\nHost: bench.test\r\n{fields}\r\n{form or ''}".encode()
-        try:
-            return await asyncio.wait_for(self.send(text), patience_s)
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, asyncio.TimeoutError) as error:
-            return Answer(0, "", repr(error))
-
-    async def send(self, text):
-        while self.idle:
-            # A kept connection may have been closed meanwhile.
-            with contextlib.suppress(EOFError, ConnectionError):
-                return await self.exchange(*self.idle.pop(), text)
-        source = (self.source, 0) if self.source else None
-        while True:
-            try:
-                line = await asyncio.open_connection("127.0.0.1", self.port, local_addr=source)
-            except ConnectionRefusedError:
-                await asyncio.sleep(PAUSE_S)
-            else:
-                return await self.exchange(*line, text)
-
-    async def exchange(self, reader, writer, text):
-        keep = False
-        try:
-            writer.write(text)
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            body = await reader.readexactly(int(value_of(head, "content-length") or 0))
-            keep = self.keeps and (value_of(head, "connection") or "").lower() != "close"
-        finally:
-            if keep:
-                self.idle.append((reader, writer))
-            else:
-                writer.close()
-        return Answer(int(head.split(" ", 2)[1]), head, body.decode())
-
-    async def log_in(self, name):
-        """Whether there is a session now."""
-        self.token = (await self.ask("/login", form=f"user={name}")).token()
-        return self.token is not None
-
-    async def status(self, target, name=""):
-        """The status of a page, or "no user" where a user's name is not in it."""
-        answer = await self.ask(target)
-        return answer.status if answer.status != 200 or name in answer.body else "no user"
 
 
 async def every(pause_s, times, do):
