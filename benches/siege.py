@@ -5,6 +5,7 @@
     benches/siege.py calm forged --seconds 60 --after 10 --anteroom target/release/anteroom
     benches/siege.py defaults --against 'overload = "off"'
     benches/siege.py defaults --proxies 2
+    benches/siege.py fairness --seconds 60 --after 10
 
 The app works on four requests at a time, first come, first served, 0.2 s on each: at most 20 a second. A
 request costs that time even when its client has left. Each of five users asks for a private
@@ -21,11 +22,20 @@ then. Needs redis-server for `--store redis` and for several proxies.
 The cases healthy-30, healthy-60 and healthy-90 have no siege: visitors come at random times, with a session (three in
 ten) or without one, each from a network of its own, so many that the app is busy for that part of the time. What is
 added is the time of the answer less the time between the app's first byte of the request and its answer.
+
+The case fairness has strangers of 201 networks, behind a trusted proxy: one network has 200 connections, and each of the
+others has one. All ask again as soon as they are answered. A fair share is a 201st of their answers. A line below the row
+has the least, the median and the greatest part of it that the networks of one connection got, and what the large network
+got. Each of the 200 is to be within 20 % of its share. The app takes 20 ms for a page here, at most 200 a second, so that
+counts are no chance: a fair share is nearly one answer a second. In 30 seconds one answer more or less is 4 %, and 20 %
+are five or six. A wait of 2 s for all 400 connections is still a queue that Anteroom puts in order; with 10 ms it would be
+one second, which it leaves to the app.
 """
 
 import asyncio
 import collections
 import contextlib
+import copy
 import dataclasses
 import math
 import multiprocessing
@@ -42,6 +52,8 @@ from siege_client import PATIENCE_S, PAUSE_S, Client
 
 USERS, READERS, LOG_INS, PAGES_READ = 5, 2, 20, 10
 OPEN_PER_S = 60
+# In the case fairness: the connections of network 0, and the networks of one connection each, from 1 on.
+CROWD, NETWORKS = 200, 200
 # Networks: 127.<kind>.<number>.1, or 10.<kind>.<number>.1 behind a trusted proxy. Strangers are at 127.0.0.1.
 USER, READER, CACHED, NEWCOMER = 1, 2, 3, 4
 
@@ -50,7 +62,8 @@ TRUSTED = '[client]\ntrusted_proxies = ["127.0.0.0/8"]\n'
 QUICK_STOP = '[limits]\ndrain_delay = "0s"\ndrain_timeout = "2s"\n'
 
 # `began` is in seconds since the siege began. Status 0 is no answer, and "no user" a page without the user's name.
-Visit = collections.namedtuple("Visit", "began took status")
+# `stranger` is the number of the stranger whose visit it was.
+Visit = collections.namedtuple("Visit", "began took status stranger", defaults=[None])
 
 
 async def every(pause_s, times, do):
@@ -62,11 +75,11 @@ async def every(pause_s, times, do):
     return await asyncio.gather(*tasks)
 
 
-async def timed(began, asking):
+async def timed(began, asking, stranger=None):
     """The visit, in a siege that began then."""
     since = time.monotonic()
     status = await asking
-    return Visit(since - began, time.monotonic() - since, status)
+    return Visit(since - began, time.monotonic() - since, status, stranger)
 
 
 async def log_ins(siege):
@@ -110,7 +123,34 @@ def invented(digits=16):
     return f"{random.getrandbits(4 * digits):0{digits}x}"
 
 
-def address():
+def network_of(stranger):
+    """The number of the network, in the case fairness."""
+    return max(0, stranger - CROWD + 1)
+
+
+def own_network(stranger):
+    return f"X-Forwarded-For: 20.0.{network_of(stranger)}.{stranger % CROWD + 1}\r\n"
+
+
+def fair_shares(siege):
+    """What part of a fair share of the answers each network got."""
+    # By when they were answered: requests of the large network wait for long.
+    after = siege.options.after
+    answered = [one for one in siege.strangers if one.status == 200 and one.began + one.took >= after]
+    if not answered:
+        return "no network was answered"
+    share = len(answered) / (1 + NETWORKS)
+    counts = collections.Counter(network_of(one.stranger) for one in answered)
+    parts = sorted(counts[network] / share for network in range(1, 1 + NETWORKS))
+    fair = sum(abs(part - 1) <= 0.2 for part in parts)
+    return (
+        f"{NETWORKS} networks of one connection: min {parts[0]:.0%}, median {parts[NETWORKS // 2]:.0%}, "
+        f"max {parts[-1]:.0%} of a fair share, {fair} within 20 %; "
+        f"the network of {CROWD}: {counts[0] / share:.2f} fair shares; a fair share is {share:.1f} answers"
+    )
+
+
+def address(_):
     """One of 10,000, each in a network of its own."""
     number = random.randrange(10_000)
     return f"X-Forwarded-For: {20 + number % 40}.{number // 40}.{number % 250}.7\r\n"
@@ -121,7 +161,8 @@ class Case:
     """What strangers do, how the proxy is configured, and what happens meanwhile."""
 
     target: typing.Callable = lambda: f"/page/{invented()}"
-    fields: typing.Callable = str
+    # Further lines of a request, by the stranger's number.
+    fields: typing.Callable = lambda _: ""
     strangers: int = 200
     patience_s: float = PATIENCE_S
     # Whether strangers come at a steady rate, and do not wait for answers.
@@ -133,11 +174,15 @@ class Case:
     origin: tuple = ()
     more: str = ""
     meanwhile: typing.Callable = None
+    # A line on what strangers got, when the siege is over.
+    on_strangers: typing.Callable = None
+    # Seconds that the app works on a page.
+    service: float = 0.2
     # There is no siege: visitors come at random, so that the app is busy for this part of the time.
     part: float = 0
 
 
-def forged():
+def forged(_):
     return f"Cookie: login={invented(40)}\r\n"
 
 
@@ -147,6 +192,9 @@ CASES = {
     "limited": Case(origin=("max_connections = 4",)),
     "forged": Case(fields=forged),
     "addresses": Case(fields=address, more=TRUSTED),
+    "fairness": Case(
+        fields=own_network, strangers=CROWD + NETWORKS, more=TRUSTED, on_strangers=fair_shares, service=0.02
+    ),
     "hang-up": Case(patience_s=0.5),
     "mixed": Case(lambda: f"/{random.choice(['slow', 'fast'])}/{invented()}", private="/fast/private"),
     "login-crawl": Case(lambda: f"/login?next={invented()}", meanwhile=log_ins),
@@ -165,23 +213,23 @@ def besiege(name, ports, token, began, over, told):
     def client(number, keeps):
         return Client(ports[number % len(ports)], token=token, keeps=keeps)
 
-    async def ask(one):
+    async def ask(one, number):
         async def status():
-            return (await one.ask(case.target(), case.fields(), patience_s=case.patience_s)).status
+            return (await one.ask(case.target(), case.fields(number), patience_s=case.patience_s)).status
 
-        visits.append(await timed(began, status()))
+        visits.append(await timed(began, status(), number))
 
     async def crawl(number):
         one = client(number, keeps=case.patience_s == PATIENCE_S)
         while True:
-            await ask(one)
+            await ask(one, number)
             # Who gives up early comes back at once; an error is not to make us busy.
             if visits[-1].status == 0 and visits[-1].took < case.patience_s:
                 await asyncio.sleep(PAUSE_S)
 
     async def come():
         if case.is_open:
-            tasks = [every(1 / OPEN_PER_S, 1 << 30, lambda nth: ask(client(nth, keeps=False)))]
+            tasks = [every(1 / OPEN_PER_S, 1 << 30, lambda nth: ask(client(nth, keeps=False), nth))]
         else:
             tasks = [crawl(number) for number in range(case.strangers)]
         tasks = [asyncio.create_task(task) for task in tasks]
@@ -357,13 +405,14 @@ def print_results(siege, mark):
     ])  # fmt: skip
     if statuses(siege.cached) != "-":
         print(f"    the cached page: {share(siege.cached)} answered; {statuses(siege.cached)}", flush=True)
-    if siege.note:
-        print(f"    {siege.note}", flush=True)
+    for line in filter(None, [siege.note, siege.case.on_strangers and siege.case.on_strangers(siege)]):
+        print(f"    {line}", flush=True)
 
 
 def measure(name, binary, options, origin):
     """The case, with further keys of [origin]."""
-    case = CASES[name]
+    case, options = CASES[name], copy.copy(options)
+    options.service = options.service or case.service
     # A key that is given twice has the last value.
     lines = ['overload = "order"', *case.origin, *options.set, *origin]
     keys = {line.partition("=")[0].strip(): line for line in lines}
@@ -391,9 +440,13 @@ def main():
     parser = lab.arguments(__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; default: all")
     parser.add_argument("--seconds", type=float, default=30, help="for each case")
-    parser.add_argument("--after", type=float, default=0, help="count users' requests from this second on")
+    parser.add_argument(
+        "--after", type=float, default=0, help="count users' requests, and networks' answers, from this second on"
+    )
     parser.add_argument("--workers", type=int, default=4, help="of the app")
-    parser.add_argument("--service", type=float, default=0.2, help="seconds that the app works on a page")
+    parser.add_argument(
+        "--service", type=float, help="seconds that the app works on a page; default: 0.2, in fairness 0.02"
+    )
     parser.add_argument("--fresh", type=int, default=60, help="seconds that the readers' pages are fresh")
     parser.add_argument("--set", action="append", default=[], metavar="TOML", help="a key of [origin]")
     parser.add_argument(
