@@ -6,6 +6,7 @@
     benches/siege.py defaults --against 'overload = "off"'
     benches/siege.py defaults --proxies 2
     benches/siege.py fairness --seconds 60 --after 10
+    target/interop-venv/bin/python benches/siege.py defaults --http2
 
 The app works on four requests at a time, first come, first served, 0.2 s on each: at most 20 a second. A
 request costs that time even when its client has left. Each of five users asks for a private
@@ -18,6 +19,9 @@ cached page; the strangers that were answered within the case; what the app did;
 answered when the page has status 200 and shows the user's own name. A request without an answer after 30
 seconds has failed. A request that is open at the end of a case is waited for, and the siege goes on until
 then. Needs redis-server for `--store redis` and for several proxies.
+
+With --http2 each client, and each of the strangers' connections, speaks HTTP/2 in clear text: a user has one connection,
+with a stream for each request. A stranger that hangs up resets its stream. Needs the Python module h2, which the interop-venv has.
 
 The cases healthy-30, healthy-60 and healthy-90 have no siege: visitors come at random times, with a session (three in
 ten) or without one, each from a network of its own, so many that the app is busy for that part of the time. What is
@@ -206,12 +210,26 @@ CASES = {
 HEALTHY = [name for name in CASES if CASES[name].part]
 
 
-def besiege(name, ports, token, began, over, told):
+def client_class(options):
+    """The class of all clients."""
+    if not options.http2:
+        return Client
+    try:
+        from siege_http2 import Http2Client
+    except ModuleNotFoundError:
+        sys.exit(
+            "the Python module h2 is missing: run tests/run once, and this with the Python of the interop-venv "
+            "that it makes in the target folder"
+        )
+    return Http2Client
+
+
+def besiege(name, options, ports, token, began, over, told):
     """The strangers, in a process of their own; tells their visits when it is over."""
-    case, visits = CASES[name], []
+    case, visits, make = CASES[name], [], client_class(options)
 
     def client(number, keeps):
-        return Client(ports[number % len(ports)], token=token, keeps=keeps)
+        return make(ports[number % len(ports)], token=token, keeps=keeps)
 
     async def ask(one, number):
         async def status():
@@ -252,10 +270,10 @@ class Siege:
         self.by_user, self.cached, self.readers, self.strangers, self.note = [], [], [], [], None
 
     def client(self, kind, number, token=None):
-        port = self.ports[number % len(self.ports)]
+        port, make = self.ports[number % len(self.ports)], client_class(self.options)
         if self.case.more == TRUSTED:
-            return Client(port, fields=f"X-Forwarded-For: 10.{kind}.{number}.1\r\n", token=token)
-        return Client(port, f"127.{kind}.{number}.1", token=token)
+            return make(port, fields=f"X-Forwarded-For: 10.{kind}.{number}.1\r\n", token=token)
+        return make(port, f"127.{kind}.{number}.1", token=token)
 
     def run(self):
         asyncio.run(self.prepare())
@@ -266,7 +284,7 @@ class Siege:
             return asyncio.run(self.watch())
         over, (near, far) = multiprocessing.Event(), multiprocessing.Pipe()
         token = self.tokens[-1] if self.case.is_user else None
-        arguments = (self.name, self.ports, token, self.began, over, far)
+        arguments = (self.name, self.options, self.ports, token, self.began, over, far)
         process = multiprocessing.Process(target=besiege, args=arguments, daemon=True)
         process.start()
         asyncio.run(self.watch())
@@ -453,11 +471,13 @@ def main():
         "--against", action="append", default=[], metavar="TOML", help="each case again, with this key as well"
     )
     parser.add_argument("--store", choices=["embedded", "redis"], default="embedded")
+    parser.add_argument("--http2", action="store_true", help="all clients speak HTTP/2, in clear text")
     parser.add_argument("--proxies", type=int, default=1, help="several use one Redis")
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(unknown)}")
 
+    client_class(options)
     lab.many_files()
     binary = lab.anteroom_binary(options.anteroom)
     print(lab.machine())

@@ -4,6 +4,7 @@ Python's standard library only.
 """
 
 import asyncio
+import collections
 import contextlib
 
 from shoppers import Answer, value_of
@@ -11,6 +12,10 @@ from shoppers import Answer, value_of
 PATIENCE_S = 30
 # The pause after an error, and between two attempts to connect.
 PAUSE_S = 0.05
+
+
+# `fields` are whole lines, without Host.
+Request = collections.namedtuple("Request", "method target fields body")
 
 
 class Client:
@@ -26,26 +31,29 @@ class Client:
         if form is not None:
             fields += f"Origin: http://bench.test\r\nContent-Length: {len(form)}\r\n"
             fields += "Content-Type: application/x-www-form-urlencoded\r\n"
-        method = "GET" if form is None else "POST"
-        text = f"{method} {target} HTTP/1.1\r\nHost: bench.test\r\n{fields}\r\n{form or ''}".encode()
+        request = Request("GET" if form is None else "POST", target, fields, form or "")
         try:
-            return await asyncio.wait_for(self.send(text), patience_s)
+            return await asyncio.wait_for(self.send(request), patience_s)
         except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, asyncio.TimeoutError) as error:
             return Answer(0, "", repr(error))
 
-    async def send(self, text):
+    async def send(self, request):
+        method, target, fields, body = request
+        text = f"{method} {target} HTTP/1.1\r\nHost: bench.test\r\n{fields}\r\n{body}".encode()
         while self.idle:
             # A kept connection may have been closed meanwhile.
             with contextlib.suppress(EOFError, ConnectionError):
                 return await self.exchange(*self.idle.pop(), text)
+        return await self.exchange(*await self.connect(), text)
+
+    async def connect(self):
+        """A new connection, once the proxy listens."""
         source = (self.source, 0) if self.source else None
         while True:
             try:
-                line = await asyncio.open_connection("127.0.0.1", self.port, local_addr=source)
+                return await asyncio.open_connection("127.0.0.1", self.port, local_addr=source)
             except ConnectionRefusedError:
                 await asyncio.sleep(PAUSE_S)
-            else:
-                return await self.exchange(*line, text)
 
     async def exchange(self, reader, writer, text):
         keep = False
