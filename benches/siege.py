@@ -7,6 +7,8 @@
     benches/siege.py defaults --proxies 2
     benches/siege.py fairness --seconds 60 --after 10
     target/interop-venv/bin/python benches/siege.py defaults --http2
+    benches/siege.py defaults --app gunicorn
+    benches/siege.py defaults --app php-fpm
 
 The app works on four requests at a time, first come, first served, 0.2 s on each: at most 20 a second. A
 request costs that time even when its client has left. Each of five users asks for a private
@@ -20,8 +22,13 @@ answered when the page has status 200 and shows the user's own name. A request w
 seconds has failed. A request that is open at the end of a case is waited for, and the siege goes on until
 then. Needs redis-server for `--store redis` and for several proxies.
 
-With --http2 each client, and each of the strangers' connections, speaks HTTP/2 in clear text: a user has one connection,
-with a stream for each request. A stranger that hangs up resets its stream. Needs the Python module h2, which the interop-venv has.
+By default the app is a server in Python. With --app gunicorn the same pages come from gunicorn with four sync workers, and
+with --app php-fpm from PHP-FPM with four children (pm = static) behind nginx. Each app sleeps for the time of a page, so
+that the cores are left to the proxy. Needs what tests/apps/run django --install makes, or php-fpm and nginx-light.
+
+With --http2 all clients speak HTTP/2 in clear text. A user has one connection with a stream for each request, and a
+stranger has a connection of its own. A stranger that hangs up resets its stream. Needs the Python module h2, which the
+interop-venv has.
 
 The cases healthy-30, healthy-60 and healthy-90 have no siege: visitors come at random times, with a session (three in
 ten) or without one, each from a network of its own, so many that the app is busy for that part of the time. What is
@@ -30,10 +37,9 @@ added is the time of the answer less the time between the app's first byte of th
 The case fairness has strangers of 201 networks, behind a trusted proxy: one network has 200 connections, and each of the
 others has one. All ask again as soon as they are answered. A fair share is a 201st of their answers. A line below the row
 has the least, the median and the greatest part of it that the networks of one connection got, and what the large network
-got. Each of the 200 is to be within 20 % of its share. The app takes 20 ms for a page here, at most 200 a second, so that
-counts are no chance: a fair share is nearly one answer a second. In 30 seconds one answer more or less is 4 %, and 20 %
-are five or six. A wait of 2 s for all 400 connections is still a queue that Anteroom puts in order; with 10 ms it would be
-one second, which it leaves to the app.
+got. Each of the 200 is to be within 20 % of its share. The app takes 20 ms for a page here, at most 200 a second: a
+fair share is nearly one answer a second. In 30 seconds one answer more or less is 4 %, and 20 % are five or six. The queue
+of 400 connections is 2 s long. With 10 ms it would be one second, which Anteroom leaves in the app.
 """
 
 import asyncio
@@ -51,7 +57,7 @@ import typing
 
 import lab
 from shoppers import value_of
-from siege_app import running_app
+from siege_app import APPS
 from siege_client import PATIENCE_S, PAUSE_S, Client
 
 USERS, READERS, LOG_INS, PAGES_READ = 5, 2, 20, 10
@@ -264,8 +270,7 @@ class Siege:
 
     def __init__(self, name, app, proxies, options):
         self.name, self.case, self.proxies = name, CASES[name], proxies
-        self.seconds, self.options = options.seconds, options
-        _, self.busy_s, self.requests = app
+        self.app, self.seconds, self.options = app, options.seconds, options
         self.ports = [proxy.port for proxy in proxies]
         self.by_user, self.cached, self.readers, self.strangers, self.note = [], [], [], [], None
 
@@ -344,10 +349,11 @@ class Siege:
         self.note = await meanwhile if meanwhile else None
 
     async def watch_app(self):
-        busy_s, requests = self.busy_s.value, self.requests.value
+        before = self.app.usage()
         await asyncio.sleep(self.seconds)
-        self.busy = (self.busy_s.value - busy_s) / self.options.workers / self.seconds
-        self.app_per_s = (self.requests.value - requests) / self.seconds
+        busy_s, requests = (after - before for before, after in zip(before, self.app.usage()))
+        self.busy = busy_s / self.options.workers / self.seconds
+        self.app_per_s = requests / self.seconds
 
     async def ask_steadily(self, client, target, name="", per_s=1):
         def ask(nth):
@@ -436,14 +442,14 @@ def measure(name, binary, options, origin):
     keys = {line.partition("=")[0].strip(): line for line in lines}
     with contextlib.ExitStack() as stack:
         scratch = pathlib.Path(stack.enter_context(lab.scratch_folder()))
-        app = stack.enter_context(running_app(options))
+        app = stack.enter_context(APPS[options.app](scratch, options))
         proxies, store = [], None
         if options.store == "redis" or options.proxies > 1:
             store = f"redis://127.0.0.1:{stack.enter_context(lab.redis_server(scratch)).port}/0"
         for number in range(options.proxies):
             folder = scratch / f"proxy-{number}"
             folder.mkdir()
-            proxy = lab.anteroom(binary, folder, app[0], store=store, more=SESSION + case.more, access="off")
+            proxy = lab.anteroom(binary, folder, app.port, store=store, more=SESSION + case.more, access="off")
             config = folder / "proxy.toml"
             lines = "\n".join(["[origin]", *keys.values()])
             config.write_text(config.read_text().replace("[origin]", lines, 1))
@@ -461,6 +467,7 @@ def main():
     parser.add_argument(
         "--after", type=float, default=0, help="count users' requests, and networks' answers, from this second on"
     )
+    parser.add_argument("--app", choices=APPS, default="python", help="the healthy cases need python")
     parser.add_argument("--workers", type=int, default=4, help="of the app")
     parser.add_argument(
         "--service", type=float, help="seconds that the app works on a page; default: 0.2, in fairness 0.02"
@@ -477,6 +484,11 @@ def main():
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(unknown)}")
 
+    if options.app != "python":
+        # Only the app in Python says when the first byte of a request came.
+        options.cases = options.cases or [name for name in CASES if name not in HEALTHY]
+        if set(options.cases) & set(HEALTHY):
+            parser.error(f"{', '.join(HEALTHY)} need --app python")
     client_class(options)
     lab.many_files()
     binary = lab.anteroom_binary(options.anteroom)
