@@ -4,7 +4,7 @@
     benches/siege.py                            builds the release binary; every case for 30 seconds
     benches/siege.py calm forged --seconds 60 --after 10 --anteroom target/release/anteroom
     benches/siege.py defaults --against 'overload = "off"'
-    benches/siege.py defaults --proxies 2
+    benches/siege.py defaults --proxies 2 --calm 15
     benches/siege.py fairness --seconds 60 --after 10
     target/interop-venv/bin/python benches/siege.py defaults --http2
     benches/siege.py defaults --app gunicorn
@@ -282,6 +282,7 @@ class Siege:
 
     def run(self):
         asyncio.run(self.prepare())
+        asyncio.run(self.ask_calmly())
         self.began = time.monotonic()
         if self.case.part:
             return asyncio.run(self.visit())
@@ -308,6 +309,15 @@ class Siege:
         for number in range(len(self.ports)):
             for _ in range(3):
                 await self.client(CACHED, number).ask("/cached")
+
+    async def ask_calmly(self):
+        """What any proxy has had before a siege: a user and a stranger ask each of them, one after the other."""
+        ends = time.monotonic() + self.options.calm
+        while time.monotonic() < ends:
+            for number in range(max(USERS, len(self.ports))):
+                user = number % USERS
+                await self.client(USER, number, self.tokens[user]).ask(self.case.private)
+                await self.client(NEWCOMER, number).ask(self.case.target())
 
     async def visit(self):
         """Visitors come at random times, and each asks for one page."""
@@ -466,6 +476,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=30, help="for each case")
     parser.add_argument(
         "--after", type=float, default=0, help="count users' requests, and networks' answers, from this second on"
+    )
+    parser.add_argument(
+        "--calm", type=float, default=0, help="seconds before each case in which a client at a time asks for pages"
     )
     parser.add_argument("--app", choices=APPS, default="python", help="the healthy cases need python")
     parser.add_argument("--workers", type=int, default=4, help="of the app")
