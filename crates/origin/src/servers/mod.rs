@@ -3,7 +3,7 @@
 //!
 //! All decisions are made under one small lock, which is never held across an await. The rules are separate
 //! and pure: `choice` and `balance` choose, `health` decides on rests, `budget` on retries, `wait_queue` on the queue, `places` on the
-//! room for each class of requests, `stranger_limits` on what strangers may take of it, and `automatic_limit` on how many a
+//! room for each class of requests, `user_places` and `stranger_limits` on what users and strangers may take of it, and `automatic_limit` on how many a
 //! server works on well, which `known_servers` keeps for the next process.
 
 mod automatic_limit;
@@ -17,12 +17,12 @@ mod queue_report;
 mod shared_priority;
 mod slot;
 mod stranger_limits;
+mod user_places;
 mod wait_queue;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ahash::HashMap;
 use anteroom_policy::origin::{Balance, Overload};
 use anteroom_policy::priority::{Priority, RequestClass};
 use tokio::sync::oneshot;
@@ -43,6 +43,7 @@ pub use shared_priority::SharedPriority;
 pub(super) use slot::ServerSlot;
 pub use stranger_limits::StrangerLimits;
 use stranger_limits::StrangersAtWork;
+use user_places::{UserPlaces, UserQuota};
 use wait_queue::{NextRequest, WaitQueue};
 
 /// How the servers of an origin are used.
@@ -92,8 +93,7 @@ struct ServerState {
     turns: RoundRobin,
     budget: Budget,
     wait_queue: WaitQueue<WaitingRequest>,
-    /// How many requests of each known user are at the servers or wait.
-    users: HashMap<u64, u32>,
+    users: UserPlaces,
     strangers: StrangersAtWork,
     /// What the log was told of the queue of each server.
     reports: Vec<QueueReport>,
@@ -103,29 +103,10 @@ struct ServerState {
 }
 
 impl ServerState {
-    /// One more request of a known user is at the servers or waits.
-    fn count_user(&mut self, priority: &Priority) {
-        if priority.class == RequestClass::Known {
-            *self.users.entry(priority.flow).or_default() += 1;
-        }
-    }
-
-    fn discount_user(&mut self, priority: &Priority) {
-        if priority.class != RequestClass::Known {
-            return;
-        }
-        if let Some(taken) = self.users.get_mut(&priority.flow) {
-            *taken = taken.saturating_sub(1);
-            if *taken == 0 {
-                self.users.remove(&priority.flow);
-            }
-        }
-    }
-
     /// The servers' work on a request is over.
     fn end_work(&mut self, SlotUse { priority, counts, .. }: &SlotUse) {
         if *counts {
-            self.discount_user(priority);
+            self.users.leave(priority);
         }
         if self.strangers.end(priority) {
             self.wait_queue.release(priority.flow);
@@ -169,8 +150,10 @@ const LOOKS_AGAIN: Duration = Duration::from_secs(1);
 const SHED_WAIT: Duration = Duration::from_secs(1);
 /// How long a stranger's request is thought to take at least, if nothing is known of its kind.
 const UNKNOWN_WORK: Duration = Duration::from_secs(5);
-/// How many places one user may take before others, at least, while strangers wait; and while none do.
+/// How many places one user may take before others, at least, while strangers wait: for as long as a page takes, and for
+/// longer; and while none wait.
 const QUOTA_MIN: u32 = 8;
+const LASTING_MIN: u32 = 2;
 const QUOTA_IN_CALM: u32 = 16;
 
 /// A server list that has taken servers over, which still work on earlier requests.
@@ -318,7 +301,7 @@ impl ServerList {
                 rules.max_waiting,
                 rules.strangers.max_waiting_per_network(),
             ),
-            users: HashMap::default(),
+            users: UserPlaces::default(),
             strangers: StrangersAtWork::new(rules.strangers),
             reports: vec![QueueReport::default(); count],
             kept: KeptServers::default(),
@@ -514,7 +497,7 @@ impl ServerList {
         let asked = best.unwrap_or(wanted.requester.priority);
         let mut guard = self.lock();
         let state = &mut *guard;
-        let priority = self.ranked(state, asked);
+        let priority = self.ranked(state, asked, now);
         let (server, is_trial) = match self.choose(state, wanted, &priority, now) {
             ServerChoice::Server(server) => (server, false),
             ServerChoice::Trial(server) => (server, true),
@@ -527,7 +510,7 @@ impl ServerList {
                 let waiter = WaitingRequest { sender, upload: wanted.upload };
                 let number = state.wait_queue.join(wants, priority, waiter, &state.strangers);
                 if number.is_some() {
-                    state.count_user(&priority);
+                    state.users.take(&priority, now);
                 }
                 let has_grown = self.observe(state, now);
                 drop(guard);
@@ -544,7 +527,7 @@ impl ServerList {
             }
         };
         state.wait_queue.passed(&priority);
-        state.count_user(&priority);
+        state.users.take(&priority, now);
         let slot_use = self.take(state, server, (priority, wanted.upload), now);
         let trial = is_trial.then(|| state.standings[server].try_it(wanted.trial(), now));
         let successor = Successor::of(state, server);
@@ -557,9 +540,8 @@ impl ServerList {
 
     /// A request as it ranks now: of one user's requests, those beyond a quarter of the places rank as those of class seen, and
     /// count towards no limit of theirs.
-    fn ranked(&self, state: &ServerState, priority: Priority) -> Priority {
-        let is_over = priority.class == RequestClass::Known
-            && state.users.get(&priority.flow).is_some_and(|taken| *taken >= self.quota(state));
+    fn ranked(&self, state: &ServerState, priority: Priority, now: Instant) -> Priority {
+        let is_over = state.users.is_full_of(&priority, now, || self.quota(state));
         let class = if is_over { RequestClass::Seen } else { priority.class };
         Priority { class, is_over_quota: is_over, ..priority }
     }
@@ -583,11 +565,11 @@ impl ServerList {
         {
             let mut guard = self.lock();
             let state = &mut *guard;
-            let priority = self.ranked(state, priority);
+            let priority = self.ranked(state, priority, now);
             if !state.wait_queue.raise(ticket, priority, &state.strangers) {
                 return;
             }
-            state.count_user(&priority);
+            state.users.take(&priority, now);
             self.observe(state, now);
         }
         self.admit_all(now);
@@ -599,13 +581,18 @@ impl ServerList {
     }
 
     /// How many places one user may take before others.
-    fn quota(&self, state: &ServerState) -> u32 {
+    fn quota(&self, state: &ServerState) -> UserQuota {
         if let Some(max) = self.rules.max_busy {
-            return (max.saturating_mul(self.servers.len() as u32) / 4).max(1);
+            let quarter = (max.saturating_mul(self.servers.len() as u32) / 4).max(1);
+            return UserQuota { burst: quarter, lasting: quarter };
         }
         let limit: f64 = state.automatic.iter().map(AutomaticLimit::limit).sum();
-        let is_full = state.automatic.iter().any(AutomaticLimit::is_full);
-        whole(limit / 4.0).max(if is_full { QUOTA_MIN } else { QUOTA_IN_CALM })
+        let quarter = whole(limit / 4.0);
+        if state.automatic.iter().any(AutomaticLimit::is_full) {
+            return UserQuota { burst: quarter.max(QUOTA_MIN), lasting: quarter.max(LASTING_MIN) };
+        }
+        let in_calm = quarter.max(QUOTA_IN_CALM);
+        UserQuota { burst: in_calm, lasting: in_calm }
     }
 
     /// Takes a place at a server.
@@ -629,7 +616,7 @@ impl ServerList {
         // A long poll is no work, and so takes nothing from its user.
         let counts = at_server.is_none_or(|request| request.counts());
         if !counts {
-            state.discount_user(&priority);
+            state.users.leave(&priority);
         }
         SlotUse { priority, at_server, begun: now, worked: None, upload, counts }
     }
@@ -900,7 +887,7 @@ impl ServerList {
                 let servers = 0..self.servers.len();
                 let up: Vec<bool> = servers.map(|server| self.is_up(state, server)).collect();
                 let gone = state.wait_queue.dismiss(|server| up[server], up.len());
-                gone.iter().for_each(|priority| state.discount_user(priority));
+                gone.iter().for_each(|priority| state.users.leave(priority));
             }
             Some(HealthChange::Back) if up == 0 => {
                 for standing in &mut state.standings {
@@ -953,7 +940,7 @@ impl Drop for QueuedRequest<'_> {
         }
         let mut state = self.server_list.lock();
         if let Some(priority) = state.wait_queue.leave(self.number) {
-            state.discount_user(&priority);
+            state.users.leave(&priority);
         }
         self.server_list.observe(&mut state, Instant::now());
     }

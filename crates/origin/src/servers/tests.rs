@@ -345,10 +345,10 @@ async fn the_requests_of_a_user_that_a_server_takes_with_it_do_not_count_against
     let only = ServerWanted { only: Some(1), ..known };
     let mut waiting = Box::pin(server_list.slot(&only));
     assert!((&mut waiting).now_or_never().is_none());
-    assert_eq!(server_list.lock().users.get(&7), Some(&1));
+    assert_eq!(server_list.lock().users.of(7), 1);
     server_list.checked(1, false);
     drop(waiting);
-    assert!(server_list.lock().users.is_empty(), "it waits no more");
+    assert_eq!(server_list.lock().users.of(7), 0, "it waits no more");
 }
 
 /// The servers of an app that strangers may use within `strangers`.
