@@ -230,10 +230,15 @@ def many_files():
     return files
 
 
-def certificate(folder, name="bench.test"):
+# What openssl makes a key by.
+P_256 = ("ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+RSA_2048 = ("rsa:2048",)
+
+
+def certificate(folder, name="bench.test", kind=P_256):
     """A certificate with its key in one file, and the file of the authority that it is from."""
     openssl = need("openssl", "openssl")
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    key = ["-newkey", *kind, "-nodes"]
 
     def run(*arguments):
         subprocess.run([openssl, *arguments], cwd=folder, check=True, capture_output=True)

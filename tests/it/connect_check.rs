@@ -4,12 +4,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustls::NamedGroup;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -336,4 +338,30 @@ fn sentinels_are_tried_and_the_primary_that_they_name() {
     watched.servers[0].kill();
     let checked = check_store(&watched.url());
     assert_eq!(checked.code, Some(1), "{}", checked.text);
+}
+
+#[test]
+fn keys_with_redis_are_exchanged_as_with_all_others() {
+    let (folder, authority) = (TempDir::new().unwrap(), Authority::new());
+    let tls = authority.server(&authority.issue("127.0.0.1", false), &[], false);
+    let (tell, told) = mpsc::channel();
+    let redis = Upstream::start(Some(tls), move |met, _| {
+        tell.send(met.key_exchange).unwrap();
+        Box::pin(async {})
+    });
+    let port = redis.port();
+    let config =
+        format!("origin.url = \"http://127.0.0.1:1\"\nstore.url = \"rediss://127.0.0.1:{port}\"\n");
+    fs::write(folder.path().join("proxy.toml"), config).unwrap();
+    let output = anteroom()
+        .args(["check", "--config", "proxy.toml", "--connect"])
+        .env("SSL_CERT_FILE", authority.file(folder.path()))
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    // It is no Redis, and says nothing.
+    assert!(!output.status.success());
+    let agreed = told.recv_timeout(Duration::from_secs(10));
+    assert_eq!(agreed, Ok(Some(NamedGroup::X25519MLKEM768)), "{output:?}");
 }

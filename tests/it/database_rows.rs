@@ -9,6 +9,7 @@ use crate::support::client::Answer;
 use crate::support::database::PostgresServer;
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, anteroom};
+use crate::support::tls::Authority;
 use crate::support::{holds_within, wait_until};
 
 const SEED: &str = "
@@ -129,4 +130,36 @@ fn the_connect_check_prepares_each_query() {
     let wrong = check("query = \"select * from itms where id = $1\"");
     assert!(wrong.contains("failed   rows         inventory"), "{wrong}");
     assert!(wrong.contains("\"itms\" does not exist"), "{wrong}");
+}
+
+/// They are those of the machine, and not a list that is compiled in.
+#[test]
+fn the_authorities_of_the_system_are_trusted() {
+    let server = PostgresServer::start(SEED);
+    let (folder, authority) = (TempDir::new().unwrap(), Authority::new("the machine's"));
+    let trusted = folder.path().join("trusted.pem");
+    std::fs::write(&trusted, &authority.cert).unwrap();
+    let url = server.speak_tls("localhost", &authority.site(&["localhost"]));
+    let rows = settings(
+        &format!("{url}?sslmode=verify-full"),
+        "query = \"select * from items where id = $1\"",
+    );
+    let config = format!("origin.url = \"http://127.0.0.1:1\"\n{rows}");
+    std::fs::write(folder.path().join("proxy.toml"), config).unwrap();
+    let check = || {
+        let mut command = anteroom();
+        command.args(["check", "--connect", "--config", "proxy.toml"]).current_dir(folder.path());
+        command.stdin(Stdio::null()).env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR");
+        command
+    };
+    let said = |mut command: Command| {
+        let output = command.output().unwrap();
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    };
+    let mut on_the_machine = check();
+    on_the_machine.env("SSL_CERT_FILE", &trusted);
+    let fine = said(on_the_machine);
+    assert!(fine.contains("fine     rows         inventory"), "{fine}");
+    let elsewhere = said(check());
+    assert!(elsewhere.contains("failed   rows         inventory"), "{elsewhere}");
 }

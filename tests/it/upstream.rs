@@ -64,6 +64,7 @@ fn the_certificate_of_the_origin_is_verified() {
     let proxy = before(&ours, "localhost", &[("tls.ca", &ca)]);
     assert_eq!(proxy.get("/").send().text(), "hello");
     assert_eq!(ours.last().met.name.as_deref(), Some("localhost"));
+    assert_eq!(ours.last().met.key_exchange, Some(rustls::NamedGroup::X25519MLKEM768));
     // A name of its own.
     let named = [("tls.ca", ca.as_str()), ("tls.server_name", "\"localhost\"")];
     assert_eq!(before(&ours, "127.0.0.1", &named).get("/").send().status, 200);

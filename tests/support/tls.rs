@@ -13,11 +13,11 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, HandshakeKind, ProtocolVersion, SignatureScheme,
-    SupportedProtocolVersion, version,
+    ClientConfig, DigitallySignedStruct, HandshakeKind, NamedGroup, ProtocolVersion,
+    SignatureScheme, SupportedProtocolVersion, version,
 };
 use tokio_rustls::TlsConnector;
 
@@ -117,6 +117,9 @@ pub struct HandshakeResult {
     pub shown: Option<CertificateDer<'static>>,
     pub version: Option<ProtocolVersion>,
     pub protocol: Option<Vec<u8>>,
+    pub key_exchange: Option<NamedGroup>,
+    /// In how many round trips, and whether by a ticket.
+    pub kind: Option<HandshakeKind>,
     pub resumed: bool,
 }
 
@@ -133,7 +136,22 @@ impl Browser {
         versions: &[&'static SupportedProtocolVersion],
         person: Option<&CertificateWithKey>,
     ) -> Self {
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        Self::made_with(aws_lc_rs::default_provider(), versions, person)
+    }
+
+    /// One that knows these key exchanges, in its order of preference, and no others.
+    pub fn exchanging(groups: &[&'static dyn SupportedKxGroup]) -> Self {
+        let provider =
+            CryptoProvider { kx_groups: groups.to_vec(), ..aws_lc_rs::default_provider() };
+        Self::made_with(provider, &[&version::TLS13, &version::TLS12], None)
+    }
+
+    fn made_with(
+        provider: CryptoProvider,
+        versions: &[&'static SupportedProtocolVersion],
+        person: Option<&CertificateWithKey>,
+    ) -> Self {
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(versions)
             .unwrap()
             .dangerous()
@@ -229,6 +247,8 @@ async fn carry(
         shown: session.peer_certificates().and_then(|chain| chain.first().cloned()),
         version: session.protocol_version(),
         protocol: session.alpn_protocol().map(<[u8]>::to_vec),
+        key_exchange: session.negotiated_key_exchange_group().map(|group| group.name()),
+        kind: session.handshake_kind(),
         resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
     };
     drop(tell.send(Some(greeted)));
@@ -260,7 +280,7 @@ impl ServerCertVerifier for Trusting {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = ring::default_provider().signature_verification_algorithms;
+        let known = aws_lc_rs::default_provider().signature_verification_algorithms;
         rustls::crypto::verify_tls12_signature(message, cert, signed, &known)
     }
 
@@ -270,11 +290,11 @@ impl ServerCertVerifier for Trusting {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = ring::default_provider().signature_verification_algorithms;
+        let known = aws_lc_rs::default_provider().signature_verification_algorithms;
         rustls::crypto::verify_tls13_signature(message, cert, signed, &known)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider().signature_verification_algorithms.supported_schemes()
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }

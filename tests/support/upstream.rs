@@ -67,7 +67,7 @@ impl Authority {
         protocols: &[&str],
         asks: bool,
     ) -> Arc<ServerConfig> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .unwrap();
@@ -99,6 +99,7 @@ pub struct UpstreamConnection {
     pub protocol: Option<String>,
     /// The name that was asked for.
     pub name: Option<String>,
+    pub key_exchange: Option<rustls::NamedGroup>,
     pub resumed: bool,
 }
 
@@ -252,6 +253,7 @@ async fn accept<F>(
                 nth,
                 protocol: session.alpn_protocol().map(|p| String::from_utf8_lossy(p).into_owned()),
                 name: session.server_name().map(str::to_owned),
+                key_exchange: session.negotiated_key_exchange_group().map(|group| group.name()),
                 resumed: session.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
             };
             serve(met, Box::pin(socket)).await;

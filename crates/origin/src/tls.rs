@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConfig, WantsClientCert};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -92,7 +92,7 @@ impl OriginTlsConnector {
 /// # Errors
 /// If a file cannot be used, or there is no trusted authority.
 pub fn client_config(rules: &TlsRules) -> Result<ClientConfig, OriginTlsError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = anteroom_tls::provider();
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?;
     let builder: ConfigBuilder<ClientConfig, WantsClientCert> = if rules.blind {

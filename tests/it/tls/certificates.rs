@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use rustls::{ProtocolVersion, version};
+use rustls::crypto::aws_lc_rs::kx_group;
+use rustls::{HandshakeKind, NamedGroup, ProtocolVersion, version};
 
 use super::{Files, enter, hello};
 use crate::support::client::SITE;
@@ -45,6 +46,42 @@ fn an_old_version_is_refused_where_the_operator_wants_the_new_one() {
     let old = Browser::speaking(&[&version::TLS12], None);
     assert!(old.try_visit(proxy.address(), SITE, b"").is_none());
     assert_eq!(proxy.get("/").send_on(&mut enter(&proxy)).text(), "hello");
+}
+
+#[test]
+fn keys_are_exchanged_as_the_visitor_prefers_and_that_may_be_post_quantum() {
+    let (files, origin) = (Files::new(), hello());
+    let proxy = Proxy::embedded(&origin, &files.listen(""));
+    let (hybrid, classic) = (kx_group::X25519MLKEM768, kx_group::X25519);
+    for (offered, agreed) in [
+        (vec![hybrid, classic], NamedGroup::X25519MLKEM768),
+        (vec![hybrid], NamedGroup::X25519MLKEM768),
+        (vec![classic, hybrid], NamedGroup::X25519),
+        (vec![classic], NamedGroup::X25519),
+        (vec![kx_group::SECP256R1], NamedGroup::secp256r1),
+        (vec![kx_group::SECP384R1], NamedGroup::secp384r1),
+        // What we do not speak costs a round trip where another is left, and is no handshake where none is.
+        (vec![kx_group::MLKEM1024, classic], NamedGroup::X25519),
+    ] {
+        let browser = Browser::exchanging(&offered);
+        let (mut client, greeted) = browser.visit(proxy.address(), SITE);
+        assert_eq!(greeted.key_exchange, Some(agreed), "{offered:?}");
+        let retried = greeted.kind == Some(HandshakeKind::FullWithHelloRetryRequest);
+        assert_eq!(retried, offered[0].name() == NamedGroup::MLKEM1024, "{offered:?}");
+        assert_eq!(proxy.get("/").send_on(&mut client).text(), "hello");
+    }
+    let strange = Browser::exchanging(&[kx_group::MLKEM1024]);
+    assert!(strange.try_visit(proxy.address(), SITE, b"").is_none());
+}
+
+#[test]
+fn an_older_version_has_the_older_key_exchange() {
+    let (files, origin) = (Files::new(), hello());
+    let proxy = Proxy::embedded(&origin, &files.listen(""));
+    let old = Browser::speaking(&[&version::TLS12], None);
+    let greeted = old.visit(proxy.address(), SITE).1;
+    assert_eq!(greeted.version, Some(ProtocolVersion::TLSv1_2));
+    assert_eq!(greeted.key_exchange, Some(NamedGroup::X25519));
 }
 
 #[test]

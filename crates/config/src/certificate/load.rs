@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -161,7 +160,7 @@ fn read_inner(path: &Path, key: Option<&Path>) -> Result<Certificate, FaultKind>
         None => other_key(path, key)?,
     };
     let keyed =
-        CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(
+        CertifiedKey::from_der(chain, key, &anteroom_tls::provider()).map_err(
             |error| match error {
                 rustls::Error::InconsistentKeys(_) => FaultKind::OtherKey(key_path),
                 rustls::Error::InvalidCertificate(_) => FaultKind::BadCertificate,

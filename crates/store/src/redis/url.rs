@@ -38,8 +38,8 @@ impl RedisUrl {
     /// `sentinel://a,b/master`.
     pub(super) fn parse(url: &str) -> Result<Self, OpenError> {
         if url.starts_with("rediss") || url.starts_with("valkeys:") {
-            // An error means that a provider is installed already, which is as good.
-            let _ = rustls::crypto::ring::default_provider().install_default();
+            // The library asks the process for it.
+            anteroom_tls::install();
         }
         let kinds = [("redis+", "redis://"), ("rediss+", "rediss://")];
         for (head, scheme) in kinds {

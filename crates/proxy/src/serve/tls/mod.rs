@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anteroom_http::clock::unix_now;
 use arc_swap::ArcSwap;
-use rustls::crypto::ring;
 use rustls::server::{
     ClientHello, NoClientAuth, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier,
 };
@@ -232,7 +231,7 @@ fn config(
     shown: &Arc<CertificateResolver>,
 ) -> Result<ServerConfig, ClientTlsError> {
     let unusable = |error: &dyn fmt::Display| ClientTlsError::Unusable(error.to_string());
-    let provider = Arc::new(ring::default_provider());
+    let provider = anteroom_tls::provider();
     let versions: &[_] =
         if settings.only_1_3 { &[&version::TLS13] } else { &[&version::TLS13, &version::TLS12] };
     let verifier = match authorities {
@@ -256,7 +255,7 @@ fn config(
     config.ignore_client_order = true;
     let offered = PROTOCOLS.iter().filter(|one| settings.h2 || **one != Protocol::Http2);
     config.alpn_protocols = offered.map(|protocol| protocol.name().to_vec()).collect();
-    config.ticketer = ring::Ticketer::new().map_err(|error| unusable(&error))?;
+    config.ticketer = anteroom_tls::ticketer().map_err(|error| unusable(&error))?;
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
     // Early data can be replayed, and the app would then receive the request twice.
     config.max_early_data_size = 0;
