@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::hints::Hints;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
-use super::{fleet, origins, page_memory, parts, row_tasks, sessions, traces, webhook};
+use super::{fleet, origins, page_memory, parts, row_tasks, sessions, tls, traces, webhook};
 use crate::task::{
     self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, KeepLimits,
-    LogOuts, PurgeTask, RegisterProxy, Rescale, Visits,
+    LogOuts, PurgeTask, RegisterProxy, Rescale, ShareTicketKeys, Visits,
 };
 
 /// The background tasks.
@@ -118,6 +118,23 @@ fn start_keep_limits(
     }
     let driven = task::drive(keep, Arc::clone(thread_metrics), stop.clone());
     Some(tokio::task::spawn_local(driven))
+}
+
+/// Starts the task that has the keys of TLS tickets alike with other proxies, if any listener uses them.
+fn start_share_ticket_keys(
+    (live, shared): (&LiveConfig, &SharedState),
+    store: &AnyStore,
+    thread_metrics: &Arc<ThreadMetrics>,
+    stop: &CancellationToken,
+) -> Option<JoinHandle<()>> {
+    let share = ShareTicketKeys {
+        store: store.background(),
+        keys: Arc::clone(&shared.ticket_keys),
+        refusal_logged: Default::default(),
+    };
+    tls::shares_ticket_keys(&live.plan).then(|| {
+        tokio::task::spawn_local(task::drive(share, Arc::clone(thread_metrics), stop.clone()))
+    })
 }
 
 fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> RegisterProxy {
@@ -243,6 +260,7 @@ fn configured(
     let receiver = live.traces_receiver.as_ref();
     jobs.extend(traces::start((plan, receiver), shared, thread_metrics, stop));
     jobs.extend(start_keep_limits(live, store, thread_metrics, stop));
+    jobs.extend(start_share_ticket_keys((live, shared), store, thread_metrics, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));
     jobs
 }

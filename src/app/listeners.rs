@@ -10,6 +10,7 @@ use anteroom_proxy::serve::listen::{self, Inherited};
 use anteroom_proxy::serve::socket::Socket;
 use anteroom_proxy::serve::tls::ClientTls;
 use anteroom_proxy::serve::{ConnectionRules, Listener, ThreadListener};
+use anteroom_tls::TicketKeys;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,7 @@ pub(super) struct Listeners {
     inherited: Option<Inherited>,
     /// The TLS of the listeners that use it.
     tls: tls::All,
+    ticket_keys: Arc<TicketKeys>,
 }
 
 /// The open sockets of one `[[listen]]`.
@@ -51,8 +53,8 @@ pub(super) struct Change {
 impl Listeners {
     /// Opens all listeners for this number of threads.
     pub(super) fn open(all: &[Listen], threads: usize) -> Result<Self, StartError> {
-        let tls = tls::All::default();
-        let mut listeners = Self { threads, open: Vec::new(), inherited: None, tls };
+        let (tls, ticket_keys) = (tls::All::default(), Arc::default());
+        let mut listeners = Self { threads, open: Vec::new(), inherited: None, tls, ticket_keys };
         for one in all {
             let open = listeners.open_one(one, true)?;
             listeners.open.push(open);
@@ -74,6 +76,11 @@ impl Listeners {
     /// The TLS of the listeners that use it, now and after each change.
     pub(super) fn tls(&self) -> &tls::All {
         &self.tls
+    }
+
+    /// The keys of tickets that they share with other proxies.
+    pub(super) fn ticket_keys(&self) -> &Arc<TicketKeys> {
+        &self.ticket_keys
     }
 
     /// The TLS of each listener that uses it, with the address of the listener.
@@ -116,7 +123,8 @@ impl Listeners {
             };
             match self.open.iter().enumerate().find(same).map(|(place, _)| place) {
                 Some(place) => {
-                    let terms = terms(one, Some(&self.open[place].terms.load()))?;
+                    let old = self.open[place].terms.load();
+                    let terms = terms(one, Some(&old), &self.ticket_keys)?;
                     change.kept.push((place, one.clone(), terms));
                 }
                 None => {
@@ -183,7 +191,7 @@ impl Listeners {
             Listener::Unix(_) => None,
         };
         let addresses = listeners.first().into_iter().flatten().filter_map(address).collect();
-        let terms = Arc::new(ArcSwap::from_pointee(terms(one, None)?));
+        let terms = Arc::new(ArcSwap::from_pointee(terms(one, None, &self.ticket_keys)?));
         let closed = CancellationToken::new();
         let entrance = |listener| {
             let (terms, closed) = (Arc::clone(&terms), closed.clone());
@@ -234,9 +242,13 @@ impl Listeners {
     }
 }
 
-/// The terms of a listener. Unchanged TLS is kept, with the tickets that it has issued.
-fn terms(one: &Listen, old: Option<&ConnectionRules>) -> Result<ConnectionRules, StartError> {
-    let tls = tls::open(one, old.and_then(|old| old.tls.as_ref()))?;
+/// The terms of a listener. Unchanged TLS is kept, with the tickets that it alone accepts.
+fn terms(
+    one: &Listen,
+    old: Option<&ConnectionRules>,
+    ticket_keys: &Arc<TicketKeys>,
+) -> Result<ConnectionRules, StartError> {
+    let tls = tls::open(one, old.and_then(|old| old.tls.as_ref()), ticket_keys)?;
     let mut terms = ConnectionRules {
         balancers: one.balancers.clone(),
         h2: one.h2,

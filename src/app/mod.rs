@@ -177,7 +177,7 @@ impl Application {
         let (mut signals, store, metrics) = (self.signals, self.store, self.metrics);
         let [leaving, drain, stop] = [(); 3].map(|()| CancellationToken::new());
         store::expect_news(&store, plan);
-        let shared = SharedState::new(plan, Arc::clone(&metrics), &store);
+        let shared = SharedState::new(plan, Arc::clone(&metrics), &store, listeners.ticket_keys());
         let audit = admin::start_audit_log(plan)?;
         let first = LiveConfig::new(loaded, &shared, &Origins::default())?;
         let live = Arc::new(ArcSwap::new(Arc::clone(&first)));

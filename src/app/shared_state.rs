@@ -21,6 +21,7 @@ use anteroom_telemetry::metrics::Metrics;
 use anteroom_telemetry::request_feed::RequestFeed;
 use anteroom_telemetry::shown_path::ShownPaths;
 use anteroom_telemetry::traces::TraceQueue;
+use anteroom_tls::TicketKeys;
 
 use crate::admin::{FoundHints, LatestBackup, ReloadCounts};
 use crate::task::MoveProgress;
@@ -43,6 +44,8 @@ pub(super) struct SharedState {
     pub(super) rows: Arc<SharedRows>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) store: OpenStore,
+    /// The keys of TLS tickets that listeners share with other proxies.
+    pub(super) ticket_keys: Arc<TicketKeys>,
     pub(super) connections: Arc<ConnectionCounter>,
     /// Requests of HTTP/2.
     pub(super) requests: Arc<ConnectionCounter>,
@@ -72,7 +75,12 @@ pub(super) struct SharedState {
 
 impl SharedState {
     /// Built with the sizes in `plan`, which are read only at start.
-    pub(super) fn new(plan: &Plan, metrics: Arc<Metrics>, store: &OpenStore) -> Arc<Self> {
+    pub(super) fn new(
+        plan: &Plan,
+        metrics: Arc<Metrics>,
+        store: &OpenStore,
+        ticket_keys: &Arc<TicketKeys>,
+    ) -> Arc<Self> {
         let fleet = Arc::new(Fleet::new(Arc::clone(store.switch())));
         let limits = &plan.limits;
         let flights = Flights::new(limits.in_flight, limits.waiters);
@@ -93,6 +101,7 @@ impl SharedState {
             rows: Arc::default(),
             metrics,
             store: store.clone(),
+            ticket_keys: Arc::clone(ticket_keys),
             connections: Arc::default(),
             requests: Arc::default(),
             tunnels: Arc::default(),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::HeaderValue;
-use anteroom_config::{self, ClientCerts, Listen, TlsVersion};
+use anteroom_config::{self, ClientCerts, Listen, Plan, TlsVersion};
 use anteroom_policy::listener::{ListenerRules, Redirect};
 use anteroom_proxy::serve::tls::{ClientTls, ClientTlsError, Clients, TlsSettings};
 use anteroom_telemetry::metrics::Metrics;
+use anteroom_tls::{TicketKeys, TicketSecret};
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +22,7 @@ pub(super) type All = Arc<ArcSwap<Vec<Arc<ClientTls>>>>;
 pub(super) fn open(
     listen: &Listen,
     old: Option<&Arc<ClientTls>>,
+    ticket_keys: &Arc<TicketKeys>,
 ) -> Result<Option<Arc<ClientTls>>, ClientTlsError> {
     if !listen.is_secured() {
         return Ok(None);
@@ -38,12 +40,26 @@ pub(super) fn open(
         },
         only_1_3: tls.min_version == TlsVersion::V1_3,
         h2: listen.h2,
+        ticket_secrets: tls
+            .ticket_secret
+            .iter()
+            .map(|secret| TicketSecret::new(secret.expose()))
+            .collect(),
     };
     if let Some(old) = old.filter(|old| *old.settings() == settings) {
         old.reload();
         return Ok(Some(Arc::clone(old)));
     }
-    ClientTls::open(settings).map(Some)
+    ClientTls::open(settings, ticket_keys).map(Some)
+}
+
+/// Whether a listener seals tickets by keys that it has alike with the proxies on its store.
+pub(super) fn shares_ticket_keys(plan: &Plan) -> bool {
+    plan.listen.iter().any(|listen| {
+        let tls = &listen.tls;
+        let is_private = tls.client_certs != ClientCerts::Off || !tls.ticket_secret.is_empty();
+        listen.is_secured() && !is_private
+    })
 }
 
 /// The rules for all requests that arrive at a listener.

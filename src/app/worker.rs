@@ -26,6 +26,8 @@ use super::runtime::runtime;
 use super::service_manager::Pulse;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
+use super::tls;
+use crate::task;
 
 /// How often the end of the workers is checked.
 const LOOK: Duration = Duration::from_millis(10);
@@ -145,11 +147,7 @@ async fn work(kit: WorkerParts) {
         (Arc::clone(&thread_metrics), log_buffer),
     );
     // The first visitors should be recognised, too, but an unreachable store must not delay them.
-    let ready = async {
-        first.store.connected().await;
-        first.pages.purged.known().await;
-        shared.fleet.switch.heard().await;
-    };
+    let ready = hear_from_store(&first, &shared, &live);
     if tokio::time::timeout(CONNECT_TIMEOUT, ready).await.is_err() {
         tracing::warn!("the store is unreachable; serving without it for now");
     }
@@ -197,6 +195,19 @@ async fn work(kit: WorkerParts) {
     end_connections(&connections, &detached, live.plan.limits.drain_timeout).await;
     if let Some(pulse) = pulse {
         pulse.end();
+    }
+}
+
+/// Returns when the store has told what the first visitors are served by.
+async fn hear_from_store(first: &WorkerContext, shared: &SharedState, live: &LiveConfig) {
+    first.store.connected().await;
+    first.pages.purged.known().await;
+    shared.fleet.switch.heard().await;
+    // After a restart all visitors come back at once: a whole handshake for each would cost the most then.
+    if tls::shares_ticket_keys(&live.plan)
+        && let Err(error) = task::exchange_ticket_keys(&first.store, &shared.ticket_keys).await
+    {
+        tracing::debug!(%error, "the store has told no keys of tickets");
     }
 }
 

@@ -16,8 +16,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, HandshakeKind, NamedGroup, ProtocolVersion,
-    SignatureScheme, SupportedProtocolVersion, version,
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup,
+    ProtocolVersion, SignatureScheme, SupportedProtocolVersion, version,
 };
 use tokio_rustls::TlsConnector;
 
@@ -181,6 +181,19 @@ impl Browser {
     pub fn offering(mut self, protocols: &[&[u8]]) -> Self {
         self.0.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         self
+    }
+
+    /// Sends a request before the handshake is over, where a ticket allows it.
+    pub fn hasty(mut self) -> Self {
+        self.0.enable_early_data = true;
+        self
+    }
+
+    /// Whether a ticket allows that at a connection for `name`. It uses one up.
+    pub fn may_be_hasty(&self, name: &str) -> bool {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut session = ClientConnection::new(Arc::new(self.0.clone()), name).unwrap();
+        session.early_data().is_some()
     }
 
     /// Makes a connection for `name`.

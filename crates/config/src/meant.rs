@@ -124,7 +124,7 @@ pub(super) fn variable(text: &str) -> Option<&str> {
 pub(super) fn instead_of_variable(path: &str, name: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or_default();
     let is_secret = ["admin.token", "origin.secret", "session.webhook_secret"].contains(&path);
-    if is_secret {
+    if is_secret || path.ends_with("].tls.ticket_secret") {
         return format!("a file has no variables; write {key} = {{ env = \"{name}\" }}");
     }
     if path.starts_with("store.") && key.ends_with("url") {

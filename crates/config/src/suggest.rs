@@ -37,6 +37,7 @@ pub(super) const CALLED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("listen[]", "server_name", "origin.hosts"),
     ("listen[]", "ssl_certificate", "listen[].tls.cert"),
     ("listen[]", "ssl_certificate_key", "listen[].tls.key"),
+    ("listen[]", "ssl_session_ticket_key", "listen[].tls.ticket_secret"),
     ("limits", "client_max_body_size", "limits.max_body"),
     ("origin", "timeout", "origin.first_byte_timeout"),
     ("origin", "proxy_read_timeout", "origin.first_byte_timeout"),

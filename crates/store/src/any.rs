@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anteroom_http::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken};
+use anteroom_tls::{TicketKey, TicketKeyOffer};
 use bytes::Bytes;
 
 use super::bypass::BypassChange;
@@ -20,9 +21,9 @@ use super::{
     LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox, OverloadStore, PageStore,
     PurgePosition, PurgeStore, RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated,
     Rotation, RowClaim, RowStore, RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing,
-    StoreError, StoreNews, StoreState, StoredBypasses, StoredRow, TaskLease, TokenCreation,
-    TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore, VisitorEviction, VisitorStore,
-    VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
+    StoreError, StoreNews, StoreState, StoredBypasses, StoredRow, TaskLease, TicketKeyStore,
+    TokenCreation, TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore, VisitorEviction,
+    VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
 };
 
 /// Any store, as one thread uses it. Cheap to clone.
@@ -301,6 +302,10 @@ delegate! {
     OverloadStore {
         look put_known_servers(version: u32, origin: &str, known: Bytes, ttl: Duration) -> ();
         look known_servers(version: u32, origin: &str) -> Option<Bytes>;
+    }
+
+    TicketKeyStore {
+        look exchange_ticket_keys(offers: &[TicketKeyOffer]) -> Vec<TicketKey>;
     }
 
     PurgeStore {

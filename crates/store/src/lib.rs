@@ -34,6 +34,7 @@ pub mod scratch;
 mod session;
 mod sharded;
 mod switch;
+mod ticket_keys;
 pub mod transfer;
 mod view;
 mod visitors;
@@ -80,6 +81,7 @@ pub use self::session::{
     LogInStore, Rotated, Rotation, TokenStore, Uncounted, Visit, VisitResult, VisitStore,
 };
 pub use self::switch::{MoveAnswer, MoveState, NextStore, Switch};
+pub use self::ticket_keys::TicketKeyStore;
 pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, TopBound, ViewStore};
 pub use self::visitors::{
     MergeResult, TokenCreation, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
@@ -92,7 +94,7 @@ pub mod traits {
         AnswerStore as _, BypassStore as _, CartStore as _, EventStore as _, ExpiryStore as _,
         FleetStore as _, HotPageStore as _, LeaseStore as _, LogInStore as _, OverloadStore as _,
         PageStore as _, PurgeStore as _, RevocationStore as _, RowStore as _, SessionListing as _,
-        TokenStore as _, ViewStore as _, VisitStore as _, VisitorStore as _,
+        TicketKeyStore as _, TokenStore as _, ViewStore as _, VisitStore as _, VisitorStore as _,
     };
 }
 

@@ -1,15 +1,20 @@
 //! The cryptography of all TLS: towards visitors, origins, Redis and databases.
 //!
 //! It is AWS-LC, by the crate aws-lc-rs, and chosen in this place alone: what else makes a rustls configuration takes
-//! [`provider`]. sqlx takes none, and makes one with the same choices for itself. Certificates, sockets and the
-//! configuration are not known here.
+//! [`provider`]. sqlx takes none, and makes one with the same choices for itself. The tickets by which visitors resume
+//! sessions are sealed here, too. Certificates, sockets, stores and the configuration are not known here.
+
+mod tickets;
 
 use std::sync::{Arc, LazyLock};
 
-use rustls::Error;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
-use rustls::server::ProducesTickets;
+
+pub use tickets::{
+    TICKET_KEY_LEN, TICKET_PERIOD, TicketKey, TicketKeyOffer, TicketKeys, TicketSecret,
+    private_ticketer, secret_ticketer,
+};
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     Arc::new(CryptoProvider { kx_groups: key_exchanges(), ..aws_lc_rs::default_provider() })
@@ -42,14 +47,6 @@ pub fn install() {
     let _ = CryptoProvider::clone(&PROVIDER).install_default();
 }
 
-/// Issues tickets of TLS sessions, with keys of its own that change every six hours.
-///
-/// # Errors
-/// If the system has no random numbers.
-pub fn ticketer() -> Result<Arc<dyn ProducesTickets>, Error> {
-    aws_lc_rs::Ticketer::new()
-}
-
 #[cfg(test)]
 mod tests {
     use rcgen::CertifiedKey;
@@ -73,7 +70,7 @@ mod tests {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.clone()], key)
             .unwrap();
-        config.ticketer = ticketer().unwrap();
+        config.ticketer = private_ticketer().unwrap();
         (Arc::new(config), certificate)
     }
 

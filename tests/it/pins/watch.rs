@@ -45,6 +45,7 @@ impl Monitor {
             "pagebytes:",
             "hotpages:",
             "overload:",
+            "tickets:",
             "purg",
             "seen:",
             "bypass:",
@@ -192,8 +193,9 @@ fn is_background(name: &str, words: &[String]) -> bool {
         "expiring:",
         "hotpages:",
     ];
-    let begins =
-        |word: &String| ["fleet:", "overload:"].iter().any(|begin| word.starts_with(begin));
+    let begins = |word: &String| {
+        ["fleet:", "overload:", "tickets:"].iter().any(|begin| word.starts_with(begin))
+    };
     let is_task = |word: &String| tasks.contains(&word.as_str()) || begins(word);
     let connects = ["PING", "HELLO", "CLIENT", "INFO", "SUBSCRIBE", "AUTH", "SELECT", "CONFIG"];
     // A cleaner says how many may stay, and how many go at a time.

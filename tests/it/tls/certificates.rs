@@ -230,6 +230,9 @@ fn certificate_errors_name_the_line_of_the_configuration() {
     let (one, other) = (files.add("a.pem", &["a.test"]), files.add("b.pem", &["b.test"]));
     fs::write(files.path("mixed.crt"), one.cert.clone() + &other.key).unwrap();
     fs::write(files.path("alone.crt"), &one.cert).unwrap();
+    fs::write(files.path("authority.crt"), &files.authority.cert).unwrap();
+    fs::write(files.path("short"), "0123456789abcdef0123456789abcde").unwrap();
+    fs::write(files.path("long"), "0123456789abcdef0123456789abcdef").unwrap();
     files.authority.expired(&["old.test"]).write(&files.folder.path().join("old.crt"));
     assert_eq!(check(&files, "tls.cert = \"*.pem\"").0, Some(0));
     for (keys, expected) in [
@@ -243,6 +246,18 @@ fn certificate_errors_name_the_line_of_the_configuration() {
         ("tls = { cert = \"a.pem\", client_ca = \"b.pem\" }", "needs client_certs"),
         ("tls = { cert = \"a.pem\", hsts_subdomains = true }", "needs hsts"),
         ("tls = { client_certs = \"required\" }", "needs cert"),
+        (
+            "tls = { cert = \"a.pem\", ticket_secret = { file = \"short\" } }",
+            "expected at least 32 random characters",
+        ),
+        (
+            "tls = { cert = \"a.pem\", ticket_secret = [{ file = \"long\" }, { file = \"long\" }] }",
+            "lists one secret twice",
+        ),
+        (
+            "tls = { cert = \"a.pem\", ticket_secret = [{ file = \"long\" }, { file = \"long\" }, { file = \"long\" }] }",
+            "lists more than two secrets",
+        ),
         ("tls = { cert = \"a.pem\" }\nredirect = \"https\"", "needs a listener without tls"),
     ] {
         let (code, said) = check(&files, keys);
@@ -255,6 +270,13 @@ fn certificate_errors_name_the_line_of_the_configuration() {
     let (code, said) = check(&files, "tls.cert = \"*.pem\"");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("c.pem both cover a.test"), "{said}");
+    let (code, said) = check(
+        &files,
+        "tls = { cert = \"a.pem\", ticket_secret = { file = \"long\" }, client_certs = \"optional\", \
+         client_ca = \"authority.crt\" }",
+    );
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("tls.ticket_secret: has no effect with client_certs"), "{said}");
 }
 
 #[test]

@@ -188,6 +188,54 @@ fn a_certificate_of_one_listener_opens_no_other() {
 }
 
 #[test]
+fn a_ticket_of_a_listener_that_asks_for_none_opens_no_listener_that_does() {
+    let (people, origin, port) = (People::new(), hello(), free_port());
+    let file = people.files.path("people.crt");
+    let cert = people.files.path("*.pem");
+    let listen = people.files.listen("");
+    let asking = format!(
+        ", {{ address = \"127.0.0.1:{port}\", tls = {{ cert = {cert:?}, \
+         client_certs = \"required\", client_ca = {file:?} }} }}]"
+    );
+    let listen = format!("{}{asking}", listen.strip_suffix(']').unwrap());
+    let proxy = Proxy::embedded(&origin, &listen);
+    for version in [&version::TLS12, &version::TLS13] {
+        let browser = Browser::speaking(&[version], None);
+        assert_eq!(visit(&proxy, &browser, "/").unwrap().status, 200);
+        let other = browser.try_visit(([127, 0, 0, 1], port).into(), SITE, b"");
+        let answer = other.and_then(|(mut client, _)| proxy.get("/").try_send_on(&mut client));
+        assert!(answer.is_none(), "{version:?}");
+    }
+    assert_eq!(origin.count(), 2);
+}
+
+#[test]
+fn tickets_of_clients_with_certificates_end_with_the_process() {
+    let (people, origin) = (People::new(), hello());
+    let secret = people.files.path("secret");
+    fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
+    let authorities = people.files.path("people.crt");
+    let asks = format!(", client_certs = \"optional\", client_ca = {authorities:?}");
+    for more in [String::new(), format!(", ticket_secret = {{ file = {secret:?} }}")] {
+        let listen = people.files.listen(&format!("{asks}{more}"));
+        let mut proxy = Proxy::embedded(&origin, &listen);
+        let browsers = [Browser::of(&people.authority.person("Ada")), Browser::new()];
+        let resumes = |proxy: &Proxy, browser: &Browser| {
+            let (mut client, greeted) = browser.visit(proxy.address(), SITE);
+            assert_eq!(proxy.get("/").send_on(&mut client).status, 200);
+            greeted.resumed
+        };
+        for browser in &browsers {
+            assert!(!resumes(&proxy, browser) && resumes(&proxy, browser));
+        }
+        proxy.restart();
+        for browser in &browsers {
+            assert!(!resumes(&proxy, browser));
+        }
+    }
+}
+
+#[test]
 fn a_client_of_a_removed_authority_is_a_stranger() {
     let (people, origin) = (People::new(), hello());
     let proxy = Proxy::embedded(&origin, &people.listen("required"));

@@ -3,6 +3,7 @@
 mod certificates;
 mod clients;
 mod plain;
+mod tickets;
 
 use tempfile::TempDir;
 

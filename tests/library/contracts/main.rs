@@ -24,6 +24,7 @@ mod row_contract;
 mod sentinel;
 mod store_command;
 mod store_contract;
+mod ticket_key_contract;
 mod transfer_contract;
 mod visitor_contract;
 mod warm_start;

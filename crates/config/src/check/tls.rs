@@ -12,6 +12,9 @@ use crate::certificate;
 use crate::certificate::{Certificate, CertificateTable};
 use crate::plan::{ClientCerts, Listen, TlsConfig};
 
+/// The least length of a ticket secret, in bytes. A ticket is a means to try secrets without asking the proxy.
+const TICKET_SECRET_MIN: usize = 32;
+
 impl ConfigCheck<'_> {
     /// Checks each listener.
     pub(super) fn tls(&mut self) {
@@ -22,6 +25,7 @@ impl ConfigCheck<'_> {
             if listen.is_secured() {
                 self.client_certs(&at, &listen.tls);
                 self.hsts(&at, &listen.tls);
+                self.ticket_secret(&at, &listen.tls);
                 self.certificates(&at, &listen.tls);
             } else {
                 self.without_certificate(&at, &listen.tls);
@@ -71,6 +75,34 @@ impl ConfigCheck<'_> {
     fn hsts(&mut self, at: &impl Fn(&str) -> String, tls: &TlsConfig) {
         if tls.hsts_subdomains && tls.hsts.is_none() && !self.unread(&at("tls.hsts")) {
             self.problem(&at("tls.hsts_subdomains"), "needs hsts, such as hsts = \"180d\"");
+        }
+    }
+
+    fn ticket_secret(&mut self, at: &impl Fn(&str) -> String, tls: &TlsConfig) {
+        let setting = at("tls.ticket_secret");
+        let secrets = tls.ticket_secret.as_slice();
+        if !secrets.is_empty() && tls.client_certs != ClientCerts::Off {
+            let text = "has no effect with client_certs: a ticket says who the client is, and so \
+                        it is good at this process alone";
+            self.warning(&setting, text);
+        }
+        if secrets.iter().any(|secret| secret.expose().len() < TICKET_SECRET_MIN) {
+            let text = format!(
+                "expected at least {TICKET_SECRET_MIN} random characters, as from openssl rand -base64 48"
+            );
+            self.problem(&setting, text);
+        }
+        match secrets {
+            [new, old] if new.expose() == old.expose() => {
+                let text =
+                    "lists one secret twice: the second is for the one that the first replaces";
+                self.problem(&setting, text);
+            }
+            [] | [_] | [_, _] => {}
+            _ => {
+                let text = "lists more than two secrets: expected the new one and the previous one";
+                self.problem(&setting, text);
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use ipnet::IpNet;
 
 use super::OriginUrl;
 use crate::certificate::CertificateSources;
+use crate::secret::Secret;
 
 /// A `[[listen]]`: where clients are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +151,9 @@ pub struct TlsConfig {
     pub client_ca: Option<PathBuf>,
     /// `min_version`, `"1.2"`.
     pub min_version: TlsVersion,
+    /// `ticket_secret`: what the keys of tickets are derived from, two at most; the first seals. Empty: the keys are those
+    /// of the store.
+    pub ticket_secret: Vec<Secret>,
     /// `hsts`: how long browsers use https only; `None` (`"off"`): the field is not sent.
     pub hsts: Option<Duration>,
     /// `hsts_subdomains`, false: whether `hsts` includes all subdomains.
@@ -165,6 +169,7 @@ impl Default for TlsConfig {
             client_certs: ClientCerts::Off,
             client_ca: None,
             min_version: TlsVersion::V1_2,
+            ticket_secret: Vec::new(),
             hsts: None,
             hsts_subdomains: false,
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::network::{networks, peers};
 use super::path::{CertificatePattern, PathText, path};
 use super::shared::{TTL, named, paths};
+use crate::credential::SecretRefs;
 use crate::form::{Either, Flag, List, Optional, Span, Text, Words};
 use crate::plan::{ClientCerts, ClientConfig, Listen, TlsConfig, TlsVersion};
 use crate::text;
@@ -38,6 +39,7 @@ pub(super) fn tls(at: &mut impl Walk, tls: &mut TlsConfig) {
     at.key("client_ca", &mut tls.client_ca, &Optional(path()));
     let versions = [("1.2", TlsVersion::V1_2), ("1.3", TlsVersion::V1_3)];
     at.key("min_version", &mut tls.min_version, &Words(&versions));
+    at.key("ticket_secret", &mut tls.ticket_secret, &SecretRefs);
     let second = Duration::from_secs(1);
     at.key("hsts", &mut tls.hsts, &Either("off", Span { min: second, max: TTL.max * 10 }));
     at.key("hsts_subdomains", &mut tls.hsts_subdomains, &Flag);

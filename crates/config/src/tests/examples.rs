@@ -67,6 +67,7 @@ fn configuration_examples_in_the_docs_can_be_read() {
         ("/etc/anteroom/traces-key", file_of("traces-key", "Basic bXk6a2V5")),
         ("/etc/anteroom/webhook.key", file_of("webhook.key", "key")),
         ("/run/credentials/anteroom.service/origin-secret", file_of("origin-secret", "key")),
+        ("/etc/anteroom/ticket-secret", file_of("ticket-secret", &"t".repeat(64))),
         ("/etc/anteroom/502.html", file_of("502.html", "<p>down</p>")),
     ];
     let environment = variables(&[

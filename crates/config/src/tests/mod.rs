@@ -169,6 +169,7 @@ fn a_printed_plan_reads_back_unchanged() {
     let text = format!(
         "threads = 3\n{ORIGIN}host = \"app.internal\"\nhosts = [\"Example.com\", \"[::1]:80\"]\n\
          [[listen]]\naddress = \"unix:/run/\\\"a.sock\"\nmode = \"0600\"\nproxy_protocol.from = \"unix\"\n\
+         [[listen]]\naddress = \"127.0.0.1:1\"\ntls.ticket_secret = {{ file = \"../../rustfmt.toml\" }}\n\
          [[listen]]\naddress = \"systemd:web\"\nproxy_protocol = {{ from = [\"10.0.0.0/8\", \"unix\"] }}\n\
          [client]\ntrusted_proxies = [\"10.1.2.3\", \"fd00::/8\", \"unix\"]\nunderscore_headers = \"pass\"\n\
          [session]\ncookie = [\"*_session\", \"remember\"]\nsecure = \"always\"\n\

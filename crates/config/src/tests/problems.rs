@@ -407,6 +407,10 @@ const WRONG_VALUES: &[(&str, &str)] = &[
         r#"session.webhook_secret = [{ file = "../../rustfmt.toml" }, "hunter2"]"#,
         "[session] webhook_secret: a secret is never written",
     ),
+    (
+        "listen = [{ address = \":1\", tls.ticket_secret = \"hunter2\" }]",
+        "[[listen]] tls.ticket_secret: a secret is never written",
+    ),
     (r#"store.url = "redis+cluster://a/3""#, "[store] url: a Cluster has one database only"),
     (
         r#"store = { url = "redis+cluster://a", layout = "chapter" }"#,

@@ -25,7 +25,7 @@ use crate::schema::walk;
 use crate::suggest::{CALLED_ELSEWHERE, called_elsewhere};
 use crate::{
     DatabaseConfig, Login, OriginConfig, OriginUrl, Plan, Rows, Secret, SettingLocation,
-    StoreLayout, Verify,
+    StoreLayout, TlsConfig, Verify,
 };
 
 const SHIPPED: &str = include_str!("../../../../proxy.toml");
@@ -74,6 +74,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         ("ANTEROOM_ORIGIN_SECRET", "s"),
         ("ANTEROOM_ADMIN_TOKEN", "t"),
         ("ANTEROOM_WEBHOOK_SECRET", "w"),
+        ("ANTEROOM_TICKET_SECRET", "0123456789abcdef0123456789abcdef"),
         ("ANTEROOM_SHOP_URL", "postgres://db"),
         // The example has a limit beside a host.
         ("ANTEROOM__ORIGIN__HOSTS", "example.com"),
@@ -90,9 +91,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert_eq!(std::mem::take(&mut session.verify), verify_example());
     assert_eq!(std::mem::take(&mut session.login), login_example());
     assert!(std::mem::take(&mut session.logout).matching.is_some());
-    let tls = &mut plan.listen[0].tls;
-    assert!(tls.key.take().is_some() && tls.default.take().is_some());
-    assert!(tls.client_ca.take().is_some());
+    take_examples_of_tls(&mut plan.listen[0].tls);
     assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
     assert!(plan.admin.audit_log.take().is_some());
     assert!(plan.traces.endpoint.take().is_some());
@@ -142,6 +141,12 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert_eq!(plan.cookies.pop(), Some(cookies));
     take_examples_of_rows(&mut plan);
     assert_eq!(plan, usual());
+}
+
+fn take_examples_of_tls(tls: &mut TlsConfig) {
+    assert!(tls.key.take().is_some() && tls.default.take().is_some());
+    assert!(tls.client_ca.take().is_some());
+    assert_eq!(std::mem::take(&mut tls.ticket_secret).len(), 1);
 }
 
 fn take_example_of_networks(plan: &mut Plan) {

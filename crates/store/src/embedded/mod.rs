@@ -27,6 +27,7 @@ mod sessions;
 mod sessions_file;
 mod small_file;
 mod tables;
+mod ticket_keys;
 mod transfer;
 mod unsynced;
 mod visitor_tables;
@@ -96,6 +97,7 @@ struct Inner {
     moving: moving::MoveFile,
     bypass: bypass::BypassFile,
     known_servers: overload::KnownServerFiles,
+    ticket_keys: ticket_keys::TicketKeyFile,
 }
 
 impl EmbeddedStore {
@@ -172,6 +174,7 @@ impl EmbeddedStore {
             moving: moving::MoveFile::open(folder).map_err(failed)?,
             bypass: bypass::BypassFile::open(folder).map_err(failed)?,
             known_servers: overload::KnownServerFiles::new(folder),
+            ticket_keys: ticket_keys::TicketKeyFile::new(folder),
         })))
     }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anteroom_http::clock::unix_now;
 use bytes::Bytes;
-use tokio::task::spawn_blocking;
 
 use super::{EmbeddedStore, small_file};
 use crate::StoreError;
@@ -72,23 +71,13 @@ impl OverloadStore for EmbeddedStore {
         let Some(name) = file_name(version, origin) else { return Ok(()) };
         let until = now().saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         let store = self.clone();
-        answer_of(move || store.0.known_servers.write(&name, until, &known)).await
+        small_file::answer_of(move || store.0.known_servers.write(&name, until, &known)).await
     }
 
     async fn known_servers(&self, version: u32, origin: &str) -> Result<Option<Bytes>, StoreError> {
         let Some(name) = file_name(version, origin) else { return Ok(None) };
         let store = self.clone();
-        answer_of(move || store.0.known_servers.read(&name)).await
-    }
-}
-
-/// A step that waits for the disk, on a thread that may.
-async fn answer_of<T: Send + 'static>(
-    step: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, StoreError> {
-    match spawn_blocking(step).await {
-        Ok(answer) => answer.map_err(|error| StoreError::Failed(error.into())),
-        Err(panicked) => Err(StoreError::Failed(panicked.into())),
+        small_file::answer_of(move || store.0.known_servers.read(&name)).await
     }
 }
 

@@ -218,6 +218,12 @@ impl Keys {
         format!("{}overload:{}{version}:{origin}", self.prefix, self.tag)
     }
 
+    /// STRING with a time to live: the key by which TLS tickets of this period are sealed. The number behind the name is
+    /// the version of the value.
+    pub(super) fn ticket_key(&self, period: u64) -> String {
+        format!("{}tickets:{}1:{period}", self.prefix, self.tag)
+    }
+
     /// STRING with a time to live: an app's answer about a visitor.
     pub(super) fn answer(&self, cookies: &CookieHash) -> String {
         format!("{}answer:{}{}", self.prefix, self.tag, cookies.hex())
@@ -250,5 +256,7 @@ mod tests {
         );
         assert_eq!(Keys::new("a:").known_servers(1, "blog"), "a:overload:1:blog");
         assert_eq!(Keys::of_shard("a:", 0).known_servers(1, "blog"), "a:overload:{s0}:1:blog");
+        assert_eq!(Keys::new("a:").ticket_key(7), "a:tickets:1:7");
+        assert_eq!(Keys::of_shard("a:", 0).ticket_key(7), "a:tickets:{s0}:1:7");
     }
 }

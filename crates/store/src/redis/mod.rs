@@ -32,6 +32,7 @@ mod rows;
 mod script;
 mod server;
 mod subscriber;
+mod ticket_keys;
 mod tokens;
 mod topology;
 mod transfer;

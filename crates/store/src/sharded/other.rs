@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anteroom_http::ident::{PageKey, Row};
+use anteroom_tls::{TicketKey, TicketKeyOffer};
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
 
@@ -12,7 +13,7 @@ use crate::{
     BypassStore, ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation,
     HotPageStore, Idle, IdleStep, Lease, LeaseStore, Noted, OverloadStore, PageStore,
     PurgePosition, PurgeStore, RequestFrequency, RowClaim, RowStore, RowTerm, ScheduledRow,
-    StoreError, StoreNews, StoredBypasses, StoredRow, TaskLease, WaitingEvent,
+    StoreError, StoreNews, StoredBypasses, StoredRow, TaskLease, TicketKeyStore, WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
@@ -106,6 +107,16 @@ impl OverloadStore for ShardedStore {
 
     async fn known_servers(&self, version: u32, origin: &str) -> Result<Option<Bytes>, StoreError> {
         self.first().known_servers(version, origin).await
+    }
+}
+
+/// A period has one key for the whole store.
+impl TicketKeyStore for ShardedStore {
+    async fn exchange_ticket_keys(
+        &self,
+        offers: &[TicketKeyOffer],
+    ) -> Result<Vec<TicketKey>, StoreError> {
+        self.first().exchange_ticket_keys(offers).await
     }
 }
 

@@ -1,9 +1,9 @@
 //! TLS towards clients: the certificates of a listener, renewed while it runs, and the handshake.
 //!
 //! All threads share one [`ClientTls`] per listener. Each handshake selects its certificate. Everything else
-//! is in a rustls configuration, which is replaced when the client authorities change. The issued tickets
-//! end with it, because a client with a ticket is not asked again, and so do the connections whose clients
-//! were asked.
+//! is in a rustls configuration, which is replaced when the client authorities change. The connections whose
+//! clients were asked for certificates end with it, and so do the tickets that they got, because a client with a
+//! ticket is not asked again. Other tickets outlive it, and the process.
 
 mod handshake;
 mod protocol;
@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anteroom_http::clock::unix_now;
+use anteroom_tls::TicketKeys;
 use arc_swap::ArcSwap;
 use rustls::server::{
-    ClientHello, NoClientAuth, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier,
+    ClientHello, NoClientAuth, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache,
+    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, version};
@@ -33,7 +35,7 @@ pub use settings::{Clients, TlsSettings};
 /// The offered protocols (ALPN), in order of preference.
 const PROTOCOLS: [Protocol; 2] = [Protocol::Http2, Protocol::Http1];
 
-/// Sessions stored here, for clients without ticket support.
+/// Sessions stored here, for clients of TLS 1.2 without ticket support. No other process knows them.
 const SESSIONS_MAX: usize = 4_096;
 
 /// Why a listener has no TLS.
@@ -58,6 +60,7 @@ pub struct ClientTls {
     /// Cancelled when another one replaces it.
     replaced: CancellationToken,
     certificates: Arc<CertificateResolver>,
+    ticket_keys: Arc<TicketKeys>,
     /// The content that was read last. The lock is held while files are read, never by a handshake.
     state: Mutex<WatchedFiles>,
     /// The Unix time of the first expiry among the certificates in use.
@@ -72,24 +75,28 @@ impl fmt::Debug for ClientTls {
 }
 
 impl ClientTls {
-    /// Reads the files of a listener.
+    /// Reads the files of a listener. `ticket_keys` are those that it shares with other proxies.
     ///
     /// # Errors
     /// If a file cannot be used. The validity period is not checked: an expired certificate is better than
     /// none.
-    pub fn open(settings: TlsSettings) -> Result<Arc<Self>, ClientTlsError> {
+    pub fn open(
+        settings: TlsSettings,
+        ticket_keys: &Arc<TicketKeys>,
+    ) -> Result<Arc<Self>, ClientTlsError> {
         let (state, faults) = WatchedFiles::read(&settings, None);
         if !faults.is_empty() {
             return Err(ClientTlsError::Files(faults));
         }
         let shown =
             Arc::new(CertificateResolver { table: ArcSwap::from_pointee(state.table(&settings)) });
-        let config = config(&settings, state.authorities.as_ref(), &shown)?;
+        let config = config(&settings, state.authorities.as_ref(), &shown, ticket_keys)?;
         let replaced = CancellationToken::new();
         Ok(Arc::new(Self {
             acceptors: ArcSwap::from_pointee(TlsAcceptors::new(config, &replaced)),
             replaced,
             certificates: shown,
+            ticket_keys: Arc::clone(ticket_keys),
             expires: AtomicI64::new(state.expires()),
             state: Mutex::new(state),
             settings,
@@ -169,7 +176,8 @@ impl ClientTls {
             tracing::warn!(%fault, "a certificate outside its validity period is in use");
         }
         if !next.requests_same_authorities(state) {
-            match config(&self.settings, next.authorities.as_ref(), &self.certificates) {
+            let (shown, keys) = (&self.certificates, &self.ticket_keys);
+            match config(&self.settings, next.authorities.as_ref(), shown, keys) {
                 Ok(config) => {
                     let next = Arc::new(TlsAcceptors::new(config, &self.replaced));
                     self.acceptors.swap(next).outdated.cancel();
@@ -224,11 +232,29 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-/// A configuration with its own tickets, so that tickets issued for other authorities are invalid here.
+/// How a listener issues tickets.
+///
+/// SECURITY: a ticket holds the client's certificate, and the client that resumes is not verified again. So where
+/// certificates are asked for, tickets are those of this configuration alone: one that was issued for other authorities,
+/// or without a certificate, is invalid here, and what reads the store cannot make one. Listeners that ask for none
+/// accept each other's tickets: they belong to one site, and a session is resumed for the name only that it was made for.
+fn ticketer(
+    settings: &TlsSettings,
+    requests_client_certs: bool,
+    keys: &Arc<TicketKeys>,
+) -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
+    match settings.ticket_secrets.as_slice() {
+        _ if requests_client_certs => anteroom_tls::private_ticketer(),
+        [] => Ok(keys.ticketer(unix_now)),
+        secrets => anteroom_tls::secret_ticketer(secrets, unix_now),
+    }
+}
+
 fn config(
     settings: &TlsSettings,
     authorities: Option<&Arc<RootCertStore>>,
     shown: &Arc<CertificateResolver>,
+    ticket_keys: &Arc<TicketKeys>,
 ) -> Result<ServerConfig, ClientTlsError> {
     let unusable = |error: &dyn fmt::Display| ClientTlsError::Unusable(error.to_string());
     let provider = anteroom_tls::provider();
@@ -255,7 +281,8 @@ fn config(
     config.ignore_client_order = true;
     let offered = PROTOCOLS.iter().filter(|one| settings.h2 || **one != Protocol::Http2);
     config.alpn_protocols = offered.map(|protocol| protocol.name().to_vec()).collect();
-    config.ticketer = anteroom_tls::ticketer().map_err(|error| unusable(&error))?;
+    config.ticketer =
+        ticketer(settings, authorities.is_some(), ticket_keys).map_err(|error| unusable(&error))?;
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
     // Early data can be replayed, and the app would then receive the request twice.
     config.max_early_data_size = 0;

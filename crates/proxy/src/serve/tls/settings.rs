@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anteroom_config::certificate::CertificateSources;
+use anteroom_tls::TicketSecret;
 
 /// The settings of a listener's TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,9 @@ pub struct TlsSettings {
     pub only_1_3: bool,
     /// Whether HTTP/2 is offered, too.
     pub h2: bool,
+    /// What the keys of tickets are derived from: the first seals, all open. Empty: the keys are those of the store. Not
+    /// used where clients present certificates.
+    pub ticket_secrets: Vec<TicketSecret>,
 }
 
 /// Whether clients present certificates, and the file of the authorities that issue them.

@@ -145,6 +145,7 @@ mod tests {
             clients: Clients::NotRequested,
             only_1_3: false,
             h2: true,
+            ticket_secrets: Vec::new(),
         };
         let paths = |state: &WatchedFiles| {
             state.certificates.iter().map(|one| one.path.clone()).collect::<Vec<_>>()
