@@ -101,7 +101,8 @@ pub(super) fn note_created(folder: &Path) -> Result<(), OpenError> {
         .map_err(|error| OpenError::io(folder, error))
 }
 
-/// Creates the tables, and checks the format of the file.
+/// Creates the tables that are missing, and checks the format of the file. A file that has all of them is not written:
+/// redb goes through the whole of a file that has been, where the process ends before it is closed.
 pub(super) fn prepare(disk: &Disk, folder: &Path) -> Result<(), OpenError> {
     let found = found_format(disk).map_err(|error| OpenError::Unreadable {
         folder: folder.to_owned(),
@@ -115,14 +116,23 @@ pub(super) fn prepare(disk: &Disk, folder: &Path) -> Result<(), OpenError> {
 
 fn found_format(disk: &Disk) -> Result<u64, redb::Error> {
     let txn = disk.begin(Durability::Immediate)?;
+    let tables_before = txn.list_tables()?.count();
     let mut meta = txn.open_table(META)?;
     let found = meta.get("format")?.map(|format| format.value());
-    if matches!(found, None | Some(UNDATED_FORMAT)) {
+    let is_old = matches!(found, None | Some(UNDATED_FORMAT));
+    if is_old {
         meta.insert("format", FORMAT)?;
     }
     drop(meta);
-    drop(Tables::open(&txn, 0)?);
-    txn.commit()?;
+    let is_known = is_old || found == Some(FORMAT);
+    if is_known {
+        drop(Tables::open(&txn, 0)?);
+    }
+    if is_old || (is_known && txn.list_tables()?.count() > tables_before) {
+        txn.commit()?;
+    } else {
+        txn.abort()?;
+    }
     Ok(found.unwrap_or(FORMAT))
 }
 
@@ -177,12 +187,78 @@ mod tests {
     use super::*;
     use crate::Eviction;
 
-    #[test]
-    fn a_junk_member_of_recent_is_removed_and_nothing_else_is_touched() {
+    /// Where redb's format says how the file was left.
+    const FLAGS: usize = 9;
+
+    /// A folder with a new file of sessions.
+    fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         provide(folder.path()).unwrap();
-        let path = folder.path().join(SESSIONS_FILE);
-        let disk = Disk::open(path, 1 << 20, Lasting::Yes).unwrap();
+        folder
+    }
+
+    fn open(folder: &Path) -> Disk {
+        Disk::open(folder.join(SESSIONS_FILE), 1 << 20, Lasting::Yes).unwrap()
+    }
+
+    /// What is on the disk while the file is open, and so what a process leaves that is killed.
+    fn bytes(folder: &Path) -> Vec<u8> {
+        fs::read(folder.join(SESSIONS_FILE)).unwrap()
+    }
+
+    /// Whether a file has these bytes and behind them nothing, but for the mark of a file that is open.
+    fn is_unchanged(mut now: Vec<u8>, before: &[u8]) -> bool {
+        now[FLAGS] = before[FLAGS];
+        let (same, room) = now.split_at(before.len());
+        same == before && room.iter().all(|byte| *byte == 0)
+    }
+
+    #[test]
+    fn a_file_that_has_all_tables_is_opened_and_not_written() {
+        let folder = folder();
+        let closed = bytes(folder.path());
+        let disk = open(folder.path());
+        prepare(&disk, folder.path()).unwrap();
+        assert!(is_unchanged(bytes(folder.path()), &closed));
+
+        let txn = disk.begin(Durability::Immediate).unwrap();
+        txn.open_table(META).unwrap().insert("other", 1).unwrap();
+        txn.commit().unwrap();
+        assert!(!is_unchanged(bytes(folder.path()), &closed), "a commit changes the file");
+    }
+
+    #[test]
+    fn a_table_that_is_missing_is_created_and_kept() {
+        let folder = folder();
+        let disk = open(folder.path());
+        let txn = disk.begin(Durability::Immediate).unwrap();
+        assert!(txn.delete_table(CART).unwrap());
+        txn.commit().unwrap();
+        prepare(&disk, folder.path()).unwrap();
+        let found = disk.read(|txn| Ok(txn.open_table(CART)?.len()?));
+        assert_eq!(found.unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_of_another_format_is_refused_and_not_written() {
+        let folder = folder();
+        let disk = open(folder.path());
+        let txn = disk.begin(Durability::Immediate).unwrap();
+        txn.open_table(META).unwrap().insert("format", FORMAT + 1).unwrap();
+        assert!(txn.delete_table(CART).unwrap());
+        txn.commit().unwrap();
+        disk.close();
+        let closed = bytes(folder.path());
+        let disk = open(folder.path());
+        let refused = prepare(&disk, folder.path());
+        assert!(matches!(refused, Err(OpenError::Format { found, .. }) if found == FORMAT + 1));
+        assert!(is_unchanged(bytes(folder.path()), &closed));
+    }
+
+    #[test]
+    fn a_junk_member_of_recent_is_removed_and_nothing_else_is_touched() {
+        let folder = folder();
+        let disk = open(folder.path());
         prepare(&disk, folder.path()).unwrap();
         let txn = disk.begin(Durability::None).unwrap();
         let mut tables = Tables::open(&txn, 25).unwrap();
