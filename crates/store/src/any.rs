@@ -55,7 +55,7 @@ impl AnyStore {
         Self(Switched::new(self.engine().separate(), Arc::default()))
     }
 
-    /// The store of the engine in use.
+    /// The store of the engine in use: that of this process, also while its successor has it.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         self.0.engine()
@@ -71,7 +71,7 @@ impl AnyStore {
     /// Whether the store answers: for `/readyz` and metrics.
     #[must_use]
     pub fn state(&self) -> StoreState {
-        self.engine().state()
+        self.0.state()
     }
 
     /// The error counters, over all handles.
@@ -105,7 +105,7 @@ impl AnyStore {
 }
 
 /// Sends each call to the engine in use: `look` goes on while a move is held, `change` and `purge` wait, and `home` is
-/// what tells of the move. The traits document the calls.
+/// what tells of the move. All wait while the store changes hands. The traits document the calls.
 macro_rules! delegate {
     ($($store:ident { $($access:ident $call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)* })*) => {
         $(impl $store for AnyStore {
@@ -116,15 +116,15 @@ macro_rules! delegate {
     };
     (@ change $any:ident, $store:ident => $call:expr) => {{
         let admitted = $any.0.change().await?;
-        delegate!(@ admitted.engine, $store => $call)
+        delegate!(@ &*admitted.engine, $store => $call)
     }};
     (@ purge $any:ident, $store:ident => $call:expr) => {{
         let admitted = $any.0.purge().await?;
-        delegate!(@ admitted.engine, $store => $call)
+        delegate!(@ &*admitted.engine, $store => $call)
     }};
     (@ $access:ident $any:ident, $store:ident => $call:expr) => {{
         let engine = $any.0.$access().await?;
-        delegate!(@ engine, $store => $call)
+        delegate!(@ &*engine, $store => $call)
     }};
     (@ $engine:expr, $store:ident => $call:expr) => {
         match $engine {
@@ -149,7 +149,7 @@ impl LogInStore for AnyStore {
 
     async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
         let admitted = self.0.change().await?;
-        let rotated = delegate!(@ admitted.engine, store => store.rotate_token(rotation).await);
+        let rotated = delegate!(@ &*admitted.engine, store => store.rotate_token(rotation).await);
         let gone = rotated.as_ref().map(|rotated| rotated.gone.iter()).into_iter().flatten();
         admitted.note_ended(rotation.old.iter().chain(gone));
         rotated
@@ -157,7 +157,7 @@ impl LogInStore for AnyStore {
 
     async fn revoke_token(&self, token: &StoredToken) -> Result<(), StoreError> {
         let admitted = self.0.change().await?;
-        let revoked = delegate!(@ admitted.engine, store => store.revoke_token(token).await);
+        let revoked = delegate!(@ &*admitted.engine, store => store.revoke_token(token).await);
         admitted.note_ended([token]);
         revoked
     }
@@ -168,8 +168,7 @@ impl LogInStore for AnyStore {
         expiry_action: &ExpiryAction,
     ) -> Result<EndedCarts, StoreError> {
         let admitted = self.0.change().await?;
-        let ended =
-            delegate!(@ admitted.engine, store => store.dismiss_token(token, expiry_action).await);
+        let ended = delegate!(@ &*admitted.engine, store => store.dismiss_token(token, expiry_action).await);
         admitted.note_ended([token]);
         ended
     }

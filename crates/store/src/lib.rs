@@ -80,7 +80,7 @@ pub use self::rows::{
 pub use self::session::{
     LogInStore, Rotated, Rotation, TokenStore, Uncounted, Visit, VisitResult, VisitStore,
 };
-pub use self::switch::{MoveAnswer, MoveState, NextStore, Switch};
+pub use self::switch::{HoldError, MoveAnswer, MoveState, NextStore, Switch};
 pub use self::ticket_keys::TicketKeyStore;
 pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, TopBound, ViewStore};
 pub use self::visitors::{

@@ -3,7 +3,12 @@
 //! The state of a move is one value in the store that is left, which [`super::FleetStore`] reads with the register. While
 //! a move copies, calls go where they went. When it is held, changes wait, and reads go on. When it is done, every call
 //! goes to the next store. Changes in flight are counted, so that the process can say when none is.
+//!
+//! `hand_over` has the other change of where calls go: to the process that takes over from this one.
 
+mod hand_over;
+
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -12,6 +17,7 @@ use anteroom_http::ident::StoredToken;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
+pub use self::hand_over::HoldError;
 use super::engine::Engine;
 use super::open_engine::{OpenEngine, StoreSettings};
 use super::{OpenError, StoreError, StoreState};
@@ -140,6 +146,10 @@ enum Phase {
     Left = 4,
     /// The process has just begun, and does not know yet whether there is a move.
     Starting = 5,
+    /// The store is between this process and its successor: all calls wait.
+    Handing = 6,
+    /// The successor has the store, and gets the calls of this process.
+    Handed = 7,
 }
 
 impl Phase {
@@ -150,8 +160,15 @@ impl Phase {
             2 => Self::Held,
             3 => Self::Moved,
             5 => Self::Starting,
+            6 => Self::Handing,
+            7 => Self::Handed,
             _ => Self::Left,
         }
+    }
+
+    /// Whether the store is a successor's, or on its way there: no news of a move change that.
+    fn is_of_successor(self) -> bool {
+        matches!(self, Self::Handing | Self::Handed)
     }
 }
 
@@ -164,7 +181,7 @@ pub struct NextStore {
     pub pages_url: Option<String>,
 }
 
-/// The part of this process in a move.
+/// Where the calls of this process go: its part in a move, and in its own succession.
 #[derive(Debug, Default)]
 pub struct Switch {
     phase: AtomicU8,
@@ -184,6 +201,8 @@ pub struct Switch {
     left: OnceLock<Instant>,
     /// Sessions that this process ended during a move.
     ended: Mutex<Vec<StoredToken>>,
+    /// The process that has taken the store over.
+    successor: Mutex<Option<Engine>>,
 }
 
 /// What this process says of the move.
@@ -297,6 +316,7 @@ impl Switch {
         let state = state.and_then(MoveState::parse);
         let phase = match &state {
             _ if self.phase() == Phase::Moved => Phase::Moved,
+            _ if self.phase().is_of_successor() => return,
             None => {
                 self.ended().clear();
                 Phase::Usual
@@ -315,8 +335,15 @@ impl Switch {
         if phase == Phase::Moved {
             self.left.get_or_init(Instant::now);
         }
-        self.phase.store(phase as u8, Ordering::SeqCst);
+        self.turn_to(phase);
         self.turns.notify_waiters();
+    }
+
+    /// Turns to a phase of a move, unless calls are held for a successor meanwhile.
+    fn turn_to(&self, phase: Phase) {
+        let turn = |now| (!Phase::of(now).is_of_successor()).then_some(phase as u8);
+        // An error is the phase that stays.
+        let _ = self.phase.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
     }
 
     /// Logs that the store has been left.
@@ -391,15 +418,19 @@ impl Switch {
         heard.elapsed() < NEWS_LAST
     }
 
-    /// Admits a change, and counts it until it is dropped. `None`: it goes to the next store. If it `needs_news`, the
-    /// process must know that no other has left the store.
+    /// Admits a change, and counts it until it is dropped. `None`: it goes to the next store, or to the successor. If it
+    /// `needs_news`, the process must know that no other has left the store.
     async fn admit(&self, needs_news: impl Fn() -> bool) -> Result<Option<Change<'_>>, StoreError> {
         let deadline = Instant::now() + HOLD_WAIT;
         loop {
             let turn = self.turns.notified();
             match self.phase() {
-                Phase::Moved => return Ok(None),
+                Phase::Moved | Phase::Handed => return Ok(None),
                 Phase::Left => return Err(StoreError::Away),
+                Phase::Handing => {
+                    self.handed().await?;
+                    continue;
+                }
                 Phase::Usual => {}
                 Phase::Copying if self.news_are_young() => {}
                 Phase::Copying | Phase::Starting if !needs_news() => {}
@@ -437,7 +468,7 @@ impl Admitted<'_> {
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         let was_last = self.0.changes.fetch_sub(1, Ordering::SeqCst) == 1;
-        if was_last && self.0.phase() == Phase::Held {
+        if was_last && matches!(self.0.phase(), Phase::Held | Phase::Handing) {
             self.0.turns.notify_waiters();
         }
     }
@@ -472,7 +503,7 @@ struct NextEngine {
 /// A store that a change may use, for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Admitted<'a> {
-    pub(super) engine: &'a Engine,
+    pub(super) engine: Cow<'a, Engine>,
     change: Option<Change<'a>>,
 }
 
@@ -490,9 +521,25 @@ impl Switched {
         }
     }
 
-    /// The store that calls go to now.
+    /// The store of this process that calls go to, unless a successor has it.
     pub(super) fn engine(&self) -> &Engine {
         if self.switch.has_moved() { self.next().unwrap_or(&self.first) } else { &self.first }
+    }
+
+    /// Whether the store answers. While it is between two processes it counts as if it did: calls wait.
+    pub(super) fn state(&self) -> StoreState {
+        match self.switch.phase() {
+            Phase::Handing => StoreState::Connected,
+            Phase::Handed => {
+                self.switch.successor().map_or(StoreState::Away, |successor| successor.state())
+            }
+            Phase::Usual
+            | Phase::Copying
+            | Phase::Held
+            | Phase::Moved
+            | Phase::Left
+            | Phase::Starting => self.engine().state(),
+        }
     }
 
     /// The handle of the next store.
@@ -505,15 +552,18 @@ impl Switched {
     }
 
     /// The store to read from.
-    pub(super) async fn look(&self) -> Result<&Engine, StoreError> {
-        match self.switch.phase() {
-            Phase::Usual | Phase::Starting => Ok(&self.first),
-            Phase::Copying | Phase::Held => {
-                self.next();
-                Ok(&self.first)
+    pub(super) async fn look(&self) -> Result<Cow<'_, Engine>, StoreError> {
+        loop {
+            match self.switch.phase() {
+                Phase::Usual | Phase::Starting => return Ok(Cow::Borrowed(&self.first)),
+                Phase::Copying | Phase::Held => {
+                    self.next();
+                    return Ok(Cow::Borrowed(&self.first));
+                }
+                Phase::Moved | Phase::Handed => return self.elsewhere().await,
+                Phase::Left => return Err(StoreError::Away),
+                Phase::Handing => self.switch.handed().await?,
             }
-            Phase::Moved => self.connected_next().await,
-            Phase::Left => Err(StoreError::Away),
         }
     }
 
@@ -534,10 +584,19 @@ impl Switched {
                 if self.switch.is_moving() {
                     self.next();
                 }
-                Ok(Admitted { engine: &self.first, change: Some(change) })
+                Ok(Admitted { engine: Cow::Borrowed(&self.first), change: Some(change) })
             }
-            None => Ok(Admitted { engine: self.connected_next().await?, change: None }),
+            None => Ok(Admitted { engine: self.elsewhere().await?, change: None }),
         }
+    }
+
+    /// The store that is no longer the first one: that of the successor, or the next one.
+    async fn elsewhere(&self) -> Result<Cow<'_, Engine>, StoreError> {
+        if self.switch.has_moved() {
+            return self.connected_next().await.map(Cow::Borrowed);
+        }
+        // There is none where the store was taken back just now.
+        self.switch.successor().map(Cow::Owned).ok_or(StoreError::Away)
     }
 
     /// The next store. A thread that has not been connected to it yet waits for that first.
@@ -558,8 +617,16 @@ impl Switched {
     }
 
     /// The store with the register of this process: also one that has been left.
-    pub(super) async fn home(&self) -> Result<&Engine, StoreError> {
-        if self.switch.has_moved() { self.connected_next().await } else { Ok(&self.first) }
+    pub(super) async fn home(&self) -> Result<Cow<'_, Engine>, StoreError> {
+        loop {
+            match self.switch.phase() {
+                Phase::Moved | Phase::Handed => return self.elsewhere().await,
+                Phase::Handing => self.switch.handed().await?,
+                Phase::Usual | Phase::Copying | Phase::Held | Phase::Left | Phase::Starting => {
+                    return Ok(Cow::Borrowed(&self.first));
+                }
+            }
+        }
     }
 
     /// Returns once the calls go to another store than [`Self::engine`] was.
