@@ -33,9 +33,11 @@ mod rows;
 pub mod scratch;
 mod session;
 mod sharded;
+mod succession;
 mod switch;
 mod ticket_keys;
 pub mod transfer;
+mod unhex;
 mod view;
 mod visitors;
 
@@ -53,6 +55,7 @@ pub use self::control::{
     WalkStep, by_log_in,
 };
 pub use self::counters::{CALL_BOUNDS, CallTimes, Counted, StoreCounters, StoreState};
+pub use self::embedded::{STORE_FORMAT, StoreMemory};
 pub use self::engine::Engine;
 pub use self::events::{EventStore, Failed, Idle, IdleStep, Noted, WaitingEvent};
 pub use self::expiring::{
@@ -80,6 +83,7 @@ pub use self::rows::{
 pub use self::session::{
     LogInStore, Rotated, Rotation, TokenStore, Uncounted, Visit, VisitResult, VisitStore,
 };
+pub use self::succession::{StorePart, SuccessorUse};
 pub use self::switch::{HoldError, MoveAnswer, MoveState, NextStore, Switch};
 pub use self::ticket_keys::TicketKeyStore;
 pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, TopBound, ViewStore};

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::embedded::EmbeddedStore;
+use bytes::Bytes;
+
+use super::embedded::{EmbeddedStore, StoreMemory};
 use super::engine::Engine;
 use super::redis::{RedisAddress, RedisStore};
 use super::sharded::ShardedStore;
-use super::{Layout, OpenError, StoreCounters, StoreError, StoreLimits};
+use super::{Layout, OpenError, StoreCounters, StoreError, StoreLimits, StorePart, SuccessorUse};
 
 /// What the store needs from `[store]`.
 #[derive(Clone, Debug)]
@@ -73,6 +75,18 @@ impl OpenEngine {
         Ok(Self { kind, layout: settings.layout, pages: None, counters })
     }
 
+    /// As [`super::OpenStore::open_handed`].
+    pub(super) async fn open_handed(
+        settings: &StoreSettings,
+        memory: StoreMemory,
+    ) -> Result<Self, OpenError> {
+        let Url::Embedded(folder) = &settings.url else { return Self::open(settings).await };
+        let counters = Arc::new(StoreCounters::default());
+        let (limits, counted) = (settings.limits, Arc::clone(&counters));
+        let store = EmbeddedStore::open_handed(folder, limits, counted, memory).await?;
+        Ok(Self { kind: Kind::Embedded(store), layout: settings.layout, pages: None, counters })
+    }
+
     /// As [`super::OpenStore::with_pages_in`].
     pub(super) fn with_pages_in(
         self,
@@ -116,6 +130,34 @@ impl OpenEngine {
                 Ok(policy.filter(|policy| may_drop_sessions(policy)))
             }
         }
+    }
+
+    /// As [`super::OpenStore::suspend`].
+    pub(super) async fn suspend(&self) -> Result<(), StoreError> {
+        match &self.kind {
+            Kind::Embedded(store) => store.suspend().await,
+            Kind::Redis(_) => Ok(()),
+        }
+    }
+
+    /// As [`super::OpenStore::resume`].
+    pub(super) async fn resume(&self, used: SuccessorUse) -> Result<(), StoreError> {
+        match &self.kind {
+            Kind::Embedded(store) => store.resume(used).await,
+            Kind::Redis(_) => Ok(()),
+        }
+    }
+
+    /// As [`super::OpenStore::parts`].
+    pub(super) fn parts(
+        &self,
+        hot_pages: Option<Bytes>,
+    ) -> impl Iterator<Item = StorePart> + use<> {
+        let parts = match &self.kind {
+            Kind::Embedded(store) => Some(store.parts(hot_pages)),
+            Kind::Redis(_) => None,
+        };
+        parts.into_iter().flatten()
     }
 
     /// As [`super::OpenStore::close`].

@@ -34,6 +34,9 @@ pub enum OpenError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// It can be taken over only after a change that a start makes, or with what the other process does not tell.
+    #[error("the store in {} cannot be taken over by this version while it is in use: restart the proxy", .0.display())]
+    NeedsRestart(PathBuf),
     /// Its data was written by another version of this program.
     #[error("the store in {} has format {found}, this version reads format {known}: use the version that wrote it, or another folder", .folder.display())]
     Format {

@@ -3,13 +3,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anteroom_http::ident::CookieHash;
+use anteroom_http::ident::{CookieHash, hex};
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 
 use super::EmbeddedStore;
-use crate::{AnswerStore, StoreError};
+use crate::unhex::unhex;
+use crate::{ANSWER_MAX, AnswerStore, StoreError};
 
 /// The most bytes of answers; the least used are evicted first.
 const BYTES_MAX: u64 = 64 << 20;
@@ -77,6 +78,35 @@ impl Answers {
             kept.insert(*cookies, Kept { answer: mark.clone(), until });
         }
     }
+
+    /// Those that are valid at `now` in lines, for [`Self::read`]: the cookies, the milliseconds left, and the answer.
+    pub(super) fn lines(&self, now: Instant) -> impl Iterator<Item = String> + use<> {
+        let valid: Vec<(CookieHash, Kept)> = {
+            let kept = self.kept();
+            let valid = kept.iter().filter(|(_, kept)| now < kept.until);
+            valid.map(|(cookies, kept)| (*cookies, kept.clone())).collect()
+        };
+        valid.into_iter().map(move |(cookies, Kept { answer, until })| {
+            let left = until.saturating_duration_since(now).as_millis();
+            format!("{} {left} {}", cookies.hex(), hex(&answer))
+        })
+    }
+
+    /// Takes in a line that was written just before `now`. One that is wrong is passed over: the app can be asked.
+    pub(super) fn read(&self, line: &str, now: Instant) {
+        if let Some((cookies, kept)) = read_line(line, now) {
+            self.kept().insert(cookies, kept);
+        }
+    }
+}
+
+fn read_line(line: &str, now: Instant) -> Option<(CookieHash, Kept)> {
+    let mut words = line.split(' ');
+    let cookies = CookieHash(unhex(words.next()?)?.try_into().ok()?);
+    let left = Duration::from_millis(words.next()?.parse().ok()?);
+    let answer = unhex(words.next()?)?;
+    let until = now.checked_add(left)?;
+    (answer.len() <= ANSWER_MAX).then(|| (cookies, Kept { answer: answer.into(), until }))
 }
 
 impl AnswerStore for EmbeddedStore {
@@ -103,5 +133,41 @@ impl AnswerStore for EmbeddedStore {
     ) -> Result<(), StoreError> {
         self.0.answers.void(cookies, &mark, Instant::now() + ttl);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_handed_on_for_as_long_as_they_are_valid() {
+        let (now, answers, next) = (Instant::now(), Answers::default(), Answers::default());
+        let [short, long] = [1, 2].map(|byte| CookieHash([byte; 32]));
+        let second = Duration::from_secs(1);
+        let answer = Bytes::from_static(b"ann\0\xff");
+        assert!(answers.remember(&short, None, answer.clone(), (now, now + second)));
+        answers.void(&[long], &Bytes::new(), now + 3 * second);
+
+        let later = now + 2 * second;
+        answers.lines(now).for_each(|line| next.read(&line, now));
+        assert_eq!(next.recall(&short, now), Some(answer));
+        assert_eq!(next.recall(&short, now + second), None);
+        assert_eq!(next.recall(&long, later), Some(Bytes::new()));
+        assert_eq!(answers.lines(later).count(), 1, "what is over stays behind");
+    }
+
+    #[test]
+    fn a_line_that_is_wrong_is_passed_over() {
+        let now = Instant::now();
+        let cookies = CookieHash([1; 32]);
+        let answers = Answers::default();
+        let digits = cookies.hex();
+        let long = "00".repeat(ANSWER_MAX + 1);
+        for wrong in ["", "00 1 00", &digits, &format!("{digits} x 00"), &format!("{digits} 9 0")] {
+            answers.read(wrong, now);
+        }
+        answers.read(&format!("{digits} 9 {long}"), now);
+        assert_eq!(answers.lines(now).count(), 0);
     }
 }

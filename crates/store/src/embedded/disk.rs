@@ -27,6 +27,8 @@ pub(super) struct Disk {
     cache_bytes: usize,
     lasting: Lasting,
     opener: Opener,
+    /// That of a file that lasts.
+    last_sync: Option<Arc<LastSync>>,
     /// By which numbers the system knows the file: device and inode.
     identity: Mutex<Option<(u64, u64)>>,
     /// Whether the file is no longer at its path: what is written is lost with the process.
@@ -61,11 +63,15 @@ impl Disk {
         cache_bytes: usize,
         lasting: Lasting,
     ) -> Result<Self, DatabaseError> {
-        let opener = match lasting {
-            Lasting::Yes => opener_of_lasting(path.clone()),
-            Lasting::No => opener_of_scratch(path.clone()),
+        let (opener, last_sync) = match lasting {
+            Lasting::Yes => {
+                let last_sync = LastSync::unknown(path.clone());
+                (opener_of_lasting(path.clone(), Arc::clone(&last_sync)), Some(last_sync))
+            }
+            Lasting::No => (opener_of_scratch(path.clone()), None),
         };
-        Self::open_with(opener, path, cache_bytes, lasting)
+        let disk = Self::open_with(opener, path, cache_bytes, lasting)?;
+        Ok(Self { last_sync, ..disk })
     }
 
     /// The same, on any storage; the path is that of the file which the store is told apart by.
@@ -78,7 +84,8 @@ impl Disk {
         let database = RwLock::new(Some(open(&opener, cache_bytes)?));
         let identity = Mutex::new(identity(&path));
         let is_gone = AtomicBool::new(false);
-        Ok(Self { path, cache_bytes, lasting, opener, identity, is_gone, database })
+        let last_sync = None;
+        Ok(Self { path, cache_bytes, lasting, opener, last_sync, identity, is_gone, database })
     }
 
     /// Reads within one transaction. Never waits: while the file is being reopened the store is
@@ -163,6 +170,20 @@ impl Disk {
         drop(database.take());
     }
 
+    /// Closes the file so that another process can open it. Readers find the store away. After an error it is closed, too,
+    /// and redb goes through the whole of it at the next opening.
+    pub(super) fn release(&self) -> Result<(), redb::Error> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        database.take().map_or(Ok(()), Database::close).map_err(redb::Error::from)
+    }
+
+    /// Another process has written the file: how its last sync went is not known.
+    pub(super) fn forget_sync(&self) {
+        if let Some(last_sync) = &self.last_sync {
+            last_sync.forget();
+        }
+    }
+
     /// Looks whether a lasting file is still at its path: an operator may delete the folder, or move it away. Returns
     /// whether that has changed since the last look.
     pub(super) fn look_for_file(&self) -> bool {
@@ -227,8 +248,7 @@ fn open(opener: &Opener, cache_bytes: usize) -> Result<Database, DatabaseError> 
 }
 
 /// One that is gone or empty is not replaced by a new one.
-fn opener_of_lasting(path: PathBuf) -> Opener {
-    let last_sync = LastSync::unknown(path.clone());
+fn opener_of_lasting(path: PathBuf, last_sync: Arc<LastSync>) -> Opener {
     Box::new(move |builder| {
         let file = FileBackend::new(owned().open(&path)?)?;
         builder.create_with_backend(Resynced::new(file, Arc::clone(&last_sync)))

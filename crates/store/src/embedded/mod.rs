@@ -12,6 +12,7 @@ mod events;
 mod expiring;
 mod fleet;
 mod keys;
+mod memory;
 mod moving;
 mod overload;
 mod pages;
@@ -35,6 +36,7 @@ mod visitors;
 mod writer;
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,23 +50,28 @@ use redb::{DatabaseError, Durability, StorageError};
 use self::answers::Answers;
 use self::disk::{Disk, Lasting};
 use self::keys::bytes_of;
+pub use self::memory::StoreMemory;
+use self::memory::{HotList, StartingMemory};
 use self::pages::{PageLedger, PageTables, QueueRoom};
 use self::popularity::NewestRanking;
 use self::purges::PurgeLog;
 use self::sessions_file::SessionLedger;
 use self::tables::Tables;
-use self::writer::Writer;
+use self::writer::{FileAccess, Writer};
 use super::{
     Cart, CartAnswer, CartChange, CartOwner, CartStore, Counted, Cursor, EndedCarts, Evicted,
     Eviction, ExpiryAction, ExpiryStore, Generation, HotPageStore, Lease, LeaseStore, LogIn,
     LogInStore, OpenError, Outbox, PageStore, PurgePosition, PurgeStore, RequestFrequency,
     Rescaled, Rescaling, Rotated, Rotation, SessionLifetimes, StoreCounters, StoreError,
-    StoreLimits, StoreNews, StoreState, TaskLease, TokenStore, ViewStore, Visit, VisitStore,
+    StoreLimits, StoreNews, StorePart, StoreState, SuccessorUse, TaskLease, TokenStore, ViewStore,
+    Visit, VisitStore,
 };
 
+/// The format of the file of sessions that this version writes. It takes over no other.
+pub const STORE_FORMAT: u64 = sessions_file::FORMAT;
 /// The file of sessions, carts and views: it persists.
 pub const SESSIONS_FILE: &str = "sessions.redb";
-/// The file of pages: deleted at each start.
+/// The file of pages: deleted at each start, unless the store is taken over from a process that goes on.
 const PAGES_FILE: &str = "pages.redb";
 /// Memory for blocks of the session file, in bytes. Blocks in the system's own cache are read about
 /// as fast.
@@ -93,6 +100,7 @@ struct Inner {
     walks: control::WalkPositions,
     purges: Mutex<PurgeLog>,
     answers: Answers,
+    hot_pages: HotList,
     proxies: fleet::Proxies,
     moving: moving::MoveFile,
     bypass: bypass::BypassFile,
@@ -137,10 +145,44 @@ impl EmbeddedStore {
         let sessions = open_file(folder, &path, SESSION_CACHE, Lasting::Yes)?;
         sessions_file::prepare(&sessions, folder)?;
         sessions_file::note_created(folder)?;
-        let ledger = SessionLedger::new(limits.viewed_items);
-        let writer = Writer::start("store-sessions", Arc::clone(&sessions), ledger, SESSION_QUEUE)
-            .map_err(|error| OpenError::io(folder, error))?;
+        let writer = session_writer(&sessions, limits, FileAccess::Full);
+        let writer = writer.map_err(|error| OpenError::io(folder, error))?;
         Self::with_sessions(folder, sessions, writer, limits, counters)
+    }
+
+    /// Takes over the store in `folder` from a process that has closed it and may take it back: nothing is written before
+    /// [`Self::resume`].
+    ///
+    /// # Errors
+    /// As [`super::OpenStore::open_handed`].
+    pub(super) async fn open_handed(
+        folder: &Path,
+        limits: StoreLimits,
+        counters: Arc<StoreCounters>,
+        memory: StoreMemory,
+    ) -> Result<Self, OpenError> {
+        let owned = folder.to_owned();
+        let opened = move || Self::open_handed_blocking(&owned, limits, counters, memory);
+        tokio::task::spawn_blocking(opened).await.unwrap_or_else(|panicked| {
+            Err(OpenError::Unreadable { folder: folder.to_owned(), source: panicked.into() })
+        })
+    }
+
+    fn open_handed_blocking(
+        folder: &Path,
+        limits: StoreLimits,
+        counters: Arc<StoreCounters>,
+        memory: StoreMemory,
+    ) -> Result<Self, OpenError> {
+        let memory = memory.begin(folder)?;
+        let path = folder.join(SESSIONS_FILE);
+        let sessions = open_file(folder, &path, SESSION_CACHE, Lasting::Yes)?;
+        sessions_file::check_handed(&sessions, folder)?;
+        let session_writer = session_writer(&sessions, limits, FileAccess::ReadOnly)
+            .map_err(|error| OpenError::io(folder, error))?;
+        let pages = handed_pages(folder, &counters)?;
+        let files = OpenFiles { sessions, session_writer, pages, access: FileAccess::ReadOnly };
+        Self::with_files(folder, files, limits, counters, memory)
     }
 
     /// With the open file of sessions and its writer, and with what else is in the folder.
@@ -151,13 +193,25 @@ impl EmbeddedStore {
         limits: StoreLimits,
         counters: Arc<StoreCounters>,
     ) -> Result<Self, OpenError> {
+        let (pages, access) = (new_pages(folder)?, FileAccess::Full);
+        let files = OpenFiles { sessions, session_writer, pages, access };
+        Self::with_files(folder, files, limits, counters, StartingMemory::new())
+    }
+
+    fn with_files(
+        folder: &Path,
+        files: OpenFiles,
+        limits: StoreLimits,
+        counters: Arc<StoreCounters>,
+        memory: StartingMemory,
+    ) -> Result<Self, OpenError> {
         let failed = |error| OpenError::io(folder, error);
-        disk::delete(&folder.join(PAGES_FILE)).map_err(failed)?;
-        let pages = open_file(folder, &folder.join(PAGES_FILE), PAGE_CACHE, Lasting::No)?;
-        pages::prepare(&pages).map_err(|error| unreadable(folder, error))?;
-        let page_ledger = PageLedger::new(limits.pages, Arc::clone(&counters));
-        let page_writer = Writer::start("store-pages", Arc::clone(&pages), page_ledger, PAGE_QUEUE)
-            .map_err(failed)?;
+        let OpenFiles { sessions, session_writer, pages, access } = files;
+        let StartingMemory { purges, answers, hot_pages } = memory;
+        let ledger = PageLedger::new(limits.pages, Arc::clone(&counters));
+        let page_writer =
+            Writer::start("store-pages", Arc::clone(&pages), ledger, PAGE_QUEUE, access)
+                .map_err(failed)?;
         Ok(Self(Arc::new(Inner {
             limits,
             counters,
@@ -168,8 +222,9 @@ impl EmbeddedStore {
             page_room: QueueRoom::default(),
             ranks: Arc::default(),
             walks: control::WalkPositions::default(),
-            purges: Mutex::new(PurgeLog::new()),
-            answers: Answers::default(),
+            purges: Mutex::new(purges),
+            answers,
+            hot_pages,
             proxies: fleet::Proxies::default(),
             moving: moving::MoveFile::open(folder).map_err(failed)?,
             bypass: bypass::BypassFile::open(folder).map_err(failed)?,
@@ -182,6 +237,36 @@ impl EmbeddedStore {
     pub(super) async fn close(&self) {
         self.0.session_writer.close().await;
         self.0.page_writer.close().await;
+    }
+
+    /// Makes everything durable and closes both files. After an error both are open as before.
+    pub(super) async fn suspend(&self) -> Result<(), StoreError> {
+        self.0.session_writer.suspend().await?;
+        let closed = self.0.page_writer.suspend().await;
+        if closed.is_err() {
+            self.resume(SuccessorUse::Read).await?;
+        }
+        closed
+    }
+
+    /// Opens the files again if they are closed, and lets them be written.
+    pub(super) async fn resume(&self, used: SuccessorUse) -> Result<(), StoreError> {
+        if used == SuccessorUse::Write {
+            self.purges().begin_era();
+        }
+        let sessions = self.0.session_writer.resume(used).await;
+        // Where the other process still has the file of sessions, it may have that of the pages, too: another begins.
+        let of_pages = if sessions.is_ok() { used } else { SuccessorUse::Write };
+        sessions.and(self.0.page_writer.resume(of_pages).await)
+    }
+
+    /// What this store keeps in memory only, and the list of the pages that the process has in memory.
+    pub(super) fn parts(
+        &self,
+        hot_pages: Option<Bytes>,
+    ) -> impl Iterator<Item = StorePart> + use<> {
+        let purges = self.purges().clone();
+        memory::parts(purges, &self.0.answers, hot_pages)
     }
 
     pub(super) fn state(&self) -> StoreState {
@@ -486,14 +571,15 @@ impl PageStore for EmbeddedStore {
     }
 }
 
-/// The file of pages is deleted at each start, so a list would name nothing.
+/// The file of pages is deleted at each start, so a list would name nothing: there is one only in a store that was taken
+/// over.
 impl HotPageStore for EmbeddedStore {
     async fn put_hot_pages(&self, _: Bytes, _: Duration) -> Result<(), StoreError> {
         Ok(())
     }
 
     async fn hot_pages(&self) -> Result<Option<Bytes>, StoreError> {
-        Ok(None)
+        Ok(self.0.hot_pages.take())
     }
 
     async fn pages(&self, keys: &[PageKey]) -> Result<Vec<Option<Bytes>>, StoreError> {
@@ -513,6 +599,47 @@ pub fn check_folder(folder: &Path) -> Result<(), OpenError> {
     let disk = open_file(folder, &folder.join(SESSIONS_FILE), SESSION_CACHE, Lasting::Yes)?;
     sessions_file::prepare(&disk, folder)?;
     disk.check().map_err(|error| unreadable(folder, error))
+}
+
+/// The open files of a store.
+struct OpenFiles {
+    sessions: Arc<Disk>,
+    session_writer: Writer<SessionLedger>,
+    pages: Arc<Disk>,
+    access: FileAccess,
+}
+
+fn session_writer(
+    sessions: &Arc<Disk>,
+    limits: StoreLimits,
+    access: FileAccess,
+) -> io::Result<Writer<SessionLedger>> {
+    let ledger = SessionLedger::new(limits.viewed_items);
+    Writer::start("store-sessions", Arc::clone(sessions), ledger, SESSION_QUEUE, access)
+}
+
+/// A new file of pages.
+fn new_pages(folder: &Path) -> Result<Arc<Disk>, OpenError> {
+    let path = folder.join(PAGES_FILE);
+    disk::delete(&path).map_err(|error| OpenError::io(folder, error))?;
+    let pages = open_file(folder, &path, PAGE_CACHE, Lasting::No)?;
+    pages::prepare(&pages).map_err(|error| unreadable(folder, error))?;
+    Ok(pages)
+}
+
+/// The file of pages that another process has closed, or a new one if it cannot be read.
+fn handed_pages(folder: &Path, counters: &StoreCounters) -> Result<Arc<Disk>, OpenError> {
+    let path = folder.join(PAGES_FILE);
+    let opened = disk::caught(|| Ok(Disk::open(path, PAGE_CACHE, Lasting::No)?));
+    if let Ok(pages) = opened
+        && pages::adopt(&pages, counters).is_ok()
+    {
+        return Ok(Arc::new(pages));
+    }
+    tracing::warn!(
+        "the pages of the process before cannot be read: the store begins without pages"
+    );
+    new_pages(folder)
 }
 
 fn open_file(

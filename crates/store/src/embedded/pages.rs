@@ -1,6 +1,6 @@
 //! Pages as tables: each with its expiry, all within a limit in bytes.
 //!
-//! The file is a cache: it is recreated at each start and after each error.
+//! The file is a cache: it is recreated at each start, unless a process that goes on hands it over, and after each error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,8 @@ use redb::{
 use super::disk::Disk;
 use super::record::time_bits;
 use super::writer::Ledger;
-use crate::StoreCounters;
 use crate::page::nearly;
-use crate::{RequestFrequency, StoreError};
+use crate::{RequestFrequency, StoreCounters, StoreError, SuccessorUse};
 
 type Key = &'static [u8; 32];
 /// Page key to 8 bytes of expiry and the page.
@@ -91,6 +90,14 @@ impl Ledger for PageLedger {
         disk.recreate()?;
         self.counters.holds(0, 0);
         prepare(disk)
+    }
+
+    fn reopen(&mut self, disk: &Disk, used: SuccessorUse) -> Result<(), redb::Error> {
+        // A successor that could not read the file has begun another.
+        let is_read = used == SuccessorUse::Read
+            && disk.reopen().is_ok()
+            && adopt(disk, &self.counters).is_ok();
+        if is_read { Ok(()) } else { self.recover(disk) }
     }
 }
 
@@ -204,6 +211,21 @@ pub(super) fn prepare(disk: &Disk) -> Result<(), redb::Error> {
     let txn = disk.begin(Durability::Immediate)?;
     drop(PageTables::open(&txn, 0, Arc::default())?);
     txn.commit()?;
+    Ok(())
+}
+
+/// Takes over the pages in a file that another process has closed.
+pub(super) fn adopt(disk: &Disk, counters: &StoreCounters) -> Result<(), StoreError> {
+    let used = disk.read(|txn| {
+        drop(txn.open_table(PAGES)?);
+        let mut used = 0_u64;
+        for entry in txn.open_table(EXPIRY)?.iter()? {
+            let (_, charge) = entry?;
+            used = used.saturating_add(charge.value());
+        }
+        Ok(used)
+    })?;
+    counters.holds(0, used);
     Ok(())
 }
 

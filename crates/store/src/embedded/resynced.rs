@@ -53,6 +53,14 @@ impl LastSync {
         Arc::new(Self { path, outcome: Mutex::new(Outcome::Unknown) })
     }
 
+    /// Another process has had the file since.
+    pub(super) fn forget(&self) {
+        let mut outcome = self.outcome();
+        if *outcome == Outcome::Succeeded {
+            *outcome = Outcome::Unknown;
+        }
+    }
+
     fn outcome(&self) -> MutexGuard<'_, Outcome> {
         // No code that can panic runs under this lock.
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)

@@ -12,13 +12,13 @@ use super::tables::{
     CART, EVENTS, EXPIRING, IDLE_REPORTED, META, POPULARITY, RECENT, SESSION, TOKENS, Tables,
 };
 use super::writer::Ledger;
-use super::{SESSIONS_FILE, open_error, open_file, rows, small_file, visitors};
-use crate::OpenError;
+use super::{SESSIONS_FILE, open_error, open_file, rows, small_file, unreadable, visitors};
+use crate::{OpenError, SuccessorUse};
 
 /// Memory for blocks of the file while it is created, in bytes.
 const NEW_CACHE: usize = 1 << 20;
 /// The format of the whole file. Another one is refused.
-const FORMAT: u64 = 2;
+pub(super) const FORMAT: u64 = 2;
 /// An earlier format that is read, and upgraded: records without their log-in, and no index of
 /// users.
 const UNDATED_FORMAT: u64 = 1;
@@ -48,6 +48,13 @@ impl Ledger for SessionLedger {
     }
 
     fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error> {
+        disk.reopen()
+    }
+
+    fn reopen(&mut self, disk: &Disk, used: SuccessorUse) -> Result<(), redb::Error> {
+        if used == SuccessorUse::Write {
+            disk.forget_sync();
+        }
         disk.reopen()
     }
 }
@@ -104,18 +111,44 @@ pub(super) fn note_created(folder: &Path) -> Result<(), OpenError> {
 /// Creates the tables that are missing, and checks the format of the file. A file that has all of them is not written:
 /// redb goes through the whole of a file that has been, where the process ends before it is closed.
 pub(super) fn prepare(disk: &Disk, folder: &Path) -> Result<(), OpenError> {
-    let found = found_format(disk).map_err(|error| OpenError::Unreadable {
-        folder: folder.to_owned(),
-        source: Box::new(error),
-    })?;
+    let found = found_format(disk).map_err(|error| unreadable(folder, error))?;
     if !matches!(found, FORMAT | UNDATED_FORMAT) {
         return Err(OpenError::Format { folder: folder.to_owned(), found, known: FORMAT });
     }
     Ok(())
 }
 
+/// Checks a file that another process has closed, and may take back: it must have the format and all tables of this
+/// version. It is not written.
+pub(super) fn check_handed(disk: &Disk, folder: &Path) -> Result<(), OpenError> {
+    let looked = || -> Result<_, redb::Error> {
+        let txn = disk.begin(Durability::Immediate)?;
+        let found = complete(&txn)?;
+        txn.abort()?;
+        Ok(found)
+    };
+    match looked().map_err(|error| unreadable(folder, error))? {
+        (_, true) => Err(OpenError::NeedsRestart(folder.to_owned())),
+        (FORMAT, false) => Ok(()),
+        (found, false) => {
+            Err(OpenError::Format { folder: folder.to_owned(), found, known: FORMAT })
+        }
+    }
+}
+
 fn found_format(disk: &Disk) -> Result<u64, redb::Error> {
     let txn = disk.begin(Durability::Immediate)?;
+    let (found, is_changed) = complete(&txn)?;
+    if is_changed {
+        txn.commit()?;
+    } else {
+        txn.abort()?;
+    }
+    Ok(found)
+}
+
+/// Adds the tables that are missing. Returns the format that was found, and whether anything was changed.
+fn complete(txn: &WriteTransaction) -> Result<(u64, bool), redb::Error> {
     let tables_before = txn.list_tables()?.count();
     let mut meta = txn.open_table(META)?;
     let found = meta.get("format")?.map(|format| format.value());
@@ -124,16 +157,12 @@ fn found_format(disk: &Disk) -> Result<u64, redb::Error> {
         meta.insert("format", FORMAT)?;
     }
     drop(meta);
-    let is_known = is_old || found == Some(FORMAT);
-    if is_known {
-        drop(Tables::open(&txn, 0)?);
+    // Nothing is added to a file of another version.
+    if is_old || found == Some(FORMAT) {
+        drop(Tables::open(txn, 0)?);
     }
-    if is_old || (is_known && txn.list_tables()?.count() > tables_before) {
-        txn.commit()?;
-    } else {
-        txn.abort()?;
-    }
-    Ok(found.unwrap_or(FORMAT))
+    let is_changed = is_old || txn.list_tables()?.count() > tables_before;
+    Ok((found.unwrap_or(FORMAT), is_changed))
 }
 
 /// Every key and member, one a line, named as in Redis.
@@ -240,6 +269,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_taken_over_as_it_is_or_not_at_all() {
+        let folder = folder();
+        let disk = open(folder.path());
+        check_handed(&disk, folder.path()).unwrap();
+        let txn = disk.begin(Durability::Immediate).unwrap();
+        assert!(txn.delete_table(CART).unwrap());
+        txn.commit().unwrap();
+        disk.close();
+        let closed = bytes(folder.path());
+        let disk = open(folder.path());
+        let refused = check_handed(&disk, folder.path());
+        assert!(matches!(refused, Err(OpenError::NeedsRestart(_))), "{refused:?}");
+        assert!(is_unchanged(bytes(folder.path()), &closed));
+    }
+
+    #[test]
     fn a_file_of_another_format_is_refused_and_not_written() {
         let folder = folder();
         let disk = open(folder.path());
@@ -250,8 +295,9 @@ mod tests {
         disk.close();
         let closed = bytes(folder.path());
         let disk = open(folder.path());
-        let refused = prepare(&disk, folder.path());
-        assert!(matches!(refused, Err(OpenError::Format { found, .. }) if found == FORMAT + 1));
+        for refused in [prepare(&disk, folder.path()), check_handed(&disk, folder.path())] {
+            assert!(matches!(refused, Err(OpenError::Format { found, .. }) if found == FORMAT + 1));
+        }
         assert!(is_unchanged(bytes(folder.path()), &closed));
     }
 

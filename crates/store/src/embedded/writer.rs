@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::disk::{Disk, caught};
-use crate::StoreError;
+use crate::{StoreError, SuccessorUse};
 
 /// The longest time until a step is durable, in a running system.
 const SYNC_EVERY: Duration = Duration::from_millis(250);
@@ -43,6 +43,20 @@ pub(super) trait Ledger: Send + 'static {
 
     /// Makes the file usable again after an error.
     fn recover(&mut self, disk: &Disk) -> Result<(), redb::Error>;
+
+    /// Opens the file again, which a successor has had.
+    fn reopen(&mut self, disk: &Disk, used: SuccessorUse) -> Result<(), redb::Error>;
+}
+
+/// What a writer may do with its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileAccess {
+    /// Everything.
+    Full,
+    /// Nothing is written yet: the process that had the file before may take it back.
+    ReadOnly,
+    /// It is closed, and another process may have it.
+    Closed,
 }
 
 /// A step that waits for the writer.
@@ -88,16 +102,27 @@ pub(super) struct Writer<L> {
 
 enum Message<L> {
     Step(Box<dyn WriteStep<L>>, Durability),
+    Suspend(Reply),
+    Resume(SuccessorUse, Reply),
     Close(oneshot::Sender<()>),
 }
 
+/// The way back to the caller of a suspension or its end.
+type Reply = oneshot::Sender<Result<(), StoreError>>;
+
 impl<L: Ledger> Writer<L> {
-    /// Starts the thread.
-    pub(super) fn start(name: &str, disk: Arc<Disk>, ledger: L, queue: usize) -> io::Result<Self> {
+    /// Starts the thread. Where it does not have full access, it has it from [`Self::resume`] on.
+    pub(super) fn start(
+        name: &str,
+        disk: Arc<Disk>,
+        ledger: L,
+        queue: usize,
+        access: FileAccess,
+    ) -> io::Result<Self> {
         let (inbox, outbox) = mpsc::channel(queue);
         // The smallest runtime: it only waits for the queue with a deadline.
         let runtime = Builder::new_current_thread().enable_time().build()?;
-        let thread_state = WriterThread::new(disk, ledger);
+        let thread_state = WriterThread::new(disk, ledger, access);
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || thread_state.run(&runtime, outbox))?;
@@ -146,6 +171,23 @@ impl<L: Ledger> Writer<L> {
         }
     }
 
+    /// Makes everything durable and closes the file, for another process. Until [`Self::resume`] steps find the store away.
+    /// If this is dropped before it returns, the file may be closed all the same.
+    pub(super) async fn suspend(&self) -> Result<(), StoreError> {
+        self.tell(Message::Suspend).await
+    }
+
+    /// Opens the file again if it is closed, and carries out steps from now on.
+    pub(super) async fn resume(&self, used: SuccessorUse) -> Result<(), StoreError> {
+        self.tell(|reply| Message::Resume(used, reply)).await
+    }
+
+    async fn tell(&self, message: impl FnOnce(Reply) -> Message<L>) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox.send(message(reply)).await.map_err(|_closed| StoreError::Away)?;
+        answer.await.map_err(|_gone| StoreError::Away)?
+    }
+
     /// Makes everything durable, closes the file and ends the thread.
     pub(super) async fn close(&self) {
         let (done, closed) = oneshot::channel();
@@ -187,6 +229,7 @@ where
 struct WriterThread<L> {
     disk: Arc<Disk>,
     ledger: L,
+    access: FileAccess,
     /// When everything was last durable.
     synced: Instant,
     /// When it was last looked whether the file is at its path.
@@ -200,11 +243,12 @@ struct WriterThread<L> {
 }
 
 impl<L: Ledger> WriterThread<L> {
-    fn new(disk: Arc<Disk>, ledger: L) -> Self {
+    fn new(disk: Arc<Disk>, ledger: L, access: FileAccess) -> Self {
         let now = Instant::now();
         Self {
             disk,
             ledger,
+            access,
             synced: now,
             looked: now,
             dirty: false,
@@ -246,9 +290,23 @@ impl<L: Ledger> WriterThread<L> {
                         group_durability = durability;
                     }
                 }
+                // Each step has the file as it was when the step came. The caller may be gone.
+                Message::Suspend(reply) => {
+                    self.serve_steps(mem::take(&mut steps), group_durability);
+                    let _ = reply.send(self.suspend());
+                }
+                Message::Resume(used, reply) => {
+                    self.serve_steps(mem::take(&mut steps), group_durability);
+                    let _ = reply.send(self.resume(used));
+                }
                 Message::Close(done) => closing = Some(done),
             }
         }
+        self.serve_steps(steps, group_durability);
+        closing
+    }
+
+    fn serve_steps(&mut self, steps: Vec<Box<dyn WriteStep<L>>>, group_durability: Durability) {
         // Before what is acknowledged as durable.
         let is_durable = !matches!(group_durability, Durability::None);
         if is_durable || self.looked.elapsed() >= SYNC_EVERY {
@@ -257,12 +315,49 @@ impl<L: Ledger> WriterThread<L> {
         if !steps.is_empty() {
             self.answer(steps, group_durability);
         }
-        closing
+    }
+
+    /// Makes everything durable and closes the file. After an error it is open as before, if it can be opened.
+    fn suspend(&mut self) -> Result<(), StoreError> {
+        if self.access == FileAccess::Closed {
+            return Ok(());
+        }
+        if self.broken || self.rests() {
+            // A file that has just failed is not given to another process.
+            return Err(StoreError::Away);
+        }
+        let is_written = self.access == FileAccess::Full;
+        let synced = if is_written { caught(|| self.try_sync()) } else { Ok(()) };
+        match synced.and_then(|()| caught(|| self.disk.release())) {
+            Ok(()) => {
+                self.access = FileAccess::Closed;
+                Ok(())
+            }
+            Err(error) => {
+                self.recover(&error);
+                Err(StoreError::Failed(Box::new(error)))
+            }
+        }
+    }
+
+    /// Has full access from now on. A file that cannot be opened is tried again at each sync.
+    fn resume(&mut self, used: SuccessorUse) -> Result<(), StoreError> {
+        if mem::replace(&mut self.access, FileAccess::Full) != FileAccess::Closed {
+            return Ok(());
+        }
+        self.synced = Instant::now();
+        match caught(|| self.ledger.reopen(&self.disk, used)) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.recover(&error);
+                if self.broken { Err(StoreError::Failed(Box::new(error))) } else { Ok(()) }
+            }
+        }
     }
 
     /// Runs a group and answers each step.
     fn answer(&mut self, mut steps: Vec<Box<dyn WriteStep<L>>>, durability: Durability) {
-        if self.rests() {
+        if self.access != FileAccess::Full || self.rests() {
             // Nothing was done: `Away`.
             steps.into_iter().for_each(|step| step.answer(Err(StoreError::Away)));
             return;
@@ -330,8 +425,8 @@ impl<L: Ledger> WriterThread<L> {
     /// Makes everything durable, with a bounded piece of the ledger's maintenance.
     fn sync(&mut self) {
         // During the rest nothing is dirty: what was not durable was lost when the file was
-        // reopened.
-        if !self.rests() {
+        // reopened. Nor is it without full access.
+        if self.access == FileAccess::Full && !self.rests() {
             if self.broken {
                 self.recover(&redb::Error::PreviousIo);
             }
@@ -390,7 +485,8 @@ pub(super) mod by_hand {
     impl<L: Ledger> WriterByHand<L> {
         pub(in crate::embedded) fn new(disk: Arc<Disk>, ledger: L) -> (Writer<L>, Self) {
             let (inbox, outbox) = mpsc::channel(GROUP);
-            (Writer { inbox }, Self { thread: WriterThread::new(disk, ledger), outbox })
+            let thread = WriterThread::new(disk, ledger, FileAccess::Full);
+            (Writer { inbox }, Self { thread, outbox })
         }
 
         /// Serves what waits, as one group.
