@@ -68,6 +68,15 @@ impl AnyStore {
         Self(self.0.background())
     }
 
+    /// Notes what another process has seen of purges, which had the store before.
+    pub(super) fn note_follower(&self, process_id: u64, seen: Generation) {
+        match self.engine() {
+            Engine::Embedded(store) => store.note_follower(process_id, seen),
+            // The store notes it itself.
+            Engine::Redis(_) | Engine::Sharded(_) | Engine::Remote(_) => {}
+        }
+    }
+
     /// Whether the store answers: for `/readyz` and metrics.
     #[must_use]
     pub fn state(&self) -> StoreState {
@@ -131,6 +140,7 @@ macro_rules! delegate {
             Engine::Embedded($store) => $call,
             Engine::Redis($store) => $call,
             Engine::Sharded($store) => $call,
+            Engine::Remote($store) => $call,
         }
     };
 }
@@ -207,7 +217,12 @@ impl AnswerStore for AnyStore {
         mark: Bytes,
         ttl: Duration,
     ) -> Result<(), StoreError> {
-        delegate!(@ change self, store => store.void(cookies, mark, ttl).await)
+        let admitted = self.0.change().await?;
+        if let Some(Engine::Embedded(first)) = self.0.given_away() {
+            // The app's answers are in memory only: those of this process count again if it takes the store back.
+            first.void(cookies, mark.clone(), ttl).await?;
+        }
+        delegate!(@ &*admitted.engine, store => store.void(cookies, mark, ttl).await)
     }
 }
 

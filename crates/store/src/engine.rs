@@ -4,6 +4,7 @@ use anteroom_http::ident::StoredToken;
 
 use super::embedded::EmbeddedStore;
 use super::redis::RedisStore;
+use super::remote::RemoteStore;
 use super::sharded::ShardedStore;
 use super::{Counted, StoreState};
 
@@ -16,13 +17,15 @@ pub enum Engine {
     Redis(RedisStore),
     /// In Redis, in 64 shards.
     Sharded(ShardedStore),
+    /// That of the process which has taken over from this one.
+    Remote(RemoteStore),
 }
 
 impl Engine {
     /// The same store for tasks and administration, see [`super::AnyStore::background`].
     pub(super) fn background(&self) -> Self {
         match self {
-            Self::Embedded(_) => self.clone(),
+            Self::Embedded(_) | Self::Remote(_) => self.clone(),
             Self::Redis(store) => Self::Redis(store.background()),
             Self::Sharded(store) => Self::Sharded(store.background()),
         }
@@ -31,7 +34,7 @@ impl Engine {
     /// The same store by connections of its own, without those to a Redis of pages.
     pub(super) fn separate(&self) -> Self {
         match self {
-            Self::Embedded(_) => self.clone(),
+            Self::Embedded(_) | Self::Remote(_) => self.clone(),
             Self::Redis(store) => Self::Redis(store.separate()),
             Self::Sharded(store) => Self::Sharded(store.separate()),
         }
@@ -42,6 +45,7 @@ impl Engine {
             Self::Embedded(store) => store.state(),
             Self::Redis(store) => store.state(),
             Self::Sharded(store) => store.state(),
+            Self::Remote(store) => store.state(),
         }
     }
 
@@ -50,12 +54,13 @@ impl Engine {
             Self::Embedded(store) => store.counted(),
             Self::Redis(store) => store.counted(),
             Self::Sharded(store) => store.counted(),
+            Self::Remote(_) => Counted::default(),
         }
     }
 
     pub(super) async fn purge_announced(&self) {
         match self {
-            Self::Embedded(_) => std::future::pending().await,
+            Self::Embedded(_) | Self::Remote(_) => std::future::pending().await,
             Self::Redis(store) => store.purge_announced().await,
             Self::Sharded(store) => store.purge_announced().await,
         }
@@ -63,7 +68,7 @@ impl Engine {
 
     pub(super) async fn ended_sessions(&self) -> Vec<StoredToken> {
         match self {
-            Self::Embedded(_) => std::future::pending().await,
+            Self::Embedded(_) | Self::Remote(_) => std::future::pending().await,
             Self::Redis(store) => store.ended_sessions().await,
             Self::Sharded(store) => store.ended_sessions().await,
         }
@@ -71,7 +76,7 @@ impl Engine {
 
     pub(super) async fn connected(&self) {
         match self {
-            Self::Embedded(_) => {}
+            Self::Embedded(_) | Self::Remote(_) => {}
             Self::Redis(store) => store.connected().await,
             Self::Sharded(store) => store.connected().await,
         }

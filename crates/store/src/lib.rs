@@ -27,6 +27,7 @@ mod overload;
 mod page;
 mod purge;
 pub mod redis;
+pub mod remote;
 mod revoked;
 mod rows;
 #[cfg(any(test, feature = "scratch"))]

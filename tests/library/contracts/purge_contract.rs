@@ -6,9 +6,18 @@ use anteroom_store::traits::*;
 use anteroom_store::{Generation, LATER_MARKS, MARKS, PURGE_MARKS_MAX, PurgePosition, PurgesSince};
 use anteroom_tests::DEADLINE;
 
-use crate::store_contract::{Bench, contract};
+use crate::store_contract::{Bench, contract, remote_contract};
 
 contract!(
+    purges_are_numbered_and_told_in_order,
+    marks_of_another_era_are_not_taken,
+    news_come_in_pieces,
+    a_process_away_for_long_reads_the_whole_table,
+    purges_of_much_take_no_more_room_than_others,
+    a_purge_has_a_bound,
+);
+
+remote_contract!(
     purges_are_numbered_and_told_in_order,
     marks_of_another_era_are_not_taken,
     news_come_in_pieces,

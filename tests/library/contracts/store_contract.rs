@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anteroom_http::ident::{Item, PageKey, StoredToken, Token, TokenStorage, User};
 use anteroom_session::visit::VisitQueue;
+use anteroom_store::remote::{RemoteCall, RemoteStore, answer};
 use anteroom_store::traits::*;
 use anteroom_store::{
     AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Engine, Evicted,
@@ -16,6 +17,7 @@ use anteroom_store::{
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use anteroom_tests::on_cluster::SHARED_CLUSTER;
 use anteroom_tests::redis::{RedisServer, connect};
@@ -53,6 +55,19 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let open = open_folder(folder.path()).await.unwrap();
         Self { store: open.thread_handle(), open, ground: Ground::Folder(folder) }
+    }
+
+    /// An embedded store that another process has taken over: each call travels, and `open` is that of the other process.
+    pub(crate) async fn handed_over() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let given = open_folder(&folder.path().join("given")).await.unwrap();
+        let open = open_folder(&folder.path().join("taken")).await.unwrap();
+        let (calls, asked) = unbounded_channel();
+        let taken = open.clone();
+        std::thread::spawn(move || serve_calls(&taken, asked));
+        given.switch().hold_for_successor().await.unwrap();
+        given.switch().hand_over_to(Engine::Remote(RemoteStore::new(calls)));
+        Self { store: given.thread_handle(), open, ground: Ground::Folder(folder) }
     }
 
     pub(crate) async fn redis() -> Self {
@@ -109,8 +124,14 @@ impl Bench {
 
     /// Every key and member in the store, one a line, in the order of a set's scores.
     pub(crate) async fn dump(&self) -> Vec<String> {
-        match self.store.engine() {
+        // The process that has the folder knows what is in it.
+        let own = match &self.ground {
+            Ground::Folder(_) => self.open.fixed_handle(),
+            Ground::Server(_) | Ground::Cluster(_) => self.store.clone(),
+        };
+        match own.engine() {
             Engine::Embedded(store) => store.dump_keys().unwrap(),
+            Engine::Remote(_) => panic!("it is another process's"),
             Engine::Redis(_) => lines_of(dump_redis(&mut self.raw().await, "").await),
             Engine::Sharded(_) => match &self.ground {
                 Ground::Cluster(cluster) => cluster.dump().await,
@@ -144,6 +165,19 @@ impl Bench {
     pub(crate) async fn user_of(&self, token: &StoredToken) -> Option<User> {
         self.store.check_token(token).await.unwrap()
     }
+}
+
+/// Carries out the calls of another process until it ends.
+fn serve_calls(open: &OpenStore, mut asked: UnboundedReceiver<RemoteCall>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = open.thread_handle();
+        while let Some(RemoteCall { call, reply }) = asked.recv().await {
+            let (answer, _effects) = answer(&store, &call).await;
+            // The caller may be gone.
+            let _ = reply.send(answer);
+        }
+    });
 }
 
 /// A Cluster with the keys of one test.
@@ -343,6 +377,43 @@ macro_rules! contract {
     };
 }
 pub(crate) use contract;
+
+/// Makes a test of each promise for a store whose calls travel to another process. They ask for nothing but what travels.
+macro_rules! remote_contract {
+    ($($promise:ident),* $(,)?) => {
+        mod handed_over {
+            $(#[tokio::test]
+            async fn $promise() {
+                super::$promise(super::Bench::handed_over().await).await;
+            })*
+        }
+    };
+}
+pub(crate) use remote_contract;
+
+remote_contract!(
+    a_log_in_with_an_item_records_the_view_too,
+    a_log_in_takes_over_what_the_same_user_had,
+    a_log_in_takes_nothing_from_another_user,
+    a_log_in_under_a_token_of_another_user_starts_empty,
+    a_log_in_under_the_same_token_keeps_everything,
+    a_cart_holds_what_was_put_in,
+    a_cart_is_changed_only_for_a_logged_in_user,
+    a_cart_has_a_bound,
+    a_cart_goes_with_its_visitor_to_a_new_token,
+    what_no_request_needs_does_not_travel,
+);
+
+async fn what_no_request_needs_does_not_travel(bench: Bench) {
+    let store = &bench.store;
+    assert_eq!(store.state(), StoreState::Connected);
+    let key = PageKey([1; 32]);
+    assert!(matches!(store.page(&key).await, Err(StoreError::Away)));
+    assert!(matches!(store.outbox().await, Err(StoreError::Away)));
+    assert!(matches!(store.newest(None, 10).await, Err(StoreError::Away)));
+    assert!(matches!(store.move_state().await, Err(StoreError::Away)));
+    assert!(matches!(store.counts().await, Err(StoreError::Away)));
+}
 
 contract!(
     a_token_is_known_from_log_in_to_log_out,
@@ -693,7 +764,7 @@ async fn two_evictors_do_no_work_twice(bench: Bench) {
 /// A session with views and a cart under token 1.
 async fn furnished(bench: &Bench, name: &str) {
     bench.log_in(&token(1), name, 1.0).await;
-    bench.store.touch_tokens(&[visit(1, name, 2.0, &[1])]).await.unwrap();
+    bench.store.touch_within_reach(&[visit(1, name, 2.0, &[1])]).await.unwrap();
     bench.store.add_to_cart(&token(1), &item(2), 3).await.unwrap();
 }
 

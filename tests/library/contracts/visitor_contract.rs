@@ -9,7 +9,7 @@ use anteroom_store::{
     VisitorEviction, VisitorVisit, VisitorsEvicted,
 };
 
-use crate::store_contract::{Bench, contract, item, rotation, token, user};
+use crate::store_contract::{Bench, contract, item, remote_contract, rotation, token, user};
 
 contract!(
     a_token_begins_with_what_there_is_to_remember,
@@ -25,6 +25,14 @@ contract!(
     a_member_that_is_no_token_goes_and_nothing_else,
     visitors_push_no_session_out,
     no_session_is_found_by_a_visitors_token,
+);
+
+remote_contract!(
+    a_cart_is_changed_only_where_its_token_is_there,
+    the_cart_of_a_visitor_has_a_bound,
+    joined_carts_keep_the_larger_count_and_their_bound,
+    of_two_log_ins_one_gets_the_cart,
+    visitor_data_is_merged_only_into_a_session_of_the_user,
 );
 
 fn visitor(number: u8) -> VisitorToken {

@@ -58,7 +58,7 @@ impl StoreMemory {
         let Self { purges, answers, hot_pages } = self;
         let needs_restart = || OpenError::NeedsRestart(folder.to_owned());
         Ok(StartingMemory {
-            purges: purges.log().ok_or_else(needs_restart)?,
+            purges: purges.log(Instant::now()).ok_or_else(needs_restart)?,
             answers,
             hot_pages: HotList(Mutex::new((!hot_pages.is_empty()).then(|| hot_pages.into()))),
         })

@@ -40,7 +40,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::{Item, PageKey, StoredToken, User};
@@ -267,6 +267,11 @@ impl EmbeddedStore {
     ) -> impl Iterator<Item = StorePart> + use<> {
         let purges = self.purges().clone();
         memory::parts(purges, &self.0.answers, hot_pages)
+    }
+
+    /// Notes what another process has seen, which asks for purges: purges wait for it.
+    pub(super) fn note_follower(&self, process_id: u64, seen: Generation) {
+        self.purges().note_follower(process_id, seen, Instant::now());
     }
 
     pub(super) fn state(&self) -> StoreState {
@@ -517,12 +522,13 @@ impl PurgeStore for EmbeddedStore {
         Ok(StoreNews { purges, bypasses: self.0.bypass.list() })
     }
 
-    /// No other process has the folder.
-    async fn is_seen(&self, _purge: Generation) -> Result<bool, StoreError> {
-        Ok(true)
+    /// No other process has the folder. One that had it before may ask this one.
+    async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
+        Ok(self.purges().is_seen(purge, Instant::now()))
     }
 
-    async fn leave(&self, _who: u64) -> Result<(), StoreError> {
+    async fn leave(&self, who: u64) -> Result<(), StoreError> {
+        self.purges().forget_follower(who);
         Ok(())
     }
 }
@@ -656,7 +662,7 @@ fn open_error(folder: &Path, error: DatabaseError) -> OpenError {
     match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(folder.to_owned()),
         DatabaseError::Storage(StorageError::Io(error))
-            if error.kind() != std::io::ErrorKind::InvalidData =>
+            if error.kind() != io::ErrorKind::InvalidData =>
         {
             OpenError::io(folder, error)
         }

@@ -1,20 +1,25 @@
-//! Purges of the one process that has the folder. Its pages end with the process, unless another takes the folder over,
-//! and so do these.
+//! Purges of the one process that has the folder, and of the one before it while that drains. Its pages end with the
+//! process, unless another takes the folder over, and so do these.
 
 use std::collections::{HashMap, VecDeque};
 use std::iter::once;
+use std::time::Instant;
 
 use anteroom_http::ident::hex;
 
 use crate::StoreError;
 use crate::purge::{
-    Generation, MarkKey, NEWS_MAX, PURGE_MARKS_MAX, PURGES_KEPT, PURGES_KEPT_BYTES, PurgePosition,
-    PurgesSince, is_mark,
+    Generation, LIVES, MarkKey, NEWS_MAX, PURGE_MARKS_MAX, PURGES_KEPT, PURGES_KEPT_BYTES,
+    PurgePosition, PurgesSince, is_mark,
 };
 use crate::unhex::unhex;
 
 /// The era in which every process begins that takes nothing over: nothing remains of an earlier one.
 const FIRST_ERA: u64 = 1;
+/// The most marks in one answer, which another process must be able to get. A purge has fewer.
+const NEWS_MARKS_MAX: usize = 1 << 16;
+/// The most processes that are waited for.
+const FOLLOWERS_MAX: usize = 8;
 
 /// All purges so far.
 #[derive(Clone, Debug)]
@@ -28,6 +33,17 @@ pub(super) struct PurgeLog {
     marks_kept: usize,
     /// Each mark's last purge.
     table: HashMap<u32, u64>,
+    followers: Vec<Follower>,
+}
+
+/// Another process that serves pages and asks this one for purges.
+#[derive(Clone, Debug)]
+struct Follower {
+    /// `None` until it has asked for the first time.
+    process_id: Option<u64>,
+    /// Up to where it has seen purges.
+    seen: Generation,
+    asked: Instant,
 }
 
 impl PurgeLog {
@@ -43,6 +59,7 @@ impl PurgeLog {
             last: VecDeque::new(),
             marks_kept: 0,
             table: HashMap::new(),
+            followers: Vec::new(),
         }
     }
 
@@ -87,8 +104,13 @@ impl PurgeLog {
             let marks = self.table.iter().map(|(mark, number)| (*mark, *number)).collect();
             return PurgesSince::All { upto: self.moment(self.number), key: self.key, marks };
         }
-        let purges: Vec<_> =
-            self.last.iter().skip(self.last.len() - behind).take(NEWS_MAX).cloned().collect();
+        let mut marks = 0;
+        let fits = |purge: &&Vec<u32>| {
+            marks += purge.len();
+            marks <= NEWS_MARKS_MAX
+        };
+        let news = self.last.iter().skip(self.last.len() - behind).take(NEWS_MAX);
+        let purges: Vec<_> = news.take_while(fits).cloned().collect();
         let upto = self.moment(seen.number + purges.len() as u64);
         PurgesSince::Since { more: purges.len() < behind, purges, upto }
     }
@@ -96,6 +118,26 @@ impl PurgeLog {
     /// The count of an era is never set back, so that its numbers need no nonces.
     fn moment(&self, number: u64) -> PurgePosition {
         PurgePosition { at: Generation { era: self.era, number }, nonce: 0 }
+    }
+
+    /// Notes what another process has seen, which asks for news at `now`.
+    pub(super) fn note_follower(&mut self, process_id: u64, seen: Generation, now: Instant) {
+        let is_another = |one: &Follower| one.process_id.is_some_and(|id| id != process_id);
+        self.followers.retain(|one| one.is_alive(now) && is_another(one));
+        if self.followers.len() < FOLLOWERS_MAX {
+            self.followers.push(Follower { process_id: Some(process_id), seen, asked: now });
+        }
+    }
+
+    /// No purge waits for this process any more.
+    pub(super) fn forget_follower(&mut self, process_id: u64) {
+        self.followers.retain(|one| one.process_id != Some(process_id));
+    }
+
+    /// Whether all other processes that are alive at `now` have seen a purge.
+    pub(super) fn is_seen(&self, purge: Generation, now: Instant) -> bool {
+        let alive = || self.followers.iter().filter(|one| one.is_alive(now));
+        purge.era != self.era || alive().all(|one| one.seen.includes(purge))
     }
 
     /// The log in lines, for [`PurgeReader`].
@@ -108,6 +150,12 @@ impl PurgeLog {
             once("purge".to_owned()).chain(marks).collect::<Vec<_>>().join(" ")
         });
         once(head).chain(marks).chain(purges).chain(once("end".to_owned()))
+    }
+}
+
+impl Follower {
+    fn is_alive(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked) < LIVES
     }
 }
 
@@ -161,10 +209,13 @@ impl PurgeReader {
         Some(())
     }
 
-    /// The log, if all of it was read.
-    pub(super) fn log(self) -> Option<PurgeLog> {
+    /// The log, if all of it was read. The process that wrote it is followed from here: it serves pages at `now`.
+    pub(super) fn log(self, now: Instant) -> Option<PurgeLog> {
         let log = self.log.filter(|log| log.last.len() as u64 <= log.number);
-        log.filter(|_| self.has_end && !self.is_broken)
+        let mut log = log.filter(|_| self.has_end && !self.is_broken)?;
+        let seen = log.moment(log.number).at;
+        log.followers.push(Follower { process_id: None, seen, asked: now });
+        Some(log)
     }
 }
 
@@ -188,7 +239,7 @@ mod tests {
     fn read<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<PurgeLog> {
         let mut reader = PurgeReader::default();
         lines.into_iter().for_each(|line| reader.read(line));
-        reader.log()
+        reader.log(Instant::now())
     }
 
     #[test]
@@ -220,6 +271,34 @@ mod tests {
             assert!(read(lines).is_none(), "{wrong}");
         }
         assert!(read(lines.iter().copied().chain(["end"])).is_none());
+    }
+
+    #[test]
+    fn a_purge_waits_for_the_processes_that_follow() {
+        let (began, purge) = (Instant::now(), Generation { era: 1, number: 3 });
+        let mut log = log();
+        assert!(log.is_seen(purge, began), "there is no other process");
+        log.note_follower(7, Generation { era: 1, number: 2 }, began);
+        assert!(!log.is_seen(purge, began));
+        assert!(log.is_seen(Generation { era: 1, number: 2 }, began));
+        assert!(log.is_seen(purge, began + LIVES), "it has ended");
+        log.note_follower(7, purge, began);
+        assert!(log.is_seen(purge, began));
+        log.note_follower(8, Generation { era: 1, number: 0 }, began);
+        assert!(!log.is_seen(purge, began));
+        log.forget_follower(8);
+        assert!(log.is_seen(purge, began));
+    }
+
+    #[test]
+    fn the_process_before_is_waited_for_from_the_begin() {
+        let lines: Vec<String> = log().lines().collect();
+        let mut next = read(lines.iter().map(String::as_str)).unwrap();
+        let now = Instant::now();
+        let purge = next.add(at(1, 3), &[7]).unwrap().unwrap().at;
+        assert!(!next.is_seen(purge, now), "it has not asked yet");
+        next.note_follower(7, purge, now);
+        assert!(next.is_seen(purge, now));
     }
 
     #[test]

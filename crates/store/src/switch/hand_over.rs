@@ -121,7 +121,7 @@ mod tests {
     use std::future::Future;
     use std::pin::pin;
 
-    use anteroom_http::ident::{StoredToken, User};
+    use anteroom_http::ident::{CookieHash, StoredToken, User};
     use tokio::time::Instant;
 
     use super::*;
@@ -215,6 +215,21 @@ mod tests {
         bench.switch().hold_for_successor().await.unwrap();
         bench.hand_over();
         assert!(bench.is_logged_in().await);
+    }
+
+    /// Else a process that takes the store back would know an answer that was made void meanwhile.
+    #[tokio::test]
+    async fn an_answer_that_is_void_is_void_in_both_processes() {
+        let bench = Bench::new().await;
+        let (cookies, hour) = (CookieHash([1; 32]), Duration::from_secs(3_600));
+        assert!(bench.store.remember(&cookies, None, "ann".into(), hour).await.unwrap());
+        bench.switch().hold_for_successor().await.unwrap();
+        bench.hand_over();
+        bench.store.void(&[cookies], "mark".into(), hour).await.unwrap();
+        for open in [&bench.open, &bench.other] {
+            let answer = open.fixed_handle().recall(&cookies).await.unwrap();
+            assert_eq!(answer.unwrap(), "mark");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -526,6 +526,11 @@ impl Switched {
         if self.switch.has_moved() { self.next().unwrap_or(&self.first) } else { &self.first }
     }
 
+    /// The store of this process, if a successor has it.
+    pub(super) fn given_away(&self) -> Option<&Engine> {
+        self.switch.is_handed_over().then_some(&self.first)
+    }
+
     /// Whether the store answers. While it is between two processes it counts as if it did: calls wait.
     pub(super) fn state(&self) -> StoreState {
         match self.switch.phase() {
