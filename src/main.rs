@@ -6,10 +6,12 @@ mod cli;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anteroom::app::{
-    Application, ConnectResult, Demo, RuleTestError, case_reasons, connect_check, run_cases,
+    Application, ConnectResult, Demo, Program, RuleTestError, case_reasons, connect_check,
+    run_cases,
 };
 use anteroom_config::{CaseWords, json_schema, print, read_cases};
 use anteroom_telemetry::message_log::{MessageLog, StartMessageLogError};
@@ -31,8 +33,8 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Some(Command::Run(args)) => run(&args),
-        None => run(&cli.run),
+        Some(Command::Run(args)) => run(&args.plan, args.take_over),
+        None => run(&cli.run, None),
         Some(Command::Demo(args)) => demonstrate(&args),
         Some(Command::Check(args)) => check(args),
         Some(Command::Test(args)) => test(args),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Some(Command::Store { command }) => commands::store::store(command),
         Some(Command::Fleet(args)) => commands::fleet::fleet(args),
         Some(Command::Log(args)) => commands::log::log(args),
+        Some(Command::Upgrade(args)) => commands::upgrade::upgrade(args),
         Some(Command::Top(args)) => commands::top::top(args),
         Some(Command::Sessions { command }) => commands::sessions::sessions(command),
         Some(Command::User { command }) => commands::sessions::user(command),
@@ -66,11 +69,18 @@ fn main() -> ExitCode {
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }
 
-fn run(args: &PlanArgs) -> Result<(), u8> {
+/// `take_over`: from the running proxy behind this socket, or behind that of the configuration.
+fn run(args: &PlanArgs, take_over: Option<Option<PathBuf>>) -> Result<(), u8> {
     let _log = log_messages("info").map_err(failed)?;
+    let program = Program::of_this_process().map_err(failed)?;
     // A reload reads the same file again: one that is gone is an error then, and one that has appeared is not read.
     let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args.clone() };
-    let app = Application::open(load(args.clone())?).map_err(failed)?;
+    let loaded = load(args.clone())?;
+    let app = match take_over {
+        Some(socket) => Application::take_over(loaded, socket),
+        None => Application::open(loaded),
+    };
+    let app = app.map_err(failed)?.with_program(program);
     app.run(|| load(args.clone()).ok()).map_err(failed)
 }
 

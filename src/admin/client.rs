@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::http::header::HOST;
+use ::http::header::{CONNECTION, HOST, UPGRADE};
 use ::http::{HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -16,7 +16,9 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::endpoints::TAKE_OVER;
 use super::reply::Refusal;
+use super::take_over::PROTOCOL;
 
 /// How long the running proxy may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -72,14 +74,16 @@ pub enum StreamEnd {
     Signal,
 }
 
-/// Reads an answer that is a stream of lines, and calls `each` with some whole lines at a time, until it breaks, or INT
-/// or TERM comes, or the proxy ends. Blocks; not for use inside a runtime.
+/// Sends a command, reads its answer, which is a stream of lines, and calls `each` with some whole lines at a time, until
+/// it breaks, or INT or TERM comes, or the proxy ends. Blocks; not for use inside a runtime.
 ///
 /// # Errors
 /// See [`ClientError`].
 pub fn stream_lines(
     path: &Path,
+    method: Method,
     target: &str,
+    body: Vec<u8>,
     mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<StreamEnd, ClientError> {
     runtime()?.block_on(async {
@@ -87,21 +91,53 @@ pub fn stream_lines(
         let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
         let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
         tokio::select! {
-            end = read_lines(path, target, &mut each) => end,
+            end = read_lines(path, request(method, target, body)?, &mut each) => end,
             _ = interrupt.recv() => Ok(StreamEnd::Signal),
             _ = terminate.recv() => Ok(StreamEnd::Signal),
         }
     })
 }
 
+/// Asks the proxy behind the socket at `path` to be taken over; the connection is for the messages of the take-over.
+///
+/// # Errors
+/// See [`ClientError`].
+pub async fn begin_take_over(path: &Path) -> Result<UnixStream, ClientError> {
+    let broken = |error: hyper::Error| ClientError::Broken(error.into());
+    let mut asks = request(Method::POST, TAKE_OVER, Vec::new())?;
+    asks.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    asks.headers_mut().insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
+    let stream = connected(path).await?;
+    let (mut requests, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    tokio::task::spawn_local(connection.with_upgrades());
+    let answer = tokio::time::timeout(TIMEOUT, requests.send_request(asks)).await;
+    let answer = answer.map_err(|elapsed| ClientError::Broken(elapsed.into()))?.map_err(broken)?;
+    match answer.status() {
+        StatusCode::SWITCHING_PROTOCOLS => {}
+        StatusCode::NOT_FOUND => {
+            let why = "the running proxy is of a version that knows no take-over: restart it";
+            return Err(ClientError::Refused(why.to_owned()));
+        }
+        status => {
+            let refused = whole(answer).await.err();
+            return Err(refused.unwrap_or_else(|| ClientError::Refused(status.to_string())));
+        }
+    }
+    let upgraded = hyper::upgrade::on(answer).await.map_err(broken)?;
+    match upgraded.downcast::<TokioIo<UnixStream>>() {
+        Ok(parts) if parts.read_buf.is_empty() => Ok(parts.io.into_inner()),
+        Ok(_) | Err(_) => Err(ClientError::Broken("it spoke before it was asked".into())),
+    }
+}
+
 async fn read_lines(
     path: &Path,
-    target: &str,
+    command: Request<Full<Bytes>>,
     each: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<StreamEnd, ClientError> {
     let stream = connected(path).await?;
-    let begun =
-        tokio::time::timeout(TIMEOUT, send(stream, request(Method::GET, target, Vec::new())?));
+    let begun = tokio::time::timeout(TIMEOUT, send(stream, command));
     let response = begun.await.map_err(|elapsed| ClientError::Broken(elapsed.into()))??;
     if response.status() != StatusCode::OK {
         return Err(whole(response)

@@ -22,8 +22,12 @@ use super::handle::AdminHandle;
 use super::limits::{ACCEPT_BACK_OFF, CONNECTION_TIME, CONNECTIONS_MAX, HEAD_TIME};
 use super::reply::{AdminResponse, refusal};
 
-/// Serves the data commands until `stop`.
-pub async fn serve_data(socket: Socket, handle: Rc<AdminHandle>, stop: CancellationToken) {
+/// Serves the data commands until `stop`, or until the socket is `left` to a successor.
+pub async fn serve_data(
+    mut socket: Socket,
+    handle: Rc<AdminHandle>,
+    (left, stop): (CancellationToken, CancellationToken),
+) {
     let listener = socket.listener().and_then(UnixListener::from_std);
     let listener = match listener {
         Ok(listener) => listener,
@@ -33,6 +37,7 @@ pub async fn serve_data(socket: Socket, handle: Rc<AdminHandle>, stop: Cancellat
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &places) => accepted,
+            () = left.cancelled() => return socket.leave_file(),
             () = stop.cancelled() => return,
         };
         let Ok((stream, place)) = accepted else {
@@ -85,7 +90,8 @@ async fn converse(stream: UnixStream, handle: Rc<AdminHandle>, streams: &Cell<bo
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     if let Err(error) = connection.await {
         tracing::debug!(%error, "the connection of a data command broke");
     }

@@ -33,6 +33,10 @@ pub const CACHE_AUDIT: &str = "/cache-audit";
 pub const CACHE_AUDIT_RESUME: &str = "/cache-audit/resume";
 /// The path of the stream of requests.
 pub const LOG: &str = "/log";
+/// The path at which a successor asks to take over.
+pub(super) const TAKE_OVER: &str = "/take-over";
+/// The path that starts one.
+pub const UPGRADE: &str = "/upgrade";
 /// The path of the cookie counts.
 pub const TOP_COOKIES: &str = "/top/cookies";
 
@@ -76,6 +80,8 @@ pub(super) enum Action {
     Audit,
     Events,
     Log,
+    TakeOver,
+    Upgrade,
     Data(Command),
 }
 
@@ -254,6 +260,8 @@ static ENDPOINTS: &[Endpoint] = &[
     Endpoint::read(MOVE, Access::Socket, Action::Data(Command::MoveState)),
     Endpoint::change(BACKUP, Access::Socket, Action::Data(Command::BeginBackup), &["file"]),
     Endpoint::read(BACKUP, Access::Socket, Action::Data(Command::BackupState)),
+    Endpoint::change(TAKE_OVER, Access::Socket, Action::TakeOver, &[]),
+    Endpoint::change(UPGRADE, Access::Socket, Action::Upgrade, &["binary"]),
 ];
 
 /// The endpoint of the listener for a request.
@@ -261,10 +269,19 @@ pub(super) fn of_listener(method: &Method, path: &str) -> Option<&'static Endpoi
     find(method, path).filter(|endpoint| endpoint.access != Access::Socket)
 }
 
-/// The endpoint of the socket for a request: a data command, the log, or a question about the interface itself.
+/// The endpoint of the socket for a request: a data command, the log, a take-over, or a question about the interface
+/// itself.
 pub(super) fn of_socket(method: &Method, path: &str) -> Option<&'static Endpoint> {
     let is_served = |endpoint: &&Endpoint| {
-        matches!(endpoint.action, Action::Data(_) | Action::Log | Action::Me | Action::Audit)
+        matches!(
+            endpoint.action,
+            Action::Data(_)
+                | Action::Log
+                | Action::TakeOver
+                | Action::Upgrade
+                | Action::Me
+                | Action::Audit
+        )
     };
     find(method, path).filter(is_served)
 }
@@ -319,12 +336,14 @@ mod tests {
             (Method::PUT, "/purge"),
             (Method::POST, "/rows/stop"),
             (Method::GET, BACKUP),
+            (Method::POST, TAKE_OVER),
             (Method::GET, "/other"),
         ] {
             assert_eq!(at(&method, path), None, "{method} {path}");
         }
         let over_socket = |method: &Method, path: &str| of_socket(method, path).is_some();
         assert!(over_socket(&Method::GET, BACKUP) && over_socket(&Method::GET, "/me"));
+        assert!(over_socket(&Method::POST, TAKE_OVER));
         assert!(!over_socket(&Method::GET, "/") && !over_socket(&Method::POST, "/login"));
     }
 
@@ -334,7 +353,10 @@ mod tests {
             // Their only subject is the operator, or everything.
             let has_none = matches!(
                 endpoint.action,
-                Action::LogIn | Action::LogOut | Action::Data(Command::RestartLearning)
+                Action::LogIn
+                    | Action::LogOut
+                    | Action::TakeOver
+                    | Action::Data(Command::RestartLearning)
             );
             assert_eq!(endpoint.subject.is_empty(), has_none, "{}", endpoint.path);
         }

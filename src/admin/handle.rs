@@ -21,6 +21,7 @@ use super::log;
 use super::login::{self, DashboardSessions};
 use super::per_minute::PerMinute;
 use super::reply::{AdminResponse, json, refusal};
+use super::take_over::TakeOverEntrance;
 
 /// The largest command, in bytes.
 const COMMAND_MAX: usize = 4 << 20;
@@ -37,12 +38,18 @@ pub struct AdminHandle {
     pub(super) wrong_tokens: RefCell<PerMinute>,
     pub(super) audit: AuditLog,
     streams: Rc<EventStreams>,
+    successors: TakeOverEntrance,
 }
 
 impl AdminHandle {
-    /// The handle of these commands.
+    /// The handle of these commands. A process that wants to take over comes to `successors`.
     #[must_use]
-    pub fn new(commands: Rc<Commands>, operators: Operators, audit: AuditLog) -> Rc<Self> {
+    pub fn new(
+        commands: Rc<Commands>,
+        operators: Operators,
+        audit: AuditLog,
+        successors: TakeOverEntrance,
+    ) -> Rc<Self> {
         Rc::new(Self {
             commands: RefCell::new(commands),
             operators: RefCell::new(operators),
@@ -50,6 +57,7 @@ impl AdminHandle {
             wrong_tokens: RefCell::new(PerMinute::new(WRONG_TOKENS_PER_MINUTE)),
             audit,
             streams: Rc::default(),
+            successors,
         })
     }
 
@@ -155,6 +163,8 @@ impl AdminHandle {
                     move || serde_json::to_string(&handle.commands().status()).unwrap_or_default();
                 self.streams.stream(figures)
             }
+            Action::TakeOver => self.successors.answer(head),
+            Action::Upgrade => self.successors.upgrade(body),
             Action::Log => log::stream(&self.commands().status_parts.feed, head.uri.query()),
             Action::Data(command) => {
                 let commands = self.commands();

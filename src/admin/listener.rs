@@ -61,12 +61,17 @@ pub struct AdminState {
     pub handle: Option<Rc<AdminHandle>>,
 }
 
-/// Serves operators until `stop`.
-pub async fn serve(listener: TcpListener, state: Rc<AdminState>, stop: CancellationToken) {
+/// Serves operators until `stop`, or until the listener is `left` to a successor.
+pub async fn serve(
+    listener: TcpListener,
+    state: Rc<AdminState>,
+    (left, stop): (CancellationToken, CancellationToken),
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &places) => accepted,
+            () = left.cancelled() => return,
             () = stop.cancelled() => return,
         };
         let Ok((socket, place)) = accepted else {
@@ -127,6 +132,8 @@ async fn respond(state: &AdminState, own: SocketAddr, request: Request<Incoming>
         | Action::Events
         | Action::Log
         | Action::LogOut
+        | Action::TakeOver
+        | Action::Upgrade
         | Action::Data(_) => match authenticate(handle, endpoint, (&head, &host)) {
             Ok(operator) => handle.carry_out(&operator, endpoint, &head, body).await,
             Err(why) => refuse(handle, endpoint, why),
@@ -249,6 +256,8 @@ fn open(state: &AdminState, endpoint: &Endpoint, head: &Parts, has_tokens: bool)
         | Action::Audit
         | Action::Events
         | Action::Log
+        | Action::TakeOver
+        | Action::Upgrade
         | Action::Data(_) => unknown(&head.method, has_tokens),
     }
 }

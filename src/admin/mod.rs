@@ -3,7 +3,7 @@
 //!
 //! `endpoints` is the table of all of them, each with who may use it. `access` has the operators and their tokens,
 //! `login` the sessions of the dashboard, `audit` what was done. `handle` authorizes a request and carries it out;
-//! `commands` runs the data commands, each of which is in a file of its own.
+//! `commands` runs the data commands, each of which is in a file of its own. `take_over` lets a successor in.
 
 mod access;
 mod audit;
@@ -41,6 +41,7 @@ mod same_origin;
 mod sessions;
 mod status;
 mod status_parts;
+mod take_over;
 mod top;
 
 pub use crate::task::MoveStatus;
@@ -52,14 +53,14 @@ pub use anteroom_telemetry::request_filter::RequestFilter;
 pub use audit::AuditLog;
 pub use bypass::{BYPASS_LASTS, BYPASS_LASTS_MIN, BypassOrder, BypassReport, ListedBypass};
 pub use cache_audit::ResumeOrder;
-pub use client::{ClientError, StreamEnd, send_command, stream_lines};
+pub use client::{ClientError, StreamEnd, begin_take_over, send_command, stream_lines};
 pub use commands::Commands;
 pub use configuration::{ConfigReport, FoundHints, ReloadCounts};
 pub use crowd::{CrowdEntry, CrowdReport};
 pub use data_socket::serve_data;
 pub use endpoints::{
     BACKUP, BYPASS, CACHE_AUDIT, CACHE_AUDIT_RESUME, CROWD, FLEET, LEARN, LEARN_RESTART, LOG,
-    MISSES, MOVE, ORIGINS, STATUS, TOP_COOKIES,
+    MISSES, MOVE, ORIGINS, STATUS, TOP_COOKIES, UPGRADE,
 };
 pub use handle::AdminHandle;
 pub use latest_backup::{BackupOrder, BackupState, LatestBackup};
@@ -77,4 +78,8 @@ pub use status::{
     StoreStatus, Times,
 };
 pub use status_parts::StatusParts;
+pub use take_over::{
+    TakeOverEntrance, TakeOverRequest, TakeOverRequests, UpgradeLine, UpgradeOrder, UpgradeRequest,
+    take_over_entrance,
+};
 pub use top::{TOP_MAX, Top, TopViews};

@@ -5,15 +5,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anteroom_config::{Admin, Plan, Secret, changed_keys, print};
+use anteroom_config::{Address, Admin, Plan, Secret, changed_keys, print};
+use anteroom_proxy::serve::Listener;
 use anteroom_proxy::serve::listen;
 use anteroom_proxy::serve::socket::Socket;
 use anteroom_proxy::serve::tls::ClientTls;
 use anteroom_store::AnyStore;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
+use super::ends::Ends;
 use super::fleet;
+use super::handed::HandedSockets;
 use super::listeners::Listeners;
 use super::live_config::LiveConfig;
 use super::parts::cookie_kinds;
@@ -24,15 +26,21 @@ use super::store;
 use super::worker::dry_worker;
 use crate::admin::{
     self, AdminHandle, AdminState, AuditLog, Commands, ConfigReport, Operator, Operators,
-    StatusParts,
+    StatusParts, TakeOverEntrance,
 };
+use crate::take_over::message::Purpose;
 
-/// Opens the listener for operators. The default address is a convenience: if it is in use, the proxy
-/// serves visitors without it.
+/// Opens the listener for operators, or takes the one that was handed over. The default address is a convenience: if it
+/// is in use, the proxy serves visitors without it.
 pub(super) fn open_listener(
     address: Option<SocketAddr>,
+    handed: &mut HandedSockets,
 ) -> Result<Option<TcpListener>, StartError> {
     let Some(address) = address else { return Ok(None) };
+    let mut taken = handed.take(Purpose::Operators, &Address::Tcp(address));
+    if let Some(Listener::Tcp(listener)) = taken.pop() {
+        return Ok(Some(listener));
+    }
     match listen_at(address) {
         Ok(mut listeners) => Ok(listeners.pop()),
         Err(error) if Admin::default().address == Some(address) => {
@@ -52,9 +60,14 @@ fn listen_at(address: SocketAddr) -> Result<Vec<TcpListener>, StartError> {
     })
 }
 
-/// Opens the socket of the data commands. The proxy also serves visitors without it.
-pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
+/// Opens the socket of the data commands, or takes the one that was handed over. The proxy also serves visitors without
+/// it.
+pub(super) fn open_socket(plan: &Plan, handed: &mut HandedSockets) -> Option<Socket> {
     let path = plan.admin.socket.as_deref()?;
+    let taken = handed.take_unix(Purpose::Commands, path);
+    if taken.is_some() {
+        return taken;
+    }
     match Socket::open_private(path) {
         Ok(socket) => Some(socket),
         Err(error) => {
@@ -68,12 +81,12 @@ pub(super) fn open_socket(plan: &Plan) -> Option<Socket> {
 pub(super) fn serve_operators(
     listener: Option<TcpListener>,
     state: AdminState,
-    stop: &CancellationToken,
+    ends: &Ends,
 ) -> Result<(), StartError> {
     let Some(listener) = listener else { return Ok(()) };
     let listener = tokio::net::TcpListener::from_std(listener)
         .map_err(|source| StartError::System { what: "a listener", source })?;
-    tokio::task::spawn_local(admin::serve(listener, Rc::new(state), stop.clone()));
+    tokio::task::spawn_local(admin::serve(listener, Rc::new(state), ends.of_doors()));
     Ok(())
 }
 
@@ -81,10 +94,12 @@ pub(super) fn serve_operators(
 pub(super) fn serve_socket(
     socket: Option<Socket>,
     admin_handle: &Rc<AdminHandle>,
-    stop: &CancellationToken,
+    ends: &Ends,
 ) -> Option<JoinHandle<()>> {
-    socket.map(|socket| {
-        tokio::task::spawn_local(admin::serve_data(socket, Rc::clone(admin_handle), stop.clone()))
+    socket.map(|mut socket| {
+        socket.own_file();
+        let handle = Rc::clone(admin_handle);
+        tokio::task::spawn_local(admin::serve_data(socket, handle, ends.of_doors()))
     })
 }
 
@@ -93,10 +108,10 @@ pub(super) fn handle(
     live: &LiveConfig,
     (shared, store): (&SharedState, &AnyStore),
     listeners: &Listeners,
-    audit: AuditLog,
+    (audit, successors): (AuditLog, TakeOverEntrance),
 ) -> Rc<AdminHandle> {
     let commands = commands(live, shared, store, listeners.secured());
-    AdminHandle::new(commands, operators(&live.plan), audit)
+    AdminHandle::new(commands, operators(&live.plan), audit, successors)
 }
 
 /// The implementation of the data commands.

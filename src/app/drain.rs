@@ -14,11 +14,12 @@ use super::warm_start;
 /// How often to check for visits that are being written.
 const LOOK_FLYING: Duration = Duration::from_millis(10);
 
-/// Waits for the tasks, and writes what they and the workers leave behind.
+/// Waits for the tasks, and writes what they and the workers leave behind. A successor writes what the next start reads.
 pub(super) async fn end(
     (jobs, data_commands): (Jobs, Option<JoinHandle<()>>),
     (shared, live): (&SharedState, &LiveConfig),
     store: &AnyStore,
+    has_successor: bool,
 ) {
     let sessions = &*live.sessions;
     // First, because an impatient supervisor may end the process during the slower steps.
@@ -31,7 +32,9 @@ pub(super) async fn end(
         tracing::error!(%error, "the data commands did not shut down cleanly");
     }
     finish((shared, sessions), store, flushed).await;
-    keep_for_next_start((shared, live), store).await;
+    if !has_successor {
+        keep_for_next_start((shared, live), store).await;
+    }
     if let Err(error) = store.leave(shared.pages.purged.who).await {
         tracing::debug!(%error, "other proxies wait briefly for this process to confirm their purges");
     }

@@ -202,6 +202,9 @@ fn reloads(shared: &SharedState, metrics: &Metrics) {
     metrics.counter("anteroom_reloads_refused", "Reloads that changed nothing", move || {
         reloads.refused.load(Relaxed)
     });
+    let failed = Arc::clone(&shared.upgrades_failed);
+    let help = "Processes that wanted to take over and did not";
+    metrics.counter("anteroom_upgrades_failed", help, move || failed.load(Relaxed));
 }
 
 fn visits(shared: &SharedState, metrics: &Metrics) {

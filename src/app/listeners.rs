@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,8 +15,10 @@ use anteroom_tls::TicketKeys;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
+use super::handed::HandedSockets;
 use super::start_error::StartError;
 use super::tls;
+use crate::take_over::message::{HandedSocket, Purpose};
 
 /// The listeners for visitors.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ struct Open {
     plan: Listen,
     terms: Arc<ArcSwap<ConnectionRules>>,
     closed: CancellationToken,
+    /// A handle on each queue of connections, for a successor.
+    queues: Vec<Listener>,
     /// The entrances of each thread, until the thread takes them.
     by_thread: Vec<Vec<ThreadListener>>,
     /// The real TCP addresses.
@@ -51,12 +56,16 @@ pub(super) struct Change {
 }
 
 impl Listeners {
-    /// Opens all listeners for this number of threads.
-    pub(super) fn open(all: &[Listen], threads: usize) -> Result<Self, StartError> {
+    /// Opens all listeners for this number of threads; those that another process has handed over are open already.
+    pub(super) fn open(
+        all: &[Listen],
+        threads: usize,
+        handed: &mut HandedSockets,
+    ) -> Result<Self, StartError> {
         let (tls, ticket_keys) = (tls::All::default(), Arc::default());
         let mut listeners = Self { threads, open: Vec::new(), inherited: None, tls, ticket_keys };
         for one in all {
-            let open = listeners.open_one(one, true)?;
+            let open = listeners.open_one(one, Some(&mut *handed))?;
             listeners.open.push(open);
         }
         listeners.gather_tls();
@@ -112,6 +121,53 @@ impl Listeners {
         all
     }
 
+    /// All sockets, for a successor: the same queues of connections.
+    pub(super) fn hand_out(&self) -> Vec<(HandedSocket, BorrowedFd<'_>)> {
+        let mut all = Vec::new();
+        for open in &self.open {
+            all.extend(open.queues.iter().map(|queue| (open.described(), queue.as_fd())));
+        }
+        all
+    }
+
+    /// Lets go of all handles but those of the threads, before these close theirs. A thread accepts what waits at a socket
+    /// before it closes it; a handle that stays open longer would let connections in that nothing accepts.
+    pub(super) fn release(&mut self) {
+        self.open.iter_mut().for_each(|open| open.queues.clear());
+    }
+
+    /// Opens a socket for each thread that has none of an address, where fewer were handed over. Not before the other
+    /// process allows it: from then on, some of the clients would wait in that socket. Sockets that were handed over are all
+    /// kept, because clients wait in them already.
+    pub(super) fn fill_up(&mut self) {
+        for open in &mut self.open {
+            if let Err(error) = open.fill_up() {
+                tracing::warn!(%error, address = %open.plan.address, "some threads accept no connection");
+            }
+        }
+    }
+
+    /// The files of Unix sockets that another process has opened are this one's now, with the permissions of this plan.
+    pub(super) fn own_files(&mut self) {
+        for open in &mut self.open {
+            if let Some(file) = &mut open.file {
+                file.own_file();
+            }
+            open.set_mode(open.plan.mode);
+        }
+    }
+
+    /// The threads accept what waits, and then nothing more: a successor has the same sockets, and their files.
+    pub(super) fn leave_to_successor(&mut self) {
+        self.release();
+        for open in &mut self.open {
+            open.closed.cancel();
+            if let Some(file) = &mut open.file {
+                file.leave_file();
+            }
+        }
+    }
+
     /// Opens the listeners that a new plan adds. Nothing else changes before [`Self::carry_out`].
     pub(super) fn prepare(&mut self, all: &[Listen]) -> Result<Change, StartError> {
         let mut change = Change { opened: Vec::new(), kept: Vec::new() };
@@ -129,7 +185,7 @@ impl Listeners {
                 }
                 None => {
                     self.is_free_of_ours(&one.address)?;
-                    change.opened.push(self.open_one(one, false)?);
+                    change.opened.push(self.open_one(one, None)?);
                 }
             }
         }
@@ -155,10 +211,8 @@ impl Listeners {
         let mut old: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
         for (place, plan, terms) in change.kept {
             if let Some(mut open) = old[place].take() {
-                if let Some(file) = open.file.as_ref().filter(|_| open.plan.mode != plan.mode)
-                    && let Err(error) = file.set_mode(plan.mode)
-                {
-                    tracing::warn!(%error, address = %plan.address, "the mode of a socket could not be changed");
+                if open.plan.mode != plan.mode {
+                    open.set_mode(plan.mode);
                 }
                 open.plan = plan;
                 let terms = Arc::new(terms);
@@ -166,8 +220,9 @@ impl Listeners {
                 self.open.push(open);
             }
         }
-        for gone in old.into_iter().flatten() {
+        for mut gone in old.into_iter().flatten() {
             tracing::info!(address = %gone.plan.address, "a listener was closed");
+            gone.queues.clear();
             gone.closed.cancel();
             gone.terms.load().give_way(None);
         }
@@ -178,68 +233,143 @@ impl Listeners {
         self.gather_tls();
     }
 
-    fn open_one(&mut self, one: &Listen, at_start: bool) -> Result<Open, StartError> {
-        let (listeners, file) =
-            self.sockets_of(one, at_start).map_err(|source| StartError::Listen {
-                address: one.address.to_string(),
-                what: "visitors",
-                flag: "--listen",
-                source,
-            })?;
-        let address = |listener: &Listener| match listener {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
-            Listener::Unix(_) => None,
-        };
-        let addresses = listeners.first().into_iter().flatten().filter_map(address).collect();
+    fn open_one(
+        &mut self,
+        one: &Listen,
+        handed: Option<&mut HandedSockets>,
+    ) -> Result<Open, StartError> {
+        let sockets = self.sockets_of(one, handed).map_err(|source| StartError::Listen {
+            address: one.address.to_string(),
+            what: "visitors",
+            flag: "--listen",
+            source,
+        })?;
+        let Sockets { queues, by_thread, file } = sockets;
+        let mut addresses: Vec<_> = queues.iter().filter_map(Listener::address).collect();
+        // The threads' sockets have one address.
+        addresses.dedup();
         let terms = Arc::new(ArcSwap::from_pointee(terms(one, None, &self.ticket_keys)?));
         let closed = CancellationToken::new();
-        let entrance = |listener| {
-            let (terms, closed) = (Arc::clone(&terms), closed.clone());
-            ThreadListener { listener, terms, closed }
-        };
-        let by_thread = listeners
+        let entrance = |listener| entrance(listener, &terms, &closed);
+        let by_thread = by_thread
             .into_iter()
             .map(|of_thread| of_thread.into_iter().map(entrance).collect())
             .collect();
-        Ok(Open { plan: one.clone(), terms, closed, by_thread, addresses, file })
+        Ok(Open { plan: one.clone(), terms, closed, queues, by_thread, addresses, file })
     }
 
-    /// The sockets of each thread.
+    /// `handed`: what another process has handed over, at a start.
     fn sockets_of(
         &mut self,
         one: &Listen,
-        at_start: bool,
-    ) -> io::Result<(Vec<Vec<Listener>>, Option<Socket>)> {
+        handed: Option<&mut HandedSockets>,
+    ) -> io::Result<Sockets> {
         match &one.address {
             Address::Tcp(address) => {
-                let sockets = listen::open(*address, self.threads)?;
-                let sockets = sockets.into_iter().map(|socket| vec![Listener::Tcp(socket)]);
-                Ok((sockets.collect(), None))
+                let mut queues = take(handed, &one.address);
+                if queues.is_empty() {
+                    let opened = listen::open(*address, self.threads)?;
+                    queues = opened.into_iter().map(Listener::Tcp).collect();
+                }
+                Ok(Sockets { by_thread: self.deal(&queues)?, queues, file: None })
             }
             Address::Unix(path) => {
-                let socket = Socket::open(path, one.mode)?;
-                let listeners = self.share(&[Listener::Unix(socket.listener()?)])?;
-                Ok((listeners, Some(socket)))
+                let taken = handed.and_then(|all| all.take_unix(Purpose::Visitors, path));
+                let socket = match taken {
+                    Some(socket) => socket,
+                    None => Socket::open(path, one.mode)?,
+                };
+                let queues = vec![Listener::Unix(socket.listener()?)];
+                Ok(Sockets { by_thread: self.share(&queues)?, queues, file: Some(socket) })
             }
             Address::Systemd(name) => {
-                if !at_start {
-                    let text = "systemd passes sockets only at start; restart to use them";
-                    return Err(io::Error::other(text));
+                let is_start = handed.is_some();
+                let mut queues = take(handed, &one.address);
+                if queues.is_empty() {
+                    queues = self.of_systemd(name.as_deref(), is_start)?;
                 }
-                let inherited = self.inherited.get_or_insert_with(|| {
-                    Inherited::new(&std::env::var("LISTEN_FDNAMES").unwrap_or_default())
-                });
-                let taken = inherited.take(name.as_deref())?;
-                Ok((self.share(&taken)?, None))
+                Ok(Sockets { by_thread: self.share(&queues)?, queues, file: None })
             }
         }
     }
 
+    fn of_systemd(&mut self, name: Option<&str>, is_start: bool) -> io::Result<Vec<Listener>> {
+        if !is_start {
+            let text = "systemd passes sockets only at start; restart to use them";
+            return Err(io::Error::other(text));
+        }
+        let inherited = self.inherited.get_or_insert_with(|| {
+            Inherited::new(&std::env::var("LISTEN_FDNAMES").unwrap_or_default())
+        });
+        inherited.take(name)
+    }
+
     /// Lets all threads accept from the same queues.
-    fn share(&self, listeners: &[Listener]) -> io::Result<Vec<Vec<Listener>>> {
-        let of_thread = || listeners.iter().map(Listener::another).collect();
+    fn share(&self, queues: &[Listener]) -> io::Result<Vec<Vec<Listener>>> {
+        let of_thread = || queues.iter().map(Listener::another).collect();
         (0..self.threads).map(|_| of_thread()).collect()
     }
+
+    /// Gives each queue to one thread. A thread has several where there are more queues than threads.
+    fn deal(&self, queues: &[Listener]) -> io::Result<Vec<Vec<Listener>>> {
+        let of_thread = |thread| {
+            queues.iter().skip(thread).step_by(self.threads).map(Listener::another).collect()
+        };
+        (0..self.threads).map(of_thread).collect()
+    }
+}
+
+impl Open {
+    fn fill_up(&mut self) -> io::Result<()> {
+        let (Address::Tcp(_), Some(address)) = (&self.plan.address, self.addresses.first()) else {
+            return Ok(());
+        };
+        for of_thread in self.by_thread.iter_mut().filter(|of_thread| of_thread.is_empty()) {
+            for socket in listen::join(*address, 1)? {
+                let listener = Listener::Tcp(socket);
+                self.queues.push(listener.another()?);
+                of_thread.push(entrance(listener, &self.terms, &self.closed));
+            }
+        }
+        Ok(())
+    }
+
+    fn described(&self) -> HandedSocket {
+        HandedSocket {
+            purpose: Purpose::Visitors,
+            address: self.plan.address.to_string(),
+            file: self.file.as_ref().map(Socket::number),
+        }
+    }
+
+    fn set_mode(&self, mode: u32) {
+        if let Some(file) = &self.file
+            && let Err(error) = file.set_mode(mode)
+        {
+            tracing::warn!(%error, address = %self.plan.address, "the mode of a socket could not be changed");
+        }
+    }
+}
+
+/// The sockets of one `[[listen]]`.
+struct Sockets {
+    /// A handle on each queue of connections.
+    queues: Vec<Listener>,
+    by_thread: Vec<Vec<Listener>>,
+    file: Option<Socket>,
+}
+
+fn entrance(
+    listener: Listener,
+    terms: &Arc<ArcSwap<ConnectionRules>>,
+    closed: &CancellationToken,
+) -> ThreadListener {
+    ThreadListener { listener, terms: Arc::clone(terms), closed: closed.clone() }
+}
+
+/// What was handed over for an address.
+fn take(handed: Option<&mut HandedSockets>, address: &Address) -> Vec<Listener> {
+    handed.map_or_else(Vec::new, |all| all.take(Purpose::Visitors, address))
 }
 
 /// The terms of a listener. Unchanged TLS is kept, with the tickets that it alone accepts.
@@ -261,4 +391,106 @@ fn terms(
         terms.outdated = old.outdated.clone();
     }
     Ok(terms)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    fn open(all: &[Listen], threads: usize, handed: &mut HandedSockets) -> Listeners {
+        Listeners::open(all, threads, handed).unwrap()
+    }
+
+    /// What a successor of `listeners` gets.
+    fn handed(listeners: &Listeners) -> HandedSockets {
+        let mut handed = HandedSockets::default();
+        for (socket, file) in listeners.hand_out() {
+            let file: OwnedFd = file.try_clone_to_owned().unwrap();
+            handed.add(vec![socket], vec![file]).unwrap();
+        }
+        handed
+    }
+
+    /// How many sockets each thread has.
+    fn counts(listeners: &mut Listeners) -> Vec<usize> {
+        listeners.take_entrances().iter().map(Vec::len).collect()
+    }
+
+    fn any_port() -> Listen {
+        Listen::at("127.0.0.1:0".parse().unwrap())
+    }
+
+    #[test]
+    fn sockets_are_added_for_more_threads_and_kept_for_fewer() {
+        let plan = [any_port()];
+        let mut one = open(&plan, 1, &mut HandedSockets::default());
+        assert_eq!(counts(&mut one), [1]);
+        let mut four = open(&plan, 4, &mut handed(&one));
+        assert_eq!(four.hand_out().len(), 1, "nothing accepts at further ones yet");
+        four.fill_up();
+        assert_eq!(counts(&mut four), [1; 4]);
+        let mut two = open(&plan, 2, &mut handed(&four));
+        two.fill_up();
+        assert_eq!(counts(&mut two), [2, 2]);
+        let mut three = open(&plan, 3, &mut handed(&two));
+        assert_eq!(counts(&mut three), [2, 1, 1]);
+        for listeners in [&four, &two, &three] {
+            assert_eq!(listeners.addresses(), one.addresses());
+        }
+        let stranger = Listen::at(one.addresses()[0]);
+        let refused = Listeners::open(&[stranger], 1, &mut HandedSockets::default());
+        assert!(matches!(refused, Err(StartError::Listen { .. })));
+    }
+
+    #[test]
+    fn a_connection_that_waits_is_accepted_by_the_successor() {
+        let plan = [any_port()];
+        let giver = open(&plan, 4, &mut HandedSockets::default());
+        let address = giver.addresses()[0];
+        // The kernel spreads them over the four queues.
+        let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut taker = open(&plan, 2, &mut handed(&giver));
+        drop(giver);
+        let entrances = taker.take_entrances().into_iter().flatten();
+        let accepted = entrances.map(|entrance| {
+            let Listener::Tcp(listener) = entrance.listener else { panic!("a TCP socket") };
+            std::iter::from_fn(|| listener.accept().ok()).count()
+        });
+        assert_eq!(accepted.sum::<usize>(), clients.len());
+    }
+
+    #[test]
+    fn listeners_on_any_port_keep_their_own() {
+        let plan = [any_port(), any_port()];
+        let giver = open(&plan, 2, &mut HandedSockets::default());
+        let mut all = handed(&giver);
+        let taker = open(&plan[..1], 2, &mut all);
+        assert_eq!(taker.addresses(), giver.addresses()[..1]);
+        let taker = open(&plan[..1], 2, &mut all);
+        assert_eq!(taker.addresses(), giver.addresses()[1..]);
+    }
+
+    #[test]
+    fn a_unix_socket_keeps_its_file_and_one_that_is_gone_loses_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["kept.sock", "gone.sock"].map(|name| folder.path().join(name));
+        let plan = paths.clone().map(|path| Listen { address: Address::Unix(path), ..any_port() });
+        let mut giver = open(&plan, 2, &mut HandedSockets::default());
+        let mut all = handed(&giver);
+        drop(open(&plan[..1], 2, &mut handed(&giver)));
+        assert!(paths[0].exists(), "that process did not take over");
+        let mut taker = open(&plan[..1], 2, &mut all);
+        taker.own_files();
+        giver.leave_to_successor();
+        drop(giver);
+        assert_eq!(taker.sockets(), paths[..1]);
+        assert!(std::os::unix::net::UnixStream::connect(&paths[0]).is_ok());
+        all.close_rest();
+        assert!(!paths[1].exists());
+        drop(taker);
+        assert!(!paths[0].exists());
+    }
 }

@@ -7,13 +7,17 @@
 
 mod access_log;
 mod admin;
+mod admin_sockets;
 mod connect_check;
 mod demo;
 mod drain;
 pub mod dry_run;
+mod ends;
 mod files;
 mod fleet;
 mod gauges;
+mod hand_over;
+mod handed;
 mod hints;
 mod jobs;
 mod listeners;
@@ -23,6 +27,8 @@ mod outdated;
 mod page_memory;
 mod parts;
 mod possible_reasons;
+mod process;
+mod program;
 mod receiver;
 mod reload;
 mod row_tasks;
@@ -37,6 +43,8 @@ mod start_error;
 mod store;
 mod store_backup;
 mod store_move;
+mod successor;
+mod successor_process;
 mod tls;
 mod traces;
 mod warm;
@@ -44,34 +52,20 @@ mod warm_start;
 mod webhook;
 mod worker;
 
-use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anteroom_config::LoadedPlan;
-use anteroom_proxy::serve::socket::Socket;
-use anteroom_store::OpenStore;
-use anteroom_telemetry::access_log::AccessLog;
-use anteroom_telemetry::metrics::Metrics;
-use arc_swap::ArcSwap;
 use tokio::runtime::LocalRuntime;
-use tokio_util::sync::CancellationToken;
-
-use crate::admin::AdminState;
 
 pub use connect_check::{ConnectFinding, ConnectResult, connect_check};
 pub use demo::{Demo, DemoError};
-use jobs::Jobs;
 use listeners::Listeners;
-use live_config::LiveConfig;
-use origins::Origins;
-use reload::Running;
+use process::{OpenParts, Process};
+pub use program::Program;
 pub use rule_test::{CaseResult, Mismatch, RuleTestError, case_reasons, run_cases};
-use service_manager::Watchdog;
-use shared_state::SharedState;
-use signals::{Signal, Signals};
+use signals::Signals;
 pub use start_error::StartError;
 pub use store::StorePlace;
 pub use store_backup::{StoreBackupError, back_up_store, restore_store, verify_store};
@@ -81,15 +75,9 @@ pub use warm::{WarmError, WarmFailure, WarmOrder, WarmReport, warm};
 /// A proxy with everything open, ready to run.
 #[derive(Debug)]
 pub struct Application {
-    loaded: LoadedPlan,
-    listeners: Listeners,
-    admin: Option<TcpListener>,
-    socket: Option<Socket>,
+    parts: OpenParts,
     log: access_log::RunningAccessLog,
     runtime: LocalRuntime,
-    signals: Signals,
-    store: OpenStore,
-    metrics: Arc<Metrics>,
 }
 
 impl Application {
@@ -98,35 +86,79 @@ impl Application {
     /// # Errors
     /// If one of them cannot be opened; the others are closed again.
     pub fn open(plan: impl Into<LoadedPlan>) -> Result<Self, StartError> {
+        Self::open_after(None, plan.into())
+    }
+
+    /// Takes the listeners over from the running proxy, which serves until this one does. It is found at the `socket`, or
+    /// at that of the plan; where none listens, it is as [`Self::open`].
+    ///
+    /// # Errors
+    /// If that proxy does not agree, or something else cannot be opened. It serves on.
+    pub fn take_over(
+        plan: impl Into<LoadedPlan>,
+        socket: Option<PathBuf>,
+    ) -> Result<Self, StartError> {
         let loaded: LoadedPlan = plan.into();
+        let socket = socket.or_else(|| loaded.plan.admin.socket.clone());
+        let socket = socket.ok_or(StartError::NoSocket)?;
+        Self::open_after(Some(&socket), loaded)
+    }
+
+    fn open_after(socket: Option<&Path>, loaded: LoadedPlan) -> Result<Self, StartError> {
         let plan = &loaded.plan;
         files::allow(plan.limits.connections);
-        let listeners = Listeners::open(&plan.listen, plan.threads)?;
-        let admin = admin::open_listener(plan.admin.address)?;
         let runtime = runtime::runtime()?;
+        let greeted = match socket {
+            Some(socket) => runtime.block_on(successor::greet(socket, plan))?,
+            None => None,
+        };
+        let (predecessor, handed) = greeted.unzip();
+        let mut handed = handed.unwrap_or_default();
+        let listeners = Listeners::open(&plan.listen, plan.threads, &mut handed)?;
+        let admin = admin::open_listener(plan.admin.address, &mut handed)?;
         // From here on, a signal ends the process cleanly, also while it starts.
         let signals = runtime.block_on(async { Signals::new() })?;
         let store = runtime.block_on(store::open(plan))?;
         let log = access_log::start(&plan.log)?;
-        let socket = admin::open_socket(plan);
-        let metrics = Arc::default();
-        Ok(Self { loaded, listeners, admin, socket, log, runtime, signals, store, metrics })
+        let socket = admin::open_socket(plan, &mut handed);
+        let (metrics, places) = (Arc::default(), Vec::new());
+        let parts = OpenParts {
+            loaded,
+            listeners,
+            admin,
+            socket,
+            signals,
+            store,
+            metrics,
+            predecessor,
+            handed,
+            places,
+            program: None,
+        };
+        Ok(Self { parts, log, runtime })
+    }
+
+    /// The same, with the program that it starts as its successor when an operator wants an upgrade.
+    #[must_use]
+    pub fn with_program(mut self, program: Program) -> Self {
+        self.parts.program = Some(program);
+        self
     }
 
     /// The TCP addresses of the listeners; a port 0 in the plan has become a real one.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.addresses()
+        self.parts.listeners.addresses()
     }
 
     /// Whether the listener at one of [`Self::addresses`] serves https.
     fn is_secured(&self, address: SocketAddr) -> bool {
-        self.listeners.is_secured(address)
+        self.parts.listeners.is_secured(address)
     }
 
     /// The Unix sockets opened for visitors.
     fn sockets(&self) -> Vec<PathBuf> {
-        self.listeners.sockets()
+        self.parts.listeners.sockets()
     }
 
     /// Where everything is, a line each.
@@ -141,7 +173,8 @@ impl Application {
                 .iter()
                 .map(|path| format!("visitors are served at unix:{}", path.display())),
         );
-        let urls: Vec<_> = self.loaded.plan.origin.urls().iter().map(ToString::to_string).collect();
+        let urls: Vec<_> =
+            self.parts.loaded.plan.origin.urls().iter().map(ToString::to_string).collect();
         lines.push(format!("the app is at {}", urls.join(", ")));
         lines.extend(
             self.admin_address()
@@ -153,133 +186,33 @@ impl Application {
     /// The address for operators.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+        self.parts.admin.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
     /// Whether the socket of the data commands is open.
     fn has_socket(&self) -> bool {
-        self.socket.is_some()
+        self.parts.socket.is_some()
     }
 
     /// Serves until TERM or INT, then drains: after TERM, connections are accepted for `drain_delay` while `/readyz`
     /// says 503; then listeners close, open requests finish within `drain_timeout`, visits are written, and the store
-    /// is closed.
+    /// is closed. It drains also when another process has taken over.
     ///
     /// HUP applies the plan that `again` reads, all of it or nothing, and reopens the access log. If
     /// `again` fails, it reports the reason itself.
     ///
     /// # Errors
-    /// If the system refuses a thread or a signal handler.
-    pub fn run(self, again: impl Fn() -> Option<LoadedPlan>) -> Result<(), StartError> {
-        let where_it_is = self.addresses_in_words();
-        let Self { loaded, mut listeners, admin: operators, socket, log, runtime, .. } = self;
-        let plan = &loaded.plan;
-        let (mut signals, store, metrics) = (self.signals, self.store, self.metrics);
-        let [leaving, drain, stop] = [(); 3].map(|()| CancellationToken::new());
-        store::expect_news(&store, plan);
-        let shared = SharedState::new(plan, Arc::clone(&metrics), &store, listeners.ticket_keys());
-        let audit = admin::start_audit_log(plan)?;
-        let first = LiveConfig::new(loaded, &shared, &Origins::default())?;
-        let live = Arc::new(ArcSwap::new(Arc::clone(&first)));
+    /// If the system refuses a thread or a signal handler, or the process that this one takes over from serves on.
+    pub fn run(mut self, again: impl Fn() -> Option<LoadedPlan>) -> Result<(), StartError> {
+        self.parts.places = self.addresses_in_words();
+        let Self { parts, log, runtime } = self;
+        let store = parts.store.clone();
         let writer = log.as_ref().map(|(log, _)| Arc::clone(log));
-        gauges::register(&shared, &live, &store, writer.as_ref());
-        tls::register(listeners.tls(), &metrics);
-        let mut watchdog = Watchdog::wanted();
-        let start = |entrances| {
-            let log_buffer = writer.as_ref().map(|log| log.log_buffer());
-            let pulse = watchdog.as_mut().map(Watchdog::pulse);
-            let ends = (leaving.clone(), drain.clone());
-            worker::start(&first, &shared, &store, entrances, log_buffer, ends, pulse)
-        };
-        let workers = listeners.take_entrances().into_iter().map(start);
-        let mut workers = workers.collect::<Result<Vec<_>, _>>()?;
-        let opened = store.clone();
-        runtime.block_on(async {
-            let handle = opened.thread_handle();
-            let [ready, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-            gauges::register_store_state(&connected, &metrics);
-            let admin_handle = admin::handle(&first, (&shared, &handle), &listeners, audit);
-            let state = AdminState {
-                handle: Some(Rc::clone(&admin_handle)),
-                metrics,
-                ready: Arc::clone(&ready),
-                store_connected: Arc::clone(&connected),
-            };
-            admin::serve_operators(operators, state, &stop)?;
-            tokio::task::spawn_local(store::watch(handle.clone(), connected, stop.clone()));
-            tokio::task::spawn_local(store::warn_of_eviction(opened, handle.clone()));
-            tokio::task::spawn_local(tls::watch(Arc::clone(listeners.tls()), stop.clone()));
-            let data_commands = admin::serve_socket(socket, &admin_handle, &stop);
-            let jobs = Jobs::start(&first, &shared, &handle, &stop);
-            where_it_is.iter().for_each(|line| tracing::info!("{line}"));
-            watchdog.map(|watchdog| tokio::task::spawn_local(watchdog.run()));
-            let warming = warm_start::begin(&first, &shared, &handle);
-            drop(first);
-            worker::serving(&mut workers).await;
-            let warmed = warm_start::make_ready(warming, Arc::clone(&ready), leaving.clone());
-            tokio::task::spawn_local(warmed);
-            let mut running =
-                Running { live, listeners, workers, shared, store: handle, admin_handle, jobs };
-            let log = writer.as_deref();
-            let end = serve_until_end(&mut signals, &mut running, log, again).await;
-            ready.store(false, Ordering::Release);
-            leaving.cancel();
-            leave(end, &mut signals, &running, log).await;
-            drain.cancel();
-            running.shared.feed.close();
-            let Running { live, listeners, workers, shared, store: handle, jobs, admin_handle } =
-                running;
-            // Removes the sockets early, so that the next process can open them.
-            drop(listeners);
-            worker::join(workers).await;
-            stop.cancel();
-            let live = live.load_full();
-            drain::end((jobs, data_commands), (&shared, &live), &handle).await;
-            admin_handle.audit().end();
-            Ok::<_, StartError>(())
-        })?;
+        let process = runtime.block_on(async { Process::begin(parts, writer) })?;
+        let served = runtime.block_on(process.run(again));
         runtime.block_on(store.close());
         runtime.block_on(access_log::end(log));
         tracing::info!("ended");
-        Ok(())
+        served
     }
-}
-
-/// Waits after TERM until load balancers have noticed that the process leaves, or for another signal.
-async fn leave(end: Signal, signals: &mut Signals, running: &Running, log: Option<&AccessLog>) {
-    let delay = running.live.load().plan.limits.drain_delay;
-    if end != Signal::Terminate || delay.is_zero() {
-        return;
-    }
-    tracing::info!(?delay, "leaving: /readyz says 503, and connections are accepted for the delay");
-    let another = async {
-        while signals.next().await == Signal::Reload {
-            running.reopen(log);
-        }
-    };
-    if tokio::time::timeout(delay, another).await.is_ok() {
-        tracing::info!("a second signal has ended the delay");
-    }
-}
-
-/// Applies reloads until TERM or INT, which it returns, and tells the service manager of each state.
-async fn serve_until_end(
-    signals: &mut Signals,
-    running: &mut Running,
-    log: Option<&AccessLog>,
-    again: impl Fn() -> Option<LoadedPlan>,
-) -> Signal {
-    service_manager::ready();
-    let end = loop {
-        let signal = signals.next().await;
-        if signal != Signal::Reload {
-            break signal;
-        }
-        service_manager::reloading();
-        running.reopen(log);
-        service_manager::reloaded(running.reload(again()).await);
-    };
-    tracing::info!("draining");
-    service_manager::stopping();
-    end
 }

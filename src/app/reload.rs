@@ -17,10 +17,12 @@ use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
 use super::admin;
+use super::admin_sockets::AdminSockets;
 use super::jobs::Jobs;
 use super::listeners::Listeners;
 use super::live_config::LiveConfig;
 use super::outdated::{self, outdated};
+use super::service_manager;
 use super::shared_state::{SharedState, has_others};
 use super::start_error::StartError;
 use super::store;
@@ -48,6 +50,7 @@ pub(super) struct Running {
     pub(super) shared: Arc<SharedState>,
     pub(super) store: AnyStore,
     pub(super) admin_handle: Rc<AdminHandle>,
+    pub(super) admin_sockets: AdminSockets,
     pub(super) jobs: Jobs,
 }
 
@@ -82,12 +85,20 @@ impl Running {
         }
     }
 
+    /// Refuses a reload while a successor prepares, which has read the configuration already.
+    pub(super) fn refuse_reload(&self) {
+        service_manager::reloading();
+        tracing::error!("a reload was refused: another process is taking over");
+        self.count_refused();
+        service_manager::reloaded(false);
+    }
+
     fn count_refused(&self) {
         self.shared.reloads.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A plan with the store that is in use: after a move, `[store]` may name the store that was left, or already the next.
-    fn in_use(&self, plan: &Plan) -> Plan {
+    pub(super) fn in_use(&self, plan: &Plan) -> Plan {
         let mut plan = plan.clone();
         if self.shared.fleet.switch.has_moved()
             && let Some(next) = plan.store.next()

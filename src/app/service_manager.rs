@@ -5,8 +5,8 @@
 //! back. The service manager then restarts the process.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -21,6 +21,31 @@ const BEATS: u32 = 2 * LOOKS;
 
 /// The pulse of a worker that has ended as it should.
 const ENDED: u64 = u64::MAX;
+
+/// Whether the service manager listens to this process: to the main one alone.
+static IS_MAIN: AtomicBool = AtomicBool::new(true);
+
+/// Tells nothing until [`become_main`]: another process is the main one.
+pub(super) fn wait_to_be_main() {
+    IS_MAIN.store(false, Relaxed);
+}
+
+/// The service manager listens to this process from now on.
+pub(super) fn become_main() {
+    IS_MAIN.store(true, Relaxed);
+}
+
+/// Tells that another process is the main one, and nothing more afterwards.
+pub(super) fn handed_over(successor: u32) {
+    // In one message, so that the service is never seen without a process that serves.
+    send(&[NotifyState::MainPid(successor), NotifyState::Ready, NotifyState::Status("serving")]);
+    IS_MAIN.store(false, Relaxed);
+}
+
+/// Tells that another process did not take over.
+pub(super) fn serving_on() {
+    send(&[NotifyState::Status("serving: the last upgrade failed, see the log")]);
+}
 
 /// Tells that clients are served, at start.
 pub(super) fn ready() {
@@ -52,6 +77,9 @@ pub(super) fn stopping() {
 }
 
 fn send(states: &[NotifyState<'_>]) {
+    if !IS_MAIN.load(Relaxed) {
+        return;
+    }
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "the service manager cannot be told of the state");
     }

@@ -53,6 +53,8 @@ pub(super) struct SharedState {
     /// Configurations made so far.
     pub(super) configs: AtomicU64,
     pub(super) reloads: Arc<ReloadCounts>,
+    /// Take-overs after which this process served on.
+    pub(super) upgrades_failed: Arc<AtomicU64>,
     /// Hints about cookies that keep pages out of the cache.
     pub(super) hints: Arc<FoundHints>,
     /// Carts that wait for their webhook.
@@ -107,6 +109,7 @@ impl SharedState {
             tunnels: Arc::default(),
             configs: AtomicU64::default(),
             reloads: Arc::default(),
+            upgrades_failed: Arc::default(),
             hints: Arc::default(),
             events_waiting: Arc::default(),
             fleet,

@@ -35,7 +35,7 @@ impl Signals {
 }
 
 /// The meaning of a signal.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     /// TERM: a supervisor ends the process.
     Terminate,

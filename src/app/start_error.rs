@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use anteroom_proxy::serve::tls::ClientTlsError;
 use anteroom_store::OpenError;
 
+use crate::admin::ClientError;
+use crate::take_over::channel::TakeOverError;
+
 /// Why the proxy did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -47,6 +50,17 @@ pub enum StartError {
     /// TLS to the receiver of traces.
     #[error("cannot set up TLS to the endpoint in [traces]: {0}")]
     TracesTls(anteroom_origin::OriginTlsError),
+    /// It is not known where the process to take over from is.
+    #[error(
+        "cannot take over: [admin] socket is \"off\"; give the socket of the running proxy with --take-over=SOCKET"
+    )]
+    NoSocket,
+    /// The process to take over from could not be asked.
+    #[error("cannot take over: {0}")]
+    Predecessor(#[from] ClientError),
+    /// It did not hand over.
+    #[error("cannot take over: {0}")]
+    TakeOver(#[from] TakeOverError),
     /// A thread, a runtime or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anteroom_fault::patience;
-use anteroom_http::ident::TokenStorage;
+use anteroom_http::ident::{TokenStorage, hex};
 use anteroom_store::redis::label;
 use anteroom_store::{
     self, AnyStore, FleetStore as _, NextStore, OpenError, OpenStore, StoreSettings, StoreState,
 };
+use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -100,6 +101,21 @@ pub(super) fn described(store: &NextStore) -> String {
             format!("{}, layout {layout}, prefix {prefix:?}", label(url))
         }
     }
+}
+
+/// Where a store is, in words that two processes compare and that tell no password: a hash.
+pub(super) fn mark(store: &Store) -> String {
+    let Store { url, pages_url, layout, prefix, .. } = store;
+    let word = |url: &StoreUrl| match url {
+        StoreUrl::Embedded(folder) => format!("embedded:{}", folder.display()),
+        StoreUrl::Redis(url) => url.expose().to_owned(),
+    };
+    let pages = pages_url.as_ref().map(word).unwrap_or_default();
+    let layout = match layout {
+        StoreLayout::Chapter => "chapter",
+        StoreLayout::Sharded => "sharded",
+    };
+    hex(&Sha256::digest([word(url).as_str(), &pages, layout, prefix].join("\n")))
 }
 
 /// Where `[store.next]` is.

@@ -331,9 +331,39 @@ impl Proxy {
 
     /// Starts the killed process again, with the same files and ports.
     pub fn restart(&mut self) {
+        self.restart_with(&[]);
+    }
+
+    /// The same, with more arguments.
+    pub fn restart_with(&mut self, more: &[&str]) {
         self.kill9();
-        self.child = spawn(self.folder.path());
+        self.child = run(self.folder.path()).args(more).spawn().unwrap();
         assert!(self.wait_ready(), "{}", self.complaints());
+    }
+
+    /// The command of a process with the same files that takes over from this one.
+    pub fn successor(&self) -> Command {
+        let mut command = run(self.folder.path());
+        command.arg("--take-over");
+        command
+    }
+
+    /// Starts one, and returns the old process once it has taken over.
+    pub fn take_over(&mut self) -> OldProcess {
+        self.take_over_by(|proxy| proxy.successor().spawn().unwrap())
+    }
+
+    /// The same by the process that `start` returns.
+    pub fn take_over_by(&mut self, start: impl FnOnce(&Self) -> Child) -> OldProcess {
+        let count = |said: String| said.matches("this process has taken over").count();
+        let before = count(self.said());
+        let new = start(self);
+        let old = OldProcess(std::mem::replace(&mut self.child, new));
+        wait_until("the new process has taken over", || {
+            assert!(self.child.try_wait().unwrap().is_none(), "{}", self.said());
+            count(self.said()) > before
+        });
+        old
     }
 
     /// One number from `/metrics`, by its name with its labels; zero when it is not there.
@@ -427,6 +457,24 @@ impl Drop for Proxy {
         if std::thread::panicking() {
             let _ = writeln!(std::io::stderr(), "the proxy said:\n{}", self.said());
         }
+    }
+}
+
+/// A process from which another one has taken over; it is killed on Drop.
+pub struct OldProcess(Child);
+
+impl OldProcess {
+    /// Waits for the process to end by itself; its exit code.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        wait_until("the old process ends", || self.0.try_wait().unwrap().is_some());
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for OldProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

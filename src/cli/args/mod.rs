@@ -6,6 +6,7 @@ mod learn;
 mod live;
 mod sessions;
 mod store;
+mod upgrade;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub(crate) use learn::LearnCommand;
 pub(crate) use live::{LogArgs, TopArgs, TopCommand};
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
 pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
+pub(crate) use upgrade::UpgradeArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +41,8 @@ Examples:
   anteroom run --config proxy.toml
   anteroom run --listen 127.0.0.1:8080 --origin http://127.0.0.1:3000
   anteroom run --config proxy.toml --store redis://127.0.0.1/0 --threads 4
+  anteroom run --config proxy.toml --take-over
+      In place of the proxy that runs with this file: no connection is refused or lost
 
 Options override environment variables (ANTEROOM__SECTION__KEY, such as
 ANTEROOM__CACHE__DEFAULT_TTL=60s), and these override the file. ANTEROOM_LOG=debug prints more to
@@ -183,7 +187,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the proxy (the default)
     #[command(after_help = RUN_EXAMPLES)]
-    Run(PlanArgs),
+    Run(RunArgs),
     /// Run a small demo shop with Anteroom in front of it
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
@@ -251,6 +255,9 @@ pub(crate) enum Command {
     /// Show what happens now: rates, times and routes; or the most viewed items, or cookies
     #[command(after_help = live::TOP_EXAMPLES)]
     Top(TopArgs),
+    /// Put a new process, or a new version, in the place of the running one, without a lost connection
+    #[command(after_help = upgrade::UPGRADE_EXAMPLES)]
+    Upgrade(UpgradeArgs),
     /// Print the completions for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -441,6 +448,16 @@ pub(crate) struct PlanArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) overrides: Overrides,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// Take over from the proxy that runs: at SOCKET, or at the admin socket of the configuration. Where
+    /// none runs, this is a usual start
+    #[arg(long, value_name = "SOCKET", require_equals = true)]
+    pub(crate) take_over: Option<Option<PathBuf>>,
 }
 
 #[derive(Args, Clone, Debug)]

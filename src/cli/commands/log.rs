@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 
 use anteroom::admin::{self, LOG, LogLine, LoggedRequest, StreamEnd};
+use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::socket;
@@ -23,7 +24,9 @@ pub(crate) fn log(args: LogArgs) -> Result<(), u8> {
         (false, false) => Form::Block,
     };
     let mut printer = Printer { form, left: count.unwrap_or(u64::MAX) };
-    match admin::stream_lines(&socket, &target, |lines| printer.print(lines)).map_err(failed)? {
+    let print = |lines: &[u8]| printer.print(lines);
+    let read = admin::stream_lines(&socket, Method::GET, &target, Vec::new(), print);
+    match read.map_err(failed)? {
         StreamEnd::Reader | StreamEnd::Signal => Ok(()),
         StreamEnd::Proxy => Err(failed("the proxy has ended")),
     }

@@ -10,6 +10,7 @@ pub(crate) mod purge;
 pub(crate) mod sessions;
 pub(crate) mod store;
 pub(crate) mod top;
+pub(crate) mod upgrade;
 pub(crate) mod warm;
 
 use std::path::PathBuf;

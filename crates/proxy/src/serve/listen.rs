@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
@@ -40,12 +41,48 @@ impl Listener {
         }
     }
 
+    /// Its address, if it is a TCP socket.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
     fn set_nonblocking(self) -> io::Result<Self> {
         match &self {
             Self::Tcp(listener) => listener.set_nonblocking(true)?,
             Self::Unix(listener) => listener.set_nonblocking(true)?,
         }
         Ok(self)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// A file of another process. Fails unless it is a stream socket that listens.
+impl TryFrom<OwnedFd> for Listener {
+    type Error = io::Error;
+
+    fn try_from(file: OwnedFd) -> io::Result<Self> {
+        let other = || io::Error::new(io::ErrorKind::InvalidInput, "this is no listening socket");
+        let socket = Socket::from(file);
+        if !socket.is_listener()? || socket.r#type()? != Type::STREAM {
+            return Err(other());
+        }
+        match socket.domain()? {
+            Domain::IPV4 | Domain::IPV6 => Self::Tcp(socket.into()).set_nonblocking(),
+            Domain::UNIX => Self::Unix(socket.into()).set_nonblocking(),
+            _ => Err(other()),
+        }
     }
 }
 
@@ -110,6 +147,15 @@ pub fn open(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     let probe = bind(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
+    join(address, count)
+}
+
+/// Opens `count` more listeners on an address where this process listens already, which [`open`] would take for
+/// another. New connections are spread over all of them; those that wait at one stay there.
+///
+/// # Errors
+/// If the address is in use without `SO_REUSEPORT`, or by another user.
+pub fn join(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     (0..count)
         .map(|_| {
             let socket = bind(address, true)?;
@@ -195,6 +241,25 @@ mod tests {
         let address = ours[0].local_addr().unwrap();
         assert_eq!(address, ours[1].local_addr().unwrap());
         assert!(open(address, 1).is_err(), "a second process would take half of the clients");
+        let more = join(address, 2).unwrap();
+        assert!(more.iter().all(|one| one.local_addr().unwrap() == address));
+    }
+
+    fn read(file: impl Into<OwnedFd>) -> io::Result<Listener> {
+        Listener::try_from(file.into())
+    }
+
+    #[test]
+    fn only_a_file_that_listens_is_a_listener() {
+        let folder = tempfile::tempdir().unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
+        let unix = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let plain = std::fs::File::create(folder.path().join("file")).unwrap();
+        assert!(matches!(read(tcp), Ok(Listener::Tcp(_))));
+        assert!(matches!(read(unix), Ok(Listener::Unix(_))));
+        assert!(read(client).is_err());
+        assert!(read(plain).is_err());
     }
 
     #[test]

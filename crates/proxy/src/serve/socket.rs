@@ -11,13 +11,15 @@ use socket2::{self as net, Domain, SockAddr, SockRef, Type};
 /// Connections that the kernel holds for us before we accept them.
 const BACKLOG: i32 = 1024;
 
-/// A listening socket. Its file is removed with it.
+/// A listening socket. Its file is removed with it, unless it is another process's.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
     /// The inode of the file. A file that has replaced it is left alone.
     number: u64,
+    /// Whether this process removes the file.
+    owns_file: bool,
     /// The user that owns the file, which is the user of this process.
     user: u32,
 }
@@ -58,7 +60,8 @@ impl Socket {
             .and_then(|()| fs::symlink_metadata(path));
         match ready {
             Ok(file) => {
-                Ok(Self { listener, path: path.to_owned(), number: file.ino(), user: file.uid() })
+                let (path, number, user) = (path.to_owned(), file.ino(), file.uid());
+                Ok(Self { listener, path, number, owns_file: true, user })
             }
             Err(error) => {
                 // It may already be gone.
@@ -68,13 +71,42 @@ impl Socket {
         }
     }
 
+    /// A socket that another process of this user has opened, with the inode of its file at `path`. The file stays that
+    /// process's until [`Self::own_file`].
+    ///
+    /// # Errors
+    /// If that file is gone, so that no client could connect.
+    pub fn adopt(listener: UnixListener, path: &Path, number: u64) -> io::Result<Self> {
+        let file = fs::symlink_metadata(path)?;
+        if file.ino() != number {
+            return Err(replaced());
+        }
+        Ok(Self { listener, path: path.to_owned(), number, owns_file: false, user: file.uid() })
+    }
+
+    /// This process removes the file from now on.
+    pub fn own_file(&mut self) {
+        self.owns_file = true;
+    }
+
+    /// Another process removes the file from now on.
+    pub fn leave_file(&mut self) {
+        self.owns_file = false;
+    }
+
+    /// The inode of its file.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Changes the permissions.
     ///
     /// # Errors
     /// If the system refuses, or the file was replaced.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         if !self.is_ours()? {
-            return Err(io::Error::new(ErrorKind::NotFound, "another file is in its place"));
+            return Err(replaced());
         }
         fs::set_permissions(&self.path, Permissions::from_mode(mode))
     }
@@ -106,12 +138,17 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.is_ours().unwrap_or_default()
+        if self.owns_file
+            && self.is_ours().unwrap_or_default()
             && let Err(error) = fs::remove_file(&self.path)
         {
             tracing::debug!(%error, "the socket's file stays behind");
         }
     }
+}
+
+fn replaced() -> io::Error {
+    io::Error::new(ErrorKind::NotFound, "another file is in its place")
 }
 
 /// Fails unless `path` is free, or has a socket without a listener.
@@ -147,6 +184,25 @@ mod tests {
         let ours = peer.peer_cred().unwrap().uid();
         socket.user = ours + 1;
         assert_eq!(socket.admits(&peer), ours == 0);
+    }
+
+    #[test]
+    fn the_file_goes_with_the_process_that_owns_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.sock");
+        let mut first = Socket::open(&path, 0o660).unwrap();
+        let adopt = |number| Socket::adopt(first.listener().unwrap(), &path, number);
+        assert_eq!(adopt(first.number() + 1).unwrap_err().kind(), ErrorKind::NotFound);
+        drop(adopt(first.number()).unwrap());
+        assert!(path.exists(), "that process did not take over");
+
+        let mut second = adopt(first.number()).unwrap();
+        second.own_file();
+        first.leave_file();
+        drop(first);
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+        drop(second);
+        assert!(!path.exists());
     }
 
     #[test]

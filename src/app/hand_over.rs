@@ -1,0 +1,361 @@
+//! The take-over as the process that serves sees it. Until its successor accepts connections, nothing has changed for
+//! clients, and everything can be taken back.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anteroom_config::{Store, StoreUrl};
+use tokio::net::UnixStream;
+use tokio::time::sleep;
+
+use super::program::Program;
+use super::reload::Running;
+use super::service_manager;
+use super::signals::{Signal, Signals};
+use super::store;
+use super::successor_process::SuccessorProcess;
+use crate::admin::{TakeOverRequest, TakeOverRequests, UpgradeLine, UpgradeRequest};
+use crate::take_over::channel::{Channel, TakeOverError};
+use crate::take_over::frame::{FILES_MAX, FrameSocket};
+use crate::take_over::message::{Hello, Message, Welcome, common_protocol};
+
+/// How long a successor may take to read a message, and to answer one for which it has nothing to do.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long it may take to read its configuration and certificates, to open its log, and to warm its memory. Nothing
+/// waits for it meanwhile.
+const PREPARED: Duration = Duration::from_secs(60);
+/// How long a process that was started may take to read its configuration and to ask.
+const CONNECTED: Duration = Duration::from_secs(30);
+/// How long its threads may take to accept connections.
+const ACCEPTING: Duration = Duration::from_secs(10);
+
+/// The id of the first process.
+const INIT: u32 = 1;
+
+/// What a successor, or an operator, is told when a signal ends this process.
+const STOPPED: &str = "this process was told to end";
+
+/// Why an embedded store is refused.
+const EMBEDDED: &str = "an embedded store cannot be handed over while the proxy runs: restart it, or keep the store in Redis";
+
+/// Why the first process of a container is refused: all others end with it.
+const IN_CONTAINER: &str =
+    "the proxy is the first process of a container, which ends with it: replace the container";
+
+/// How a take-over ended.
+#[derive(Debug)]
+pub(super) enum HandOver {
+    /// The successor accepts connections.
+    Done,
+    /// This process serves on.
+    Failed,
+    /// The same, and a signal has told it to end.
+    Stopped(Signal),
+}
+
+/// What a take-over needs of the main loop.
+#[derive(Debug)]
+pub(super) struct HandOverParts<'m> {
+    pub(super) running: &'m Running,
+    pub(super) program: Option<&'m Program>,
+    pub(super) signals: &'m mut Signals,
+    pub(super) requests: &'m mut TakeOverRequests,
+}
+
+/// Hands over to the process that asks for it, or to one that is started for an operator.
+pub(super) async fn hand_over(request: TakeOverRequest, mut parts: HandOverParts<'_>) -> HandOver {
+    match request {
+        TakeOverRequest::Process(stream) => {
+            let negotiated = match Offer::new(stream) {
+                Ok(offer) => negotiate(offer, &mut parts).await,
+                Err(error) => Err(Failure::Why(error.to_string())),
+            };
+            parts.outcome(negotiated, None)
+        }
+        TakeOverRequest::Upgrade(request) => {
+            let negotiated = upgrade(&request, &mut parts).await;
+            parts.outcome(negotiated, Some(&request))
+        }
+    }
+}
+
+/// Why no other process took over.
+#[derive(Debug)]
+enum Failure {
+    Why(String),
+    Stopped(Signal),
+}
+
+/// What is known of the process that took over.
+#[derive(Debug)]
+struct Heir {
+    process: u32,
+    version: String,
+}
+
+impl HandOverParts<'_> {
+    /// Tells the operator how it ended, and the log.
+    fn outcome(
+        &self,
+        negotiated: Result<Heir, Failure>,
+        told: Option<&UpgradeRequest>,
+    ) -> HandOver {
+        let (outcome, line) = match negotiated {
+            Ok(Heir { process, version }) => {
+                (HandOver::Done, UpgradeLine::Done { process, version })
+            }
+            Err(Failure::Why(why)) => {
+                // What a process that was started here has said is in the log already.
+                let first = why.lines().next().unwrap_or_default();
+                tracing::error!(why = first, "the take-over failed: this process serves on");
+                self.running.shared.upgrades_failed.fetch_add(1, Ordering::Relaxed);
+                service_manager::serving_on();
+                (HandOver::Failed, UpgradeLine::Failed { why })
+            }
+            Err(Failure::Stopped(signal)) => {
+                (HandOver::Stopped(signal), UpgradeLine::Failed { why: STOPPED.to_owned() })
+            }
+        };
+        if let Some(told) = told {
+            told.tell(line);
+        }
+        outcome
+    }
+}
+
+/// Starts a process, and hands over to it.
+async fn upgrade(request: &UpgradeRequest, parts: &mut HandOverParts<'_>) -> Result<Heir, Failure> {
+    let mut started = start(request, parts).map_err(Failure::Why)?;
+    request.tell(UpgradeLine::Started { process: started.id() });
+    let connected = tokio::select! {
+        stream = connection_of(started.id(), parts.requests) => Ok(stream),
+        () = started.ended() => Err(Failure::Why("the new process could not start".to_owned())),
+        () = sleep(CONNECTED) => Err(Failure::Why("the new process did not start in time".to_owned())),
+        signal = last_signal(parts.running, parts.signals) => Err(Failure::Stopped(signal)),
+    };
+    match connected {
+        Ok(stream) => {
+            let channel = Channel::new(FrameSocket::new(stream));
+            negotiate(Offer { channel, successor: started }, parts).await
+        }
+        Err(failure) => {
+            let words = started.end().await;
+            Err(match failure {
+                Failure::Why(why) => Failure::Why(with_words(why, words)),
+                Failure::Stopped(signal) => Failure::Stopped(signal),
+            })
+        }
+    }
+}
+
+/// Starts a process that takes over, if this one can have a successor.
+fn start(request: &UpgradeRequest, parts: &HandOverParts<'_>) -> Result<SuccessorProcess, String> {
+    let program =
+        parts.program.ok_or("this process does not know how it was started: restart it")?;
+    if std::process::id() == INIT {
+        return Err(IN_CONTAINER.to_owned());
+    }
+    let live = parts.running.live.load();
+    can_hand_over(&parts.running.in_use(&live.plan).store)?;
+    let socket = live.plan.admin.socket.as_deref().ok_or("[admin] socket is \"off\"")?;
+    let command = program.successor(request.order.binary.as_deref(), socket);
+    let path = command.get_program().to_owned();
+    SuccessorProcess::start(command)
+        .map_err(|error| format!("cannot start {}: {error}", path.display()))
+}
+
+/// Waits until the process with this id asks to take over; others are refused.
+async fn connection_of(process: u32, requests: &mut TakeOverRequests) -> UnixStream {
+    while let Some(request) = requests.recv().await {
+        let id = match &request {
+            TakeOverRequest::Process(stream) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
+            TakeOverRequest::Upgrade(_) => None,
+        };
+        match request {
+            TakeOverRequest::Process(stream)
+                if id.and_then(|id| id.try_into().ok()) == Some(process) =>
+            {
+                return stream;
+            }
+            other => refuse(other).await,
+        }
+    }
+    std::future::pending().await
+}
+
+/// Talks with the successor until it accepts connections.
+async fn negotiate(mut offer: Offer, parts: &mut HandOverParts<'_>) -> Result<Heir, Failure> {
+    let prepared = tokio::select! {
+        prepared = offer.prepare(parts.running) => prepared,
+        signal = last_signal(parts.running, parts.signals) => {
+            offer.take_back(STOPPED).await;
+            return Err(Failure::Stopped(signal));
+        }
+        never = refuse_others(parts.requests) => match never {},
+    };
+    let version = match prepared {
+        Ok(version) => version,
+        Err(error) => return Err(Failure::Why(offer.take_back(&error.to_string()).await)),
+    };
+    let accepting = tokio::select! {
+        accepting = offer.commit() => accepting,
+        // The successor may accept connections already. Then it goes on, and else it ends as well: either way, this
+        // process drains.
+        _ = last_signal(parts.running, parts.signals) => Ok(()),
+        never = refuse_others(parts.requests) => match never {},
+    };
+    match accepting {
+        Ok(()) => Ok(Heir { process: offer.complete().await, version }),
+        Err(error) => Err(Failure::Why(offer.take_back(&error.to_string()).await)),
+    }
+}
+
+/// A conversation with the successor.
+#[derive(Debug)]
+struct Offer {
+    channel: Channel,
+    successor: SuccessorProcess,
+}
+
+impl Offer {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        let channel = Channel::new(FrameSocket::new(stream));
+        // Before it says anything, so that the process that speaks is the one that has connected.
+        let successor = channel.peer()?.process_id.and_then(SuccessorProcess::of);
+        let successor = successor.ok_or_else(|| io::Error::other("its process id is not known"))?;
+        Ok(Self { channel, successor })
+    }
+
+    /// Gives it the sockets, and returns its version when its threads stand ready.
+    async fn prepare(&mut self, running: &Running) -> Result<String, TakeOverError> {
+        let due = "it is a successor";
+        let (Message::Hello(hello), _) = self.channel.hear(ANSWER, due).await? else {
+            return Err(TakeOverError::Unexpected(due));
+        };
+        let protocol = protocol(running, &hello).map_err(TakeOverError::Refused)?;
+        tracing::info!(process = self.successor.id(), version = %hello.version, "a take-over begins");
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let welcome = Welcome { protocol, version, hands_over_store: false };
+        // A process that was started here writes its messages to this one, and later where this one does.
+        let errors = io::stderr();
+        let errors: &[BorrowedFd<'_>] =
+            if self.successor.is_own() { &[errors.as_fd()] } else { &[] };
+        self.channel.say(&Message::Welcome(welcome), errors, ANSWER).await?;
+        self.send_sockets(running).await?;
+        self.channel.expect(&Message::Prepared, PREPARED, "it is prepared").await?;
+        self.channel.expect(&Message::Ready, ACCEPTING, "its threads stand ready").await?;
+        Ok(hello.version)
+    }
+
+    async fn send_sockets(&mut self, running: &Running) -> Result<(), TakeOverError> {
+        let mut all = running.listeners.hand_out();
+        all.extend(running.admin_sockets.hand_out());
+        let parts: Vec<_> = all.chunks(FILES_MAX).collect();
+        for (place, part) in parts.iter().enumerate() {
+            let (sockets, files): (Vec<_>, Vec<_>) = part.iter().cloned().unzip();
+            let message = Message::Sockets { sockets, more: place + 1 < parts.len() };
+            self.channel.say(&message, &files, ANSWER).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets it accept connections, and returns when it does.
+    async fn commit(&mut self) -> Result<(), TakeOverError> {
+        self.channel.say(&Message::Commit, &[], ANSWER).await?;
+        self.channel.expect(&Message::Accepting, ACCEPTING, "it accepts connections").await
+    }
+
+    /// The service manager is told of the successor, and the successor of that. Returns its id.
+    async fn complete(mut self) -> u32 {
+        let process = self.successor.id();
+        service_manager::handed_over(process);
+        if let Err(error) = self.channel.say(&Message::Main, &[], ANSWER).await {
+            tracing::warn!(%error, "the new process was not told that this one drains");
+        }
+        process
+    }
+
+    /// Tells it why, and waits for its end: there are never two that both think they serve. Returns why, and what it said
+    /// last.
+    async fn take_back(mut self, why: &str) -> String {
+        let message = Message::Failed { why: why.to_owned() };
+        if let Err(error) = self.channel.say(&message, &[], ANSWER).await {
+            tracing::debug!(%error, "the new process was not told why it has to end");
+        }
+        with_words(why.to_owned(), self.successor.end().await)
+    }
+}
+
+/// Why a process did not take over, and what it said last.
+fn with_words(why: String, words: Option<String>) -> String {
+    match words {
+        Some(words) => format!("{why}; {words}"),
+        None => why,
+    }
+}
+
+/// The protocol of a take-over, or why there is none.
+fn protocol(running: &Running, hello: &Hello) -> Result<u32, String> {
+    let live = running.live.load();
+    let in_use = running.in_use(&live.plan).store;
+    let protocol = common_protocol(&hello.protocols)
+        .ok_or("the two versions have no protocol in common: restart the proxy")?;
+    can_hand_over(&in_use)?;
+    if running.shared.fleet.switch.is_moving() {
+        return Err("the store is being moved: try again when it has been".to_owned());
+    }
+    // After a move, a configuration may name the store that was left, or already the next.
+    let own = [&live.plan.store, &in_use].map(store::mark);
+    if !own.contains(&hello.store) {
+        return Err("the new process has another [store]: restart to change it".to_owned());
+    }
+    Ok(protocol)
+}
+
+/// Whether a store can be handed over. What an embedded one needs would begin here.
+fn can_hand_over(store: &Store) -> Result<(), &'static str> {
+    match store.url {
+        StoreUrl::Embedded(_) => Err(EMBEDDED),
+        StoreUrl::Redis(_) => Ok(()),
+    }
+}
+
+/// The next signal that ends the process. A reload would change what the successor has been told.
+async fn last_signal(running: &Running, signals: &mut Signals) -> Signal {
+    loop {
+        let signal = signals.next().await;
+        if signal != Signal::Reload {
+            return signal;
+        }
+        running.refuse_reload();
+    }
+}
+
+/// Refuses further requests while a process takes over.
+async fn refuse_others(requests: &mut TakeOverRequests) -> Infallible {
+    while let Some(request) = requests.recv().await {
+        refuse(request).await;
+    }
+    std::future::pending().await
+}
+
+async fn refuse(request: TakeOverRequest) {
+    let why = "another take-over is under way".to_owned();
+    match request {
+        TakeOverRequest::Process(stream) => {
+            let mut channel = Channel::new(FrameSocket::new(stream));
+            // It speaks first: what came with the answer to its HTTP request would be lost.
+            let refused = match channel.hear(ANSWER, "it is a successor").await {
+                Ok(_) => channel.say(&Message::Failed { why }, &[], ANSWER).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = refused {
+                tracing::debug!(%error, "a further process was not told why it is refused");
+            }
+        }
+        TakeOverRequest::Upgrade(request) => request.tell(UpgradeLine::Failed { why }),
+    }
+}

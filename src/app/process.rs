@@ -1,0 +1,361 @@
+//! The life of the process, on its main thread: the parts start, clients are let in, and at the end all drains in order.
+
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anteroom_config::LoadedPlan;
+use anteroom_proxy::serve::ThreadListener;
+use anteroom_proxy::serve::socket::Socket;
+use anteroom_store::{AnyStore, OpenStore};
+use anteroom_telemetry::access_log::AccessLog;
+use anteroom_telemetry::metrics::Metrics;
+use arc_swap::ArcSwap;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::admin_sockets::AdminSockets;
+use super::ends::Ends;
+use super::hand_over::{HandOver, HandOverParts, hand_over};
+use super::handed::HandedSockets;
+use super::jobs::Jobs;
+use super::listeners::Listeners;
+use super::live_config::LiveConfig;
+use super::origins::Origins;
+use super::program::Program;
+use super::reload::Running;
+use super::service_manager::{self, Watchdog};
+use super::shared_state::SharedState;
+use super::signals::{Signal, Signals};
+use super::start_error::StartError;
+use super::successor::Predecessor;
+use super::worker::{self, Worker};
+use super::{admin, drain, gauges, store, tls, warm_start};
+use crate::admin::{AdminState, TakeOverRequests, take_over_entrance};
+
+/// How long clients of a process that has a successor may use a kept connection once more, at least.
+const KEPT: Duration = Duration::from_secs(5);
+/// How long a request, or a connection that the system has queued, may be on its way.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+/// How often it is looked whether connections are left.
+const LOOK: Duration = Duration::from_millis(10);
+/// The longest time in which a successor warms its memory before it takes over.
+const WARM_MAX: Duration = Duration::from_secs(30);
+
+/// What is open before the process serves.
+#[derive(Debug)]
+pub(super) struct OpenParts {
+    pub(super) loaded: LoadedPlan,
+    pub(super) listeners: Listeners,
+    pub(super) admin: Option<TcpListener>,
+    pub(super) socket: Option<Socket>,
+    pub(super) signals: Signals,
+    pub(super) store: OpenStore,
+    pub(super) metrics: Arc<Metrics>,
+    /// The process that serves until this one does.
+    pub(super) predecessor: Option<Predecessor>,
+    /// Its sockets that no listener has taken.
+    pub(super) handed: HandedSockets,
+    /// Where everything is, a line each.
+    pub(super) places: Vec<String>,
+    /// How to start a successor.
+    pub(super) program: Option<Program>,
+}
+
+/// The running process.
+#[derive(Debug)]
+pub(super) struct Process {
+    running: Running,
+    signals: Signals,
+    requests: TakeOverRequests,
+    log: Option<Arc<AccessLog>>,
+    ready: Arc<AtomicBool>,
+    ends: Ends,
+    /// What operators come in by, until it is open.
+    doors: Option<AdminDoors>,
+    data_commands: Option<JoinHandle<()>>,
+    /// Reads pages into memory.
+    warming: Option<JoinHandle<()>>,
+    take_over: Option<(Predecessor, HandedSockets)>,
+    places: Vec<String>,
+    program: Option<Program>,
+}
+
+/// The listener for operators and the socket of the data commands.
+#[derive(Debug)]
+struct AdminDoors {
+    operators: Option<TcpListener>,
+    socket: Option<Socket>,
+    state: AdminState,
+}
+
+/// Why the process ends.
+#[derive(Debug)]
+enum End {
+    Signal(Signal),
+    /// A successor accepts connections.
+    HandedOver,
+    /// It did not come to serve.
+    Failed(StartError),
+}
+
+impl Process {
+    /// Starts the workers and the background tasks, on this thread's runtime. The workers of a process that takes over
+    /// accept no connection yet.
+    pub(super) fn begin(parts: OpenParts, log: Option<Arc<AccessLog>>) -> Result<Self, StartError> {
+        let OpenParts { loaded, mut listeners, admin, socket, signals, store, metrics, .. } = parts;
+        let plan = &loaded.plan;
+        let ends = Ends::default();
+        store::expect_news(&store, plan);
+        let shared = SharedState::new(plan, Arc::clone(&metrics), &store, listeners.ticket_keys());
+        let audit = admin::start_audit_log(plan)?;
+        let admin_sockets = AdminSockets::of(plan, admin.as_ref(), socket.as_ref())?;
+        let threads = plan.threads;
+        let first = LiveConfig::new(loaded, &shared, &Origins::default())?;
+        let live = Arc::new(ArcSwap::new(Arc::clone(&first)));
+        gauges::register(&shared, &live, &store, log.as_ref());
+        tls::register(listeners.tls(), &metrics);
+        let mut watchdog = Watchdog::wanted();
+        let entrances = match parts.predecessor {
+            Some(_) => (0..threads).map(|_| Vec::new()).collect(),
+            None => listeners.take_entrances(),
+        };
+        let start = |entrances: Vec<ThreadListener>| {
+            let log_buffer = log.as_ref().map(|log| log.log_buffer());
+            let pulse = watchdog.as_mut().map(Watchdog::pulse);
+            worker::start(&first, &shared, &store, entrances, log_buffer, ends.of_workers(), pulse)
+        };
+        let workers = entrances.into_iter().map(start).collect::<Result<Vec<Worker>, _>>()?;
+        let handle = store.thread_handle();
+        let [ready, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        gauges::register_store_state(&connected, &metrics);
+        let (successors, requests) = take_over_entrance();
+        let admin_handle =
+            admin::handle(&first, (&shared, &handle), &listeners, (audit, successors));
+        let state = AdminState {
+            handle: Some(Rc::clone(&admin_handle)),
+            metrics,
+            ready: Arc::clone(&ready),
+            store_connected: Arc::clone(&connected),
+        };
+        watch(&listeners, store, &handle, (connected, &ends));
+        let jobs = Jobs::start(&first, &shared, &handle, &ends.stop);
+        watchdog.map(|watchdog| tokio::task::spawn_local(watchdog.run()));
+        let warming = Some(warm_start::begin(&first, &shared, &handle));
+        let doors = Some(AdminDoors { operators: admin, socket, state });
+        let running = Running {
+            live,
+            listeners,
+            workers,
+            shared,
+            store: handle,
+            admin_handle,
+            admin_sockets,
+            jobs,
+        };
+        let take_over = parts.predecessor.map(|predecessor| (predecessor, parts.handed));
+        let (places, program) = (parts.places, parts.program);
+        Ok(Self {
+            running,
+            signals,
+            requests,
+            log,
+            ready,
+            ends,
+            doors,
+            data_commands: None,
+            warming,
+            take_over,
+            places,
+            program,
+        })
+    }
+
+    /// Serves until a signal, or a successor, ends the process.
+    pub(super) async fn run(
+        mut self,
+        again: impl Fn() -> Option<LoadedPlan>,
+    ) -> Result<(), StartError> {
+        let end = match self.let_in().await {
+            Ok(()) => self.serve_until_end(again).await,
+            Err(error) => End::Failed(error),
+        };
+        self.end(end).await
+    }
+
+    /// Lets clients in.
+    async fn let_in(&mut self) -> Result<(), StartError> {
+        if let Some((predecessor, handed)) = self.take_over.take() {
+            return self.take_over(predecessor, handed).await;
+        }
+        self.open_doors()?;
+        self.tell_places();
+        worker::serving(&mut self.running.workers).await;
+        if let Some(warming) = self.warming.take() {
+            let (ready, leaving) = (Arc::clone(&self.ready), self.ends.leaving.clone());
+            tokio::task::spawn_local(warm_start::make_ready(warming, ready, leaving));
+        }
+        Ok(())
+    }
+
+    /// Lets clients in when another process, which has served them so far, allows it.
+    async fn take_over(
+        &mut self,
+        mut predecessor: Predecessor,
+        handed: HandedSockets,
+    ) -> Result<(), StartError> {
+        worker::serving(&mut self.running.workers).await;
+        if let Some(warming) = self.warming.take()
+            && timeout(WARM_MAX, warming).await.is_err()
+        {
+            tracing::warn!("not all pages were read into memory before the take-over");
+        }
+        predecessor.ready().await?;
+        self.running.listeners.fill_up();
+        let entrances = self.running.listeners.take_entrances();
+        let live = self.running.live.load_full();
+        worker::tell(&self.running.workers, &live, entrances).await;
+        self.running.listeners.own_files();
+        self.ready.store(true, Ordering::Release);
+        self.open_doors()?;
+        predecessor.accepting().await?;
+        handed.close_rest();
+        tracing::info!("this process has taken over");
+        self.tell_places();
+        Ok(())
+    }
+
+    fn tell_places(&self) {
+        self.places.iter().for_each(|line| tracing::info!("{line}"));
+    }
+
+    /// Serves operators, if there is a listener or a socket for them.
+    fn open_doors(&mut self) -> Result<(), StartError> {
+        let Some(AdminDoors { operators, socket, state }) = self.doors.take() else {
+            return Ok(());
+        };
+        admin::serve_operators(operators, state, &self.ends)?;
+        self.data_commands = admin::serve_socket(socket, &self.running.admin_handle, &self.ends);
+        Ok(())
+    }
+
+    /// Applies reloads and lets successors try, until the process has to end, and tells the service manager of each state.
+    async fn serve_until_end(&mut self, again: impl Fn() -> Option<LoadedPlan>) -> End {
+        service_manager::ready();
+        let end = loop {
+            let signal = tokio::select! {
+                signal = self.signals.next() => signal,
+                Some(request) = self.requests.recv() => {
+                    let parts = HandOverParts {
+                        running: &self.running,
+                        program: self.program.as_ref(),
+                        signals: &mut self.signals,
+                        requests: &mut self.requests,
+                    };
+                    match hand_over(request, parts).await {
+                        HandOver::Done => return End::HandedOver,
+                        HandOver::Stopped(signal) => break signal,
+                        HandOver::Failed => continue,
+                    }
+                }
+            };
+            if signal != Signal::Reload {
+                break signal;
+            }
+            service_manager::reloading();
+            self.running.reopen(self.log.as_deref());
+            service_manager::reloaded(self.running.reload(again()).await);
+        };
+        tracing::info!("draining");
+        service_manager::stopping();
+        End::Signal(end)
+    }
+
+    /// Ends everything in order: nothing is accepted any more, open requests finish within `drain_timeout`, visits are
+    /// written.
+    async fn end(mut self, end: End) -> Result<(), StartError> {
+        // A process that asks to take over from now on is told so.
+        self.requests.close();
+        // A check that comes over a connection from before learns what one over a new connection does: there is a process
+        // that is ready.
+        self.ready.store(matches!(end, End::HandedOver), Ordering::Release);
+        self.ends.leaving.cancel();
+        self.leave(&end).await;
+        self.running.listeners.release();
+        self.running.admin_sockets.release();
+        self.ends.drain.cancel();
+        self.running.shared.feed.close();
+        let Running { live, listeners, workers, shared, store, jobs, admin_handle, .. } =
+            self.running;
+        // Removes the sockets early, so that the next process can open them.
+        drop(listeners);
+        worker::join(workers).await;
+        self.ends.stop.cancel();
+        let live = live.load_full();
+        let has_successor = !matches!(end, End::Signal(_));
+        drain::end((jobs, self.data_commands), (&shared, &live), &store, has_successor).await;
+        admin_handle.audit().end();
+        match end {
+            End::Signal(_) | End::HandedOver => Ok(()),
+            End::Failed(error) => Err(error),
+        }
+    }
+
+    /// Waits until load balancers have noticed that the process leaves, or clients that it has a successor, or for another
+    /// signal.
+    async fn leave(&mut self, end: &End) {
+        let delay = self.running.live.load().plan.limits.drain_delay;
+        match end {
+            End::Signal(Signal::Terminate) if !delay.is_zero() => {
+                tracing::info!(
+                    ?delay,
+                    "leaving: /readyz says 503, and connections are accepted for the delay"
+                );
+                self.wait_or_signal(delay, std::future::pending()).await;
+            }
+            End::HandedOver => {
+                tracing::info!("another process accepts connections; draining");
+                self.running.listeners.leave_to_successor();
+                self.ends.left.cancel();
+                let connections = Arc::clone(&self.running.shared.connections);
+                let none_left = async move {
+                    sleep(ON_ITS_WAY).await;
+                    while connections.open() > 0 {
+                        sleep(LOOK).await;
+                    }
+                };
+                self.wait_or_signal(delay.max(KEPT), none_left).await;
+            }
+            End::Signal(_) | End::Failed(_) => {}
+        }
+    }
+
+    /// Waits for `delay`, at most until `done`, or a signal.
+    async fn wait_or_signal(&mut self, delay: Duration, done: impl Future<Output = ()>) {
+        let (signals, running, log) = (&mut self.signals, &self.running, self.log.as_deref());
+        let another = async {
+            while signals.next().await == Signal::Reload {
+                running.reopen(log);
+            }
+        };
+        tokio::select! {
+            () = sleep(delay) => {}
+            () = done => {}
+            () = another => tracing::info!("a second signal has ended the delay"),
+        }
+    }
+}
+
+/// Starts what watches the store and the certificates.
+fn watch(
+    listeners: &Listeners,
+    store: OpenStore,
+    handle: &AnyStore,
+    (connected, ends): (Arc<AtomicBool>, &Ends),
+) {
+    tokio::task::spawn_local(store::watch(handle.clone(), connected, ends.stop.clone()));
+    tokio::task::spawn_local(store::warn_of_eviction(store, handle.clone()));
+    tokio::task::spawn_local(tls::watch(Arc::clone(listeners.tls()), ends.stop.clone()));
+}

@@ -1,0 +1,300 @@
+//! A process takes over from the one that serves: clients notice nothing, and whatever fails, the old process serves on.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::support::client::{Ask, Client};
+use crate::support::frames::{Frames, Outcome, code};
+use crate::support::origin::{Gate, Origin, Reply};
+use crate::support::proxy::{Proxy, Storage, anteroom};
+use crate::support::{free_port, wait_until};
+
+const UNIX: &str = r#"listen = [{ address = "{listen}" }, { address = "unix:web.sock" }]"#;
+
+fn hello() -> Origin {
+    Origin::always(Reply::unstored("hello"))
+}
+
+/// An origin that holds `/held` until the gate is open.
+fn held(gate: &Arc<Gate>) -> Origin {
+    let gate = Arc::clone(gate);
+    Origin::start(move |request| match request.path() {
+        "/held" => {
+            gate.pass();
+            Reply::unstored("at last")
+        }
+        _ => Reply::unstored("hello"),
+    })
+}
+
+/// Sets a flag at its end, also where a test fails.
+struct SetAtEnd<'f>(&'f AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Asks again and again for a page, and whether the proxy is ready, while `act` goes on. Each answer must be a good one.
+fn while_clients_ask(address: SocketAddr, admin: SocketAddr, act: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    let page = || assert_eq!(Ask::new(address, "GET", "/").send().text(), "hello");
+    let readiness = || {
+        let ask = Ask::new(admin, "GET", "/readyz").host(&admin.to_string());
+        assert_eq!(ask.send().status, 200);
+    };
+    let again = |ask: &(dyn Fn() + Sync)| {
+        let mut count = 0;
+        while !is_over.load(Ordering::SeqCst) {
+            ask();
+            count += 1;
+        }
+        count
+    };
+    thread::scope(|scope| {
+        let end = SetAtEnd(&is_over);
+        let asking = [&page as &(dyn Fn() + Sync), &page, &readiness];
+        let asking = asking.map(|ask| scope.spawn(move || again(ask)));
+        act();
+        drop(end);
+        for one in asking {
+            assert!(one.join().unwrap() > 0);
+        }
+    });
+}
+
+#[test]
+fn no_client_is_refused_and_it_is_ready_all_the_while() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, "");
+    let (address, admin) = (proxy.address(), proxy.admin_address());
+    while_clients_ask(address, admin, || {
+        for threads in ["threads = 2", "threads = 4", "threads = 1"] {
+            proxy.edit(|text| {
+                let rest = text.lines().filter(|line| !line.starts_with("threads ="));
+                [threads].into_iter().chain(rest).map(|line| format!("{line}\n")).collect()
+            });
+            let mut old = proxy.take_over();
+            assert_eq!(old.exit_code(), Some(0));
+        }
+    });
+}
+
+#[test]
+fn open_requests_and_kept_connections_end_in_the_old_process() {
+    let gate = Gate::closed();
+    let (origin, storage) = (held(&gate), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, "");
+    let mut open = proxy.get("/held").start();
+    wait_until("the origin is asked", || origin.count() == 1);
+    let mut kept = proxy.connect();
+    assert_eq!(proxy.get("/").send_on(&mut kept).header("connection"), None);
+    let mut multiplexed = Frames::open(proxy.address());
+    assert!(multiplexed.is_served(1, "/"));
+
+    let mut old = proxy.take_over();
+
+    assert_eq!(multiplexed.end(), Outcome::GoAway(code::NONE));
+    let last = proxy.get("/").send_on(&mut kept);
+    assert_eq!((last.status, last.header("connection")), (200, Some("close")));
+    assert!(kept.is_closed());
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    gate.open();
+    assert_eq!(open.answer().text(), "at last");
+    assert_eq!(old.exit_code(), Some(0));
+}
+
+#[test]
+fn sessions_and_commands_go_on() {
+    let storage = Storage::redis();
+    let origin = crate::support::proxy::shop(|_| Reply::unstored("hello"));
+    let settings = "session.mint = true\nvisitor.endpoints = [\"me\"]";
+    let mut proxy = Proxy::start(&origin, &storage, settings);
+    let cookie = crate::support::proxy::log_in(&proxy, "alice");
+    let mut old = proxy.take_over();
+    assert_eq!(old.exit_code(), Some(0));
+    let me = proxy.get("/_anteroom/me").cookie(&cookie).send();
+    assert!(me.text().contains("alice"), "{}", me.text());
+    let mut command = anteroom();
+    let command = command.args(["fleet", "--json", "--config", "proxy.toml"]);
+    let listed = command.current_dir(proxy.folder()).output().unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    assert_eq!(proxy.metric("anteroom_upgrades_failed_total"), 0.0);
+}
+
+#[test]
+fn a_unix_socket_keeps_its_file_until_the_last_process_ends() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, UNIX);
+    let path = proxy.folder().join("web.sock");
+    for _ in 0..2 {
+        let mut old = proxy.take_over();
+        assert_eq!(old.exit_code(), Some(0));
+        assert_eq!(proxy.get("/").send_on(&mut Client::unix(&path)).text(), "hello");
+    }
+    proxy.terminate();
+    assert_eq!(proxy.exit_code(), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn listeners_are_those_of_the_new_configuration() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, UNIX);
+    let path = proxy.folder().join("web.sock");
+    let added = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    proxy.edit(|text| text.replace("unix:web.sock", &added.to_string()));
+    let mut old = proxy.take_over();
+    assert_eq!(Ask::new(added, "GET", "/").send().text(), "hello");
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    assert!(!path.exists());
+    assert_eq!(old.exit_code(), Some(0));
+}
+
+#[test]
+fn a_process_that_cannot_start_leaves_everything_as_it_was() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let proxy = Proxy::start(&origin, &storage, UNIX);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = format!("listen = [{{ address = \"{}\" }}, ", taken.local_addr().unwrap());
+    proxy.edit(|text| text.replace("listen = [", &listener));
+    let status = proxy.successor().status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    proxy.wait_for_complaint("Address already in use");
+    wait_until("the old process has noticed", || {
+        proxy.metric("anteroom_upgrades_failed_total") == 1.0
+    });
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    let path = proxy.folder().join("web.sock");
+    assert_eq!(proxy.get("/").send_on(&mut Client::unix(&path)).text(), "hello");
+}
+
+#[test]
+fn another_store_is_refused() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let (proxy, other) = (Proxy::start(&origin, &storage, ""), Storage::redis());
+    let Storage::Redis(server) = &other else { panic!("a Redis") };
+    let status = proxy.successor().args(["--store", &server.url()]).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    proxy.wait_for_complaint("the new process has another [store]: restart to change it");
+    assert_eq!(proxy.get("/").send().text(), "hello");
+}
+
+#[test]
+fn an_embedded_store_is_refused() {
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, "");
+    assert_eq!(proxy.successor().status().unwrap().code(), Some(1));
+    proxy.wait_for_complaint("an embedded store cannot be handed over");
+    assert_eq!(proxy.get("/").send().text(), "hello");
+}
+
+#[test]
+fn an_older_proxy_is_told_from_one_that_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("admin.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let answering = thread::spawn(move || {
+        let (mut asked, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            asked.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        asked.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
+        String::from_utf8(head).unwrap()
+    });
+    let mut command = anteroom();
+    command.args(["run", "--listen=127.0.0.1:0", "--origin=http://127.0.0.1:9", "--admin=off"]);
+    command.args(["--store=redis://127.0.0.1:9", &format!("--take-over={}", socket.display())]);
+    let output = command.current_dir(&folder).output().unwrap();
+    let head = answering.join().unwrap();
+    assert!(head.starts_with("POST /take-over HTTP/1.1\r\n"), "{head}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("knows no take-over: restart it"), "{said}");
+}
+
+#[test]
+fn without_a_proxy_it_is_a_usual_start() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, "");
+    proxy.restart_with(&["--take-over"]);
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    assert!(proxy.complaints().contains("there is no proxy to take over from"));
+}
+
+/// A process that has got the sockets, and goes on when its log is read.
+struct Waiting {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Waiting {
+    fn start(proxy: &Proxy) -> Self {
+        let log = proxy.folder().join("fifo");
+        // Opening it waits for a reader.
+        assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+        let process = proxy.successor().env("ANTEROOM__LOG__TO", &log).spawn().unwrap();
+        proxy.wait_for_complaint("a take-over begins");
+        Self { process, log }
+    }
+
+    /// Lets it go on.
+    fn go_on(self) -> Child {
+        thread::spawn(move || {
+            let mut log = File::open(self.log).unwrap();
+            io::copy(&mut log, &mut io::sink()).unwrap()
+        });
+        self.process
+    }
+}
+
+#[test]
+fn nothing_changes_while_another_process_prepares() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, "");
+    let waiting = Waiting::start(&proxy);
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    assert_eq!(proxy.admin("/readyz").send().status, 200);
+    assert!(!proxy.reload(), "the other process has read the configuration");
+    assert_eq!(proxy.successor().status().unwrap().code(), Some(1));
+    proxy.wait_for_complaint("another take-over is under way");
+
+    let mut old = proxy.take_over_by(|_| waiting.go_on());
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    assert_eq!(old.exit_code(), Some(0));
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_prepares_is_forgotten() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, "");
+    let mut waiting = Waiting::start(&proxy);
+    waiting.process.kill().unwrap();
+    waiting.process.wait().unwrap();
+    proxy.wait_for_complaint("the take-over failed: this process serves on");
+    assert_eq!(proxy.get("/").send().text(), "hello");
+    fs::remove_file(&waiting.log).unwrap();
+    let mut old = proxy.take_over();
+    assert_eq!(old.exit_code(), Some(0));
+}
+
+#[test]
+fn a_signal_to_the_old_process_ends_both() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, "");
+    let mut waiting = Waiting::start(&proxy);
+    proxy.terminate();
+    assert_eq!(proxy.exit_code(), Some(0));
+    assert!(!waiting.process.wait().unwrap().success());
+}
