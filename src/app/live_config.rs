@@ -18,7 +18,8 @@ use super::shared_state::SharedState;
 use super::start_error::StartError;
 use super::{parts, sessions, traces, webhook};
 
-/// How long a request may be on its way on a connection when the server drains, after `drain_delay`: some round trips.
+/// How long a request may be on its way on a connection when the server drains, also without a `drain_delay`: some round
+/// trips. A client that has got its answer before does not know that it is the last one.
 const LAST_REQUESTS: Duration = Duration::from_secs(1);
 
 /// Everything that a reload may change, made from one plan. It is immutable; longer-lived state is in
@@ -94,7 +95,7 @@ fn connection(limits: &LimitsConfig) -> serve::ConnectionSettings {
             stall: limits.stall_timeout,
         },
         request_head: limits.request_head,
-        last_requests: limits.drain_delay.min(LAST_REQUESTS),
+        last_requests: LAST_REQUESTS,
     }
 }
 

@@ -183,6 +183,23 @@ impl Client {
         assert!(self.is_closed(), "the proxy closes its side, too");
     }
 
+    /// Whether the proxy has ended this connection already. To be asked between an answer and the next request.
+    pub fn has_ended(&mut self) -> bool {
+        let socket = self.0.socket();
+        socket.set_nonblocking(true).unwrap();
+        let seen = socket.peek(&mut [0]);
+        socket.set_nonblocking(false).unwrap();
+        match seen {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Whether the proxy ends this connection within the deadline, and does not reset it.
+    pub fn is_ended_well(&mut self) -> bool {
+        self.0.socket().read_to_end(&mut Vec::new()).is_ok()
+    }
+
     /// Whether the proxy ends this connection within the deadline.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = [0_u8; 4096];

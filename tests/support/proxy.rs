@@ -298,7 +298,12 @@ impl Proxy {
 
     /// Asks the process to end (SIGTERM).
     pub fn terminate(&self) {
-        let line = format!("kill -TERM {}", self.child.id());
+        self.signal("TERM");
+    }
+
+    /// Sends the process a signal.
+    pub fn signal(&self, name: &str) {
+        let line = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
     }
 
@@ -313,8 +318,7 @@ impl Proxy {
         let count = |name: &str| self.metric(name);
         let (done, refused) =
             (count("anteroom_reloads_total"), count("anteroom_reloads_refused_total"));
-        let line = format!("kill -HUP {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+        self.signal("HUP");
         let mut is_done = false;
         wait_until("the reload is over", || {
             is_done = count("anteroom_reloads_total") > done;

@@ -11,11 +11,33 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep};
 
 use crate::connection_state::{ConnectionPhase, ConnectionState};
+
+/// How long the server reads on after the last response of a connection that it ends: some round trips.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How much is read and dropped at a time.
+const DROPPED: usize = 1024;
+
+/// Reads on after the server has closed its side of a connection, until the client has closed its own, or for a moment.
+///
+/// The system resets a connection that is closed with unread bytes, such as a request that was on its way, and the reset
+/// may overtake the last response (RFC 9112 §9.6).
+pub(super) async fn linger<S: AsyncRead + Unpin>(socket: &mut S) {
+    let reading = async {
+        let mut rest = Vec::with_capacity(DROPPED);
+        while socket.read_buf(&mut rest).await.is_ok_and(|read| read > 0) {
+            rest.clear();
+        }
+    };
+    if tokio::time::timeout(LINGER, reading).await.is_err() {
+        tracing::debug!("a client did not close its side of a connection");
+    }
+}
 
 /// The deadlines of a client connection.
 #[derive(Clone, Copy, Debug)]
@@ -255,7 +277,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedSocket<S> {
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
 
@@ -289,6 +311,25 @@ mod tests {
         let read = buffer.split_to(64 * 1024).freeze();
         io.unread(buffer.freeze());
         assert!(read.is_unique(), "the buffer is kept");
+    }
+
+    #[test]
+    fn what_comes_after_the_last_response_is_read_until_the_client_closes_or_for_a_moment() {
+        paused(async {
+            let (mut client, mut server) = tokio::io::duplex(8);
+            let begin = Instant::now();
+            let sends = async {
+                // More than there is room for: it would wait if nothing were read.
+                client.write_all(&[0; 64]).await.unwrap();
+                drop(client);
+            };
+            tokio::join!(linger(&mut server), sends);
+            assert_eq!(begin.elapsed(), Duration::ZERO);
+
+            let (_client, mut server) = tokio::io::duplex(8);
+            linger(&mut server).await;
+            assert_eq!(begin.elapsed().as_secs(), LINGER.as_secs());
+        });
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::response::{BodyLength, Framing, InvalidLength, encode_head, encode_st
 use crate::connection::client::Client;
 use crate::connection_state::ConnectionState;
 use crate::serve::context::ConnectionContext;
-use crate::serve::io::TimedSocket;
+use crate::serve::io::{TimedSocket, linger};
 use crate::serve::stream::ClientStream;
 use crate::{Body, BodyError, ClientResponse, respond};
 
@@ -94,11 +94,12 @@ impl DirectConnection {
         is_stopping: &Cell<bool>,
     ) -> Result<ConversationEnd, ConnectionError> {
         let state = (&*client.state, is_stopping);
-        loop {
+        // Whether the server ends the connection, and the client may have sent another request.
+        let is_server_end = loop {
             let request = match poll_fn(|cx| self.poll_request(cx, head_max, state)).await? {
                 Some(Front::Request(request)) => request,
                 Some(_) => return Ok(ConversationEnd::ForHyper),
-                None => break,
+                None => break is_stopping.get(),
             };
             let PlainRequest { head, closes } = request;
             client.state.takes_body(false, false);
@@ -113,12 +114,16 @@ impl DirectConnection {
                 return Ok(ConversationEnd::Over);
             };
             drop(responding);
-            let closes = closes || is_stopping.get() || context.leaving.is_cancelled();
-            if self.send(response, is_head, closes).await? {
-                break;
+            let is_last = is_stopping.get() || context.leaving.is_cancelled();
+            if self.send(response, is_head, closes || is_last).await? {
+                break is_last;
             }
-        }
+        };
         self.io.shutdown().await?;
+        if is_server_end {
+            // Boxed, so that a connection in use needs no room for it.
+            Box::pin(linger(&mut self.io)).await;
+        }
         Ok(ConversationEnd::Over)
     }
 

@@ -21,7 +21,7 @@ use super::break_off;
 use crate::connection::client::Client;
 use crate::connection_state::{ConnectionPhase, ConnectionState};
 use crate::serve::context::{ConnectionContext, ConnectionSettings};
-use crate::serve::io::TimedSocket;
+use crate::serve::io::{TimedSocket, linger};
 use crate::serve::stream::ClientStream;
 use crate::{Tunnel, from_hyper, respond};
 
@@ -93,8 +93,8 @@ pub(super) async fn converse(
             (&mut connection).await
         }
     };
-    if let Err(error) = result {
-        count_end(&error, client, &context.thread_metrics);
+    if let Err(error) = &result {
+        count_end(error, client, &context.thread_metrics);
         // The client has not received the 101.
         drop(tunnel.take());
     }
@@ -103,8 +103,11 @@ pub(super) async fn converse(
         Box::pin(carry(*tunnel, connection.into_parts())).await;
         return None;
     }
+    let mut io = connection.into_parts().io.into_inner();
     if client.state.looks_whole() {
-        break_off(connection.into_parts().io.into_inner().into_socket()).await;
+        break_off(io.into_socket()).await;
+    } else if result.is_ok() && context.leaving.is_cancelled() {
+        Box::pin(linger(&mut io)).await;
     }
     None
 }

@@ -33,6 +33,7 @@ use self::flood::FloodBudget;
 use self::pace::{BACKLOG, FrameSizedBody, Streams};
 use self::wire::{CollectedWrites, FRAME, FrameCounts, MeteredSocket};
 use super::context::{ConnectionContext, ConnectionSettings, KnownConnection};
+use super::io::linger;
 use crate::connection::client::Client;
 use crate::connection_state::{ConnectionPhase, ConnectionState};
 use crate::{from_hyper, respond};
@@ -128,9 +129,11 @@ pub(super) async fn serve(line: KnownConnection<'_>) {
         }
     };
     // Its requests learn from this that they are no longer needed.
-    drop((connection, collected));
-    if let Err(error) = result {
-        count_end(&error, &flow, &client, &context.thread_metrics);
+    drop(connection);
+    match (result, collected.into_socket()) {
+        (Ok(()), Some(mut socket)) if context.leaving.is_cancelled() => linger(&mut socket).await,
+        (Ok(()), _) => {}
+        (Err(error), _) => count_end(&error, &flow, &client, &context.thread_metrics),
     }
     streams.tasks.close();
     streams.tasks.wait().await;

@@ -167,6 +167,13 @@ impl<S> MeteredSocket<S> {
     }
 }
 
+impl<S> CollectedWrites<S> {
+    /// The socket below, once the [`MeteredSocket`] is gone.
+    pub(super) fn into_socket(self) -> Option<S> {
+        Rc::into_inner(self.0).map(|wire| wire.into_inner().socket)
+    }
+}
+
 impl<S: AsyncWrite + Unpin> CollectedWrites<S> {
     /// Sends what was collected, as far as the socket takes it. Wakes the task when the socket takes more, or has
     /// failed.
