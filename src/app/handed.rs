@@ -1,23 +1,92 @@
-//! The listening sockets that a process got from the one it takes over from, until its own listeners take them.
+//! The listening sockets that a process has before it opens any, until its own listeners take them: those of the process
+//! it takes over from, or those that the service manager has kept since the last one ended, or has opened itself.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use anteroom_config::Address;
+use anteroom_config::{Address, Listen};
+use anteroom_http::ident::hex;
 use anteroom_proxy::serve::Listener;
+use anteroom_proxy::serve::listen::Inherited;
 use anteroom_proxy::serve::socket::Socket;
+use sha2::{Digest as _, Sha256};
 
+use super::service_manager;
 use crate::take_over::message::{HandedSocket, Purpose};
 
 /// How the address of a Unix socket begins.
 const UNIX: &str = "unix:";
+/// What the names begin with under which the service manager keeps sockets.
+const KEPT: &str = "anteroom.";
+/// How much of a hash is in such a name, in bytes.
+const HASH: usize = 8;
 
-/// The sockets that no listener has taken yet. A usual start has none.
+/// The sockets that no listener has taken yet.
 #[derive(Debug, Default)]
-pub(super) struct HandedSockets(Vec<(HandedSocket, Listener)>);
+pub(super) struct HandedSockets {
+    handed: Vec<(HandedSocket, Listener)>,
+    /// Those that the service manager has opened.
+    inherited: Option<Inherited>,
+}
+
+/// The name under which the service manager keeps a socket. It has the inode of the file of a Unix socket: where another
+/// file is, no client comes to the socket.
+pub(super) fn kept_name(socket: &HandedSocket) -> String {
+    let hash = hex(&Sha256::digest(&socket.address)[..HASH]);
+    match socket.file {
+        Some(number) => format!("{KEPT}{hash}.{number}"),
+        None => format!("{KEPT}{hash}"),
+    }
+}
+
+/// What the service manager keeps of a listener, if it does not open the socket itself.
+fn kept_socket(address: &Address) -> Option<HandedSocket> {
+    let file = match address {
+        Address::Tcp(_) => None,
+        Address::Unix(path) => Some(fs::symlink_metadata(path).ok()?.ino()),
+        Address::Systemd(_) => return None,
+    };
+    Some(HandedSocket { purpose: Purpose::Visitors, address: address.to_string(), file })
+}
 
 impl HandedSockets {
+    /// Adds what the service manager passes to this start. Sockets that it has kept and that no listener has are closed
+    /// here and there: they would be in the way of others, and clients would wait at them.
+    pub(super) fn inherit(&mut self, listeners: &[Listen]) {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut inherited = Inherited::new(&names);
+        let passed = inherited.take_named(KEPT);
+        self.inherited = Some(inherited);
+        if !self.handed.is_empty() {
+            // The other process has all of them, and keeps them with the service manager.
+            return;
+        }
+        let wanted: Vec<_> = listeners.iter().filter_map(|one| kept_socket(&one.address)).collect();
+        let mut unwanted = BTreeSet::new();
+        for (name, listener) in passed {
+            match wanted.iter().find(|socket| kept_name(socket) == name) {
+                Some(socket) => self.handed.push((socket.clone(), listener)),
+                None => {
+                    unwanted.insert(name);
+                }
+            }
+        }
+        service_manager::drop_sockets(&unwanted.into_iter().collect::<Vec<_>>());
+    }
+
+    /// The sockets with this name that the service manager has opened, or all.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub(super) fn take_inherited(&mut self, name: Option<&str>) -> io::Result<Vec<Listener>> {
+        let none = || io::Error::new(io::ErrorKind::NotFound, "systemd passed no socket");
+        self.inherited.as_mut().ok_or_else(none)?.take(name)
+    }
+
     /// Adds sockets, with their files in the same order. What only another version knows is dropped.
     ///
     /// # Errors
@@ -33,7 +102,7 @@ impl HandedSockets {
         }
         for (socket, file) in sockets.into_iter().zip(files) {
             if socket.purpose != Purpose::Unknown {
-                self.0.push((socket, Listener::try_from(file)?));
+                self.handed.push((socket, Listener::try_from(file)?));
             }
         }
         Ok(())
@@ -77,20 +146,23 @@ impl HandedSockets {
             };
             has_kind && socket.purpose == purpose && socket.address == word
         };
-        let first = self.0.iter().find(|one| is_meant(one));
+        let first = self.handed.iter().find(|one| is_meant(one));
         let port = first.filter(|_| address.tcp().is_some()).and_then(|(_, one)| one.address());
         let is_its = |one: &(HandedSocket, Listener)| {
             is_meant(one) && (port.is_none() || one.1.address() == port)
         };
-        let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(is_its);
-        self.0 = left;
+        let (taken, left) = std::mem::take(&mut self.handed).into_iter().partition(is_its);
+        self.handed = left;
         taken
     }
 
-    /// Closes what no listener has taken: the configuration of this process does not have it. Files of Unix sockets are
-    /// removed.
+    /// Closes what no listener has taken, here and at the service manager: the configuration of this process does not have
+    /// it. Files of Unix sockets are removed.
     pub(super) fn close_rest(self) {
-        for (socket, listener) in self.0 {
+        let visitors = self.handed.iter().filter(|(socket, _)| socket.purpose == Purpose::Visitors);
+        let names: BTreeSet<_> = visitors.map(|(socket, _)| kept_name(socket)).collect();
+        service_manager::drop_sockets(&names.into_iter().collect::<Vec<_>>());
+        for (socket, listener) in self.handed {
             tracing::info!(address = %socket.address, "a listener of the old process was closed");
             let path = socket.address.strip_prefix(UNIX).map(Path::new);
             let (Listener::Unix(listener), Some(path), Some(number)) =
@@ -104,5 +176,31 @@ impl HandedSockets {
                 Err(error) => tracing::debug!(%error, "the file of a closed socket was gone"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_addresses_and_files_apart_and_is_one_for_systemd() {
+        let socket = |address: &str, file| HandedSocket {
+            purpose: Purpose::Visitors,
+            address: address.to_owned(),
+            file,
+        };
+        let long = format!("unix:/{}", "long/".repeat(100));
+        let names = [
+            socket("[::]:443", None),
+            socket("127.0.0.1:443", None),
+            socket(&long, Some(u64::MAX)),
+            socket(&long, Some(1)),
+        ]
+        .map(|socket| kept_name(&socket));
+        // At most 255 letters of ASCII, and no colon, which is between names.
+        assert!(names.iter().all(|name| name.len() < 64 && name.is_ascii() && !name.contains(':')));
+        assert!(names.iter().all(|name| name.starts_with(KEPT)));
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anteroom_config::{Address, Listen};
-use anteroom_proxy::serve::listen::{self, Inherited};
+use anteroom_proxy::serve::listen;
 use anteroom_proxy::serve::socket::Socket;
 use anteroom_proxy::serve::tls::ClientTls;
 use anteroom_proxy::serve::{ConnectionRules, Listener, ThreadListener};
@@ -15,7 +15,8 @@ use anteroom_tls::TicketKeys;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use super::handed::HandedSockets;
+use super::handed::{HandedSockets, kept_name};
+use super::service_manager;
 use super::start_error::StartError;
 use super::tls;
 use crate::take_over::message::{HandedSocket, Purpose};
@@ -25,7 +26,6 @@ use crate::take_over::message::{HandedSocket, Purpose};
 pub(super) struct Listeners {
     threads: usize,
     open: Vec<Open>,
-    inherited: Option<Inherited>,
     /// The TLS of the listeners that use it.
     tls: tls::All,
     ticket_keys: Arc<TicketKeys>,
@@ -45,6 +45,8 @@ struct Open {
     addresses: Vec<SocketAddr>,
     /// The Unix socket. Its file is removed when the listener closes.
     file: Option<Socket>,
+    /// Whether the service manager has the sockets, too, for the next start.
+    is_kept: bool,
 }
 
 /// A change that has been checked and cannot fail.
@@ -56,14 +58,14 @@ pub(super) struct Change {
 }
 
 impl Listeners {
-    /// Opens all listeners for this number of threads; those that another process has handed over are open already.
+    /// Opens all listeners for this number of threads; those that were handed over are open already.
     pub(super) fn open(
         all: &[Listen],
         threads: usize,
         handed: &mut HandedSockets,
     ) -> Result<Self, StartError> {
         let (tls, ticket_keys) = (tls::All::default(), Arc::default());
-        let mut listeners = Self { threads, open: Vec::new(), inherited: None, tls, ticket_keys };
+        let mut listeners = Self { threads, open: Vec::new(), tls, ticket_keys };
         for one in all {
             let open = listeners.open_one(one, Some(&mut *handed))?;
             listeners.open.push(open);
@@ -121,6 +123,19 @@ impl Listeners {
         all
     }
 
+    /// The entrances at a start at which no other process serves: sockets that the service manager has kept are this
+    /// process's own at once, and may be too few.
+    pub(super) fn own_entrances(&mut self) -> Vec<Vec<ThreadListener>> {
+        self.fill_up();
+        self.own_files();
+        self.take_entrances()
+    }
+
+    /// Has the service manager keep the sockets that it does not have so far while the process restarts.
+    pub(super) fn keep(&mut self) {
+        self.open.iter_mut().filter(|open| !open.is_kept).for_each(Open::keep);
+    }
+
     /// All sockets, for a successor: the same queues of connections.
     pub(super) fn hand_out(&self) -> Vec<(HandedSocket, BorrowedFd<'_>)> {
         let mut all = Vec::new();
@@ -131,9 +146,15 @@ impl Listeners {
     }
 
     /// Lets go of all handles but those of the threads, before these close theirs. A thread accepts what waits at a socket
-    /// before it closes it; a handle that stays open longer would let connections in that nothing accepts.
+    /// before it closes it; a handle that stays open longer would let connections in that nothing accepts. What comes to a
+    /// socket that the service manager keeps waits for the next start; so its file stays.
     pub(super) fn release(&mut self) {
-        self.open.iter_mut().for_each(|open| open.queues.clear());
+        for open in &mut self.open {
+            open.queues.clear();
+            if let Some(file) = open.file.as_mut().filter(|_| open.is_kept) {
+                file.leave_file();
+            }
+        }
     }
 
     /// Opens a socket for each thread that has none of an address, where fewer were handed over. Not before the other
@@ -169,7 +190,7 @@ impl Listeners {
     }
 
     /// Opens the listeners that a new plan adds. Nothing else changes before [`Self::carry_out`].
-    pub(super) fn prepare(&mut self, all: &[Listen]) -> Result<Change, StartError> {
+    pub(super) fn prepare(&self, all: &[Listen]) -> Result<Change, StartError> {
         let mut change = Change { opened: Vec::new(), kept: Vec::new() };
         for one in all {
             // Each listener on port 0 is a separate one.
@@ -220,7 +241,11 @@ impl Listeners {
                 self.open.push(open);
             }
         }
-        for mut gone in old.into_iter().flatten() {
+        let gone: Vec<_> = old.into_iter().flatten().collect();
+        // First, because the threads accept what waits at a socket only once.
+        let kept = gone.iter().filter(|gone| gone.is_kept).map(|gone| kept_name(&gone.described()));
+        service_manager::drop_sockets(&kept.collect::<Vec<_>>());
+        for mut gone in gone {
             tracing::info!(address = %gone.plan.address, "a listener was closed");
             gone.queues.clear();
             gone.closed.cancel();
@@ -234,7 +259,7 @@ impl Listeners {
     }
 
     fn open_one(
-        &mut self,
+        &self,
         one: &Listen,
         handed: Option<&mut HandedSockets>,
     ) -> Result<Open, StartError> {
@@ -255,15 +280,12 @@ impl Listeners {
             .into_iter()
             .map(|of_thread| of_thread.into_iter().map(entrance).collect())
             .collect();
-        Ok(Open { plan: one.clone(), terms, closed, queues, by_thread, addresses, file })
+        let (plan, is_kept) = (one.clone(), false);
+        Ok(Open { plan, terms, closed, queues, by_thread, addresses, file, is_kept })
     }
 
-    /// `handed`: what another process has handed over, at a start.
-    fn sockets_of(
-        &mut self,
-        one: &Listen,
-        handed: Option<&mut HandedSockets>,
-    ) -> io::Result<Sockets> {
+    /// `handed`: what was handed over, at a start.
+    fn sockets_of(&self, one: &Listen, handed: Option<&mut HandedSockets>) -> io::Result<Sockets> {
         match &one.address {
             Address::Tcp(address) => {
                 let mut queues = take(handed, &one.address);
@@ -283,25 +305,17 @@ impl Listeners {
                 Ok(Sockets { by_thread: self.share(&queues)?, queues, file: Some(socket) })
             }
             Address::Systemd(name) => {
-                let is_start = handed.is_some();
-                let mut queues = take(handed, &one.address);
+                let Some(handed) = handed else {
+                    let text = "systemd passes sockets only at start; restart to use them";
+                    return Err(io::Error::other(text));
+                };
+                let mut queues = handed.take(Purpose::Visitors, &one.address);
                 if queues.is_empty() {
-                    queues = self.of_systemd(name.as_deref(), is_start)?;
+                    queues = handed.take_inherited(name.as_deref())?;
                 }
                 Ok(Sockets { by_thread: self.share(&queues)?, queues, file: None })
             }
         }
-    }
-
-    fn of_systemd(&mut self, name: Option<&str>, is_start: bool) -> io::Result<Vec<Listener>> {
-        if !is_start {
-            let text = "systemd passes sockets only at start; restart to use them";
-            return Err(io::Error::other(text));
-        }
-        let inherited = self.inherited.get_or_insert_with(|| {
-            Inherited::new(&std::env::var("LISTEN_FDNAMES").unwrap_or_default())
-        });
-        inherited.take(name)
     }
 
     /// Lets all threads accept from the same queues.
@@ -332,6 +346,14 @@ impl Open {
             }
         }
         Ok(())
+    }
+
+    fn keep(&mut self) {
+        // Those that systemd has opened it keeps anyway.
+        if !matches!(self.plan.address, Address::Systemd(_)) {
+            let sockets: Vec<_> = self.queues.iter().map(|queue| queue.as_fd()).collect();
+            self.is_kept = service_manager::keep_sockets(&kept_name(&self.described()), &sockets);
+        }
     }
 
     fn described(&self) -> HandedSocket {

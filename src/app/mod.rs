@@ -114,6 +114,7 @@ impl Application {
         };
         let (predecessor, handed) = greeted.unzip();
         let mut handed = handed.unwrap_or_default();
+        handed.inherit(&plan.listen);
         let listeners = Listeners::open(&plan.listen, plan.threads, &mut handed)?;
         let admin = admin::open_listener(plan.admin.address, &mut handed)?;
         // From here on, a signal ends the process cleanly, also while it starts.

@@ -120,7 +120,7 @@ impl Process {
         let mut watchdog = Watchdog::wanted();
         let entrances = match parts.predecessor {
             Some(_) => (0..threads).map(|_| Vec::new()).collect(),
-            None => listeners.take_entrances(),
+            None => listeners.own_entrances(),
         };
         let start = |entrances: Vec<ThreadListener>| {
             let log_buffer = log.as_ref().map(|log| log.log_buffer());
@@ -244,6 +244,7 @@ impl Process {
     /// Applies reloads and lets successors try, until the process has to end, and tells the service manager of each state.
     async fn serve_until_end(&mut self, again: impl Fn() -> Option<LoadedPlan>) -> End {
         service_manager::ready();
+        self.running.listeners.keep();
         let end = loop {
             let signal = tokio::select! {
                 signal = self.signals.next() => signal,
@@ -267,6 +268,7 @@ impl Process {
             service_manager::reloading();
             self.running.reopen(self.log.as_deref());
             service_manager::reloaded(self.running.reload(again()).await);
+            self.running.listeners.keep();
         };
         tracing::info!("draining");
         service_manager::stopping();

@@ -4,13 +4,19 @@
 //! thread: each worker has a [`Pulse`], which its runtime moves on, and one that hangs holds the message
 //! back. The service manager then restarts the process.
 
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
 use tokio::time::MissedTickBehavior;
+
+use crate::take_over::frame::{FILES_MAX, send_with_files};
 
 /// How often the pulses are looked at within the time that the service manager waits. One late look must
 /// not end the process.
@@ -18,6 +24,9 @@ const LOOKS: u32 = 4;
 
 /// How often a pulse moves within that time: more often than it is looked at.
 const BEATS: u32 = 2 * LOOKS;
+
+/// How long the service manager may take to act on a message where that is waited for.
+const ACTED: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// The pulse of a worker that has ended as it should.
 const ENDED: u64 = u64::MAX;
@@ -74,6 +83,60 @@ pub(super) fn reloading() {
 /// Tells that the process drains.
 pub(super) fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
+}
+
+/// Gives sockets to the service manager: it keeps them open while the process restarts, and passes them to the next start
+/// under this name. Returns whether a service manager has got them; one without room for them closes its own copies. Those
+/// that it has already are not kept twice.
+pub(super) fn keep_sockets(name: &str, sockets: &[BorrowedFd<'_>]) -> bool {
+    let message = format!("FDSTORE=1\nFDNAME={name}\n");
+    let mut parts = sockets.chunks(FILES_MAX);
+    match parts.try_fold(false, |_, part| send_files(&message, part)) {
+        Ok(has_got_them) => has_got_them,
+        Err(error) => {
+            tracing::warn!(%error, "the service manager cannot be given the sockets");
+            false
+        }
+    }
+}
+
+/// Has the service manager close the sockets that it keeps under these names, and returns when it has done so: no client
+/// waits at them afterwards.
+pub(super) fn drop_sockets(names: &[String]) {
+    if names.is_empty() {
+        return;
+    }
+    for name in names {
+        let name = format!("FDNAME={name}");
+        send(&[NotifyState::Custom("FDSTOREREMOVE=1"), NotifyState::Custom(&name)]);
+    }
+    if let Err(error) = wait_until_heard() {
+        tracing::warn!(%error, "the service manager may still keep sockets of closed listeners");
+    }
+}
+
+/// Waits until the service manager has acted on all messages, for a moment at most: it closes the file of this one then.
+fn wait_until_heard() -> io::Result<()> {
+    let (here, there) = io::pipe()?;
+    if !send_files("BARRIER=1", &[there.as_fd()])? {
+        return Ok(());
+    }
+    drop(there);
+    match poll(&mut [PollFd::new(&here, PollFlags::IN)], Some(&ACTED))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Sends a message with files. Returns whether there is a service manager that listens to this process.
+fn send_files(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    let path = std::env::var_os("NOTIFY_SOCKET").filter(|_| IS_MAIN.load(Relaxed));
+    let Some(path) = path else { return Ok(false) };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    // A datagram goes as a whole.
+    send_with_files(socket.as_fd(), message.as_bytes(), files)?;
+    Ok(true)
 }
 
 fn send(states: &[NotifyState<'_>]) {

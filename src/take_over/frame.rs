@@ -180,8 +180,11 @@ fn read_head(head: &[u8; HEAD]) -> Option<(usize, usize)> {
     ([m, n, layout] == MAGIC).then_some((usize::from(files), length))
 }
 
-/// Sends `bytes`, or a part of them, with all `files`.
-fn send_with_files(
+/// Sends `bytes`, or a part of them, with all `files`, which stay open here. Returns how many bytes.
+///
+/// # Errors
+/// If there are more than [`FILES_MAX`] files, or the socket refuses.
+pub fn send_with_files(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
     files: &[BorrowedFd<'_>],

@@ -47,6 +47,7 @@ mod http2;
 mod idle;
 mod in_the_path;
 mod interim;
+mod kept_sockets;
 mod leak;
 mod learn;
 mod learn_pages;

@@ -29,11 +29,15 @@ impl Manager {
         Proxy::behind(&format!("export NOTIFY_SOCKET={}; {more}", path.display()), origin)
     }
 
-    /// The next message.
+    /// The next message; those with sockets are passed over.
     fn hear(&self) -> String {
-        let mut message = [0; 512];
-        let length = self.socket.recv(&mut message).expect("a message in time");
-        String::from_utf8(message[..length].to_vec()).unwrap()
+        loop {
+            let mut message = [0; 512];
+            let length = self.socket.recv(&mut message).expect("a message in time");
+            if !message.starts_with(b"FDSTORE=1") {
+                return String::from_utf8(message[..length].to_vec()).unwrap();
+            }
+        }
     }
 
     /// Waits for a message with this line; the others are passed over.

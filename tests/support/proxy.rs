@@ -345,6 +345,14 @@ impl Proxy {
         assert!(self.wait_ready(), "{}", self.complaints());
     }
 
+    /// Waits for the end of a process that was told to end, or killed. Another with the same files and ports follows: the
+    /// one that `start` makes of the command.
+    pub fn start_again(&mut self, start: impl FnOnce(&mut Command) -> Child) {
+        assert!(matches!(self.exit_code(), Some(0) | None), "{}", self.said());
+        self.child = start(&mut run(self.folder.path()));
+        assert!(self.wait_ready(), "{}", self.said());
+    }
+
     /// The command of a process with the same files that takes over from this one.
     pub fn successor(&self) -> Command {
         let mut command = run(self.folder.path());

@@ -220,6 +220,24 @@ impl Inherited {
         Ok(taken)
     }
 
+    /// Those with a name that begins with `prefix`, each with its name. Each is taken once.
+    pub fn take_named(&mut self, prefix: &str) -> Vec<(String, Listener)> {
+        let mut taken = Vec::new();
+        for index in 0..self.sockets.len() {
+            let Some(name) = self.names.get(index).filter(|name| name.starts_with(prefix)) else {
+                continue;
+            };
+            let name = name.clone();
+            let one = self.take_one(index);
+            match one.and_then(|one| one.map(Listener::set_nonblocking).transpose()) {
+                Ok(Some(listener)) => taken.push((name, listener)),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(%error, called = name, "a socket cannot be used"),
+            }
+        }
+        taken
+    }
+
     fn take_one(&mut self, index: usize) -> io::Result<Option<Listener>> {
         // The first call leaves the socket in place if it is of the other kind.
         match self.sockets.take_tcp_listener(index) {
