@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::frame::{FrameError, FrameSocket, Peer};
+use super::frame::{FrameError, FrameReader, FrameSocket, FrameWriter, Peer};
 use super::message::Message;
+
+/// What a process that does not read has not said.
+const UNREAD: &str = "it has read a message";
 
 /// Why a take-over has ended.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +71,7 @@ impl Channel {
     ) -> Result<(), TakeOverError> {
         let body = message.body()?;
         let sent = timeout(limit, self.0.send(&body, files)).await;
-        Ok(sent.map_err(|_elapsed| TakeOverError::Late(limit, "it has read a message"))??)
+        Ok(sent.map_err(|_elapsed| TakeOverError::Late(limit, UNREAD))??)
     }
 
     /// The next message, and its files. `due` says in words what is waited for, for the operator.
@@ -105,10 +108,47 @@ impl Channel {
         }
     }
 
-    /// The socket, for what follows the take-over.
+    /// Both directions, each for itself, for what follows [`Message::Commit`].
     #[must_use]
-    pub fn into_socket(self) -> FrameSocket {
-        self.0
+    pub fn into_halves(self) -> (MessageReader, MessageWriter) {
+        let (reader, writer) = self.0.into_halves();
+        (MessageReader(reader), MessageWriter(writer))
+    }
+}
+
+/// What the other process says.
+#[derive(Debug)]
+pub struct MessageReader(FrameReader);
+
+impl MessageReader {
+    /// The next message, and what follows it in its frame. `None`: the other process has closed its end.
+    ///
+    /// # Errors
+    /// If the socket breaks, or no message comes.
+    pub async fn hear(&mut self) -> Result<Option<(Message, Vec<u8>)>, TakeOverError> {
+        let Some(body) = self.0.receive().await? else { return Ok(None) };
+        Ok(Some(Message::read_with_rest(body)?))
+    }
+}
+
+/// What the other process is told.
+#[derive(Debug)]
+pub struct MessageWriter(FrameWriter);
+
+impl MessageWriter {
+    /// Sends a message, with what follows it, within `limit`.
+    ///
+    /// # Errors
+    /// If the peer does not take it.
+    pub async fn say(
+        &mut self,
+        message: &Message,
+        rest: &[u8],
+        limit: Duration,
+    ) -> Result<(), TakeOverError> {
+        let body = message.body_with(rest)?;
+        let sent = timeout(limit, self.0.send(&body)).await;
+        Ok(sent.map_err(|_elapsed| TakeOverError::Late(limit, UNREAD))??)
     }
 }
 

@@ -20,8 +20,9 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 /// The layout of a frame.
 const LAYOUT: u8 = 1;
@@ -150,20 +151,78 @@ impl FrameSocket {
                 return Err(FrameError::FilesLost { sent, came: files.len() });
             }
         }
-        let (sent, length) = read_head(&head).ok_or(FrameError::Foreign)?;
-        if sent > FILES_MAX || length > BODY_MAX {
-            return Err(FrameError::TooLarge { body: length, files: sent });
+        let body = read_body(&mut self.0, &head, files.len()).await?;
+        Ok(Some(Frame { body, files }))
+    }
+
+    /// Both directions, each for itself, for frames without files.
+    #[must_use]
+    pub fn into_halves(self) -> (FrameReader, FrameWriter) {
+        let (read, write) = self.0.into_split();
+        (FrameReader(read), FrameWriter(write))
+    }
+}
+
+/// Receives frames without files. A call that is dropped half-way leaves it without use.
+#[derive(Debug)]
+pub struct FrameReader(OwnedReadHalf);
+
+impl FrameReader {
+    /// The body of the next frame; `None` when the peer has closed its end between two frames.
+    ///
+    /// # Errors
+    /// If the frame is not whole, not ours, too large, or has files.
+    pub async fn receive(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        let (mut head, mut filled) = ([0; HEAD], 0);
+        while filled < HEAD {
+            match (self.0.read(&mut head[filled..]).await?, filled) {
+                (0, 0) => return Ok(None),
+                (0, _) => return Err(FrameError::Torn),
+                (bytes, _) => filled += bytes,
+            }
         }
-        if files.len() != sent {
-            return Err(FrameError::FilesLost { sent, came: files.len() });
+        read_body(&mut self.0, &head, 0).await.map(Some)
+    }
+}
+
+/// Sends frames without files. A call that is dropped half-way leaves it without use.
+#[derive(Debug)]
+pub struct FrameWriter(OwnedWriteHalf);
+
+impl FrameWriter {
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// If it is too large, or the peer is gone.
+    pub async fn send(&mut self, body: &[u8]) -> Result<(), FrameError> {
+        if body.len() > BODY_MAX {
+            return Err(FrameError::TooLarge { body: body.len(), files: 0 });
         }
-        let mut body = vec![0; length];
-        // A plain read: the kernel closes files that come with a body.
-        match self.0.read_exact(&mut body).await {
-            Ok(_) => Ok(Some(Frame { body, files })),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(FrameError::Torn),
-            Err(error) => Err(error.into()),
-        }
+        // In one piece: the peer wakes once.
+        let frame = [&head(0, body.len() as u32)[..], body].concat();
+        Ok(self.0.write_all(&frame).await?)
+    }
+}
+
+/// Reads the body behind a head with which so many files came.
+async fn read_body(
+    stream: &mut (impl AsyncRead + Unpin),
+    head: &[u8; HEAD],
+    came: usize,
+) -> Result<Vec<u8>, FrameError> {
+    let (sent, length) = read_head(head).ok_or(FrameError::Foreign)?;
+    if sent > FILES_MAX || length > BODY_MAX {
+        return Err(FrameError::TooLarge { body: length, files: sent });
+    }
+    if came != sent {
+        return Err(FrameError::FilesLost { sent, came });
+    }
+    let mut body = vec![0; length];
+    // A plain read: the kernel closes files that come with a body.
+    match stream.read_exact(&mut body).await {
+        Ok(_) => Ok(body),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(FrameError::Torn),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -257,6 +316,24 @@ mod tests {
             assert_eq!((frame.body.as_slice(), frame.files.len()), (body, 0));
         }
         assert!(other.receive().await.unwrap().is_none(), "the other end is closed");
+    }
+
+    #[tokio::test]
+    async fn each_direction_goes_on_by_itself() {
+        let (one, mut other) = pair();
+        let (mut reader, mut writer) = one.into_halves();
+        writer.send(b"there").await.unwrap();
+        assert_eq!(receive(&mut other).await.body, b"there");
+        other.send(b"back", &[]).await.unwrap();
+        assert_eq!(reader.receive().await.unwrap().unwrap(), b"back");
+        let too_large = writer.send(&vec![0; BODY_MAX + 1]).await;
+        assert!(matches!(too_large, Err(FrameError::TooLarge { .. })));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        other.send(b"", &[listener.as_fd()]).await.unwrap();
+        let with_file = reader.receive().await;
+        assert!(matches!(with_file, Err(FrameError::FilesLost { sent: 1, came: 0 })));
+        drop(other);
+        assert!(reader.receive().await.unwrap().is_none());
     }
 
     #[tokio::test]

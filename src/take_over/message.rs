@@ -41,6 +41,16 @@ pub enum Message {
     Accepting,
     /// The service manager has been told that the successor is the main process: what it sends now is heard.
     Main,
+    /// A call of the store that the sender had before. It follows in the frame, behind a line break.
+    Call {
+        /// Names it in its answer.
+        id: u64,
+    },
+    /// The answer to a call, which follows likewise.
+    Answer {
+        /// The call.
+        id: u64,
+    },
     /// The sender gives up. The process that serves goes on as before.
     Failed {
         /// Why, for the operator.
@@ -131,12 +141,36 @@ impl Message {
         serde_json::to_vec(self)
     }
 
+    /// The body of a frame in which something follows the message.
+    ///
+    /// # Errors
+    /// Never for what is defined here.
+    pub fn body_with(&self, rest: &[u8]) -> serde_json::Result<Vec<u8>> {
+        let mut body = self.body()?;
+        if !rest.is_empty() {
+            // JSON has none within a string.
+            body.push(b'\n');
+            body.extend_from_slice(rest);
+        }
+        Ok(body)
+    }
+
     /// Reads the body of a frame.
     ///
     /// # Errors
     /// If it is no message.
     pub fn read(body: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(body)
+    }
+
+    /// The same, with what follows the message.
+    ///
+    /// # Errors
+    /// If it is no message.
+    pub fn read_with_rest(mut body: Vec<u8>) -> serde_json::Result<(Self, Vec<u8>)> {
+        let end = body.iter().position(|byte| *byte == b'\n');
+        let rest = end.map_or_else(Vec::new, |end| body.split_off(end + 1));
+        Ok((Self::read(&body)?, rest))
     }
 }
 
@@ -174,6 +208,21 @@ mod tests {
         ] {
             assert_eq!(Message::read(&message.body().unwrap()).unwrap(), message);
         }
+    }
+
+    #[test]
+    fn a_call_follows_its_message() {
+        let call = b"{\"call\":\"cart\"}\n{}";
+        for (message, rest) in [
+            (Message::Call { id: 7 }, &call[..]),
+            (Message::Answer { id: u64::MAX }, &call[..]),
+            (Message::Main, b""),
+            (Message::Failed { why: "two\nlines".to_owned() }, b""),
+        ] {
+            let body = message.body_with(rest).unwrap();
+            assert_eq!(Message::read_with_rest(body).unwrap(), (message, rest.to_vec()));
+        }
+        assert!(Message::read_with_rest(b"\n{}".to_vec()).is_err());
     }
 
     #[test]
