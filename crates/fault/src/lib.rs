@@ -5,7 +5,8 @@
 //! `ANTEROOM_FAULT` names the one that is on in this process. `tests/faults` has the table of all faults, with what
 //! must find each.
 //!
-//! A process of the tests can also be told to have [`patience`].
+//! A process of the tests can also be told to have [`patience`], and where it [panics](may_panic) or
+//! [crashes](may_crash).
 //!
 //! This crate knows nothing of the proxy, and every crate of it may use this one.
 
@@ -88,6 +89,21 @@ pub fn may_panic(place: &str) {
     static PLACE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     let chosen = PLACE.get_or_init(|| std::env::var("ANTEROOM_PANIC").ok());
     assert!(chosen.as_deref() != Some(place), "planted");
+}
+
+/// Ends a process of the tests that has `place` in `ANTEROOM_CRASH`, as `kill -9` would: nothing is closed or written.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn may_crash(place: &str) {
+    let _ = place;
+}
+
+/// Ends a process of the tests that has `place` in `ANTEROOM_CRASH`, as `kill -9` would: nothing is closed or written.
+#[cfg(feature = "planted")]
+pub fn may_crash(place: &str) {
+    if std::env::var("ANTEROOM_CRASH").is_ok_and(|chosen| chosen == place) {
+        std::process::abort();
+    }
 }
 
 #[cfg(test)]

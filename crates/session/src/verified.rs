@@ -339,6 +339,20 @@ impl Verified {
         Join::Lead(VerifyLeader { verified: Arc::clone(self), cookies, sender, voided }, receiver)
     }
 
+    /// Takes in that the answers about visitors are void: here at once. Questions under way about them are void, too. For
+    /// what another process voids in the store.
+    pub fn hear_void(&self, cookies: &[CookieHash]) {
+        let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
+        for one in cookies {
+            self.voided.insert(*one, epoch);
+            self.asking().remove(one);
+            if !fault!("at-once") {
+                self.memo.remove(one);
+            }
+            self.unclear.remove(one);
+        }
+    }
+
     /// Voids the answers about visitors: here at once, in the store before this returns, or as soon
     /// as the store is asked again. Questions under way about them are void, too. `ttl`: how long
     /// answers are stored.
@@ -352,15 +366,7 @@ impl Verified {
         if fault!("nobody") {
             return;
         }
-        let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
-        for one in cookies {
-            self.voided.insert(*one, epoch);
-            self.asking().remove(one);
-            if !fault!("at-once") {
-                self.memo.remove(one);
-            }
-            self.unclear.remove(one);
-        }
+        self.hear_void(cookies);
         let mark = Bytes::from(format!("v{:032x}", fastrand::u128(..)));
         let voiding = store.void(cookies, mark, ttl);
         let is_done = matches!(tokio::time::timeout(patience(TIMEOUT), voiding).await, Ok(Ok(())));
@@ -457,6 +463,20 @@ mod tests {
             one.void(&store, &[cookies(1)], TTL, 1_000.1).await;
             assert_eq!(recall(&other, &store, 1_000.9).await, Some(VerifyAnswer::Anonymous));
             assert_eq!(recall(&other, &store, 1_001.0).await, None);
+        });
+    }
+
+    #[test]
+    fn what_another_process_voids_is_void_here_once_it_is_heard() {
+        with_store(async |store| {
+            let (one, other) = (Arc::<Verified>::default(), Arc::<Verified>::default());
+            assert!(remember(&one, &store, VerifyAnswer::Anonymous, 1_000.0).await);
+            assert_eq!(recall(&other, &store, 1_000.0).await, Some(VerifyAnswer::Anonymous));
+            let open = lead(&other, 1);
+            one.void(&store, &[cookies(1)], TTL, 1_000.1).await;
+            other.hear_void(&[cookies(1)]);
+            assert_eq!(recall(&other, &store, 1_000.1).await, None);
+            assert!(open.is_void());
         });
     }
 
