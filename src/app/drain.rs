@@ -56,7 +56,7 @@ async fn keep_for_next_start((shared, live): (&SharedState, &LiveConfig), store:
 }
 
 /// Writes everything that is waiting. Fails if the store refuses a part; the rest keeps waiting.
-async fn flush(
+pub(super) async fn flush(
     (shared, sessions): (&SharedState, &Sessions),
     store: &AnyStore,
 ) -> Result<(), StoreError> {

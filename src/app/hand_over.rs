@@ -4,18 +4,23 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anteroom_config::{Store, StoreUrl};
+use anteroom_store::{STORE_FORMAT, Switch};
 use tokio::net::UnixStream;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use super::line::Line;
 use super::program::Program;
-use super::reload::Running;
+use super::reload::{Running, refuse_reload};
 use super::service_manager;
+use super::shared_state::SharedState;
 use super::signals::{Signal, Signals};
 use super::store;
+use super::store_passage::StorePassage;
 use super::successor_process::SuccessorProcess;
 use crate::admin::{TakeOverRequest, TakeOverRequests, UpgradeLine, UpgradeRequest};
 use crate::take_over::channel::{Channel, TakeOverError};
@@ -29,8 +34,12 @@ const ANSWER: Duration = Duration::from_secs(5);
 const PREPARED: Duration = Duration::from_secs(60);
 /// How long a process that was started may take to read its configuration and to ask.
 const CONNECTED: Duration = Duration::from_secs(30);
-/// How long its threads may take to accept connections.
+/// How long its threads may take to stand ready, or to accept connections.
 const ACCEPTING: Duration = Duration::from_secs(10);
+/// How long the store may be between the two. Calls wait for 20 s, and it has to be taken back by then.
+const BETWEEN: Duration = Duration::from_secs(12);
+/// How long it may take to tell a successor why it has to end, while calls wait.
+const SOON: Duration = Duration::from_millis(500);
 
 /// The id of the first process.
 const INIT: u32 = 1;
@@ -38,8 +47,9 @@ const INIT: u32 = 1;
 /// What a successor, or an operator, is told when a signal ends this process.
 const STOPPED: &str = "this process was told to end";
 
-/// Why an embedded store is refused.
-const EMBEDDED: &str = "an embedded store cannot be handed over while the proxy runs: restart it, or keep the store in Redis";
+/// Why an embedded store is refused to which this process has moved.
+const MOVED: &str =
+    "the store was moved to the one in [store.next]: make that the [store], and restart";
 
 /// Why the first process of a container is refused: all others end with it.
 const IN_CONTAINER: &str =
@@ -59,7 +69,7 @@ pub(super) enum HandOver {
 /// What a take-over needs of the main loop.
 #[derive(Debug)]
 pub(super) struct HandOverParts<'m> {
-    pub(super) running: &'m Running,
+    pub(super) running: &'m mut Running,
     pub(super) program: Option<&'m Program>,
     pub(super) signals: &'m mut Signals,
     pub(super) requests: &'m mut TakeOverRequests,
@@ -130,16 +140,17 @@ impl HandOverParts<'_> {
 async fn upgrade(request: &UpgradeRequest, parts: &mut HandOverParts<'_>) -> Result<Heir, Failure> {
     let mut started = start(request, parts).map_err(Failure::Why)?;
     request.tell(UpgradeLine::Started { process: started.id() });
+    let shared = Arc::clone(&parts.running.shared);
     let connected = tokio::select! {
         stream = connection_of(started.id(), parts.requests) => Ok(stream),
         () = started.ended() => Err(Failure::Why("the new process could not start".to_owned())),
         () = sleep(CONNECTED) => Err(Failure::Why("the new process did not start in time".to_owned())),
-        signal = last_signal(parts.running, parts.signals) => Err(Failure::Stopped(signal)),
+        signal = last_signal(&shared, parts.signals) => Err(Failure::Stopped(signal)),
     };
     match connected {
         Ok(stream) => {
             let channel = Channel::new(FrameSocket::new(stream));
-            negotiate(Offer { channel, successor: started }, parts).await
+            negotiate(Offer::to(started, channel), parts).await
         }
         Err(failure) => {
             let words = started.end().await;
@@ -159,7 +170,8 @@ fn start(request: &UpgradeRequest, parts: &HandOverParts<'_>) -> Result<Successo
         return Err(IN_CONTAINER.to_owned());
     }
     let live = parts.running.live.load();
-    can_hand_over(&parts.running.in_use(&live.plan).store)?;
+    let switch = &parts.running.shared.fleet.switch;
+    can_hand_over(&parts.running.in_use(&live.plan).store, switch)?;
     let socket = live.plan.admin.socket.as_deref().ok_or("[admin] socket is \"off\"")?;
     let command = program.successor(request.order.binary.as_deref(), socket);
     let path = command.get_program().to_owned();
@@ -188,36 +200,42 @@ async fn connection_of(process: u32, requests: &mut TakeOverRequests) -> UnixStr
 
 /// Talks with the successor until it accepts connections.
 async fn negotiate(mut offer: Offer, parts: &mut HandOverParts<'_>) -> Result<Heir, Failure> {
-    let prepared = tokio::select! {
-        prepared = offer.prepare(parts.running) => prepared,
-        signal = last_signal(parts.running, parts.signals) => {
-            offer.take_back(STOPPED).await;
-            return Err(Failure::Stopped(signal));
+    let agreed = match offer.settle(parts).await {
+        Ok(version) => {
+            let committed = offer.commit(parts.running).await;
+            committed.map(|()| version).map_err(|error| Failure::Why(error.to_string()))
         }
-        never = refuse_others(parts.requests) => match never {},
+        Err(failure) => Err(failure),
     };
-    let version = match prepared {
+    let version = match agreed {
         Ok(version) => version,
-        Err(error) => return Err(Failure::Why(offer.take_back(&error.to_string()).await)),
+        Err(failure) => return Err(offer.take_back(failure, parts.running).await),
     };
+    let HandOverParts { running, signals, requests, .. } = parts;
+    let shared = Arc::clone(&running.shared);
     let accepting = tokio::select! {
-        accepting = offer.commit() => accepting,
+        accepting = offer.accepting() => accepting,
         // The successor may accept connections already. Then it goes on, and else it ends as well: either way, this
         // process drains.
-        _ = last_signal(parts.running, parts.signals) => Ok(()),
-        never = refuse_others(parts.requests) => match never {},
+        _ = last_signal(&shared, signals) => Ok(()),
+        never = refuse_others(requests) => match never {},
     };
     match accepting {
-        Ok(()) => Ok(Heir { process: offer.complete().await, version }),
-        Err(error) => Err(Failure::Why(offer.take_back(&error.to_string()).await)),
+        Ok(()) => Ok(Heir { process: offer.complete(), version }),
+        Err(error) => Err(offer.take_back(Failure::Why(error.to_string()), running).await),
     }
 }
 
-/// A conversation with the successor.
+/// What a successor is offered.
 #[derive(Debug)]
 struct Offer {
-    channel: Channel,
     successor: SuccessorProcess,
+    /// The conversation until `Commit`.
+    channel: Option<Channel>,
+    /// The conversation from then on.
+    line: Option<Line>,
+    /// The store, if it changes hands.
+    store: Option<StorePassage>,
 }
 
 impl Offer {
@@ -226,28 +244,73 @@ impl Offer {
         // Before it says anything, so that the process that speaks is the one that has connected.
         let successor = channel.peer()?.process_id.and_then(SuccessorProcess::of);
         let successor = successor.ok_or_else(|| io::Error::other("its process id is not known"))?;
-        Ok(Self { channel, successor })
+        Ok(Self::to(successor, channel))
     }
 
-    /// Gives it the sockets, and returns its version when its threads stand ready.
+    fn to(successor: SuccessorProcess, channel: Channel) -> Self {
+        Self { successor, channel: Some(channel), line: None, store: None }
+    }
+
+    /// The conversation, which goes on like this until `Commit`.
+    fn channel(&mut self) -> Result<&mut Channel, TakeOverError> {
+        self.channel.as_mut().ok_or(TakeOverError::Ended("it is a successor"))
+    }
+
+    /// Gives it the sockets, and the store if that is embedded. Returns its version when its threads stand ready.
+    async fn settle(&mut self, parts: &mut HandOverParts<'_>) -> Result<String, Failure> {
+        let HandOverParts { running, signals, requests, .. } = parts;
+        let shared = Arc::clone(&running.shared);
+        let steps = async {
+            let version = self.prepare(running).await?;
+            self.release_store(running).await?;
+            Ok::<_, TakeOverError>(version)
+        };
+        tokio::select! {
+            settled = steps => settled.map_err(|error| Failure::Why(error.to_string())),
+            signal = last_signal(&shared, signals) => Err(Failure::Stopped(signal)),
+            never = refuse_others(requests) => match never {},
+        }
+    }
+
+    /// Gives it the sockets, and returns its version when it has all it needs but the store.
     async fn prepare(&mut self, running: &Running) -> Result<String, TakeOverError> {
         let due = "it is a successor";
-        let (Message::Hello(hello), _) = self.channel.hear(ANSWER, due).await? else {
+        let (Message::Hello(hello), _) = self.channel()?.hear(ANSWER, due).await? else {
             return Err(TakeOverError::Unexpected(due));
         };
         let protocol = protocol(running, &hello).map_err(TakeOverError::Refused)?;
         tracing::info!(process = self.successor.id(), version = %hello.version, "a take-over begins");
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let welcome = Welcome { protocol, version, hands_over_store: false };
+        let in_use = running.in_use(&running.live.load().plan).store;
+        let hands_over_store = is_embedded(&in_use);
+        self.store = hands_over_store.then(|| StorePassage::new(&running.shared.store));
+        let welcome = Welcome { protocol, version, hands_over_store };
         // A process that was started here writes its messages to this one, and later where this one does.
         let errors = io::stderr();
         let errors: &[BorrowedFd<'_>] =
             if self.successor.is_own() { &[errors.as_fd()] } else { &[] };
-        self.channel.say(&Message::Welcome(welcome), errors, ANSWER).await?;
+        self.channel()?.say(&Message::Welcome(welcome), errors, ANSWER).await?;
         self.send_sockets(running).await?;
-        self.channel.expect(&Message::Prepared, PREPARED, "it is prepared").await?;
-        self.channel.expect(&Message::Ready, ACCEPTING, "its threads stand ready").await?;
+        self.channel()?.expect(&Message::Prepared, PREPARED, "it is prepared").await?;
         Ok(hello.version)
+    }
+
+    /// Gives it the store, if that changes hands, and returns when its threads stand ready.
+    async fn release_store(&mut self, running: &mut Running) -> Result<(), TakeOverError> {
+        let channel = self.channel.as_mut().ok_or(TakeOverError::Ended("it is prepared"))?;
+        let ready = "its threads stand ready";
+        let Some(store) = &mut self.store else {
+            return channel.expect(&Message::Ready, ACCEPTING, ready).await;
+        };
+        store.begin(running).await?;
+        let live = running.live.load_full();
+        let between = async {
+            store.release((&running.shared, &live), channel).await?;
+            channel.expect(&Message::StoreOpened, ACCEPTING, "it has opened the store").await?;
+            channel.expect(&Message::Ready, ACCEPTING, ready).await
+        };
+        let passed = timeout(BETWEEN, between).await;
+        passed.map_err(|_elapsed| TakeOverError::Late(BETWEEN, ready))?
     }
 
     async fn send_sockets(&mut self, running: &Running) -> Result<(), TakeOverError> {
@@ -257,35 +320,84 @@ impl Offer {
         for (place, part) in parts.iter().enumerate() {
             let (sockets, files): (Vec<_>, Vec<_>) = part.iter().cloned().unzip();
             let message = Message::Sockets { sockets, more: place + 1 < parts.len() };
-            self.channel.say(&message, &files, ANSWER).await?;
+            self.channel()?.say(&message, &files, ANSWER).await?;
         }
         Ok(())
     }
 
-    /// Lets it accept connections, and returns when it does.
-    async fn commit(&mut self) -> Result<(), TakeOverError> {
-        self.channel.say(&Message::Commit, &[], ANSWER).await?;
-        self.channel.expect(&Message::Accepting, ACCEPTING, "it accepts connections").await
+    /// Lets it accept connections and change the store. The calls that wait go there.
+    async fn commit(&mut self, running: &mut Running) -> Result<(), TakeOverError> {
+        let mut channel = self.channel.take().ok_or(TakeOverError::Ended("it is ready"))?;
+        if let Some(store) = &mut self.store {
+            store.allow_writes();
+            running.shared.pages.purged.expect_others();
+        }
+        channel.say(&Message::Commit, &[], ANSWER).await?;
+        let (line, calls) = Line::to_successor(channel);
+        self.line = Some(line);
+        if let Some(store) = &self.store {
+            store.hand_over(calls);
+            running.jobs.go_on_beside_successor(&running.live.load_full(), &running.store);
+        }
+        Ok(())
     }
 
-    /// The service manager is told of the successor, and the successor of that. Returns its id.
-    async fn complete(mut self) -> u32 {
+    /// Returns when it accepts connections.
+    async fn accepting(&mut self) -> Result<(), TakeOverError> {
+        let due = "it accepts connections";
+        let line = self.line.as_mut().ok_or(TakeOverError::Ended(due))?;
+        line.expect(&Message::Accepting, ACCEPTING, due).await
+    }
+
+    /// The service manager is told of the successor, and the successor of that. Returns its id. Store calls go on.
+    fn complete(self) -> u32 {
         let process = self.successor.id();
         service_manager::handed_over(process);
-        if let Err(error) = self.channel.say(&Message::Main, &[], ANSWER).await {
-            tracing::warn!(%error, "the new process was not told that this one drains");
+        if let Some(line) = &self.line {
+            line.say(Message::Main);
         }
         process
     }
 
-    /// Tells it why, and waits for its end: there are never two that both think they serve. Returns why, and what it said
-    /// last.
-    async fn take_back(mut self, why: &str) -> String {
-        let message = Message::Failed { why: why.to_owned() };
-        if let Err(error) = self.channel.say(&message, &[], ANSWER).await {
+    /// Tells it why, and waits for its end: there are never two that both think they serve, or that both have the store.
+    /// Then all is here as before. Returns why, and what it said last.
+    async fn take_back(mut self, failure: Failure, running: &mut Running) -> Failure {
+        let why = match &failure {
+            Failure::Why(why) => why.clone(),
+            Failure::Stopped(_) => STOPPED.to_owned(),
+        };
+        let mut store = self.store.take().filter(StorePassage::has_begun);
+        // Calls may wait for the store.
+        let limit = if store.is_some() { SOON } else { ANSWER };
+        self.tell_failure(why.clone(), limit).await;
+        let words = match store {
+            Some(_) => self.successor.end_within(SOON).await,
+            None => self.successor.end().await,
+        };
+        if let Some(line) = self.line {
+            line.end();
+        }
+        if let Some(store) = &mut store {
+            store.take_back().await;
+            let live = running.live.load_full();
+            running.jobs.restart(&live, &running.shared, &running.store).await;
+        }
+        match failure {
+            Failure::Why(_) => Failure::Why(with_words(why, words)),
+            stopped @ Failure::Stopped(_) => stopped,
+        }
+    }
+
+    /// Tells it that it has to end.
+    async fn tell_failure(&mut self, why: String, limit: Duration) {
+        let message = Message::Failed { why };
+        if let Some(line) = &self.line {
+            line.say(message);
+        } else if let Some(channel) = &mut self.channel
+            && let Err(error) = channel.say(&message, &[], limit).await
+        {
             tracing::debug!(%error, "the new process was not told why it has to end");
         }
-        with_words(why.to_owned(), self.successor.end().await)
     }
 }
 
@@ -303,8 +415,9 @@ fn protocol(running: &Running, hello: &Hello) -> Result<u32, String> {
     let in_use = running.in_use(&live.plan).store;
     let protocol = common_protocol(&hello.protocols)
         .ok_or("the two versions have no protocol in common: restart the proxy")?;
-    can_hand_over(&in_use)?;
-    if running.shared.fleet.switch.is_moving() {
+    let switch = &running.shared.fleet.switch;
+    can_hand_over(&in_use, switch)?;
+    if switch.is_moving() {
         return Err("the store is being moved: try again when it has been".to_owned());
     }
     // After a move, a configuration may name the store that was left, or already the next.
@@ -312,25 +425,29 @@ fn protocol(running: &Running, hello: &Hello) -> Result<u32, String> {
     if !own.contains(&hello.store) {
         return Err("the new process has another [store]: restart to change it".to_owned());
     }
+    if is_embedded(&in_use) && hello.store_format != STORE_FORMAT {
+        return Err("the new version writes another format of the store: restart".to_owned());
+    }
     Ok(protocol)
 }
 
-/// Whether a store can be handed over. What an embedded one needs would begin here.
-fn can_hand_over(store: &Store) -> Result<(), &'static str> {
-    match store.url {
-        StoreUrl::Embedded(_) => Err(EMBEDDED),
-        StoreUrl::Redis(_) => Ok(()),
-    }
+fn is_embedded(store: &Store) -> bool {
+    matches!(store.url, StoreUrl::Embedded(_))
+}
+
+/// Whether the store in use can be handed over.
+fn can_hand_over(in_use: &Store, switch: &Switch) -> Result<(), &'static str> {
+    if is_embedded(in_use) && switch.has_moved() { Err(MOVED) } else { Ok(()) }
 }
 
 /// The next signal that ends the process. A reload would change what the successor has been told.
-async fn last_signal(running: &Running, signals: &mut Signals) -> Signal {
+async fn last_signal(shared: &SharedState, signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;
         if signal != Signal::Reload {
             return signal;
         }
-        running.refuse_reload();
+        refuse_reload(shared);
     }
 }
 

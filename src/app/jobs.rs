@@ -1,11 +1,12 @@
 //! The background tasks: those with the lifetime of the process, and those that a reload restarts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anteroom_store::AnyStore;
 use anteroom_telemetry::metrics::ThreadMetrics;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::hints::Hints;
@@ -16,6 +17,9 @@ use crate::task::{
     self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, KeepLimits,
     LogOuts, PurgeTask, RegisterProxy, Rescale, ShareTicketKeys, Visits,
 };
+
+/// How long a step may take to end before the store changes hands.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The background tasks.
 #[derive(Debug)]
@@ -30,23 +34,28 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// Starts the tasks on this thread's runtime. They end at `stop`.
-    pub(super) fn start(
-        live: &LiveConfig,
-        shared: &SharedState,
-        store: &AnyStore,
-        stop: &CancellationToken,
-    ) -> Self {
+    /// None so far. They will end at `stop`.
+    pub(super) fn new(live: &LiveConfig, shared: &SharedState, stop: &CancellationToken) -> Self {
         live.tell_rules(shared);
-        let thread_metrics = shared.metrics.thread_metrics();
-        let config_ends = stop.child_token();
         Self {
-            lasting: lasting((live, shared), store, &thread_metrics, stop),
-            configured: configured(live, shared, store, (&thread_metrics, &config_ends)),
-            config_ends,
+            lasting: Vec::new(),
+            configured: Vec::new(),
+            config_ends: stop.child_token(),
             stop: stop.clone(),
-            thread_metrics,
+            thread_metrics: shared.metrics.thread_metrics(),
         }
+    }
+
+    /// Starts the tasks on this thread's runtime.
+    pub(super) fn start(&mut self, live: &LiveConfig, shared: &SharedState, store: &AnyStore) {
+        self.lasting = lasting((live, shared), store, &self.thread_metrics, &self.stop);
+        self.start_configured(live, shared, store);
+    }
+
+    fn start_configured(&mut self, live: &LiveConfig, shared: &SharedState, store: &AnyStore) {
+        self.config_ends = self.stop.child_token();
+        self.configured =
+            configured(live, shared, store, (&self.thread_metrics, &self.config_ends));
     }
 
     /// Ends the tasks of the old configuration, and starts those of the new one.
@@ -57,25 +66,48 @@ impl Jobs {
         store: &AnyStore,
     ) {
         self.config_ends.cancel();
-        wait(std::mem::take(&mut self.configured)).await;
+        wait(&mut self.configured).await;
+        self.start_configured(live, shared, store);
+    }
+
+    /// Ends the tasks that depend on the configuration: what they do beside the store, another process would do once more.
+    /// A step that takes long is not waited for. [`Self::restart`] starts them again.
+    pub(super) async fn pause(&mut self) {
+        self.config_ends.cancel();
+        if timeout(PAUSE, wait(&mut self.configured)).await.is_err() {
+            tracing::debug!("a background task has not ended before the store changes hands");
+        }
+    }
+
+    /// Starts what this process needs while a successor has the store.
+    pub(super) fn go_on_beside_successor(&mut self, live: &LiveConfig, store: &AnyStore) {
         self.config_ends = self.stop.child_token();
-        self.configured =
-            configured(live, shared, store, (&self.thread_metrics, &self.config_ends));
+        let (thread_metrics, stop) = (&self.thread_metrics, &self.config_ends);
+        let log_outs = task::drive(log_outs(live, store), Arc::clone(thread_metrics), stop.clone());
+        self.configured.push(tokio::task::spawn_local(log_outs));
+        let checks = origins::start_checks(&live.plan, &live.origins, thread_metrics, stop);
+        self.configured.extend(checks);
     }
 
     /// Returns when all tasks have ended.
-    pub(super) async fn ended(self) {
-        wait(self.lasting).await;
-        wait(self.configured).await;
+    pub(super) async fn ended(mut self) {
+        wait(&mut self.lasting).await;
+        wait(&mut self.configured).await;
     }
 }
 
-async fn wait(jobs: Vec<JoinHandle<()>>) {
-    for job in jobs {
+/// Takes out those that have ended, until none is left.
+async fn wait(jobs: &mut Vec<JoinHandle<()>>) {
+    while let Some(job) = jobs.last_mut() {
         if let Err(error) = job.await {
             tracing::error!(%error, "a background task failed");
         }
+        jobs.pop();
     }
+}
+
+fn log_outs(live: &LiveConfig, store: &AnyStore) -> LogOuts {
+    LogOuts { store: store.clone(), sessions: Arc::clone(&live.sessions) }
 }
 
 fn visits((live, shared): (&LiveConfig, &SharedState), store: &AnyStore) -> Visits {
@@ -195,7 +227,7 @@ fn configured(
     (thread_metrics, stop): (&Arc<ThreadMetrics>, &CancellationToken),
 ) -> Vec<JoinHandle<()>> {
     let plan = &live.plan;
-    let log_outs = LogOuts { store: store.clone(), sessions: Arc::clone(&live.sessions) };
+    let log_outs = log_outs(live, store);
     let clean = Clean {
         store: store.background(),
         visits: visits((live, shared), store),

@@ -8,6 +8,7 @@
 mod access_log;
 mod admin;
 mod admin_sockets;
+mod call_host;
 mod connect_check;
 mod demo;
 mod drain;
@@ -20,6 +21,7 @@ mod hand_over;
 mod handed;
 mod hints;
 mod jobs;
+mod line;
 mod listeners;
 mod live_config;
 mod origins;
@@ -43,6 +45,7 @@ mod start_error;
 mod store;
 mod store_backup;
 mod store_move;
+mod store_passage;
 mod successor;
 mod successor_process;
 mod tls;
@@ -112,16 +115,26 @@ impl Application {
             Some(socket) => runtime.block_on(successor::greet(socket, plan))?,
             None => None,
         };
-        let (predecessor, handed) = greeted.unzip();
+        let (mut predecessor, handed) = greeted.unzip();
         let mut handed = handed.unwrap_or_default();
         handed.inherit(&plan.listen);
         let listeners = Listeners::open(&plan.listen, plan.threads, &mut handed)?;
         let admin = admin::open_listener(plan.admin.address, &mut handed)?;
         // From here on, a signal ends the process cleanly, also while it starts.
         let signals = runtime.block_on(async { Signals::new() })?;
-        let store = runtime.block_on(store::open(plan))?;
-        let log = access_log::start(&plan.log)?;
-        let socket = admin::open_socket(plan, &mut handed);
+        let mut open_rest = || {
+            let log = access_log::start(&plan.log)?;
+            Ok::<_, StartError>((log, admin::open_socket(plan, &mut handed)))
+        };
+        let giver = predecessor.as_mut().filter(|predecessor| predecessor.hands_over_store());
+        let (store, (log, socket)) = match giver {
+            None => (runtime.block_on(store::open(plan))?, open_rest()?),
+            Some(giver) => {
+                // The store comes last: requests wait for it meanwhile.
+                let rest = open_rest()?;
+                (runtime.block_on(giver.take_store(plan))?, rest)
+            }
+        };
         let (metrics, places) = (Arc::default(), Vec::new());
         let parts = OpenParts {
             loaded,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anteroom_config::LoadedPlan;
+use anteroom_fault::may_crash;
 use anteroom_proxy::serve::ThreadListener;
 use anteroom_proxy::serve::socket::Socket;
 use anteroom_store::{AnyStore, OpenStore};
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::admin_sockets::AdminSockets;
+use super::call_host::{CallHost, learn_purges};
 use super::ends::Ends;
 use super::hand_over::{HandOver, HandOverParts, hand_over};
 use super::handed::HandedSockets;
@@ -30,10 +32,11 @@ use super::service_manager::{self, Watchdog};
 use super::shared_state::SharedState;
 use super::signals::{Signal, Signals};
 use super::start_error::StartError;
-use super::successor::Predecessor;
+use super::successor::{Predecessor, accepting};
 use super::worker::{self, Worker};
 use super::{admin, drain, gauges, store, tls, warm_start};
 use crate::admin::{AdminState, TakeOverRequests, take_over_entrance};
+use crate::take_over::channel::TakeOverError;
 
 /// How long clients of a process that has a successor may use a kept connection once more, at least.
 const KEPT: Duration = Duration::from_secs(5);
@@ -141,9 +144,14 @@ impl Process {
             store_connected: Arc::clone(&connected),
         };
         watch(&listeners, store, &handle, (connected, &ends));
-        let jobs = Jobs::start(&first, &shared, &handle, &ends.stop);
         watchdog.map(|watchdog| tokio::task::spawn_local(watchdog.run()));
-        let warming = Some(warm_start::begin(&first, &shared, &handle));
+        let mut jobs = Jobs::new(&first, &shared, &ends.stop);
+        // The store of another process is not to be changed so far.
+        let owns_store = !parts.predecessor.as_ref().is_some_and(Predecessor::hands_over_store);
+        if owns_store {
+            jobs.start(&first, &shared, &handle);
+        }
+        let warming = owns_store.then(|| warm_start::begin(&first, &shared, &handle));
         let doors = Some(AdminDoors { operators: admin, socket, state });
         let running = Running {
             live,
@@ -206,6 +214,11 @@ impl Process {
         mut predecessor: Predecessor,
         handed: HandedSockets,
     ) -> Result<(), StartError> {
+        let is_handed = predecessor.hands_over_store();
+        if is_handed {
+            // Without these no page of the store counts as fresh. No task learns them so far.
+            learn_purges(&self.running.shared.pages.purged, &self.running.store).await;
+        }
         worker::serving(&mut self.running.workers).await;
         if let Some(warming) = self.warming.take()
             && timeout(WARM_MAX, warming).await.is_err()
@@ -213,6 +226,10 @@ impl Process {
             tracing::warn!("not all pages were read into memory before the take-over");
         }
         predecessor.ready().await?;
+        if is_handed {
+            self.own_store().await?;
+        }
+        let line = predecessor.into_line(self.call_host());
         self.running.listeners.fill_up();
         let entrances = self.running.listeners.take_entrances();
         let live = self.running.live.load_full();
@@ -220,11 +237,31 @@ impl Process {
         self.running.listeners.own_files();
         self.ready.store(true, Ordering::Release);
         self.open_doors()?;
-        predecessor.accepting().await?;
+        accepting(line).await?;
+        if is_handed {
+            // Beside requests: the store has these pages.
+            drop(warm_start::begin(&live, &self.running.shared, &self.running.store));
+        }
         handed.close_rest();
         tracing::info!("this process has taken over");
         self.tell_places();
         Ok(())
+    }
+
+    /// Begins to change the store, which was another process's.
+    async fn own_store(&mut self) -> Result<(), TakeOverError> {
+        let Running { live, shared, store, jobs, .. } = &mut self.running;
+        let allowed = shared.store.allow_writes().await;
+        allowed.map_err(|error| TakeOverError::Refused(error.to_string()))?;
+        may_crash("writes");
+        jobs.start(&live.load_full(), shared, store);
+        Ok(())
+    }
+
+    fn call_host(&self) -> CallHost {
+        let Running { live, shared, store, .. } = &self.running;
+        let (live, shared) = (Arc::clone(live), Arc::clone(shared));
+        CallHost { live, shared, store: store.clone() }
     }
 
     fn tell_places(&self) {
@@ -250,7 +287,7 @@ impl Process {
                 signal = self.signals.next() => signal,
                 Some(request) = self.requests.recv() => {
                     let parts = HandOverParts {
-                        running: &self.running,
+                        running: &mut self.running,
                         program: self.program.as_ref(),
                         signals: &mut self.signals,
                         requests: &mut self.requests,

@@ -32,6 +32,14 @@ use crate::admin::AdminHandle;
 /// How long a reload waits for the store.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Refuses a reload while a successor prepares, which has read the configuration already.
+pub(super) fn refuse_reload(shared: &SharedState) {
+    service_manager::reloading();
+    tracing::error!("a reload was refused: another process is taking over");
+    shared.reloads.refused.fetch_add(1, Ordering::Relaxed);
+    service_manager::reloaded(false);
+}
+
 /// Why a reload changed nothing.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
@@ -83,14 +91,6 @@ impl Running {
                 false
             }
         }
-    }
-
-    /// Refuses a reload while a successor prepares, which has read the configuration already.
-    pub(super) fn refuse_reload(&self) {
-        service_manager::reloading();
-        tracing::error!("a reload was refused: another process is taking over");
-        self.count_refused();
-        service_manager::reloaded(false);
     }
 
     fn count_refused(&self) {

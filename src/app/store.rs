@@ -8,7 +8,8 @@ use anteroom_fault::patience;
 use anteroom_http::ident::{TokenStorage, hex};
 use anteroom_store::redis::label;
 use anteroom_store::{
-    self, AnyStore, FleetStore as _, NextStore, OpenError, OpenStore, StoreSettings, StoreState,
+    self, AnyStore, FleetStore as _, NextStore, OpenError, OpenStore, StoreMemory, StoreSettings,
+    StoreState,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
@@ -45,6 +46,14 @@ pub(super) async fn open(plan: &Plan) -> Result<OpenStore, OpenError> {
     };
     store.switch().set_wanted(next(plan));
     follow_move(&store, plan).await;
+    Ok(store)
+}
+
+/// Opens the store of a process that has closed it and may take it back. It was not moved: such a one is not handed over.
+pub(super) async fn open_handed(plan: &Plan, memory: StoreMemory) -> Result<OpenStore, OpenError> {
+    let location = location(&plan.store, plan.session.viewed_items);
+    let store = OpenStore::open_handed(&location.settings, memory).await?;
+    store.switch().set_wanted(next(plan));
     Ok(store)
 }
 

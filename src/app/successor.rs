@@ -1,14 +1,19 @@
 //! The take-over as the new process sees it. Until the old one says `Commit`, this process accepts no connection, and
 //! changes nothing that the old one has to itself.
 
+use std::error::Error as _;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
 use anteroom_config::Plan;
+use anteroom_fault::may_crash;
+use anteroom_store::{OpenStore, STORE_FORMAT, StoreMemory};
 
+use super::call_host::CallHost;
 use super::handed::HandedSockets;
+use super::line::Line;
 use super::start_error::StartError;
 use super::{service_manager, store};
 use crate::admin::{ClientError, begin_take_over};
@@ -18,15 +23,20 @@ use crate::take_over::message::{Hello, Message, PROTOCOL};
 
 /// How long the old process may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How long it may take to write what waits, to close the store, and to tell what is in its memory only.
+const RELEASED: Duration = Duration::from_secs(20);
 /// How long it may take to let this process accept connections.
 const COMMIT: Duration = Duration::from_secs(10);
 
 /// The process that serves until this one does.
 #[derive(Debug)]
 pub(super) struct Predecessor {
+    /// Until it says `Commit`; a [`Line`] afterwards.
     channel: Channel,
     /// Its standard error, if it has started this process and reads what this one writes to its own.
     errors: Option<OwnedFd>,
+    /// Whether its store is embedded.
+    hands_over_store: bool,
 }
 
 /// Asks the process behind the socket at `path` to be taken over, and gets its listening sockets. `None`: there is none.
@@ -44,7 +54,7 @@ pub(super) async fn greet(
     };
     service_manager::wait_to_be_main();
     let channel = Channel::new(FrameSocket::new(stream));
-    let mut predecessor = Predecessor { channel, errors: None };
+    let mut predecessor = Predecessor { channel, errors: None, hands_over_store: false };
     let handed = predecessor.greet(plan).await?;
     Ok(Some((predecessor, handed)))
 }
@@ -59,7 +69,7 @@ impl Predecessor {
         let hello = Hello {
             protocols: vec![PROTOCOL],
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            store_format: 0,
+            store_format: STORE_FORMAT,
             store: store::mark(&plan.store),
         };
         self.channel.say(&Message::Hello(hello), &[], ANSWER).await?;
@@ -68,6 +78,7 @@ impl Predecessor {
             return Err(TakeOverError::Unexpected(due));
         };
         self.errors = files.pop();
+        self.hands_over_store = welcome.hands_over_store;
         tracing::info!(version = %welcome.version, "the running proxy hands over");
         let mut handed = HandedSockets::default();
         let due = "these are its sockets";
@@ -78,17 +89,61 @@ impl Predecessor {
             };
             handed.add(sockets, files).map_err(TakeOverError::Socket)?;
             if !more {
+                may_crash("sockets");
                 return Ok(handed);
             }
         }
     }
 
+    /// Whether the store has one owner, and changes hands: [`Self::take_store`].
+    pub(super) fn hands_over_store(&self) -> bool {
+        self.hands_over_store
+    }
+
+    /// Has the old process close its store, and opens it. Nothing is written there so far.
+    pub(super) async fn take_store(&mut self, plan: &Plan) -> Result<OpenStore, StartError> {
+        self.channel.say(&Message::Prepared, &[], ANSWER).await?;
+        may_crash("prepared");
+        let mut memory = StoreMemory::default();
+        let due = "it has closed the store";
+        loop {
+            match self.channel.hear(RELEASED, due).await? {
+                (Message::Part(part), _) => memory.add(&part.name, part.layout, &part.text),
+                (Message::StoreReleased, _) => break,
+                _ => return Err(TakeOverError::Unexpected(due).into()),
+            }
+        }
+        may_crash("released");
+        let store = match store::open_handed(plan, memory).await {
+            Ok(store) => store,
+            Err(error) => {
+                let source = error.source().map(|source| format!(": {source}"));
+                self.give_up(format!("{error}{}", source.unwrap_or_default())).await;
+                return Err(error.into());
+            }
+        };
+        may_crash("opened");
+        self.channel.say(&Message::StoreOpened, &[], ANSWER).await?;
+        Ok(store)
+    }
+
+    /// Tells the old process why this one ends, so that it goes on at once.
+    async fn give_up(&mut self, why: String) {
+        if let Err(error) = self.channel.say(&Message::Failed { why }, &[], ANSWER).await {
+            tracing::debug!(%error, "the old process was not told why this one ends");
+        }
+    }
+
     /// Says that this process stands ready, and waits until it may accept connections.
     pub(super) async fn ready(&mut self) -> Result<(), TakeOverError> {
-        self.channel.say(&Message::Prepared, &[], ANSWER).await?;
+        if !self.hands_over_store {
+            self.channel.say(&Message::Prepared, &[], ANSWER).await?;
+        }
         self.channel.say(&Message::Ready, &[], ANSWER).await?;
+        may_crash("ready");
         let due = "this process may accept connections";
         self.channel.expect(&Message::Commit, COMMIT, due).await?;
+        may_crash("commit");
         if let Some(errors) = self.errors.take()
             && let Err(error) = rustix::stdio::dup2_stderr(errors)
         {
@@ -97,20 +152,22 @@ impl Predecessor {
         Ok(())
     }
 
-    /// Says that this process accepts connections. Fails if the old one serves on; one that has ended does not matter any
-    /// more.
-    pub(super) async fn accepting(mut self) -> Result<(), TakeOverError> {
-        let told = self.channel.say(&Message::Accepting, &[], ANSWER).await;
-        let heard = match told {
-            Ok(()) => self.channel.expect(&Message::Main, ANSWER, "it drains").await,
-            Err(error) => Err(error),
-        };
-        match heard {
-            Err(error @ TakeOverError::GaveUp(_)) => return Err(error),
-            Err(error) => tracing::warn!(%error, "the old process does not say that it drains"),
-            Ok(()) => {}
-        }
-        service_manager::become_main();
-        Ok(())
+    /// Carries out the store calls of the old process from now on, if there are any: until it ends.
+    pub(super) fn into_line(self, host: CallHost) -> Line {
+        Line::to_predecessor(self.channel, async move |call: &[u8]| host.carry_out(call).await)
     }
+}
+
+/// Says that this process accepts connections. Fails if the old one serves on; one that has ended does not matter any
+/// more.
+pub(super) async fn accepting(mut line: Line) -> Result<(), TakeOverError> {
+    may_crash("accepting");
+    line.say(Message::Accepting);
+    match line.expect(&Message::Main, ANSWER, "it drains").await {
+        Err(error @ TakeOverError::GaveUp(_)) => return Err(error),
+        Err(error) => tracing::warn!(%error, "the old process does not say that it drains"),
+        Ok(()) => {}
+    }
+    service_manager::become_main();
+    Ok(())
 }

@@ -112,8 +112,13 @@ impl SuccessorProcess {
 
     /// Waits until it has ended, and ends it if it does not. It has been told why. Returns how it ended, and its last
     /// lines, if this process has started it.
-    pub(super) async fn end(mut self) -> Option<String> {
-        if timeout(OWN_END, self.ended()).await.is_err() {
+    pub(super) async fn end(self) -> Option<String> {
+        self.end_within(OWN_END).await
+    }
+
+    /// The same, where it has `limit` to end by itself.
+    pub(super) async fn end_within(mut self, limit: Duration) -> Option<String> {
+        if timeout(limit, self.ended()).await.is_err() {
             match self.kill() {
                 Ok(()) if timeout(END, self.ended()).await.is_ok() => {}
                 Ok(()) => tracing::error!(process = self.id, "the new process does not end"),
