@@ -77,7 +77,7 @@ fn a_start_that_broke_off_leaves_nothing_in_the_way() {
 }
 
 /// Compiles a library, and returns the environment of a process that is to load it, and the path of its GATE.
-fn preload(folder: &Path, source: &str) -> (String, PathBuf) {
+pub(crate) fn preload(folder: &Path, source: &str) -> (String, PathBuf) {
     let [file, library, gate] = ["gated.c", "gated.so", "gate"].map(|name| folder.join(name));
     fs::write(&file, source).unwrap();
     let mut compiler = Command::new("cc");

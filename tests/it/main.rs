@@ -101,6 +101,7 @@ mod status;
 mod stripped;
 mod table;
 mod take_over;
+mod take_over_store;
 mod tls;
 mod token_storage;
 mod top_command;

@@ -13,10 +13,18 @@ use std::thread;
 use crate::support::client::{Ask, Client};
 use crate::support::frames::{Frames, Outcome, code};
 use crate::support::origin::{Gate, Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, anteroom};
+use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
 use crate::support::{free_port, wait_until};
 
 const UNIX: &str = r#"listen = [{ address = "{listen}" }, { address = "unix:web.sock" }]"#;
+
+on_both_stores!(
+    no_client_is_refused_and_it_is_ready_all_the_while,
+    open_requests_and_kept_connections_end_in_the_old_process,
+    sessions_and_commands_go_on,
+    a_process_that_is_killed_while_it_prepares_is_forgotten,
+    a_signal_to_the_old_process_ends_both,
+);
 
 fn hello() -> Origin {
     Origin::always(Reply::unstored("hello"))
@@ -71,10 +79,9 @@ fn while_clients_ask(address: SocketAddr, admin: SocketAddr, act: impl FnOnce())
     });
 }
 
-#[test]
-fn no_client_is_refused_and_it_is_ready_all_the_while() {
-    let (origin, storage) = (hello(), Storage::redis());
-    let mut proxy = Proxy::start(&origin, &storage, "");
+fn no_client_is_refused_and_it_is_ready_all_the_while(storage: &Storage) {
+    let origin = hello();
+    let mut proxy = Proxy::start(&origin, storage, "");
     let (address, admin) = (proxy.address(), proxy.admin_address());
     while_clients_ask(address, admin, || {
         for threads in ["threads = 2", "threads = 4", "threads = 1"] {
@@ -88,11 +95,10 @@ fn no_client_is_refused_and_it_is_ready_all_the_while() {
     });
 }
 
-#[test]
-fn open_requests_and_kept_connections_end_in_the_old_process() {
+fn open_requests_and_kept_connections_end_in_the_old_process(storage: &Storage) {
     let gate = Gate::closed();
-    let (origin, storage) = (held(&gate), Storage::redis());
-    let mut proxy = Proxy::start(&origin, &storage, "");
+    let origin = held(&gate);
+    let mut proxy = Proxy::start(&origin, storage, "");
     let mut open = proxy.get("/held").start();
     wait_until("the origin is asked", || origin.count() == 1);
     let mut kept = proxy.connect();
@@ -112,12 +118,10 @@ fn open_requests_and_kept_connections_end_in_the_old_process() {
     assert_eq!(old.exit_code(), Some(0));
 }
 
-#[test]
-fn sessions_and_commands_go_on() {
-    let storage = Storage::redis();
+fn sessions_and_commands_go_on(storage: &Storage) {
     let origin = crate::support::proxy::shop(|_| Reply::unstored("hello"));
     let settings = "session.mint = true\nvisitor.endpoints = [\"me\"]";
-    let mut proxy = Proxy::start(&origin, &storage, settings);
+    let mut proxy = Proxy::start(&origin, storage, settings);
     let cookie = crate::support::proxy::log_in(&proxy, "alice");
     let mut old = proxy.take_over();
     assert_eq!(old.exit_code(), Some(0));
@@ -185,15 +189,6 @@ fn another_store_is_refused() {
     let status = proxy.successor().args(["--store", &server.url()]).status().unwrap();
     assert_eq!(status.code(), Some(1));
     proxy.wait_for_complaint("the new process has another [store]: restart to change it");
-    assert_eq!(proxy.get("/").send().text(), "hello");
-}
-
-#[test]
-fn an_embedded_store_is_refused() {
-    let origin = hello();
-    let proxy = Proxy::embedded(&origin, "");
-    assert_eq!(proxy.successor().status().unwrap().code(), Some(1));
-    proxy.wait_for_complaint("an embedded store cannot be handed over");
     assert_eq!(proxy.get("/").send().text(), "hello");
 }
 
@@ -275,10 +270,9 @@ fn nothing_changes_while_another_process_prepares() {
     assert_eq!(old.exit_code(), Some(0));
 }
 
-#[test]
-fn a_process_that_is_killed_while_it_prepares_is_forgotten() {
-    let (origin, storage) = (hello(), Storage::redis());
-    let mut proxy = Proxy::start(&origin, &storage, "");
+fn a_process_that_is_killed_while_it_prepares_is_forgotten(storage: &Storage) {
+    let origin = hello();
+    let mut proxy = Proxy::start(&origin, storage, "");
     let mut waiting = Waiting::start(&proxy);
     waiting.process.kill().unwrap();
     waiting.process.wait().unwrap();
@@ -289,10 +283,9 @@ fn a_process_that_is_killed_while_it_prepares_is_forgotten() {
     assert_eq!(old.exit_code(), Some(0));
 }
 
-#[test]
-fn a_signal_to_the_old_process_ends_both() {
-    let (origin, storage) = (hello(), Storage::redis());
-    let mut proxy = Proxy::start(&origin, &storage, "");
+fn a_signal_to_the_old_process_ends_both(storage: &Storage) {
+    let origin = hello();
+    let mut proxy = Proxy::start(&origin, storage, "");
     let mut waiting = Waiting::start(&proxy);
     proxy.terminate();
     assert_eq!(proxy.exit_code(), Some(0));

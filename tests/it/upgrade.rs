@@ -9,8 +9,10 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, anteroom};
+use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
 use crate::support::{DEADLINE, wait_until};
+
+on_both_stores!(a_new_process_serves_in_the_place_of_the_old_one);
 
 fn hello() -> Origin {
     Origin::always(Reply::unstored("hello"))
@@ -58,10 +60,9 @@ impl Drop for NewProcess {
     }
 }
 
-#[test]
-fn a_new_process_serves_in_the_place_of_the_old_one() {
-    let (origin, storage) = (hello(), Storage::redis());
-    let mut proxy = Proxy::start(&origin, &storage, "");
+fn a_new_process_serves_in_the_place_of_the_old_one(storage: &Storage) {
+    let origin = hello();
+    let mut proxy = Proxy::start(&origin, storage, "");
     let first = NewProcess::of(&upgrade(&proxy, &[]));
     assert_eq!(proxy.exit_code(), Some(0));
     assert_eq!(proxy.get("/").send().text(), "hello");
@@ -126,17 +127,6 @@ fn a_process_that_fails_says_why_and_the_old_one_serves_on() {
     assert!(said(&output).contains("nonsense"), "{}", said(&output));
     assert_eq!(proxy.get("/").send().text(), "hello");
     assert_eq!(proxy.metric("anteroom_upgrades_failed_total"), 5.0);
-}
-
-#[test]
-fn an_embedded_store_is_refused_before_anything_is_started() {
-    let origin = hello();
-    let proxy = Proxy::embedded(&origin, "");
-    let output = upgrade(&proxy, &[]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("an embedded store cannot be handed over"), "{}", said(&output));
-    assert!(!said(&output).contains("starts"), "{}", said(&output));
-    assert_eq!(proxy.get("/").send().text(), "hello");
 }
 
 /// The next message to the service manager; those with sockets are passed over.
