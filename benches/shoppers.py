@@ -100,13 +100,15 @@ class Answer(collections.namedtuple("Answer", "status head body")):
 class Lines:
     """Kept connections to each of the proxies."""
 
+    host, patience_s = HOST, PATIENCE_S
+
     def __init__(self, ports):
         self.ports, self.open = ports, {}
 
     async def ask(self, method, target, fields="", body="", port=None):
         port = port or random.choice(self.ports)
         try:
-            return await asyncio.wait_for(self.exchange(port, method, target, fields, body), PATIENCE_S)
+            return await asyncio.wait_for(self.exchange(port, method, target, fields, body), self.patience_s)
         except (OSError, EOFError, TimeoutError, asyncio.TimeoutError) as error:
             self.drop(port)
             return Answer(0, "", repr(error))
@@ -116,7 +118,7 @@ class Lines:
             self.open[port] = await asyncio.open_connection("127.0.0.1", port)
         reader, writer = self.open[port]
         length = "" if method == "GET" else f"Content-Length: {len(body)}\r\n"
-        writer.write(f"{method} {target} HTTP/1.1\r\nHost: {HOST}\r\n{fields}{length}\r\n{body}".encode())
+        writer.write(f"{method} {target} HTTP/1.1\r\nHost: {self.host}\r\n{fields}{length}\r\n{body}".encode())
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         text = (await reader.readexactly(int(value_of(head, "content-length") or 0))).decode()
         if (value_of(head, "connection") or "").lower() == "close":
