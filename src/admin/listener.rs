@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use ::http::header::{ACCEPT, ALLOW, AUTHORIZATION, LOCATION, RETRY_AFTER, SET_COOKIE};
+use ::http::header::{ACCEPT, ALLOW, AUTHORIZATION, CONNECTION, LOCATION, RETRY_AFTER, SET_COOKIE};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use anteroom_http::bearer;
@@ -78,10 +78,10 @@ pub async fn serve(
             tokio::time::sleep(ACCEPT_BACK_OFF).await;
             continue;
         };
-        let state = Rc::clone(&state);
+        let (state, left) = (Rc::clone(&state), left.clone());
         tokio::task::spawn_local(async move {
             let _place = place;
-            converse(socket, state).await;
+            converse(socket, state, left).await;
         });
     }
 }
@@ -95,11 +95,18 @@ async fn accept(
     Ok((listener.accept().await?.0, place))
 }
 
-async fn converse(socket: TcpStream, state: Rc<AdminState>) {
+/// Answers the requests of a connection. Once the listener is left, an answer is the last: the process ends before long.
+async fn converse(socket: TcpStream, state: Rc<AdminState>, left: CancellationToken) {
     let Ok(own) = socket.local_addr() else { return };
     let service = service_fn(move |request: Request<Incoming>| {
-        let state = Rc::clone(&state);
-        async move { Ok::<_, Infallible>(respond(&state, own, request).await) }
+        let (state, left) = (Rc::clone(&state), left.clone());
+        async move {
+            let mut response = respond(&state, own, request).await;
+            if left.is_cancelled() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     connection::serve(TokioIo::new(socket), service).await;
 }

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::support::client::{Ask, Client};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage};
-use crate::support::{free_port, wait_until};
+use crate::support::{DEADLINE, free_port, wait_until, wait_within};
 
 /// The number of the first socket that a start gets, above those of all files that a test opens. systemd begins at 3.
 const FIRST: i32 = 300;
@@ -313,7 +313,8 @@ fn no_request_on_a_kept_connection_is_lost_over_restarts() {
     };
     let some_are_answered = || {
         let before = count.load(Ordering::SeqCst);
-        wait_until("requests are answered", || count.load(Ordering::SeqCst) >= before + 500);
+        let are_answered = || count.load(Ordering::SeqCst) >= before + 200;
+        wait_within(6 * DEADLINE, "requests are answered", are_answered);
     };
     let get = Ask::new(address, "GET", "/");
     let post = Ask::new(address, "POST", "/").body(b"to be done once");

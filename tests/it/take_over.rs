@@ -105,6 +105,8 @@ fn open_requests_and_kept_connections_end_in_the_old_process(storage: &Storage) 
     assert_eq!(proxy.get("/").send_on(&mut kept).header("connection"), None);
     let mut multiplexed = Frames::open(proxy.address());
     assert!(multiplexed.is_served(1, "/"));
+    let mut operator = Client::open(proxy.admin_address());
+    assert_eq!(proxy.admin("/readyz").send_on(&mut operator).header("connection"), None);
 
     let mut old = proxy.take_over();
 
@@ -112,6 +114,8 @@ fn open_requests_and_kept_connections_end_in_the_old_process(storage: &Storage) 
     let last = proxy.get("/").send_on(&mut kept);
     assert_eq!((last.status, last.header("connection")), (200, Some("close")));
     assert!(kept.is_closed());
+    let last = proxy.admin("/readyz").send_on(&mut operator);
+    assert_eq!((last.status, last.header("connection")), (200, Some("close")));
     assert_eq!(proxy.get("/").send().text(), "hello");
     gate.open();
     assert_eq!(open.answer().text(), "at last");
