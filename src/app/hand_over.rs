@@ -2,8 +2,10 @@
 //! clients, and everything can be taken back.
 
 use std::convert::Infallible;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,6 +23,7 @@ use super::shared_state::SharedState;
 use super::signals::{Signal, Signals};
 use super::store;
 use super::store_passage::StorePassage;
+use super::successor::OTHER_USER;
 use super::successor_process::SuccessorProcess;
 use crate::admin::{TakeOverRequest, TakeOverRequests, UpgradeLine, UpgradeRequest};
 use crate::take_over::channel::{Channel, TakeOverError};
@@ -43,6 +46,8 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// The id of the first process.
 const INIT: u32 = 1;
+/// The namespace of process ids of a machine, as Linux has it (PROC_PID_INIT_INO).
+const FIRST_PIDS: &str = "pid:[4026531836]";
 
 /// What a successor, or an operator, is told when a signal ends this process.
 const STOPPED: &str = "this process was told to end";
@@ -51,9 +56,8 @@ const STOPPED: &str = "this process was told to end";
 const MOVED: &str =
     "the store was moved to the one in [store.next]: make that the [store], and restart";
 
-/// Why the first process of a container is refused: all others end with it.
-const IN_CONTAINER: &str =
-    "the proxy is the first process of a container, which ends with it: replace the container";
+/// Why a process with which a container ends is refused: all others end with it.
+const IN_CONTAINER: &str = "the proxy is the first process of a container, or its init waits for it: replace the container";
 
 /// How a take-over ended.
 #[derive(Debug)]
@@ -166,9 +170,6 @@ async fn upgrade(request: &UpgradeRequest, parts: &mut HandOverParts<'_>) -> Res
 fn start(request: &UpgradeRequest, parts: &HandOverParts<'_>) -> Result<SuccessorProcess, String> {
     let program =
         parts.program.ok_or("this process does not know how it was started: restart it")?;
-    if std::process::id() == INIT {
-        return Err(IN_CONTAINER.to_owned());
-    }
     let live = parts.running.live.load();
     let switch = &parts.running.shared.fleet.switch;
     can_hand_over(&parts.running.in_use(&live.plan).store, switch)?;
@@ -214,15 +215,14 @@ async fn negotiate(mut offer: Offer, parts: &mut HandOverParts<'_>) -> Result<He
     let HandOverParts { running, signals, requests, .. } = parts;
     let shared = Arc::clone(&running.shared);
     let accepting = tokio::select! {
-        accepting = offer.accepting() => accepting,
-        // The successor may accept connections already. Then it goes on, and else it ends as well: either way, this
-        // process drains.
-        _ = last_signal(&shared, signals) => Ok(()),
+        accepting = offer.accepting() => accepting.map_err(|error| Failure::Why(error.to_string())),
+        // The successor ends, too: until it is told `Main` it obeys `Failed`.
+        signal = last_signal(&shared, signals) => Err(Failure::Stopped(signal)),
         never = refuse_others(requests) => match never {},
     };
     match accepting {
         Ok(()) => Ok(Heir { process: offer.complete(), version }),
-        Err(error) => Err(offer.take_back(Failure::Why(error.to_string()), running).await),
+        Err(failure) => Err(offer.take_back(failure, running).await),
     }
 }
 
@@ -241,6 +241,10 @@ struct Offer {
 impl Offer {
     fn new(stream: UnixStream) -> io::Result<Self> {
         let channel = Channel::new(FrameSocket::new(stream));
+        // SECURITY: the listening sockets are for processes of this user only.
+        if channel.peer()?.user != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other(OTHER_USER));
+        }
         // Before it says anything, so that the process that speaks is the one that has connected.
         let successor = channel.peer()?.process_id.and_then(SuccessorProcess::of);
         let successor = successor.ok_or_else(|| io::Error::other("its process id is not known"))?;
@@ -279,7 +283,7 @@ impl Offer {
             return Err(TakeOverError::Unexpected(due));
         };
         let protocol = protocol(running, &hello).map_err(TakeOverError::Refused)?;
-        tracing::info!(process = self.successor.id(), version = %hello.version, "a take-over begins");
+        tracing::info!(process = self.successor.id(), version = ?hello.version, "a take-over begins");
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let in_use = running.in_use(&running.live.load().plan).store;
         let hands_over_store = is_embedded(&in_use);
@@ -437,7 +441,21 @@ fn is_embedded(store: &Store) -> bool {
 
 /// Whether the store in use can be handed over.
 fn can_hand_over(in_use: &Store, switch: &Switch) -> Result<(), &'static str> {
+    if ends_container() {
+        return Err(IN_CONTAINER);
+    }
     if is_embedded(in_use) && switch.has_moved() { Err(MOVED) } else { Ok(()) }
+}
+
+/// Whether a container ends with this process: the first of it, or the child of an init that waits for it. A service manager
+/// is told of a successor.
+fn ends_container() -> bool {
+    let has_init = || rustix::process::getppid().is_some_and(|parent| parent.is_init());
+    let is_told = || std::env::var_os("NOTIFY_SOCKET").is_some();
+    let is_contained = || {
+        fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace != Path::new(FIRST_PIDS))
+    };
+    std::process::id() == INIT || has_init() && !is_told() && is_contained()
 }
 
 /// The next signal that ends the process. A reload would change what the successor has been told.

@@ -111,6 +111,8 @@ impl Application {
         let plan = &loaded.plan;
         files::allow(plan.limits.connections);
         let runtime = runtime::runtime()?;
+        // From here on, a signal ends the process cleanly, also while it starts.
+        let signals = runtime.block_on(async { Signals::new() })?;
         let greeted = match socket {
             Some(socket) => runtime.block_on(successor::greet(socket, plan))?,
             None => None,
@@ -120,8 +122,6 @@ impl Application {
         handed.inherit(&plan.listen);
         let listeners = Listeners::open(&plan.listen, plan.threads, &mut handed)?;
         let admin = admin::open_listener(plan.admin.address, &mut handed)?;
-        // From here on, a signal ends the process cleanly, also while it starts.
-        let signals = runtime.block_on(async { Signals::new() })?;
         let mut open_rest = || {
             let log = access_log::start(&plan.log)?;
             Ok::<_, StartError>((log, admin::open_socket(plan, &mut handed)))

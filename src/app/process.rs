@@ -94,6 +94,10 @@ struct AdminDoors {
     state: AdminState,
 }
 
+/// Why a take-over is given up.
+const TOLD_TO_END: &str = "the new process was told to end";
+const NO_WORKER: &str = "a thread of the new process does not serve";
+
 /// Why the process ends.
 #[derive(Debug)]
 enum End {
@@ -215,17 +219,15 @@ impl Process {
         handed: HandedSockets,
     ) -> Result<(), StartError> {
         let is_handed = predecessor.hands_over_store();
-        if is_handed {
-            // Without these no page of the store counts as fresh. No task learns them so far.
-            learn_purges(&self.running.shared.pages.purged, &self.running.store).await;
+        let (running, warming) = (&mut self.running, self.warming.take());
+        let ready = tokio::select! {
+            ready = stand_ready(running, warming, &mut predecessor) => ready,
+            () = told_to_end(&mut self.signals) => Err(TakeOverError::Refused(TOLD_TO_END.to_owned())),
+        };
+        if let Err(error) = ready {
+            predecessor.give_up(error.to_string()).await;
+            return Err(error.into());
         }
-        worker::serving(&mut self.running.workers).await;
-        if let Some(warming) = self.warming.take()
-            && timeout(WARM_MAX, warming).await.is_err()
-        {
-            tracing::warn!("not all pages were read into memory before the take-over");
-        }
-        predecessor.ready().await?;
         if is_handed {
             self.own_store().await?;
         }
@@ -233,11 +235,13 @@ impl Process {
         self.running.listeners.fill_up();
         let entrances = self.running.listeners.take_entrances();
         let live = self.running.live.load_full();
-        worker::tell(&self.running.workers, &live, entrances).await;
-        self.running.listeners.own_files();
+        if !worker::tell(&self.running.workers, &live, entrances).await {
+            return Err(TakeOverError::Refused(NO_WORKER.to_owned()).into());
+        }
         self.ready.store(true, Ordering::Release);
         self.open_doors()?;
         accepting(line).await?;
+        self.running.listeners.own_files();
         if is_handed {
             // Beside requests: the store has these pages.
             drop(warm_start::begin(&live, &self.running.shared, &self.running.store));
@@ -367,7 +371,12 @@ impl Process {
                 };
                 self.wait_or_signal(delay.max(KEPT), none_left).await;
             }
-            End::Signal(_) | End::Failed(_) => {}
+            End::Failed(_) => {
+                // Where another process serves on, it does so at these files.
+                self.running.listeners.leave_to_successor();
+                self.ends.left.cancel();
+            }
+            End::Signal(_) => {}
         }
     }
 
@@ -385,6 +394,32 @@ impl Process {
             () = another => tracing::info!("a second signal has ended the delay"),
         }
     }
+}
+
+/// Returns when the process that serves has let this one accept connections.
+async fn stand_ready(
+    running: &mut Running,
+    warming: Option<JoinHandle<()>>,
+    predecessor: &mut Predecessor,
+) -> Result<(), TakeOverError> {
+    if predecessor.hands_over_store() {
+        // Without these no page of the store counts as fresh. No task learns them so far.
+        learn_purges(&running.shared.pages.purged, &running.store).await;
+    }
+    if !worker::serving(&mut running.workers).await {
+        return Err(TakeOverError::Refused(NO_WORKER.to_owned()));
+    }
+    if let Some(warming) = warming
+        && timeout(WARM_MAX, warming).await.is_err()
+    {
+        tracing::warn!("not all pages were read into memory before the take-over");
+    }
+    predecessor.ready().await
+}
+
+/// Returns when a signal tells the process to end. Its configuration was read a moment ago, so a reload changes nothing.
+async fn told_to_end(signals: &mut Signals) {
+    while signals.next().await == Signal::Reload {}
 }
 
 /// Starts what watches the store and the certificates.

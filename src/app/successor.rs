@@ -28,6 +28,10 @@ const RELEASED: Duration = Duration::from_secs(20);
 /// How long it may take to let this process accept connections.
 const COMMIT: Duration = Duration::from_secs(10);
 
+/// Why a process of another user is refused.
+pub(super) const OTHER_USER: &str =
+    "the other process runs as another user: a take-over needs the same user in both";
+
 /// The process that serves until this one does.
 #[derive(Debug)]
 pub(super) struct Predecessor {
@@ -52,6 +56,11 @@ pub(super) async fn greet(
         }
         Err(error) => return Err(error.into()),
     };
+    // SECURITY: its sockets, and the commands that come in by them, are this process's from then on.
+    let user = stream.peer_cred().map_err(TakeOverError::Socket)?.uid();
+    if user != rustix::process::geteuid().as_raw() {
+        return Err(TakeOverError::Refused(OTHER_USER.to_owned()).into());
+    }
     service_manager::wait_to_be_main();
     let channel = Channel::new(FrameSocket::new(stream));
     let mut predecessor = Predecessor { channel, errors: None, hands_over_store: false };
@@ -128,7 +137,7 @@ impl Predecessor {
     }
 
     /// Tells the old process why this one ends, so that it goes on at once.
-    async fn give_up(&mut self, why: String) {
+    pub(super) async fn give_up(&mut self, why: String) {
         if let Err(error) = self.channel.say(&Message::Failed { why }, &[], ANSWER).await {
             tracing::debug!(%error, "the old process was not told why this one ends");
         }

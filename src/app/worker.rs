@@ -104,33 +104,39 @@ pub(super) fn start(
     Ok(Worker { thread, orders: tell, serves: Some(serving) })
 }
 
-/// Returns when all workers accept connections, at their start.
-pub(super) async fn serving(workers: &mut [Worker]) {
+/// Returns when all workers accept connections, at their start; whether all of them do.
+pub(super) async fn serving(workers: &mut [Worker]) -> bool {
+    let mut all_serve = true;
     for serves in workers.iter_mut().filter_map(|worker| worker.serves.take()) {
         if serves.await.is_err() {
             tracing::error!("a worker ended before it served");
+            all_serve = false;
         }
     }
+    all_serve
 }
 
-/// Sends the next configuration to all workers, and returns when they use it.
+/// Sends the next configuration to all workers, and returns when they use it; whether all of them do.
 pub(super) async fn tell(
     workers: &[Worker],
     live: &Arc<LiveConfig>,
     entrances: Vec<Vec<ThreadListener>>,
-) {
-    let mut answers = Vec::new();
+) -> bool {
+    let (mut answers, mut all_use_it) = (Vec::new(), true);
     for (worker, entrances) in workers.iter().zip(entrances) {
         let (done, answer) = oneshot::channel();
-        if worker.orders.send(Order { live: Arc::clone(live), entrances, done }).is_ok() {
-            answers.push(answer);
+        match worker.orders.send(Order { live: Arc::clone(live), entrances, done }) {
+            Ok(()) => answers.push(answer),
+            Err(_) => all_use_it = false,
         }
     }
     for answer in answers {
         if answer.await.is_err() {
             tracing::error!("a worker did not take the new configuration");
+            all_use_it = false;
         }
     }
+    all_use_it
 }
 
 async fn work(kit: WorkerParts) {

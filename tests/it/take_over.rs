@@ -23,6 +23,7 @@ on_both_stores!(
     open_requests_and_kept_connections_end_in_the_old_process,
     sessions_and_commands_go_on,
     a_process_that_is_killed_while_it_prepares_is_forgotten,
+    a_signal_to_the_new_process_ends_that_alone,
     a_signal_to_the_old_process_ends_both,
 );
 
@@ -272,6 +273,19 @@ fn nothing_changes_while_another_process_prepares() {
     let mut old = proxy.take_over_by(|_| waiting.go_on());
     assert_eq!(proxy.get("/").send().text(), "hello");
     assert_eq!(old.exit_code(), Some(0));
+}
+
+fn a_signal_to_the_new_process_ends_that_alone(storage: &Storage) {
+    for name in ["TERM", "INT"] {
+        let origin = hello();
+        let proxy = Proxy::start(&origin, storage, "");
+        let waiting = Waiting::start(&proxy);
+        let id = waiting.process.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+        assert!(!waiting.go_on().wait().unwrap().success(), "{name}");
+        proxy.wait_for_complaint("the take-over failed: this process serves on");
+        assert_eq!(proxy.get("/").send().text(), "hello");
+    }
 }
 
 fn a_process_that_is_killed_while_it_prepares_is_forgotten(storage: &Storage) {

@@ -92,7 +92,11 @@ async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
     let stream = acceptor.accept(socket).await.map_err(HandshakeError::Failed)?;
     let (_, session) = stream.get_ref();
     let protocol = Protocol::chosen(session.alpn_protocol());
-    let shown = session.peer_certificates().and_then(|chain| chain.first());
+    // SECURITY: a ticket may hold a certificate, and at a listener that asks for none, others can have the keys of tickets.
+    let shown = session
+        .peer_certificates()
+        .filter(|_| tls.requests_client_certs())
+        .and_then(|chain| chain.first());
     // A client that resumes with a ticket is not verified again, and gets another ticket.
     let is_resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
     if let Some(shown) = shown.filter(|_| is_resumed)
