@@ -4,8 +4,8 @@
 //! [`TICKET_PERIOD`], and opens tickets for one period more. It comes from one of three places:
 //!
 //! - [`secret_ticketer`]: a secret of the operator's, from which the key of each period is derived. It needs no store.
-//! - [`TicketKeys`]: a random key for each period, which the proxies on a store share. What was deleted there opens no
-//!   recorded session.
+//! - [`TicketKeys`]: a random key for each period, which the proxies on a store share. What was deleted there, and in no
+//!   process any more, opens no recorded session.
 //! - [`private_ticketer`]: keys that never leave the memory of one configuration, for listeners that ask for client
 //!   certificates. Their tickets say who the client is, so whoever had the keys could be any client.
 
