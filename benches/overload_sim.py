@@ -235,7 +235,7 @@ class Run:
             request.done()
 
     def restart(self, keeps):
-        """The proxy begins anew, and knows what the store keeps, or nothing. What waits comes to the new one."""
+        """The proxy starts again, and knows what the store keeps, or nothing. What waits comes to the new one."""
         old, limit = self.proxy, self.new_limit(self.now)
         if keeps and limit is not None:
             limit.recall(old.limit.known(KINDS_KEPT))

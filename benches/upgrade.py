@@ -13,7 +13,7 @@ HTTP/2; uploads, downloads, log-outs and WebSockets last for ten seconds each, a
 visitors log in and out and fill carts; pages are purged and read; /readyz is asked a hundred times a second.
 
 minted     the proxy creates the sessions
-verified   the app creates them, and is asked about each; `asked again` counts its questions about visitors of whom it
+verified   the app creates them, and is asked about each; `asked again` counts its questions on visitors on which it
            was asked before and that have only read since: those within a second of an upgrade, and all
 failing    six upgrades that cannot succeed: a mistake in proxy.toml, a log that may not be written, a program that
            crashes, one that is killed while it holds the store, one that knows no take-over, and a full disk; the old

@@ -39,7 +39,7 @@ def seconds_of(query):
 
 
 class App:
-    """What it knows: its sessions, the versions of its pages, and when it was asked about whom."""
+    """What it knows: its sessions, the versions of its pages, and when it was asked about each visitor."""
 
     def __init__(self, mints):
         self.mints, self.users = mints, {}
@@ -151,6 +151,6 @@ def app(mints):
 
 
 def asked(port):
-    """When the app was asked about whom, by the monotonic clock."""
+    """When the app was asked about each visitor, by the monotonic clock."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/asked", timeout=10) as answer:
         return json.load(answer)

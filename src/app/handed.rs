@@ -125,7 +125,7 @@ impl HandedSockets {
         match Socket::adopt(listener, path, number) {
             Ok(socket) => Some(socket),
             Err(error) => {
-                tracing::warn!(%error, %address, "a socket has lost its file, and is opened anew");
+                tracing::warn!(%error, %address, "a socket has lost its file, and is opened again");
                 None
             }
         }

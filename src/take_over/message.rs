@@ -118,7 +118,7 @@ pub enum Purpose {
 /// A part of the memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// What it is of. A part with a name that the successor does not know is passed over: it is known anew.
+    /// What it is of. A part with a name that the successor does not know is passed over: the successor learns it again.
     pub name: String,
     /// Its layout. The successor passes over one that it does not know.
     pub layout: u32,

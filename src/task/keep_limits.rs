@@ -1,4 +1,4 @@
-//! Keeps what is known of the servers of origins in the store, so that the next process does not find it anew.
+//! Keeps what is known of the servers of origins in the store, so that the next process does not find it again.
 
 use std::cell::Cell;
 use std::sync::Arc;

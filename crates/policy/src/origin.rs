@@ -16,7 +16,7 @@ pub enum Http2 {
 /// What is done where an origin has more to do than it can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overload {
-    /// Visitors of whom nothing is proven wait, so that known visitors find the origin calm.
+    /// Visitors of unproven standing wait, so that known visitors find the origin calm.
     Order,
     /// The same, and those that would wait for long are refused at once.
     Shed,

@@ -81,7 +81,7 @@ impl ServerList {
         let kinds_max = kinds_max(&self.servers, bytes_max);
         let mut known = Vec::new();
         for (place, (name, _)) in self.servers.iter().enumerate() {
-            // The lock is taken anew for each server: requests wait for it.
+            // The lock is taken for each server in turn: requests wait for it.
             let server = self.lock().automatic.get(place).map(|limit| limit.known(kinds_max));
             known.extend(server.filter(is_worth_keeping).map(|server| (name.as_str(), server)));
         }

@@ -217,7 +217,7 @@ pub struct Route {
     pub requires_login: Option<bool>,
     /// `login_page`: where browsers of other visitors are sent; `None`: they get 401.
     pub login_page: Option<FieldTemplate>,
-    /// `class`: when visitors of whom nothing is proven are served on this route where requests wait; `None`: by what is
+    /// `class`: when visitors of unproven standing are served on this route where requests wait; `None`: by what is
     /// known of them.
     pub class: Option<RequestClass>,
     /// `max_strangers`, none: the most requests of strangers that the origin works on at once.

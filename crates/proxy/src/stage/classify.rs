@@ -26,7 +26,7 @@ use crate::error::Error;
 /// Hashes kinds of pages and routes, alike in all threads, after a reload and in the next process: the seeds are fixed.
 const SEEDS: RandomState = RandomState::with_seeds(1, 2, 3, 4);
 
-/// Of whom the visitor's own request is, as its origin is told, and its use of the origin.
+/// The requester of the visitor's own request, as its origin is told, and its use of the origin.
 pub(crate) struct OwnRequest<'a> {
     session: Option<&'a str>,
     priority: Priority,

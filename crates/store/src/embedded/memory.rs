@@ -1,6 +1,6 @@
 //! What the store keeps in memory only, as text for the process that takes it over.
 //!
-//! What is missing is learnt anew, but for purges: without these, the pages of the other process would count as newer
+//! What is missing is learnt again, but for purges: without these, the pages of the other process would count as newer
 //! than they are.
 
 use std::path::Path;

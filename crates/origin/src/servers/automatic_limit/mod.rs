@@ -1,6 +1,6 @@
 //! How many requests a server works on well at a time: found from how long it takes, with no setting. Pure.
 //!
-//! Above the limit, visitors of whom nothing is proven wait here and not at the server, where known visitors would wait
+//! Above the limit, visitors of unproven standing wait here and not at the server, where known visitors would wait
 //! behind them. `benches/automatic_limit.py` has the same rules, and `overload_sim.py` beside it shows what they do to sites of
 //! all kinds.
 //!
