@@ -35,11 +35,16 @@ pub(super) async fn end(
     if !has_successor {
         keep_for_next_start((shared, live), store).await;
     }
-    if let Err(error) = store.leave(shared.pages.purged.who).await {
-        tracing::debug!(%error, "other proxies wait briefly for this process to confirm their purges");
+    leave_fleet(shared.pages.purged.who, store).await;
+}
+
+/// Tells the other proxies on the store that a process is gone.
+pub(super) async fn leave_fleet(process_id: u64, store: &AnyStore) {
+    if let Err(error) = store.leave(process_id).await {
+        tracing::debug!(%error, "other proxies wait briefly for a process to confirm their purges");
     }
-    if let Err(error) = store.unregister_proxy(shared.pages.purged.who).await {
-        tracing::debug!(%error, "other proxies list this process for a minute");
+    if let Err(error) = store.unregister_proxy(process_id).await {
+        tracing::debug!(%error, "other proxies list a process for a minute that is gone");
     }
 }
 

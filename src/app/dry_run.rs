@@ -31,7 +31,8 @@ pub fn with_worker<T>(
     plan.store.pages_url = None;
     runtime()?.block_on(async {
         let store = store::open(&plan).await?;
-        let shared = SharedState::new(&plan, Arc::default(), &store, &Arc::default());
+        let process_id = fastrand::u64(..);
+        let shared = SharedState::new(&plan, &Arc::default(), &store, &Arc::default(), process_id);
         let live = LiveConfig::new(plan.into(), &shared, &Origins::default())?;
         let worker = dry_worker(&live, &shared, &store.thread_handle());
         let answer = run(&worker).await;

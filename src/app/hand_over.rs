@@ -15,6 +15,7 @@ use anteroom_store::{STORE_FORMAT, Switch};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
+use super::drain::leave_fleet;
 use super::line::Line;
 use super::program::Program;
 use super::reload::{Running, refuse_reload};
@@ -43,6 +44,8 @@ const ACCEPTING: Duration = Duration::from_secs(10);
 const BETWEEN: Duration = Duration::from_secs(12);
 /// How long it may take to tell a successor why it has to end, while calls wait.
 const SOON: Duration = Duration::from_millis(500);
+/// How long the store may take to hear that a successor is gone. Purges wait for it for 3 s otherwise.
+const GONE: Duration = Duration::from_secs(1);
 
 /// The id of the first process.
 const INIT: u32 = 1;
@@ -236,6 +239,8 @@ struct Offer {
     line: Option<Line>,
     /// The store, if it changes hands.
     store: Option<StorePassage>,
+    /// The id under which the successor reports to the proxies on the store.
+    process_id: Option<u64>,
 }
 
 impl Offer {
@@ -252,7 +257,7 @@ impl Offer {
     }
 
     fn to(successor: SuccessorProcess, channel: Channel) -> Self {
-        Self { successor, channel: Some(channel), line: None, store: None }
+        Self { successor, channel: Some(channel), line: None, store: None, process_id: None }
     }
 
     /// The conversation, which goes on like this until `Commit`.
@@ -283,6 +288,7 @@ impl Offer {
             return Err(TakeOverError::Unexpected(due));
         };
         let protocol = protocol(running, &hello).map_err(TakeOverError::Refused)?;
+        self.process_id = hello.process_id.filter(|id| *id != running.shared.pages.purged.who);
         tracing::info!(process = self.successor.id(), version = ?hello.version, "a take-over begins");
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let in_use = running.in_use(&running.live.load().plan).store;
@@ -385,6 +391,12 @@ impl Offer {
             store.take_back().await;
             let live = running.live.load_full();
             running.jobs.restart(&live, &running.shared, &running.store).await;
+        }
+        // It may have reported to the others already, and one that was killed has not told them that it is gone.
+        if let Some(process_id) = self.process_id
+            && timeout(GONE, leave_fleet(process_id, &running.store)).await.is_err()
+        {
+            tracing::debug!("other proxies wait briefly for the new process");
         }
         match failure {
             Failure::Why(_) => Failure::Why(with_words(why, words)),

@@ -67,6 +67,15 @@ pub(super) struct OpenParts {
     pub(super) program: Option<Program>,
 }
 
+impl OpenParts {
+    /// The id under which this process reports to the other proxies on the store. The process that serves has been told the
+    /// one of its successor.
+    fn process_id(&self) -> u64 {
+        let told = self.predecessor.as_ref().map(Predecessor::process_id);
+        told.unwrap_or_else(|| fastrand::u64(..))
+    }
+}
+
 /// The running process.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -112,14 +121,14 @@ impl Process {
     /// Starts the workers and the background tasks, on this thread's runtime. The workers of a process that takes over
     /// accept no connection yet.
     pub(super) fn begin(parts: OpenParts, log: Option<Arc<AccessLog>>) -> Result<Self, StartError> {
+        let process_id = parts.process_id();
         let OpenParts { loaded, mut listeners, admin, socket, signals, store, metrics, .. } = parts;
         let plan = &loaded.plan;
-        let ends = Ends::default();
         store::expect_news(&store, plan);
-        let shared = SharedState::new(plan, Arc::clone(&metrics), &store, listeners.ticket_keys());
+        let shared = SharedState::new(plan, &metrics, &store, listeners.ticket_keys(), process_id);
         let audit = admin::start_audit_log(plan)?;
         let admin_sockets = AdminSockets::of(plan, admin.as_ref(), socket.as_ref())?;
-        let threads = plan.threads;
+        let (threads, ends) = (plan.threads, Ends::default());
         let first = LiveConfig::new(loaded, &shared, &Origins::default())?;
         let live = Arc::new(ArcSwap::new(Arc::clone(&first)));
         gauges::register(&shared, &live, &store, log.as_ref());

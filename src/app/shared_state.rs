@@ -76,21 +76,24 @@ pub(super) struct SharedState {
 }
 
 impl SharedState {
-    /// Built with the sizes in `plan`, which are read only at start.
+    /// Built with the sizes in `plan`, which are read only at start. `process_id`: the id under which this process reports
+    /// to the other proxies on the store.
     pub(super) fn new(
         plan: &Plan,
-        metrics: Arc<Metrics>,
+        metrics: &Arc<Metrics>,
         store: &OpenStore,
         ticket_keys: &Arc<TicketKeys>,
+        process_id: u64,
     ) -> Arc<Self> {
         let fleet = Arc::new(Fleet::new(Arc::clone(store.switch())));
         let limits = &plan.limits;
         let flights = Flights::new(limits.in_flight, limits.waiters);
-        let purged = Arc::new(PurgeTable::new(has_others(plan)));
+        let mut purged = PurgeTable::new(has_others(plan));
+        purged.who = process_id;
         let memory = plan.cache.memory_within(smallest_memory_limit().map(|limit| limit.bytes));
         let viewed_items = plan.session.viewed_items as usize;
         Arc::new(Self {
-            pages: Arc::new(Pages::new(memory, flights, purged, limits.variants)),
+            pages: Arc::new(Pages::new(memory, flights, Arc::new(purged), limits.variants)),
             learning: Arc::default(),
             audits: Arc::default(),
             class_memory: Arc::default(),
@@ -101,7 +104,7 @@ impl SharedState {
             visitor_tokens: Arc::default(),
             ranks: Arc::default(),
             rows: Arc::default(),
-            metrics,
+            metrics: Arc::clone(metrics),
             store: store.clone(),
             ticket_keys: Arc::clone(ticket_keys),
             connections: Arc::default(),

@@ -41,6 +41,8 @@ pub(super) struct Predecessor {
     errors: Option<OwnedFd>,
     /// Whether its store is embedded.
     hands_over_store: bool,
+    /// The id under which this process will report to the proxies on the store.
+    process_id: u64,
 }
 
 /// Asks the process behind the socket at `path` to be taken over, and gets its listening sockets. `None`: there is none.
@@ -63,7 +65,9 @@ pub(super) async fn greet(
     }
     service_manager::wait_to_be_main();
     let channel = Channel::new(FrameSocket::new(stream));
-    let mut predecessor = Predecessor { channel, errors: None, hands_over_store: false };
+    let process_id = fastrand::u64(..);
+    let mut predecessor =
+        Predecessor { channel, errors: None, hands_over_store: false, process_id };
     let handed = predecessor.greet(plan).await?;
     Ok(Some((predecessor, handed)))
 }
@@ -80,6 +84,7 @@ impl Predecessor {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             store_format: STORE_FORMAT,
             store: store::mark(&plan.store),
+            process_id: Some(self.process_id),
         };
         self.channel.say(&Message::Hello(hello), &[], ANSWER).await?;
         let due = "it agrees";
@@ -102,6 +107,11 @@ impl Predecessor {
                 return Ok(handed);
             }
         }
+    }
+
+    /// The id under which this process reports to the proxies on the store: the other one knows it, too.
+    pub(super) fn process_id(&self) -> u64 {
+        self.process_id
     }
 
     /// Whether the store has one owner, and changes hands: [`Self::take_store`].

@@ -74,6 +74,10 @@ pub struct Hello {
     /// Where its store is, in words that are compared and never shown: a hash.
     #[serde(default)]
     pub store: String,
+    /// The id under which it reports to the proxies on a store. Where it ends before it serves, the other process takes that
+    /// id back: purges would wait for it.
+    #[serde(default)]
+    pub process_id: Option<u64>,
 }
 
 /// The answer to it.
@@ -180,7 +184,8 @@ mod tests {
 
     fn hello() -> Hello {
         let (version, store) = ("0.1.0".to_owned(), String::new());
-        Hello { protocols: vec![1], version, store_format: 2, store }
+        let process_id = Some(u64::MAX);
+        Hello { protocols: vec![1], version, store_format: 2, store, process_id }
     }
 
     #[test]
@@ -230,6 +235,7 @@ mod tests {
         let newer = br#"{"message":"hello","protocols":[1,2],"version":"9.0.0","wish":true}"#;
         let Message::Hello(read) = Message::read(newer).unwrap() else { panic!("a hello") };
         assert_eq!((read.protocols, read.store_format), (vec![1, 2], 0));
+        assert_eq!(read.process_id, None);
         let unknown = br#"{"message":"quantum","entangled":true}"#;
         assert_eq!(Message::read(unknown).unwrap(), Message::Unknown);
         let socket = br#"{"purpose":"quic","address":"[::]:443"}"#;

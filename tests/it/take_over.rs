@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crate::purge::purge;
 use crate::support::client::{Ask, Client};
 use crate::support::frames::{Frames, Outcome, code};
 use crate::support::origin::{Gate, Origin, Reply};
@@ -299,6 +300,21 @@ fn a_process_that_is_killed_while_it_prepares_is_forgotten(storage: &Storage) {
     fs::remove_file(&waiting.log).unwrap();
     let mut old = proxy.take_over();
     assert_eq!(old.exit_code(), Some(0));
+}
+
+#[test]
+fn no_purge_waits_for_a_process_that_was_killed_before_it_served() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let proxy = Proxy::start(&origin, &storage, "");
+    for failed in [1.0, 2.0] {
+        // By then it has asked the store for purges, and waits for none.
+        let status = proxy.successor().env("ANTEROOM_CRASH", "ready").status().unwrap();
+        assert_eq!(status.code(), None);
+        wait_until("the old process has noticed", || {
+            proxy.metric("anteroom_upgrades_failed_total") == failed
+        });
+        assert_eq!(purge(&proxy, &["/page"])["confirmed"], true);
+    }
 }
 
 fn a_signal_to_the_old_process_ends_both(storage: &Storage) {
