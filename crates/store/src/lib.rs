@@ -38,7 +38,6 @@ mod succession;
 mod switch;
 mod ticket_keys;
 pub mod transfer;
-mod unhex;
 mod view;
 mod visitors;
 

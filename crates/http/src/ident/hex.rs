@@ -1,4 +1,4 @@
-//! Hexadecimal encoding.
+//! Hexadecimal encoding, and decoding.
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -17,6 +17,14 @@ pub fn put_hex(text: &mut [u8], bytes: &[u8]) {
     }
 }
 
+/// The bytes that these hex digits stand for; `None` if they are no hex digits, or half a byte is missing.
+#[must_use]
+pub fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    pairs.iter().map(|[high, low]| u8::try_from(value(*high)? << 4 | value(*low)?).ok()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +36,15 @@ mod tests {
         let long: Vec<u8> = (0..=255).collect();
         let expected: String = long.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex(&long), expected);
+    }
+
+    #[test]
+    fn every_byte_is_read_as_it_is_written() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(unhex(&hex(&all)), Some(all));
+        assert_eq!(unhex(""), Some(Vec::new()));
+        for wrong in ["0", "0g", "+1", "0x12", "ü"] {
+            assert_eq!(unhex(wrong), None, "{wrong}");
+        }
     }
 }

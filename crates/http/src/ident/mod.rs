@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use self::cookie_hash::CookieHash;
-pub use self::hex::{hex, put_hex};
+pub use self::hex::{hex, put_hex, unhex};
 pub use self::nearest::nearest;
 pub use self::token::{StoredToken, TOKEN_MAX, TOKEN_MIN, Token, TokenStorage, is_token};
 pub use self::user::{ATTRIBUTES_MAX, LogInScope, USER_MAX, User, is_attribute, is_attribute_name};

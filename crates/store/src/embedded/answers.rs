@@ -3,13 +3,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anteroom_http::ident::{CookieHash, hex};
+use anteroom_http::ident::{CookieHash, hex, unhex};
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 
 use super::EmbeddedStore;
-use crate::unhex::unhex;
 use crate::{ANSWER_MAX, AnswerStore, StoreError};
 
 /// The most bytes of answers; the least used are evicted first.

@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anteroom_http::ident::hex;
+use anteroom_http::ident::{hex, unhex};
 use bytes::Bytes;
 
 use super::answers::Answers;
 use super::purges::{PurgeLog, PurgeReader};
-use crate::unhex::unhex;
 use crate::{HOT_LIST_MAX, OpenError, StorePart};
 
 /// The names of the parts. Each has its first layout.

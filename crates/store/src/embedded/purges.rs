@@ -5,14 +5,13 @@ use std::collections::{HashMap, VecDeque};
 use std::iter::once;
 use std::time::Instant;
 
-use anteroom_http::ident::hex;
+use anteroom_http::ident::{hex, unhex};
 
 use crate::StoreError;
 use crate::purge::{
     Generation, LIVES, MarkKey, NEWS_MAX, PURGE_MARKS_MAX, PURGES_KEPT, PURGES_KEPT_BYTES,
     PurgePosition, PurgesSince, is_mark,
 };
-use crate::unhex::unhex;
 
 /// The era in which every process begins that takes nothing over: nothing remains of an earlier one.
 const FIRST_ERA: u64 = 1;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anteroom_http::ident::{CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken, hex};
+use anteroom_http::ident::{
+    CookieHash, Item, PageKey, Row, StoredToken, User, VisitorToken, hex, unhex,
+};
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::MarkKey;
-use crate::unhex::unhex;
 
 /// What is sent.
 pub(super) trait ToWire {
