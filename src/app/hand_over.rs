@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::drain::leave_fleet;
 use super::line::Line;
+use super::memory_parts;
 use super::program::Program;
 use super::reload::{Running, refuse_reload};
 use super::service_manager;
@@ -241,6 +242,8 @@ struct Offer {
     store: Option<StorePassage>,
     /// The id under which the successor reports to the proxies on the store.
     process_id: Option<u64>,
+    /// Whether it takes in what is known here; an older version does not.
+    takes_memory: bool,
 }
 
 impl Offer {
@@ -257,7 +260,14 @@ impl Offer {
     }
 
     fn to(successor: SuccessorProcess, channel: Channel) -> Self {
-        Self { successor, channel: Some(channel), line: None, store: None, process_id: None }
+        Self {
+            successor,
+            channel: Some(channel),
+            line: None,
+            store: None,
+            process_id: None,
+            takes_memory: false,
+        }
     }
 
     /// The conversation, which goes on like this until `Commit`.
@@ -265,13 +275,15 @@ impl Offer {
         self.channel.as_mut().ok_or(TakeOverError::Ended("it is a successor"))
     }
 
-    /// Gives it the sockets, and the store if that is embedded. Returns its version when its threads stand ready.
+    /// Gives it the sockets, the store if that is embedded, and what is known here. Returns its version when its threads stand
+    /// ready.
     async fn settle(&mut self, parts: &mut HandOverParts<'_>) -> Result<String, Failure> {
         let HandOverParts { running, signals, requests, .. } = parts;
         let shared = Arc::clone(&running.shared);
         let steps = async {
             let version = self.prepare(running).await?;
             self.release_store(running).await?;
+            self.tell_memory(running).await?;
             Ok::<_, TakeOverError>(version)
         };
         tokio::select! {
@@ -289,6 +301,7 @@ impl Offer {
         };
         let protocol = protocol(running, &hello).map_err(TakeOverError::Refused)?;
         self.process_id = hello.process_id.filter(|id| *id != running.shared.pages.purged.who);
+        self.takes_memory = hello.takes_memory;
         tracing::info!(process = self.successor.id(), version = ?hello.version, "a take-over begins");
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let in_use = running.in_use(&running.live.load().plan).store;
@@ -321,6 +334,24 @@ impl Offer {
         };
         let passed = timeout(BETWEEN, between).await;
         passed.map_err(|_elapsed| TakeOverError::Late(BETWEEN, ready))?
+    }
+
+    /// Tells it what it would find anew on any store, as late as possible: until then requests change it.
+    async fn tell_memory(&mut self, running: &Running) -> Result<(), TakeOverError> {
+        if !self.takes_memory {
+            return Ok(());
+        }
+        let parts = memory_parts::parts(&running.live.load());
+        let channel = self.channel()?;
+        let told = async {
+            for part in parts {
+                channel.say(&Message::Part(part), &[], ANSWER).await?;
+            }
+            Ok::<(), TakeOverError>(())
+        };
+        // Calls may wait for the store.
+        let due = "it has read what is known here";
+        timeout(ANSWER, told).await.map_err(|_elapsed| TakeOverError::Late(ANSWER, due))?
     }
 
     async fn send_sockets(&mut self, running: &Running) -> Result<(), TakeOverError> {

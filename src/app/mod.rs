@@ -24,6 +24,7 @@ mod jobs;
 mod line;
 mod listeners;
 mod live_config;
+mod memory_parts;
 mod origins;
 mod outdated;
 mod page_memory;

@@ -25,6 +25,7 @@ use super::handed::HandedSockets;
 use super::jobs::Jobs;
 use super::listeners::Listeners;
 use super::live_config::LiveConfig;
+use super::memory_parts::MemoryReader;
 use super::origins::Origins;
 use super::program::Program;
 use super::reload::Running;
@@ -423,7 +424,7 @@ async fn stand_ready(
     {
         tracing::warn!("not all pages were read into memory before the take-over");
     }
-    predecessor.ready().await
+    predecessor.ready(&mut MemoryReader::new(running.live.load_full())).await
 }
 
 /// Returns when a signal tells the process to end. Its configuration was read a moment ago, so a reload changes nothing.

@@ -14,6 +14,7 @@ use anteroom_store::{OpenStore, STORE_FORMAT, StoreMemory};
 use super::call_host::CallHost;
 use super::handed::HandedSockets;
 use super::line::Line;
+use super::memory_parts::MemoryReader;
 use super::start_error::StartError;
 use super::{service_manager, store};
 use crate::admin::{ClientError, begin_take_over};
@@ -85,6 +86,7 @@ impl Predecessor {
             store_format: STORE_FORMAT,
             store: store::mark(&plan.store),
             process_id: Some(self.process_id),
+            takes_memory: true,
         };
         self.channel.say(&Message::Hello(hello), &[], ANSWER).await?;
         let due = "it agrees";
@@ -153,15 +155,22 @@ impl Predecessor {
         }
     }
 
-    /// Says that this process stands ready, and waits until it may accept connections.
-    pub(super) async fn ready(&mut self) -> Result<(), TakeOverError> {
+    /// Says that this process stands ready, takes in what the old one has in memory, and waits until it may accept
+    /// connections.
+    pub(super) async fn ready(&mut self, memory: &mut MemoryReader) -> Result<(), TakeOverError> {
         if !self.hands_over_store {
             self.channel.say(&Message::Prepared, &[], ANSWER).await?;
         }
         self.channel.say(&Message::Ready, &[], ANSWER).await?;
         may_crash("ready");
         let due = "this process may accept connections";
-        self.channel.expect(&Message::Commit, COMMIT, due).await?;
+        loop {
+            match self.channel.hear(COMMIT, due).await? {
+                (Message::Part(part), _) => memory.add(&part),
+                (Message::Commit, _) => break,
+                _ => return Err(TakeOverError::Unexpected(due)),
+            }
+        }
         may_crash("commit");
         if let Some(errors) = self.errors.take()
             && let Err(error) = rustix::stdio::dup2_stderr(errors)

@@ -27,9 +27,10 @@ pub enum Message {
     },
     /// The successor has all that it needs of the other process, but the store.
     Prepared,
-    /// A part of what the process that serves knows; see [`Part`].
+    /// A part of what the process that serves knows; see [`Part`]. Those of an embedded store come before
+    /// [`Self::StoreReleased`], all others before [`Self::Commit`].
     Part(Part),
-    /// The store is closed, and all parts of the memory are sent.
+    /// The store is closed, and all parts of its memory are sent.
     StoreReleased,
     /// The successor has opened the store.
     StoreOpened,
@@ -78,6 +79,9 @@ pub struct Hello {
     /// id back: purges would wait for it.
     #[serde(default)]
     pub process_id: Option<u64>,
+    /// Whether it takes in parts between [`Message::Ready`] and [`Message::Commit`].
+    #[serde(default)]
+    pub takes_memory: bool,
 }
 
 /// The answer to it.
@@ -185,7 +189,8 @@ mod tests {
     fn hello() -> Hello {
         let (version, store) = ("0.1.0".to_owned(), String::new());
         let process_id = Some(u64::MAX);
-        Hello { protocols: vec![1], version, store_format: 2, store, process_id }
+        let takes_memory = true;
+        Hello { protocols: vec![1], version, store_format: 2, store, process_id, takes_memory }
     }
 
     #[test]
@@ -235,7 +240,7 @@ mod tests {
         let newer = br#"{"message":"hello","protocols":[1,2],"version":"9.0.0","wish":true}"#;
         let Message::Hello(read) = Message::read(newer).unwrap() else { panic!("a hello") };
         assert_eq!((read.protocols, read.store_format), (vec![1, 2], 0));
-        assert_eq!(read.process_id, None);
+        assert_eq!((read.process_id, read.takes_memory), (None, false));
         let unknown = br#"{"message":"quantum","entangled":true}"#;
         assert_eq!(Message::read(unknown).unwrap(), Message::Unknown);
         let socket = br#"{"purpose":"quic","address":"[::]:443"}"#;

@@ -23,6 +23,7 @@ on_both_stores!(
     no_client_is_refused_and_it_is_ready_all_the_while,
     open_requests_and_kept_connections_end_in_the_old_process,
     sessions_and_commands_go_on,
+    a_server_that_rests_is_not_asked_by_the_new_process,
     a_process_that_is_killed_while_it_prepares_is_forgotten,
     a_signal_to_the_new_process_ends_that_alone,
     a_signal_to_the_old_process_ends_both,
@@ -138,6 +139,31 @@ fn sessions_and_commands_go_on(storage: &Storage) {
     let listed = command.current_dir(proxy.folder()).output().unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
     assert_eq!(proxy.metric("anteroom_upgrades_failed_total"), 0.0);
+}
+
+fn a_server_that_rests_is_not_asked_by_the_new_process(storage: &Storage) {
+    let (dead, other) = (SocketAddr::from(([127, 0, 0, 1], free_port())), hello());
+    let settings = format!(
+        "origin.urls = [\"http://{dead}\", \"http://{}\"]\norigin.rest = \"300s\"",
+        other.address()
+    );
+    let mut proxy = Proxy::before(dead, storage, &settings);
+    let up = format!("anteroom_origin_server_up{{origin=\"origin\",server=\"{dead}\"}}");
+    assert_eq!(proxy.metric(&up), 1.0);
+    wait_until("it rests", || {
+        assert_eq!(proxy.get("/").send().text(), "hello");
+        proxy.metric(&up) == 0.0
+    });
+    let back = Origin::at(dead, |_| Reply::unstored("back"));
+
+    let mut old = proxy.take_over();
+
+    assert_eq!(proxy.metric(&up), 0.0);
+    for _ in 0..8 {
+        assert_eq!(proxy.get("/").send().text(), "hello");
+    }
+    assert_eq!(back.count(), 0);
+    assert_eq!(old.exit_code(), Some(0));
 }
 
 #[test]

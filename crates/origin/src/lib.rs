@@ -37,7 +37,8 @@ pub use pool::{PinnedConnection, PinnedSlot, ServerConnections};
 pub use requester::Requester;
 pub use send::{ConnectionReuse, GrpcCall, OriginResponse, is_connection_scheme};
 pub use servers::{
-    FailureRules, ServerList, ServerRules, ServerStanding, SharedPriority, StrangerLimits,
+    FailureRules, HandedLimit, HandedServer, RestLeft, ServerList, ServerRules, ServerStanding,
+    SharedPriority, StrangerLimits,
 };
 pub use settings::ServerSettings;
 pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules, client_config};

@@ -31,6 +31,15 @@ pub struct FailureRules {
     pub unhealthy_after: u32,
 }
 
+/// A rest, as far as it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestLeft {
+    /// What is left of it; zero: it is over, and the next request tries the server.
+    pub left: Duration,
+    /// How long it is in all.
+    pub length: Duration,
+}
+
 /// What a request or a check has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HealthChange {
@@ -148,6 +157,35 @@ impl ServerHealth {
     /// The same health for a list with other rules, without the trials in progress.
     pub(super) fn taken_over(&self) -> Self {
         Self { tried: None, tried_slowly: None, ..self.clone() }
+    }
+
+    /// What is left of its rest, for another process.
+    pub(super) fn rest_left(&self, now: Instant) -> Option<RestLeft> {
+        let Cooldown { until, length } = self.rest?;
+        Some(RestLeft { left: until.saturating_duration_since(now), length })
+    }
+
+    /// Whether its checks have taken it out.
+    pub(super) fn fails_checks(&self) -> bool {
+        self.is_sick
+    }
+
+    /// Goes on as in the process before. A rest is no shorter than the rules of this one want it, and ends in time.
+    pub(super) fn resume(
+        &mut self,
+        rest: Option<RestLeft>,
+        fails_checks: bool,
+        rules: &FailureRules,
+        now: Instant,
+    ) {
+        if let Some(RestLeft { left, length }) = rest {
+            let length = length.max(rules.rest).min(REST_MAX);
+            self.rest = Some(Cooldown { until: now + left.min(length), length });
+        }
+        if fails_checks {
+            self.is_sick = true;
+            self.contrary = 0;
+        }
     }
 
     /// Another server is back, and none was up before: this one may be back, too, so its rest is cut short.
@@ -444,6 +482,40 @@ mod tests {
         let trial = server.try_it(Trial::Quick, now);
         assert_eq!(server.succeeded(Some(trial), now), None);
         assert!(!server.is_up() && !server.may_be_tried(Trial::Quick, now));
+    }
+
+    #[test]
+    fn a_rest_goes_on_in_another_process() {
+        let now = Instant::now();
+        let mut server = ServerHealth::default();
+        assert_eq!(server.rest_left(now), None);
+        fail(&mut server, 3, now);
+        let rest = server.rest_left(now + 4 * SECOND);
+        assert_eq!(rest, Some(RestLeft { left: 6 * SECOND, length: 10 * SECOND }));
+        let over = server.rest_left(now + 11 * SECOND).map(|rest| rest.left);
+        assert_eq!(over, Some(Duration::ZERO));
+
+        let mut next = ServerHealth::default();
+        next.resume(rest, true, &RULES, now);
+        assert!(!next.is_up() && next.fails_checks());
+        next.checked(true, &RULES, now);
+        next.checked(true, &RULES, now);
+        assert!(!next.fails_checks());
+        assert!(!next.may_be_tried(Trial::Quick, now + 5 * SECOND));
+        let trial = next.try_it(Trial::Quick, now + 6 * SECOND);
+        let change = next.failed(Some(trial), true, &RULES, now + 6 * SECOND);
+        assert_eq!(change, Some(HealthChange::Rests(20 * SECOND)));
+    }
+
+    #[test]
+    fn a_rest_that_another_process_tells_of_has_bounds() {
+        let now = Instant::now();
+        for (told, kept) in [(Duration::ZERO, RULES.rest), (Duration::MAX, REST_MAX)] {
+            let mut server = ServerHealth::default();
+            let rest = RestLeft { left: Duration::MAX, length: told };
+            server.resume(Some(rest), false, &RULES, now);
+            assert_eq!(server.rest_left(now), Some(RestLeft { left: kept, length: kept }));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::automatic_limit::{KnownServer, START};
 /// The version of the layout.
 const VERSION: u8 = 1;
 /// The most kinds of pages of a server.
-const KINDS_MAX: usize = 256;
+pub(super) const KINDS_MAX: usize = 256;
 /// The bytes of a kind.
 const KIND: usize = size_of::<u64>() + size_of::<f32>();
 /// The bytes of a server beside its name and its kinds.
@@ -110,7 +110,7 @@ fn kinds_max(servers: &[(String, u32)], bytes_max: usize) -> usize {
 }
 
 /// The value of these servers, as many as have room; `None`: none.
-fn encode(known: &[(&str, KnownServer)], bytes_max: usize) -> Option<Bytes> {
+pub(super) fn encode(known: &[(&str, KnownServer)], bytes_max: usize) -> Option<Bytes> {
     let mut value = vec![VERSION];
     for (name, KnownServer { calm_at, kinds }) in known {
         let size = BESIDE + name.len() + kinds.len() * KIND;
@@ -132,7 +132,7 @@ fn encode(known: &[(&str, KnownServer)], bytes_max: usize) -> Option<Bytes> {
 }
 
 /// The servers of a value, by their names; `None` if anything in it is wrong.
-fn decode(mut value: &[u8]) -> Option<Vec<(String, KnownServer)>> {
+pub(super) fn decode(mut value: &[u8]) -> Option<Vec<(String, KnownServer)>> {
     if value.try_get_u8() != Ok(VERSION) {
         return None;
     }

@@ -4,12 +4,13 @@
 //! All decisions are made under one small lock, which is never held across an await. The rules are separate
 //! and pure: `choice` and `balance` choose, `health` decides on rests, `budget` on retries, `wait_queue` on the queue, `places` on the
 //! room for each class of requests, `user_places` and `stranger_limits` on what users and strangers may take of it, and `automatic_limit` on how many a
-//! server works on well, which `known_servers` keeps for the next process.
+//! server works on well, which `known_servers` keeps for the next process. `handed_servers` is what a successor is told.
 
 mod automatic_limit;
 mod balance;
 mod budget;
 mod choice;
+mod handed_servers;
 mod health;
 mod known_servers;
 mod places;
@@ -34,7 +35,8 @@ use automatic_limit::{AutomaticLimit, RequestAtServer};
 use balance::RoundRobin;
 use budget::Budget;
 use choice::ServerChoice;
-pub use health::FailureRules;
+pub use handed_servers::{HandedLimit, HandedServer};
+pub use health::{FailureRules, RestLeft};
 use health::{HealthChange, RunningTrial, ServerHealth, Trial};
 use known_servers::KeptServers;
 use places::{PlaceLimits, Places};

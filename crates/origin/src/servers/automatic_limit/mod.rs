@@ -132,6 +132,8 @@ pub(super) struct AutomaticLimit {
     /// Answers to earlier requests show that the server was away.
     away_until: f64,
     used: RecentUse,
+    /// Whether it goes on from another process, which knew more than the store.
+    is_resumed: bool,
     /// Whether nothing is tried, because no visitor is held back.
     only_watches: bool,
 }
@@ -186,6 +188,7 @@ impl AutomaticLimit {
             grew_in_silence: now,
             away_until: now,
             used: RecentUse { most: 0, since: now },
+            is_resumed: false,
             only_watches,
         }
     }
@@ -210,16 +213,35 @@ impl AutomaticLimit {
     }
 
     /// Takes over what an earlier process knew, or another one. What was learned since goes before it: times of kinds of
-    /// which there was an answer, and a limit that has moved, or is being tried.
+    /// which there was an answer, and a limit that has moved, is being tried, or was [resumed](Self::resume).
     pub(super) fn recall(&mut self, known: &KnownServer) {
         self.usual_times.recall(&known.kinds);
         // That kinds take long was found beside quick ones.
         self.quick = self.quick.max(self.answered);
-        let is_at_start = self.limit == START && self.calm_at == START;
+        let is_at_start = self.limit == START && self.calm_at == START && !self.is_resumed;
         if is_at_start && !self.has_queue && self.trial.is_none() {
             self.calm_at = f64::from(known.calm_at).max(START);
             self.set(self.calm_at);
         }
+    }
+
+    /// Goes on from where the process before has just been. What that knew goes before what was recalled here.
+    pub(super) fn resume(&mut self, now: f64, known: &KnownServer, limit: f64, has_queue: bool) {
+        let recalled = self.usual_times.most_answered(usize::MAX);
+        self.usual_times = UsualTimes::new(now);
+        self.usual_times.recall(&known.kinds);
+        self.usual_times.recall(&recalled);
+        // That kinds take long was found beside quick ones.
+        self.quick = self.quick.max(self.answered);
+        self.is_resumed = true;
+        self.trial = None;
+        self.round = Round::new(now);
+        self.has_queue = has_queue;
+        self.calm_at = f64::from(known.calm_at).max(START);
+        self.set(if limit.is_finite() { limit } else { self.calm_at });
+        // Neither that no stranger waits, nor that little is used, is known of the time before.
+        self.waiting.seen = now;
+        self.used = RecentUse { most: 0, since: now };
     }
 
     /// The requests at the server that count.
