@@ -9,6 +9,7 @@ use std::time::Duration;
 use anteroom_http::ident::{hex, unhex};
 use anteroom_origin::{HandedLimit, HandedServer, RestLeft};
 use anteroom_policy::priority::PAGE_KIND_VERSION;
+use anteroom_policy::rate_limit::{self, RateReader, RequestLimits};
 use serde::{Deserialize, Serialize};
 
 use super::live_config::LiveConfig;
@@ -17,6 +18,8 @@ use crate::take_over::message::Part;
 
 /// How the servers of origins are, a line each.
 const HEALTH: &str = "health";
+/// What clients have used of their rates.
+const RATES: &str = "rates";
 /// The layout of every part so far.
 const LAYOUT: u32 = 1;
 /// A part ends with the line that makes it longer than this, in bytes. In a frame each quote of it takes two.
@@ -53,7 +56,17 @@ pub(super) fn parts(live: &LiveConfig) -> Vec<Part> {
     let health = live.origins.server_lists().flat_map(|list| {
         list.hand_out().into_iter().map(move |server| server_line(list.name(), server))
     });
-    in_parts(HEALTH, health)
+    let counters = live.settings.rates.counters.iter();
+    let rates = counters.flat_map(|counters| rate_limit::hand_out(counters, rate_limits(live)));
+    let (mut parts, rates) = (in_parts(HEALTH, health), in_parts(RATES, rates));
+    parts.extend(rates);
+    parts
+}
+
+/// All limits, in the order of the configuration.
+fn rate_limits(live: &LiveConfig) -> impl Iterator<Item = &RequestLimits> {
+    let routes = live.settings.routes.all().map(|route| &route.limits);
+    std::iter::once(&live.settings.rates.all).chain(routes)
 }
 
 /// Lines, put together as parts of this name.
@@ -118,12 +131,14 @@ fn read_server(line: &str) -> Option<(String, HandedServer)> {
 #[derive(Debug)]
 pub(super) struct MemoryReader {
     live: Arc<LiveConfig>,
+    rates: RateReader,
 }
 
 impl MemoryReader {
     /// For a process with this configuration.
     pub(super) fn new(live: Arc<LiveConfig>) -> Self {
-        Self { live }
+        let rates = RateReader::new(live.settings.rates.counters.as_ref(), rate_limits(&live));
+        Self { live, rates }
     }
 
     /// Takes in a part. One that this version does not know is passed over.
@@ -131,10 +146,13 @@ impl MemoryReader {
         if part.layout != LAYOUT {
             return;
         }
-        if part.name == HEALTH {
-            for (origin, server) in part.text.lines().filter_map(read_server) {
+        let lines = part.text.lines();
+        match part.name.as_str() {
+            HEALTH => lines.filter_map(read_server).for_each(|(origin, server)| {
                 self.add_server(&origin, server);
-            }
+            }),
+            RATES => lines.for_each(|line| self.rates.read(line)),
+            _ => {}
         }
     }
 

@@ -14,7 +14,7 @@ use crate::purge::purge;
 use crate::support::client::{Ask, Client};
 use crate::support::frames::{Frames, Outcome, code};
 use crate::support::origin::{Gate, Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::{free_port, wait_until};
 
 const UNIX: &str = r#"listen = [{ address = "{listen}" }, { address = "unix:web.sock" }]"#;
@@ -24,6 +24,7 @@ on_both_stores!(
     open_requests_and_kept_connections_end_in_the_old_process,
     sessions_and_commands_go_on,
     a_server_that_rests_is_not_asked_by_the_new_process,
+    a_client_over_its_rate_stays_refused,
     a_process_that_is_killed_while_it_prepares_is_forgotten,
     a_signal_to_the_new_process_ends_that_alone,
     a_signal_to_the_old_process_ends_both,
@@ -126,10 +127,10 @@ fn open_requests_and_kept_connections_end_in_the_old_process(storage: &Storage) 
 }
 
 fn sessions_and_commands_go_on(storage: &Storage) {
-    let origin = crate::support::proxy::shop(|_| Reply::unstored("hello"));
+    let origin = shop(|_| Reply::unstored("hello"));
     let settings = "session.mint = true\nvisitor.endpoints = [\"me\"]";
     let mut proxy = Proxy::start(&origin, storage, settings);
-    let cookie = crate::support::proxy::log_in(&proxy, "alice");
+    let cookie = log_in(&proxy, "alice");
     let mut old = proxy.take_over();
     assert_eq!(old.exit_code(), Some(0));
     let me = proxy.get("/_anteroom/me").cookie(&cookie).send();
@@ -163,6 +164,25 @@ fn a_server_that_rests_is_not_asked_by_the_new_process(storage: &Storage) {
         assert_eq!(proxy.get("/").send().text(), "hello");
     }
     assert_eq!(back.count(), 0);
+    assert_eq!(old.exit_code(), Some(0));
+}
+
+fn a_client_over_its_rate_stays_refused(storage: &Storage) {
+    let origin = shop(|_| Reply::unstored("hello"));
+    let settings = "session.mint = true
+limits.requests_per_address = \"7/h\"
+limits.requests_per_session = \"3/h\"";
+    let mut proxy = Proxy::start(&origin, storage, settings);
+    // Counts for its address, as long as there is no session.
+    let cookie = log_in(&proxy, "alice");
+    let of_session = |proxy: &Proxy| proxy.get("/").cookie(&cookie).send().status;
+    let of_address = |proxy: &Proxy| proxy.get("/").send().status;
+    assert_eq!([(); 4].map(|()| of_session(&proxy)), [200, 200, 200, 429]);
+
+    let mut old = proxy.take_over();
+
+    assert_eq!(of_session(&proxy), 429);
+    assert_eq!([(); 2].map(|()| of_address(&proxy)), [200, 429], "six of seven are used");
     assert_eq!(old.exit_code(), Some(0));
 }
 

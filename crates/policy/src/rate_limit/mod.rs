@@ -3,15 +3,18 @@
 //! The arithmetic is governor's (GCRA): a time for each address or session, in a table of fixed size that all
 //! limits and threads share. A full table drops an entry that was counted once before one that was counted
 //! often, and a dropped entry restarts: a flood of addresses mostly displaces its own entries. Which address
-//! and session a request counts for is decided elsewhere.
+//! and session a request counts for is decided elsewhere. `handed_rates` is what a successor is told.
+
+mod handed_rates;
+mod token_hasher;
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ahash::RandomState;
-use governor::clock::{Clock, MonotonicClock};
+use governor::clock::{Clock, MonotonicClock, Reference};
 use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed, StateStore};
@@ -19,6 +22,9 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use quick_cache::unsync::Cache;
 
 use anteroom_http::ident::{StoredToken, holder};
+
+pub use handed_rates::{RateReader, hand_out};
+use token_hasher::TokenHasher;
 
 /// Locks that the threads share. A power of two.
 const SHARDS: usize = 16;
@@ -44,15 +50,19 @@ impl Rate {
     }
 
     fn quota(&self) -> Quota {
-        // The shortest span that counts is a nanosecond.
-        let each = (self.per / self.requests.get()).max(Duration::from_nanos(1));
-        let quota = Quota::with_period(each).expect("a span that is not nothing");
+        let quota = Quota::with_period(self.each()).expect("a span that is not nothing");
         quota.allow_burst(self.burst)
+    }
+
+    /// The time after which a request is forgotten.
+    fn each(&self) -> Duration {
+        // The shortest span that counts is a nanosecond.
+        (self.per / self.requests.get()).max(Duration::from_nanos(1))
     }
 }
 
 /// The subject of a count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RateKey {
     /// All clients at an address.
     Address(IpAddr),
@@ -71,8 +81,9 @@ impl RateKey {
 /// The times at which each address and session may send again, for all limits.
 #[derive(Debug)]
 pub struct RateLimitCounters {
-    /// Two hashes that clients cannot foresee, which stand for a token together.
-    hashers: [RandomState; 2],
+    /// How tokens are hashed. A process that takes over does as the one before; any other chooses at the first token.
+    tokens: OnceLock<TokenHasher>,
+    hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
 
@@ -83,21 +94,36 @@ impl RateLimitCounters {
     /// Room for `max` addresses and sessions.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
-        let hashers = [RandomState::new(), RandomState::new()];
+        let (tokens, hasher) = (OnceLock::new(), RandomState::new());
         let each = max.div_ceil(SHARDS);
         let shards = std::array::from_fn(|_| Mutex::new(Cache::new(each)));
-        Arc::new(Self { hashers, shards })
+        Arc::new(Self { tokens, hasher, shards })
     }
 
     /// The holder of this token.
     #[must_use]
     pub fn session(&self, token: &StoredToken) -> RateKey {
-        let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(token));
-        RateKey::Session(u128::from(high) << 64 | u128::from(low))
+        RateKey::Session(self.tokens().hash(token))
+    }
+
+    fn tokens(&self) -> &TokenHasher {
+        self.tokens.get_or_init(TokenHasher::random)
     }
 
     fn shard(&self, key: &(u32, RateKey)) -> &Mutex<Shard> {
-        &self.shards[(self.hashers[0].hash_one(key) >> 60) as usize & (SHARDS - 1)]
+        &self.shards[(self.hasher.hash_one(key) >> 60) as usize & (SHARDS - 1)]
+    }
+
+    /// Shows each time, with the limit's number and what is counted.
+    fn each(&self, mut see: impl FnMut(u32, RateKey, u64)) {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.iter().for_each(|((number, who), at)| see(*number, *who, *at));
+        }
+    }
+
+    fn put(&self, key: (u32, RateKey), at: u64) {
+        self.shard(&key).lock().unwrap_or_else(PoisonError::into_inner).insert(key, at);
     }
 }
 
@@ -129,6 +155,12 @@ impl StateStore for Part {
 pub struct Limit<C: Clock = MonotonicClock> {
     /// What it is called in metrics and in the log: the name of its route, or `*` for all requests.
     pub name: Arc<str>,
+    counters: Arc<RateLimitCounters>,
+    number: u32,
+    /// When its times begin. The limiter has read the clock a moment later.
+    began: C::Instant,
+    /// The most that a time is ahead, in nanoseconds: after a whole burst at once.
+    most_ahead: u64,
     limiter: RateLimiter<RateKey, Part, C, NoOpMiddleware<C::Instant>>,
     log_limiter: RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<C::Instant>>,
 }
@@ -148,10 +180,24 @@ impl<C: Clock + Clone> Limit<C> {
         (counters, number): (Arc<RateLimitCounters>, u32),
         clock: &C,
     ) -> Self {
-        let limiter = RateLimiter::new(rate.quota(), Part { counters, number }, clock.clone());
+        let began = clock.now();
+        let part = Part { counters: Arc::clone(&counters), number };
+        let limiter = RateLimiter::new(rate.quota(), part, clock.clone());
+        let most_ahead = nanoseconds(rate.each()).saturating_mul(rate.burst.get().into());
         let rarely = Quota::with_period(LOG_EVERY).expect("a span that is not nothing");
         let told = RateLimiter::new(rarely, InMemoryState::default(), clock.clone());
-        Self { name, limiter, log_limiter: told }
+        Self { name, counters, number, began, most_ahead, limiter, log_limiter: told }
+    }
+
+    /// The nanoseconds since its times began.
+    fn elapsed(&self) -> u64 {
+        Reference::duration_since(&self.limiter.clock().now(), self.began).into()
+    }
+
+    /// Goes on with a time that is so far ahead in another process. Under another rate it is no further ahead than one burst.
+    fn resume(&self, who: RateKey, ahead: Duration) {
+        let ahead = nanoseconds(ahead).min(self.most_ahead);
+        self.counters.put((self.number, who), self.elapsed().saturating_add(ahead));
     }
 
     /// Counts a request.
@@ -171,6 +217,10 @@ impl<C: Clock + Clone> Limit<C> {
     pub fn may_log(&self) -> bool {
         self.log_limiter.check().is_ok()
     }
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The limits of all requests, or of those of a route.
@@ -285,6 +335,24 @@ mod tests {
             assert_eq!(taken(&one, who), left, "{who:?}");
         }
         assert_eq!(taken(&other, at("192.0.2.1")), 2);
+    }
+
+    #[test]
+    fn a_time_goes_on_in_another_process_and_by_another_rate() {
+        let clock = FakeRelativeClock::default();
+        let limit = |rate| {
+            clock.advance(SECOND);
+            Limit::by("a".into(), rate, (RateLimitCounters::new(1_000), 1), &clock)
+        };
+        let who = at("192.0.2.1");
+        let same = limit(rate(6, 60 * SECOND, 3));
+        same.resume(who, 25 * SECOND);
+        assert_eq!(same.take(who), Err(5 * SECOND));
+        clock.advance(5 * SECOND);
+        assert_eq!(taken(&same, who), 1);
+        let wider = limit(rate(60, 60 * SECOND, 3));
+        wider.resume(who, 3_600 * SECOND);
+        assert_eq!(wider.take(who), Err(SECOND), "as after a burst");
     }
 
     #[test]
