@@ -124,11 +124,12 @@ async fn send_calls(
         loop {
             tokio::select! {
                 Some((message, rest)) = to_say.recv() => writer.say(&message, &rest, READ).await?,
-                Some(RemoteCall { call, reply }) = calls.recv() => {
+                Some(RemoteCall { call, reply, place }) = calls.recv() => {
                     if !reply.is_closed() {
                         let id = replies.borrow_mut().note(reply);
                         writer.say(&Message::Call { id }, &call, READ).await?;
                     }
+                    drop(place);
                 }
                 else => return Ok::<(), TakeOverError>(()),
             }
@@ -234,7 +235,8 @@ mod tests {
     /// Sends a call; the receiver of its answer.
     fn call(calls: &UnboundedSender<RemoteCall>, text: &str) -> oneshot::Receiver<Vec<u8>> {
         let (reply, answer) = oneshot::channel();
-        assert!(calls.send(RemoteCall { call: text.into(), reply }).is_ok());
+        let place = Arc::new(Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap());
+        assert!(calls.send(RemoteCall { call: text.into(), reply, place }).is_ok());
         answer
     }
 

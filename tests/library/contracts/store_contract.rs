@@ -172,7 +172,7 @@ fn serve_calls(open: &OpenStore, mut asked: UnboundedReceiver<RemoteCall>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = open.thread_handle();
-        while let Some(RemoteCall { call, reply }) = asked.recv().await {
+        while let Some(RemoteCall { call, reply, .. }) = asked.recv().await {
             let (answer, _effects) = answer(&store, &call).await;
             // The caller may be gone.
             let _ = reply.send(answer);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 pub use self::server::{CallEffects, answer};
@@ -38,7 +38,7 @@ pub struct RemoteStore(Arc<Connection>);
 struct Connection {
     calls: mpsc::UnboundedSender<RemoteCall>,
     /// One for each call that may be open: so the queue is bounded.
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 /// A call on its way.
@@ -48,6 +48,9 @@ pub struct RemoteCall {
     /// Takes the answer. If it is dropped, there is none, and the call may have been carried out. A caller that does not
     /// wait any more has closed it.
     pub reply: oneshot::Sender<Vec<u8>>,
+    /// The place that it takes up until this is dropped, and as long as its caller waits. A caller may give up long before
+    /// the call is taken out of the queue.
+    pub place: Arc<OwnedSemaphorePermit>,
 }
 
 impl fmt::Debug for RemoteCall {
@@ -68,7 +71,7 @@ impl RemoteStore {
     /// The store that answers the calls sent here. When the receiver is dropped, it is away.
     #[must_use]
     pub fn new(calls: mpsc::UnboundedSender<RemoteCall>) -> Self {
-        Self(Arc::new(Connection { calls, places: Semaphore::new(OPEN_MAX) }))
+        Self(Arc::new(Connection { calls, places: Arc::new(Semaphore::new(OPEN_MAX)) }))
     }
 
     pub(super) fn state(&self) -> StoreState {
@@ -95,9 +98,10 @@ impl RemoteStore {
     }
 
     async fn send(&self, kind: CallKind, call: Vec<u8>) -> Result<Vec<u8>, StoreError> {
-        let _place = self.0.places.acquire().await.map_err(|_closed| StoreError::Away)?;
+        let place = Arc::clone(&self.0.places).acquire_owned().await;
+        let place = Arc::new(place.map_err(|_closed| StoreError::Away)?);
         let (reply, receiver) = oneshot::channel();
-        let sent = self.0.calls.send(RemoteCall { call, reply });
+        let sent = self.0.calls.send(RemoteCall { call, reply, place: Arc::clone(&place) });
         sent.map_err(|_closed| StoreError::Away)?;
         receiver.await.map_err(|broken| match kind {
             CallKind::Read => StoreError::Away,

@@ -85,11 +85,12 @@ mod tests {
     use std::time::Duration;
 
     use anteroom_http::ident::{PageKey, User};
+    use futures_util::future::join_all;
     use tempfile::TempDir;
     use tokio::sync::mpsc::{self, UnboundedReceiver};
 
     use super::*;
-    use crate::remote::{RemoteCall, RemoteStore};
+    use crate::remote::{OPEN_MAX, RemoteCall, RemoteStore};
     use crate::scratch::embedded_in;
     use crate::traits::*;
     use crate::{Generation, OpenStore, StoreState};
@@ -127,7 +128,7 @@ mod tests {
                     biased;
                     done = &mut work => return (done, effects),
                     call = asked.recv() => {
-                        let RemoteCall { call, reply } = call.unwrap();
+                        let RemoteCall { call, reply, .. } = call.unwrap();
                         let (answer, effect) = answer(store, &call).await;
                         effects.push(effect);
                         reply.send(answer).unwrap();
@@ -221,6 +222,21 @@ mod tests {
         assert!(matches!(remote.check_token(&token(1)).await, Err(StoreError::TimedOut)));
         let change = remote.update_token(&token(1), &user(), None, 1.0).await;
         assert!(matches!(change, Err(StoreError::TimedOut)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_has_ended_keeps_its_place_in_the_queue() {
+        let Pair { remote, mut asked, .. } = Pair::new().await;
+        let token = token(1);
+        for _ in 0..2 {
+            let calls = (0..OPEN_MAX).map(|_| remote.check_token(&token));
+            let answers = join_all(calls).await;
+            assert!(answers.iter().all(|one| matches!(one, Err(StoreError::TimedOut))));
+            assert_eq!(asked.len(), OPEN_MAX, "others wait for a place");
+        }
+        drop(asked.recv().await);
+        assert!(remote.check_token(&token).await.is_err());
+        assert_eq!(asked.len(), OPEN_MAX, "there was one place");
     }
 
     #[tokio::test]
