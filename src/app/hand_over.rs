@@ -184,7 +184,7 @@ fn start(request: &UpgradeRequest, parts: &HandOverParts<'_>) -> Result<Successo
         .map_err(|error| format!("cannot start {}: {error}", path.display()))
 }
 
-/// Waits until the process with this id asks to take over; others are refused.
+/// Waits until the process with this id asks to take over; others are refused beside that.
 async fn connection_of(process: u32, requests: &mut TakeOverRequests) -> UnixStream {
     while let Some(request) = requests.recv().await {
         let id = match &request {
@@ -197,7 +197,7 @@ async fn connection_of(process: u32, requests: &mut TakeOverRequests) -> UnixStr
             {
                 return stream;
             }
-            other => refuse(other).await,
+            other => refuse_aside(other),
         }
     }
     std::future::pending().await
@@ -515,9 +515,18 @@ async fn last_signal(shared: &SharedState, signals: &mut Signals) -> Signal {
 /// Refuses further requests while a process takes over.
 async fn refuse_others(requests: &mut TakeOverRequests) -> Infallible {
     while let Some(request) = requests.recv().await {
-        refuse(request).await;
+        refuse_aside(request);
     }
     std::future::pending().await
+}
+
+/// Refuses a request, and lets nothing wait for a process that does not listen.
+fn refuse_aside(request: TakeOverRequest) {
+    tokio::task::spawn_local(async {
+        if timeout(ANSWER, refuse(request)).await.is_err() {
+            tracing::debug!("a further process has said nothing, and is left alone");
+        }
+    });
 }
 
 async fn refuse(request: TakeOverRequest) {

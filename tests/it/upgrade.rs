@@ -4,12 +4,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+use crate::support::client::Client;
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
+use crate::support::proxy::{Proxy, Storage, anteroom, binary, on_both_stores};
 use crate::support::{DEADLINE, wait_until};
 
 on_both_stores!(a_new_process_serves_in_the_place_of_the_old_one);
@@ -84,7 +85,7 @@ fn another_program_may_be_given() {
     let (origin, storage) = (hello(), Storage::redis());
     let mut proxy = Proxy::start(&origin, &storage, "");
     let program = proxy.folder().join("next");
-    let binary = fs::canonicalize(crate::support::proxy::binary()).unwrap();
+    let binary = fs::canonicalize(binary()).unwrap();
     std::os::unix::fs::symlink(binary, &program).unwrap();
     let new = NewProcess::of(&upgrade(&proxy, &["--binary", "next"]));
     assert_eq!(proxy.exit_code(), Some(0));
@@ -127,6 +128,35 @@ fn a_process_that_fails_says_why_and_the_old_one_serves_on() {
     assert!(said(&output).contains("nonsense"), "{}", said(&output));
     assert_eq!(proxy.get("/").send().text(), "hello");
     assert_eq!(proxy.metric("anteroom_upgrades_failed_total"), 5.0);
+}
+
+#[test]
+fn an_upgrade_does_not_wait_for_processes_that_say_nothing() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, "admin.socket = \"admin.sock\"");
+    let folder = proxy.folder().to_owned();
+    let binary = fs::canonicalize(binary()).unwrap();
+    let waits = "touch begun; while [ ! -e go ]; do sleep 0.01; done";
+    script(&folder, "late", &format!("{waits}; exec {} \"$@\"", binary.display()));
+    let mut command = anteroom();
+    command.args(["upgrade", "--config", "proxy.toml", "--binary", "late"]);
+    command.current_dir(&folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let upgrading = command.spawn().unwrap();
+    wait_until("the new process begins", || folder.join("begun").exists());
+    let _silent = [(); 3].map(|()| {
+        let mut silent = Client::unix(&folder.join("admin.sock"));
+        silent.send(
+            b"POST /take-over HTTP/1.1\r\nHost: proxy\r\nConnection: upgrade\r\n\
+              Upgrade: anteroom-take-over\r\nContent-Length: 0\r\n\r\n",
+        );
+        let answer = silent.until("\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+        silent
+    });
+    fs::write(folder.join("go"), "").unwrap();
+    let _new = NewProcess::of(&upgrading.wait_with_output().unwrap());
+    assert_eq!(proxy.exit_code(), Some(0));
+    assert_eq!(proxy.get("/").send().text(), "hello");
 }
 
 /// The next message to the service manager; those with sockets are passed over.
