@@ -1,5 +1,8 @@
 //! The limit of open files; each connection takes one.
 
+use std::io;
+use std::os::fd::AsFd as _;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Open files besides the connections of clients and to the origin: store, listeners, logs.
@@ -7,6 +10,16 @@ const BESIDE: u64 = 256;
 
 /// Files that a client's connection may take: itself, one to the origin, and one for its HTTP/2 requests.
 const FILES_EACH: u64 = 3;
+
+/// Files that a process must be able to open beside those that it has, to serve anything at all.
+const ROOM: usize = 64;
+
+/// Fails unless some more files can be opened now. A process without them would accept no connection.
+pub(super) fn have_room() -> io::Result<()> {
+    let errors = io::stderr();
+    let more = (0..ROOM).map(|_| errors.as_fd().try_clone_to_owned());
+    more.collect::<io::Result<Vec<_>>>().map(drop)
+}
 
 /// How many connections so many open files suffice for.
 fn connections_of(files: u64) -> u64 {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anteroom_config::{Address, Listen};
-use anteroom_proxy::serve::listen;
+use anteroom_proxy::serve::listen::{self, BoundSocket};
 use anteroom_proxy::serve::socket::Socket;
 use anteroom_proxy::serve::tls::ClientTls;
 use anteroom_proxy::serve::{ConnectionRules, Listener, ThreadListener};
@@ -41,6 +41,8 @@ struct Open {
     queues: Vec<Listener>,
     /// The entrances of each thread, until the thread takes them.
     by_thread: Vec<Vec<ThreadListener>>,
+    /// Further sockets, two handles on each, and the threads that they are for. They do not listen so far.
+    reserved: Vec<(usize, [BoundSocket; 2])>,
     /// The real TCP addresses.
     addresses: Vec<SocketAddr>,
     /// The Unix socket. Its file is removed when the listener closes.
@@ -116,18 +118,25 @@ impl Listeners {
     pub(super) fn take_entrances(&mut self) -> Vec<Vec<ThreadListener>> {
         let mut all: Vec<_> = (0..self.threads).map(|_| Vec::new()).collect();
         for open in &mut self.open {
-            for (of_thread, entrances) in all.iter_mut().zip(open.by_thread.drain(..)) {
-                of_thread.extend(entrances);
+            for (of_thread, entrances) in all.iter_mut().zip(&mut open.by_thread) {
+                of_thread.append(entrances);
             }
         }
         all
     }
 
-    /// The entrances at a start at which no other process serves: sockets that the service manager has kept are this
+    /// The first entrances of each thread. Where no other process serves, sockets that the service manager has kept are this
     /// process's own at once, and may be too few.
-    pub(super) fn own_entrances(&mut self) -> Vec<Vec<ThreadListener>> {
-        self.fill_up();
-        self.own_files();
+    pub(super) fn first_entrances(&mut self, is_alone: bool) -> Vec<Vec<ThreadListener>> {
+        if is_alone {
+            for open in &mut self.open {
+                if let Err(error) = open.reserve() {
+                    tracing::warn!(%error, address = %open.plan.address, "some threads accept no connection");
+                }
+            }
+            self.fill_up();
+            self.own_files();
+        }
         self.take_entrances()
     }
 
@@ -157,15 +166,27 @@ impl Listeners {
         }
     }
 
-    /// Opens a socket for each thread that has none of an address, where fewer were handed over. Not before the other
-    /// process allows it: from then on, some of the clients would wait in that socket. Sockets that were handed over are all
-    /// kept, because clients wait in them already.
-    pub(super) fn fill_up(&mut self) {
+    /// Opens a socket for each thread that has none of an address, where fewer were handed over, before the threads take
+    /// their entrances. It does not listen before [`Self::fill_up`]. Sockets that were handed over are all kept, because
+    /// clients wait in them already.
+    pub(super) fn reserve(&mut self) -> Result<(), StartError> {
+        let reserve = |open: &mut Open| {
+            open.reserve().map_err(|source| not_opened(&open.plan.address, source))
+        };
+        self.open.iter_mut().try_for_each(reserve)
+    }
+
+    /// Listens at these sockets, and returns whether there are any, for the threads to take. From then on, some of the
+    /// clients wait in them, and are lost if this process ends without serving.
+    pub(super) fn fill_up(&mut self) -> bool {
+        let mut has_added = false;
         for open in &mut self.open {
+            has_added |= !open.reserved.is_empty();
             if let Err(error) = open.fill_up() {
                 tracing::warn!(%error, address = %open.plan.address, "some threads accept no connection");
             }
         }
+        has_added
     }
 
     /// The files of Unix sockets that another process has opened are this one's now, with the permissions of this plan.
@@ -219,12 +240,7 @@ impl Listeners {
         let Some(own) = own.find(|own| own.meets(address)) else { return Ok(()) };
         let text =
             format!("this process already listens on {own}, which overlaps; restart to change it");
-        Err(StartError::Listen {
-            address: address.to_string(),
-            what: "visitors",
-            flag: "--listen",
-            source: io::Error::new(io::ErrorKind::AddrInUse, text),
-        })
+        Err(not_opened(address, io::Error::new(io::ErrorKind::AddrInUse, text)))
     }
 
     /// Closes the listeners that the new plan lacks, and applies its terms.
@@ -263,12 +279,8 @@ impl Listeners {
         one: &Listen,
         handed: Option<&mut HandedSockets>,
     ) -> Result<Open, StartError> {
-        let sockets = self.sockets_of(one, handed).map_err(|source| StartError::Listen {
-            address: one.address.to_string(),
-            what: "visitors",
-            flag: "--listen",
-            source,
-        })?;
+        let sockets = self.sockets_of(one, handed);
+        let sockets = sockets.map_err(|source| not_opened(&one.address, source))?;
         let Sockets { queues, by_thread, file } = sockets;
         let mut addresses: Vec<_> = queues.iter().filter_map(Listener::address).collect();
         // The threads' sockets have one address.
@@ -280,8 +292,8 @@ impl Listeners {
             .into_iter()
             .map(|of_thread| of_thread.into_iter().map(entrance).collect())
             .collect();
-        let (plan, is_kept) = (one.clone(), false);
-        Ok(Open { plan, terms, closed, queues, by_thread, addresses, file, is_kept })
+        let (plan, reserved, is_kept) = (one.clone(), Vec::new(), false);
+        Ok(Open { plan, terms, closed, queues, by_thread, reserved, addresses, file, is_kept })
     }
 
     /// `handed`: what was handed over, at a start.
@@ -334,16 +346,25 @@ impl Listeners {
 }
 
 impl Open {
-    fn fill_up(&mut self) -> io::Result<()> {
+    /// All that takes a file is done here.
+    fn reserve(&mut self) -> io::Result<()> {
         let (Address::Tcp(_), Some(address)) = (&self.plan.address, self.addresses.first()) else {
             return Ok(());
         };
-        for of_thread in self.by_thread.iter_mut().filter(|of_thread| of_thread.is_empty()) {
-            for socket in listen::join(*address, 1)? {
-                let listener = Listener::Tcp(socket);
-                self.queues.push(listener.another()?);
-                of_thread.push(entrance(listener, &self.terms, &self.closed));
+        for (thread, of_thread) in self.by_thread.iter().enumerate() {
+            if of_thread.is_empty() {
+                let socket = BoundSocket::new(*address)?;
+                self.reserved.push((thread, [socket.another()?, socket]));
             }
+        }
+        Ok(())
+    }
+
+    fn fill_up(&mut self) -> io::Result<()> {
+        for (thread, [queue, of_thread]) in self.reserved.drain(..) {
+            let [queue, listener] = [queue.listen()?, of_thread.listen()?].map(Listener::Tcp);
+            self.queues.push(queue);
+            self.by_thread[thread].push(entrance(listener, &self.terms, &self.closed));
         }
         Ok(())
     }
@@ -387,6 +408,11 @@ fn entrance(
     closed: &CancellationToken,
 ) -> ThreadListener {
     ThreadListener { listener, terms: Arc::clone(terms), closed: closed.clone() }
+}
+
+fn not_opened(address: &Address, source: io::Error) -> StartError {
+    let (address, what, flag) = (address.to_string(), "visitors", "--listen");
+    StartError::Listen { address, what, flag, source }
 }
 
 /// What was handed over for an address.
@@ -451,12 +477,16 @@ mod tests {
         let mut one = open(&plan, 1, &mut HandedSockets::default());
         assert_eq!(counts(&mut one), [1]);
         let mut four = open(&plan, 4, &mut handed(&one));
-        assert_eq!(four.hand_out().len(), 1, "nothing accepts at further ones yet");
-        four.fill_up();
-        assert_eq!(counts(&mut four), [1; 4]);
+        four.reserve().unwrap();
+        assert_eq!(four.hand_out().len(), 1, "further ones do not listen yet");
+        assert_eq!(counts(&mut four), [1, 0, 0, 0]);
+        assert!(four.fill_up());
+        assert_eq!(counts(&mut four), [0, 1, 1, 1]);
+        assert_eq!(four.hand_out().len(), 4);
         let mut two = open(&plan, 2, &mut handed(&four));
-        two.fill_up();
+        two.reserve().unwrap();
         assert_eq!(counts(&mut two), [2, 2]);
+        assert!(!two.fill_up());
         let mut three = open(&plan, 3, &mut handed(&two));
         assert_eq!(counts(&mut three), [2, 1, 1]);
         for listeners in [&four, &two, &three] {
@@ -465,6 +495,24 @@ mod tests {
         let stranger = Listen::at(one.addresses()[0]);
         let refused = Listeners::open(&[stranger], 1, &mut HandedSockets::default());
         assert!(matches!(refused, Err(StartError::Listen { .. })));
+    }
+
+    /// How many connections wait at a socket.
+    fn waiting(listener: &Listener) -> usize {
+        let Listener::Tcp(listener) = listener else { panic!("a TCP socket") };
+        std::iter::from_fn(|| listener.accept().ok()).count()
+    }
+
+    #[test]
+    fn no_connection_waits_at_a_further_socket_of_a_process_that_does_not_take_over() {
+        let plan = [any_port()];
+        let giver = open(&plan, 1, &mut HandedSockets::default());
+        let mut taker = open(&plan, 4, &mut handed(&giver));
+        taker.reserve().unwrap();
+        let address = giver.addresses()[0];
+        let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+        drop(taker);
+        assert_eq!(waiting(&giver.open[0].queues[0]), clients.len());
     }
 
     #[test]
@@ -477,10 +525,7 @@ mod tests {
         let mut taker = open(&plan, 2, &mut handed(&giver));
         drop(giver);
         let entrances = taker.take_entrances().into_iter().flatten();
-        let accepted = entrances.map(|entrance| {
-            let Listener::Tcp(listener) = entrance.listener else { panic!("a TCP socket") };
-            std::iter::from_fn(|| listener.accept().ok()).count()
-        });
+        let accepted = entrances.map(|entrance| waiting(&entrance.listener));
         assert_eq!(accepted.sum::<usize>(), clients.len());
     }
 

@@ -121,7 +121,10 @@ impl Application {
         let (mut predecessor, handed) = greeted.unzip();
         let mut handed = handed.unwrap_or_default();
         handed.inherit(&plan.listen);
-        let listeners = Listeners::open(&plan.listen, plan.threads, &mut handed)?;
+        let mut listeners = Listeners::open(&plan.listen, plan.threads, &mut handed)?;
+        if predecessor.is_some() {
+            listeners.reserve()?;
+        }
         let admin = admin::open_listener(plan.admin.address, &mut handed)?;
         let mut open_rest = || {
             let log = access_log::start(&plan.log)?;

@@ -34,10 +34,11 @@ use super::shared_state::SharedState;
 use super::signals::{Signal, Signals};
 use super::start_error::StartError;
 use super::successor::{Predecessor, accepting};
-use super::worker::{self, Worker};
-use super::{admin, drain, gauges, store, tls, warm_start};
+use super::worker::{self, FirstEntrances, Worker};
+use super::{admin, drain, files, gauges, store, tls, warm_start};
 use crate::admin::{AdminState, TakeOverRequests, take_over_entrance};
 use crate::take_over::channel::TakeOverError;
+use crate::take_over::message::Message;
 
 /// How long clients of a process that has a successor may use a kept connection once more, at least.
 const KEPT: Duration = Duration::from_secs(5);
@@ -107,6 +108,7 @@ struct AdminDoors {
 /// Why a take-over is given up.
 const TOLD_TO_END: &str = "the new process was told to end";
 const NO_WORKER: &str = "a thread of the new process does not serve";
+const TOO_FEW_FILES: &str = "the new process may open too few files, raise LimitNOFILE";
 
 /// Why the process ends.
 #[derive(Debug)]
@@ -129,17 +131,15 @@ impl Process {
         let shared = SharedState::new(plan, &metrics, &store, listeners.ticket_keys(), process_id);
         let audit = admin::start_audit_log(plan)?;
         let admin_sockets = AdminSockets::of(plan, admin.as_ref(), socket.as_ref())?;
-        let (threads, ends) = (plan.threads, Ends::default());
+        let (may_accept, ends) = (parts.predecessor.is_none(), Ends::default());
         let first = LiveConfig::new(loaded, &shared, &Origins::default())?;
         let live = Arc::new(ArcSwap::new(Arc::clone(&first)));
         gauges::register(&shared, &live, &store, log.as_ref());
         tls::register(listeners.tls(), &metrics);
         let mut watchdog = Watchdog::wanted();
-        let entrances = match parts.predecessor {
-            Some(_) => (0..threads).map(|_| Vec::new()).collect(),
-            None => listeners.own_entrances(),
-        };
-        let start = |entrances: Vec<ThreadListener>| {
+        let entrances = listeners.first_entrances(may_accept);
+        let start = |listeners: Vec<ThreadListener>| {
+            let entrances = FirstEntrances { listeners, are_open: may_accept };
             let log_buffer = log.as_ref().map(|log| log.log_buffer());
             let pulse = watchdog.as_mut().map(Watchdog::pulse);
             worker::start(&first, &shared, &store, entrances, log_buffer, ends.of_workers(), pulse)
@@ -242,24 +242,48 @@ impl Process {
             self.own_store().await?;
         }
         let line = predecessor.into_line(self.call_host());
-        self.running.listeners.fill_up();
-        let entrances = self.running.listeners.take_entrances();
-        let live = self.running.live.load_full();
-        if !worker::tell(&self.running.workers, &live, entrances).await {
-            return Err(TakeOverError::Refused(NO_WORKER.to_owned()).into());
+        if let Err(error) = self.accept().await {
+            line.say(Message::Failed { why: error.to_string() });
+            return Err(error);
         }
-        self.ready.store(true, Ordering::Release);
-        self.open_doors()?;
-        accepting(line).await?;
+        let is_confirmed = accepting(line).await?;
         self.running.listeners.own_files();
+        if is_confirmed {
+            self.fill_up().await;
+        }
         if is_handed {
+            let Running { live, shared, store, .. } = &self.running;
             // Beside requests: the store has these pages.
-            drop(warm_start::begin(&live, &self.running.shared, &self.running.store));
+            drop(warm_start::begin(&live.load_full(), shared, store));
         }
         handed.close_rest();
         tracing::info!("this process has taken over");
         self.tell_places();
         Ok(())
+    }
+
+    /// Lets operators and clients in. What can fail comes first: a connection that was accepted is lost where another
+    /// process serves on.
+    async fn accept(&mut self) -> Result<(), StartError> {
+        self.ready.store(true, Ordering::Release);
+        self.open_doors()?;
+        if self.tell_workers().await {
+            return Ok(());
+        }
+        Err(TakeOverError::Refused(NO_WORKER.to_owned()).into())
+    }
+
+    /// Adds sockets for the threads that have none. Clients come to them at once, so no other process may serve on any more.
+    async fn fill_up(&mut self) {
+        if self.running.listeners.fill_up() && !self.tell_workers().await {
+            tracing::warn!("some threads accept no connection");
+        }
+    }
+
+    /// Has the threads accept connections, at the entrances that they have and at further ones; whether all of them do.
+    async fn tell_workers(&mut self) -> bool {
+        let Running { live, listeners, workers, .. } = &mut self.running;
+        worker::tell(workers, &live.load_full(), listeners.take_entrances()).await
     }
 
     /// Begins to change the store, which was another process's.
@@ -419,6 +443,8 @@ async fn stand_ready(
     if !worker::serving(&mut running.workers).await {
         return Err(TakeOverError::Refused(NO_WORKER.to_owned()));
     }
+    files::have_room()
+        .map_err(|error| TakeOverError::Refused(format!("{TOO_FEW_FILES}: {error}")))?;
     if let Some(warming) = warming
         && timeout(WARM_MAX, warming).await.is_err()
     {

@@ -186,16 +186,18 @@ impl Predecessor {
     }
 }
 
-/// Says that this process accepts connections. Fails if the old one serves on; one that has ended does not matter any
-/// more.
-pub(super) async fn accepting(mut line: Line) -> Result<(), TakeOverError> {
+/// Says that this process accepts connections. Fails if the old one serves on. Returns whether that is impossible from now
+/// on: the old one drains, or has ended.
+pub(super) async fn accepting(mut line: Line) -> Result<bool, TakeOverError> {
     may_crash("accepting");
     line.say(Message::Accepting);
-    match line.expect(&Message::Main, ANSWER, "it drains").await {
+    let drains = line.expect(&Message::Main, ANSWER, "it drains").await;
+    let is_confirmed = matches!(drains, Ok(()) | Err(TakeOverError::Ended(_)));
+    match drains {
         Err(error @ TakeOverError::GaveUp(_)) => return Err(error),
         Err(error) => tracing::warn!(%error, "the old process does not say that it drains"),
         Ok(()) => {}
     }
     service_manager::become_main();
-    Ok(())
+    Ok(is_confirmed)
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anteroom_cache::Pages;
 use anteroom_cache::fill::Filler;
 use anteroom_origin::Upstreams;
-use anteroom_proxy::serve::{ConnectionContext, Current, ReloadableContext, ThreadListener, serve};
+use anteroom_proxy::serve::{
+    ConnectionContext, Current, Entrance, ReloadableContext, ThreadListener, serve,
+};
 use anteroom_proxy::{DetachedTasks, WorkerContext, keep_warm};
 use anteroom_rows::RowReader;
 use anteroom_store::{AnyStore, OpenStore};
@@ -40,13 +42,21 @@ struct WorkerParts {
     shared: Arc<SharedState>,
     live: Arc<LiveConfig>,
     store: OpenStore,
-    entrances: Vec<ThreadListener>,
+    entrances: FirstEntrances,
     orders: mpsc::UnboundedReceiver<Order>,
     log_buffer: Option<Arc<LogBuffer>>,
     leaving: CancellationToken,
     drain: CancellationToken,
     pulse: Option<Pulse>,
-    serves: oneshot::Sender<()>,
+    serves: oneshot::Sender<bool>,
+}
+
+/// Where a worker accepts connections.
+#[derive(Debug)]
+pub(super) struct FirstEntrances {
+    pub(super) listeners: Vec<ThreadListener>,
+    /// Whether it does so at once. Otherwise it is all prepared, and begins with its first order.
+    pub(super) are_open: bool,
 }
 
 /// A running worker.
@@ -54,16 +64,17 @@ struct WorkerParts {
 pub(super) struct Worker {
     thread: JoinHandle<()>,
     orders: mpsc::UnboundedSender<Order>,
-    /// Resolves when it accepts connections.
-    serves: Option<oneshot::Receiver<()>>,
+    /// Resolves when it accepts connections, or stands ready to: whether it can at all its entrances.
+    serves: Option<oneshot::Receiver<bool>>,
 }
 
-/// What a reload sends to a worker.
+/// What a reload sends to a worker, and a process that may serve from now on.
 struct Order {
     live: Arc<LiveConfig>,
     /// The entrances that it serves in addition.
     entrances: Vec<ThreadListener>,
-    done: oneshot::Sender<()>,
+    /// Takes whether it can.
+    done: oneshot::Sender<bool>,
 }
 
 /// Starts a worker with `entrances`. The tokens say that the process leaves, and that it drains.
@@ -71,7 +82,7 @@ pub(super) fn start(
     live: &Arc<LiveConfig>,
     shared: &Arc<SharedState>,
     store: &OpenStore,
-    entrances: Vec<ThreadListener>,
+    entrances: FirstEntrances,
     log_buffer: Option<Arc<LogBuffer>>,
     (leaving, drain): (CancellationToken, CancellationToken),
     pulse: Option<Pulse>,
@@ -104,19 +115,21 @@ pub(super) fn start(
     Ok(Worker { thread, orders: tell, serves: Some(serving) })
 }
 
-/// Returns when all workers accept connections, at their start; whether all of them do.
+/// Returns when all workers accept connections, at their start, or stand ready to; whether all of them do.
 pub(super) async fn serving(workers: &mut [Worker]) -> bool {
     let mut all_serve = true;
     for serves in workers.iter_mut().filter_map(|worker| worker.serves.take()) {
-        if serves.await.is_err() {
+        let serves = serves.await;
+        if serves.is_err() {
             tracing::error!("a worker ended before it served");
-            all_serve = false;
         }
+        all_serve &= serves.unwrap_or_default();
     }
     all_serve
 }
 
-/// Sends the next configuration to all workers, and returns when they use it; whether all of them do.
+/// Sends the next configuration to all workers, and further entrances, and returns when they use them; whether all of them
+/// do. A worker that has accepted no connections so far begins to.
 pub(super) async fn tell(
     workers: &[Worker],
     live: &Arc<LiveConfig>,
@@ -131,12 +144,25 @@ pub(super) async fn tell(
         }
     }
     for answer in answers {
-        if answer.await.is_err() {
+        let answer = answer.await;
+        if answer.is_err() {
             tracing::error!("a worker did not take the new configuration");
-            all_use_it = false;
         }
+        all_use_it &= answer.unwrap_or_default();
     }
     all_use_it
+}
+
+/// Puts listeners onto the runtime of this thread; whether it has taken all of them.
+fn on_this_runtime(listeners: Vec<ThreadListener>) -> (Vec<Entrance>, bool) {
+    let count = listeners.len();
+    let entrance = |listener| {
+        let entrance = Entrance::new(listener);
+        entrance.inspect_err(|error| tracing::error!(%error, "a worker cannot listen")).ok()
+    };
+    let entrances: Vec<_> = listeners.into_iter().filter_map(entrance).collect();
+    let has_all = entrances.len() == count;
+    (entrances, has_all)
 }
 
 async fn work(kit: WorkerParts) {
@@ -169,15 +195,18 @@ async fn work(kit: WorkerParts) {
     let detached = Rc::clone(&first.detached);
     drop(first);
     let mut accepting = JoinSet::new();
-    let accept = |entrances: Vec<ThreadListener>, accepting: &mut JoinSet<()>| {
-        for entrance in entrances {
+    let accept = |entrances: &mut Vec<Entrance>, accepting: &mut JoinSet<()>| {
+        for entrance in entrances.drain(..) {
             accepting.spawn_local(serve(entrance, Rc::clone(&connection_context)));
         }
     };
-    accept(entrances, &mut accepting);
+    let (mut waiting, has_all) = on_this_runtime(entrances.listeners);
+    if entrances.are_open {
+        accept(&mut waiting, &mut accepting);
+    }
     let (context, pages) = (Rc::clone(&connection_context), Arc::clone(&shared.pages));
     accepting.spawn_local(keep_warm(pages, move || context.inside.worker(), drain.clone()));
-    if serves.send(()).is_err() {
+    if serves.send(has_all).is_err() {
         tracing::debug!("the start was abandoned");
     }
     loop {
@@ -186,8 +215,10 @@ async fn work(kit: WorkerParts) {
                 let next = next_worker_context(&connection_context.inside.worker(), &live, &order.live);
                 connection_context.inside.replace(served_by(next, &order.live));
                 live = order.live;
-                accept(order.entrances, &mut accepting);
-                if order.done.send(()).is_err() {
+                let (further, has_all) = on_this_runtime(order.entrances);
+                waiting.extend(further);
+                accept(&mut waiting, &mut accepting);
+                if order.done.send(has_all).is_err() {
                     tracing::debug!("a reload was abandoned");
                 }
             }

@@ -5,16 +5,19 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use tempfile::TempDir;
+
+use crate::disk::preload;
 use crate::purge::purge;
 use crate::support::client::{Ask, Client};
 use crate::support::frames::{Frames, Outcome, code};
 use crate::support::origin::{Gate, Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, binary, log_in, on_both_stores, shop};
 use crate::support::{free_port, wait_until};
 
 const UNIX: &str = r#"listen = [{ address = "{listen}" }, { address = "unix:web.sock" }]"#;
@@ -23,6 +26,9 @@ on_both_stores!(
     no_client_is_refused_and_it_is_ready_all_the_while,
     open_requests_and_kept_connections_end_in_the_old_process,
     sessions_and_commands_go_on,
+    sockets_are_added_when_the_old_process_cannot_serve_on,
+    a_thread_that_cannot_listen_leaves_everything_as_it_was,
+    a_process_that_may_open_few_files_leaves_everything_as_it_was,
     a_server_that_rests_is_not_asked_by_the_new_process,
     a_client_over_its_rate_stays_refused,
     a_process_that_is_killed_while_it_prepares_is_forgotten,
@@ -135,11 +141,146 @@ fn sessions_and_commands_go_on(storage: &Storage) {
     assert_eq!(old.exit_code(), Some(0));
     let me = proxy.get("/_anteroom/me").cookie(&cookie).send();
     assert!(me.text().contains("alice"), "{}", me.text());
+    takes_commands(&proxy);
+    assert_eq!(proxy.metric("anteroom_upgrades_failed_total"), 0.0);
+}
+
+/// A command reaches it at the socket of its configuration.
+fn takes_commands(proxy: &Proxy) {
     let mut command = anteroom();
     let command = command.args(["fleet", "--json", "--config", "proxy.toml"]);
     let listed = command.current_dir(proxy.folder()).output().unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
-    assert_eq!(proxy.metric("anteroom_upgrades_failed_total"), 0.0);
+}
+
+/// A process that takes over, or not, from a shell that has carried out a line. It is killed on Drop.
+struct NewProcess(Child);
+
+impl NewProcess {
+    fn behind(line: &str, proxy: &Proxy) -> Self {
+        let line = format!("{line}; exec \"$0\" run --config proxy.toml --take-over");
+        let said = File::options().append(true).open(proxy.folder().join("stderr")).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", &line, binary()]).current_dir(proxy.folder());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        Self(command.spawn().unwrap())
+    }
+
+    /// Waits until it has failed, and looks whether the old process serves on.
+    fn fails_before(mut self, proxy: &Proxy, why: &str) {
+        wait_until("it ends", || self.0.try_wait().unwrap().is_some());
+        assert_eq!(self.0.wait().unwrap().code(), Some(1));
+        proxy.wait_for_complaint("the take-over failed: this process serves on");
+        proxy.wait_for_complaint(why);
+        for _ in 0..8 {
+            assert_eq!(proxy.get("/").send().text(), "hello");
+        }
+    }
+
+    /// Whether a signal has stopped it.
+    fn is_stopped(&self) -> bool {
+        let state = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    }
+
+    fn go_on(&self) {
+        let line = format!("kill -CONT {}", self.0.id());
+        assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success());
+    }
+}
+
+impl Drop for NewProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The process stops, once, when it listens at a TCP socket.
+const STOPS_WHEN_IT_LISTENS: &str = r#"
+#define _GNU_SOURCE
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int listen(int fd, int backlog) {
+    static int has_stopped;
+    struct sockaddr_in address = {0};
+    socklen_t length = sizeof address;
+    int result = syscall(SYS_listen, fd, backlog);
+    getsockname(fd, (struct sockaddr *)&address, &length);
+    if (address.sin_family == AF_INET && !has_stopped) {
+        has_stopped = 1;
+        raise(SIGSTOP);
+    }
+    return result;
+}
+"#;
+
+/// The kernel puts connections into such a socket at once. They would be reset if the old process ended the new one.
+fn sockets_are_added_when_the_old_process_cannot_serve_on(storage: &Storage) {
+    let folder = TempDir::new().unwrap();
+    let (environment, _) = preload(folder.path(), STOPS_WHEN_IT_LISTENS);
+    let origin = hello();
+    let mut proxy = Proxy::start(&origin, storage, "threads = 1");
+    proxy.edit(|text| text.replace("threads = 1", "threads = 4"));
+
+    let new = NewProcess::behind(&environment, &proxy);
+
+    wait_until("it listens at another socket", || new.is_stopped());
+    // As far as the store, the old one ends without the new one.
+    proxy.wait_for_complaint("another process accepts connections; draining");
+    new.go_on();
+    assert_eq!(proxy.exit_code(), Some(0));
+    for _ in 0..32 {
+        assert_eq!(proxy.get("/").send().text(), "hello");
+    }
+}
+
+/// The runtime of the first thread cannot watch a listening socket.
+const CANNOT_LISTEN: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
+    static int has_failed;
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    char thread[16] = "";
+    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
+    prctl(PR_GET_NAME, thread);
+    if (what == EPOLL_CTL_ADD && listens && strcmp(thread, "worker") == 0
+        && !__sync_lock_test_and_set(&has_failed, 1)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return syscall(SYS_epoll_ctl, epoll, what, fd, event);
+}
+"#;
+
+fn a_thread_that_cannot_listen_leaves_everything_as_it_was(storage: &Storage) {
+    let folder = TempDir::new().unwrap();
+    let (environment, _) = preload(folder.path(), CANNOT_LISTEN);
+    let origin = hello();
+    let proxy = Proxy::start(&origin, storage, "");
+    let new = NewProcess::behind(&environment, &proxy);
+    new.fails_before(&proxy, "a worker cannot listen");
+}
+
+fn a_process_that_may_open_few_files_leaves_everything_as_it_was(storage: &Storage) {
+    let origin = hello();
+    let proxy = Proxy::start(&origin, storage, "");
+    // Enough to stand ready, and for some connections.
+    let new = NewProcess::behind("ulimit -n 64", &proxy);
+    new.fails_before(&proxy, "the new process may open too few files");
 }
 
 fn a_server_that_rests_is_not_asked_by_the_new_process(storage: &Storage) {

@@ -1,6 +1,8 @@
 //! Accepting connections, with a pause when the system runs out of files.
 
+use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anteroom_http::peer::Peer;
@@ -8,6 +10,7 @@ use anteroom_telemetry::metrics::Count;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt as _;
 use tokio::task::coop::unconstrained;
+use tokio_util::sync::CancellationToken;
 
 use super::connection::{self, Arrival};
 use super::context::ConnectionContext;
@@ -17,13 +20,28 @@ use super::stream::{ClientStream, StreamListener};
 /// How long to wait when accepting fails (out of file descriptors, mostly).
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 
+/// Where a thread accepts connections, on its runtime.
+#[derive(Debug)]
+pub struct Entrance {
+    listener: StreamListener,
+    terms: Arc<ArcSwap<ConnectionRules>>,
+    closed: CancellationToken,
+}
+
+impl Entrance {
+    /// Puts a listener onto this thread's runtime. Nothing is accepted before [`serve`], which cannot fail.
+    ///
+    /// # Errors
+    /// If the system does not tell the runtime of connections there.
+    pub fn new(listener: ThreadListener) -> io::Result<Self> {
+        let ThreadListener { listener, terms, closed } = listener;
+        Ok(Self { listener: StreamListener::new(listener)?, terms, closed })
+    }
+}
+
 /// Accepts at `entrance` until the drain; each connection is served in its own task.
-pub async fn serve(entrance: ThreadListener, context: Rc<ConnectionContext>) {
-    let ThreadListener { listener, terms, closed } = entrance;
-    let listener = match StreamListener::new(listener) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "a worker cannot listen"),
-    };
+pub async fn serve(entrance: Entrance, context: Rc<ConnectionContext>) {
+    let Entrance { listener, terms, closed } = entrance;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -84,16 +102,36 @@ fn admit(arrival: Arrival, context: &Rc<ConnectionContext>) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+
     use super::*;
+    use crate::serve::Listener;
+
+    #[test]
+    fn a_listener_that_the_runtime_cannot_watch_is_no_entrance() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _entered = runtime.enter();
+        let entrance = |listener: TcpListener| {
+            listener.set_nonblocking(true).unwrap();
+            let terms = Arc::new(ArcSwap::from_pointee(ConnectionRules::default()));
+            let (listener, closed) = (Listener::Tcp(listener), CancellationToken::new());
+            Entrance::new(ThreadListener { listener, terms, closed })
+        };
+        assert!(entrance(TcpListener::bind("127.0.0.1:0").unwrap()).is_ok());
+        // The system tells of no events at a file on a disk.
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        assert!(entrance(TcpListener::from(file)).is_err());
+    }
 
     #[test]
     fn waiting_connections_are_accepted_up_to_the_free_places() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
-            let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = socket.local_addr().unwrap();
             socket.set_nonblocking(true).unwrap();
-            let listener = StreamListener::new(crate::serve::Listener::Tcp(socket)).unwrap();
+            let listener = StreamListener::new(Listener::Tcp(socket)).unwrap();
             let come = || std::net::TcpStream::connect(address).unwrap();
             let _clients: Vec<_> = (0..6).map(|_| come()).collect();
             let _first = listener.accept().await.unwrap();

@@ -150,20 +150,43 @@ pub fn open(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     join(address, count)
 }
 
-/// Opens `count` more listeners on an address where this process listens already, which [`open`] would take for
-/// another. New connections are spread over all of them; those that wait at one stay there.
-///
-/// # Errors
-/// If the address is in use without `SO_REUSEPORT`, or by another user.
-pub fn join(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    (0..count)
-        .map(|_| {
-            let socket = bind(address, true)?;
-            socket.listen(BACKLOG.into())?;
-            socket.set_nonblocking(true)?;
-            Ok(socket.into())
-        })
-        .collect()
+fn join(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    (0..count).map(|_| BoundSocket::new(address)?.listen()).collect()
+}
+
+/// One more socket on an address where this process listens already, which [`open`] would take for another process. It
+/// does not listen so far: the kernel sends no connection there.
+#[derive(Debug)]
+pub struct BoundSocket(Socket);
+
+impl BoundSocket {
+    /// Binds one.
+    ///
+    /// # Errors
+    /// If the address is in use without `SO_REUSEPORT`, or by another user.
+    pub fn new(address: SocketAddr) -> io::Result<Self> {
+        let socket = bind(address, true)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self(socket))
+    }
+
+    /// A second handle on it.
+    ///
+    /// # Errors
+    /// If the system has no room for it.
+    pub fn another(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Listens, if another handle does not yet. From now on, new connections are spread over this socket, too; those that
+    /// wait at another stay there.
+    ///
+    /// # Errors
+    /// If the address was given to another user meanwhile.
+    pub fn listen(self) -> io::Result<TcpListener> {
+        self.0.listen(BACKLOG.into())?;
+        Ok(self.0.into())
+    }
 }
 
 fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
@@ -261,6 +284,16 @@ mod tests {
         assert!(open(address, 1).is_err(), "a second process would take half of the clients");
         let more = join(address, 2).unwrap();
         assert!(more.iter().all(|one| one.local_addr().unwrap() == address));
+    }
+
+    #[test]
+    fn a_socket_that_is_only_bound_gets_no_connection() {
+        let ours = open("127.0.0.1:0".parse().unwrap(), 1).unwrap().pop().unwrap();
+        let address = ours.local_addr().unwrap();
+        let bound: Vec<_> = (0..4).map(|_| BoundSocket::new(address).unwrap()).collect();
+        let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+        drop(bound);
+        assert_eq!(std::iter::from_fn(|| ours.accept().ok()).count(), clients.len());
     }
 
     fn read(file: impl Into<OwnedFd>) -> io::Result<Listener> {

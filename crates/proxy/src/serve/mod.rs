@@ -18,7 +18,7 @@ pub mod socket;
 mod stream;
 pub mod tls;
 
-pub use accept::serve;
+pub use accept::{Entrance, serve};
 pub use caps::{Caps, Most};
 pub use context::{ConnectionContext, ConnectionSettings, Current, ReloadableContext};
 pub use listen::{ConnectionRules, Listener, ThreadListener};
