@@ -53,6 +53,17 @@ fn kept_socket(address: &Address) -> Option<HandedSocket> {
     Some(HandedSocket { purpose: Purpose::Visitors, address: address.to_string(), file })
 }
 
+/// The path of a Unix socket, as the other process spells it.
+fn unix_path(socket: &HandedSocket) -> Option<&Path> {
+    socket.address.strip_prefix(UNIX).map(Path::new)
+}
+
+/// Whether two paths lead to the same file. Folders on the way may be links, and the file itself is none.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let file = |path| fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
+    matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
+}
+
 impl HandedSockets {
     /// Adds what the service manager passes to this start. Sockets that it has kept and that no listener has are closed
     /// here and there: they would be in the way of others, and clients would wait at them.
@@ -115,14 +126,20 @@ impl HandedSockets {
         taken.map(|(_, listener)| listener).collect()
     }
 
-    /// The Unix socket at `path`, if clients still find it there.
+    /// The Unix socket at `path`, if clients still find it there. Where the other process spells that path in another way, the
+    /// socket keeps its spelling.
     pub(super) fn take_unix(&mut self, purpose: Purpose, path: &Path) -> Option<Socket> {
-        let address = Address::Unix(path.to_owned());
+        let path_of_its = |(socket, _): &(HandedSocket, Listener)| {
+            let its = unix_path(socket).filter(|_| socket.purpose == purpose)?;
+            is_same_file(its, path).then(|| its.to_owned())
+        };
+        let path = self.handed.iter().find_map(path_of_its).unwrap_or_else(|| path.to_owned());
+        let address = Address::Unix(path.clone());
         let taken = self.take_described(purpose, &address).into_iter().next()?;
         let (HandedSocket { file: Some(number), .. }, Listener::Unix(listener)) = taken else {
             return None;
         };
-        match Socket::adopt(listener, path, number) {
+        match Socket::adopt(listener, &path, number) {
             Ok(socket) => Some(socket),
             Err(error) => {
                 tracing::warn!(%error, %address, "a socket has lost its file, and is opened again");
@@ -164,9 +181,8 @@ impl HandedSockets {
         service_manager::drop_sockets(&names.into_iter().collect::<Vec<_>>());
         for (socket, listener) in self.handed {
             tracing::info!(address = %socket.address, "a listener of the old process was closed");
-            let path = socket.address.strip_prefix(UNIX).map(Path::new);
             let (Listener::Unix(listener), Some(path), Some(number)) =
-                (listener, path, socket.file)
+                (listener, unix_path(&socket), socket.file)
             else {
                 continue;
             };

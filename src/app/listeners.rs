@@ -377,10 +377,12 @@ impl Open {
         }
     }
 
+    /// A Unix socket keeps the path by which the first process has opened it.
     fn described(&self) -> HandedSocket {
+        let path = self.file.as_ref().map(|file| Address::Unix(file.path().to_owned()));
         HandedSocket {
             purpose: Purpose::Visitors,
-            address: self.plan.address.to_string(),
+            address: path.as_ref().unwrap_or(&self.plan.address).to_string(),
             file: self.file.as_ref().map(Socket::number),
         }
     }
@@ -538,6 +540,23 @@ mod tests {
         assert_eq!(taker.addresses(), giver.addresses()[..1]);
         let taker = open(&plan[..1], 2, &mut all);
         assert_eq!(taker.addresses(), giver.addresses()[1..]);
+    }
+
+    #[test]
+    fn a_unix_socket_is_found_by_another_spelling_of_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).unwrap();
+        let at = |name: &str| {
+            let address = Address::Unix(folder.path().join(name));
+            [Listen { address, ..any_port() }]
+        };
+        let giver = open(&at("web.sock"), 1, &mut HandedSockets::default());
+        for name in ["link/web.sock", ".//web.sock"] {
+            let taker = open(&at(name), 1, &mut handed(&giver));
+            assert_eq!(taker.hand_out()[0].0, giver.hand_out()[0].0, "{name}");
+        }
+        let other = open(&at("other.sock"), 1, &mut handed(&giver));
+        assert_ne!(other.sockets(), giver.sockets());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -340,6 +341,43 @@ fn a_unix_socket_keeps_its_file_until_the_last_process_ends() {
     proxy.terminate();
     assert_eq!(proxy.exit_code(), Some(0));
     assert!(!path.exists());
+}
+
+#[test]
+fn a_unix_socket_may_be_spelled_another_way() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let settings = format!("{UNIX}\nadmin.socket = \"admin.sock\"");
+    let mut proxy = Proxy::start(&origin, &storage, &settings);
+    let paths = ["web.sock", "admin.sock"].map(|name| proxy.folder().join(name));
+    symlink(proxy.folder(), proxy.folder().join("link")).unwrap();
+    let mut before = "";
+    for folder in ["link/", ""] {
+        proxy.edit(|text| {
+            let admin = |folder: &str| format!("\"{folder}admin.sock\"");
+            let web = |folder: &str| format!("unix:{folder}web.sock");
+            text.replace(&admin(before), &admin(folder)).replace(&web(before), &web(folder))
+        });
+        before = folder;
+        let mut old = proxy.take_over();
+        assert_eq!(old.exit_code(), Some(0));
+        assert_eq!(proxy.get("/").send_on(&mut Client::unix(&paths[0])).text(), "hello");
+        takes_commands(&proxy);
+    }
+    proxy.terminate();
+    assert_eq!(proxy.exit_code(), Some(0));
+    assert!(!paths.iter().any(|path| path.exists()));
+}
+
+#[test]
+fn the_socket_for_commands_may_be_spelled_another_way() {
+    let (origin, storage) = (hello(), Storage::redis());
+    let mut proxy = Proxy::start(&origin, &storage, "admin.socket = \"admin.sock\"");
+    symlink(proxy.folder(), proxy.folder().join("link")).unwrap();
+    proxy.edit(|text| text.replace("\"admin.sock\"", "\"link/admin.sock\""));
+    let mut old = proxy.take_over();
+    assert_eq!(old.exit_code(), Some(0));
+    takes_commands(&proxy);
+    assert!(proxy.folder().join("admin.sock").exists());
 }
 
 #[test]
