@@ -24,7 +24,7 @@ use super::service_manager;
 use super::shared_state::SharedState;
 use super::signals::{Signal, Signals};
 use super::store;
-use super::store_passage::StorePassage;
+use super::store_passage::{StorePassage, write_log_outs};
 use super::successor::OTHER_USER;
 use super::successor_process::SuccessorProcess;
 use crate::admin::{TakeOverRequest, TakeOverRequests, UpgradeLine, UpgradeRequest};
@@ -318,12 +318,14 @@ impl Offer {
         Ok(hello.version)
     }
 
-    /// Gives it the store, if that changes hands, and returns when its threads stand ready.
+    /// Gives it the store, if that changes hands, and returns when its threads stand ready and the store has all log-outs.
     async fn release_store(&mut self, running: &mut Running) -> Result<(), TakeOverError> {
         let channel = self.channel.as_mut().ok_or(TakeOverError::Ended("it is prepared"))?;
         let ready = "its threads stand ready";
         let Some(store) = &mut self.store else {
-            return channel.expect(&Message::Ready, ACCEPTING, ready).await;
+            channel.expect(&Message::Ready, ACCEPTING, ready).await?;
+            // As late as that: until then, others may begin to wait.
+            return write_log_outs(running).await;
         };
         store.begin(running).await?;
         let live = running.live.load_full();

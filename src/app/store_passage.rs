@@ -22,6 +22,10 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// How long the successor may take to read a message.
 const READ: Duration = Duration::from_secs(5);
 
+/// Why a successor is refused that would not know of log-outs.
+const LOG_OUTS_WAIT: &str =
+    "log-outs wait, because the store does not take them: try again when it does";
+
 /// The store on its way.
 #[derive(Debug)]
 pub(super) struct StorePassage {
@@ -45,12 +49,8 @@ impl StorePassage {
     pub(super) async fn begin(&mut self, running: &mut Running) -> Result<(), TakeOverError> {
         self.used = Some(SuccessorUse::Read);
         running.jobs.pause().await;
+        write_log_outs(running).await?;
         let live = running.live.load_full();
-        let log_outs = timeout(FLUSH, live.sessions.flush_log_outs(&running.store)).await;
-        if !matches!(log_outs, Ok(true)) {
-            // Sessions that have ended here alone would go on there.
-            return Err(TakeOverError::Refused("the store does not take log-outs".to_owned()));
-        }
         let flushed = flush((&running.shared, &live), &running.store);
         if timeout(FLUSH, flushed).await.is_err() {
             tracing::debug!("what waits is written when the successor has the store");
@@ -97,6 +97,16 @@ impl StorePassage {
             tracing::error!(%error, "the store cannot be opened again so far; retrying");
         }
         self.open.switch().take_back();
+    }
+}
+
+/// Writes the log-outs that wait. Sessions that have ended in this process alone would go on in its successor, and for good
+/// if the store takes no log-out before this one ends.
+pub(super) async fn write_log_outs(running: &Running) -> Result<(), TakeOverError> {
+    let live = running.live.load_full();
+    match timeout(FLUSH, live.sessions.flush_log_outs(&running.store)).await {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(_) => Err(TakeOverError::Refused(LOG_OUTS_WAIT.to_owned())),
     }
 }
 

@@ -424,6 +424,38 @@ fn another_store_is_refused() {
 }
 
 #[test]
+fn a_log_out_that_redis_does_not_take_keeps_the_old_process() {
+    let origin = shop(|request| {
+        let user = request.header("x-anteroom-user");
+        Reply::unstored(user.unwrap_or("hello"))
+    });
+    let storage = Storage::redis();
+    let Storage::Redis(server) = &storage else { panic!("a Redis") };
+    let settings = "session.mint = true\ncache.warm_start = \"0s\"";
+    let mut proxy = Proxy::start(&origin, &storage, settings);
+    let alice = log_in(&proxy, "alice");
+    let user = |proxy: &Proxy| proxy.get("/").cookie(&alice).send().text();
+    assert_eq!(user(&proxy), "alice");
+    // Redis takes no writes, as one without the replicas that it needs.
+    let need = |replicas| {
+        let answer = server.say(&format!("CONFIG SET min-replicas-to-write {replicas}"));
+        assert!(answer.starts_with("+OK"), "{answer}");
+    };
+    need(1);
+    assert_eq!(proxy.post("/logout").cookie(&alice).send().status, 303);
+    assert_eq!(user(&proxy), "hello");
+
+    let new = NewProcess::behind(":", &proxy);
+    new.fails_before(&proxy, "log-outs wait, because the store does not take them");
+    assert_eq!(user(&proxy), "hello");
+
+    need(0);
+    let mut old = proxy.take_over();
+    assert_eq!(user(&proxy), "hello");
+    assert_eq!(old.exit_code(), Some(0));
+}
+
+#[test]
 fn an_older_proxy_is_told_from_one_that_refuses() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("admin.sock");
