@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anteroom_cache::warm_start;
+use anteroom_fault::may_crash;
 use anteroom_http::clock::unix_now;
 use anteroom_store::remote::{RemoteCall, RemoteStore};
 use anteroom_store::{AnyStore, Engine, OpenStore, SuccessorUse};
@@ -77,7 +78,9 @@ impl StorePassage {
             let part = Part { name: part.name.to_owned(), layout: part.layout, text: part.text };
             channel.say(&Message::Part(part), &[], READ).await?;
         }
-        channel.say(&Message::StoreReleased, &[], READ).await
+        channel.say(&Message::StoreReleased, &[], READ).await?;
+        may_crash("given");
+        Ok(())
     }
 
     /// From now on the successor may write.

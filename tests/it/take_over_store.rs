@@ -213,6 +213,19 @@ fn whenever_the_new_process_is_killed_the_old_one_has_everything() {
     assert_eq!(old.exit_code(), Some(0));
 }
 
+#[test]
+fn an_old_process_that_is_killed_between_leaves_the_store_whole() {
+    let origin = held_shop(&Gate::closed());
+    let line = "export ANTEROOM_CRASH=given";
+    let mut proxy = Proxy::behind_on(line, &origin, &Storage::Embedded, MINT);
+    let alice = log_in(&proxy, "alice");
+    // The new process ends, too: a service manager would not know it, and starts another.
+    assert_eq!(proxy.successor().status().unwrap().code(), Some(1));
+    assert_eq!(proxy.exit_code(), None);
+    proxy.restart();
+    assert_eq!(user(&proxy, &alice), "alice");
+}
+
 /// The file of sessions cannot be opened: the disk is full.
 const FULL: &str = r#"
 #define _GNU_SOURCE
