@@ -318,7 +318,7 @@ impl Offer {
         Ok(hello.version)
     }
 
-    /// Gives it the store, if that changes hands, and returns when its threads stand ready and the store has all log-outs.
+    /// Gives it the store, if that changes hands. Returns when its threads stand ready, and the store has all log-outs.
     async fn release_store(&mut self, running: &mut Running) -> Result<(), TakeOverError> {
         let channel = self.channel.as_mut().ok_or(TakeOverError::Ended("it is prepared"))?;
         let ready = "its threads stand ready";

@@ -126,8 +126,8 @@ impl HandedSockets {
         taken.map(|(_, listener)| listener).collect()
     }
 
-    /// The Unix socket at `path`, if clients still find it there. Where the other process spells that path in another way, the
-    /// socket keeps its spelling.
+    /// The Unix socket at `path`, if clients still find it there. Where the other process spells that path in another
+    /// way, the socket keeps its spelling.
     pub(super) fn take_unix(&mut self, purpose: Purpose, path: &Path) -> Option<Socket> {
         let path_of_its = |(socket, _): &(HandedSocket, Listener)| {
             let its = unix_path(socket).filter(|_| socket.purpose == purpose)?;

@@ -125,8 +125,8 @@ impl Listeners {
         all
     }
 
-    /// The first entrances of each thread. Where no other process serves, sockets that the service manager has kept are this
-    /// process's own at once, and may be too few.
+    /// The first entrances of each thread. Where no other process serves, sockets that the service manager has kept are
+    /// this process's own at once, and may be too few.
     pub(super) fn first_entrances(&mut self, is_alone: bool) -> Vec<Vec<ThreadListener>> {
         if is_alone {
             for open in &mut self.open {
@@ -166,9 +166,9 @@ impl Listeners {
         }
     }
 
-    /// Opens a socket for each thread that has none of an address, where fewer were handed over, before the threads take
-    /// their entrances. It does not listen before [`Self::fill_up`]. Sockets that were handed over are all kept, because
-    /// clients wait in them already.
+    /// Opens a socket for each thread that has none of an address, where fewer were handed over, before the threads
+    /// take their entrances. It does not listen before [`Self::fill_up`]. Sockets that were handed over are all kept,
+    /// because clients wait in them already.
     pub(super) fn reserve(&mut self) -> Result<(), StartError> {
         let reserve = |open: &mut Open| {
             open.reserve().map_err(|source| not_opened(&open.plan.address, source))

@@ -273,7 +273,7 @@ impl Process {
         Err(TakeOverError::Refused(NO_WORKER.to_owned()).into())
     }
 
-    /// Adds sockets for the threads that have none. Clients come to them at once, so no other process may serve on any more.
+    /// Adds sockets for the threads that have none. Clients come to them at once, so no other process may serve on.
     async fn fill_up(&mut self) {
         if self.running.listeners.fill_up() && !self.tell_workers().await {
             tracing::warn!("some threads accept no connection");

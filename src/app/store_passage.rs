@@ -103,8 +103,8 @@ impl StorePassage {
     }
 }
 
-/// Writes the log-outs that wait. Sessions that have ended in this process alone would go on in its successor, and for good
-/// if the store takes no log-out before this one ends.
+/// Writes the log-outs that wait. Sessions that have ended in this process alone would go on in its successor, and for
+/// good if the store takes no log-out before this one ends.
 pub(super) async fn write_log_outs(running: &Running) -> Result<(), TakeOverError> {
     let live = running.live.load_full();
     match timeout(FLUSH, live.sessions.flush_log_outs(&running.store)).await {

@@ -186,8 +186,8 @@ impl Predecessor {
     }
 }
 
-/// Says that this process accepts connections. Fails if the old one serves on. Returns whether that is impossible from now
-/// on: the old one drains, or has ended.
+/// Says that this process accepts connections. Fails if the old one serves on. Returns whether that is impossible from
+/// now on: the old one drains, or has ended.
 pub(super) async fn accepting(mut line: Line) -> Result<bool, TakeOverError> {
     may_crash("accepting");
     line.say(Message::Accepting);

@@ -128,8 +128,8 @@ pub(super) async fn serving(workers: &mut [Worker]) -> bool {
     all_serve
 }
 
-/// Sends the next configuration to all workers, and further entrances, and returns when they use them; whether all of them
-/// do. A worker that has accepted no connections so far begins to.
+/// Sends the next configuration to all workers, and further entrances, and returns when they use them; whether all of
+/// them do. A worker that has accepted no connections so far begins to.
 pub(super) async fn tell(
     workers: &[Worker],
     live: &Arc<LiveConfig>,

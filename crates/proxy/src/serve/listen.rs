@@ -178,8 +178,8 @@ impl BoundSocket {
         self.0.try_clone().map(Self)
     }
 
-    /// Listens, if another handle does not yet. From now on, new connections are spread over this socket, too; those that
-    /// wait at another stay there.
+    /// Listens, if another handle does not yet. From now on, new connections are spread over this socket, too; those
+    /// that wait at another stay there.
     ///
     /// # Errors
     /// If the address was given to another user meanwhile.

@@ -48,8 +48,8 @@ pub struct RemoteCall {
     /// Takes the answer. If it is dropped, there is none, and the call may have been carried out. A caller that does not
     /// wait any more has closed it.
     pub reply: oneshot::Sender<Vec<u8>>,
-    /// The place that it takes up until this is dropped, and as long as its caller waits. A caller may give up long before
-    /// the call is taken out of the queue.
+    /// The place that it takes up until this is dropped, and as long as its caller waits. A caller may give up long
+    /// before the call is taken out of the queue.
     pub place: Arc<OwnedSemaphorePermit>,
 }
 
