@@ -1,7 +1,7 @@
 //! Tickets by random keys that all proxies on a store have alike, one for each period.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use aws_lc_rs::rand;
@@ -64,20 +64,27 @@ pub struct TicketKeyOffer {
 }
 
 /// The keys that all threads of a process have, and that it has alike with the other proxies on its store. Until the
-/// store has told of one for the present period, tickets are sealed by a key that only this process has.
+/// store has told of one for the present period, tickets are sealed by a key of that period that only this process has.
 #[derive(Debug, Default)]
 pub struct TicketKeys {
     /// Those of the store, the one that it told of last first. Read for each ticket by all threads, and written about once
     /// a minute, for less than a microsecond.
     stored: RwLock<Vec<StoredKey>>,
-    /// Made for the first ticket that needs it; `None`: the system has no random numbers.
-    own: OnceLock<Option<TicketSource>>,
+    /// Those of this process alone, one for a period, made for the first ticket that needs it. No more than the periods
+    /// that are accepted at a time.
+    own: RwLock<Vec<OwnKey>>,
 }
 
 #[derive(Debug)]
 struct StoredKey {
     period: u64,
     key: TicketKey,
+    source: TicketSource,
+}
+
+#[derive(Debug)]
+struct OwnKey {
+    period: u64,
     source: TicketSource,
 }
 
@@ -110,7 +117,7 @@ impl TicketKeys {
     }
 
     /// Takes over the keys of the store, each with its period. The one that was told of last seals; one that it replaces
-    /// opens what it has sealed. Keys whose time is over at `now`, in Unix seconds, are forgotten.
+    /// opens what it has sealed. Keys whose time is over at `now`, in Unix seconds, are forgotten, also those of this process.
     pub fn put(&self, found: impl IntoIterator<Item = (u64, TicketKey)>, now: f64) {
         let mut stored = self.stored.write().unwrap_or_else(PoisonError::into_inner);
         for (period, key) in found {
@@ -120,18 +127,40 @@ impl TicketKeys {
         }
         stored.retain(|one| is_accepted(one.period, now));
         stored.truncate(KEYS_MAX);
+        // While the store has keys, no ticket makes one of this process and forgets the one before.
+        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        own.retain(|one| is_accepted(one.period, now));
     }
 
-    fn own(&self) -> Option<&TicketSource> {
-        let make = || TicketKey::mint().ok().and_then(|key| TicketSource::new(&key.0));
-        self.own.get_or_init(make).as_ref()
+    /// A ticket by this process's key for a period, which is made if there is none. `None` also if the system has no random
+    /// numbers.
+    fn seal_alone(&self, period: u64, plain: &[u8], now: f64) -> Option<Vec<u8>> {
+        if let Some(sealed) = self.with_own(period, |source| source.seal(period, plain)) {
+            return Some(sealed);
+        }
+        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have made it meanwhile.
+        if !own.iter().any(|one| one.period == period) {
+            let source = TicketSource::new(&TicketKey::mint().ok()?.0)?;
+            own.retain(|one| is_accepted(one.period, now));
+            own.push(OwnKey { period, source });
+        }
+        own.iter().find(|one| one.period == period)?.source.seal(period, plain)
+    }
+
+    /// What is done with this process's key for a period; `None` also if it has none.
+    fn with_own<T>(&self, period: u64, done: impl FnOnce(&TicketSource) -> Option<T>) -> Option<T> {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        done(&own.iter().find(|one| one.period == period)?.source)
     }
 
     fn seal(&self, plain: &[u8], now: f64) -> Option<Vec<u8>> {
         let present = period_at(now);
         let stored = self.stored.read().unwrap_or_else(PoisonError::into_inner);
-        let shared = stored.iter().find(|one| one.period == present).map(|one| &one.source);
-        shared.or_else(|| self.own())?.seal(present, plain)
+        match stored.iter().find(|one| one.period == present) {
+            Some(shared) => shared.source.seal(present, plain),
+            None => self.seal_alone(present, plain, now),
+        }
     }
 
     fn open(&self, ticket: &[u8], now: f64) -> Option<Vec<u8>> {
@@ -139,7 +168,7 @@ impl TicketKeys {
         let stored = self.stored.read().unwrap_or_else(PoisonError::into_inner);
         let mut shared = stored.iter().filter(|one| one.period == ticket.period);
         let opened = shared.find_map(|one| one.source.open(&ticket));
-        opened.or_else(|| self.own()?.open(&ticket))
+        opened.or_else(|| self.with_own(ticket.period, |source| source.open(&ticket)))
     }
 }
 
@@ -223,6 +252,50 @@ mod tests {
         Store::default().exchange(&keys, BEGIN);
         assert!(opens(&keys, &ticket, BEGIN + P));
         assert!(!opens(&keys, &ticket, BEGIN + 2.0 * P));
+    }
+
+    #[test]
+    fn without_a_store_each_period_has_another_key_and_an_old_one_opens_for_its_time() {
+        let keys = TicketKeys::default();
+        let own_periods =
+            || keys.own.read().unwrap().iter().map(|one| one.period).collect::<Vec<_>>();
+        let first = keys.seal(b"session", BEGIN).unwrap();
+        keys.seal(b"session", BEGIN + P - 1.0).unwrap();
+        assert_eq!(own_periods(), [41_435]);
+        let second = keys.seal(b"session", BEGIN + P).unwrap();
+        assert_eq!(own_periods(), [41_435, 41_436]);
+        assert!(opens(&keys, &first, BEGIN + P) && opens(&keys, &second, BEGIN + P));
+        // What opens the one does not open the other: whatever gets hold of a key has the tickets of its period alone.
+        let moved = [&41_436_u64.to_be_bytes()[..], &first[8..]].concat();
+        assert!(!opens(&keys, &moved, BEGIN + P));
+        let secret_of = |at: usize| keys.own.read().unwrap()[at].source.clone();
+        let [old, new] = [0, 1].map(secret_of);
+        let parsed = SealedTicket::parse(&first, BEGIN + P).unwrap();
+        assert!(old.open(&parsed).is_some() && new.open(&parsed).is_none());
+
+        assert!(!opens(&keys, &first, BEGIN + 2.0 * P) && opens(&keys, &second, BEGIN + 2.0 * P));
+        keys.seal(b"session", BEGIN + 2.0 * P).unwrap();
+        assert_eq!(own_periods(), [41_436, 41_437]);
+    }
+
+    #[test]
+    fn few_keys_of_the_process_are_held_whatever_the_clock_says() {
+        let keys = TicketKeys::default();
+        let held = || keys.own.read().unwrap().len();
+        for number in 0..50_u32 {
+            // Forth, and back now and then.
+            let now = BEGIN + P * f64::from(number % 7) + f64::from(number);
+            let ticket = keys.seal(b"session", now).unwrap();
+            assert!(opens(&keys, &ticket, now));
+            assert!(held() <= 3, "{}", held());
+        }
+        for now in [0.0, -1.0, f64::NAN, f64::MAX] {
+            let ticket = keys.seal(b"session", now).unwrap();
+            assert!(opens(&keys, &ticket, now), "{now}");
+        }
+        // The store is there from now on.
+        keys.put([(41_435, TicketKey::mint().unwrap())], BEGIN);
+        assert_eq!(held(), 0);
     }
 
     #[test]
