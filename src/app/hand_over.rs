@@ -225,7 +225,7 @@ async fn negotiate(mut offer: Offer, parts: &mut HandOverParts<'_>) -> Result<He
         never = refuse_others(requests) => match never {},
     };
     match accepting {
-        Ok(()) => Ok(Heir { process: offer.complete(), version }),
+        Ok(()) => Ok(Heir { process: offer.complete().await, version }),
         Err(failure) => Err(offer.take_back(failure, running).await),
     }
 }
@@ -393,9 +393,9 @@ impl Offer {
     }
 
     /// The service manager is told of the successor, and the successor of that. Returns its id. Store calls go on.
-    fn complete(self) -> u32 {
+    async fn complete(self) -> u32 {
         let process = self.successor.id();
-        service_manager::handed_over(process);
+        service_manager::handed_over(process).await;
         if let Some(line) = &self.line {
             line.say(Message::Main);
         }
@@ -510,7 +510,7 @@ async fn last_signal(shared: &SharedState, signals: &mut Signals) -> Signal {
         if signal != Signal::Reload {
             return signal;
         }
-        refuse_reload(shared);
+        refuse_reload(shared).await;
     }
 }
 

@@ -141,8 +141,10 @@ impl Listeners {
     }
 
     /// Has the service manager keep the sockets that it does not have so far while the process restarts.
-    pub(super) fn keep(&mut self) {
-        self.open.iter_mut().filter(|open| !open.is_kept).for_each(Open::keep);
+    pub(super) async fn keep(&mut self) {
+        for open in self.open.iter_mut().filter(|open| !open.is_kept) {
+            open.keep().await;
+        }
     }
 
     /// All sockets, for a successor: the same queues of connections.
@@ -369,11 +371,12 @@ impl Open {
         Ok(())
     }
 
-    fn keep(&mut self) {
+    async fn keep(&mut self) {
         // Those that systemd has opened it keeps anyway.
         if !matches!(self.plan.address, Address::Systemd(_)) {
             let sockets: Vec<_> = self.queues.iter().map(|queue| queue.as_fd()).collect();
-            self.is_kept = service_manager::keep_sockets(&kept_name(&self.described()), &sockets);
+            let name = kept_name(&self.described());
+            self.is_kept = service_manager::keep_sockets(&name, &sockets).await;
         }
     }
 

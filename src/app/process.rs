@@ -318,8 +318,8 @@ impl Process {
 
     /// Applies reloads and lets successors try, until the process has to end, and tells the service manager of each state.
     async fn serve_until_end(&mut self, again: impl Fn() -> Option<LoadedPlan>) -> End {
-        service_manager::ready();
-        self.running.listeners.keep();
+        service_manager::ready().await;
+        self.running.listeners.keep().await;
         let end = loop {
             let signal = tokio::select! {
                 signal = self.signals.next() => signal,
@@ -340,13 +340,13 @@ impl Process {
             if signal != Signal::Reload {
                 break signal;
             }
-            service_manager::reloading();
+            service_manager::reloading().await;
             self.running.reopen(self.log.as_deref());
-            service_manager::reloaded(self.running.reload(again()).await);
-            self.running.listeners.keep();
+            service_manager::reloaded(self.running.reload(again()).await).await;
+            self.running.listeners.keep().await;
         };
         tracing::info!("draining");
-        service_manager::stopping();
+        service_manager::stopping().await;
         End::Signal(end)
     }
 

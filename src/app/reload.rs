@@ -33,11 +33,11 @@ use crate::admin::AdminHandle;
 const PURGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Refuses a reload while a successor prepares, which has read the configuration already.
-pub(super) fn refuse_reload(shared: &SharedState) {
-    service_manager::reloading();
+pub(super) async fn refuse_reload(shared: &SharedState) {
+    service_manager::reloading().await;
     tracing::error!("a reload was refused: another process is taking over");
     shared.reloads.refused.fetch_add(1, Ordering::Relaxed);
-    service_manager::reloaded(false);
+    service_manager::reloaded(false).await;
 }
 
 /// Why a reload changed nothing.

@@ -3,6 +3,11 @@
 //! Nothing is sent without `NOTIFY_SOCKET` in the environment. The watchdog's message depends on every
 //! thread: each worker has a [`Pulse`], which its runtime moves on, and one that hangs holds the message
 //! back. The service manager then restarts the process.
+//!
+//! No message waits in a thread for a service manager that does not read. One for which its socket has no room is tried
+//! again for a moment, beside all else, and then dropped; one of the watchdog at once. The log says so once. A start of which
+//! systemd does not hear fails there in its time, and after an upgrade of which it does not hear the service ends with this
+//! process. Sockets that it was not given are closed at a restart; a reload offers them again.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -14,7 +19,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior, sleep};
 
 use crate::take_over::frame::{FILES_MAX, send_with_files};
 
@@ -28,11 +33,22 @@ const BEATS: u32 = 2 * LOOKS;
 /// How long the service manager may take to act on a message where that is waited for.
 const ACTED: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
+/// How long it may have no room for a message until that is dropped.
+const ROOM: Duration = Duration::from_secs(1);
+/// How often a message is tried meanwhile.
+const TRY: Duration = Duration::from_millis(20);
+
 /// The pulse of a worker that has ended as it should.
 const ENDED: u64 = u64::MAX;
 
 /// Whether the service manager listens to this process: to the main one alone.
 static IS_MAIN: AtomicBool = AtomicBool::new(true);
+
+/// Whether the log has said that messages are dropped; false again when one is taken.
+static DROPS_LOGGED: AtomicBool = AtomicBool::new(false);
+
+/// Whether it had no room for a message for [`ROOM`]. Others are tried once, until one is taken.
+static IS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// Tells nothing until [`become_main`]: another process is the main one.
 pub(super) fn wait_to_be_main() {
@@ -45,59 +61,60 @@ pub(super) fn become_main() {
 }
 
 /// Tells that another process is the main one, and nothing more afterwards.
-pub(super) fn handed_over(successor: u32) {
+pub(super) async fn handed_over(successor: u32) {
     // In one message, so that the service is never seen without a process that serves.
-    send(&[NotifyState::MainPid(successor), NotifyState::Ready, NotifyState::Status("serving")]);
+    say(&[NotifyState::MainPid(successor), NotifyState::Ready, NotifyState::Status("serving")])
+        .await;
     IS_MAIN.store(false, Relaxed);
 }
 
 /// Tells that another process did not take over.
 pub(super) fn serving_on() {
-    send(&[NotifyState::Status("serving: the last upgrade failed, see the log")]);
+    say_at_once(&[NotifyState::Status("serving: the last upgrade failed, see the log")]);
 }
 
 /// Tells that clients are served, at start.
-pub(super) fn ready() {
-    send(&[NotifyState::Ready, NotifyState::Status("serving")]);
+pub(super) async fn ready() {
+    say(&[NotifyState::Ready, NotifyState::Status("serving")]).await;
 }
 
 /// Tells that a reload is over: whether the new configuration is in force. HUP cannot fail, so `systemctl
 /// status` is where a refused one shows.
-pub(super) fn reloaded(is_in_force: bool) {
+pub(super) async fn reloaded(is_in_force: bool) {
     let status = match is_in_force {
         true => "serving",
         false => "serving with the old configuration: the last reload was refused, see the log",
     };
-    send(&[NotifyState::Ready, NotifyState::Status(status)]);
+    say(&[NotifyState::Ready, NotifyState::Status(status)]).await;
 }
 
 /// Tells that a reload begins. [`reloaded`] tells its end.
-pub(super) fn reloading() {
+pub(super) async fn reloading() {
     // The time tells this reload from the one before; systemd 253 and later waits for it.
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Ok(now) => say(&[NotifyState::Reloading, now]).await,
         Err(error) => tracing::warn!(%error, "the monotonic clock cannot be read"),
     }
 }
 
 /// Tells that the process drains.
-pub(super) fn stopping() {
-    send(&[NotifyState::Stopping, NotifyState::Status("draining")]);
+pub(super) async fn stopping() {
+    say(&[NotifyState::Stopping, NotifyState::Status("draining")]).await;
 }
 
 /// Gives sockets to the service manager: it keeps them open while the process restarts, and passes them to the next start
-/// under this name. Returns whether a service manager has got them; one without room for them closes its own copies. Those
+/// under this name. Returns whether a service manager has got them; one that may keep no more closes its own copies. Those
 /// that it has already are not kept twice.
-pub(super) fn keep_sockets(name: &str, sockets: &[BorrowedFd<'_>]) -> bool {
+pub(super) async fn keep_sockets(name: &str, sockets: &[BorrowedFd<'_>]) -> bool {
     let message = format!("FDSTORE=1\nFDNAME={name}\n");
-    let mut parts = sockets.chunks(FILES_MAX);
-    match parts.try_fold(false, |_, part| send_files(&message, part)) {
-        Ok(has_got_them) => has_got_them,
-        Err(error) => {
-            tracing::warn!(%error, "the service manager cannot be given the sockets");
-            false
+    let mut has_got_them = false;
+    for part in sockets.chunks(FILES_MAX) {
+        has_got_them = send(&message, part).await.unwrap_or(false);
+        if !has_got_them {
+            break;
         }
     }
+    has_got_them
 }
 
 /// Has the service manager close the sockets that it keeps under these names, and returns when it has done so: no client
@@ -106,11 +123,12 @@ pub(super) fn drop_sockets(names: &[String]) {
     if names.is_empty() {
         return;
     }
-    for name in names {
-        let name = format!("FDNAME={name}");
-        send(&[NotifyState::Custom("FDSTOREREMOVE=1"), NotifyState::Custom(&name)]);
-    }
-    if let Err(error) = wait_until_heard() {
+    let drop_one = |name: &String| {
+        let sent = send_at_once(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]);
+        sent.map(|_is_heard| ())
+    };
+    let dropped = names.iter().try_for_each(drop_one);
+    if let Err(error) = dropped.and_then(|()| wait_until_heard()) {
         tracing::warn!(%error, "the service manager may still keep sockets of closed listeners");
     }
 }
@@ -118,7 +136,7 @@ pub(super) fn drop_sockets(names: &[String]) {
 /// Waits until the service manager has acted on all messages, for a moment at most: it closes the file of this one then.
 fn wait_until_heard() -> io::Result<()> {
     let (here, there) = io::pipe()?;
-    if !send_files("BARRIER=1", &[there.as_fd()])? {
+    if !send_at_once("BARRIER=1", &[there.as_fd()])? {
         return Ok(());
     }
     drop(there);
@@ -128,24 +146,77 @@ fn wait_until_heard() -> io::Result<()> {
     }
 }
 
-/// Sends a message with files. Returns whether there is a service manager that listens to this process.
-fn send_files(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
+/// Tells states, with time for the service manager to make room.
+async fn say(states: &[NotifyState<'_>]) {
+    // A failure is logged.
+    let _is_heard = send(&text(states), &[]).await;
+}
+
+fn say_at_once(states: &[NotifyState<'_>]) {
+    // The same.
+    let _is_heard = send_at_once(&text(states), &[]);
+}
+
+/// A message: a state a line.
+fn text(states: &[NotifyState<'_>]) -> String {
+    let mut text = String::new();
+    for state in states {
+        text.push_str(&state.to_string());
+        text.push('\n');
+    }
+    text
+}
+
+/// Sends a message with files. Returns whether there is a service manager that listens to this process. Where it has no
+/// room, it is given [`ROOM`]; this thread does other work meanwhile.
+async fn send(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    let end = Instant::now() + ROOM;
+    loop {
+        match try_send(message, files) {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock
+                    && !IS_GIVEN_UP.load(Relaxed)
+                    && Instant::now() < end =>
+            {
+                sleep(TRY).await;
+            }
+            sent => {
+                IS_GIVEN_UP.store(sent.is_err(), Relaxed);
+                return logged(sent);
+            }
+        }
+    }
+}
+
+/// The same without that time.
+fn send_at_once(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    logged(try_send(message, files))
+}
+
+/// Logs the first message that is dropped.
+fn logged(sent: io::Result<bool>) -> io::Result<bool> {
+    match &sent {
+        Ok(true) => DROPS_LOGGED.store(false, Relaxed),
+        Err(error) if !DROPS_LOGGED.swap(true, Relaxed) => tracing::warn!(
+            %error,
+            "the service manager takes no messages: they are dropped, and sockets are not kept for a restart"
+        ),
+        Ok(false) | Err(_) => {}
+    }
+    sent
+}
+
+/// Tries to send a message with files, and never waits. Returns whether there is a service manager that listens to this
+/// process.
+fn try_send(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
     let path = std::env::var_os("NOTIFY_SOCKET").filter(|_| IS_MAIN.load(Relaxed));
     let Some(path) = path else { return Ok(false) };
     let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
     socket.connect(path)?;
     // A datagram goes as a whole.
     send_with_files(socket.as_fd(), message.as_bytes(), files)?;
     Ok(true)
-}
-
-fn send(states: &[NotifyState<'_>]) {
-    if !IS_MAIN.load(Relaxed) {
-        return;
-    }
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager cannot be told of the state");
-    }
 }
 
 /// Sends the watchdog's message while every worker makes progress.
@@ -185,7 +256,7 @@ impl Watchdog {
         loop {
             looks.tick().await;
             if self.all_moved() {
-                send(&[NotifyState::Watchdog]);
+                say_at_once(&[NotifyState::Watchdog]);
                 is_held_back = false;
             } else if !std::mem::replace(&mut is_held_back, true) {
                 tracing::debug!("a worker made no progress since the last look");
