@@ -72,7 +72,7 @@ fn main() -> ExitCode {
 /// `take_over`: from the running proxy behind this socket, or behind that of the configuration.
 fn run(args: &PlanArgs, take_over: Option<Option<PathBuf>>) -> Result<(), u8> {
     let _log = log_messages("info").map_err(failed)?;
-    let program = Program::of_this_process().map_err(failed)?;
+    let program = Program::of_this_process();
     // A reload reads the same file again: one that is gone is an error then, and one that has appeared is not read.
     let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args.clone() };
     let loaded = load(args.clone())?;

@@ -178,7 +178,7 @@ fn start(request: &UpgradeRequest, parts: &HandOverParts<'_>) -> Result<Successo
     let switch = &parts.running.shared.fleet.switch;
     can_hand_over(&parts.running.in_use(&live.plan).store, switch)?;
     let socket = live.plan.admin.socket.as_deref().ok_or("[admin] socket is \"off\"")?;
-    let command = program.successor(request.order.binary.as_deref(), socket);
+    let command = program.successor(request.order.binary.as_deref(), socket)?;
     let path = command.get_program().to_owned();
     SuccessorProcess::start(command)
         .map_err(|error| format!("cannot start {}: {error}", path.display()))

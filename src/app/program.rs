@@ -15,34 +15,57 @@ const OWN_VARIABLES: [&str; 4] = ["LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", 
 /// The command line of a proxy.
 #[derive(Clone, Debug)]
 pub struct Program {
-    path: PathBuf,
+    /// Its file, or why that is not known.
+    path: Result<PathBuf, String>,
     arguments: Vec<OsString>,
 }
 
 impl Program {
     /// That of this process. To be called at its start: later, the program may have been replaced, and its folder left.
-    ///
-    /// # Errors
-    /// If the path of the program is not known.
-    pub fn of_this_process() -> io::Result<Self> {
+    #[must_use]
+    pub fn of_this_process() -> Self {
         let mut arguments = std::env::args_os();
         let called = PathBuf::from(arguments.next().unwrap_or_default());
-        // A link stays one: it may lead to the next version when it is followed again.
-        let path = match called.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => std::path::absolute(called)?,
-            Some(_) | None => std::env::current_exe()?,
-        };
-        Ok(Self { path, arguments: arguments.collect() })
+        Self::called(&called, arguments.collect(), std::env::current_exe)
     }
 
-    /// The command that starts a successor of the process behind `socket`, of the same program or of another.
-    pub(super) fn successor(&self, program: Option<&Path>, socket: &Path) -> Command {
-        let mut command = Command::new(program.unwrap_or(&self.path));
+    /// One that was called like this. `current` says which file the process runs: where `/proc` is not mounted, that is not
+    /// known. A proxy starts all the same, because only a successor needs it.
+    fn called(
+        called: &Path,
+        arguments: Vec<OsString>,
+        current: impl FnOnce() -> io::Result<PathBuf>,
+    ) -> Self {
+        // A link stays one: it may lead to the next version when it is followed again.
+        let path = match called.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => std::path::absolute(called),
+            Some(_) | None => current(),
+        };
+        Self { path: path.map_err(|error| error.to_string()), arguments }
+    }
+
+    /// The command that starts a successor of the process behind `socket`, of the same program or of another; or why there
+    /// is none.
+    pub(super) fn successor(
+        &self,
+        program: Option<&Path>,
+        socket: &Path,
+    ) -> Result<Command, String> {
+        let path = match (program, &self.path) {
+            (Some(program), _) => program,
+            (None, Ok(own)) => own.as_path(),
+            (None, Err(why)) => {
+                return Err(format!(
+                    "this process does not know its own file ({why}): name one with --binary"
+                ));
+            }
+        };
+        let mut command = Command::new(path);
         command.args(successor_arguments(&self.arguments, socket));
         for variable in OWN_VARIABLES {
             command.env_remove(variable);
         }
-        command
+        Ok(command)
     }
 }
 
@@ -63,6 +86,37 @@ fn successor_arguments(own: &[OsString], socket: &Path) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SOCKET: &str = "/run/admin.sock";
+
+    fn without_proc() -> io::Result<PathBuf> {
+        Err(io::Error::new(io::ErrorKind::NotFound, "no /proc/self/exe"))
+    }
+
+    fn started(program: &Program, other: Option<&str>) -> Result<OsString, String> {
+        let command = program.successor(other.map(Path::new), Path::new(SOCKET))?;
+        Ok(command.get_program().to_owned())
+    }
+
+    #[test]
+    fn a_program_that_was_called_by_its_path_needs_no_proc() {
+        let program = Program::called(Path::new("/opt/anteroom"), Vec::new(), without_proc);
+        assert_eq!(started(&program, None).unwrap(), "/opt/anteroom");
+        assert_eq!(started(&program, Some("/opt/next")).unwrap(), "/opt/next");
+    }
+
+    #[test]
+    fn one_that_does_not_know_its_file_has_the_successor_that_is_named() {
+        for called in ["anteroom", ""] {
+            let program = Program::called(Path::new(called), Vec::new(), without_proc);
+            assert_eq!(started(&program, Some("/opt/next")).unwrap(), "/opt/next");
+            let refused = started(&program, None).unwrap_err();
+            assert!(refused.contains("/proc") && refused.contains("--binary"), "{refused}");
+        }
+        let current = || Ok(PathBuf::from("/usr/bin/anteroom"));
+        let program = Program::called(Path::new("anteroom"), Vec::new(), current);
+        assert_eq!(started(&program, None).unwrap(), "/usr/bin/anteroom");
+    }
 
     #[test]
     fn a_successor_has_the_arguments_of_its_predecessor() {

@@ -331,7 +331,7 @@ fn private_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let found = fs::symlink_metadata(folder)?;
-            let ours = found.is_dir() && found.uid() == fs::metadata("/proc/self")?.uid();
+            let ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
             ours.then_some(()).ok_or_else(|| io::Error::other("it belongs to another user"))
         }
         result => result,
