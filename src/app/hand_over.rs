@@ -60,6 +60,9 @@ const STOPPED: &str = "this process was told to end";
 const MOVED: &str =
     "the store was moved to the one in [store.next]: make that the [store], and restart";
 
+/// Why a process is refused that the service manager would not take for the main one.
+const OUTSIDE: &str = "the new process is outside of the service, which ends with the old one: use `anteroom upgrade`";
+
 /// Why a process with which a container ends is refused: all others end with it.
 const IN_CONTAINER: &str = "the proxy is the first process of a container, or its init waits for it: replace the container";
 
@@ -300,6 +303,10 @@ impl Offer {
             return Err(TakeOverError::Unexpected(due));
         };
         let protocol = protocol(running, &hello).map_err(TakeOverError::Refused)?;
+        // One that was started here is in the service.
+        if !self.successor.is_own() && !service_manager::would_follow(self.successor.id()) {
+            return Err(TakeOverError::Refused(OUTSIDE.to_owned()));
+        }
         self.process_id = hello.process_id.filter(|id| *id != running.shared.pages.purged.who);
         self.takes_memory = hello.takes_memory;
         tracing::info!(process = self.successor.id(), version = ?hello.version, "a take-over begins");

@@ -9,15 +9,18 @@
 //! systemd does not hear fails there in its time, and after an upgrade of which it does not hear the service ends with this
 //! process. Sockets that it was not given are closed at a restart; a reload offers them again.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::geteuid;
 use sd_notify::NotifyState;
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
@@ -37,6 +40,9 @@ const ACTED: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const ROOM: Duration = Duration::from_secs(1);
 /// How often a message is tried meanwhile.
 const TRY: Duration = Duration::from_millis(20);
+
+/// How the control group of a service ends.
+const SERVICE: &str = ".service";
 
 /// The pulse of a worker that has ended as it should.
 const ENDED: u64 = u64::MAX;
@@ -66,6 +72,41 @@ pub(super) async fn handed_over(successor: u32) {
     say(&[NotifyState::MainPid(successor), NotifyState::Ready, NotifyState::Status("serving")])
         .await;
     IS_MAIN.store(false, Relaxed);
+}
+
+/// Whether the service manager would follow to this process, as far as is known: systemd takes one outside of the service's
+/// control group for the main one only where root says so, and ends the service with this process otherwise.
+pub(super) fn would_follow(process: u32) -> bool {
+    let is_told = std::env::var_os("NOTIFY_SOCKET").is_some() && IS_MAIN.load(Relaxed);
+    if !is_told || geteuid().is_root() {
+        return true;
+    }
+    let groups = |process: &str| fs::read_to_string(format!("/proc/{process}/cgroup"));
+    match (groups("self"), groups(&process.to_string())) {
+        (Ok(own), Ok(other)) => is_in_service(&own, &other),
+        (Err(_), _) | (_, Err(_)) => true,
+    }
+}
+
+/// Whether the control groups of another process are in the service of one with these, as `/proc/PID/cgroup` has them.
+fn is_in_service(own: &str, other: &str) -> bool {
+    let (Some(own), Some(other)) = (control_group(own), control_group(other)) else { return true };
+    // A service may have groups of its own below the one that systemd has made for it.
+    let service = own.rfind(SERVICE).map_or(own, |at| &own[..at + SERVICE.len()]);
+    // Above what this process sees as the root, or beside it.
+    let is_elsewhere = other.split('/').any(|part| part == "..");
+    own == other || !is_elsewhere && Path::new(other).starts_with(service)
+}
+
+/// The group in the hierarchy of systemd: one of its own, or the only one (version 2).
+fn control_group(groups: &str) -> Option<&str> {
+    let of = |controllers: &str| {
+        groups.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            rest.strip_prefix(controllers)?.strip_prefix(':')
+        })
+    };
+    of("name=systemd").or_else(|| of(""))
 }
 
 /// Tells that another process did not take over.
@@ -303,6 +344,32 @@ impl Pulse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_in_the_service_by_the_group_that_systemd_has_made() {
+        let unit = "0::/system.slice/anteroom.service\n";
+        let old_unit = "12:cpu:/\n1:name=systemd:/system.slice/anteroom.service\n0::/\n";
+        for (own, other, is_in) in [
+            (unit, unit, true),
+            (unit, "0::/system.slice/anteroom.service/.control\n", true),
+            ("0::/system.slice/anteroom.service/main\n", unit, true),
+            (unit, "0::/user.slice/user-1000.slice/session-3.scope\n", false),
+            (unit, "0::/system.slice/anteroom.service-2.service\n", false),
+            (unit, "0::/\n", false),
+            (old_unit, old_unit, true),
+            (old_unit, "12:cpu:/\n1:name=systemd:/user.slice\n0::/\n", false),
+            // In a container, and in one of which the other is outside.
+            ("0::/\n", "0::/\n", true),
+            ("0::/\n", "0::/other\n", true),
+            ("0::/\n", "0::/../user.slice\n", false),
+            ("0::/../a\n", "0::/../a\n", true),
+            // Nothing is known.
+            ("", unit, true),
+            (unit, "4:memory:/a\n", true),
+        ] {
+            assert_eq!(is_in_service(own, other), is_in, "{own:?} {other:?}");
+        }
+    }
 
     fn watchdog() -> Watchdog {
         Watchdog { timeout: Duration::from_secs(8), pulses: Vec::new() }
