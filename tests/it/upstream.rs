@@ -12,12 +12,13 @@ use http::{Method, Response, Version};
 use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustls::version;
 use tempfile::TempDir;
 
 use crate::support::origin::{Gate, Rendezvous};
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::relay::Relay;
-use crate::support::upstream::{Authority, Upstream, UpstreamRequest};
+use crate::support::upstream::{Authority, Upstream, UpstreamRequest, impostor};
 use crate::support::{at_once, wait_until};
 
 fn page(text: impl Into<Bytes>) -> Response<Full<Bytes>> {
@@ -89,6 +90,24 @@ fn the_certificate_of_the_origin_is_verified() {
             blind.complaints().contains("origin.tls.verify")
                 || blind.complaints().contains("verify")
         );
+    }
+}
+
+#[test]
+fn an_origin_without_the_key_of_its_certificate_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let authority = Authority::new();
+    let ca = quoted(&authority.file(folder.path()));
+    let shown = authority.issue("localhost", false);
+    for version in [&version::TLS12, &version::TLS13] {
+        let upstream = Upstream::http(Some(impostor(&shown, version)), false, hello);
+        // Also where any certificate does.
+        for trust in [("tls.ca", ca.as_str()), ("tls.verify", "false")] {
+            let proxy = before(&upstream, "localhost", &[trust]);
+            assert_eq!(proxy.get("/").send().status, 502, "{version:?} {trust:?}");
+            wait_until("the log says why", || proxy.complaints().contains("BadSignature"));
+        }
+        assert!(upstream.seen().is_empty());
     }
 }
 

@@ -15,6 +15,7 @@ use rcgen::{
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup,
     ProtocolVersion, SignatureScheme, SupportedProtocolVersion, version,
@@ -169,6 +170,20 @@ impl Browser {
     /// A browser with a client certificate.
     pub fn of(person: &CertificateWithKey) -> Self {
         Self::speaking(&[&version::TLS13, &version::TLS12], Some(person))
+    }
+
+    /// One that shows the certificate of another visitor, and signs by its own key.
+    pub fn impostor(
+        version: &'static SupportedProtocolVersion,
+        shown: &CertificateWithKey,
+        own: &CertificateWithKey,
+    ) -> Self {
+        let key = PrivateKeyDer::try_from(own.key_der.clone()).unwrap();
+        let key = aws_lc_rs::default_provider().key_provider.load_private_key(key).unwrap();
+        let identity = CertifiedKey::new(vec![shown.der()], key);
+        let mut browser = Self::speaking(&[version], None);
+        browser.0.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(identity));
+        browser
     }
 
     /// Asks for no site by name.

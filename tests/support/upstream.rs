@@ -16,8 +16,9 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -85,6 +86,23 @@ impl Authority {
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
+}
+
+/// TLS of a server that shows the certificate of another, and signs by a key of its own.
+pub fn impostor(
+    shown: &CertificateWithKey,
+    version: &'static SupportedProtocolVersion,
+) -> Arc<ServerConfig> {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let own = PrivateKeyDer::try_from(KeyPair::generate().unwrap().serialize_der()).unwrap();
+    let key = provider.key_provider.load_private_key(own).unwrap();
+    let identity = CertifiedKey::new(vec![CertificateDer::clone(shown.cert.der())], key);
+    let config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
+    Arc::new(config)
 }
 
 /// A connection's socket.

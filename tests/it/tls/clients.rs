@@ -64,6 +64,24 @@ fn only_those_with_a_certificate_get_in_where_one_is_required() {
 }
 
 #[test]
+fn a_certificate_does_not_count_without_its_key() {
+    let (people, origin) = (People::new(), hello());
+    let [shown, own] = ["Ada", "Bob"].map(|name| people.authority.person(name));
+    for whether in ["required", "optional"] {
+        let proxy = Proxy::embedded(&origin, &people.listen(whether));
+        for version in [&version::TLS12, &version::TLS13] {
+            let impostor = Browser::impostor(version, &shown, &own);
+            assert!(visit(&proxy, &impostor, "/").is_none(), "{whether} {version:?}");
+        }
+        wait_until("they are counted", || {
+            proxy.metric("anteroom_tls_handshakes_failed_total") == 2.0
+        });
+        assert_eq!(visit(&proxy, &Browser::of(&own), "/").unwrap().text(), "hello");
+    }
+    assert_eq!(origin.count(), 2);
+}
+
+#[test]
 fn no_client_can_forge_a_certificate_header() {
     let (people, origin) = (People::new(), hello());
     let proxy = Proxy::embedded(&origin, &people.listen("optional"));

@@ -205,7 +205,124 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PrefixedSocket<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use anteroom_config::certificate::CertificateSources;
+    use anteroom_tls::{TicketSecret, provider, secret_ticketer};
+    use rcgen::{CertifiedKey, KeyPair};
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::server::WebPkiClientVerifier;
+    use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
+    use tokio::io::{DuplexStream, duplex};
+    use tokio_rustls::TlsConnector;
+
     use super::*;
+    use crate::serve::tls::{Clients, TlsSettings};
+
+    const SITE: &str = "shop.test";
+    const ANSWER: &[u8] = b"hello";
+
+    type Identity = CertifiedKey<KeyPair>;
+
+    fn identity() -> Identity {
+        rcgen::generate_simple_self_signed(vec![SITE.to_owned()]).unwrap()
+    }
+
+    fn key(identity: &Identity) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap()
+    }
+
+    fn roots(identity: &Identity) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(identity.cert.der().clone()).unwrap();
+        roots
+    }
+
+    /// A client that shows a certificate where one is asked for.
+    fn client(
+        site: &Identity,
+        person: &Identity,
+        version: &'static SupportedProtocolVersion,
+    ) -> Arc<ClientConfig> {
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots(site))
+            .with_client_auth_cert(vec![person.cert.der().clone()], key(person));
+        Arc::new(config.unwrap())
+    }
+
+    /// Another server that seals tickets by the same secret, and asks for certificates.
+    fn other_server(site: &Identity, person: &Identity, secret: &TicketSecret) -> TlsAcceptor {
+        let people = Arc::new(roots(person));
+        let verifier = WebPkiClientVerifier::builder_with_provider(people, provider()).build();
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier.unwrap())
+            .with_single_cert(vec![site.cert.der().clone()], key(site))
+            .unwrap();
+        config.ignore_client_order = true;
+        config.ticketer = secret_ticketer(std::slice::from_ref(secret), unix_now).unwrap();
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    /// Reads what the server sends; tickets come before it.
+    async fn visit(client: &Arc<ClientConfig>, near: DuplexStream) {
+        let name = ServerName::try_from(SITE).unwrap();
+        let connected = TlsConnector::from(Arc::clone(client)).connect(name, near).await;
+        let mut read = Vec::new();
+        connected.unwrap().read_to_end(&mut read).await.unwrap();
+        assert_eq!(read, ANSWER);
+    }
+
+    async fn answer(stream: &mut (impl AsyncWrite + Unpin)) {
+        stream.write_all(ANSWER).await.unwrap();
+        stream.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_certificate_in_a_ticket_does_not_count_where_none_is_asked_for() {
+        let (site, person) = (identity(), identity());
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("site.pem");
+        fs::write(&file, site.cert.pem() + &site.signing_key.serialize_pem()).unwrap();
+        let secret = TicketSecret::new("0123456789abcdef0123456789abcdef");
+        let settings = TlsSettings {
+            sources: CertificateSources {
+                certificates: vec![file.display().to_string()],
+                key: None,
+            },
+            default: None,
+            clients: Clients::NotRequested,
+            only_1_3: false,
+            h2: false,
+            ticket_secrets: vec![secret.clone()],
+        };
+        let tls = ClientTls::open(settings, &Arc::default()).unwrap();
+        let other = other_server(&site, &person, &secret);
+        for version in [&version::TLS12, &version::TLS13] {
+            let client = client(&site, &person, version);
+            let (near, far) = duplex(64 * 1024);
+            tokio::join!(visit(&client, near), async {
+                let mut stream = other.accept(far).await.unwrap();
+                answer(&mut stream).await;
+                assert!(stream.get_ref().1.peer_certificates().is_some(), "{version:?}");
+            });
+            let (near, far) = duplex(64 * 1024);
+            tokio::join!(visit(&client, near), async {
+                let deadline = Instant::now() + Duration::from_secs(60);
+                let mut entered = enter(&tls, far, Bytes::new(), deadline).await.unwrap();
+                answer(&mut entered.stream).await;
+                let session = entered.stream.get_ref().1;
+                assert_eq!(session.handshake_kind(), Some(HandshakeKind::Resumed), "{version:?}");
+                assert!(session.peer_certificates().is_some(), "the ticket holds it: {version:?}");
+                assert!(entered.secured.certificate.is_none(), "{version:?}");
+                assert_eq!(entered.secured.expires, None, "{version:?}");
+            });
+        }
+    }
 
     #[test]
     fn the_plain_answer_is_as_long_as_it_says() {
