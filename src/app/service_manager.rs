@@ -416,7 +416,7 @@ mod tests {
         let kept_up = watchdog.pulse().keep_up();
         let looks = async {
             for _ in 0..3 {
-                tokio::time::sleep(watchdog.timeout / LOOKS).await;
+                sleep(watchdog.timeout / LOOKS).await;
                 assert!(watchdog.all_moved());
             }
         };
