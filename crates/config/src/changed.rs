@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::lines::Lines;
-use super::plan::{Admin, DATA, OriginUrl, Plan, StoreUrl};
+use super::plan::{AcmeConfig, Admin, DATA, OriginUrl, Plan, StoreUrl};
 
 /// The paths of the keys that are not at their defaults, in the order of `anteroom config print`: `cache.memory`,
 /// `route[0].share`.
@@ -21,11 +21,18 @@ fn usual(plan: &Plan) -> Plan {
     let is_data = |folder: &Path| folder.file_name() == Path::new(DATA).file_name();
     match &plan.store.url {
         StoreUrl::Embedded(folder) if is_data(folder) => usual.keep_data_in(folder),
-        StoreUrl::Embedded(folder) => usual.admin.socket = Some(Admin::socket_in(folder)),
+        StoreUrl::Embedded(folder) => {
+            usual.admin.socket = Some(Admin::socket_in(folder));
+            usual.acme.folder = AcmeConfig::folder_in(folder);
+        }
         StoreUrl::Redis(_) => {
             let folder = plan.admin.socket.as_deref().and_then(Path::parent);
             usual.admin.socket = folder.filter(|folder| is_data(folder)).map(Admin::socket_in);
         }
+    }
+    let data = plan.acme.folder.parent().filter(|folder| is_data(folder));
+    if let Some(data) = data.filter(|_| matches!(plan.store.url, StoreUrl::Redis(_))) {
+        usual.acme.folder = AcmeConfig::folder_in(data);
     }
     usual.session.token_storage = plan.store.url.usual_token_storage();
     usual.store.layout = plan.store.url.usual_layout();

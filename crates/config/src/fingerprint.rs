@@ -26,7 +26,8 @@ const ALIKE: [&str; 11] = [
     "rows",
 ];
 /// The tables whose settings are compared.
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 16] = [
+    "acme",
     "client",
     "origin",
     "origins",
@@ -44,8 +45,16 @@ const TABLES: [&str; 15] = [
     "limits",
 ];
 /// What may differ between machines.
-const OWN: [&str; 5] =
-    ["store.url", "store.pages_url", "store.next.url", "store.next.pages_url", "errors.pages"];
+const OWN: [&str; 8] = [
+    "acme.ca",
+    "acme.dns_hook",
+    "acme.folder",
+    "store.url",
+    "store.pages_url",
+    "store.next.url",
+    "store.next.pages_url",
+    "errors.pages",
+];
 /// Parts of values that say where a machine has a file, or a secret.
 const PLACES: [&str; 3] = ["{ file =", "{ env =", "\"file:"];
 

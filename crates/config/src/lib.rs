@@ -55,11 +55,12 @@ pub use learned::{LearnedLines, learned_config};
 pub use loaded::LoadedPlan;
 pub use memory_limit::{Cgroups, MemoryLimit, MemoryUse, smallest_memory_limit};
 pub use plan::{
-    Address, Admin, AdminSocket, AppPreset, Cache, ClientCerts, ClientConfig, DatabaseConfig,
-    ErrorsConfig, LearnConfig, LimitsConfig, Listen, LogConfig, Login, Logout, NamedToken,
-    NextStore, OnExpire, OriginConfig, OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization, Rows,
-    Servers, SessionConfig, Store, StoreLayout, StoreUrl, TlsConfig, TlsVersion, TracesConfig,
-    TracesEndpoint, Verify, ViewsConfig, Visitor, WebhookUrl,
+    AcmeChallenge, AcmeConfig, Address, Admin, AdminSocket, AppPreset, Cache, CertificateNames,
+    ClientCerts, ClientConfig, DatabaseConfig, ErrorsConfig, LearnConfig, LimitsConfig, Listen,
+    LogConfig, Login, Logout, NameRefusal, NamedToken, NextStore, OnExpire, OriginConfig,
+    OriginTls, OriginUrl, Plan, Purge, PurgeAuthorization, Rows, Servers, SessionConfig, Store,
+    StoreLayout, StoreUrl, TlsConfig, TlsVersion, TracesConfig, TracesEndpoint, Verify,
+    ViewsConfig, Visitor, WantedName, WebhookUrl,
 };
 pub use print::print;
 pub use problem::{Problem, SettingLocation, Warning};
@@ -134,6 +135,22 @@ impl Plan {
         })
     }
 
+    /// Names the files of the certificates that are ordered, at the listeners that show them.
+    fn settle_ordered_files(&mut self) {
+        if !self.orders_certificates() {
+            return;
+        }
+        let file = |wanted: &WantedName| {
+            let path = certificate::ordered_file(&self.acme.folder, &wanted.name);
+            // The folder may have the signs of a pattern in its name.
+            glob::Pattern::escape(&path.to_string_lossy())
+        };
+        let files: Vec<String> = self.certificate_names().wanted.iter().map(file).collect();
+        for listen in self.listen.iter_mut().filter(|listen| listen.tls.is_auto()) {
+            listen.tls.auto_files.clone_from(&files);
+        }
+    }
+
     /// Sets the defaults that depend on other settings.
     fn settle(&mut self, places: &SettingLocations) {
         let origins = self.origins.iter_mut().map(|(_, origin)| origin);
@@ -154,6 +171,12 @@ impl Plan {
         {
             self.admin.socket = Some(Admin::socket_in(folder));
         }
+        if let StoreUrl::Embedded(folder) = &self.store.url
+            && !places.said("acme.folder")
+        {
+            self.acme.folder = AcmeConfig::folder_in(folder);
+        }
+        self.settle_ordered_files();
         let identity_headers = Arc::new(IdentityHeaders::new(self.cache.identity_headers.clone()));
         for (index, route) in self.routes.iter_mut().enumerate() {
             if !places.said(&format!("route[{index}].mode")) {

@@ -123,7 +123,8 @@ pub(super) fn variable(text: &str) -> Option<&str> {
 /// What to say of a key whose value has a variable in it.
 pub(super) fn instead_of_variable(path: &str, name: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or_default();
-    let is_secret = ["admin.token", "origin.secret", "session.webhook_secret"].contains(&path);
+    let is_secret =
+        ["acme.secret", "admin.token", "origin.secret", "session.webhook_secret"].contains(&path);
     if is_secret || path.ends_with("].tls.ticket_secret") {
         return format!("a file has no variables; write {key} = {{ env = \"{name}\" }}");
     }

@@ -17,6 +17,7 @@ pub(super) fn key_of(path: &[&str]) -> Option<&'static str> {
 pub(super) fn main_key(path: &str) -> Option<&'static str> {
     match path {
         "listen[]" => Some("address"),
+        "listen[].tls" => Some("cert"),
         "route[].match" => Some("path"),
         path => key_of(&[path]),
     }
@@ -37,6 +38,10 @@ pub(super) fn write_out(tree: &mut TomlTable) {
         each(listen, |node| {
             write_port_out(node);
             wrap(node, "address");
+            let Value::Table(keys) = &mut node.value else { return };
+            if let Some(tls) = keys.get_mut("tls") {
+                wrap_list(tls, "cert");
+            }
         });
     }
     if let Some(routes) = tree.get_mut("route") {

@@ -117,7 +117,7 @@ const ADVICE: &[(&str, &[&str], &str)] = &[
     (
         "listen[]",
         &["acme", "letsencrypt", "auto_https"],
-        "certificates come from certbot or the like: tls.cert is the path of its fullchain.pem",
+        "for certificates by ACME write tls = \"auto\"; for those of certbot tls.cert is the path of its fullchain.pem",
     ),
 ];
 

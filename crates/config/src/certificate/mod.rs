@@ -33,6 +33,13 @@ pub fn times(der: &[u8]) -> Option<RangeInclusive<i64>> {
     Some(validity.not_before.timestamp()..=validity.not_after.timestamp())
 }
 
+/// The file of the certificate that the proxy orders for `name`, with its key. A `*`, which patterns of files have, is
+/// written as a word that no host name begins with.
+#[must_use]
+pub fn ordered_file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{}.pem", name.replacen("*.", "_wildcard_.", 1)))
+}
+
 /// Detects changes of a file; all fields are `None` if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStamp {

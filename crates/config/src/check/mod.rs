@@ -2,6 +2,7 @@
 //!
 //! A single value is checked by its form.
 
+mod acme;
 mod cache;
 mod learn;
 mod listen;
@@ -45,6 +46,7 @@ impl<'a> ConfigCheck<'a> {
     pub(super) fn run(mut self) -> (Vec<Problem>, Vec<Warning>) {
         self.listeners();
         self.tls();
+        self.acme();
         self.origin();
         self.servers();
         self.origin_tls();

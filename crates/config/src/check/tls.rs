@@ -26,7 +26,10 @@ impl ConfigCheck<'_> {
                 self.client_certs(&at, &listen.tls);
                 self.hsts(&at, &listen.tls);
                 self.ticket_secret(&at, &listen.tls);
-                self.certificates(&at, &listen.tls);
+                // Those that are ordered may not be there yet.
+                if !listen.tls.cert.iter().any(|one| one == TlsConfig::AUTO) {
+                    self.certificates(&at, &listen.tls);
+                }
             } else {
                 self.without_certificate(&at, &listen.tls);
             }

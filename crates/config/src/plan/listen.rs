@@ -139,8 +139,11 @@ fn covers_address(wide: IpAddr, narrow: IpAddr) -> bool {
 /// `[listen.tls]`: how https is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// `cert`: certificate files, or patterns of them. Empty: no TLS here.
+    /// `cert`: certificate files, or patterns of them; [`Self::AUTO`] alone: certificates that the proxy orders.
+    /// Empty: no TLS here.
     pub cert: Vec<String>,
+    /// The files of the certificates that the proxy orders. They follow from `[acme]`.
+    pub auto_files: Vec<String>,
     /// `key`: the file of their key, if it is neither in the certificate's file nor beside it.
     pub key: Option<PathBuf>,
     /// `default`: the name of the certificate for clients that send no host name; `None`: the first.
@@ -164,6 +167,7 @@ impl Default for TlsConfig {
     fn default() -> Self {
         Self {
             cert: Vec::new(),
+            auto_files: Vec::new(),
             key: None,
             default: None,
             client_certs: ClientCerts::Off,
@@ -177,10 +181,20 @@ impl Default for TlsConfig {
 }
 
 impl TlsConfig {
+    /// The word for certificates that the proxy orders itself.
+    pub const AUTO: &str = "auto";
+
+    /// Whether the proxy orders the certificates itself.
+    #[must_use]
+    pub fn is_auto(&self) -> bool {
+        self.cert == [Self::AUTO]
+    }
+
     /// The locations of the certificates.
     #[must_use]
     pub fn sources(&self) -> CertificateSources {
-        CertificateSources { certificates: self.cert.clone(), key: self.key.clone() }
+        let certificates = if self.is_auto() { &self.auto_files } else { &self.cert };
+        CertificateSources { certificates: certificates.clone(), key: self.key.clone() }
     }
 }
 

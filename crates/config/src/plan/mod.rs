@@ -3,6 +3,7 @@
 //! Each file holds the types and defaults of one subject. Types that other modules act on are in
 //! [`anteroom_policy`].
 
+mod acme;
 mod admin;
 mod cache;
 mod learn;
@@ -21,6 +22,7 @@ use anteroom_http::harden::Hardening;
 
 use anteroom_policy::route::Route;
 
+pub use acme::{AcmeChallenge, AcmeConfig, CertificateNames, NameRefusal, WantedName};
 pub use admin::{Admin, AdminSocket, ErrorsConfig, LogConfig, NamedToken};
 pub use cache::{Cache, Purge, PurgeAuthorization, ViewsConfig};
 pub use learn::LearnConfig;
@@ -41,6 +43,8 @@ pub struct Plan {
     pub threads: usize,
     /// `[[listen]]`: where clients are served. Default: 127.0.0.1:8080.
     pub listen: Vec<Listen>,
+    /// `[acme]`
+    pub acme: AcmeConfig,
     /// `[client]`
     pub client: ClientConfig,
     /// `[origin]`
@@ -94,6 +98,7 @@ impl Plan {
     pub(super) fn keep_data_in(&mut self, folder: &Path) {
         self.store.url = StoreUrl::Embedded(folder.to_owned());
         self.admin.socket = Some(Admin::socket_in(folder));
+        self.acme.folder = AcmeConfig::folder_in(folder);
     }
 
     /// The plan of a configuration that sets only the origin.
@@ -102,6 +107,7 @@ impl Plan {
         Self {
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(512),
             listen: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))],
+            acme: AcmeConfig::default(),
             client: ClientConfig::default(),
             origin: OriginConfig::new(origin),
             origins: Vec::new(),

@@ -3,6 +3,7 @@
 //! A `Reader` walks it to read a plan, a `Printer` to write one. The keys visited are the valid ones.
 //! Defaults are in the plan, contradictions between keys in `check`.
 
+mod acme;
 mod admin;
 mod admin_token;
 mod cache;
@@ -63,6 +64,7 @@ pub(super) fn walk(at: &mut impl Walk, plan: &mut Plan) {
     at.key("threads", &mut plan.threads, &count(1, 512));
     let nowhere = || Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     at.tables("listen", LISTEN_MAX, &mut plan.listen, nowhere, listen::listen);
+    at.section("acme", |at| acme::acme(at, &mut plan.acme));
     at.section("client", |at| listen::client(at, &mut plan.client));
     at.section("origin", |at| origin::main_origin(at, &mut plan.origin));
     let further = || OriginConfig::further(OriginUrl::default());

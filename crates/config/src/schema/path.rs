@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use crate::form::{Faults, Form, Text};
 use crate::node::Node;
+use crate::plan::TlsConfig;
 use crate::{file, text};
 
 /// The path of a file.
@@ -49,12 +50,15 @@ impl<T, F: Form<T>> Form<T> for PathText<F> {
     }
 }
 
-/// A pattern of certificate files, as [`PathText`].
+/// A pattern of certificate files, as [`PathText`], or the word for certificates that the proxy orders.
 #[derive(Debug)]
 pub(super) struct CertificatePattern;
 
 impl Form<String> for CertificatePattern {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<String> {
+        if node.as_text() == Some(TlsConfig::AUTO) {
+            return Some(TlsConfig::AUTO.to_owned());
+        }
         let pattern = PATTERN.read(node, faults)?;
         Some(file::pattern_at(&node.location, &pattern))
     }

@@ -61,6 +61,9 @@ fn configuration_examples_in_the_docs_can_be_read() {
     let files = [
         ("/etc/letsencrypt/live/*/fullchain.pem", file_of("site.pem", &pem)),
         ("\"shop.pem\"", format!("{:?}", file_of("shop.pem", &pem))),
+        ("/etc/anteroom/tls/*.pem", file_of("other.pem", &pem)),
+        ("/etc/anteroom/internal-root.pem", file_of("root.pem", &made.cert.pem())),
+        ("/etc/anteroom/acme-secret", file_of("acme-secret", &"s".repeat(64))),
         ("/etc/anteroom/admin-token", file_of("admin-token", &"k".repeat(32))),
         ("/etc/anteroom/alice-token", file_of("alice-token", &"a".repeat(32))),
         ("/etc/anteroom/support-token", file_of("support-token", &"s".repeat(32))),

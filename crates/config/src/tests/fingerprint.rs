@@ -31,6 +31,7 @@ fn settings_that_proxies_must_have_alike_are_named() {
         (verify, "", &["session.verify"], &["session"]),
         (ROWS, "", &["rows"], &["rows"]),
         ("[[route]]\nmatch.path = \"/a\"", "", &[], &["route"]),
+        ("acme.profile = \"tlsserver\"", "", &[], &["acme"]),
         ("cache.default_ttl = \"5s\"", "cache.default_ttl = \"6s\"", &[], &["cache"]),
     ] {
         let found = differ(one, other);
@@ -43,6 +44,7 @@ fn settings_that_proxies_must_have_alike_are_named() {
 fn what_is_a_machines_own_and_what_is_at_its_default_does_not_count() {
     for own in [
         "threads = 3",
+        "acme.folder = \"/elsewhere\"",
         "listen = [\"127.0.0.1:1\"]",
         "admin.address = \"off\"",
         "log.access = \"off\"",

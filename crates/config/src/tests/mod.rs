@@ -66,6 +66,10 @@ fn short_forms_stand_for_a_table_with_one_key() {
             "origin.url = \"app\"\nlisten = [{ address = \"[::]:80\" }, { address = \"unix:/a\" }]",
         ),
         (
+            "origin.url = \"app\"\norigin.hosts = \"a.net\"\n[[listen]]\naddress = \":443\"\ntls = \"auto\"",
+            "origin.url = \"app\"\norigin.hosts = \"a.net\"\n[[listen]]\naddress = \":443\"\ntls.cert = [\"auto\"]",
+        ),
+        (
             "origin = \"app\"\nstore = \"redis://r\"\nadmin = \"off\"",
             "origin.url = \"app\"\nstore.url = \"redis://r\"\nadmin.address = \"off\"",
         ),
@@ -189,6 +193,19 @@ fn a_printed_plan_reads_back_unchanged() {
     let written = print(&plan);
     assert_eq!(read(&file(&written)), plan, "{written}");
     assert_eq!(read(&file(&print(&usual()))), usual());
+}
+
+#[test]
+fn ordered_certificates_have_a_file_for_each_name() {
+    let text = "origin = { url = \"app\", hosts = [\"a.net\", \"*.b.net\"] }\n\
+                acme = { dns_hook = \"/hook\", folder = \"/certs\" }\n\
+                listen = [\":80\", { address = \":443\", tls = \"auto\" }]";
+    let plan = read(&file(text));
+    assert!(plan.orders_certificates() && plan.listen[1].is_secured());
+    let files = ["/certs/a.net.pem", "/certs/_wildcard_.b.net.pem"];
+    assert_eq!(plan.listen[1].tls.sources().certificates, files);
+    let written = print(&plan);
+    assert_eq!(read(&file(&written)), plan, "{written}");
 }
 
 #[test]

@@ -1353,3 +1353,41 @@ fn the_rules_of_a_route_keep_sharing_safe() {
     assert!(regex("require = \"login\"").contains("every spelling"));
     read(&file(&format!("{ORIGIN}[[route]]\nmatch = \"~^/a\"\nttl = \"60s\"")));
 }
+
+#[test]
+fn names_without_a_certificate_are_told_with_what_helps() {
+    let auto = |hosts: &str, more: &str| {
+        format!(
+            "origin = {{ url = \"app\", hosts = [{hosts}] }}\n{more}\n\
+             [[listen]]\naddress = \":443\"\ntls = \"auto\"\n"
+        )
+    };
+    let cert = "proxy.toml:5: [[listen]] tls.cert:";
+    assert_eq!(
+        problems(&file(&auto("", ""))),
+        [format!("{cert} there is no name to order a certificate for: set [origin] hosts")]
+    );
+    assert_eq!(
+        warnings(&auto("\"a.net\", \"*.a.net\", \"a.test\"", "")),
+        [
+            format!(
+                "{cert} no certificate can be had for *.a.net: it is a wildcard, which is proved by DNS \
+                 alone: set [acme] dns_hook"
+            ),
+            format!(
+                "{cert} no certificate can be had for a.test: it is no public name; for an authority of \
+                 your own set [acme] ca"
+            ),
+        ]
+    );
+    let redis = "store = \"redis://r\"\nacme.secret = { env = \"SHORT\" }";
+    let mut sources = file(&auto("\"a.net\"", redis));
+    sources.env = variables(&[("SHORT", "0123456789abcdef0123456789abcde")]);
+    let short = "proxy.toml:3: [acme] secret: expected at least 32 bytes: it seals private keys";
+    assert_eq!(problems(&sources), [short]);
+    let unused = format!("{ORIGIN}[acme]\nprofile = \"tlsserver\"\n");
+    assert_eq!(
+        warnings(&unused),
+        ["proxy.toml:3: acme: has no effect: no [[listen]] has tls = \"auto\""]
+    );
+}

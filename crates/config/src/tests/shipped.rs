@@ -25,7 +25,7 @@ use crate::schema::walk;
 use crate::suggest::{CALLED_ELSEWHERE, called_elsewhere};
 use crate::{
     DatabaseConfig, Login, OriginConfig, OriginUrl, Plan, Rows, Secret, SettingLocation,
-    StoreLayout, TlsConfig, Verify,
+    StoreLayout, Verify,
 };
 
 const SHIPPED: &str = include_str!("../../../../proxy.toml");
@@ -76,6 +76,7 @@ fn the_shipped_file_shows_every_key_at_its_default() {
         ("ANTEROOM_WEBHOOK_SECRET", "w"),
         ("ANTEROOM_TICKET_SECRET", "0123456789abcdef0123456789abcdef"),
         ("ANTEROOM_SHOP_URL", "postgres://db"),
+        ("ANTEROOM_ACME_SECRET", "0123456789abcdef0123456789abcdef"),
         // The example has a limit beside a host.
         ("ANTEROOM__ORIGIN__HOSTS", "example.com"),
     ]);
@@ -91,10 +92,9 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert_eq!(std::mem::take(&mut session.verify), verify_example());
     assert_eq!(std::mem::take(&mut session.login), login_example());
     assert!(std::mem::take(&mut session.logout).matching.is_some());
-    take_examples_of_tls(&mut plan.listen[0].tls);
+    take_examples_of_https(&mut plan);
     assert!(plan.origin.secret.take().is_some() && plan.admin.token.take().is_some());
-    assert!(plan.admin.audit_log.take().is_some());
-    assert!(plan.traces.endpoint.take().is_some());
+    assert!(plan.admin.audit_log.take().is_some() && plan.traces.endpoint.take().is_some());
     assert_eq!(plan.origin.servers.health.path.take().as_deref(), Some("/healthz"));
     let blog = OriginUrl { port: 4000, ..usual().origin.url };
     assert_eq!(plan.origins.pop(), Some(("blog".to_owned(), OriginConfig::further(blog))));
@@ -143,10 +143,14 @@ fn the_shipped_file_shows_every_key_at_its_default() {
     assert_eq!(plan, usual());
 }
 
-fn take_examples_of_tls(tls: &mut TlsConfig) {
+fn take_examples_of_https(plan: &mut Plan) {
+    let tls = &mut plan.listen[0].tls;
     assert!(tls.key.take().is_some() && tls.default.take().is_some());
     assert!(tls.client_ca.take().is_some());
     assert_eq!(std::mem::take(&mut tls.ticket_secret).len(), 1);
+    let acme = &mut plan.acme;
+    assert!(acme.email.take().is_some() && acme.profile.take().is_some());
+    assert!(acme.dns_hook.take().is_some() && acme.secret.take().is_some());
 }
 
 fn take_example_of_networks(plan: &mut Plan) {

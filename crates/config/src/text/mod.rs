@@ -2,12 +2,14 @@
 //!
 //! Each function returns the value, or what was expected. Other settings are unknown here.
 
+mod acme;
 mod address;
 mod audit;
 mod field;
 mod name;
 mod path;
 
+pub(super) use acme::{acme_directory, acme_email, acme_profile};
 pub(super) use address::{
     address, config_pattern, file, file_pattern, host, host_pattern, https, is_near, is_path,
     listen_address, mode, network, origin_host, origin_url, peers, server_name, show_https,
