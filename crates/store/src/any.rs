@@ -16,9 +16,9 @@ use super::transfer::{
 };
 use super::{
     AnswerStore, Bookmark, BypassStore, Cart, CartAnswer, CartChange, CartOwner, CartStore,
-    ClaimResult, Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction, ExpiryAction,
-    ExpiryStore, FleetRegister, FleetStore, Generation, HotPageStore, Idle, IdleStep, Lease,
-    LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox, OverloadStore, PageStore,
+    CertificateStore, ClaimResult, Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction,
+    ExpiryAction, ExpiryStore, FleetRegister, FleetStore, Generation, HotPageStore, Idle, IdleStep,
+    Lease, LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox, OverloadStore, PageStore,
     PurgePosition, PurgeStore, RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated,
     Rotation, RowClaim, RowStore, RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing,
     StoreError, StoreNews, StoreState, StoredBypasses, StoredRow, TaskLease, TicketKeyStore,
@@ -311,6 +311,11 @@ delegate! {
         look put_hot_pages(list: Bytes, ttl: Duration) -> ();
         look hot_pages() -> Option<Bytes>;
         look pages(keys: &[PageKey]) -> Vec<Option<Bytes>>;
+    }
+
+    CertificateStore {
+        look put_sealed(name: &str, sealed: Bytes, ttl: Duration) -> ();
+        look sealed(name: &str) -> Option<Bytes>;
     }
 
     OverloadStore {

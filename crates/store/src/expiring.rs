@@ -312,6 +312,8 @@ pub trait ExpiryStore {
 pub enum TaskLease {
     /// Handing on the carts of sessions.
     Cleaner,
+    /// Ordering certificates.
+    Certifier,
     /// Delivering events.
     Deliverer,
     /// Keeping the schedule of rows, and listening to databases.

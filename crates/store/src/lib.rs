@@ -11,6 +11,7 @@ mod any;
 pub mod backup;
 pub mod bypass;
 mod cart;
+mod certificates;
 mod control;
 mod counters;
 pub mod embedded;
@@ -50,6 +51,7 @@ pub use self::bypass::{BypassScope, BypassStore, StoppedPages, StoredBypass, Sto
 pub use self::cart::{
     CART_COUNT_MAX, CART_MAX, Cart, CartAnswer, CartChange, CartOwner, CartStore, VISITOR_CART_MAX,
 };
+pub use self::certificates::{CertificateStore, SEALED_MAX};
 pub use self::control::{
     Bookmark, LogIn, NoBookmark, PER_USER_MAX, Session, SessionLifetimes, SessionListing, WALK_MAX,
     WalkStep, by_log_in,
@@ -95,10 +97,11 @@ pub use self::visitors::{
 pub mod traits {
     pub use super::transfer::TransferStore as _;
     pub use super::{
-        AnswerStore as _, BypassStore as _, CartStore as _, EventStore as _, ExpiryStore as _,
-        FleetStore as _, HotPageStore as _, LeaseStore as _, LogInStore as _, OverloadStore as _,
-        PageStore as _, PurgeStore as _, RevocationStore as _, RowStore as _, SessionListing as _,
-        TicketKeyStore as _, TokenStore as _, ViewStore as _, VisitStore as _, VisitorStore as _,
+        AnswerStore as _, BypassStore as _, CartStore as _, CertificateStore as _, EventStore as _,
+        ExpiryStore as _, FleetStore as _, HotPageStore as _, LeaseStore as _, LogInStore as _,
+        OverloadStore as _, PageStore as _, PurgeStore as _, RevocationStore as _, RowStore as _,
+        SessionListing as _, TicketKeyStore as _, TokenStore as _, ViewStore as _, VisitStore as _,
+        VisitorStore as _,
     };
 }
 

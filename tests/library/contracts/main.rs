@@ -9,6 +9,7 @@
 
 mod background;
 mod bypass_contract;
+mod certificate_contract;
 mod cluster;
 mod control_contract;
 mod databases;

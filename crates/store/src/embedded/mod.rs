@@ -6,6 +6,7 @@
 
 mod answers;
 mod bypass;
+mod certificates;
 mod control;
 mod disk;
 mod events;

@@ -220,6 +220,7 @@ impl LeaseStore for RedisStore {
     ) -> Result<bool, StoreError> {
         let lease = match task {
             TaskLease::Cleaner => &self.keys().cleaner,
+            TaskLease::Certifier => &self.keys().certifier,
             TaskLease::Deliverer => &self.keys().deliverer,
             TaskLease::Scheduler => &self.keys().scheduler,
         };

@@ -44,6 +44,8 @@ pub(super) struct Keys {
     pub(super) handovers: String,
     /// STRING with a time to live: the process that cleans.
     pub(super) cleaner: String,
+    /// STRING with a time to live: the process that orders certificates.
+    pub(super) certifier: String,
     /// STRING with a time to live: the process that delivers.
     pub(super) deliverer: String,
     /// STRING with a time to live: the process that keeps the schedule of rows.
@@ -123,6 +125,7 @@ impl Keys {
             idle_reported: whole("cartidle"),
             handovers: whole("handover"),
             cleaner: whole("cleaner"),
+            certifier: whole("certifier"),
             deliverer: whole("deliverer"),
             scheduler: whole("scheduler"),
             rescaled: whole("rescaled"),
@@ -224,6 +227,11 @@ impl Keys {
         format!("{}tickets:{}1:{period}", self.prefix, self.tag)
     }
 
+    /// STRING with a time to live: a sealed value that proxies share of certificates.
+    pub(super) fn sealed(&self, name: &str) -> String {
+        format!("{}acme:{}{name}", self.prefix, self.tag)
+    }
+
     /// STRING with a time to live: an app's answer about a visitor.
     pub(super) fn answer(&self, cookies: &CookieHash) -> String {
         format!("{}answer:{}{}", self.prefix, self.tag, cookies.hex())
@@ -258,5 +266,7 @@ mod tests {
         assert_eq!(Keys::of_shard("a:", 0).known_servers(1, "blog"), "a:overload:{s0}:1:blog");
         assert_eq!(Keys::new("a:").ticket_key(7), "a:tickets:1:7");
         assert_eq!(Keys::of_shard("a:", 0).ticket_key(7), "a:tickets:{s0}:1:7");
+        assert_eq!(Keys::new("a:").sealed("account"), "a:acme:account");
+        assert_eq!(Keys::of_shard("a:", 0).sealed("account"), "a:acme:{s0}:account");
     }
 }

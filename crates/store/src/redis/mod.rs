@@ -9,6 +9,7 @@ mod address;
 mod answers;
 mod bypass;
 mod carts;
+mod certificates;
 mod connection;
 mod ended;
 mod events;

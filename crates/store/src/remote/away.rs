@@ -13,10 +13,10 @@ use crate::transfer::{
     TransferStore,
 };
 use crate::{
-    Bookmark, BypassStore, Cursor, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore,
-    FleetRegister, FleetStore, HotPageStore, Idle, IdleStep, LeaseStore, Noted, Outbox,
-    OverloadStore, Session, SessionListing, StoreError, StoredBypasses, TaskLease, TicketKeyStore,
-    WaitingEvent, WalkStep,
+    Bookmark, BypassStore, CertificateStore, Cursor, EventStore, Evicted, Eviction, ExpiryAction,
+    ExpiryStore, FleetRegister, FleetStore, HotPageStore, Idle, IdleStep, LeaseStore, Noted,
+    Outbox, OverloadStore, Session, SessionListing, StoreError, StoredBypasses, TaskLease,
+    TicketKeyStore, WaitingEvent, WalkStep,
 };
 
 macro_rules! away {
@@ -62,6 +62,11 @@ away! {
         put_hot_pages(Bytes, Duration) -> ();
         hot_pages() -> Option<Bytes>;
         pages(&[PageKey]) -> Vec<Option<Bytes>>;
+    }
+
+    CertificateStore {
+        put_sealed(&str, Bytes, Duration) -> ();
+        sealed(&str) -> Option<Bytes>;
     }
 
     TicketKeyStore {

@@ -10,10 +10,11 @@ use futures_util::future::{join_all, try_join_all};
 use super::ShardedStore;
 use crate::bypass::BypassChange;
 use crate::{
-    BypassStore, ClaimResult, EventStore, ExpiryAction, FleetRegister, FleetStore, Generation,
-    HotPageStore, Idle, IdleStep, Lease, LeaseStore, Noted, OverloadStore, PageStore,
-    PurgePosition, PurgeStore, RequestFrequency, RowClaim, RowStore, RowTerm, ScheduledRow,
-    StoreError, StoreNews, StoredBypasses, StoredRow, TaskLease, TicketKeyStore, WaitingEvent,
+    BypassStore, CertificateStore, ClaimResult, EventStore, ExpiryAction, FleetRegister,
+    FleetStore, Generation, HotPageStore, Idle, IdleStep, Lease, LeaseStore, Noted, OverloadStore,
+    PageStore, PurgePosition, PurgeStore, RequestFrequency, RowClaim, RowStore, RowTerm,
+    ScheduledRow, StoreError, StoreNews, StoredBypasses, StoredRow, TaskLease, TicketKeyStore,
+    WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
@@ -117,6 +118,17 @@ impl TicketKeyStore for ShardedStore {
         offers: &[TicketKeyOffer],
     ) -> Result<Vec<TicketKey>, StoreError> {
         self.first().exchange_ticket_keys(offers).await
+    }
+}
+
+/// All proxies share a few values: one shard has all of them.
+impl CertificateStore for ShardedStore {
+    async fn put_sealed(&self, name: &str, sealed: Bytes, ttl: Duration) -> Result<(), StoreError> {
+        self.first().put_sealed(name, sealed, ttl).await
+    }
+
+    async fn sealed(&self, name: &str) -> Result<Option<Bytes>, StoreError> {
+        self.first().sealed(name).await
     }
 }
 

@@ -1,0 +1,144 @@
+//! What operators and other parts of the process see of ordered certificates, and what they may ask for.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anteroom_policy::listener::AwaitedCertificates;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+
+use crate::answers::ChallengeAnswers;
+
+/// What is going on with the certificate of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CertificateState {
+    /// The first certificate is not there yet: a self-signed one is shown.
+    SelfSigned,
+    /// A certificate is in use, and nothing is to be done.
+    InUse,
+    /// A certificate is in use, and the next one is ordered.
+    Renewing,
+    /// The certificate in use has expired.
+    Expired,
+}
+
+/// A name with its certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameStatus {
+    /// The name.
+    pub name: String,
+    /// What is going on.
+    pub state: CertificateState,
+    /// How the name is proved.
+    pub challenge: String,
+    /// The authority that has issued the certificate.
+    pub issuer: Option<String>,
+    /// The Unix time until which the certificate in use is valid; `None`: it is self-signed.
+    pub not_after: Option<i64>,
+    /// The Unix time at which it is renewed.
+    pub renew_at: Option<i64>,
+    /// The Unix time before which nothing is tried, after a failure.
+    pub next_try: Option<i64>,
+    /// The failures since the last certificate.
+    pub failures: u32,
+    /// The reason of the last failure.
+    pub last_error: Option<String>,
+}
+
+/// Shared by all threads, from start to end.
+#[derive(Debug, Default)]
+pub struct CertificateBoard {
+    /// The answers to challenges.
+    pub answers: Arc<ChallengeAnswers>,
+    /// The names whose first certificate is not there yet.
+    pub awaited: Arc<AwaitedCertificates>,
+    /// Wakes the task that orders.
+    pub wake: Notify,
+    serves: watch::Sender<bool>,
+    statuses: Mutex<Vec<NameStatus>>,
+    wishes: Mutex<BTreeSet<String>>,
+    issued: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl CertificateBoard {
+    /// All names, as they are now.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<NameStatus> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn put_statuses(&self, statuses: Vec<NameStatus>) {
+        let is_awaited = |one: &NameStatus| one.state == CertificateState::SelfSigned;
+        let names = statuses.iter().map(|one| (one.name.clone(), is_awaited(one)));
+        self.awaited.set(names.collect());
+        *self.statuses.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+    }
+
+    /// Takes over the names of another configuration: each with whether its first certificate is not there yet.
+    pub fn expect(&self, names: HashMap<String, bool>) {
+        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        statuses.retain(|one| names.contains_key(&one.name));
+        drop(statuses);
+        self.awaited.set(names);
+    }
+
+    /// Whether this process serves. Before, and when another one has taken over, it is that one which orders: an authority
+    /// asks the process that serves.
+    #[must_use]
+    pub fn serves(&self) -> watch::Receiver<bool> {
+        self.serves.subscribe()
+    }
+
+    /// This process serves from now on, or leaves.
+    pub fn set_serves(&self, serves: bool) {
+        self.serves.send_replace(serves);
+        self.wake.notify_one();
+    }
+
+    /// Asks for other certificates for these names, which are ordered soon.
+    ///
+    /// # Errors
+    /// With the first that no certificate is ordered for here. Nothing is ordered then.
+    pub fn wish_renewals(&self, names: Vec<String>) -> Result<(), String> {
+        let known = self.statuses();
+        let is_strange = |name: &&String| !known.iter().any(|one| one.name == **name);
+        if let Some(strange) = names.iter().find(is_strange) {
+            return Err(strange.clone());
+        }
+        self.put_wishes(names);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    pub(crate) fn put_wishes(&self, names: Vec<String>) {
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+    }
+
+    pub(crate) fn take_wishes(&self) -> Vec<String> {
+        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *wishes).into_iter().collect()
+    }
+
+    /// The certificates that were issued to this process.
+    #[must_use]
+    pub fn issued(&self) -> u64 {
+        self.issued.load(Ordering::Relaxed)
+    }
+
+    /// The steps that failed.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_issued(&self) {
+        self.issued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+}
