@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anteroom_config::{Plan, StoreUrl};
 use anteroom_proxy::WorkerContext;
 
+use super::certificate_parts::CertificateParts;
 use super::live_config::LiveConfig;
 use super::origins::Origins;
 use super::runtime::runtime;
@@ -31,8 +32,11 @@ pub fn with_worker<T>(
     plan.store.pages_url = None;
     runtime()?.block_on(async {
         let store = store::open(&plan).await?;
+        let (certificates, ticket_keys) = (CertificateParts::default(), Arc::default());
+        let metrics = Arc::default();
         let process_id = fastrand::u64(..);
-        let shared = SharedState::new(&plan, &Arc::default(), &store, &Arc::default(), process_id);
+        let shared =
+            SharedState::new(&plan, &metrics, &store, certificates, &ticket_keys, process_id);
         let live = LiveConfig::new(plan.into(), &shared, &Origins::default())?;
         let worker = dry_worker(&live, &shared, &store.thread_handle());
         let answer = run(&worker).await;

@@ -13,6 +13,7 @@ use anteroom_telemetry::message_log;
 use anteroom_telemetry::metrics::{HistogramReading, Metrics, Reading};
 use arc_swap::ArcSwap;
 
+use super::acme;
 use super::live_config::LiveConfig;
 use super::possible_reasons::may_occur;
 use super::shared_state::SharedState;
@@ -40,6 +41,7 @@ pub(super) fn register(
     sessions(shared, live, metrics);
     self::store(store, metrics);
     fleet(shared, metrics);
+    acme::register(&shared.certificates.board, metrics);
     let help = "Messages that could not be written to standard error, or found no room";
     metrics.counter("anteroom_messages_lost", help, message_log::lost);
     let help = "Messages that wait to be written to standard error";

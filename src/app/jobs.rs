@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::hints::Hints;
 use super::live_config::LiveConfig;
 use super::shared_state::SharedState;
-use super::{fleet, origins, page_memory, parts, row_tasks, sessions, tls, traces, webhook};
+use super::{acme, fleet, origins, page_memory, parts, row_tasks, sessions, tls, traces, webhook};
 use crate::task::{
     self, Clean, CleanVisitors, EndedSessions, FlushVisitors, Handovers, HotPages, KeepLimits,
     LogOuts, PurgeTask, RegisterProxy, Rescale, ShareTicketKeys, Visits,
@@ -291,6 +291,8 @@ fn configured(
     jobs.extend(webhook::start((plan, live.webhook.as_ref()), shared, thread_metrics, store, stop));
     let receiver = live.traces_receiver.as_ref();
     jobs.extend(traces::start((plan, receiver), shared, thread_metrics, stop));
+    let authority = live.authority_tls.as_ref();
+    jobs.extend(acme::start((plan, authority), shared, store, thread_metrics, stop));
     jobs.extend(start_keep_limits(live, store, thread_metrics, stop));
     jobs.extend(start_share_ticket_keys((live, shared), store, thread_metrics, stop));
     jobs.extend(origins::start_checks(plan, &live.origins, thread_metrics, stop));

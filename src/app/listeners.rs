@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anteroom_config::{Address, Listen};
+use anteroom_policy::listener::AwaitedCertificates;
 use anteroom_proxy::serve::listen::{self, BoundSocket};
 use anteroom_proxy::serve::socket::Socket;
 use anteroom_proxy::serve::tls::ClientTls;
@@ -15,6 +16,7 @@ use anteroom_tls::TicketKeys;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
+use super::certificate_parts::CertificateParts;
 use super::handed::{HandedSockets, kept_name};
 use super::service_manager;
 use super::start_error::StartError;
@@ -29,6 +31,8 @@ pub(super) struct Listeners {
     /// The TLS of the listeners that use it.
     tls: tls::All,
     ticket_keys: Arc<TicketKeys>,
+    /// The names whose first certificate is not there yet.
+    awaited: Arc<AwaitedCertificates>,
 }
 
 /// The open sockets of one `[[listen]]`.
@@ -64,10 +68,16 @@ impl Listeners {
     pub(super) fn open(
         all: &[Listen],
         threads: usize,
+        certificates: &CertificateParts,
         handed: &mut HandedSockets,
     ) -> Result<Self, StartError> {
-        let (tls, ticket_keys) = (tls::All::default(), Arc::default());
-        let mut listeners = Self { threads, open: Vec::new(), tls, ticket_keys };
+        let mut listeners = Self {
+            threads,
+            open: Vec::new(),
+            tls: Arc::clone(&certificates.tls),
+            ticket_keys: Arc::default(),
+            awaited: Arc::clone(&certificates.board.awaited),
+        };
         for one in all {
             let open = listeners.open_one(one, Some(&mut *handed))?;
             listeners.open.push(open);
@@ -224,7 +234,7 @@ impl Listeners {
             match self.open.iter().enumerate().find(same).map(|(place, _)| place) {
                 Some(place) => {
                     let old = self.open[place].terms.load();
-                    let terms = terms(one, Some(&old), &self.ticket_keys)?;
+                    let terms = self.terms(one, Some(&old))?;
                     change.kept.push((place, one.clone(), terms));
                 }
                 None => {
@@ -287,7 +297,7 @@ impl Listeners {
         let mut addresses: Vec<_> = queues.iter().filter_map(Listener::address).collect();
         // The threads' sockets have one address.
         addresses.dedup();
-        let terms = Arc::new(ArcSwap::from_pointee(terms(one, None, &self.ticket_keys)?));
+        let terms = Arc::new(ArcSwap::from_pointee(self.terms(one, None)?));
         let closed = CancellationToken::new();
         let entrance = |listener| entrance(listener, &terms, &closed);
         let by_thread = by_thread
@@ -296,6 +306,27 @@ impl Listeners {
             .collect();
         let (plan, reserved, is_kept) = (one.clone(), Vec::new(), false);
         Ok(Open { plan, terms, closed, queues, by_thread, reserved, addresses, file, is_kept })
+    }
+
+    /// The terms of a listener. Unchanged TLS is kept, with the tickets that it alone accepts.
+    fn terms(
+        &self,
+        one: &Listen,
+        old: Option<&ConnectionRules>,
+    ) -> Result<ConnectionRules, StartError> {
+        let tls = tls::open(one, old.and_then(|old| old.tls.as_ref()), &self.ticket_keys)?;
+        let mut terms = ConnectionRules {
+            balancers: one.balancers.clone(),
+            h2: one.h2,
+            tls,
+            outdated: CancellationToken::new(),
+            entry: tls::entry(one, &self.awaited),
+        };
+        if let Some(old) = old.filter(|_| !terms.requests_client_certs()) {
+            // Connections from before the change share the token with later ones.
+            terms.outdated = old.outdated.clone();
+        }
+        Ok(terms)
     }
 
     /// `handed`: what was handed over, at a start.
@@ -425,27 +456,6 @@ fn take(handed: Option<&mut HandedSockets>, address: &Address) -> Vec<Listener> 
     handed.map_or_else(Vec::new, |all| all.take(Purpose::Visitors, address))
 }
 
-/// The terms of a listener. Unchanged TLS is kept, with the tickets that it alone accepts.
-fn terms(
-    one: &Listen,
-    old: Option<&ConnectionRules>,
-    ticket_keys: &Arc<TicketKeys>,
-) -> Result<ConnectionRules, StartError> {
-    let tls = tls::open(one, old.and_then(|old| old.tls.as_ref()), ticket_keys)?;
-    let mut terms = ConnectionRules {
-        balancers: one.balancers.clone(),
-        h2: one.h2,
-        tls,
-        outdated: CancellationToken::new(),
-        entry: tls::entry(one),
-    };
-    if let Some(old) = old.filter(|_| !terms.requests_client_certs()) {
-        // Connections from before the change share the token with later ones.
-        terms.outdated = old.outdated.clone();
-    }
-    Ok(terms)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
@@ -454,7 +464,7 @@ mod tests {
     use super::*;
 
     fn open(all: &[Listen], threads: usize, handed: &mut HandedSockets) -> Listeners {
-        Listeners::open(all, threads, handed).unwrap()
+        Listeners::open(all, threads, &CertificateParts::default(), handed).unwrap()
     }
 
     /// What a successor of `listeners` gets.
@@ -498,7 +508,8 @@ mod tests {
             assert_eq!(listeners.addresses(), one.addresses());
         }
         let stranger = Listen::at(one.addresses()[0]);
-        let refused = Listeners::open(&[stranger], 1, &mut HandedSockets::default());
+        let (certificates, mut none) = (CertificateParts::default(), HandedSockets::default());
+        let refused = Listeners::open(&[stranger], 1, &certificates, &mut none);
         assert!(matches!(refused, Err(StartError::Listen { .. })));
     }
 

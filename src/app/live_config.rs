@@ -16,7 +16,7 @@ use anteroom_telemetry::traces::Traces;
 use super::origins::Origins;
 use super::shared_state::SharedState;
 use super::start_error::StartError;
-use super::{parts, sessions, traces, webhook};
+use super::{acme, parts, sessions, traces, webhook};
 
 /// How long a request may be on its way on a connection when the server drains, also without a `drain_delay`: some round
 /// trips. A client that has got its answer before does not know that it is the last one.
@@ -40,6 +40,8 @@ pub(super) struct LiveConfig {
     /// Which requests are traced, if there is a receiver of traces, and how to reach it.
     pub(super) traces: Option<Arc<Traces>>,
     pub(super) traces_receiver: Option<anteroom_origin::ServerSettings>,
+    /// TLS towards the authority that certificates are ordered from, if any are.
+    pub(super) authority_tls: Option<Arc<rustls::ClientConfig>>,
     pub(super) policy: CacheSettings,
     pub(super) sessions: Arc<Sessions>,
     pub(super) connection: serve::ConnectionSettings,
@@ -64,13 +66,14 @@ impl LiveConfig {
         let (connections, requests) = (&shared.connections, &shared.requests);
         Ok(Arc::new(Self {
             number: shared.configs.fetch_add(1, Ordering::Relaxed),
-            settings: Arc::new(parts::settings(&plan, &purger)),
+            settings: Arc::new(parts::settings(&plan, &purger, &shared.certificates.board)),
             recompressor: Recompressor::new(plan.cache.compress.clone(), plan.cache.max_object),
             purger,
             origins: Origins::new(&plan, old)?,
             webhook: webhook::settings(&plan)?,
             traces: traces::traces(&plan.traces, &shared.traces),
             traces_receiver: traces::settings(&plan.traces)?,
+            authority_tls: acme::authority_tls(&plan)?,
             policy: policy(&plan.cache),
             sessions: Arc::new(Sessions::new(storage, rules, Arc::clone(&shared.sessions))),
             connection: connection(&plan.limits),

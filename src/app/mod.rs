@@ -6,9 +6,11 @@
 //! the plan.
 
 mod access_log;
+mod acme;
 mod admin;
 mod admin_sockets;
 mod call_host;
+mod certificate_parts;
 mod connect_check;
 mod demo;
 mod drain;
@@ -63,6 +65,7 @@ use std::sync::Arc;
 use anteroom_config::LoadedPlan;
 use tokio::runtime::LocalRuntime;
 
+use certificate_parts::CertificateParts;
 pub use connect_check::{ConnectFinding, ConnectResult, connect_check};
 pub use demo::{Demo, DemoError};
 use listeners::Listeners;
@@ -121,7 +124,10 @@ impl Application {
         let (mut predecessor, handed) = greeted.unzip();
         let mut handed = handed.unwrap_or_default();
         handed.inherit(&plan.listen);
-        let mut listeners = Listeners::open(&plan.listen, plan.threads, &mut handed)?;
+        let certificates = CertificateParts::default();
+        certificates.board.expect(acme::prepare(plan)?);
+        let mut listeners =
+            Listeners::open(&plan.listen, plan.threads, &certificates, &mut handed)?;
         if predecessor.is_some() {
             listeners.reserve()?;
         }
@@ -151,6 +157,7 @@ impl Application {
             predecessor,
             handed,
             places,
+            certificates,
             program: None,
         };
         Ok(Self { parts, log, runtime })

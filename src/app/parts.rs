@@ -4,6 +4,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::http::HeaderValue;
+use anteroom_acme::CertificateBoard;
 use anteroom_cache::purger::Purger;
 use anteroom_config::{self, Plan, page_rules};
 use anteroom_http::host::Host;
@@ -23,9 +24,13 @@ use anteroom_proxy::{
 };
 use anteroom_session::SessionCookie;
 
-use super::{origins, tls};
+use super::{acme, origins, tls};
 
-pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
+pub(super) fn settings(
+    plan: &Plan,
+    purger: &Arc<Purger>,
+    certificates: &CertificateBoard,
+) -> ProxySettings {
     let session = &plan.session;
     let (rates, mut limiting) = rates(plan);
     ProxySettings {
@@ -45,8 +50,9 @@ pub(super) fn settings(plan: &Plan, purger: &Arc<Purger>) -> ProxySettings {
             .listen
             .iter()
             .filter(|one| !one.is_secured())
-            .map(tls::entry)
+            .map(|one| tls::entry(one, &certificates.awaited))
             .collect(),
+        challenges: acme::lookup(plan, certificates),
         uri_max: plan.limits.uri,
         head_max: plan.limits.request_head,
         body_max: plan.limits.max_body,

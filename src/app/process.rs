@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::admin_sockets::AdminSockets;
 use super::call_host::{CallHost, learn_purges};
+use super::certificate_parts::CertificateParts;
 use super::ends::Ends;
 use super::hand_over::{HandOver, HandOverParts, hand_over};
 use super::handed::HandedSockets;
@@ -59,6 +60,7 @@ pub(super) struct OpenParts {
     pub(super) signals: Signals,
     pub(super) store: OpenStore,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) certificates: CertificateParts,
     /// The process that serves until this one does.
     pub(super) predecessor: Option<Predecessor>,
     /// Its sockets that no listener has taken.
@@ -128,7 +130,9 @@ impl Process {
         let OpenParts { loaded, mut listeners, admin, socket, signals, store, metrics, .. } = parts;
         let plan = &loaded.plan;
         store::expect_news(&store, plan);
-        let shared = SharedState::new(plan, &metrics, &store, listeners.ticket_keys(), process_id);
+        let (certificates, ticket_keys) = (parts.certificates, listeners.ticket_keys());
+        let shared =
+            SharedState::new(plan, &metrics, &store, certificates, ticket_keys, process_id);
         let audit = admin::start_audit_log(plan)?;
         let admin_sockets = AdminSockets::of(plan, admin.as_ref(), socket.as_ref())?;
         let (may_accept, ends) = (parts.predecessor.is_none(), Ends::default());
@@ -318,6 +322,7 @@ impl Process {
 
     /// Applies reloads and lets successors try, until the process has to end, and tells the service manager of each state.
     async fn serve_until_end(&mut self, again: impl Fn() -> Option<LoadedPlan>) -> End {
+        self.running.shared.certificates.board.set_serves(true);
         service_manager::ready().await;
         self.running.listeners.keep().await;
         let end = loop {
@@ -355,6 +360,8 @@ impl Process {
     async fn end(mut self, end: End) -> Result<(), StartError> {
         // A process that asks to take over from now on is told so.
         self.requests.close();
+        // Its successor orders certificates from now on.
+        self.running.shared.certificates.board.set_serves(false);
         // A check that comes over a connection from before learns what one over a new connection does: there is a process
         // that is ready.
         self.ready.store(matches!(end, End::HandedOver), Ordering::Release);

@@ -16,6 +16,7 @@ use anteroom_telemetry::access_log::AccessLog;
 use arc_swap::ArcSwap;
 use tokio::time::timeout;
 
+use super::acme;
 use super::admin;
 use super::admin_sockets::AdminSockets;
 use super::jobs::Jobs;
@@ -115,6 +116,7 @@ impl Running {
             return Err(Refused::NeedsRestart(fixed));
         }
         let next = LiveConfig::new(next, &self.shared, &old.origins)?;
+        let awaited = acme::prepare(&next.plan)?;
         let change = self.listeners.prepare(&next.plan.listen)?;
         // No step below can fail.
         let outdated = outdated(&old.plan, &next.plan);
@@ -129,6 +131,7 @@ impl Running {
         if has_others(&next.plan) {
             purged.expect_others();
         }
+        self.shared.certificates.board.expect(awaited);
         self.listeners.carry_out(change);
         worker::tell(&self.workers, &next, self.listeners.take_entrances()).await;
         if !outdated.targets.is_empty() {

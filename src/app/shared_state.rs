@@ -23,6 +23,7 @@ use anteroom_telemetry::shown_path::ShownPaths;
 use anteroom_telemetry::traces::TraceQueue;
 use anteroom_tls::TicketKeys;
 
+use super::certificate_parts::CertificateParts;
 use crate::admin::{FoundHints, LatestBackup, ReloadCounts};
 use crate::task::MoveProgress;
 
@@ -69,6 +70,8 @@ pub(super) struct SharedState {
     pub(super) feed: Arc<RequestFeed>,
     /// Traces that wait for their receiver.
     pub(super) traces: Arc<TraceQueue>,
+    /// The certificates that are ordered.
+    pub(super) certificates: CertificateParts,
     /// What is shown of paths.
     pub(super) paths: Arc<ShownPaths>,
     /// The Unix time of the start.
@@ -82,6 +85,7 @@ impl SharedState {
         plan: &Plan,
         metrics: &Arc<Metrics>,
         store: &OpenStore,
+        certificates: CertificateParts,
         ticket_keys: &Arc<TicketKeys>,
         process_id: u64,
     ) -> Arc<Self> {
@@ -120,6 +124,7 @@ impl SharedState {
             backup: Arc::default(),
             feed: Arc::default(),
             traces: Arc::default(),
+            certificates,
             paths: Arc::new(ShownPaths { redact: plan.log.redact_paths.clone() }),
             since: unix_now(),
         })

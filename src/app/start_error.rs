@@ -50,6 +50,12 @@ pub enum StartError {
     /// TLS to the receiver of traces.
     #[error("cannot set up TLS to the endpoint in [traces]: {0}")]
     TracesTls(anteroom_origin::OriginTlsError),
+    /// TLS to the authority that certificates are ordered from.
+    #[error("cannot set up TLS to the directory in [acme]: {0}")]
+    AuthorityTls(anteroom_origin::OriginTlsError),
+    /// The folder of ordered certificates.
+    #[error(transparent)]
+    Certificates(#[from] anteroom_acme::FolderError),
     /// It is not known where the process to take over from is.
     #[error(
         "cannot take over: [admin] socket is \"off\"; give the socket of the running proxy with --take-over=SOCKET"

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::http::HeaderValue;
 use anteroom_config::{self, ClientCerts, Listen, Plan, TlsVersion};
-use anteroom_policy::listener::{ListenerRules, Redirect};
+use anteroom_policy::listener::{AwaitedCertificates, ListenerRules, Redirect};
 use anteroom_proxy::serve::tls::{ClientTls, ClientTlsError, Clients, TlsSettings};
 use anteroom_telemetry::metrics::Metrics;
 use anteroom_tls::{TicketKeys, TicketSecret};
@@ -45,6 +45,7 @@ pub(super) fn open(
             .iter()
             .map(|secret| TicketSecret::new(secret.expose()))
             .collect(),
+        answers_challenges: tls.is_auto(),
     };
     if let Some(old) = old.filter(|old| *old.settings() == settings) {
         old.reload();
@@ -63,10 +64,11 @@ pub(super) fn shares_ticket_keys(plan: &Plan) -> bool {
 }
 
 /// The rules for all requests that arrive at a listener.
-pub(super) fn entry(listen: &Listen) -> Arc<ListenerRules> {
+pub(super) fn entry(listen: &Listen, awaited: &Arc<AwaitedCertificates>) -> Arc<ListenerRules> {
     let redirect =
         listen.redirect.map(|port| Redirect { port, except: listen.redirect_except.clone() });
-    Arc::new(ListenerRules { redirect, hsts: hsts(&listen.tls) })
+    let awaited = Arc::clone(awaited);
+    Arc::new(ListenerRules { redirect, hsts: hsts(&listen.tls), awaited })
 }
 
 fn hsts(tls: &anteroom_config::TlsConfig) -> Option<HeaderValue> {

@@ -3,6 +3,7 @@
 //! Tasks and requests do not know each other. Any step may be the last: the driver stops between
 //! steps, or within one if the task allows it, catches a panic, and restarts the task.
 
+mod certificates;
 mod clean;
 mod database_rows;
 mod fleet;
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 
+pub use certificates::KeepCertificates;
 pub use clean::{Clean, Expiring};
 pub use database_rows::RowsQuery;
 pub use fleet::RegisterProxy;

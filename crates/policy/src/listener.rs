@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::http::HeaderValue;
 
@@ -15,6 +15,8 @@ pub struct ListenerRules {
     pub redirect: Option<Redirect>,
     /// The `Strict-Transport-Security` of responses by https.
     pub hsts: Option<HeaderValue>,
+    /// The names for which neither holds yet.
+    pub awaited: Arc<AwaitedCertificates>,
 }
 
 /// The names whose first certificate is not there yet. A browser that is sent to https would only be warned there, and

@@ -76,10 +76,12 @@ fn show_token(token: &VisitorTokenState, response: &mut ClientResponse) {
     }
 }
 
-/// Tells browsers to use https only (RFC 6797 §7.1), unless the app has its own policy.
+/// Tells browsers to use https only (RFC 6797 §7.1), unless the app has its own policy, or the certificate is one that
+/// they do not trust yet.
 fn require_https(client: &Client, response: &mut ClientResponse) {
     if let Some(hsts) = &client.entry.hsts
         && client.scheme() == Scheme::Https
+        && !client.server_name().is_some_and(|name| client.entry.awaited.has(name))
     {
         response.add_missing(&STRICT_TRANSPORT_SECURITY, hsts);
     }

@@ -55,7 +55,7 @@ use self::connection::detached::{CancelOnDisconnect, Detached};
 use self::connection::tunnel::OpenedTunnel;
 use self::context::{Mode, RequestKind};
 use self::deliver::{field_rules, fragments};
-use self::endpoint::{https_redirect, purge_method, route_redirect};
+use self::endpoint::{challenge, https_redirect, purge_method, route_redirect};
 use self::error::Error;
 use self::finish::Finish;
 use self::record::RequestRecord;
@@ -205,6 +205,7 @@ async fn own_answer(
     record: &mut RequestRecord,
 ) -> Result<Response<Body>, Error> {
     match diverted {
+        Diverted::Challenge(text, request) => Ok(challenge::answer(text, &request, record)),
         Diverted::Purge(method, request) => {
             purge_method::answer(method, worker, client, &request, record).await
         }

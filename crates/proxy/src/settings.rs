@@ -5,6 +5,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue, Method};
+use anteroom_acme::ChallengeLookup;
 use anteroom_cache::purger::Purger;
 use anteroom_http::harden::Hardening;
 use anteroom_http::host::{Host, Scheme};
@@ -48,6 +49,8 @@ pub struct ProxySettings {
     pub has_tls: bool,
     /// The listeners without TLS. `anteroom explain` uses them, because its request has no listener.
     pub plain_listeners: Vec<Arc<ListenerRules>>,
+    /// The answers to an authority that checks whether a name is ours, if certificates are ordered.
+    pub challenges: Option<ChallengeLookup>,
     /// Whether pages are kept with the recipes by which the proxy fetches them again.
     pub keeps_recipes: bool,
     /// The longest target, in bytes.

@@ -1,5 +1,6 @@
 //! The certificates of each listener: readable, with their keys, and valid for some time to come.
 
+use anteroom_acme::is_self_signed;
 use anteroom_config::Plan;
 use anteroom_config::certificate::{self, Certificate};
 use anteroom_http::clock::unix_now;
@@ -24,7 +25,13 @@ pub(super) fn findings(plan: &Plan) -> Vec<ConnectFinding> {
             findings.add(fault.path.display().to_string(), failed(fault.to_string()));
         }
         for file in files {
+            if listen.tls.is_auto() && !file.exists() {
+                let text = "is not there yet: the start makes one, and orders it";
+                findings.add(file.display().to_string(), warning(text));
+                continue;
+            }
             let judged = match certificate::read(&file, sources.key.as_deref()) {
+                Ok(certificate) if listen.tls.is_auto() => ordered(&certificate, now),
                 Ok(certificate) => judged(&certificate, now),
                 Err(fault) => failed(fault.to_string()),
             };
@@ -32,6 +39,18 @@ pub(super) fn findings(plan: &Plan) -> Vec<ConnectFinding> {
         }
     }
     findings.found
+}
+
+/// One that the proxy renews itself.
+fn ordered(certificate: &Certificate, now: i64) -> (ConnectResult, String) {
+    if is_self_signed(certificate) {
+        return warning("is self-signed: none is issued yet; anteroom certificates list says why");
+    }
+    if let Some(fault) = certificate.out_of_time(now) {
+        return failed(fault.to_string());
+    }
+    let (names, until) = (names(certificate), day(certificate.not_after));
+    fine(format!("{names}; valid until {until}; it is renewed before"))
 }
 
 fn judged(certificate: &Certificate, now: i64) -> (ConnectResult, String) {

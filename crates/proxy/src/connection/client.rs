@@ -175,6 +175,12 @@ impl Client {
         if self.secured.is_some() { Scheme::Https } else { Scheme::Http }
     }
 
+    /// The server name that the client asked for in the handshake, in lower case.
+    #[must_use]
+    pub fn server_name(&self) -> Option<&str> {
+        self.secured.as_ref()?.server_name.as_deref()
+    }
+
     /// The certificate that the client presented, verified.
     #[must_use]
     pub fn certificate(&self) -> Option<&ClientCertificate> {

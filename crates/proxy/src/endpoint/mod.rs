@@ -5,6 +5,7 @@
 //! requests may change a cart; `cart` reads the changes.
 
 mod cart;
+pub(crate) mod challenge;
 pub(crate) mod https_redirect;
 mod origin_check;
 pub(crate) mod purge_method;

@@ -295,7 +295,9 @@ impl Explanation {
                     route.name
                 );
             }
-            Diverted::Endpoint(request) | Diverted::No(request) => {
+            Diverted::Challenge(_, request)
+            | Diverted::Endpoint(request)
+            | Diverted::No(request) => {
                 self.look_at_request(worker, request);
                 self.own(worker, Reason::Endpoint, why(Reason::Endpoint));
             }

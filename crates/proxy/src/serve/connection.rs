@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::caps::CappedConnection;
 use super::context::{ConnectionContext, KnownConnection};
-use super::io::{Deadlines, TimedSocket};
+use super::io::TimedSocket;
 use super::listen::ConnectionRules;
 use super::proxy_protocol::{self, Header, ProxiedClient};
 use super::stream::ClientStream;
@@ -103,7 +103,7 @@ async fn begin<'c>(
     let (io, secured, version, outdated) = match &terms.tls {
         Some(tls) => {
             // Boxed, so that its size does not burden the other futures.
-            let handshake = Box::pin(secure(tls, io, &connection_state, settings.deadlines));
+            let handshake = Box::pin(secure(tls, io, &connection_state, context));
             let secured = tokio::select! {
                 secured = handshake => secured,
                 () = context.takes_no_more() => return None,
@@ -241,11 +241,16 @@ async fn secure(
     tls: &ClientTls,
     watched: TimedSocket<ClientStream>,
     connection_state: &Rc<ConnectionState>,
-    deadlines: Deadlines,
+    context: &ConnectionContext,
 ) -> Result<HandshakenSocket, tls::HandshakeError> {
+    let deadlines = context.inside.settings().deadlines;
     let (socket, ahead) = watched.into_parts();
     let (_, since) = connection_state.waits();
-    let entered = tls::enter(tls, socket, ahead, since + deadlines.head).await?;
+    let worker = context.inside.worker();
+    let challenges = worker.settings.challenges.as_ref();
+    let challenges =
+        challenges.map(|lookup| tls::StoredChallenges { lookup, store: &worker.store });
+    let entered = tls::enter(tls, socket, ahead, (since + deadlines.head, challenges)).await?;
     let stream = ClientStream::Tls(Box::new(entered.stream));
     let watched = TimedSocket::new(stream, Rc::clone(connection_state), deadlines);
     Ok((watched, Some(entered.secured), entered.protocol, entered.outdated))
@@ -267,6 +272,9 @@ fn count_failed_handshake(
         tls::HandshakeError::Plain => {
             thread_metrics.count(Count::TlsHandshakesFailed);
             tracing::debug!(client = %peer, "a client spoke http to an https port");
+        }
+        tls::HandshakeError::Challenge => {
+            tracing::info!(client = %peer, "an authority checks whether a name is ours");
         }
         tls::HandshakeError::Failed(error) => {
             thread_metrics.count(Count::TlsHandshakesFailed);

@@ -1,7 +1,10 @@
 //! Selects the requests that the proxy answers itself: purges, redirects to https, and requests under
 //! `/_anteroom/`.
 
+use ::http::Method;
+use anteroom_acme::ChallengeName;
 use anteroom_fault::fault;
+use anteroom_http::clock::unix_now;
 use anteroom_http::host::Scheme;
 use anteroom_http::{lenient, path};
 use anteroom_policy::listener::Redirect;
@@ -9,6 +12,7 @@ use anteroom_policy::listener::Redirect;
 use super::limit::CountedRequest;
 use super::route::RoutedRequest;
 use crate::connection::client::Client;
+use crate::context::WorkerContext;
 use crate::settings::{ProxySettings, PurgeMethod};
 
 /// The first segment of the paths that belong to the proxy.
@@ -16,6 +20,8 @@ pub(crate) const PREFIX: &str = "_anteroom";
 
 /// How the proxy answers a request itself, if it does.
 pub(crate) enum Diverted<'w> {
+    /// An authority asks for this answer, which proves that a name is ours.
+    Challenge(String, CountedRequest),
     /// The request purges the page at its URL.
     Purge(&'w PurgeMethod, CountedRequest),
     /// The client is redirected to https.
@@ -26,6 +32,29 @@ pub(crate) enum Diverted<'w> {
     Endpoint(CountedRequest),
     /// A source answers the request.
     No(CountedRequest),
+}
+
+/// Where an authority asks for the answer to an http-01 challenge (RFC 8555 §8.3).
+const CHALLENGES: &str = "/.well-known/acme-challenge/";
+
+/// The challenge that a request asks for, if certificates are ordered, and it may be one.
+pub(super) fn challenge_of(
+    settings: &ProxySettings,
+    request: &CountedRequest,
+) -> Option<ChallengeName> {
+    settings.challenges.as_ref()?;
+    let token = request.head.uri.path().strip_prefix(CHALLENGES)?;
+    ChallengeName::token(token).filter(|_| request.head.method == Method::GET)
+}
+
+/// The answer to a challenge, if there is one. Other requests below that path are the app's, as before: it may have
+/// certificates of its own.
+pub(super) async fn challenge_answer(
+    worker: &WorkerContext,
+    challenge: &ChallengeName,
+) -> Option<String> {
+    let lookup = worker.settings.challenges.as_ref()?;
+    lookup.find(&worker.store, challenge, unix_now() as i64).await
 }
 
 /// Finds out whether the proxy answers a request itself.
@@ -65,5 +94,7 @@ fn redirect<'c>(client: &'c Client, request: &CountedRequest) -> Option<&'c Redi
         !path::is_odd(request.head.uri.path())
             && redirect.except.iter().any(|path| path.matches(&request.admitted.path).is_some())
     };
-    (is_plain && !is_excepted()).then_some(redirect)
+    // Without a certificate that browsers trust, https is no place to send them to.
+    let is_awaited = || client.entry.awaited.has(request.admitted.host.name());
+    (is_plain && !is_excepted() && !is_awaited()).then_some(redirect)
 }

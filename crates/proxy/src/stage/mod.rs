@@ -49,6 +49,13 @@ pub(crate) async fn run<'w>(
 ) -> Result<Reached<'w>, Error> {
     let admitted = admit::admit(&worker.settings, client, received, mode, record)?;
     let counted = limit::count(worker, client, admitted, mode)?;
+    // PERF: boxed, because it is rare.
+    if mode.counts()
+        && let Some(challenge) = divert::challenge_of(&worker.settings, &counted)
+        && let Some(answer) = Box::pin(divert::challenge_answer(worker, &challenge)).await
+    {
+        return Ok(Reached::Diverted(Diverted::Challenge(answer, counted)));
+    }
     let counted = match divert::divert(&worker.settings, client, counted) {
         Diverted::No(counted) => counted,
         Diverted::Endpoint(call) => {

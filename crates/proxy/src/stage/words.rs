@@ -13,6 +13,7 @@ pub(crate) fn in_words(reached: Result<Reached<'_>, Error>) -> String {
         Err(error) => return format!("{} {}", error.status().as_u16(), error.reason().as_str()),
         Ok(Reached::Diverted(diverted)) => {
             return match diverted {
+                Diverted::Challenge(..) => "answer to a challenge".to_owned(),
                 Diverted::Purge(..) => "purge".to_owned(),
                 Diverted::Redirect(..) => "redirect to https".to_owned(),
                 Diverted::RouteRedirect(routed) => format!("{}: redirect", routed.route().name),

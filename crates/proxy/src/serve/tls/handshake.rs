@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::ClientTls;
+use super::challenge::{StoredChallenges, accept_or_prove};
 use super::protocol::Protocol;
 use crate::connection::client::Secured;
 
@@ -52,6 +53,8 @@ pub(in crate::serve) enum HandshakeError {
     TimedOut,
     /// It spoke http, and got a response that says so.
     Plain,
+    /// An authority checked that a name is ours, and wants nothing else.
+    Challenge,
     /// It does not support the offered TLS, has no certificate, or broke off.
     Failed(io::Error),
 }
@@ -61,9 +64,10 @@ pub(in crate::serve) async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &ClientTls,
     socket: S,
     ahead: Bytes,
-    deadline: Instant,
+    (deadline, challenges): (Instant, Option<StoredChallenges<'_>>),
 ) -> Result<TlsConnection<S>, HandshakeError> {
-    match timeout_at(deadline, enter_patiently(tls, PrefixedSocket { socket, ahead })).await {
+    let socket = PrefixedSocket { socket, ahead };
+    match timeout_at(deadline, enter_patiently(tls, socket, challenges)).await {
         Ok(entered) => entered,
         Err(_) => Err(HandshakeError::TimedOut),
     }
@@ -72,6 +76,7 @@ pub(in crate::serve) async fn enter<S: AsyncRead + AsyncWrite + Unpin>(
 async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &ClientTls,
     mut socket: PrefixedSocket<S>,
+    challenges: Option<StoredChallenges<'_>>,
 ) -> Result<TlsConnection<S>, HandshakeError> {
     if socket
         .first_byte()
@@ -88,8 +93,12 @@ async fn enter_patiently<S: AsyncRead + AsyncWrite + Unpin>(
         return Err(HandshakeError::Failed(ErrorKind::InvalidData.into()));
     }
     let way = tls.acceptors.load_full();
-    let acceptor = TlsAcceptor::from(Arc::clone(&way.config));
-    let stream = acceptor.accept(socket).await.map_err(HandshakeError::Failed)?;
+    let config = Arc::clone(&way.config);
+    let accepted = match challenges.filter(|_| tls.settings().answers_challenges) {
+        Some(challenges) => accept_or_prove(socket, config, challenges).await,
+        None => TlsAcceptor::from(config).accept(socket).await.map(Some),
+    };
+    let stream = accepted.map_err(HandshakeError::Failed)?.ok_or(HandshakeError::Challenge)?;
     let (_, session) = stream.get_ref();
     let protocol = Protocol::chosen(session.alpn_protocol());
     // SECURITY: a ticket may hold a certificate, and at a listener that asks for none, others can have the keys of tickets.
@@ -299,6 +308,7 @@ mod tests {
             only_1_3: false,
             h2: false,
             ticket_secrets: vec![secret.clone()],
+            answers_challenges: false,
         };
         let tls = ClientTls::open(settings, &Arc::default()).unwrap();
         let other = other_server(&site, &person, &secret);
@@ -313,7 +323,7 @@ mod tests {
             let (near, far) = duplex(64 * 1024);
             tokio::join!(visit(&client, near), async {
                 let deadline = Instant::now() + Duration::from_secs(60);
-                let mut entered = enter(&tls, far, Bytes::new(), deadline).await.unwrap();
+                let mut entered = enter(&tls, far, Bytes::new(), (deadline, None)).await.unwrap();
                 answer(&mut entered.stream).await;
                 let session = entered.stream.get_ref().1;
                 assert_eq!(session.handshake_kind(), Some(HandshakeKind::Resumed), "{version:?}");

@@ -5,6 +5,7 @@
 //! clients were asked for certificates end with it, and so do the tickets that they got, because a client with a
 //! ticket is not asked again. Other tickets outlive it, and the process.
 
+mod challenge;
 mod handshake;
 mod protocol;
 mod settings;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use anteroom_config::certificate::{Certificate, CertificateTable, Fault};
 use watch::WatchedFiles;
 
+pub(super) use challenge::StoredChallenges;
 pub(super) use handshake::{HandshakeError, PrefixedSocket, enter};
 pub use protocol::Protocol;
 pub use settings::{Clients, TlsSettings};

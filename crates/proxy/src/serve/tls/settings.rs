@@ -21,6 +21,8 @@ pub struct TlsSettings {
     /// What the keys of tickets are derived from: the first seals, all open. Empty: the keys are those of the store. Not
     /// used where clients present certificates.
     pub ticket_secrets: Vec<TicketSecret>,
+    /// Whether an authority may check here that a name is ours (tls-alpn-01).
+    pub answers_challenges: bool,
 }
 
 /// Whether clients present certificates, and the file of the authorities that issue them.

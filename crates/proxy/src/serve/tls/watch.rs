@@ -146,6 +146,7 @@ mod tests {
             only_1_3: false,
             h2: true,
             ticket_secrets: Vec::new(),
+            answers_challenges: false,
         };
         let paths = |state: &WatchedFiles| {
             state.certificates.iter().map(|one| one.path.clone()).collect::<Vec<_>>()
