@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Some(Command::Warm(args)) => commands::warm::warm(args),
         Some(Command::Explain(args)) => commands::explain(args),
         Some(Command::Store { command }) => commands::store::store(command),
+        Some(Command::Certificates { command }) => commands::certificates::certificates(command),
         Some(Command::Fleet(args)) => commands::fleet::fleet(args),
         Some(Command::Log(args)) => commands::log::log(args),
         Some(Command::Upgrade(args)) => commands::upgrade::upgrade(args),

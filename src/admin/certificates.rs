@@ -1,28 +1,46 @@
-//! The certificates that visitors are shown.
+//! The certificates that visitors are shown, and those that the proxy orders.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ::http::StatusCode;
+use anteroom_acme::NameStatus;
 use anteroom_proxy::serve::tls::ClientTls;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::commands::Commands;
+use super::commands::{CommandRefusal, Commands, bad, read};
 
-/// Every certificate of every listener.
-#[derive(Debug, Serialize)]
-pub(super) struct CertificatesReport {
-    certificates: Vec<ListedCertificate>,
+/// Every certificate of every listener, and every name that one is ordered for.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CertificatesReport {
+    /// The certificates that are shown.
+    pub certificates: Vec<ListedCertificate>,
+    /// The names that certificates are ordered for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ordered: Vec<NameStatus>,
 }
 
 /// A certificate in use.
-#[derive(Debug, Serialize)]
-struct ListedCertificate {
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ListedCertificate {
     /// The address of `[[listen]]`.
-    listener: String,
-    names: Vec<String>,
+    pub listener: String,
+    /// The names that it covers.
+    pub names: Vec<String>,
     /// The Unix time at which it expires.
-    not_after: i64,
-    file: PathBuf,
+    pub not_after: i64,
+    /// The file that it is in.
+    pub file: PathBuf,
+}
+
+/// Which certificates are to be renewed now.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RenewOrder {
+    /// These names.
+    pub names: Vec<String>,
+    /// All names.
+    pub all: bool,
 }
 
 impl Commands {
@@ -36,6 +54,34 @@ impl Commands {
             });
             listed.collect::<Vec<_>>()
         };
-        CertificatesReport { certificates: self.tls.iter().flat_map(of_listener).collect() }
+        CertificatesReport {
+            certificates: self.tls.iter().flat_map(of_listener).collect(),
+            ordered: self.ordered.statuses(),
+        }
+    }
+
+    /// Asks for other certificates. They are ordered behind the answer.
+    pub(super) fn renew_certificates(
+        &self,
+        body: &[u8],
+    ) -> Result<CertificatesReport, CommandRefusal> {
+        let RenewOrder { names, all } = read(body)?;
+        let known = self.ordered.statuses();
+        if known.is_empty() {
+            let why = "no certificates are ordered: no [[listen]] has tls = \"auto\"";
+            return Err((StatusCode::CONFLICT, why.to_owned()));
+        }
+        let wanted: Vec<String> = match (all, names.is_empty()) {
+            (true, true) => known.into_iter().map(|one| one.name).collect(),
+            (false, false) => names,
+            _ => return Err(bad(&"expected either names, or all")),
+        };
+        match self.ordered.wish_renewals(wanted) {
+            Ok(()) => Ok(self.list_certificates()),
+            Err(name) => Err((
+                StatusCode::NOT_FOUND,
+                format!("no certificate is ordered for {}", name.escape_debug()),
+            )),
+        }
     }
 }

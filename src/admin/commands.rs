@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::StatusCode;
+use anteroom_acme::CertificateBoard;
 use anteroom_cache::purger::Purger;
 use anteroom_origin::ServerList;
 use anteroom_proxy::serve::tls::ClientTls;
@@ -65,6 +66,8 @@ pub struct Commands {
     pub origins: Vec<Arc<ServerList>>,
     /// The TLS of the listeners that use it, with their addresses.
     pub tls: Vec<(String, Arc<ClientTls>)>,
+    /// The certificates that are ordered.
+    pub ordered: Arc<CertificateBoard>,
     /// The configuration in force.
     pub config: ConfigReport,
     /// Hints about it.
@@ -119,6 +122,7 @@ impl Commands {
             Command::RestartLearning => Ok(reply(self.restart_learning().await)),
             Command::Origins => Ok(reply(self.list_origins())),
             Command::Certificates => Ok(reply(self.list_certificates())),
+            Command::RenewCertificates => self.renew_certificates(body).map(reply),
             Command::Config => {
                 Ok(reply(ConfigAnswer::new(&self.config, &self.hints, &self.reloads)))
             }

@@ -21,6 +21,10 @@ pub(super) const EVENTS: &str = "/events";
 pub const MISSES: &str = "/misses";
 /// The path of the servers of the app.
 pub const ORIGINS: &str = "/origins";
+/// The path of the certificates.
+pub const CERTIFICATES: &str = "/certificates";
+/// The path that orders others.
+pub const CERTIFICATES_RENEW: &str = "/certificates/renew";
 /// The path of who takes the app's time.
 pub const CROWD: &str = "/crowd";
 /// The path of what was learned in learn mode.
@@ -111,6 +115,7 @@ pub(super) enum Command {
     RestartLearning,
     Origins,
     Certificates,
+    RenewCertificates,
     Config,
     BeginMove,
     MoveState,
@@ -126,6 +131,7 @@ impl Command {
             Self::TopCookies
                 | Self::Origins
                 | Self::Certificates
+                | Self::RenewCertificates
                 | Self::Config
                 | Self::Bypasses
                 | Self::Status
@@ -196,7 +202,13 @@ static ENDPOINTS: &[Endpoint] = &[
     Endpoint::read(BYPASS, READ, Action::Data(Command::Bypasses)),
     Endpoint::read(ORIGINS, READ, Action::Data(Command::Origins)),
     Endpoint::read(CROWD, READ, Action::Data(Command::Crowd)),
-    Endpoint::read("/certificates", READ, Action::Data(Command::Certificates)),
+    Endpoint::read(CERTIFICATES, READ, Action::Data(Command::Certificates)),
+    Endpoint::change(
+        CERTIFICATES_RENEW,
+        Access::Role(AdminRole::All),
+        Action::Data(Command::RenewCertificates),
+        &["names", "all"],
+    ),
     Endpoint::read("/config", READ, Action::Data(Command::Config)),
     Endpoint::read(TOP_COOKIES, READ, Action::Data(Command::TopCookies)),
     Endpoint::read(LEARN, READ, Action::Data(Command::Learned)),

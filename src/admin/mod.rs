@@ -46,6 +46,7 @@ mod top;
 
 pub use crate::task::MoveStatus;
 pub use access::{Operator, Operators};
+pub use anteroom_acme::{CertificateState, NameStatus};
 pub use anteroom_store::bypass::BYPASS_LASTS_MAX;
 pub use anteroom_store::fleet::{FleetReport, ListedProxy};
 pub use anteroom_telemetry::metrics::Outcome;
@@ -53,14 +54,15 @@ pub use anteroom_telemetry::request_filter::RequestFilter;
 pub use audit::AuditLog;
 pub use bypass::{BYPASS_LASTS, BYPASS_LASTS_MIN, BypassOrder, BypassReport, ListedBypass};
 pub use cache_audit::ResumeOrder;
+pub use certificates::{CertificatesReport, ListedCertificate, RenewOrder};
 pub use client::{ClientError, StreamEnd, begin_take_over, send_command, stream_lines};
 pub use commands::Commands;
 pub use configuration::{ConfigReport, FoundHints, ReloadCounts};
 pub use crowd::{CrowdEntry, CrowdReport};
 pub use data_socket::serve_data;
 pub use endpoints::{
-    BACKUP, BYPASS, CACHE_AUDIT, CACHE_AUDIT_RESUME, CROWD, FLEET, LEARN, LEARN_RESTART, LOG,
-    MISSES, MOVE, ORIGINS, STATUS, TOP_COOKIES, UPGRADE,
+    BACKUP, BYPASS, CACHE_AUDIT, CACHE_AUDIT_RESUME, CERTIFICATES, CERTIFICATES_RENEW, CROWD,
+    FLEET, LEARN, LEARN_RESTART, LOG, MISSES, MOVE, ORIGINS, STATUS, TOP_COOKIES, UPGRADE,
 };
 pub use handle::AdminHandle;
 pub use latest_backup::{BackupOrder, BackupState, LatestBackup};

@@ -149,6 +149,7 @@ pub(super) fn commands(
         moving: Arc::clone(&shared.moving),
         origins: live.origins.server_lists().cloned().collect(),
         tls,
+        ordered: Arc::clone(&shared.certificates.board),
         config: ConfigReport {
             text: print(plan),
             changed: changed_keys(plan),

@@ -103,10 +103,31 @@ export const certificates = reading({
         { title: 'File', long: true, text: ({ file }) => file },
       ],
     });
-    const show = ({ certificates: all }) => table.update(all.toSorted((one, other) => one.not_after - other.not_after));
-    return { elements: [table.element], show };
+    const ordered = new Table({
+      caption: 'Names that certificates are ordered for, the first to be renewed at the top',
+      key: ({ name }) => name,
+      empty: 'None: no listener has tls = "auto".',
+      columns: [
+        { title: 'Name', long: true, text: ({ name }) => name },
+        { title: 'State', text: ({ state }) => state, tone: ({ state }) => (state === 'in-use' || state === 'renewing' ? '' : 'bad') },
+        { title: 'Ends', text: ({ not_after }) => (not_after ? say.time(not_after) : 'no certificate yet') },
+        { title: 'Renewed', text: ({ renew_at }) => (renew_at ? say.time(renew_at) : 'not planned') },
+        { title: 'Proved by', text: ({ challenge }) => challenge },
+        { title: 'Failures', long: true, text: failedOrders, tone: ({ failures: count }) => (count > 0 ? 'bad' : '') },
+      ],
+    });
+    const show = ({ certificates: all, ordered: names = [] }) => {
+      table.update(all.toSorted((one, other) => one.not_after - other.not_after));
+      ordered.update(names.toSorted((one, other) => (one.renew_at ?? 0) - (other.renew_at ?? 0)));
+    };
+    return { elements: [table.element, ordered.element], show };
   },
 });
+
+function failedOrders({ failures: count, last_error, next_try }) {
+  if (count === 0) return 'none';
+  return `${say.count(count)}: ${last_error ?? 'without a reason'}; next try ${say.time(next_try)}`;
+}
 
 function daysLeft(days) {
   if (days < 0) return 'over: clients refuse it';

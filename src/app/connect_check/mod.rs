@@ -2,6 +2,7 @@
 //!
 //! Nothing is left behind: files and folders that are missing are not made, and the store is not opened.
 
+mod authority;
 mod certificate;
 mod database;
 mod file;
@@ -22,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// What one attempt found. It contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConnectFinding {
-    /// The kind of the target: `origin`, `store`, `rows`, `certificate`, `log`, `socket`.
+    /// The kind of the target: `origin`, `store`, `rows`, `authority`, `certificate`, `log`, `socket`.
     pub what: &'static str,
     /// The server, the file or the folder.
     pub target: String,
@@ -61,10 +62,15 @@ impl std::fmt::Display for ConnectFinding {
 /// If the system refuses a runtime.
 pub fn connect_check(plan: &Plan) -> Result<Vec<ConnectFinding>, StartError> {
     let mut findings = runtime()?.block_on(async {
-        let (mut origins, stores, rows) =
-            tokio::join!(origin::findings(plan), store::findings(plan), database::findings(plan));
+        let (mut origins, stores, rows, authorities) = tokio::join!(
+            origin::findings(plan),
+            store::findings(plan),
+            database::findings(plan),
+            authority::findings(plan)
+        );
         origins.extend(stores);
         origins.extend(rows);
+        origins.extend(authorities);
         origins
     });
     findings.extend(certificate::findings(plan));

@@ -2,6 +2,7 @@
 
 mod audit;
 mod bypass;
+mod certificates;
 mod learn;
 mod live;
 mod sessions;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 
 pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use bypass::{BypassArgs, BypassCommand};
+pub(crate) use certificates::CertificatesCommand;
 pub(crate) use learn::LearnCommand;
 pub(crate) use live::{LogArgs, TopArgs, TopCommand};
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
@@ -245,6 +247,12 @@ pub(crate) enum Command {
     Store {
         #[command(subcommand)]
         command: StoreCommand,
+    },
+    /// List the certificates, or order others
+    #[command(after_help = certificates::CERTIFICATES_EXAMPLES)]
+    Certificates {
+        #[command(subcommand)]
+        command: CertificatesCommand,
     },
     /// List the proxies on the store, and what differs between them
     #[command(after_help = FLEET_EXAMPLES)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod bypass;
+pub(crate) mod certificates;
 pub(crate) mod fleet;
 pub(crate) mod learn;
 pub(crate) mod log;
