@@ -7,6 +7,7 @@
     reason = "in a test a panic is the way to fail, and unwrap says where"
 )]
 
+mod acme;
 mod asked_once;
 mod audit;
 mod beside_nginx;

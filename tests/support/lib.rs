@@ -13,6 +13,7 @@
     reason = "in a test a panic is the way to fail, and unwrap says where; only tests use this"
 )]
 
+pub mod acme;
 pub mod apps;
 pub mod client;
 pub mod cluster;
@@ -25,6 +26,7 @@ pub mod multiplexed;
 pub mod nginx;
 pub mod on_cluster;
 pub mod origin;
+pub mod pebble;
 mod port;
 pub mod program;
 pub mod proxy;

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
@@ -15,7 +16,10 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, IsCa,
+    KeyPair, date_time_ymd,
+};
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ServerConfig, SupportedProtocolVersion};
@@ -47,11 +51,21 @@ impl Authority {
     pub fn issue(&self, name: &str, over: bool) -> CertificateWithKey {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         if over {
-            params.not_before = rcgen::date_time_ymd(1999, 1, 1);
-            params.not_after = rcgen::date_time_ymd(2000, 1, 1);
+            params.not_before = date_time_ymd(1999, 1, 1);
+            params.not_after = date_time_ymd(2000, 1, 1);
         }
         let key = KeyPair::generate().unwrap();
         CertificateWithKey { cert: params.signed_by(&key, &self.0).unwrap(), key }
+    }
+
+    /// Issues a certificate for a request (a CSR in DER), valid in this time since 1970; in PEM.
+    pub fn sign(&self, request: &[u8], (from, until): (Duration, Duration)) -> String {
+        let mut request = CertificateSigningRequestParams::from_der(&request.into()).unwrap();
+        let params = &mut request.params;
+        params.not_before = date_time_ymd(1970, 1, 1) + from;
+        params.not_after = date_time_ymd(1970, 1, 1) + until;
+        params.use_authority_key_identifier_extension = true;
+        request.signed_by(&self.0).unwrap().pem()
     }
 
     /// Its own certificate as a file.

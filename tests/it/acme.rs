@@ -1,0 +1,375 @@
+//! Certificates that the proxy orders itself, from a real authority.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::Duration;
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::acme::{AcmeScript, ScriptedAuthority};
+use crate::support::client::{Ask, SITE};
+use crate::support::origin::{Origin, Reply};
+use crate::support::pebble::{Pebble, PebbleSettings};
+use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
+use crate::support::tls::Browser;
+use crate::support::{free_port, unix_now, wait_within};
+
+/// How long an order may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+on_both_stores!(a_successor_shows_the_same_certificate_and_orders_the_next);
+
+fn hello() -> Origin {
+    Origin::always(Reply::unstored("hello"))
+}
+
+/// Runs a command about certificates.
+fn certificates(proxy: &Proxy, words: &[&str]) -> Output {
+    let mut command = anteroom();
+    command.arg("certificates").args(words).args(["--config", "proxy.toml"]);
+    command.current_dir(proxy.folder()).output().unwrap()
+}
+
+/// What is told of a name.
+fn told(proxy: &Proxy, name: &str) -> Value {
+    let output = certificates(proxy, &["list", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let ordered = report["ordered"].as_array().unwrap();
+    ordered.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{report}")).clone()
+}
+
+fn wait_for_certificate(proxy: &Proxy, name: &str) {
+    wait_within(PATIENCE, "a certificate is in use", || told(proxy, name)["state"] == "in-use");
+}
+
+/// The certificate that visitors are shown.
+fn shown(pebble: &Pebble, name: &str) -> CertificateDer<'static> {
+    Browser::new().visit(pebble.https, name).1.shown.unwrap()
+}
+
+/// A request by http.
+fn plain(pebble: &Pebble) -> Ask {
+    Ask::new(pebble.http, "GET", "/")
+}
+
+/// A file of ordered certificates, on the embedded store.
+fn file(proxy: &Proxy, name: &str) -> PathBuf {
+    proxy.folder().join("data/acme").join(name)
+}
+
+#[test]
+fn without_an_authority_a_site_is_served_by_http_and_a_self_signed_certificate_is_shown() {
+    let (pebble, origin) = (Pebble::start(), hello());
+    let away = format!("acme.directory = \"https://127.0.0.1:{}/dir\"", free_port());
+    let settings = pebble.settings(&[SITE], "acme.challenge = \"http-01\"");
+    let own = settings.lines().find(|line| line.starts_with("acme.directory")).unwrap();
+    let proxy = Proxy::embedded(&origin, &settings.replace(own, &away));
+    assert_eq!(plain(&pebble).send().status, 200, "there is no redirect");
+    let (mut client, greeted) = Browser::new().visit(pebble.https, SITE);
+    let answer = plain(&pebble).send_on(&mut client);
+    assert_eq!((answer.status, answer.header("strict-transport-security")), (200, None));
+    let der = CertificateDer::from_pem_file(file(&proxy, "shop.test.pem")).unwrap();
+    assert_eq!(greeted.shown, Some(der));
+    wait_within(PATIENCE, "a failure is told", || told(&proxy, SITE)["failures"] == 1);
+    let one = told(&proxy, SITE);
+    assert_eq!((&one["state"], &one["not_after"]), (&"self-signed".into(), &Value::Null));
+    assert!(one["last_error"].as_str().unwrap().contains("cannot connect"), "{one}");
+    assert!(!certificates(&proxy, &["list"]).status.success());
+    proxy.wait_for_complaint("a self-signed certificate is shown until the first one is issued");
+}
+
+#[test]
+fn a_name_is_proved_by_each_challenge() {
+    for challenge in ["http-01", "tls-alpn-01"] {
+        let (pebble, origin) = (Pebble::start(), hello());
+        let more = format!("acme.challenge = \"{challenge}\"\nacme.email = \"a@shop.test\"");
+        let proxy = Proxy::embedded(&origin, &pebble.settings(&[SITE, "www.shop.test"], &more));
+        for name in [SITE, "www.shop.test"] {
+            wait_for_certificate(&proxy, name);
+            let der = CertificateDer::from_pem_file(file(&proxy, &format!("{name}.pem"))).unwrap();
+            assert_eq!(shown(&pebble, name), der, "{challenge}");
+        }
+        // From now on browsers are sent there.
+        assert_eq!(plain(&pebble).send().status, 308);
+        let (mut client, _) = Browser::new().visit(pebble.https, SITE);
+        let answer = plain(&pebble).send_on(&mut client);
+        assert_eq!(answer.header("strict-transport-security"), Some("max-age=86400"));
+        for name in ["account.json", "shop.test.json", "shop.test.pem"] {
+            let mode = fs::metadata(file(&proxy, name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        assert!(certificates(&proxy, &["list"]).status.success());
+    }
+}
+
+#[test]
+fn a_wildcard_is_proved_by_the_hook() {
+    let (pebble, origin) = (Pebble::start(), hello());
+    let proxy = Proxy::embedded(&origin, &pebble.settings(&["*.shop.test"], &pebble.hook()));
+    wait_for_certificate(&proxy, "*.shop.test");
+    let der = CertificateDer::from_pem_file(file(&proxy, "_wildcard_.shop.test.pem")).unwrap();
+    assert_eq!(shown(&pebble, "any.shop.test"), der);
+}
+
+#[test]
+fn what_is_no_challenge_of_ours_goes_to_the_app() {
+    let (pebble, origin) = (Pebble::start(), hello());
+    let _proxy =
+        Proxy::embedded(&origin, &pebble.settings(&[SITE], "acme.challenge = \"http-01\""));
+    let path = "/.well-known/acme-challenge/0123456789abcdef";
+    assert_eq!(Ask::new(pebble.http, "GET", path).send().text(), "hello");
+    let asks = Browser::new().offering(&[b"acme-tls/1"]);
+    assert!(asks.try_visit(pebble.https, SITE, b"").is_none(), "there is none by TLS");
+}
+
+#[test]
+fn used_nonces_do_not_stop_an_order() {
+    let pebble = Pebble::with(&PebbleSettings { refused_nonces: 20, ..Default::default() });
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, &pebble.settings(&[SITE], "acme.challenge = \"http-01\""));
+    wait_for_certificate(&proxy, SITE);
+    assert_eq!(proxy.metric("anteroom_certificate_order_errors_total"), 0.0);
+}
+
+#[test]
+fn a_certificate_is_renewed_while_visitors_come() {
+    let pebble = Pebble::with(&PebbleSettings { validity: 20, ..Default::default() });
+    let origin = hello();
+    let proxy = Proxy::embedded(&origin, &pebble.settings(&[SITE], "acme.challenge = \"http-01\""));
+    wait_for_certificate(&proxy, SITE);
+    let mut all = vec![shown(&pebble, SITE)];
+    wait_within(3 * PATIENCE, "it is renewed three times", || {
+        let (mut client, greeted) = Browser::new().visit(pebble.https, SITE);
+        assert_eq!(plain(&pebble).send_on(&mut client).text(), "hello");
+        let shown = greeted.shown.unwrap();
+        if all.last() != Some(&shown) {
+            assert!(!all.contains(&shown), "an old certificate is shown again");
+            all.push(shown);
+        }
+        assert_ne!(told(&proxy, SITE)["state"], "expired");
+        all.len() > 3
+    });
+    assert_eq!(proxy.metric("anteroom_certificate_order_errors_total"), 0.0);
+}
+
+#[test]
+fn an_operator_renews_a_certificate() {
+    let (pebble, origin) = (Pebble::start(), hello());
+    let proxy = Proxy::embedded(&origin, &pebble.settings(&[SITE], "acme.challenge = \"http-01\""));
+    wait_for_certificate(&proxy, SITE);
+    let first = shown(&pebble, SITE);
+    let refused = certificates(&proxy, &["renew", "other.test"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("other.test"), "{said}");
+    assert!(certificates(&proxy, &["renew", SITE]).status.success());
+    wait_within(PATIENCE, "another certificate is shown", || shown(&pebble, SITE) != first);
+}
+
+#[test]
+fn a_kill_in_an_order_loses_nothing() {
+    let (pebble, origin) = (Pebble::start(), hello());
+    let settings = pebble.settings(&[SITE], "acme.challenge = \"http-01\"");
+    let mut proxy = Proxy::embedded(&origin, &settings);
+    let state = |proxy: &Proxy| -> Value {
+        let text = fs::read(file(proxy, "shop.test.json")).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    };
+    for step in ["/order/key", "/order/url"] {
+        wait_within(PATIENCE, step, || {
+            let state = state(&proxy);
+            state.pointer(step).is_some_and(Value::is_string) || !state["renewal"].is_null()
+        });
+        proxy.restart();
+    }
+    // An authority that found no process there has refused the name, which then waits for a minute.
+    wait_within(3 * PATIENCE, "a certificate is in use", || {
+        told(&proxy, SITE)["state"] == "in-use"
+    });
+    let der = CertificateDer::from_pem_file(file(&proxy, "shop.test.pem")).unwrap();
+    assert_eq!(shown(&pebble, SITE), der);
+}
+
+#[test]
+fn a_damaged_certificate_is_ordered_again() {
+    let (pebble, origin) = (Pebble::start(), hello());
+    let settings = pebble.settings(&[SITE], "acme.challenge = \"http-01\"");
+    let mut proxy = Proxy::embedded(&origin, &settings);
+    wait_for_certificate(&proxy, SITE);
+    proxy.kill9();
+    for (name, text) in [("shop.test.pem", "damaged"), ("account.json", "{")] {
+        fs::write(file(&proxy, name), text).unwrap();
+    }
+    proxy.restart();
+    wait_for_certificate(&proxy, SITE);
+    let der = CertificateDer::from_pem_file(file(&proxy, "shop.test.pem")).unwrap();
+    assert_eq!(shown(&pebble, SITE), der);
+}
+
+#[test]
+fn proxies_on_one_redis_order_once_and_all_show_it() {
+    let (pebble, origin, storage) = (Pebble::start(), hello(), Storage::redis());
+    let more = format!("acme.challenge = \"http-01\"\n{}", pebble.shared_secret());
+    let one = Proxy::start(&origin, &storage, &pebble.settings(&[SITE], &more));
+    let elsewhere = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let at = (elsewhere[0], elsewhere[1]);
+    let two = Proxy::start(&origin, &storage, &pebble.settings_at(at, &[SITE], &more));
+    for proxy in [&one, &two] {
+        wait_for_certificate(proxy, SITE);
+    }
+    let issued = |proxy: &Proxy| proxy.metric("anteroom_certificates_issued_total");
+    assert_eq!(issued(&one) + issued(&two), 1.0);
+    let shown_at = |address| Browser::new().visit(address, SITE).1.shown;
+    assert_eq!(shown_at(pebble.https), shown_at(at.1));
+    // A renewal by hand reaches the one that orders, and then both.
+    let first = shown_at(at.1);
+    for proxy in [&one, &two] {
+        let before = issued(&one) + issued(&two);
+        assert!(certificates(proxy, &["renew", SITE]).status.success());
+        wait_within(PATIENCE, "it is renewed", || issued(&one) + issued(&two) > before);
+    }
+    wait_within(PATIENCE, "both show it", || {
+        let (here, there) = (shown_at(pebble.https), shown_at(at.1));
+        here == there && here != first
+    });
+}
+
+fn a_successor_shows_the_same_certificate_and_orders_the_next(storage: &Storage) {
+    let (pebble, origin) = (Pebble::start(), hello());
+    let settings = pebble.settings(&[SITE], "acme.challenge = \"http-01\"");
+    let mut proxy = Proxy::start(&origin, storage, &settings);
+    wait_for_certificate(&proxy, SITE);
+    let first = shown(&pebble, SITE);
+    let mut old = proxy.take_over();
+    assert_eq!(shown(&pebble, SITE), first);
+    assert_eq!(told(&proxy, SITE)["state"], "in-use");
+    assert!(certificates(&proxy, &["renew", SITE]).status.success());
+    wait_within(PATIENCE, "the successor has ordered", || shown(&pebble, SITE) != first);
+    assert_eq!(old.exit_code(), Some(0));
+}
+
+/// A proxy before an authority that does what a case says. Names count as proved.
+fn before(authority: &ScriptedAuthority, origin: &Origin, more: &str) -> Proxy {
+    let settings = format!(
+        "listen = [{{ address = \"{{listen}}\", tls = \"auto\" }}]\norigin.hosts = [{SITE:?}]\n\
+         acme.challenge = \"http-01\"\n{}{more}",
+        authority.settings()
+    );
+    Proxy::embedded(origin, &settings)
+}
+
+#[test]
+fn a_window_in_the_past_renews_soon_and_says_what_is_replaced() {
+    let (folder, origin) = (TempDir::new().unwrap(), hello());
+    let script = AcmeScript { validity: 40, hurries: true, ..AcmeScript::default() };
+    let authority = ScriptedAuthority::start(folder.path(), script);
+    let proxy = before(&authority, &origin, "acme.profile = \"shortlived\"");
+    wait_within(PATIENCE, "it is renewed", || {
+        proxy.metric("anteroom_certificates_issued_total") >= 2.0
+    });
+    let orders = authority.orders();
+    assert_eq!(orders.len(), 2, "the second has a later window: {orders:?}");
+    assert!(orders.iter().all(|order| order["profile"] == "shortlived"), "{orders:?}");
+    assert_eq!(orders[0].get("replaces"), None);
+    assert!(orders[1]["replaces"].as_str().unwrap().contains('.'), "{orders:?}");
+}
+
+#[test]
+fn an_order_that_cannot_replace_is_made_without() {
+    let (folder, origin) = (TempDir::new().unwrap(), hello());
+    let script = AcmeScript { validity: 40, hurries: true, refuses_replacing: true, refusal: None };
+    let authority = ScriptedAuthority::start(folder.path(), script);
+    let proxy = before(&authority, &origin, "");
+    wait_within(PATIENCE, "it is renewed", || {
+        proxy.metric("anteroom_certificates_issued_total") >= 2.0
+    });
+    let replaces: Vec<_> =
+        authority.orders().iter().map(|order| order.get("replaces").is_some()).collect();
+    assert_eq!(replaces, [false, true, false]);
+    assert_eq!(proxy.metric("anteroom_certificate_order_errors_total"), 0.0);
+}
+
+#[test]
+fn a_limit_of_the_authority_is_kept_and_the_certificate_in_use_stays() {
+    let (folder, origin) = (TempDir::new().unwrap(), hello());
+    let authority = ScriptedAuthority::start(folder.path(), AcmeScript::default());
+    let proxy = before(&authority, &origin, "");
+    wait_for_certificate(&proxy, SITE);
+    let shown = || Browser::new().visit(proxy.address(), SITE).1.shown;
+    let first = shown();
+    authority.change(|script| script.refusal = Some((429, "rateLimited", 7_200)));
+    assert!(certificates(&proxy, &["renew", SITE]).status.success());
+    wait_within(PATIENCE, "the refusal is told", || told(&proxy, SITE)["failures"] == 1);
+    let one = told(&proxy, SITE);
+    let wait = one["next_try"].as_f64().unwrap() - unix_now();
+    assert!((7_000.0..7_300.0).contains(&wait), "{one}");
+    assert!(one["last_error"].as_str().unwrap().contains("rateLimited"), "{one}");
+    assert_eq!((shown(), authority.orders().len()), (first.clone(), 2));
+    // An operator need not wait, and what was limited is no more.
+    authority.change(|script| script.refusal = None);
+    assert!(certificates(&proxy, &["renew", SITE]).status.success());
+    wait_within(PATIENCE, "another one is shown", || shown() != first);
+    wait_within(PATIENCE, "the failure is over", || told(&proxy, SITE)["failures"] == 0);
+}
+
+#[test]
+fn another_authority_replaces_the_certificate_of_the_first() {
+    let (folders, origin) = ([TempDir::new().unwrap(), TempDir::new().unwrap()], hello());
+    let [one, two] = folders
+        .each_ref()
+        .map(|folder| ScriptedAuthority::start(folder.path(), AcmeScript::default()));
+    let proxy = before(&one, &origin, "");
+    wait_for_certificate(&proxy, SITE);
+    let shown = || Browser::new().visit(proxy.address(), SITE).1.shown;
+    let first = shown();
+    proxy.edit(|text| text.replace(&one.settings(), &two.settings()));
+    assert!(proxy.reload());
+    wait_within(PATIENCE, "another one is shown", || shown() != first);
+    let orders = two.orders();
+    assert_eq!((orders.len(), orders[0].get("replaces")), (1, None), "{orders:?}");
+}
+
+#[test]
+fn an_authority_that_is_broken_is_asked_again_later() {
+    let (folder, origin) = (TempDir::new().unwrap(), hello());
+    let script = AcmeScript { refusal: Some((503, "serverInternal", 0)), ..AcmeScript::default() };
+    let authority = ScriptedAuthority::start(folder.path(), script);
+    let proxy = before(&authority, &origin, "");
+    wait_within(PATIENCE, "the failure is told", || told(&proxy, SITE)["failures"] == 1);
+    let wait = told(&proxy, SITE)["next_try"].as_f64().unwrap() - unix_now();
+    assert!((30.0..75.0).contains(&wait), "{wait}");
+    assert_eq!(authority.orders().len(), 1);
+}
+
+#[test]
+fn check_tells_whether_an_authority_issues_what_is_wanted() {
+    let (folder, origin) = (TempDir::new().unwrap(), hello());
+    let authority = ScriptedAuthority::start(folder.path(), AcmeScript::default());
+    for (profile, expected) in [
+        ("shortlived", "fine     authority"),
+        ("long", "it has no profile \"long\"; it has: shortlived"),
+    ] {
+        let text = format!(
+            "origin = {{ url = \"http://{}\", hosts = [{SITE:?}] }}\n\
+             listen = [{{ address = \"127.0.0.1:{}\", tls = \"auto\" }}]\n\
+             acme.challenge = \"http-01\"\nacme.profile = {profile:?}\n{}",
+            origin.address(),
+            free_port(),
+            authority.settings()
+        );
+        fs::write(folder.path().join("proxy.toml"), text).unwrap();
+        let mut command = anteroom();
+        command.args(["check", "--config", "proxy.toml", "--connect"]);
+        let output = command.current_dir(folder.path()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains(expected), "{said}");
+        assert!(said.contains("is not there yet: the start makes one"), "{said}");
+    }
+}
