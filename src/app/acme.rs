@@ -21,15 +21,19 @@ use super::shared_state::SharedState;
 use super::start_error::StartError;
 use crate::task::{self, KeepCertificates};
 
-/// Provides a certificate for each name that one is ordered for: a self-signed one where there is none yet. Returns the
-/// names, each with whether it has only such a one. Waits for the disk.
-pub(super) fn prepare(plan: &Plan) -> Result<HashMap<String, bool>, StartError> {
+/// Provides a certificate for each name that one is ordered for: a self-signed one where there is none yet. `serves`:
+/// this process does, so that its files are its own. Returns the names, each with whether it has only such a one. Waits
+/// for the disk.
+pub(super) fn prepare(plan: &Plan, serves: bool) -> Result<HashMap<String, bool>, StartError> {
     if !plan.orders_certificates() {
         return Ok(HashMap::new());
     }
     let folder = CertificateFolder::open(&plan.acme.folder)?;
     let names = plan.certificate_names().wanted;
-    let unissued = folder.prepare(names.iter().map(|wanted| wanted.name.as_str()))?;
+    // The process that serves until this one does may write at the same time.
+    let may_replace = serves || !folder.is_in_use();
+    let hosts = names.iter().map(|wanted| wanted.name.as_str());
+    let unissued = folder.prepare(hosts, may_replace)?;
     if !unissued.is_empty() {
         let names = unissued.join(", ");
         tracing::warn!(
@@ -123,6 +127,9 @@ pub(super) fn register(board: &Arc<CertificateBoard>, metrics: &Metrics) {
     let help = "Failures to order a certificate for a name, since the last one was issued";
     let failures = of_names(board, |status| i64::from(status.failures));
     metrics.gauges("anteroom_ordered_certificate_failures", help, failures);
+    let help = "Unix time of the last failure to order a certificate for a name, since the last one was issued; 0: none";
+    let failed_at = of_names(board, |status| status.failed_at.unwrap_or_default());
+    metrics.gauges("anteroom_ordered_certificate_last_failure", help, failed_at);
     let own = Arc::clone(board);
     let help = "Certificates that were issued to this proxy";
     metrics.counter("anteroom_certificates_issued", help, move || own.issued());

@@ -347,10 +347,13 @@ impl Offer {
 
     /// Tells it what it would find anew on any store, as late as possible: until then requests change it.
     async fn tell_memory(&mut self, running: &Running) -> Result<(), TakeOverError> {
+        // No authority is asked to look from now on: what it has been asked for is told, and the successor goes on.
+        let board = &running.shared.certificates.board;
+        board.set_serves(false);
         if !self.takes_memory {
             return Ok(());
         }
-        let parts = memory_parts::parts(&running.live.load());
+        let parts = memory_parts::parts(&running.live.load(), board);
         let channel = self.channel()?;
         let told = async {
             for part in parts {
@@ -432,6 +435,7 @@ impl Offer {
             let live = running.live.load_full();
             running.jobs.restart(&live, &running.shared, &running.store).await;
         }
+        running.shared.certificates.board.set_serves(true);
         // It may have reported to the others already, and one that was killed has not told them that it is gone.
         if let Some(process_id) = self.process_id
             && timeout(GONE, leave_fleet(process_id, &running.store)).await.is_err()

@@ -220,6 +220,25 @@ fn lasting(
     jobs
 }
 
+/// Existing tokens expire, too, after the last route stops issuing them.
+fn clean_visitors(
+    (live, shared): (&LiveConfig, &SharedState),
+    store: &AnyStore,
+    thread_metrics: &Arc<ThreadMetrics>,
+) -> CleanVisitors {
+    let plan = &live.plan;
+    CleanVisitors {
+        store: store.background(),
+        visits: Arc::clone(&shared.visitor_visits),
+        keep: plan.visitor.max_tokens,
+        unseen: plan.visitor.token_lifetime,
+        batch: plan.session.clean_batch,
+        every: plan.session.clean_every,
+        kept: Arc::clone(&shared.visitor_tokens),
+        thread_metrics: Arc::clone(thread_metrics),
+    }
+}
+
 fn configured(
     live: &LiveConfig,
     shared: &SharedState,
@@ -242,17 +261,7 @@ fn configured(
         loss_logged: Default::default(),
         corrected: Default::default(),
     };
-    // Existing tokens expire, too, after the last route stops issuing them.
-    let clean_visitors = CleanVisitors {
-        store: store.background(),
-        visits: Arc::clone(&shared.visitor_visits),
-        keep: plan.visitor.max_tokens,
-        unseen: plan.visitor.token_lifetime,
-        batch: plan.session.clean_batch,
-        every: plan.session.clean_every,
-        kept: Arc::clone(&shared.visitor_tokens),
-        thread_metrics: Arc::clone(thread_metrics),
-    };
+    let clean_visitors = clean_visitors((live, shared), store, thread_metrics);
     let rescale = Rescale {
         store: store.background(),
         keep_top: plan.views.keep_top,

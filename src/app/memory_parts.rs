@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anteroom_acme::{CertificateBoard, ChallengeName};
+use anteroom_http::clock::unix_now;
 use anteroom_http::ident::{hex, unhex};
 use anteroom_origin::{HandedLimit, HandedServer, RestLeft};
 use anteroom_policy::priority::PAGE_KIND_VERSION;
@@ -20,6 +22,10 @@ use crate::take_over::message::Part;
 const HEALTH: &str = "health";
 /// What clients have used of their rates.
 const RATES: &str = "rates";
+/// The answers that an authority for certificates may ask for, a line each.
+const ANSWERS: &str = "answers";
+/// The names of certificates that operators want renewed, a line each.
+const RENEWALS: &str = "renewals";
 /// The layout of every part so far.
 const LAYOUT: u32 = 1;
 /// A part ends with the line that makes it longer than this, in bytes. In a frame each quote of it takes two.
@@ -51,15 +57,27 @@ struct LimitLine {
     known: String,
 }
 
+/// An answer for an authority. SECURITY: it proves a name to whatever asks, and does not print.
+#[derive(Serialize, Deserialize)]
+struct AnswerLine {
+    name: ChallengeName,
+    answer: String,
+    /// The Unix time until which it is kept.
+    until: i64,
+}
+
 /// All parts, as things are now.
-pub(super) fn parts(live: &LiveConfig) -> Vec<Part> {
+pub(super) fn parts(live: &LiveConfig, board: &CertificateBoard) -> Vec<Part> {
     let health = live.origins.server_lists().flat_map(|list| {
         list.hand_out().into_iter().map(move |server| server_line(list.name(), server))
     });
     let counters = live.settings.rates.counters.iter();
     let rates = counters.flat_map(|counters| rate_limit::hand_out(counters, rate_limits(live)));
-    let (mut parts, rates) = (in_parts(HEALTH, health), in_parts(RATES, rates));
-    parts.extend(rates);
+    let answers = board.answers.hand_out(unix_now() as i64).into_iter().map(answer_line);
+    let mut parts = in_parts(HEALTH, health);
+    parts.extend(in_parts(RATES, rates));
+    parts.extend(in_parts(ANSWERS, answers));
+    parts.extend(in_parts(RENEWALS, board.wishes().into_iter()));
     parts
 }
 
@@ -107,6 +125,16 @@ fn server_line(origin: &str, server: HandedServer) -> String {
     serde_json::to_string(&line).unwrap_or_default()
 }
 
+fn answer_line((name, answer, until): (ChallengeName, String, i64)) -> String {
+    // There is nothing in it that has no text.
+    serde_json::to_string(&AnswerLine { name, answer, until }).unwrap_or_default()
+}
+
+fn read_answer(line: &str) -> Option<(ChallengeName, String, i64)> {
+    let AnswerLine { name, answer, until } = serde_json::from_str(line).ok()?;
+    Some((name, answer, until))
+}
+
 /// The origin of a line, and its server.
 fn read_server(line: &str) -> Option<(String, HandedServer)> {
     let line: ServerLine = serde_json::from_str(line).ok()?;
@@ -132,13 +160,14 @@ fn read_server(line: &str) -> Option<(String, HandedServer)> {
 pub(super) struct MemoryReader {
     live: Arc<LiveConfig>,
     rates: RateReader,
+    board: Arc<CertificateBoard>,
 }
 
 impl MemoryReader {
     /// For a process with this configuration.
-    pub(super) fn new(live: Arc<LiveConfig>) -> Self {
+    pub(super) fn new(live: Arc<LiveConfig>, board: Arc<CertificateBoard>) -> Self {
         let rates = RateReader::new(live.settings.rates.counters.as_ref(), rate_limits(&live));
-        Self { live, rates }
+        Self { live, rates, board }
     }
 
     /// Takes in a part. One that this version does not know is passed over.
@@ -152,6 +181,10 @@ impl MemoryReader {
                 self.add_server(&origin, server);
             }),
             RATES => lines.for_each(|line| self.rates.read(line)),
+            ANSWERS => lines.filter_map(read_answer).for_each(|handed| {
+                self.board.answers.take_in(handed, unix_now() as i64);
+            }),
+            RENEWALS => self.board.put_wishes(lines.map(str::to_owned).collect()),
             _ => {}
         }
     }
@@ -190,6 +223,17 @@ mod tests {
             assert_eq!(read_server(&line), Some(("blog".to_owned(), server)));
         }
         assert_eq!(read_server("?"), None);
+    }
+
+    #[test]
+    fn an_answer_is_read_as_it_is_written() {
+        for name in [ChallengeName::token("t-1"), ChallengeName::host("a.net")] {
+            let handed = (name.unwrap(), "t-1.\"thumb".to_owned(), 7);
+            let line = answer_line(handed.clone());
+            assert!(!line.contains('\n'), "{line}");
+            assert_eq!(read_answer(&line), Some(handed));
+        }
+        assert_eq!(read_answer("?"), None);
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Application {
         let mut handed = handed.unwrap_or_default();
         handed.inherit(&plan.listen);
         let certificates = CertificateParts::default();
-        certificates.board.expect(acme::prepare(plan)?);
+        certificates.board.expect(acme::prepare(plan, false)?);
         let mut listeners =
             Listeners::open(&plan.listen, plan.threads, &certificates, &mut handed)?;
         if predecessor.is_some() {

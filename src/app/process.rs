@@ -457,7 +457,8 @@ async fn stand_ready(
     {
         tracing::warn!("not all pages were read into memory before the take-over");
     }
-    predecessor.ready(&mut MemoryReader::new(running.live.load_full())).await
+    let board = Arc::clone(&running.shared.certificates.board);
+    predecessor.ready(&mut MemoryReader::new(running.live.load_full(), board)).await
 }
 
 /// Returns when a signal tells the process to end. Its configuration was read a moment ago, so a reload changes nothing.

@@ -116,7 +116,7 @@ impl Running {
             return Err(Refused::NeedsRestart(fixed));
         }
         let next = LiveConfig::new(next, &self.shared, &old.origins)?;
-        let awaited = acme::prepare(&next.plan)?;
+        let awaited = acme::prepare(&next.plan, true)?;
         let change = self.listeners.prepare(&next.plan.listen)?;
         // No step below can fail.
         let outdated = outdated(&old.plan, &next.plan);

@@ -82,9 +82,11 @@ pub(super) fn register(all: &All, metrics: &Metrics) {
     let own = Arc::clone(all);
     metrics.gauge(
         "anteroom_tls_certificate_expires",
-        "Unix time at which the first of the certificates expires; 0: there is none",
+        "Unix time at which the first of the certificates expires, but for those that the proxy renews; 0: there is none",
         move || {
-            let first = own.load().iter().map(|tls| tls.expires()).min();
+            let own = own.load();
+            let kept = own.iter().filter(|tls| !tls.settings().answers_challenges);
+            let first = kept.map(|tls| tls.expires()).min();
             first.and_then(|first| u64::try_from(first).ok()).unwrap_or(0)
         },
     );

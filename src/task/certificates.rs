@@ -32,17 +32,18 @@ impl Task for KeepCertificates {
         let mut serves = self.board.serves();
         let is_serving = *serves.borrow_and_update();
         if !is_serving {
-            self.certifier.leave();
+            self.certifier.leave().await;
             self.rest.set(UNTIL_WOKEN);
             return Ok(NextStep::Idle);
         }
         tokio::select! {
+            biased;
+            // This process leaves, and another one may take the step. What it has been told so far is all there is.
+            _ = serves.changed() => Ok(NextStep::Again),
             rest = self.certifier.step() => {
                 self.rest.set(rest);
                 Ok(if rest.is_zero() { NextStep::Again } else { NextStep::Idle })
             }
-            // This process leaves, and another one may take the step.
-            _ = serves.changed() => Ok(NextStep::Again),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The account with the authority: made once, with a key that is saved before.
 
+use anteroom_fault::may_crash;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use instant_acme::{Account, Key};
@@ -37,6 +38,7 @@ impl AccountSource<'_> {
         };
         let account = self.open_with(&record, key).await?;
         if record.id.is_none() {
+            may_crash("acme-account");
             tracing::info!(directory = self.directory, "an account with the authority was made");
             record.id = Some(account.id().to_owned());
         }
@@ -85,6 +87,7 @@ impl AccountSource<'_> {
             email: None,
         };
         self.folder.put_account(&record)?;
+        may_crash("acme-key");
         Ok((record, key))
     }
 

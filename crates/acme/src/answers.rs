@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anteroom_store::CertificateStore;
+use serde::{Deserialize, Serialize};
 
 use crate::seal::Sealer;
 
@@ -17,7 +18,8 @@ const ANSWERS_MAX: usize = 1_000;
 const NAME_MAX: usize = 255;
 
 /// What an authority asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ChallengeName {
     /// The token of an http-01 challenge (RFC 8555 §8.3).
     Token(String),
@@ -68,12 +70,26 @@ impl fmt::Debug for ChallengeAnswers {
 impl ChallengeAnswers {
     /// Adds an answer (a key authorization, RFC 8555 §8.1). `now` is Unix time.
     pub fn put(&self, name: ChallengeName, answer: &str, now: i64) {
+        self.take_in((name, answer.to_owned(), i64::MAX), now);
+    }
+
+    /// All answers, each with the Unix time until which it is kept: for a successor. An authority that was asked to look
+    /// may ask that one.
+    #[must_use]
+    pub fn hand_out(&self, now: i64) -> Vec<(ChallengeName, String, i64)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.iter().filter(|(_, (_, until))| *until > now);
+        known.map(|(name, (answer, until))| (name.clone(), answer.clone(), *until)).collect()
+    }
+
+    /// Adds an answer of the process that this one takes over from.
+    pub fn take_in(&self, (name, answer, until): (ChallengeName, String, i64), now: i64) {
+        let until = until.min(now + ANSWER_LASTS.as_secs() as i64);
         // No code that can panic runs under this lock.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, (_, until)| *until > now);
         if known.len() < ANSWERS_MAX {
-            let until = now + ANSWER_LASTS.as_secs() as i64;
-            known.insert(name, (answer.to_owned(), until));
+            known.insert(name, (answer, until));
         }
     }
 
@@ -131,6 +147,19 @@ mod tests {
         assert_eq!(answers.get(&token(ANSWERS_MAX), 10), None, "no room");
         answers.put(token(ANSWERS_MAX), "answer", 3_610);
         assert!(answers.get(&token(ANSWERS_MAX), 3_610).is_some(), "the others are over");
+    }
+
+    #[test]
+    fn a_successor_has_the_answers_for_as_long_as_they_would_have_lasted() {
+        let (first, second) = (ChallengeAnswers::default(), ChallengeAnswers::default());
+        let name = ChallengeName::host("a.net").unwrap();
+        first.put(name.clone(), "answer", 10);
+        assert!(first.hand_out(3_610).is_empty(), "it is over");
+        for handed in first.hand_out(1_000) {
+            second.take_in(handed, 1_000);
+        }
+        assert_eq!(second.get(&name, 3_609).as_deref(), Some("answer"));
+        assert_eq!(second.get(&name, 3_610), None);
     }
 
     #[test]

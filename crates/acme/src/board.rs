@@ -45,6 +45,8 @@ pub struct NameStatus {
     pub failures: u32,
     /// The reason of the last failure.
     pub last_error: Option<String>,
+    /// The Unix time of the last failure since the last certificate.
+    pub failed_at: Option<i64>,
 }
 
 /// Shared by all threads, from start to end.
@@ -94,7 +96,8 @@ impl CertificateBoard {
 
     /// This process serves from now on, or leaves.
     pub fn set_serves(&self, serves: bool) {
-        self.serves.send_replace(serves);
+        // A step is not broken off by what is known already.
+        self.serves.send_if_modified(|served| std::mem::replace(served, serves) != serves);
         self.wake.notify_one();
     }
 
@@ -113,7 +116,15 @@ impl CertificateBoard {
         Ok(())
     }
 
-    pub(crate) fn put_wishes(&self, names: Vec<String>) {
+    /// The renewals that operators want and that are not noted on disk yet, for a successor.
+    #[must_use]
+    pub fn wishes(&self) -> Vec<String> {
+        let wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        wishes.iter().cloned().collect()
+    }
+
+    /// Adds wishes. A name that no certificate is ordered for is passed over later.
+    pub fn put_wishes(&self, names: Vec<String>) {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anteroom_config::WantedName;
+use anteroom_fault::may_crash;
 use instant_acme::Account;
 use rustls::ClientConfig;
 use tokio::time::sleep;
@@ -94,6 +95,7 @@ impl Certifier {
             state: NameState::default(),
             held: None,
             rests_until: 0,
+            refused: None,
         };
         let certifier = Self {
             client: CaClient::new(Arc::clone(&settings.tls)),
@@ -131,7 +133,7 @@ impl Certifier {
             }
             rest_max = LOOK;
         }
-        self.request(&wishes);
+        self.request(&wishes).await;
         if let Some((place, work)) = self.work(now()) {
             self.carry_out(place, work).await;
         }
@@ -140,12 +142,17 @@ impl Certifier {
         seconds(next.unwrap_or(i64::MAX).saturating_sub(now()).clamp(0, rest_max))
     }
 
-    /// Lets another process on this machine order. What a step that was broken off needs is saved.
-    pub fn leave(&self) {
+    /// Lets another process order. What a step that was broken off needs is saved.
+    pub async fn leave(&self) {
         self.writes.set(false);
-        self.leads.set(false);
         *self.account.borrow_mut() = None;
         *self.lock.borrow_mut() = None;
+        if self.leads.take()
+            && let Some(share) = &self.share
+            && let Err(error) = share.give_up().await
+        {
+            tracing::debug!(%error, "the lease for certificates ends by itself");
+        }
     }
 
     /// Whether this process has the folder to itself. Another one has it while it is ending, or where two proxies were
@@ -208,7 +215,11 @@ impl Certifier {
         let index = self.follow(share).await?;
         // Also after the store was moved, or has lost something.
         self.publish_missing(share, &index).await?;
-        self.request(&share.take_wishes().await?);
+        let wishes = share.wishes().await?;
+        if !wishes.is_empty() {
+            self.request(&wishes).await;
+            share.clear_wishes().await?;
+        }
         Ok(())
     }
 
@@ -254,7 +265,13 @@ impl Certifier {
                     self.names.borrow_mut()[place].held = Some(held);
                     (self.reload)();
                 }
-                Err(error) => tracing::warn!(name, %error, "a shared certificate is not used"),
+                Err(error) => {
+                    tracing::warn!(name, %error, "a shared certificate is not used");
+                    if error.kind == FailureKind::Refused {
+                        let digest = index.get(&name).map(|shared| shared.digest.clone());
+                        self.names.borrow_mut()[place].refused = digest;
+                    }
+                }
             }
         }
         Ok(index)
@@ -298,13 +315,14 @@ impl Certifier {
         }
     }
 
-    /// Notes which certificates operators want renewed.
-    fn request(&self, names: &[String]) {
-        let mut records = self.names.borrow_mut();
-        for record in records.iter_mut().filter(|record| names.contains(&record.wanted.name)) {
-            tracing::info!(name = record.wanted.name, "an operator wants another certificate");
+    /// Notes which certificates operators want renewed, also for the process that goes on after this one.
+    async fn request(&self, names: &[String]) {
+        for (place, name) in self.names_that(|record| names.contains(&record.wanted.name)) {
+            tracing::info!(name, "an operator wants another certificate");
+            let mut record = self.get(place);
             record.state.is_requested = true;
             record.state.next_try = 0;
+            self.save_or_tell(place, record).await;
         }
     }
 
@@ -353,7 +371,9 @@ impl Certifier {
         let directory = self.settings.directory.clone();
         record.state.order = Some(OrderRecord { directory, key, url: None, began: now() });
         record.rests_until = 0;
-        self.save(place, record).await
+        self.save(place, record).await?;
+        may_crash("acme-begun");
+        Ok(())
     }
 
     async fn advance(&self, place: usize) -> Result<(), StepFailure> {
@@ -382,8 +402,11 @@ impl Certifier {
             let is_of_this = |by: &String| *by == self.settings.directory;
             let is_known = record.state.issued_by.as_ref().is_none_or(is_of_this);
             let url = context.make(record.issued().filter(|_| is_known)).await?;
+            may_crash("acme-made");
             record.state.order = Some(OrderRecord { url: Some(url), ..order });
-            return self.save(place, record).await;
+            self.save(place, record).await?;
+            may_crash("acme-saved");
+            return Ok(());
         };
         match context.advance(&order, &url).await? {
             Progress::After(rest) => {
@@ -481,12 +504,11 @@ impl Certifier {
         record.state.failures = failures;
         record.state.next_try = now() + wait;
         record.state.last_error = Some(failure.text.clone());
+        record.state.failed_at = Some(now());
         let name = record.wanted.name.clone();
         let error = failure.text;
         tracing::warn!(name, error, failures, next_try_in = wait, "no certificate yet");
-        if let Err(error) = self.save(place, record).await {
-            tracing::warn!(name, %error, "the state of an order was not saved");
-        }
+        self.save_or_tell(place, record).await;
     }
 
     async fn open_account(&self) -> Result<Account, StepFailure> {
@@ -517,6 +539,13 @@ impl Certifier {
         match &self.share {
             Some(share) => share.put_state(&name, &state).await,
             None => Ok(()),
+        }
+    }
+
+    async fn save_or_tell(&self, place: usize, record: NameRecord) {
+        let name = record.wanted.name.clone();
+        if let Err(error) = self.save(place, record).await {
+            tracing::warn!(name, %error, "the state of an order was not saved");
         }
     }
 

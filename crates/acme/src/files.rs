@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use anteroom_config::certificate::{self, Certificate, FaultKind, ordered_file};
+use anteroom_fault::may_crash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -13,12 +14,20 @@ use crate::failure::{FailureKind, StepFailure};
 use crate::issued::{HeldCertificate, covers, self_signed};
 use crate::state::{AccountRecord, NameState};
 
-/// The name of the account's file.
-const ACCOUNT: &str = "account.json";
+/// The name of the account's file. No host name begins like this.
+const ACCOUNT: &str = "_account_.json";
 /// The name of the file that the process which orders has locked.
 const LOCK: &str = "lock";
 /// The largest file that is read, in bytes.
 const FILE_MAX: u64 = 1 << 20;
+/// What the name of a file ends with before it has its own. No pattern of certificates matches it.
+const UNFINISHED: &str = ".new";
+/// The same, for a process beside which another one writes.
+const UNFINISHED_BESIDE: &str = ".first";
+
+/// Why a damaged file hinders a process that starts beside another one.
+const DAMAGED: &str =
+    "it is damaged; anteroom certificates renew has it ordered again by the process that serves";
 
 /// Why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -51,14 +60,23 @@ impl CertificateFolder {
         Ok(Self(folder.to_owned()))
     }
 
-    /// Makes sure that each name has a certificate to show: where there is none, or a damaged one, a self-signed one.
-    /// Returns the names that have only such a one. Waits for the disk.
+    /// Whether another process on the machine orders in the folder, as that which this one takes over from does. Where
+    /// the file system knows no locks, none is seen.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(self.lock(), Ok(None))
+    }
+
+    /// Makes sure that each name has a certificate to show: where there is none, a self-signed one; if this process
+    /// `may_replace` files, also in place of a damaged one. Returns the names that have only such a one. Waits for the
+    /// disk.
     ///
     /// # Errors
-    /// If a file cannot be written; also if one is there and cannot be read: it may be good.
+    /// If a file cannot be written, or is damaged and stays; also if one is there and cannot be read: it may be good.
     pub fn prepare<'n>(
         &self,
         names: impl Iterator<Item = &'n str>,
+        may_replace: bool,
     ) -> Result<Vec<String>, FolderError> {
         let mut unissued = Vec::new();
         for name in names {
@@ -67,7 +85,7 @@ impl CertificateFolder {
                 FolderError { path, source }
             })?;
             if held.is_none() {
-                self.write_self_signed(name)?;
+                self.write_self_signed(name, may_replace)?;
             }
             if held.is_none_or(|held| held.is_self_signed) {
                 unissued.push(name.to_owned());
@@ -76,14 +94,21 @@ impl CertificateFolder {
         Ok(unissued)
     }
 
-    fn write_self_signed(&self, name: &str) -> Result<(), FolderError> {
+    fn write_self_signed(&self, name: &str, may_replace: bool) -> Result<(), FolderError> {
         let path = ordered_file(&self.0, name);
-        let failed = |source| FolderError { path: path.clone(), source };
+        let failed = |source: io::Error| FolderError { path: path.clone(), source };
         if path.exists() {
+            if !may_replace {
+                return Err(failed(io::Error::other(DAMAGED)));
+            }
             tracing::warn!(file = %path.display(), "a certificate cannot be used, and is ordered again");
         }
         let pem = self_signed(name).map_err(|error| failed(io::Error::other(error)))?;
-        write(&path, pem.as_bytes()).map_err(failed)
+        let written = match may_replace {
+            true => write(&path, pem.as_bytes()),
+            false => write_beside(&path, pem.as_bytes()),
+        };
+        written.map_err(failed)
     }
 
     /// Takes the right to order and to write; `None`: another process has it.
@@ -129,12 +154,14 @@ impl CertificateFolder {
         now: i64,
     ) -> Result<HeldCertificate, StepFailure> {
         let path = ordered_file(&self.0, name);
-        let fresh = fresh(&path);
-        write(&fresh, pem.as_bytes()).map_err(|error| StepFailure::here(&error))?;
+        let fresh = with_ending(&path, UNFINISHED);
+        write_whole(&fresh, pem.as_bytes()).map_err(|error| StepFailure::here(&error))?;
         let wrong = |text: &str| StepFailure::new(FailureKind::Refused, text);
         let read = certificate::read(&fresh, None).map_err(|fault| wrong(&fault.to_string()))?;
         let held = checked(&read, name, now).map_err(wrong)?;
+        may_crash("acme-checked");
         replace(&fresh, &path).map_err(|error| StepFailure::here(&error))?;
+        may_crash("acme-installed");
         Ok(held)
     }
 
@@ -209,27 +236,50 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StepFailure> {
     })
 }
 
-/// The name under which a file is written before it has its own. No pattern of certificates matches it.
-fn fresh(path: &Path) -> PathBuf {
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".new");
+    name.push(ending);
     name.into()
 }
 
 /// Writes a file in place of another. Waits for the disk.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let fresh = fresh(path);
+    let fresh = with_ending(path, UNFINISHED);
+    write_whole(&fresh, text)?;
+    replace(&fresh, path)
+}
+
+/// Writes a file where there is none, beside a process that writes, too: what that one has written stays. Waits for the
+/// disk.
+fn write_beside(path: &Path, text: &[u8]) -> io::Result<()> {
+    let fresh = with_ending(path, UNFINISHED_BESIDE);
+    write_whole(&fresh, text)?;
+    match fs::hard_link(&fresh, path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        // The file system has no links.
+        Err(_) => return replace(&fresh, path),
+    }
+    fs::remove_file(&fresh)?;
+    sync_folder(path)
+}
+
+fn write_whole(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     // One that a kill has left may have another mode.
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(text)?;
-    file.sync_all()?;
-    replace(&fresh, path)
+    file.sync_all()
 }
 
 fn replace(fresh: &Path, path: &Path) -> io::Result<()> {
     fs::rename(fresh, path)?;
+    sync_folder(path)
+}
+
+/// Has the folder of a file on the disk.
+fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(path))?.sync_all()
 }
 
@@ -263,15 +313,15 @@ mod tests {
     fn each_name_has_a_certificate_from_the_first_start_on() {
         let (place, folder) = folder();
         let names = || [NAME, "*.b.net"].into_iter();
-        assert_eq!(folder.prepare(names()).unwrap(), [NAME, "*.b.net"]);
+        assert_eq!(folder.prepare(names(), true).unwrap(), [NAME, "*.b.net"]);
         let first = folder.held(NAME).unwrap();
         assert!(first.is_self_signed);
-        folder.prepare(names()).unwrap();
+        folder.prepare(names(), true).unwrap();
         assert_eq!(folder.held(NAME).unwrap(), first, "it is kept");
         let file = place.path().join("acme/_wildcard_.b.net.pem");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&file, "damaged").unwrap();
-        folder.prepare(names()).unwrap();
+        folder.prepare(names(), true).unwrap();
         assert!(folder.held("*.b.net").is_some());
     }
 
@@ -281,7 +331,7 @@ mod tests {
         // A folder in place of the file: it is there, whoever asks.
         let path = place.path().join("acme/a.net.pem");
         fs::create_dir(&path).unwrap();
-        let refused = folder.prepare([NAME].into_iter()).unwrap_err();
+        let refused = folder.prepare([NAME].into_iter(), true).unwrap_err();
         assert_eq!(refused.path, path);
         assert!(path.is_dir());
     }
@@ -296,9 +346,27 @@ mod tests {
     }
 
     #[test]
+    fn beside_a_process_that_orders_only_missing_files_are_written() {
+        let (place, folder) = folder();
+        assert!(!folder.is_in_use());
+        let _lock = folder.lock().unwrap();
+        assert!(folder.is_in_use());
+        folder.prepare([NAME].into_iter(), false).unwrap();
+        let first = folder.held(NAME).unwrap();
+        let path = place.path().join("acme/a.net.pem");
+        write_beside(&path, b"another").unwrap();
+        assert_eq!(folder.held(NAME), Some(first), "what is there stays");
+        assert!(!with_ending(&path, UNFINISHED_BESIDE).exists());
+        fs::write(&path, "damaged").unwrap();
+        let refused = folder.prepare([NAME].into_iter(), false).unwrap_err();
+        assert!(refused.to_string().contains("renew"), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), b"damaged");
+    }
+
+    #[test]
     fn only_a_certificate_that_is_right_replaces_the_one_in_use() {
         let (_place, folder) = folder();
-        folder.prepare([NAME].into_iter()).unwrap();
+        folder.prepare([NAME].into_iter(), true).unwrap();
         let first = folder.held(NAME).unwrap();
         let other_key = issued(NAME).split("-----BEGIN PRIVATE").next().unwrap().to_owned();
         for wrong in [issued("b.net"), other_key + &new_key().unwrap(), String::new()] {
@@ -311,7 +379,7 @@ mod tests {
         assert!(!held.is_self_signed);
         assert_eq!(folder.held(NAME), Some(held));
         assert_eq!(folder.pem(NAME).unwrap(), pem);
-        assert!(folder.prepare([NAME].into_iter()).unwrap().is_empty());
+        assert!(folder.prepare([NAME].into_iter(), true).unwrap().is_empty());
     }
 
     #[test]

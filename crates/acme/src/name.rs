@@ -15,6 +15,8 @@ pub(crate) struct NameRecord {
     pub(crate) held: Option<HeldCertificate>,
     /// The Unix time before which its order rests.
     pub(crate) rests_until: i64,
+    /// The digest of a shared certificate that did not pass the check: it is not tried again.
+    pub(crate) refused: Option<String>,
 }
 
 /// What is to be done.
@@ -83,6 +85,9 @@ impl NameRecord {
 
     /// Whether a certificate that proxies share is another one, and no older.
     pub(crate) fn is_older_than(&self, shared: &SharedCertificate) -> bool {
+        if self.refused.as_ref() == Some(&shared.digest) {
+            return false;
+        }
         self.issued().is_none_or(|held| {
             held.digest != shared.digest && *held.valid.start() <= shared.not_before
         })
@@ -90,7 +95,7 @@ impl NameRecord {
 
     /// How it stands at `now`, in Unix time.
     pub(crate) fn status(&self, now: i64) -> NameStatus {
-        let NameState { order, failures, next_try, last_error, .. } = &self.state;
+        let NameState { order, failures, next_try, last_error, failed_at, .. } = &self.state;
         let issued = self.issued();
         let state = match issued {
             None => CertificateState::SelfSigned,
@@ -108,6 +113,7 @@ impl NameRecord {
             next_try: (*failures > 0).then_some(*next_try),
             failures: *failures,
             last_error: last_error.clone(),
+            failed_at: *failed_at,
         }
     }
 }
@@ -132,7 +138,7 @@ mod tests {
     fn name_with(held: Option<HeldCertificate>) -> NameRecord {
         let challenge = AcmeChallenge::Http01;
         let wanted = WantedName { name: "a.net".to_owned(), challenge };
-        NameRecord { wanted, state: NameState::default(), held, rests_until: 0 }
+        NameRecord { wanted, state: NameState::default(), held, rests_until: 0, refused: None }
     }
 
     fn renewal(of: &str, at: i64, ask_again: i64) -> Option<Renewal> {
@@ -195,9 +201,11 @@ mod tests {
         for held in [None, Some(certificate(true))] {
             assert!(name_with(held).is_older_than(&shared("2", -5)));
         }
-        let record = name_with(Some(certificate(false)));
+        let mut record = name_with(Some(certificate(false)));
         assert!(record.is_older_than(&shared("2", 0)));
         assert!(!record.is_older_than(&shared("2", -1)));
         assert!(!record.is_older_than(&shared("1", 9)));
+        record.refused = Some("2".to_owned());
+        assert!(!record.is_older_than(&shared("2", 0)), "it did not pass the check");
     }
 }

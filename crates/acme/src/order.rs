@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anteroom_config::{AcmeChallenge, WantedName};
+use anteroom_fault::may_crash;
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeStatus,
     ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
@@ -83,6 +84,7 @@ impl OrderContext<'_> {
                 let name = &self.wanted.name;
                 tracing::info!(name, "the name is proved, and the certificate is requested");
                 order.finalize_csr(&request.map_err(refused)?).await?;
+                may_crash("acme-requested");
                 Ok(Progress::After(0))
             }
             OrderStatus::Processing => Ok(poll()),
@@ -113,8 +115,10 @@ impl OrderContext<'_> {
             };
             let is_told = challenge.status != ChallengeStatus::Pending;
             self.publish(&challenge, is_told).await?;
+            may_crash("acme-answered");
             if !is_told {
                 challenge.set_ready().await?;
+                may_crash("acme-told");
                 let (name, kind) = (&self.wanted.name, self.wanted.challenge.as_str());
                 tracing::info!(name, challenge = kind, "the authority was asked to check the name");
             }

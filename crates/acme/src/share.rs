@@ -23,6 +23,9 @@ const IN_WORK: Duration = Duration::from_secs(30 * 86_400);
 /// How long a wish for a renewal is kept.
 const WISHED: Duration = Duration::from_secs(3_600);
 
+/// How long a process has the lease that it gives up.
+const GIVEN_UP: Duration = Duration::from_millis(1);
+
 const ACCOUNT: &str = "account";
 const INDEX: &str = "index";
 const RENEW: &str = "renew";
@@ -59,6 +62,12 @@ impl Share {
     /// Whether this process orders for all of them.
     pub(crate) async fn leads(&self) -> Result<bool, StoreError> {
         self.store.take_lease(TaskLease::Certifier, self.process_id, LEASE).await
+    }
+
+    /// Lets another process order at once, instead of after the lease.
+    pub(crate) async fn give_up(&self) -> Result<(), StoreError> {
+        let store = &self.store;
+        store.take_lease(TaskLease::Certifier, self.process_id, GIVEN_UP).await.map(drop)
     }
 
     async fn put(&self, place: &str, value: &[u8], lasts: Duration) -> Result<(), StepFailure> {
@@ -151,12 +160,13 @@ impl Share {
         self.put_json(RENEW, &all, WISHED).await
     }
 
-    /// Takes the names that operators at other proxies want renewed.
-    pub(crate) async fn take_wishes(&self) -> Result<Vec<String>, StepFailure> {
-        let all: Vec<String> = self.json(RENEW).await?.unwrap_or_default();
-        if !all.is_empty() {
-            self.put_json(RENEW, &Vec::<String>::new(), WISHED).await?;
-        }
-        Ok(all)
+    /// The names that operators at other proxies want renewed.
+    pub(crate) async fn wishes(&self) -> Result<Vec<String>, StepFailure> {
+        Ok(self.json(RENEW).await?.unwrap_or_default())
+    }
+
+    /// The wishes are noted.
+    pub(crate) async fn clear_wishes(&self) -> Result<(), StepFailure> {
+        self.put_json(RENEW, &Vec::<String>::new(), WISHED).await
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct NameState {
     pub(crate) next_try: i64,
     /// The reason of the last failure.
     pub(crate) last_error: Option<String>,
+    /// The Unix time of the last failure.
+    pub(crate) failed_at: Option<i64>,
     /// Whether an operator wants another certificate.
     pub(crate) is_requested: bool,
     /// When the certificate in use is renewed.

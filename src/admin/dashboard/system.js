@@ -92,9 +92,9 @@ export const certificates = reading({
   make() {
     const left = ({ not_after }) => (not_after - Date.now() / 1000) / DAY_S;
     const table = new Table({
-      caption: 'Certificates, the first to end at the top',
+      caption: 'Certificates in files of your own, the first to end at the top',
       key: ({ listener, names, file }) => JSON.stringify([listener, names, file]),
-      empty: 'No listener has TLS. The proxy speaks plain http.',
+      empty: 'None: no listener has certificate files.',
       columns: [
         { title: 'Names', long: true, text: ({ names }) => names.join(', ') },
         { title: 'Days left', number: true, text: (it) => daysLeft(left(it)), tone: (it) => (left(it) < DAYS_MIN ? 'bad' : '') },
@@ -113,11 +113,15 @@ export const certificates = reading({
         { title: 'Ends', text: ({ not_after }) => (not_after ? say.time(not_after) : 'no certificate yet') },
         { title: 'Renewed', text: ({ renew_at }) => (renew_at ? say.time(renew_at) : 'not planned') },
         { title: 'Proved by', text: ({ challenge }) => challenge },
+        { title: 'Authority', long: true, text: ({ issuer }) => issuer ?? 'none yet' },
         { title: 'Failures', long: true, text: failedOrders, tone: ({ failures: count }) => (count > 0 ? 'bad' : '') },
       ],
     });
     const show = ({ certificates: all, ordered: names = [] }) => {
-      table.update(all.toSorted((one, other) => one.not_after - other.not_after));
+      // Those that the proxy renews are in the other table.
+      const renewed = new Set(names.map(({ name }) => name));
+      const kept = all.filter((one) => !one.names.some((name) => renewed.has(name)));
+      table.update(kept.toSorted((one, other) => one.not_after - other.not_after));
       ordered.update(names.toSorted((one, other) => (one.renew_at ?? 0) - (other.renew_at ?? 0)));
     };
     return { elements: [table.element, ordered.element], show };

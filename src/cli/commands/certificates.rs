@@ -52,7 +52,7 @@ fn ask(
     Ok(report)
 }
 
-/// A name on one line. The authority has written the issuer and errors, so control characters are escaped.
+/// A name on one line.
 fn ordered_line(one: &NameStatus) -> String {
     let state = match one.state {
         CertificateState::SelfSigned => "self-signed",
@@ -69,16 +69,21 @@ fn ordered_line(one: &NameStatus) -> String {
     }
     line += &format!("  by {}", one.challenge);
     if let Some(issuer) = &one.issuer {
-        line += &format!("  of {}", issuer.escape_debug());
+        line += &format!("  of {}", printable(issuer));
     }
     if let (Some(error), true) = (&one.last_error, one.failures > 0) {
         let failures = counted(one.failures as usize, "time");
-        line += &format!("  failed {failures}: {}", error.escape_debug());
+        line += &format!("  failed {failures}: {}", printable(error));
     }
     if let Some(at) = one.next_try {
         line += &format!("  tried again {}", time(at));
     }
     line
+}
+
+/// A text of the authority, which may hold any characters.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A time, in UTC.
@@ -103,17 +108,18 @@ mod tests {
             next_try: Some(1_800_000_000),
             failures: 2,
             last_error: Some("no\nanswer".to_owned()),
+            failed_at: Some(1_799_990_000),
         };
         assert_eq!(
             ordered_line(&one),
-            "a.net  self-signed  by http-01  failed 2 times: no\\nanswer  tried again 2027-01-15 08:00 UTC"
+            "a.net  self-signed  by http-01  failed 2 times: no answer  tried again 2027-01-15 08:00 UTC"
         );
         (one.failures, one.next_try, one.state) = (0, None, CertificateState::InUse);
         (one.not_after, one.renew_at) = (Some(1_800_000_000), Some(1_790_000_000));
-        one.issuer = Some("CN=R11".to_owned());
+        one.issuer = Some("O=Let's Encrypt, CN=R11".to_owned());
         assert_eq!(
             ordered_line(&one),
-            "a.net  in use  until 2027-01-15 08:00 UTC  renewed from 2026-09-21 14:13 UTC  by http-01  of CN=R11"
+            "a.net  in use  until 2027-01-15 08:00 UTC  renewed from 2026-09-21 14:13 UTC  by http-01  of O=Let's Encrypt, CN=R11"
         );
     }
 }
