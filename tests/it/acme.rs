@@ -1,7 +1,8 @@
 //! Certificates that the proxy orders itself, from a real authority.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Output;
@@ -13,17 +14,37 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::acme::{AcmeScript, ScriptedAuthority};
+use crate::support::acme2certifier::Acme2Certifier;
 use crate::support::client::{Ask, SITE};
 use crate::support::origin::{Origin, Reply};
 use crate::support::pebble::{Pebble, PebbleSettings};
 use crate::support::proxy::{Proxy, Storage, anteroom, on_both_stores};
 use crate::support::tls::Browser;
-use crate::support::{free_port, unix_now, wait_within};
+use crate::support::{free_port, holds_within, unix_now, wait_within};
 
 /// How long an order may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-on_both_stores!(a_successor_shows_the_same_certificate_and_orders_the_next);
+/// Where a process may end while it orders, in the order of the steps.
+const PLACES: [&str; 10] = [
+    "acme-begun",
+    "acme-key",
+    "acme-account",
+    "acme-made",
+    "acme-saved",
+    "acme-answered",
+    "acme-told",
+    "acme-requested",
+    "acme-checked",
+    "acme-installed",
+];
+
+const DAY: f64 = 86_400.0;
+
+on_both_stores!(
+    a_successor_answers_what_the_authority_was_told_before,
+    a_successor_shows_the_same_certificate_and_orders_the_next,
+);
 
 fn hello() -> Origin {
     Origin::always(Reply::unstored("hello"))
@@ -101,7 +122,7 @@ fn a_name_is_proved_by_each_challenge() {
         let (mut client, _) = Browser::new().visit(pebble.https, SITE);
         let answer = plain(&pebble).send_on(&mut client);
         assert_eq!(answer.header("strict-transport-security"), Some("max-age=86400"));
-        for name in ["account.json", "shop.test.json", "shop.test.pem"] {
+        for name in ["_account_.json", "shop.test.json", "shop.test.pem"] {
             let mode = fs::metadata(file(&proxy, name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
@@ -173,27 +194,30 @@ fn an_operator_renews_a_certificate() {
 }
 
 #[test]
-fn a_kill_in_an_order_loses_nothing() {
+fn a_kill_at_any_step_of_an_order_loses_nothing() {
     let (pebble, origin) = (Pebble::start(), hello());
     let settings = pebble.settings(&[SITE], "acme.challenge = \"http-01\"");
     let mut proxy = Proxy::embedded(&origin, &settings);
-    let state = |proxy: &Proxy| -> Value {
-        let text = fs::read(file(proxy, "shop.test.json")).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
-    };
-    for step in ["/order/key", "/order/url"] {
-        wait_within(PATIENCE, step, || {
-            let state = state(&proxy);
-            state.pointer(step).is_some_and(Value::is_string) || !state["renewal"].is_null()
-        });
+    wait_for_certificate(&proxy, SITE);
+    for place in PLACES {
+        proxy.kill9();
+        fs::remove_dir_all(proxy.folder().join("data/acme")).unwrap();
+        // There is no process to take over from.
+        let mut killed = proxy.successor().env("ANTEROOM_CRASH", place).spawn().unwrap();
+        let ended = holds_within(PATIENCE, || killed.try_wait().unwrap().is_some());
+        drop(killed.kill());
+        assert!(ended && !killed.wait().unwrap().success(), "{place}");
         proxy.restart();
+        wait_within(PATIENCE, place, || {
+            let one = told(&proxy, SITE);
+            // The authority may have found no process: the name would wait for a minute.
+            if one["failures"] != 0 {
+                assert!(certificates(&proxy, &["renew", SITE]).status.success());
+            }
+            let der = CertificateDer::from_pem_file(file(&proxy, "shop.test.pem")).unwrap();
+            one["state"] == "in-use" && shown(&pebble, SITE) == der
+        });
     }
-    // An authority that found no process there has refused the name, which then waits for a minute.
-    wait_within(3 * PATIENCE, "a certificate is in use", || {
-        told(&proxy, SITE)["state"] == "in-use"
-    });
-    let der = CertificateDer::from_pem_file(file(&proxy, "shop.test.pem")).unwrap();
-    assert_eq!(shown(&pebble, SITE), der);
 }
 
 #[test]
@@ -203,7 +227,7 @@ fn a_damaged_certificate_is_ordered_again() {
     let mut proxy = Proxy::embedded(&origin, &settings);
     wait_for_certificate(&proxy, SITE);
     proxy.kill9();
-    for (name, text) in [("shop.test.pem", "damaged"), ("account.json", "{")] {
+    for (name, text) in [("shop.test.pem", "damaged"), ("_account_.json", "{")] {
         fs::write(file(&proxy, name), text).unwrap();
     }
     proxy.restart();
@@ -240,6 +264,40 @@ fn proxies_on_one_redis_order_once_and_all_show_it() {
     });
 }
 
+/// The path that an authority asks for, which finds this listener in place of the proxy.
+fn asked_path(listener: &TcpListener) -> String {
+    listener.set_nonblocking(true).unwrap();
+    let mut asked = None;
+    wait_within(PATIENCE, "the authority asks", || {
+        asked = listener.accept().ok();
+        asked.is_some()
+    });
+    let (socket, _) = asked.unwrap();
+    socket.set_nonblocking(false).unwrap();
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line).unwrap();
+    line.split(' ').nth(1).unwrap().to_owned()
+}
+
+fn a_successor_answers_what_the_authority_was_told_before(storage: &Storage) {
+    let (pebble, origin) = (Pebble::start(), hello());
+    let there = TcpListener::bind(pebble.http).unwrap();
+    let [http, https] =
+        [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let more = "acme.challenge = \"http-01\"";
+    let mut proxy =
+        Proxy::start(&origin, storage, &pebble.settings_at((http, https), &[SITE], more));
+    let path = asked_path(&there);
+    let answer = || Ask::new(http, "GET", &path).send();
+    let first = answer();
+    assert_eq!(first.status, 200);
+    let token = path.rsplit('/').next().unwrap();
+    assert!(first.text().starts_with(&format!("{token}.")), "{}", first.text());
+    let mut old = proxy.take_over();
+    assert_eq!(answer().text(), first.text());
+    assert_eq!(old.exit_code(), Some(0));
+}
+
 fn a_successor_shows_the_same_certificate_and_orders_the_next(storage: &Storage) {
     let (pebble, origin) = (Pebble::start(), hello());
     let settings = pebble.settings(&[SITE], "acme.challenge = \"http-01\"");
@@ -254,14 +312,17 @@ fn a_successor_shows_the_same_certificate_and_orders_the_next(storage: &Storage)
     assert_eq!(old.exit_code(), Some(0));
 }
 
+/// The settings of a proxy with one listener, which no authority asks.
+fn one_listener(more: &str) -> String {
+    format!(
+        "listen = [{{ address = \"{{listen}}\", tls = \"auto\" }}]\norigin.hosts = [{SITE:?}]\n\
+         acme.challenge = \"http-01\"\n{more}"
+    )
+}
+
 /// A proxy before an authority that does what a case says. Names count as proved.
 fn before(authority: &ScriptedAuthority, origin: &Origin, more: &str) -> Proxy {
-    let settings = format!(
-        "listen = [{{ address = \"{{listen}}\", tls = \"auto\" }}]\norigin.hosts = [{SITE:?}]\n\
-         acme.challenge = \"http-01\"\n{}{more}",
-        authority.settings()
-    );
-    Proxy::embedded(origin, &settings)
+    Proxy::embedded(origin, &one_listener(&format!("{}{more}", authority.settings())))
 }
 
 #[test]
@@ -345,6 +406,61 @@ fn an_authority_that_is_broken_is_asked_again_later() {
     let wait = told(&proxy, SITE)["next_try"].as_f64().unwrap() - unix_now();
     assert!((30.0..75.0).contains(&wait), "{wait}");
     assert_eq!(authority.orders().len(), 1);
+}
+
+/// Starts the process again, so many days later as libfaketime tells it.
+fn restart_later(proxy: &mut Proxy, days: u32) {
+    let libraries = fs::read_dir("/usr/lib").unwrap();
+    let library = libraries
+        .map(|entry| entry.unwrap().path().join("faketime/libfaketimeMT.so.1"))
+        .find(|path| path.exists())
+        .expect("libfaketime is installed");
+    proxy.kill9();
+    proxy.start_again(|command| {
+        command.env("LD_PRELOAD", library).env("FAKETIME", format!("+{days}d"));
+        for name in ["FAKETIME_DONT_RESET", "FAKETIME_DONT_FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC"] {
+            command.env(name, "1");
+        }
+        command.spawn().unwrap()
+    });
+}
+
+#[test]
+fn a_certificate_is_renewed_in_the_window_of_its_authority_and_stays_when_there_is_no_other() {
+    let (authority, origin) = (Acme2Certifier::start(90), hello());
+    let settings = one_listener(&format!("acme.profile = \"tlsserver\"\n{}", authority.settings()));
+    let mut proxy = Proxy::embedded(&origin, &settings);
+    wait_for_certificate(&proxy, SITE);
+    // Half of its lifetime, and not two thirds.
+    wait_within(PATIENCE, "the window is known", || {
+        let one = told(&proxy, SITE);
+        let left = (one["renew_at"].as_f64().unwrap() - unix_now()) / DAY;
+        (44.0..46.5).contains(&left)
+    });
+    let shown = |proxy: &Proxy| Browser::new().visit(proxy.address(), SITE).1.shown;
+    let first = shown(&proxy);
+    restart_later(&mut proxy, 50);
+    wait_within(PATIENCE, "it is renewed", || shown(&proxy) != first);
+    let second = shown(&proxy);
+    // What the authority issues then has expired for this clock, as with one that is wrong.
+    restart_later(&mut proxy, 100);
+    wait_within(PATIENCE, "the failure is told", || told(&proxy, SITE)["failures"] == 1);
+    let one = told(&proxy, SITE);
+    assert_eq!(one["state"], "expired", "{one}");
+    assert!(one["last_error"].as_str().unwrap().contains("has expired already"), "{one}");
+    assert_eq!(shown(&proxy), second);
+    let (mut client, _) = Browser::new().visit(proxy.address(), SITE);
+    assert_eq!(proxy.get("/").send_on(&mut client).text(), "hello");
+}
+
+#[test]
+fn a_profile_that_the_authority_does_not_have_is_told() {
+    let (authority, origin) = (Acme2Certifier::start(90), hello());
+    let settings = one_listener(&format!("acme.profile = \"other\"\n{}", authority.settings()));
+    let proxy = Proxy::embedded(&origin, &settings);
+    wait_within(PATIENCE, "the refusal is told", || told(&proxy, SITE)["failures"] == 1);
+    let one = told(&proxy, SITE);
+    assert!(one["last_error"].as_str().unwrap().contains("invalidProfile"), "{one}");
 }
 
 #[test]

@@ -14,6 +14,7 @@
 )]
 
 pub mod acme;
+pub mod acme2certifier;
 pub mod apps;
 pub mod client;
 pub mod cluster;

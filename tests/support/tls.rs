@@ -62,6 +62,11 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), cert }
     }
 
+    /// Its key.
+    pub fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// A certificate for a site.
     pub fn site(&self, names: &[&str]) -> CertificateWithKey {
         self.issue(&Self::params(names))

@@ -3,11 +3,11 @@
 use anteroom_fault::may_crash;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use instant_acme::{Account, Key};
+use instant_acme::{Account, AccountBuilder, Key, NewAccount};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use crate::client::CaClient;
-use crate::failure::StepFailure;
+use crate::failure::{FailureKind, StepFailure, kind_of};
 use crate::files::CertificateFolder;
 use crate::share::Share;
 use crate::state::AccountRecord;
@@ -36,12 +36,22 @@ impl AccountSource<'_> {
             Some(known) => known,
             None => self.new_record()?,
         };
-        let account = self.open_with(&record, key).await?;
-        if record.id.is_none() {
-            may_crash("acme-account");
-            tracing::info!(directory = self.directory, "an account with the authority was made");
-            record.id = Some(account.id().to_owned());
-        }
+        let account = match record.id.clone() {
+            Some(id) => {
+                let key = PrivatePkcs8KeyDer::from(key);
+                self.builder().from_parts(id, key, self.directory.to_owned()).await?
+            }
+            None => {
+                let account = self.make(&mut record, key).await?;
+                may_crash("acme-account");
+                tracing::info!(
+                    directory = self.directory,
+                    "an account with the authority was made"
+                );
+                record.id = Some(account.id().to_owned());
+                account
+            }
+        };
         if record.email.as_deref() != self.email {
             self.tell_contact(&account).await;
             record.email = self.email.map(str::to_owned);
@@ -91,26 +101,45 @@ impl AccountSource<'_> {
         Ok((record, key))
     }
 
-    async fn open_with(
-        &self,
-        record: &AccountRecord,
-        key: Vec<u8>,
-    ) -> Result<Account, StepFailure> {
-        let builder = Account::builder_with_http(Box::new(self.client.clone()));
-        let directory = self.directory.to_owned();
+    fn builder(&self) -> AccountBuilder {
+        Account::builder_with_http(Box::new(self.client.clone()))
+    }
+
+    fn contact(&self) -> Option<String> {
+        self.email.map(|email| format!("mailto:{email}"))
+    }
+
+    /// Makes the account with the saved key. Made with the same key again, it is the same account.
+    async fn make(&self, record: &mut AccountRecord, key: Vec<u8>) -> Result<Account, StepFailure> {
         let key = PrivatePkcs8KeyDer::from(key);
-        if let Some(id) = record.id.clone() {
-            return Ok(builder.from_parts(id, key, directory).await?);
-        }
-        let pair = Key::from_pkcs8_der(key.clone_key())?;
-        // Made with the same key again, it is the same account.
-        let made = builder.create_from_key((pair, PrivateKeyDer::Pkcs8(key)), directory).await?;
-        Ok(made.0)
+        let pair = (Key::from_pkcs8_der(key.clone_key())?, PrivateKeyDer::Pkcs8(key));
+        let made = self.builder().create_from_key(pair, self.directory.to_owned()).await;
+        let refusal = match made {
+            Ok((account, _)) => return Ok(account),
+            Err(refusal) => refusal,
+        };
+        let is_refused = kind_of(&refusal) == FailureKind::Refused;
+        let Some(contact) = self.contact().filter(|_| is_refused) else {
+            return Err(refusal.into());
+        };
+        // Some authorities make no account without a contact, which instant-acme sends with a key of its own only. A kill
+        // before that key is saved leaves an account that nothing uses.
+        tracing::debug!(error = %refusal, "the authority wants a contact first");
+        let wanted = NewAccount {
+            contact: &[contact.as_str()],
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let (account, made) =
+            self.builder().create(&wanted, self.directory.to_owned(), None).await?;
+        record.key = BASE64_STANDARD.encode(made.private_key().secret_pkcs8_der());
+        record.email = self.email.map(str::to_owned);
+        Ok(account)
     }
 
     /// Some authorities take no contacts. An order does not need one.
     async fn tell_contact(&self, account: &Account) {
-        let contact = self.email.map(|email| format!("mailto:{email}"));
+        let contact = self.contact();
         let contacts: Vec<&str> = contact.as_deref().into_iter().collect();
         if let Err(error) = account.update_contacts(&contacts).await {
             tracing::warn!(%error, "the authority did not take the contact of [acme] email");
