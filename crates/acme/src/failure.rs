@@ -39,7 +39,7 @@ impl StepFailure {
         Self { kind, text: shown.take(TEXT_MAX).collect() }
     }
 
-    /// A failure of this machine, which may be mended.
+    /// A failure of this machine, which may pass.
     pub(crate) fn here(error: &impl std::fmt::Display) -> Self {
         Self::new(FailureKind::Temporary, &error.to_string())
     }

@@ -76,7 +76,7 @@ impl Share {
         put.map_err(|error| StepFailure::here(&error))
     }
 
-    /// A value; one that does not open counts as none, so that what it was for is ordered anew.
+    /// A value; one that does not open counts as none, so that what it was for is ordered again.
     async fn get(&self, place: &str) -> Result<Option<Vec<u8>>, StepFailure> {
         let sealed = self.store.sealed(place).await.map_err(|error| StepFailure::here(&error))?;
         let Some(sealed) = sealed else { return Ok(None) };
