@@ -66,16 +66,15 @@ impl Commands {
         body: &[u8],
     ) -> Result<CertificatesReport, CommandRefusal> {
         let RenewOrder { names, all } = read(body)?;
+        if all != names.is_empty() {
+            return Err(bad(&"expected either names, or all"));
+        }
         let known = self.ordered.statuses();
         if known.is_empty() {
             let why = "no certificates are ordered: no [[listen]] has tls = \"auto\"";
             return Err((StatusCode::CONFLICT, why.to_owned()));
         }
-        let wanted: Vec<String> = match (all, names.is_empty()) {
-            (true, true) => known.into_iter().map(|one| one.name).collect(),
-            (false, false) => names,
-            _ => return Err(bad(&"expected either names, or all")),
-        };
+        let wanted = if all { known.into_iter().map(|one| one.name).collect() } else { names };
         match self.ordered.wish_renewals(wanted) {
             Ok(()) => Ok(self.list_certificates()),
             Err(name) => Err((

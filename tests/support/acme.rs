@@ -98,7 +98,7 @@ impl AuthorityState {
     fn answer(&mut self, request: &UpstreamRequest) -> Answer {
         let base = format!("https://{}", request.headers["host"].to_str().unwrap());
         let path = request.uri.path();
-        let (what, number) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
+        let (what, number) = path[1..].split_once('/').unwrap_or_else(|| (&path[1..], ""));
         let place = number.parse().unwrap_or_default();
         let payload = payload_of(&request.body);
         match (what, &request.method) {

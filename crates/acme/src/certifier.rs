@@ -370,6 +370,8 @@ impl Certifier {
         tracing::info!(name = record.wanted.name, "a certificate is ordered");
         let directory = self.settings.directory.clone();
         record.state.order = Some(OrderRecord { directory, key, url: None, began: now() });
+        // The rest after the last certificate, which may be lost since.
+        record.state.next_try = 0;
         record.rests_until = 0;
         self.save(place, record).await?;
         may_crash("acme-begun");

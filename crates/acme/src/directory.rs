@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::http::Request;
-use instant_acme::{BodyWrapper, BytesBody as _, HttpClient as _};
+use instant_acme::{BodyWrapper, HttpClient as _};
 use rustls::ClientConfig;
 use serde::Deserialize;
 

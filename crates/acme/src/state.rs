@@ -41,8 +41,10 @@ impl NameState {
         }
         // The operator has turned to another authority, as after a trial.
         self.order = self.order.filter(|order| order.directory == directory);
-        if self.issued_by.as_ref().is_some_and(|by| by != directory) {
+        let is_of_another = self.issued_by.as_ref().is_some_and(|by| by != directory);
+        if is_of_another && !self.is_requested {
             self.is_requested = true;
+            self.next_try = 0;
         }
         self
     }

@@ -1385,9 +1385,9 @@ fn names_without_a_certificate_are_told_with_what_helps() {
     sources.env = variables(&[("SHORT", "0123456789abcdef0123456789abcde")]);
     let short = "proxy.toml:3: [acme] secret: expected at least 32 bytes: it seals private keys";
     assert_eq!(problems(&sources), [short]);
-    let unused = format!("{ORIGIN}[acme]\nprofile = \"tlsserver\"\n");
+    let unused = format!("{ORIGIN}hosts = [\"a.net\"]\n[acme]\nprofile = \"tlsserver\"\n");
     assert_eq!(
         warnings(&unused),
-        ["proxy.toml:3: acme: has no effect: no [[listen]] has tls = \"auto\""]
+        ["proxy.toml:4: acme: has no effect: no [[listen]] has tls = \"auto\""]
     );
 }
