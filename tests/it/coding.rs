@@ -3,12 +3,12 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::support::client::Answer;
+use crate::support::client::{Answer, Ask};
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, on_both_stores};
-use crate::support::{at_once, wait_until};
+use crate::support::{at_once, unix_now, wait_until};
 
 on_both_stores!(
     a_plain_page_is_stored_once_and_compressed_for_each,
@@ -225,8 +225,47 @@ fn parts_are_cut_from_what_is_stored() {
         let answer = part(&[("If-Range", if_range)]);
         assert_eq!((answer.status, read(&answer)), (200, page.clone()), "{if_range}");
     }
-    let plain = proxy.get("/").header("Range", "bytes=0-2").header("If-Range", changed).send();
-    assert!(matches!(plain.status, 200 | 206), "{}", plain.status);
+}
+
+#[test]
+fn a_date_in_if_range_counts_for_those_who_get_the_page_as_it_is_stored() {
+    let changed = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let page = text(400);
+    let (plain, coded) = (html(&page), gzipped(&page));
+    let origin = Origin::start(move |request| {
+        let page = if request.path() == "/coded" { &coded } else { &plain };
+        let now = UNIX_EPOCH + Duration::from_secs_f64(unix_now());
+        page.clone().header("Last-Modified", changed).header("Date", &httpdate::fmt_http_date(now))
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    let all = gzip(&page);
+    for (path, accepted, expected) in [
+        ("/plain", None, Some(page[3..12].as_bytes())),
+        ("/plain", Some("identity;q=1, *;q=0"), Some(page[3..12].as_bytes())),
+        ("/plain", Some("gzip"), None),
+        ("/coded", Some("gzip"), Some(&all[3..12])),
+        ("/coded", Some("br"), None),
+        ("/coded", None, None),
+    ] {
+        // It is stored, and known in this coding.
+        for _ in 0..2 {
+            accepting(&proxy, path, accepted).send();
+        }
+        let ask = accepting(&proxy, path, accepted).header("Range", "bytes=3-11");
+        let answer = ask.clone().header("If-Range", changed).send();
+        match expected {
+            Some(part) => assert_eq!((answer.status, &answer.body.bytes[..]), (206, part)),
+            None => assert_eq!((answer.status, read(&answer)), (200, page.clone()), "{path}"),
+        }
+        let other = ask.header("If-Range", "Sun, 06 Nov 1994 08:49:36 GMT").send();
+        assert_eq!(other.status, 200, "{path} {accepted:?}");
+    }
+}
+
+/// A request for a page in these codings.
+fn accepting(proxy: &Proxy, path: &str, codings: Option<&str>) -> Ask {
+    let ask = proxy.get(path);
+    codings.iter().fold(ask, |ask, codings| ask.header("Accept-Encoding", codings))
 }
 
 #[test]

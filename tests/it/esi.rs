@@ -67,6 +67,30 @@ fn each_visitor_gets_personal_includes_in_the_same_page() {
 }
 
 #[test]
+fn a_source_is_an_attribute_with_its_references_decoded() {
+    for (written, meant) in [
+        ("/partials/alice&#x27;s%20house", "/partials/alice's%20house"),
+        ("/partials/bob&#039;s", "/partials/bob's"),
+        ("/partials/a?x=1&#38;y=2", "/partials/a?x=1&y=2"),
+        ("/partials/a?x=1&amp;y=2&apos;", "/partials/a?x=1&y=2'"),
+    ] {
+        let origin = serving(&include(written));
+        let proxy = Proxy::embedded(&origin, &with("true"));
+        assert_eq!(proxy.get("/p/1").send().status, 200);
+        let seen: Vec<_> = origin.seen().into_iter().map(|request| request.target).collect();
+        assert_eq!(seen, ["/p/1", meant]);
+    }
+}
+
+#[test]
+fn a_reference_to_a_control_character_reaches_no_app() {
+    let origin = serving(&format!("<p>{}</p>", include("/partials/a&#13;&#10;X-Mine:&#32;1")));
+    let proxy = Proxy::embedded(&origin, &with("true"));
+    assert_eq!(proxy.get("/p/1").send().text(), "<p></p>");
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
 fn tags_are_ignored_unless_enabled() {
     let page = format!("<p>{}</p>", include("/partials/a"));
     for (esi, said_so, is_filled) in [

@@ -32,8 +32,8 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Passes on the interim responses to the visitor's own `request`, as long as the returned value is
-/// kept. HTTP/1.0 has no interim responses, and they are not implemented for HTTP/2 clients.
+/// Passes on the interim responses to the visitor's own `request`, or to the fetch that it began, as long as the
+/// returned value is kept. HTTP/1.0 has no interim responses, and they are not implemented for HTTP/2 clients.
 pub(crate) fn pass_on<'p>(
     request: &mut Request<UploadBody>,
     connection_state: &'p Rc<ConnectionState>,

@@ -52,8 +52,8 @@ pub(crate) async fn ready(
         return Ok(Ready::stored(page, true));
     }
     let Some(coding) = recoding(cx, class, page)? else {
-        // The client may hold the first part of a form that the proxy made.
-        return Ok(Ready::stored(page, !page.fields.recodable.is_negotiated() || wants_parts(cx)));
+        // A client that accepts these codings is never sent another form.
+        return Ok(Ready::stored(page, true));
     };
     let takes_stored = || takes_stored(request, page.fields.recodable);
     if wants_parts(cx) && takes_stored() {
@@ -86,15 +86,16 @@ pub(crate) async fn ready(
         // The page would be larger in a coding. It is sent without one, even to a client that refuses
         // `identity`.
         RecodedPage::Useless if page.fields.recodable.from == Some(Coding::Identity) => {
-            Ok(Ready::stored(page, takes_stored()))
+            // There was room for the form before, perhaps, and the client holds a part of it.
+            Ok(Ready::stored(page, false))
         }
         RecodedPage::Useless => Err(Reason::Undecodable),
     }
 }
 
-/// Whether the request asks for ranges of the stored bytes. Ranges are not cut from other forms. A date
-/// in `If-Range` is the same for all forms and cannot identify the form that the client holds a part of.
-/// The client then gets the whole page (RFC 9110 §13.1.5).
+/// Whether the request asks for ranges of the stored bytes, although the client gets another form. Ranges are not cut
+/// from other forms. A date in `If-Range` is the same for all forms and cannot identify the form that the client holds
+/// a part of. The client then gets the whole page (RFC 9110 §13.1.5).
 fn wants_parts(cx: &RequestContext<'_>) -> bool {
     let request = &cx.head.headers;
     let is_tag = |value: &HeaderValue| ETag::parse(value.as_bytes()).is_some();

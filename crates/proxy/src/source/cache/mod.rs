@@ -36,6 +36,7 @@ use anteroom_telemetry::reason::Reason;
 use anteroom_telemetry::traces::Asking;
 
 use crate::answer::Answer;
+use crate::connection::interim;
 use crate::deliver::body::Body;
 use crate::deliver::client_response::ClientResponse;
 use crate::deliver::{content_coding, headers, stored};
@@ -268,18 +269,29 @@ async fn coming(
     }
 }
 
+/// Starts the one fetch of a page for no client in particular.
 fn begin(
     want: &WantedPage<'_>,
     flight: Arc<Flight>,
     candidate: Option<&StaleCandidate>,
     background: Option<BackgroundSlot>,
 ) -> oneshot::Receiver<LeaderAnswer> {
+    let order = order(want, &flight, candidate, background);
+    want.cx.worker.filler.begin(flight, order)
+}
+
+fn order(
+    want: &WantedPage<'_>,
+    flight: &Flight,
+    candidate: Option<&StaleCandidate>,
+    background: Option<BackgroundSlot>,
+) -> FillOrder {
     let cx = want.cx;
     let priority = match background {
         Some(_) => Priority::BACKGROUND,
         None => priority(cx, Some(&want.key)),
     };
-    let order = FillOrder {
+    FillOrder {
         primary: want.key,
         class: want.class,
         request: origin_request::fill(cx, want.class, &flight.sent),
@@ -297,8 +309,7 @@ fn begin(
         withhold: candidate.is_some_and(|candidate| candidate.serves_on_error),
         recipe: warm::kept_recipe(want),
         background,
-    };
-    cx.worker.filler.begin(flight, order)
+    }
 }
 
 /// The reason that `Cache-Status` gives for asking the origin although a page may be stored.
@@ -332,7 +343,12 @@ async fn lead(
         return or_forward(hit(want, &entry, CacheTier::Memory, record).await);
     }
     record.asks_origin(Asking::Fill);
-    let led = begin(want, flight, candidate, None).await;
+    let (cx, mut order) = (want.cx, order(want, &flight, candidate, None));
+    // RFC 9110 §15.2: interim responses are passed on. Those who only wait for the page have asked nothing.
+    let (state, thread_metrics) = (&cx.client.state, &cx.worker.thread_metrics);
+    let early = interim::pass_on(&mut order.request, state, cx.head.version, thread_metrics);
+    let led = cx.worker.filler.begin(flight, order).await;
+    drop(early);
     record.origin_answered();
     match &led {
         // The store had the page of another proxy, and the origin was not asked.
