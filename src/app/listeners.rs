@@ -252,7 +252,7 @@ impl Listeners {
         let Some(own) = own.find(|own| own.meets(address)) else { return Ok(()) };
         let text =
             format!("this process already listens on {own}, which overlaps; restart to change it");
-        Err(not_opened(address, io::Error::new(io::ErrorKind::AddrInUse, text)))
+        Err(not_opened(address, io::Error::other(text)))
     }
 
     /// Closes the listeners that the new plan lacks, and applies its terms.

@@ -13,10 +13,7 @@ use crate::take_over::channel::TakeOverError;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address to listen on.
-    #[error(
-        "cannot listen on {address} for {what}: {source}; stop the process that listens there, \
-         or choose another address with {flag}"
-    )]
+    #[error("cannot listen on {address} for {what}: {source}; {}", remedy(.source, .flag))]
     Listen {
         /// The address.
         address: String,
@@ -75,4 +72,37 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// What helps where an address cannot be listened on. Another process is named only where there is one.
+fn remedy(source: &io::Error, flag: &str) -> String {
+    let another = format!("choose another address with {flag}");
+    match source.kind() {
+        io::ErrorKind::AddrInUse => format!("stop the process that listens there, or {another}"),
+        io::ErrorKind::PermissionDenied => {
+            format!("give the process CAP_NET_BIND_SERVICE for a port below 1024, or {another}")
+        }
+        _ => another,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_listens_already_is_named_only_where_there_is_one() {
+        for (kind, names_a_process) in [
+            (io::ErrorKind::AddrInUse, true),
+            (io::ErrorKind::AddrNotAvailable, false),
+            (io::ErrorKind::PermissionDenied, false),
+            (io::ErrorKind::Other, false),
+        ] {
+            let (address, source) = ("[::]:80".to_owned(), io::Error::from(kind));
+            let error = StartError::Listen { address, what: "visitors", flag: "--listen", source };
+            let text = error.to_string();
+            assert_eq!(text.contains("stop the process"), names_a_process, "{text}");
+            assert!(text.ends_with("choose another address with --listen"), "{text}");
+        }
+    }
 }

@@ -504,6 +504,21 @@ fn a_body_that_breaks_off_looks_whole_to_no_old_client() {
 }
 
 #[test]
+fn a_site_with_letters_beyond_ascii_is_served_as_browsers_name_it() {
+    let origin = Origin::start(|request| Reply::html(request.header("host").unwrap_or("none")));
+    let settings = "origin.hosts = [\"bücher.test\", \"*.bücher.test\"]";
+    let proxy = Proxy::embedded(&origin, settings);
+    for (host, status) in [
+        ("xn--bcher-kva.test", 200),
+        ("www.XN--BCHER-KVA.test", 200),
+        ("xn--bchr-kva.test", 421),
+        ("bucher.test", 421),
+    ] {
+        assert_eq!(proxy.get("/").host(host).send().status, status, "{host}");
+    }
+}
+
+#[test]
 fn a_final_dot_names_the_same_site_and_an_old_client_need_not_name_the_only_one() {
     let origin = Origin::start(|request| Reply::html(request.header("host").unwrap_or("none")));
     let proxy = Proxy::embedded(&origin, "origin.hosts = [\"shop.test\"]");

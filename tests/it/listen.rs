@@ -82,6 +82,32 @@ fn all_addresses_of_ipv6_are_those_of_ipv4_too() {
     assert_eq!(clients.collect::<Vec<_>>(), ["127.0.0.1", "::1"]);
 }
 
+/// Lines of a shell that start the proxy where sockets of IPv6 fail as in a kernel without them.
+const WITHOUT_IPV6: &str = r#"exec python3 -c '
+import ctypes, os, struct, sys
+socket = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
+steps = [(0x20, 0, 0, 0), (0x15, 0, 3, socket), (0x20, 0, 0, 16), (0x15, 0, 1, 10),
+         (6, 0, 0, 0x50061), (6, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+for call in [(38, 1, 0, 0, 0), (22, 2, program, 0, 0)]:
+    if libc.prctl(*call):
+        sys.exit(os.strerror(ctypes.get_errno()))
+os.execv(sys.argv[1], sys.argv[1:])
+' "$0" run --config proxy.toml"#;
+
+#[test]
+fn where_the_kernel_has_no_ipv6_all_addresses_are_those_of_ipv4() {
+    let origin = hello();
+    let port = crate::support::free_port();
+    let settings = format!("listen = [{{ address = \":{port}\" }}]");
+    let proxy = Proxy::behind_with(WITHOUT_IPV6, &origin, &settings);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    assert_eq!(Ask::new(address, "GET", "/").send().text(), "hello");
+    proxy.wait_for_complaint("this system has no IPv6");
+}
+
 #[test]
 fn a_peer_on_a_unix_socket_has_no_address() {
     let origin = hello();

@@ -20,6 +20,27 @@ fn further_origins_have_names_and_no_sessions() {
 }
 
 #[test]
+fn a_host_may_have_letters_beyond_ascii() {
+    for (written, host) in [
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("*.BÜCHER.example:8080", "*.xn--bcher-kva.example:8080"),
+        ("пример.рф:81", "xn--e1afmkfd.xn--p1ai:81"),
+    ] {
+        let text =
+            format!("{ORIGIN}hosts = [\"{written}\"]\n[[route]]\nmatch.host = \"{written}\"\n");
+        let plan = read(&file(&text));
+        assert_eq!(plan.origin.hosts[0].as_str(), host);
+        assert_eq!(plan.routes[0].hosts[0].as_str(), host);
+        assert_eq!(read(&file(&print(&plan))), plan, "{}", print(&plan));
+    }
+    for no_host in ["bü cher.example", "bücher.example:0", "bücher.example/", "é:é", "*.é.*"]
+    {
+        let found = problems(&file(&format!("{ORIGIN}hosts = [\"{no_host}\"]\n")));
+        assert!(found.len() == 1 && found[0].contains("expected"), "{no_host}: {found:?}");
+    }
+}
+
+#[test]
 fn printed_origins_read_back_unchanged() {
     let plan = read(&file(TWO));
     let written = print(&plan);

@@ -296,10 +296,28 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// `[*.]host[:port]`, in lower case.
+/// `[*.]host[:port]`, in lower case, and as DNS has it.
 pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, String> {
     let is_name = text != "_";
-    HostPattern::parse(text).filter(|_| is_name).ok_or_else(|| meant_host(text))
+    let pattern = match text.is_ascii() {
+        true => HostPattern::parse(text),
+        false => in_ascii(text).and_then(|ascii| HostPattern::parse(&ascii)),
+    };
+    pattern.filter(|_| is_name).ok_or_else(|| meant_host(text))
+}
+
+/// A host with letters beyond ASCII as browsers send it (UTS #46): `xn--bcher-kva.example` for `bücher.example`.
+fn in_ascii(text: &str) -> Option<String> {
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) => (name, format!(":{port}")),
+        None => (text, String::new()),
+    };
+    let (star, name) = match name.strip_prefix("*.") {
+        Some(name) => ("*.", name),
+        None => ("", name),
+    };
+    let name = idna::domain_to_ascii_cow(name.as_bytes(), idna::AsciiDenyList::URL).ok()?;
+    Some(format!("{star}{name}{port}"))
 }
 
 /// What is expected in place of a text that is no host.

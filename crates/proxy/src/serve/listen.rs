@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl ConnectionRules {
 }
 
 /// Opens `count` listeners on `address`. Port 0 takes a free port, the same for all; `[::]` serves IPv4 as
-/// well, whatever the system's default is.
+/// well, whatever the system's default is, and IPv4 alone where the kernel has no IPv6.
 ///
 /// Another process that listens there with `SO_REUSEPORT` would silently share the port, so the address is
 /// first bound without it. It is not listened on: a client that comes in that moment would be reset.
@@ -144,7 +144,13 @@ impl ConnectionRules {
 /// # Errors
 /// If the address is in use or not local.
 pub fn open(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    let probe = bind(address, false)?;
+    let probe = bind(address, false).or_else(|error| match without_ipv6(address, &error) {
+        Some(address) => {
+            tracing::info!(%address, "this system has no IPv6: listening on IPv4 alone");
+            bind(address, false)
+        }
+        None => Err(error),
+    })?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
     join(address, count)
@@ -187,6 +193,13 @@ impl BoundSocket {
         self.0.listen(BACKLOG.into())?;
         Ok(self.0.into())
     }
+}
+
+/// All addresses of IPv4, if `address` is all addresses of both and the kernel has no IPv6.
+fn without_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
+    let is_missing = error.raw_os_error() == Some(libc::EAFNOSUPPORT);
+    let is_all = address.is_ipv6() && address.ip().is_unspecified();
+    (is_missing && is_all).then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
 fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
@@ -294,6 +307,21 @@ mod tests {
         let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
         drop(bound);
         assert_eq!(std::iter::from_fn(|| ours.accept().ok()).count(), clients.len());
+    }
+
+    #[test]
+    fn without_ipv6_all_addresses_are_those_of_ipv4() {
+        let [missing, in_use] = [libc::EAFNOSUPPORT, libc::EADDRINUSE];
+        for (address, error, expected) in [
+            ("[::]:80", missing, Some("0.0.0.0:80")),
+            ("[::]:80", in_use, None),
+            ("[::1]:80", missing, None),
+            ("0.0.0.0:80", missing, None),
+        ] {
+            let error = io::Error::from_raw_os_error(error);
+            let chosen = without_ipv6(address.parse().unwrap(), &error);
+            assert_eq!(chosen, expected.map(|text| text.parse().unwrap()), "{address}: {error}");
+        }
     }
 
     fn read(file: impl Into<OwnedFd>) -> io::Result<Listener> {
