@@ -162,7 +162,8 @@ fn url_of(url: &StoreUrl) -> anteroom_store::Url {
     }
 }
 
-fn layout_of(layout: StoreLayout) -> anteroom_store::Layout {
+/// The layout as the store has it.
+pub(super) fn layout_of(layout: StoreLayout) -> anteroom_store::Layout {
     match layout {
         StoreLayout::Chapter => anteroom_store::Layout::Chapter,
         StoreLayout::Sharded => anteroom_store::Layout::Sharded,

@@ -106,6 +106,25 @@ fn a_proxy_of_the_other_layout_is_told() {
 }
 
 #[test]
+fn a_proxy_with_another_prefix_is_told() {
+    let (origin, storage) = (origin(), Storage::redis());
+    let shop = Proxy::start(&origin, &storage, "store.prefix = \"shop:\"");
+    assert_eq!(report(&shop)["other_prefixes"], serde_json::json!([]));
+    let other = Proxy::start(&origin, &storage, "store.prefix = \"shpo:\"");
+    for (proxy, prefix) in [(&shop, "shpo:"), (&other, "shop:")] {
+        let is_told = || report(proxy)["other_prefixes"] == serde_json::json!([prefix]);
+        wait_until("the other prefix is told", is_told);
+        assert_eq!(listed(proxy).len(), 1);
+        let output = fleet(proxy, &[]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(&format!("{prefix:?}")), "{said}");
+        assert_eq!(output.status.code(), Some(0), "sites may share a Redis");
+    }
+    other.terminate();
+    wait_until("it is gone", || report(&shop)["other_prefixes"] == serde_json::json!([]));
+}
+
+#[test]
 fn a_reload_changes_what_a_proxy_says_of_itself() {
     let (origin, storage) = (origin(), Storage::redis());
     let [first, second] = [(), ()].map(|()| Proxy::start(&origin, &storage, ""));

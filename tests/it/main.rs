@@ -99,6 +99,7 @@ mod service_manager;
 mod sharing;
 mod spellings;
 mod status;
+mod store_rights;
 mod stripped;
 mod table;
 mod take_over;

@@ -345,6 +345,7 @@ delegate! {
         home change_move(before: Option<&str>, after: Option<&str>, lives: Option<Duration>) -> bool;
         home move_state() -> Option<String>;
         home has_other_layout() -> bool;
+        home other_prefixes() -> Vec<String>;
     }
 
     RowStore {

@@ -7,8 +7,11 @@ use std::path::Path;
 use anteroom_config::{Plan, Store, StoreUrl};
 use anteroom_store::embedded::SESSIONS_FILE;
 use anteroom_store::may_drop_sessions;
-use anteroom_store::redis::{ProbeError, RedisReport, label, probe};
+use anteroom_store::redis::{
+    Denials, ProbeError, RedisContent, RedisReport, RedisUse, label, probe,
+};
 
+use super::super::store::layout_of;
 use super::file::is_writable;
 use super::{ConnectFinding, ConnectResult, Findings, TIMEOUT, causes, failed, fine, warning};
 
@@ -27,11 +30,16 @@ async fn of_store(store: &Store, what: &'static str) -> Vec<ConnectFinding> {
     match &store.url {
         StoreUrl::Embedded(folder) => findings.add(folder.display().to_string(), embedded(folder)),
         StoreUrl::Redis(url) => {
-            findings.add(label(url.expose()), redis(url.expose(), Holds::Sessions).await);
+            let content = match store.pages_url {
+                Some(_) => RedisContent::WithoutPages,
+                None => RedisContent::All,
+            };
+            findings.add(label(url.expose()), redis(url.expose(), &used(store, content)).await);
         }
     }
     if let Some(StoreUrl::Redis(url)) = &store.pages_url {
-        findings.add(label(url.expose()), redis(url.expose(), Holds::Pages).await);
+        let used = used(store, RedisContent::Pages);
+        findings.add(label(url.expose()), redis(url.expose(), &used).await);
     }
     findings.found
 }
@@ -66,25 +74,33 @@ fn is_free(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// What a Redis is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Holds {
-    Sessions,
-    Pages,
+fn used(store: &Store, content: RedisContent) -> RedisUse<'_> {
+    RedisUse { prefix: &store.prefix, layout: layout_of(store.layout), content }
 }
 
-async fn redis(url: &str, holds: Holds) -> (ConnectResult, String) {
-    let RedisReport { version, policy, kind, mut warnings } = match probe(url, TIMEOUT).await {
+async fn redis(url: &str, used: &RedisUse<'_>) -> (ConnectResult, String) {
+    let report = match probe(url, used, TIMEOUT).await {
         Ok(report) => report,
         Err(ProbeError::TimedOut) => {
             return failed(format!("no answer to PING within {} s", TIMEOUT.as_secs()));
         }
         Err(error) => return failed(causes(&error)),
     };
+    let RedisReport { version, policy, kind, denials, mut warnings } = report;
     let version = version.as_deref().unwrap_or("of unknown version");
     let kind = kind.map(|kind| format!("; {kind}")).unwrap_or_default();
+    if let Some(denied) = denied(&denials) {
+        return failed(format!("Redis {version} answers{kind}, but {denied}"));
+    }
+    if !denials.channels.is_empty() {
+        warnings.push(format!(
+            "denies its user {}: what other proxies purge and log out takes effect within a second, not at once",
+            denials.channels.join(", ")
+        ));
+    }
+    let has_sessions = used.content != RedisContent::Pages;
     if let Some(policy) =
-        policy.as_deref().filter(|policy| holds == Holds::Sessions && may_drop_sessions(policy))
+        policy.as_deref().filter(|policy| has_sessions && may_drop_sessions(policy))
     {
         warnings.push(format!(
             "maxmemory-policy {policy} evicts sessions when its memory is full: set volatile-lru, which evicts only \
@@ -100,4 +116,15 @@ async fn redis(url: &str, holds: Holds) -> (ConnectResult, String) {
         }
         None => fine(format!("Redis {version} answers{kind}; maxmemory-policy cannot be read")),
     }
+}
+
+/// The commands and keys without which the store does not work.
+fn denied(denials: &Denials) -> Option<String> {
+    let list = |what: &str, names: &[String]| {
+        (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")))
+    };
+    let lists = [list("the commands", &denials.commands), list("the keys", &denials.keys)];
+    let lists: Vec<_> = lists.into_iter().flatten().collect();
+    let needed = "docs/guides/redis-and-fleets.md lists what it needs";
+    (!lists.is_empty()).then(|| format!("denies its user {}: {needed}", lists.join(" and ")))
 }

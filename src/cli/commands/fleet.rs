@@ -42,6 +42,14 @@ fn show(report: &FleetReport) {
             "the store also has keys of the other layout, which these proxies do not see: see [store] layout",
         );
     }
+    if !report.other_prefixes.is_empty() {
+        // Sites may share a Redis. It is of interest if a proxy is missing above.
+        let prefixes: Vec<_> = report.other_prefixes.iter().map(|one| format!("{one:?}")).collect();
+        note(&format!(
+            "proxies with another [store] prefix use the same Redis: {}",
+            prefixes.join(", ")
+        ));
+    }
 }
 
 /// A proxy on one line. Another program may have written any text, so control characters are escaped.

@@ -40,6 +40,7 @@ async fn a_proxy_writes_itself_and_reads_the_others(bench: Bench) {
         assert!((0.0..0.1).contains(&age), "{register:?}");
     }
     assert!(!bench.store.has_other_layout().await.unwrap());
+    assert!(bench.store.other_prefixes().await.unwrap().is_empty());
 }
 
 async fn a_proxy_that_ends_is_gone(bench: Bench) {

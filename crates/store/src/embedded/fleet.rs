@@ -70,4 +70,8 @@ impl FleetStore for EmbeddedStore {
     async fn has_other_layout(&self) -> Result<bool, StoreError> {
         Ok(false)
     }
+
+    async fn other_prefixes(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
 }

@@ -70,4 +70,8 @@ pub trait FleetStore {
     /// Whether the store also has sessions, or a register, in the other layout of keys under the same prefix: no
     /// proxy of this layout sees them. Not known in a Cluster, and so false.
     fn has_other_layout(&self) -> impl Future<Output = Result<bool, StoreError>>;
+
+    /// The prefixes of running proxies that use the same Redis under another one. Not known in a Cluster, or where
+    /// Redis does not let its user ask, and so empty.
+    fn other_prefixes(&self) -> impl Future<Output = Result<Vec<String>, StoreError>>;
 }

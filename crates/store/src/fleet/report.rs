@@ -63,6 +63,9 @@ pub struct FleetReport {
     pub proxies: Vec<ListedProxy>,
     /// Whether the store also has keys of the other layout, which no proxy here reads.
     pub other_layout: bool,
+    /// The prefixes of proxies that use the same Redis under another one, if they were looked for.
+    #[serde(default)]
+    pub other_prefixes: Vec<String>,
     /// The state of a move to another store, as it is written.
     pub moving: Option<String>,
 }
@@ -125,7 +128,8 @@ impl FleetReport {
         };
         let mut proxies: Vec<_> = register.proxies.iter().filter_map(read).collect();
         proxies.sort_by(|one, other| (&one.host, &one.id).cmp(&(&other.host, &other.id)));
-        Self { proxies, other_layout, moving: register.moving.clone() }
+        let (other_prefixes, moving) = (Vec::new(), register.moving.clone());
+        Self { proxies, other_layout, other_prefixes, moving }
     }
 
     /// The proxies that differ in what must be alike.

@@ -108,9 +108,43 @@ impl RedisFault {
     }
 }
 
+/// What a server denies its user, in its own words: NOAUTH, NOPERM, or a login that is wrong. `None` for other errors.
+pub(super) fn denial(error: &RedisError) -> Option<String> {
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        return Some(error.to_string());
+    }
+    server_errors(error).iter().find_map(|error| {
+        let words = error.details().unwrap_or_default();
+        // A script that is denied something, and EXEC, have other codes.
+        let is_denied = || {
+            let signs = [
+                "The user executing the script can't",
+                "ACL failure in script",
+                "no permissions to run the",
+            ];
+            signs.iter().any(|sign| words.contains(sign))
+        };
+        match error.code() {
+            "NOAUTH" => Some(format!("NOAUTH {words} Write the password in [store] url")),
+            "NOPERM" => Some(format!("NOPERM {words}")),
+            _ => is_denied().then(|| format!("NOPERM {words}")),
+        }
+    })
+}
+
+/// Tells the operator if a server denies its user what the proxy needs.
+pub(super) fn tell_denial(error: &RedisError) {
+    if let Some(reason) = denial(error) {
+        tracing::warn!(
+            reason,
+            "Redis denies its user what the store needs: `anteroom check --connect` lists it"
+        );
+    }
+}
+
 /// The errors of a reply: a transaction has one for each of its commands.
 fn server_errors(error: &RedisError) -> Vec<ServerError> {
-    if !matches!(error.kind(), ErrorKind::Server(_)) {
+    if !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) {
         return Vec::new();
     }
     let errors = error.clone().into_server_errors();
@@ -147,4 +181,43 @@ fn is_not_ready(error: &RedisError) -> bool {
                 | ServerErrorKind::ClusterDown
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::make_extension_error;
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_denies_is_told_in_its_words() {
+        for (code, words, denied) in [
+            ("NOAUTH", "Authentication required.", Some("NOAUTH Authentication required. Write")),
+            (
+                "NOPERM",
+                "User ann has no permissions to run the 'zadd' command",
+                Some("NOPERM User ann has no permissions to run the 'zadd' command"),
+            ),
+            (
+                "ERR",
+                "The user executing the script can't run this command or subcommand script: d635, on @user_script:1.",
+                Some("NOPERM The user executing the script can't run this command"),
+            ),
+            (
+                "EXECABORT",
+                "Transaction discarded because of: this user has no permissions to run the 'exec' command",
+                Some("NOPERM Transaction discarded because of: this user has no permissions"),
+            ),
+            ("EXECABORT", "Transaction discarded because of previous errors.", None),
+            ("ERR", "wrong number of arguments for 'zadd' command", None),
+            ("WRONGTYPE", "Operation against a key holding the wrong kind of value", None),
+        ] {
+            let error = make_extension_error(code.to_owned(), Some(words.to_owned()));
+            let told = denial(&error);
+            assert_eq!(told.is_some(), denied.is_some(), "{code}");
+            let begins = told.unwrap_or_default().starts_with(denied.unwrap_or_default());
+            assert!(begins, "{code}");
+            assert_eq!(RedisFault::of(&error), RedisFault::Refused, "{code}");
+        }
+    }
 }

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use super::keys::Keys;
 use super::purges::field_of;
-use super::{RedisCall, RedisStore, milliseconds, script};
+use super::{RedisCall, RedisStore, fault, milliseconds, script};
 use crate::fleet::{ENTRY_MAX, FLEET_MAX, FleetRegister, FleetStore, RegisteredProxy};
 use crate::{Generation, StoreError};
 
@@ -59,6 +60,27 @@ impl FleetStore for RedisStore {
         let mut command = redis::cmd("EXISTS");
         command.arg(self.keys().of_other_layout());
         Ok(self.query::<u64>(RedisCall::Write, &command).await? > 0)
+    }
+
+    /// Each proxy listens to its channels, and Redis knows of them without a key.
+    async fn other_prefixes(&self) -> Result<Vec<String>, StoreError> {
+        if self.handle.address.is_cluster() {
+            return Ok(Vec::new());
+        }
+        let mut command = redis::cmd("PUBSUB");
+        command.arg("CHANNELS").arg(Keys::GONE_CHANNELS);
+        let command = &command;
+        let step = |mut on| async move {
+            match command.query_async::<Vec<Vec<u8>>>(&mut on).await {
+                // Access rules need not allow it.
+                Err(error) if fault::denial(&error).is_some() => Ok(Vec::new()),
+                answer => answer,
+            }
+        };
+        let channels = self.call(RedisCall::Write, step).await?;
+        let mut prefixes = self.keys().prefixes_beside(&channels);
+        prefixes.truncate(FLEET_MAX);
+        Ok(prefixes)
     }
 }
 

@@ -96,6 +96,9 @@ pub(super) struct Keys {
 }
 
 impl Keys {
+    /// A pattern for the channels of ended sessions, whatever the prefix.
+    pub(super) const GONE_CHANNELS: &str = "*gone:";
+
     /// The chapter's names.
     pub(super) fn new(prefix: &str) -> Self {
         Self::tagged(prefix, "", "")
@@ -161,6 +164,65 @@ impl Keys {
         others.into_iter().flat_map(|keys| [keys.login, keys.fleet]).collect()
     }
 
+    /// The prefixes before channels of ended sessions, but for this one.
+    pub(super) fn prefixes_beside(&self, channels: &[Vec<u8>]) -> Vec<String> {
+        let prefixes = channels.iter().filter_map(|channel| {
+            Some(String::from_utf8_lossy(channel).strip_suffix("gone:")?.to_owned())
+        });
+        let mut others: Vec<_> = prefixes.filter(|prefix| *prefix != self.prefix).collect();
+        others.sort_unstable();
+        others
+    }
+
+    /// The names of all keys but those of pages. `*` stands for what follows a name.
+    pub(super) fn names(&self) -> Vec<String> {
+        let whole = [
+            &self.login,
+            &self.recent,
+            &self.since,
+            &self.visitors,
+            &self.popularity,
+            &self.expired,
+            &self.expiring,
+            &self.events,
+            &self.idle_reported,
+            &self.cleaner,
+            &self.certifier,
+            &self.deliverer,
+            &self.scheduler,
+            &self.rescaled,
+            &self.purges,
+            &self.purging,
+            &self.purged,
+            &self.seen,
+            &self.fleet,
+            &self.moving,
+            &self.bypass,
+            &self.delay,
+            &self.schedule,
+            &self.refreshed,
+            &self.unschedule,
+        ];
+        let begun = [&self.viewed_prefix, &self.cart_prefix, &self.tokens_prefix, &self.row_prefix];
+        let others =
+            ["acme", "answer", "barred", "overload", "tickets"].map(|name| self.begun(name));
+        // One shard hands nothing over.
+        let handovers = Some(&self.handovers).filter(|_| !self.tag.is_empty());
+        let all = whole.into_iter().chain(handovers).cloned();
+        all.chain(begun.into_iter().chain(&others).map(|name| format!("{name}*"))).collect()
+    }
+
+    /// The names of the keys that are where the pages are.
+    pub(super) fn names_of_pages(&self) -> Vec<String> {
+        let begun = ["cache", "lease"].map(|name| self.begun(name) + "*");
+        [self.hot_pages.clone(), self.page_bytes.clone()].into_iter().chain(begun).collect()
+    }
+
+    /// The beginning of keys with this name.
+    fn begun(&self, name: &str) -> String {
+        format!("{}{name}:{}", self.prefix, self.tag)
+    }
+
     /// The index of this user's sessions.
     pub(super) fn tokens(&self, user: &User) -> Vec<u8> {
         [self.tokens_prefix.as_bytes(), user.as_bytes()].concat()
@@ -183,7 +245,7 @@ impl Keys {
 
     /// STRING with a time to live: the process that fetches a page.
     pub(super) fn lease(&self, key: &PageKey) -> String {
-        format!("{}lease:{}{}", self.prefix, self.tag, key.hex())
+        format!("{}{}", self.begun("lease"), key.hex())
     }
 
     /// STRING with a time to live, under the SHA-256 of a token: it was logged out of an app that
@@ -194,7 +256,7 @@ impl Keys {
 
     /// The same for the hex SHA-256 of a token.
     pub(super) fn revoked_digest(&self, digest: &str) -> String {
-        format!("{}barred:{}{digest}", self.prefix, self.tag)
+        self.begun("barred") + digest
     }
 
     /// A pattern of SCAN that matches the keys of revoked tokens, in all shards.
@@ -218,28 +280,28 @@ impl Keys {
 
     /// STRING with a time to live: what is known of an origin's servers, in this version.
     pub(super) fn known_servers(&self, version: u32, origin: &str) -> String {
-        format!("{}overload:{}{version}:{origin}", self.prefix, self.tag)
+        format!("{}{version}:{origin}", self.begun("overload"))
     }
 
     /// STRING with a time to live: the key by which TLS tickets of this period are sealed. The number behind the name is
     /// the version of the value.
     pub(super) fn ticket_key(&self, period: u64) -> String {
-        format!("{}tickets:{}1:{period}", self.prefix, self.tag)
+        format!("{}1:{period}", self.begun("tickets"))
     }
 
     /// STRING with a time to live: a sealed value that proxies share of certificates.
     pub(super) fn sealed(&self, name: &str) -> String {
-        format!("{}acme:{}{name}", self.prefix, self.tag)
+        self.begun("acme") + name
     }
 
     /// STRING with a time to live: an app's answer about a visitor.
     pub(super) fn answer(&self, cookies: &CookieHash) -> String {
-        format!("{}answer:{}{}", self.prefix, self.tag, cookies.hex())
+        format!("{}{}", self.begun("answer"), cookies.hex())
     }
 
     /// STRING with a time to live: a page.
     pub(super) fn page(&self, key: &PageKey) -> String {
-        format!("{}cache:{}{}", self.prefix, self.tag, key.hex())
+        format!("{}{}", self.begun("cache"), key.hex())
     }
 }
 
@@ -264,6 +326,14 @@ mod tests {
         );
         assert_eq!(Keys::new("a:").known_servers(1, "blog"), "a:overload:1:blog");
         assert_eq!(Keys::of_shard("a:", 0).known_servers(1, "blog"), "a:overload:{s0}:1:blog");
+        let named = Keys::of_shard("a:", 17);
+        for name in ["a:login:{s17}", "a:handover:{s17}", "a:viewed:{s17}:*", "a:acme:{s17}:*"] {
+            assert!(named.names().iter().any(|one| one == name), "{name} in {:?}", named.names());
+        }
+        assert!(named.names_of_pages().contains(&"a:cache:{s17}:*".to_owned()));
+        assert!(!Keys::new("").names().contains(&"handover:".to_owned()));
+        let channels = ["b:gone:", "gone:", "a:gone:"].map(|name| name.as_bytes().to_vec());
+        assert_eq!(Keys::new("a:").prefixes_beside(&channels), ["", "b:"]);
         assert_eq!(Keys::new("a:").ticket_key(7), "a:tickets:1:7");
         assert_eq!(Keys::of_shard("a:", 0).ticket_key(7), "a:tickets:{s0}:1:7");
         assert_eq!(Keys::new("a:").sealed("account"), "a:acme:account");

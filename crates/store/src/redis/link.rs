@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::fault::{CallError, RedisCall, RedisFault};
+use super::fault::{CallError, RedisCall, RedisFault, denial, tell_denial};
 use crate::{StoreCounters, StoreError, StoreLimits, StoreState};
 
 /// This many calls in a row without an answer open the breaker.
@@ -205,6 +205,7 @@ impl Shared {
             | RedisFault::Redirected(_)
             | RedisFault::Split => self.answered(),
         }
+        tell_denial(&error);
         fault.into_call_error(call, error)
     }
 
@@ -291,10 +292,10 @@ async fn connect(shared: &Shared) -> (MultiplexedConnection, bool) {
     let (mut pause, longest) = BACK_OFF;
     let mut logged = false;
     loop {
-        let attempt = shared.client.get_multiplexed_async_connection_with_config(&config);
+        let attempt = open(&shared.client, &config);
         let reason = match timeout(CONNECT_TIMEOUT, attempt).await {
             Ok(Ok(connection)) => return (connection, logged),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => denial(&error).unwrap_or_else(|| error.to_string()),
             Err(_elapsed) => "it does not answer".to_owned(),
         };
         if !logged {
@@ -303,6 +304,24 @@ async fn connect(shared: &Shared) -> (MultiplexedConnection, bool) {
         }
         sleep(jittered(pause)).await;
         pause = (pause * 2).min(longest);
+    }
+}
+
+/// Connects to a server that takes commands. One that wants a password takes the connection all the same, and closes it
+/// at the first long command.
+async fn open(
+    client: &redis::Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+    let Err(error) = redis::cmd("PING").exec_async(&mut connection).await else {
+        return Ok(connection);
+    };
+    match RedisFault::of(&error) {
+        RedisFault::Broken | RedisFault::TimedOut => Err(error),
+        _ if error.code() == Some("NOAUTH") => Err(error),
+        // An error is an answer: Redis is loading, or PING is forbidden. The calls will show it.
+        _ => Ok(connection),
     }
 }
 

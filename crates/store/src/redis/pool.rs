@@ -16,7 +16,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult};
 use tokio::time::{Instant, timeout_at};
 
-use super::fault::{CallError, RedisCall, RedisFault};
+use super::fault::{CallError, RedisCall, RedisFault, tell_denial};
 use super::link::{BEAT, TIMEOUTS_TO_OPEN};
 use crate::{StoreCounters, StoreError, StoreLimits};
 
@@ -92,7 +92,10 @@ impl Pool {
                 self.breaker.answered();
             }
         }
-        answer.map_err(|error| fault.unwrap_or(RedisFault::Refused).into_call_error(call, error))
+        answer.map_err(|error| {
+            tell_denial(&error);
+            fault.unwrap_or(RedisFault::Refused).into_call_error(call, error)
+        })
     }
 }
 

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionInfo, InfoDict, RedisError};
+use redis::{
+    AsyncConnectionConfig, ConnectionInfo, ErrorKind, InfoDict, RedisError, ServerErrorKind,
+};
 use tokio::time::timeout;
 
-use super::topology::cluster::connect;
+use super::fault::denial;
+use super::rights::{Denials, RedisUse};
+use super::topology::cluster::nodes_of;
 use super::topology::cluster_nodes::table_of;
 use super::topology::sentinel::SentinelKeeper;
 use super::topology::slot::SLOTS;
@@ -26,6 +30,8 @@ pub struct RedisReport {
     pub policy: Option<String>,
     /// What it is, beyond one server: a Cluster of so many primaries, the primary that Sentinels name.
     pub kind: Option<String>,
+    /// What it denies its user.
+    pub denials: Denials,
     /// What an operator should change, each a sentence.
     pub warnings: Vec<String>,
 }
@@ -36,15 +42,28 @@ pub enum ProbeError {
     /// The address.
     #[error(transparent)]
     Address(#[from] OpenError),
-    /// No connection, no login, or no answer to PING.
+    /// No connection, or no answer to PING.
     #[error("{0}")]
-    Redis(#[from] RedisError),
+    Redis(RedisError),
+    /// No login.
+    #[error("{0}")]
+    Denied(String),
     /// No answer in time.
     #[error("no answer in time")]
     TimedOut,
     /// None of these servers could be used.
     #[error("none of {0} answers as {1}")]
     None(String, &'static str),
+}
+
+impl From<RedisError> for ProbeError {
+    fn from(error: RedisError) -> Self {
+        match denial(&error) {
+            Some(reason) => Self::Denied(reason),
+            None if error.is_timeout() => Self::TimedOut,
+            None => Self::Redis(error),
+        }
+    }
 }
 
 /// The addresses of a Redis, a Cluster or Sentinels, without user and password.
@@ -64,57 +83,63 @@ fn names(servers: &[ServerAddress]) -> String {
     servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Connects, logs in as `url` says, and asks for PING, the version and the eviction policy; in a Cluster also for
-/// what decides a failover.
+/// Connects, logs in as `url` says, and asks for PING, the version, the eviction policy and what the user is denied; in
+/// a Cluster also for what decides a failover.
 ///
 /// # Errors
 /// See [`ProbeError`].
-pub async fn probe(url: &str, limit: Duration) -> Result<RedisReport, ProbeError> {
+pub async fn probe(
+    url: &str,
+    wanted: &RedisUse<'_>,
+    limit: Duration,
+) -> Result<RedisReport, ProbeError> {
     let RedisUrl { servers, login } = RedisUrl::parse(url)?;
     let asked = async {
         match servers {
-            Servers::One => probe_one(&login, limit).await,
-            Servers::Cluster(seeds) => probe_cluster(&login, &seeds, limit).await,
+            Servers::One => probe_one(&login, wanted, limit).await,
+            Servers::Cluster(seeds) => probe_cluster(&login, &seeds, wanted, limit).await,
             Servers::Sentinel { sentinels, master, login: at_sentinels } => {
                 let named = names(&sentinels);
                 let keeper = SentinelKeeper::new(sentinels, master, (&login, at_sentinels), 1);
                 let primary = keeper.primary().await;
                 let primary =
                     primary.ok_or(ProbeError::None(named, "a Sentinel that knows the primary"))?;
-                probe_named(&login, &primary, limit).await
+                probe_named(&login, &primary, wanted, limit).await
             }
         }
     };
     timeout(limit, asked).await.map_err(|_| ProbeError::TimedOut)?
 }
 
-async fn probe_one(login: &ConnectionInfo, limit: Duration) -> Result<RedisReport, ProbeError> {
+async fn probe_one(
+    login: &ConnectionInfo,
+    wanted: &RedisUse<'_>,
+    limit: Duration,
+) -> Result<RedisReport, ProbeError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
         .set_response_timeout(Some(limit));
-    let asked = async {
-        let client = redis::Client::open(login.clone())?;
-        let mut on = client.get_multiplexed_async_connection_with_config(&config).await?;
-        redis::cmd("PING").exec_async(&mut on).await?;
-        let (version, policy) =
-            (version(&mut on).await, setting(&mut on, "maxmemory-policy").await);
-        Ok(RedisReport { version, policy, kind: None, warnings: Vec::new() })
-    };
-    asked.await.map_err(
-        |error: RedisError| {
-            if error.is_timeout() { ProbeError::TimedOut } else { error.into() }
-        },
-    )
+    let client = redis::Client::open(login.clone())?;
+    let mut on = client.get_multiplexed_async_connection_with_config(&config).await?;
+    match redis::cmd("PING").exec_async(&mut on).await {
+        // It is told with all that is denied.
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {}
+        answer => answer?,
+    }
+    let (version, policy) = (version(&mut on).await, setting(&mut on, "maxmemory-policy").await);
+    let denials = Denials::of(&client, on, wanted).await?;
+    Ok(RedisReport { version, policy, kind: None, denials, warnings: Vec::new() })
 }
 
 /// The primary that Sentinels name.
 async fn probe_named(
     login: &ConnectionInfo,
     primary: &Primary,
+    wanted: &RedisUse<'_>,
     limit: Duration,
 ) -> Result<RedisReport, ProbeError> {
     let at_primary = login.clone().set_addr(primary.address.like(login.addr()));
-    let mut report = probe_one(&at_primary, limit).await?;
+    let mut report = probe_one(&at_primary, wanted, limit).await?;
     report.kind = Some(format!("the primary is {}", primary.address));
     if !primary.has_replicas {
         report
@@ -127,29 +152,32 @@ async fn probe_named(
 async fn probe_cluster(
     login: &ConnectionInfo,
     seeds: &[ServerAddress],
+    wanted: &RedisUse<'_>,
     limit: Duration,
 ) -> Result<RedisReport, ProbeError> {
     let (mut replies, mut silent, mut on) = (Vec::new(), Vec::new(), None);
+    let mut denied = None;
     for seed in seeds {
-        let Ok(mut connection) = connect(login, seed).await else {
-            silent.push(seed.clone());
-            continue;
-        };
-        let mut command = redis::cmd("CLUSTER");
-        command.arg("NODES");
-        match command.query_async::<String>(&mut connection).await {
-            Ok(reply) => {
+        match nodes_of(login, seed, None).await {
+            Ok((connection, reply)) => {
                 replies.push((seed.clone(), reply));
                 on.get_or_insert_with(|| (connection, seed.clone()));
             }
-            Err(_) => silent.push(seed.clone()),
+            Err(error) => {
+                denied = denied.or_else(|| denial(&error));
+                silent.push(seed.clone());
+            }
         }
     }
     let slots: Vec<u16> = (0..SLOTS).collect();
-    let none = || ProbeError::None(names(seeds), "a node of a Cluster");
+    let none = || match denied.clone() {
+        Some(reason) => ProbeError::Denied(reason),
+        None => ProbeError::None(names(seeds), "a node of a Cluster"),
+    };
     let (mut on, seed) = on.ok_or_else(none)?;
     let table = table_of(&replies, &slots).ok_or_else(none)?;
-    let mut report = probe_one(&login.clone().set_addr(seed.like(login.addr())), limit).await?;
+    let at_seed = login.clone().set_addr(seed.like(login.addr()));
+    let mut report = probe_one(&at_seed, wanted, limit).await?;
     report.kind = Some(format!("a Cluster of {} primaries", table.primaries.len()));
     let mut warn = |text: String| report.warnings.push(text);
     if !silent.is_empty() {

@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::RedisAddress;
+use super::fault::denial;
 
 /// How long one attempt may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -71,6 +72,7 @@ impl Subscriber {
             reason = "the subscriber owns its task and ends it on drop; it has no code that panics"
         )]
         let listening = tokio::spawn(async move {
+            let mut told = None;
             // A Cluster passes messages on to all of its nodes: any of them will do.
             while let Some(address) = address.upgrade() {
                 let client = address.client_to_listen();
@@ -79,7 +81,7 @@ impl Subscriber {
                     sleep(PAUSE).await;
                     continue;
                 };
-                match timeout(CONNECT_TIMEOUT, subscribe(&client, &channels)).await {
+                match timeout(CONNECT_TIMEOUT, subscribe(&client, &channels, &mut told)).await {
                     Ok(Ok(subscribed)) => listen(subscribed, &channels[1], &shared).await,
                     Ok(Err(error)) => {
                         tracing::debug!(%error, "purge notifications are unavailable")
@@ -111,18 +113,36 @@ impl Subscriber {
     }
 }
 
+/// `told`: the channel of which it was told last that it is denied.
 async fn subscribe(
     client: &redis::Client,
     channels: &[String; 2],
+    told: &mut Option<String>,
 ) -> redis::RedisResult<redis::aio::PubSub> {
     let mut subscribed = client.get_async_pubsub().await?;
     let [purges, gone] = channels;
-    subscribed.subscribe(purges).await?;
+    if let Err(error) = subscribed.subscribe(purges).await {
+        tell_denied(purges, &error, told);
+        return Err(error);
+    }
     // Without permission to subscribe, the one-second limit of the memory does the same.
     if let Err(error) = subscribed.subscribe(gone).await {
         tracing::debug!(%error, "notifications of ended sessions are unavailable");
+        tell_denied(gone, &error, told);
     }
     Ok(subscribed)
+}
+
+/// Tells the operator once that a channel is denied.
+fn tell_denied(channel: &str, error: &redis::RedisError, told: &mut Option<String>) {
+    let is_new = |reason: &String| reason.starts_with("NOPERM") && told.as_deref() != Some(channel);
+    let Some(reason) = denial(error).filter(is_new) else { return };
+    *told = Some(channel.to_owned());
+    tracing::warn!(
+        channel,
+        reason,
+        "Redis denies its user a channel: what other proxies purge and log out is heard of within a second, not at once"
+    );
 }
 
 /// Listens until the connection ends.

@@ -89,6 +89,7 @@ away! {
         change_move(Option<&str>, Option<&str>, Option<Duration>) -> bool;
         move_state() -> Option<String>;
         has_other_layout() -> bool;
+        other_prefixes() -> Vec<String>;
     }
 
     TransferStore {

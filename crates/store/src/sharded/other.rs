@@ -197,6 +197,10 @@ impl FleetStore for ShardedStore {
     async fn has_other_layout(&self) -> Result<bool, StoreError> {
         self.first().has_other_layout().await
     }
+
+    async fn other_prefixes(&self) -> Result<Vec<String>, StoreError> {
+        self.first().other_prefixes().await
+    }
 }
 
 impl LeaseStore for ShardedStore {

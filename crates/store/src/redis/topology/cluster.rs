@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::cluster_nodes::table_of;
 use super::{ANSWER, ServerAddress, Topology};
+use crate::redis::fault::tell_denial;
 
 /// What the keeper needs.
 #[derive(Debug)]
@@ -80,6 +81,7 @@ impl ClusterKeeper {
                 }
                 Ok(Err(error)) => {
                     tracing::debug!(%node, %error, "a node of the Cluster cannot be asked");
+                    tell_denial(&error);
                     open.remove(&node);
                 }
                 Err(_elapsed) => drop(open.remove(&node)),

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::cluster::connect;
 use super::{ANSWER, CALM, PAUSE, Primary, ServerAddress, Table, Topology};
+use crate::redis::fault::tell_denial;
 
 /// What the keeper needs.
 #[derive(Clone, Debug)]
@@ -99,7 +100,10 @@ impl SentinelKeeper {
                         best = Some(named);
                     }
                 }
-                Ok(Err(error)) => tracing::debug!(%sentinel, %error, "a Sentinel cannot be asked"),
+                Ok(Err(error)) => {
+                    tracing::debug!(%sentinel, %error, "a Sentinel cannot be asked");
+                    tell_denial(&error);
+                }
                 Err(_elapsed) => tracing::debug!(%sentinel, "a Sentinel does not answer"),
             }
         }
