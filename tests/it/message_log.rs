@@ -1,5 +1,7 @@
 //! Standard error and standard output that cannot be written, or that are not read: what is lost is lines.
 
+use std::time::{Duration, Instant};
+
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::Proxy;
 use crate::support::{at_once, free_port, wait_until};
@@ -56,6 +58,38 @@ fn an_access_log_that_is_not_read_holds_up_no_request_and_no_end() {
     proxy.terminate();
     assert_eq!(proxy.exit_code(), Some(0));
     proxy.wait_for_complaint("the last lines of the access log are lost");
+}
+
+/// Lets the proxy come to its next attempts at what it does some times a second.
+fn let_it_try_again() {
+    let begun = Instant::now();
+    wait_until("it has tried again", || begun.elapsed() > Duration::from_millis(200));
+}
+
+#[test]
+fn an_access_log_without_a_reader_is_told_once() {
+    let line = "mkfifo gone; head -c 1 gone & exec 3>gone; echo >&3; wait $!; exec >&3; \
+                export ANTEROOM__LOG__TO=stdout";
+    let proxy = Proxy::behind(line, &Origin::always(Reply::html("page")));
+    let lost = "the access log cannot be written";
+    for _ in 0..3 {
+        assert_eq!(proxy.get("/").send().status, 200);
+        proxy.wait_for_complaint(lost);
+        let_it_try_again();
+    }
+    assert_eq!(proxy.complaints().matches(lost).count(), 1, "{}", proxy.complaints());
+}
+
+#[test]
+fn connections_without_a_free_file_are_told_once() {
+    let proxy = Proxy::behind("ulimit -n 64", &Origin::always(Reply::html("page")));
+    let clients: Vec<_> = (0..80).map(|_| proxy.connect()).collect();
+    let refused = "a connection could not be accepted";
+    proxy.wait_for_complaint(refused);
+    let_it_try_again();
+    drop(clients);
+    assert_eq!(proxy.get("/").send().status, 200);
+    assert_eq!(proxy.complaints().matches(refused).count(), 1, "{}", proxy.complaints());
 }
 
 #[test]

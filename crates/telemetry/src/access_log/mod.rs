@@ -136,12 +136,14 @@ impl AccessLog {
             records.iter().for_each(|(record, texts)| style.line(record, texts, &mut text));
             taken.iter_mut().for_each(Records::clear);
             spare.append(&mut taken);
-            let written = out.write_all(&text);
-            if let (Err(error), false) = (&written, failing) {
-                tracing::warn!(%error, "the access log cannot be written; lines are lost");
+            if !text.is_empty() {
+                let written = out.write_all(&text);
+                if let (Err(error), false) = (&written, failing) {
+                    tracing::warn!(%error, "the access log cannot be written; lines are lost");
+                }
+                failing = written.is_err();
+                text.clear();
             }
-            failing = written.is_err();
-            text.clear();
             if last {
                 return;
             }
@@ -165,9 +167,6 @@ impl Output {
     }
 
     fn write_all(&mut self, text: &[u8]) -> io::Result<()> {
-        if text.is_empty() {
-            return Ok(());
-        }
         match self {
             Self::Stdout(out) => {
                 let mut out = out.lock();

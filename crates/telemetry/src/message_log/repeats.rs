@@ -1,8 +1,9 @@
 //! Limits how often one message is logged: an app that is down fails thousands of requests a second, and each of them
-//! would be a line.
+//! would be a line. The very same line is logged once in a minute, and others of one message a few times.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,8 @@ use tracing_subscriber::layer::Context;
 
 use super::EACH;
 
-/// A warning or error is logged so many times in [`SPAN`]; more of them are counted.
-const LOGGED_MAX: u64 = 5;
+/// So many different lines of a warning or error are logged in [`SPAN`]; more of them, and equal ones, are counted.
+const LOGGED_MAX: usize = 5;
 /// The time after which the count of a message is logged, and it may be logged again.
 const SPAN: Duration = Duration::from_mins(1);
 /// The target of the counts themselves.
@@ -31,7 +32,10 @@ pub(super) struct Repeats(Arc<Mutex<HashMap<Identifier, Repeated>>>);
 #[derive(Debug)]
 struct Repeated {
     since: Instant,
-    seen: u64,
+    /// How many lines were not logged.
+    more: u64,
+    /// The hashes of those that were.
+    logged: Vec<u64>,
     /// As it was first worded.
     text: String,
 }
@@ -43,14 +47,21 @@ impl Repeats {
         if !is_limited(metadata) {
             return true;
         }
-        let is_known = self.lock().contains_key(&metadata.callsite());
+        let logged = self.lock().get(&metadata.callsite()).map(|one| one.logged.len());
         // Not under the lock: what is formatted may log something itself.
-        let text = if is_known { String::new() } else { text(event) };
+        let text = if logged.is_some() { String::new() } else { text(event) };
+        let line = logged.is_none_or(|count| count < LOGGED_MAX).then(|| line_hash(event));
         let mut all = self.lock();
         let repeated = all.entry(metadata.callsite());
-        let repeated = repeated.or_insert_with(|| Repeated { since: now, seen: 0, text });
-        repeated.seen += 1;
-        repeated.seen <= LOGGED_MAX
+        let repeated =
+            repeated.or_insert_with(|| Repeated { since: now, more: 0, logged: Vec::new(), text });
+        let has_room = repeated.logged.len() < LOGGED_MAX;
+        let Some(line) = line.filter(|line| has_room && !repeated.logged.contains(line)) else {
+            repeated.more += 1;
+            return false;
+        };
+        repeated.logged.push(line);
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, Repeated>> {
@@ -71,8 +82,7 @@ impl Repeats {
         // Collected, because an event takes the lock again.
         let over: Vec<_> =
             self.lock().extract_if(|_, one| is_over(one)).map(|(_, one)| one).collect();
-        for Repeated { seen, text, .. } in over {
-            let more = seen.saturating_sub(LOGGED_MAX);
+        for Repeated { more, text, .. } in over {
             if more > 0 {
                 tracing::warn!(target: TARGET, "{more} more in the last minute: {text}");
             }
@@ -88,6 +98,26 @@ impl<S: Subscriber> Layer<S> for Repeats {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         self.lets_through(event, Instant::now())
     }
+}
+
+/// A hash of an event with all of its fields.
+fn line_hash(event: &Event<'_>) -> u64 {
+    struct LineHash(DefaultHasher);
+    impl fmt::Write for LineHash {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.write(text.as_bytes());
+            Ok(())
+        }
+    }
+    impl Visit for LineHash {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            // Writing into a hash does not fail.
+            let _ = write!(self, "{}={value:?} ", field.name());
+        }
+    }
+    let mut hash = LineHash(DefaultHasher::new());
+    event.record(&mut hash);
+    hash.0.finish()
 }
 
 /// The text of an event without its fields.
@@ -149,14 +179,18 @@ mod tests {
             for _ in 0..25 {
                 tracing::info!("not limited");
             }
+            for _ in 0..20 {
+                tracing::warn!("the same");
+            }
             tracing::warn!("another");
             assert_eq!([lines.count("is away"), lines.count("not limited")], [5, 25]);
-            assert_eq!(lines.count("another"), 1);
+            assert_eq!([lines.count("another"), lines.count("the same")], [1, 1]);
             repeats.tell(Instant::now());
             assert_eq!(lines.count("more in"), 0, "the minute is not over");
             repeats.tell(Instant::now() + SPAN);
             assert_eq!(lines.count("20 more in the last minute: the app is away"), 1);
-            assert_eq!(lines.count("more in"), 1, "another was logged each time");
+            assert_eq!(lines.count("19 more in the last minute: the same"), 1);
+            assert_eq!(lines.count("more in"), 2, "another was logged each time");
             fail(26);
             assert_eq!(lines.count("number=26"), 1, "a new minute begins");
         });
