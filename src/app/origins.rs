@@ -201,6 +201,7 @@ fn server(
         keep_idle: origin.keep_idle,
         idle_timeout: origin.idle_timeout,
         head_reuse: origin.head_reuse,
+        response_fields: origin.response_fields,
         has_peers: origin.urls().len() > 1,
     })
 }

@@ -7,7 +7,8 @@ use ::http::{HeaderValue, Uri};
 use anteroom_config::OriginUrl;
 use anteroom_http::host::Scheme;
 use anteroom_origin::{
-    OriginTlsConnector, OriginTlsError, ServerConnections, ServerSettings, TlsRules,
+    OriginTlsConnector, OriginTlsError, RESPONSE_FIELDS, ServerConnections, ServerSettings,
+    TlsRules,
 };
 use anteroom_policy::origin::Http2;
 
@@ -39,6 +40,7 @@ pub(super) fn reached(server: &OriginUrl) -> Result<ServerSettings, OriginTlsErr
         keep_idle: 1,
         idle_timeout: ANSWER,
         head_reuse: true,
+        response_fields: RESPONSE_FIELDS,
         has_peers: false,
     })
 }

@@ -519,6 +519,37 @@ fn a_site_with_letters_beyond_ascii_is_served_as_browsers_name_it() {
 }
 
 #[test]
+fn an_answer_has_as_many_fields_as_are_allowed() {
+    let origin = Origin::start(|request| {
+        let count: usize = request.path().trim_start_matches('/').parse().unwrap();
+        let field = |reply: Reply, number: usize| reply.header(&format!("X-{number}"), "1");
+        (0..count).fold(Reply::unstored("page"), field)
+    });
+    for (setting, count, status) in [
+        ("", 90, 200),
+        ("", 110, 502),
+        ("origin.response_fields = 20", 30, 502),
+        ("origin.response_fields = 1000", 900, 200),
+    ] {
+        let proxy = Proxy::embedded(&origin, setting);
+        let target = format!("/{count}");
+        // hyper reads the answers to requests with a body.
+        for ask in [proxy.get(&target), proxy.post(&target).body(b"order")] {
+            let before = origin.count();
+            let answer = ask.send();
+            assert_eq!(answer.status, status, "{setting} {count}");
+            let is_asked_once = origin.count() == before + 1;
+            assert!(status == 200 || is_asked_once, "it would be the same once more");
+            let ours = (0..count).filter(|number| answer.header(&format!("X-{number}")).is_some());
+            assert_eq!(ours.count(), if status == 200 { count } else { 0 });
+        }
+        if status == 502 {
+            proxy.wait_for_complaint("[origin] response_fields");
+        }
+    }
+}
+
+#[test]
 fn a_final_dot_names_the_same_site_and_an_old_client_need_not_name_the_only_one() {
     let origin = Origin::start(|request| Reply::html(request.header("host").unwrap_or("none")));
     let proxy = Proxy::embedded(&origin, "origin.hosts = [\"shop.test\"]");

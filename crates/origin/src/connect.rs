@@ -22,7 +22,7 @@ use super::pool::ServerConnections;
 use super::progress::Uploads;
 use super::protocol::OriginProtocol;
 use super::sender::{Sender, TaskConnection};
-use super::settings::BUFFER;
+use super::settings::{BUFFER, RESPONSE_FIELDS};
 
 /// The socket of an origin connection.
 pub(super) type OriginSocket = HeadLimitedIo<OriginLink>;
@@ -45,7 +45,7 @@ impl ServerConnections {
         let protocol = agreed.unwrap_or(usual);
         self.http2_pool.speaks(protocol);
         match protocol {
-            OriginProtocol::Http1 => Ok(Sender::http1(link)),
+            OriginProtocol::Http1 => Ok(Sender::http1(link, self.settings.response_fields)),
             OriginProtocol::Http2 => {
                 let connection = Http2Connection::open(link, self.settings.http2_ping).await?;
                 Ok(self.http2_pool.add(connection).into())
@@ -56,7 +56,18 @@ impl ServerConnections {
     /// Opens an HTTP/1.1 connection, which can belong to one client.
     pub(super) async fn connect_alone(&self) -> Result<Sender, OriginError> {
         let (link, _) = Box::pin(self.dial(true)).await?;
-        Ok(Sender::http1(link))
+        Ok(Sender::http1(link, self.settings.response_fields))
+    }
+
+    /// hyper's client for HTTP/1.1, with the limits of a head.
+    fn http1_builder(&self) -> http1::Builder {
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(BUFFER);
+        // PERF: hyper reads fields without an allocation where no number is set.
+        if self.settings.response_fields != RESPONSE_FIELDS {
+            builder.max_headers(self.settings.response_fields);
+        }
+        builder
     }
 
     /// Opens an HTTP/1.1 connection that carries one request only. When the origin switches protocols, hyper
@@ -67,8 +78,8 @@ impl ServerConnections {
         let (link, _) = self.dial(true).await?;
         let allowance = Allowance::new();
         let socket = HeadLimitedIo::new(link, allowance.clone());
-        let (requests, connection) = http1::Builder::new()
-            .max_buf_size(BUFFER)
+        let (requests, connection) = self
+            .http1_builder()
             .handshake(TokioIo::new(socket))
             .await
             .map_err(OriginError::broken)?;
@@ -123,8 +134,8 @@ impl ServerConnections {
     pub(super) async fn begin_task(&self, link: OriginLink) -> Result<TaskConnection, OriginError> {
         let allowance = Allowance::new();
         let socket = HeadLimitedIo::new(AnswerBeforeBreak::new(link), allowance.clone());
-        let (requests, connection) = http1::Builder::new()
-            .max_buf_size(BUFFER)
+        let (requests, connection) = self
+            .http1_builder()
             .handshake(TokioIo::new(socket))
             .await
             .map_err(OriginError::broken)?;

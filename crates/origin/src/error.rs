@@ -47,6 +47,11 @@ pub enum OriginError {
     /// The stream ended before the response was complete.
     #[error("the origin truncated its response")]
     CutOff,
+    /// The head of the response is over a limit, which is this number for its fields.
+    #[error(
+        "the head of the origin's response is over 64 KiB, or over {0} fields ([origin] response_fields)"
+    )]
+    LargeHead(usize),
     /// The response is not HTTP that can be passed on.
     #[error("the origin's response is malformed: {0}")]
     Malformed(&'static str),

@@ -40,7 +40,7 @@ pub use servers::{
     FailureRules, HandedLimit, HandedServer, RestLeft, ServerList, ServerRules, ServerStanding,
     SharedPriority, StrangerLimits,
 };
-pub use settings::ServerSettings;
+pub use settings::{RESPONSE_FIELDS, ServerSettings};
 pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules, client_config};
 pub use upgrade::{Switched, UpgradeAnswer};
 pub use upload::{

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::body::{BodyEnd, BodySource};
-use super::http1::{BodyDecoder, DirectConnection};
+use super::http1::{BodyDecoder, DirectConnection, ExchangeError};
 use super::pool::{Destination, PinnedConnection, PinnedSlot, PoolReturn, ServerConnections};
 use super::progress::UploadProgress;
 use super::sender::{HyperSender, Sender, to_http2};
@@ -194,6 +194,9 @@ impl ServerConnections {
                     .accept(response, Sender::Direct(direct), is_head, keep)
                     .map_err(SendFailure::for_good);
             }
+            Ok(Err(ExchangeError::LargeHead)) => {
+                return Err(SendFailure::for_good(self.large_head()));
+            }
             Ok(Err(error)) => (was_kept, OriginError::broken(error)),
             // A server that is silent on one connection is silent on the next.
             Err(_) => (false, OriginError::FirstByteTimedOut),
@@ -247,6 +250,9 @@ impl ServerConnections {
                 sender.over();
                 let unsent = failed.take_message().filter(|_| !progress.begun.get());
                 let error = failed.into_error();
+                if error.is_parse_too_large() {
+                    return Err(SendFailure::for_good(self.large_head()));
+                }
                 let broken = FailedExchange::by(&error);
                 match broken {
                     FailedExchange::Refused | FailedExchange::Stream => {}
@@ -278,6 +284,11 @@ impl ServerConnections {
                 Err(SendFailure { again, here, shared, ..SendFailure::for_good(error) })
             }
         }
+    }
+
+    /// A response has a head over the limits, and would have it again.
+    pub(super) fn large_head(&self) -> OriginError {
+        OriginError::LargeHead(self.settings.response_fields)
     }
 
     /// Checks the framing of a response; its connection is returned when the body ends. `response` has hyper's

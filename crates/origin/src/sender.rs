@@ -105,8 +105,8 @@ impl From<OriginStream> for Sender {
 
 impl Sender {
     /// A new HTTP/1.1 connection.
-    pub(super) fn http1(link: OriginLink) -> Self {
-        Self::Direct(Box::new(DirectConnection::new(link)))
+    pub(super) fn http1(link: OriginLink, fields_max: usize) -> Self {
+        Self::Direct(Box::new(DirectConnection::new(link, fields_max)))
     }
 
     /// The HTTP/1.1 connection that may be used again.

@@ -11,6 +11,9 @@ use super::tls::OriginTlsConnector;
 /// cost a third less than with hyper's first guess.
 pub(super) const BUFFER: usize = 64 * 1024;
 
+/// The usual limit of the fields of a response. Up to it they are read without an allocation, here and in hyper.
+pub const RESPONSE_FIELDS: usize = 100;
+
 /// How to reach the origin and how long to wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
@@ -30,6 +33,8 @@ pub struct ServerSettings {
     pub idle_timeout: Duration,
     /// Whether a connection that carried a HEAD is used again.
     pub head_reuse: bool,
+    /// The most fields in the head of a response over HTTP/1.
+    pub response_fields: usize,
     /// Whether there are other servers that can take a request that this one failed.
     pub has_peers: bool,
     /// The path of its Unix socket, if it has one; host and port are then ignored.

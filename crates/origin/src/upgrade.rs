@@ -79,7 +79,10 @@ impl ServerConnections {
         let response = tokio::time::timeout(limit, sending)
             .await
             .map_err(|_| OriginError::FirstByteTimedOut)?
-            .map_err(|failed| OriginError::broken(failed.into_error()))?;
+            .map_err(|failed| match failed.into_error() {
+                error if error.is_parse_too_large() => self.large_head(),
+                error => OriginError::broken(error),
+            })?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let sender = Sender::Hyper(HyperSender::Task(sender));
             let came = self.accept(response.map(Some), sender, is_head, &ConnectionReuse::Alone)?;

@@ -43,6 +43,8 @@ pub struct OriginConfig {
     pub idle_timeout: Duration,
     /// `head_reuse`, false: whether a connection is reused after a HEAD.
     pub head_reuse: bool,
+    /// `response_fields`, 100: the most fields in the head of a response over HTTP/1.
+    pub response_fields: usize,
     /// `sessions`, true: whether the origin receives the visitor's name, and its `Anteroom-*` fields take
     /// effect.
     pub sessions: bool,
@@ -70,6 +72,7 @@ impl OriginConfig {
             keep_idle: 64,
             idle_timeout: Duration::from_secs(4),
             head_reuse: false,
+            response_fields: 100,
             sessions: true,
             secret: None,
             servers: Servers::default(),

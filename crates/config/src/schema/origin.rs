@@ -44,6 +44,7 @@ pub(super) fn origin(at: &mut impl Walk, origin: &mut OriginConfig) {
     at.key("keep_idle", &mut origin.keep_idle, &count(0, 10_000));
     at.key("idle_timeout", &mut origin.idle_timeout, &TIMEOUT);
     at.key("head_reuse", &mut origin.head_reuse, &Flag);
+    at.key("response_fields", &mut origin.response_fields, &count(1, 10_000));
     at.key("sessions", &mut origin.sessions, &Flag);
     at.key("secret", &mut origin.secret, &Optional(SecretRef));
     servers(at, &mut origin.servers);

@@ -13,10 +13,7 @@ use hyper::ext::ReasonPhrase;
 
 use super::ExchangeError;
 use crate::UploadBody;
-use crate::settings::BUFFER;
-
-/// The most fields of a head, as in hyper.
-const FIELDS_MAX: usize = 100;
+use crate::settings::{BUFFER, RESPONSE_FIELDS};
 
 /// The head of a request. Its framing fields are in its header.
 pub(super) fn encode(request: &Request<UploadBody>) -> Vec<u8> {
@@ -45,31 +42,40 @@ impl HeadParser {
     ///
     /// # Errors
     /// If it is not one of HTTP/1.0 or HTTP/1.1, or is too large.
-    pub(super) fn parse(&mut self, read: &mut BytesMut) -> Result<Option<Parts>, ExchangeError> {
+    pub(super) fn parse(
+        &mut self,
+        read: &mut BytesMut,
+        fields_max: usize,
+    ) -> Result<Option<Parts>, ExchangeError> {
         let Some(end) = self.scanner.find_end(read) else {
             let is_full = read.len() >= BUFFER;
-            return if is_full {
-                Err(ExchangeError::Invalid("too large a head"))
-            } else {
-                Ok(None)
-            };
+            return if is_full { Err(ExchangeError::LargeHead) } else { Ok(None) };
         };
         self.scanner = HeadScanner::default();
-        parse(&read.split_to(end).freeze()).map(Some)
+        parse(&read.split_to(end).freeze(), fields_max).map(Some)
     }
 }
 
-fn parse(head: &Bytes) -> Result<Parts, ExchangeError> {
-    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+fn parse(head: &Bytes, fields_max: usize) -> Result<Parts, ExchangeError> {
+    let mut few = [const { MaybeUninit::uninit() }; RESPONSE_FIELDS];
+    let mut many = Vec::new();
+    let fields: &mut [MaybeUninit<httparse::Header<'_>>] = match few.get_mut(..fields_max) {
+        Some(few) => few,
+        None => {
+            many.resize(fields_max, MaybeUninit::uninit());
+            &mut many
+        }
+    };
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
         &mut response,
         head,
-        &mut fields,
+        fields,
     );
     match parsed {
         Ok(httparse::Status::Complete(length)) if length == head.len() => {}
         Ok(_) => return Err(ExchangeError::Invalid("an empty line in its head")),
+        Err(httparse::Error::TooManyHeaders) => return Err(ExchangeError::LargeHead),
         Err(error) => return Err(ExchangeError::Invalid(name_of(error))),
     }
     let (mut parts, ()) = Response::new(()).into_parts();
@@ -113,7 +119,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Result<Option<Parts>, ExchangeError> {
-        HeadParser::default().parse(&mut BytesMut::from(text))
+        HeadParser::default().parse(&mut BytesMut::from(text), RESPONSE_FIELDS)
     }
 
     #[test]
@@ -132,9 +138,9 @@ mod tests {
         let text = "HTTP/1.1 200 Fine\r\nA: 1\r\nb:2 \r\nA: 3\r\n\r\nbody";
         for cut in 0..text.len() {
             let (mut parser, mut read) = (HeadParser::default(), BytesMut::from(&text[..cut]));
-            let early = parser.parse(&mut read).unwrap();
+            let early = parser.parse(&mut read, RESPONSE_FIELDS).unwrap();
             read.extend_from_slice(&text.as_bytes()[cut..]);
-            let head = early.or_else(|| parser.parse(&mut read).unwrap()).unwrap();
+            let head = early.or_else(|| parser.parse(&mut read, RESPONSE_FIELDS).unwrap()).unwrap();
             assert_eq!(read, "body", "cut at {cut}");
             assert_eq!(head.status, StatusCode::OK);
             let lines: Vec<_> =
@@ -171,10 +177,24 @@ mod tests {
         ] {
             assert!(parsed(text).is_err(), "{text:?}");
         }
-        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: 1\r\n".repeat(FIELDS_MAX + 1));
-        assert!(parsed(&many).is_err());
         let large = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(BUFFER));
-        assert!(parsed(&large).is_err());
+        assert!(matches!(parsed(&large), Err(ExchangeError::LargeHead)));
         assert!(parsed("HTTP/1.1 200 OK\r\na: 1\r\n").unwrap().is_none());
+    }
+    #[test]
+    fn a_head_has_as_many_fields_as_are_allowed() {
+        for most in
+            [1, RESPONSE_FIELDS - 1, RESPONSE_FIELDS, RESPONSE_FIELDS + 1, 3 * RESPONSE_FIELDS]
+        {
+            for count in [most, most + 1] {
+                let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: 1\r\n".repeat(count));
+                let read = HeadParser::default().parse(&mut BytesMut::from(text.as_str()), most);
+                match read {
+                    Ok(head) => assert_eq!((head.unwrap().headers.len(), count), (count, most)),
+                    Err(ExchangeError::LargeHead) => assert_eq!(count, most + 1),
+                    Err(error) => panic!("{count} of {most}: {error}"),
+                }
+            }
+        }
     }
 }

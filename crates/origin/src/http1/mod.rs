@@ -39,6 +39,8 @@ pub(crate) struct DirectConnection {
     link: OriginLink,
     /// What was read and is not used yet.
     read: BytesMut,
+    /// The most fields of a head.
+    fields_max: usize,
     /// Whether the origin keeps the connection open after this response (RFC 9112 §9.3).
     is_persistent: bool,
 }
@@ -65,14 +67,17 @@ pub enum ExchangeError {
     /// The connection ended first.
     #[error("the connection ended before the response was complete")]
     Incomplete,
+    /// The head of the response is over a limit.
+    #[error("too large a head")]
+    LargeHead,
     /// The response is not HTTP/1.
     #[error("invalid HTTP/1 response: {0}")]
     Invalid(&'static str),
 }
 
 impl DirectConnection {
-    pub(crate) fn new(link: OriginLink) -> Self {
-        Self { link, read: BytesMut::new(), is_persistent: true }
+    pub(crate) fn new(link: OriginLink, fields_max: usize) -> Self {
+        Self { link, read: BytesMut::new(), fields_max, is_persistent: true }
     }
 
     /// The socket of an idle connection.
@@ -92,7 +97,7 @@ impl DirectConnection {
         self.link.flush().await?;
         let (mut parser, mut left) = (HeadParser::default(), HEADS_MAX);
         loop {
-            if let Some(head) = parser.parse(&mut self.read)? {
+            if let Some(head) = parser.parse(&mut self.read, self.fields_max)? {
                 if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS
                 {
                     if let Some(listener) = request.extensions().get::<InterimListener>() {
@@ -192,6 +197,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::RESPONSE_FIELDS;
     use crate::send::framing;
 
     fn request() -> Request<UploadBody> {
@@ -216,7 +222,8 @@ mod tests {
     type Whole = (StatusCode, Vec<u8>, Option<HeaderMap>);
 
     async fn directly(bytes: &[u8]) -> Option<Whole> {
-        let mut connection = DirectConnection::new(OriginLink::Unix(answered_with(bytes)));
+        let link = OriginLink::Unix(answered_with(bytes));
+        let mut connection = DirectConnection::new(link, RESPONSE_FIELDS);
         let head = connection.exchange(&request()).await.ok()?;
         let mut decoder = framing(head.status, &head.headers, false).ok()?.decoder();
         let (mut data, mut trailers) = (Vec::new(), None);
@@ -260,7 +267,7 @@ mod tests {
         for expected in [IdleState::Open, IdleState::Faulty, IdleState::Closed] {
             on_one_thread(async {
                 let (ours, mut theirs) = UnixStream::pair().unwrap();
-                let mut connection = DirectConnection::new(OriginLink::Unix(ours));
+                let mut connection = DirectConnection::new(OriginLink::Unix(ours), RESPONSE_FIELDS);
                 if expected == IdleState::Faulty {
                     theirs.write_all(b"x").await.unwrap();
                 }
@@ -282,7 +289,8 @@ mod tests {
     fn a_connection_with_bytes_that_were_read_too_far_is_not_open() {
         on_one_thread(async {
             let answer = b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n";
-            let mut connection = DirectConnection::new(OriginLink::Unix(answered_with(answer)));
+            let link = OriginLink::Unix(answered_with(answer));
+            let mut connection = DirectConnection::new(link, RESPONSE_FIELDS);
             assert!(connection.exchange(&request()).await.is_ok());
             assert_eq!(connection.idle_state(), IdleState::Faulty);
         });
