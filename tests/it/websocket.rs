@@ -11,6 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, frame::coding::CloseCode};
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, accept_hdr, client};
 
+use crate::support::haproxy::Haproxy;
 use crate::support::proxy::{Proxy, Storage};
 use crate::support::{DEADLINE, at_once, wait_until};
 
@@ -82,6 +83,30 @@ fn open(proxy: &Proxy, path: &str) -> WebSocket<TcpStream> {
 
 fn proxy_before(echo: &Echo) -> Proxy {
     Proxy::before(echo.address, &Storage::Embedded, "")
+}
+
+#[test]
+fn haproxy_sends_websockets_over_http2_to_a_proxy_that_trusts_it() {
+    let echo = Echo::start();
+    for (settings, is_trusted) in [("", false), ("client.trusted_proxies = \"127.0.0.1\"", true)] {
+        let proxy = Proxy::before(echo.address, &Storage::Embedded, settings);
+        let haproxy = Haproxy::with_config(&format!(
+            "defaults\n mode http\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n\
+             frontend http\n bind :80\n default_backend proxies\n\
+             backend proxies\n server a {} proto h2\n",
+            proxy.address()
+        ));
+        let stream = TcpStream::connect(haproxy.address).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let opened = client("ws://shop.test/chat", stream);
+        assert_eq!(opened.is_ok(), is_trusted, "{settings}");
+        let Ok((mut socket, _)) = opened else {
+            assert_eq!(proxy.access_log(1)[0]["status"], 421);
+            continue;
+        };
+        socket.send(Message::text("hello")).unwrap();
+        assert_eq!(socket.read().unwrap(), Message::text("hello"));
+    }
 }
 
 #[test]
