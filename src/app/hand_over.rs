@@ -500,7 +500,8 @@ fn can_hand_over(in_use: &Store, switch: &Switch) -> Result<(), &'static str> {
     if ends_container() {
         return Err(IN_CONTAINER);
     }
-    if is_embedded(in_use) && switch.has_moved() { Err(MOVED) } else { Ok(()) }
+    let is_moved = switch.has_moved() || switch.is_elsewhere();
+    if is_embedded(in_use) && is_moved { Err(MOVED) } else { Ok(()) }
 }
 
 /// Whether a container ends with this process: the first of it, or the child of an init that waits for it. A service manager

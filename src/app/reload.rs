@@ -101,12 +101,22 @@ impl Running {
     /// A plan with the store that is in use: after a move, `[store]` may name the store that was left, or already the next.
     pub(super) fn in_use(&self, plan: &Plan) -> Plan {
         let mut plan = plan.clone();
-        if self.shared.fleet.switch.has_moved()
+        let switch = &self.shared.fleet.switch;
+        if (switch.has_moved() || switch.is_elsewhere())
+            && !switch.uses(&store::place(&plan))
             && let Some(next) = plan.store.next()
         {
             plan.store = next;
         }
         plan
+    }
+
+    /// Has a further move leave the store that the last one went to, once the configuration names it.
+    fn settle_move(&self, plan: &Plan) {
+        let switch = &self.shared.fleet.switch;
+        if self.shared.moving.is_free() && switch.uses(&store::place(plan)) {
+            switch.settle();
+        }
     }
 
     async fn put_into_force(&mut self, next: LoadedPlan) -> Result<(), Refused> {
@@ -127,6 +137,7 @@ impl Running {
         purged.purge_later(&outdated.targets);
         self.live.store(Arc::clone(&next));
         next.tell_rules(&self.shared);
+        self.settle_move(&next.plan);
         self.shared.fleet.switch.set_wanted(store::next(&next.plan));
         if has_others(&next.plan) {
             purged.expect_others();

@@ -38,7 +38,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Opens the store, and the store of pages if that is another.
 pub(super) async fn open(plan: &Plan) -> Result<OpenStore, OpenError> {
-    let NextStore { settings, pages_url } = location(&plan.store, plan.session.viewed_items);
+    let NextStore { settings, pages_url } = place(plan);
     let store = OpenStore::open(&settings).await?;
     let store = match pages_url {
         Some(url) => store.with_pages_in(&url, &settings)?,
@@ -51,8 +51,7 @@ pub(super) async fn open(plan: &Plan) -> Result<OpenStore, OpenError> {
 
 /// Opens the store of a process that has closed it and may take it back. It was not moved: such a one is not handed over.
 pub(super) async fn open_handed(plan: &Plan, memory: StoreMemory) -> Result<OpenStore, OpenError> {
-    let location = location(&plan.store, plan.session.viewed_items);
-    let store = OpenStore::open_handed(&location.settings, memory).await?;
+    let store = OpenStore::open_handed(&place(plan).settings, memory).await?;
     store.switch().set_wanted(next(plan));
     Ok(store)
 }
@@ -125,6 +124,11 @@ pub(super) fn mark(store: &Store) -> String {
         StoreLayout::Sharded => "sharded",
     };
     hex(&Sha256::digest([word(url).as_str(), &pages, layout, prefix].join("\n")))
+}
+
+/// Where `[store]` is.
+pub(super) fn place(plan: &Plan) -> NextStore {
+    location(&plan.store, plan.session.viewed_items)
 }
 
 /// Where `[store.next]` is.

@@ -254,6 +254,36 @@ fn after_a_move_the_next_store_becomes_the_store_by_a_reload() {
 }
 
 #[test]
+fn after_a_move_a_fleet_goes_back_by_a_reload() {
+    let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
+    let settings = next(&to, "sharded");
+    let proxies = [(), ()].map(|()| Proxy::start(&origin, &storage, &settings));
+    let ann = log_in(&proxies[0], "ann");
+    moved(&migrate(&proxies[0], &[]));
+    let bob = log_in(&proxies[1], "bob");
+    assert!(refused(&migrate(&proxies[0], &[])).contains("has been moved"));
+    let (there, back) = (to.url(), server(&storage).url());
+    for proxy in &proxies {
+        proxy.edit(|text| {
+            let lines = text.lines().filter(|line| !line.contains("store.next"));
+            let text = lines.collect::<Vec<_>>().join("\n").replace(&back, &there);
+            format!("store.layout = \"sharded\"\nstore.next.url = \"{back}\"\nstore.next.layout = \"chapter\"\n{text}")
+        });
+        assert!(proxy.reload(), "{}", proxy.complaints());
+        assert_eq!([seen(proxy, &ann), seen(proxy, &bob)], ["ann", "bob"]);
+    }
+    assert_eq!(proxies[0].post("/logout").cookie(&ann).send().status, 303);
+    moved(&migrate(&proxies[1], &[]));
+    let eve = log_in(&proxies[0], "eve");
+    for proxy in &proxies {
+        let users = [&ann, &bob, &eve].map(|cookie| seen(proxy, cookie));
+        assert_eq!(users, ["stranger", "bob", "eve"]);
+    }
+    let sessions = server(&storage).command::<u64>(&["HLEN", "login:"]);
+    assert_eq!(sessions, 2);
+}
+
+#[test]
 fn there_and_back_leaves_nothing_of_sessions_that_ended_meanwhile() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
     let mut proxy = Proxy::start(&origin, &storage, &next(&to, "sharded"));

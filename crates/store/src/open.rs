@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::open_engine::{OpenEngine, StoreSettings};
-use super::switch::Switch;
+use super::switch::{NextStore, Switch};
 use super::{AnyStore, OpenError, StoreCounters, StoreError, StoreMemory, StorePart, SuccessorUse};
 
 /// An open store. Clones are the same store.
@@ -23,7 +23,13 @@ impl OpenStore {
     /// An unusable address; a folder that cannot be written, is in use by another process, or
     /// contains something else.
     pub async fn open(settings: &StoreSettings) -> Result<Self, OpenError> {
-        Ok(Self { engine: OpenEngine::open(settings).await?, switch: Arc::default() })
+        Ok(Self::of(OpenEngine::open(settings).await?, settings, None))
+    }
+
+    fn of(engine: OpenEngine, settings: &StoreSettings, pages_url: Option<&str>) -> Self {
+        let pages_url = pages_url.map(str::to_owned);
+        let place = NextStore { settings: settings.clone(), pages_url };
+        Self { switch: Arc::new(Switch::of(place, &engine)), engine }
     }
 
     /// Takes the store over from a process that has suspended it and may take it back: nothing is written before
@@ -35,8 +41,7 @@ impl OpenStore {
         settings: &StoreSettings,
         memory: StoreMemory,
     ) -> Result<Self, OpenError> {
-        let engine = OpenEngine::open_handed(settings, memory).await?;
-        Ok(Self { engine, switch: Arc::default() })
+        Ok(Self::of(OpenEngine::open_handed(settings, memory).await?, settings, None))
     }
 
     /// The process before does not take the store back any more: it may be written.
@@ -72,12 +77,12 @@ impl OpenStore {
         self.engine.resume(used).await
     }
 
-    /// Keeps the pages of a store in Redis in another Redis. In a runtime only.
+    /// Keeps the pages of a store in Redis in another Redis. In a runtime only, and before anything uses the store.
     ///
     /// # Errors
     /// An unusable address.
     pub fn with_pages_in(self, url: &str, settings: &StoreSettings) -> Result<Self, OpenError> {
-        Ok(Self { engine: self.engine.with_pages_in(url, settings)?, ..self })
+        Ok(Self::of(self.engine.with_pages_in(url, settings)?, settings, Some(url)))
     }
 
     /// The store for the calling thread: call it once on each runtime thread, in the runtime. A move of the site turns
@@ -108,7 +113,7 @@ impl OpenStore {
     /// The error counters, over all handles, of the store in use.
     #[must_use]
     pub fn counters(&self) -> Arc<StoreCounters> {
-        self.switch.next_in_use().unwrap_or(&self.engine).counters()
+        self.switch.in_use().unwrap_or(&self.engine).counters()
     }
 
     /// The store's eviction policy, if it can drop sessions when memory is full; `None` if sessions
@@ -120,11 +125,11 @@ impl OpenStore {
         self.engine.drops_sessions().await
     }
 
-    /// Makes everything durable and releases the folder, also that of the next store. Later calls find the store away.
+    /// Makes everything durable and releases the folder, also those of further stores. Later calls find the store away.
     pub async fn close(self) {
         self.engine.close().await;
-        if let Some(next) = self.switch.opened_next() {
-            next.close().await;
+        for other in self.switch.others() {
+            other.close().await;
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct StoreSettings {
 }
 
 /// Where the store is.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Url {
     /// In a local folder.
     Embedded(PathBuf),

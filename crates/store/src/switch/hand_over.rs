@@ -71,7 +71,7 @@ impl Switch {
         *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn turn_from(&self, before: &[Phase], after: Phase) {
+    pub(super) fn turn_from(&self, before: &[Phase], after: Phase) {
         let turn = |now| before.contains(&Phase::of(now)).then_some(after as u8);
         if self.phase.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn).is_ok() {
             self.turns.notify_waiters();

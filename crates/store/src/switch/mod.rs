@@ -2,7 +2,8 @@
 //!
 //! The state of a move is one value in the store that is left, which [`super::FleetStore`] reads with the register. While
 //! a move copies, calls go where they went. When it is held, changes wait, and reads go on. When it is done, every call
-//! goes to the next store. Changes in flight are counted, so that the process can say when none is.
+//! goes to the next store. Changes in flight are counted, so that the process can say when none is. Once the
+//! configuration names that store, a further move leaves it, for a third store or for one that was left before.
 //!
 //! `hand_over` has the other change of where calls go: to the process that takes over from this one.
 
@@ -35,6 +36,9 @@ const LEFT_LATELY: Duration = Duration::from_secs(60);
 
 /// The most ended sessions that are noted; the sweep of the move finds others.
 const ENDED_MAX: usize = 100_000;
+
+/// The most stores that a process opens. They stay open, and a move back opens none.
+const STORES_MAX: usize = 8;
 
 /// The state of a move, as the store that is left has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +185,24 @@ pub struct NextStore {
     pub pages_url: Option<String>,
 }
 
+impl NextStore {
+    /// Whether both are the same store, whatever its bounds.
+    fn is_same(&self, other: &Self) -> bool {
+        let (one, another) = (&self.settings, &other.settings);
+        one.url == another.url
+            && one.prefix == another.prefix
+            && one.layout == another.layout
+            && self.pages_url == other.pages_url
+    }
+}
+
+/// A store that this process has opened.
+#[derive(Debug)]
+struct OpenedStore {
+    place: NextStore,
+    engine: OpenEngine,
+}
+
 /// Where the calls of this process go: its part in a move, and in its own succession.
 #[derive(Debug, Default)]
 pub struct Switch {
@@ -194,11 +216,17 @@ pub struct Switch {
     turns: Notify,
     /// Where to move, as the configuration in force has it.
     wanted: Mutex<Option<NextStore>>,
-    /// The next store. Opened by the first move, and kept.
-    next: OnceLock<OpenEngine>,
+    /// The stores that this process has opened: that of its start, and those of moves.
+    stores: [OnceLock<OpenedStore>; STORES_MAX],
+    /// The number of the store that a move leaves.
+    home: AtomicUsize,
+    /// That of the store to which the move goes that this process follows, or has followed.
+    target: AtomicUsize,
     told: Mutex<Told>,
-    /// When the calls went to the next store.
-    left: OnceLock<Instant>,
+    /// The store that was left last, and when.
+    left: Mutex<Option<(usize, Instant)>>,
+    /// When the target of a move became the home. What was asked before may be about the store that was left.
+    settled: Mutex<Option<Instant>>,
     /// Sessions that this process ended during a move.
     ended: Mutex<Vec<StoredToken>>,
     /// The process that has taken the store over.
@@ -215,6 +243,13 @@ struct Told {
 }
 
 impl Switch {
+    /// Of a process with this store.
+    pub(super) fn of(place: NextStore, engine: &OpenEngine) -> Self {
+        let switch = Self::default();
+        switch.stores[0].get_or_init(|| OpenedStore { place, engine: engine.clone() });
+        switch
+    }
+
     fn phase(&self) -> Phase {
         Phase::of(self.phase.load(Ordering::SeqCst))
     }
@@ -280,28 +315,97 @@ impl Switch {
         self.phase() == Phase::Left
     }
 
-    /// The next store, if calls go there.
-    pub(super) fn next_in_use(&self) -> Option<&OpenEngine> {
-        self.next.get().filter(|_| self.has_moved())
+    /// Whether the calls of this process go to another store than that of its start.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        self.current() != 0
     }
 
-    /// The next store, if it is open.
-    pub(super) fn opened_next(&self) -> Option<&OpenEngine> {
-        self.next.get()
+    /// Whether the calls of this process go to this store.
+    #[must_use]
+    pub fn uses(&self, place: &NextStore) -> bool {
+        self.number_of(place) == Some(self.current())
     }
 
-    /// The next store, opened if it is not yet.
+    /// The number of the store that calls go to.
+    fn current(&self) -> usize {
+        let number = if self.has_moved() { &self.target } else { &self.home };
+        number.load(Ordering::SeqCst)
+    }
+
+    fn number_of(&self, place: &NextStore) -> Option<usize> {
+        let is_it = |store: &OnceLock<OpenedStore>| {
+            store.get().is_some_and(|store| store.place.is_same(place))
+        };
+        self.stores.iter().position(is_it)
+    }
+
+    fn opened(&self, number: usize) -> Option<&OpenEngine> {
+        Some(&self.stores.get(number)?.get()?.engine)
+    }
+
+    /// The store that calls go to.
+    pub(super) fn in_use(&self) -> Option<&OpenEngine> {
+        self.opened(self.current())
+    }
+
+    /// The stores that moves have opened.
+    pub(super) fn others(&self) -> impl Iterator<Item = &OpenEngine> {
+        self.stores.iter().skip(1).filter_map(|store| Some(&store.get()?.engine))
+    }
+
+    /// The store that the configuration names next, opened if it is not yet.
     ///
     /// # Errors
     /// In words, for the operator.
     pub async fn open_next(&self) -> Result<&OpenEngine, String> {
-        if let Some(next) = self.next.get() {
-            return Ok(next);
-        }
+        let number = self.open_wanted().await?;
+        self.opened(number).ok_or_else(|| "it is closed".to_owned())
+    }
+
+    /// The same; its number.
+    async fn open_wanted(&self) -> Result<usize, String> {
         let wanted =
             self.wanted().ok_or_else(|| "its configuration has no [store.next]".to_owned())?;
-        let opened = open(&wanted).await.map_err(|error| error.to_string())?;
-        Ok(self.next.get_or_init(|| opened))
+        match self.number_of(&wanted) {
+            Some(number) if number == self.current() => {
+                return Err("its [store.next] is the store that it uses".to_owned());
+            }
+            Some(number) => return Ok(number),
+            None => {}
+        }
+        let engine = open(&wanted).await.map_err(|error| error.to_string())?;
+        // It may have been opened meanwhile.
+        if let Some(number) = self.number_of(&wanted) {
+            return Ok(number);
+        }
+        let mut store = OpenedStore { place: wanted, engine };
+        // The first place is that of the store of the start.
+        for (number, place) in self.stores.iter().enumerate().skip(1) {
+            match place.set(store) {
+                Ok(()) => return Ok(number),
+                Err(refused) => store = refused,
+            }
+        }
+        Err(format!("it has opened {STORES_MAX} stores already: restart it"))
+    }
+
+    /// The configuration names the store now that a move has gone to: a further move leaves that one.
+    pub fn settle(&self) {
+        if !self.has_moved() {
+            return;
+        }
+        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.told() = Told::default();
+        // Before the phase: calls go to the same store all the while.
+        self.home.store(self.target.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.turn_from(&[Phase::Moved], Phase::Usual);
+    }
+
+    /// Whether what a store said to a question may be of the one that was left.
+    fn is_old(&self, asked: Instant) -> bool {
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        settled.is_some_and(|settled| asked <= settled)
     }
 
     /// As [`Self::hear`], at the start: only a move that is done is followed. The register tells of one under way.
@@ -314,17 +418,22 @@ impl Switch {
     /// Takes in the state of the move, which the store had after `asked`.
     pub async fn hear(&self, state: Option<&str>, asked: Instant) {
         let state = state.and_then(MoveState::parse);
+        if self.has_moved() || self.phase().is_of_successor() || self.is_old(asked) {
+            return;
+        }
         let phase = match &state {
-            _ if self.phase() == Phase::Moved => Phase::Moved,
-            _ if self.phase().is_of_successor() => return,
             None => {
                 self.ended().clear();
                 Phase::Usual
             }
             Some(MoveState::Copying(id)) => self.follow(id, Phase::Copying).await,
             Some(MoveState::Held(id)) => self.follow(id, Phase::Held).await,
-            Some(MoveState::Moved(_)) => match self.open_next().await {
-                Ok(_) => Phase::Moved,
+            Some(MoveState::Moved(_)) if self.is_moving() => Phase::Moved,
+            Some(MoveState::Moved(_)) => match self.open_wanted().await {
+                Ok(number) => {
+                    self.target.store(number, Ordering::SeqCst);
+                    Phase::Moved
+                }
                 Err(_) => Phase::Left,
             },
         };
@@ -333,7 +442,7 @@ impl Switch {
         let since = asked.saturating_duration_since(began).as_millis() as u64;
         self.heard.store(since, Ordering::SeqCst);
         if phase == Phase::Moved {
-            self.left.get_or_init(Instant::now);
+            *self.left() = Some((self.home.load(Ordering::SeqCst), Instant::now()));
         }
         self.turn_to(phase);
         self.turns.notify_waiters();
@@ -367,10 +476,21 @@ impl Switch {
 
     /// Takes part in the move of this id, if it can.
     async fn follow(&self, id: &str, phase: Phase) -> Phase {
-        let refusal = self.open_next().await.err();
-        let follows = refusal.is_none();
+        // A reload turns no move that goes on.
+        if self.is_moving() && self.told().id == id {
+            return phase;
+        }
+        let opened = self.open_wanted().await;
+        if let Ok(number) = opened {
+            self.target.store(number, Ordering::SeqCst);
+        }
+        let (follows, refusal) = (opened.is_ok(), opened.err());
         *self.told() = Told { id: id.to_owned(), refusal };
         if follows { phase } else { Phase::Usual }
+    }
+
+    fn left(&self) -> std::sync::MutexGuard<'_, Option<(usize, Instant)>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {
@@ -391,11 +511,11 @@ impl Switch {
         }
     }
 
-    /// Returns once calls go to another store.
-    pub(super) async fn moved(&self) {
+    /// Returns once calls go to another store than this one.
+    async fn turned_from(&self, number: usize) {
         loop {
             let turn = self.turns.notified();
-            if matches!(self.phase(), Phase::Moved | Phase::Left) {
+            if self.is_left() || self.current() != number {
                 return;
             }
             turn.await;
@@ -418,20 +538,23 @@ impl Switch {
         heard.elapsed() < NEWS_LAST
     }
 
-    /// Admits a change, and counts it until it is dropped. `None`: it goes to the next store, or to the successor. If it
-    /// `needs_news`, the process must know that no other has left the store.
-    async fn admit(&self, needs_news: impl Fn() -> bool) -> Result<Option<Change<'_>>, StoreError> {
+    /// Admits a change, and counts it until it is dropped; with the number of the store that it goes to. `None`: it
+    /// goes to the successor. If it `needs_news`, the process must know that no other has left the store.
+    async fn admit(
+        &self,
+        needs_news: impl Fn() -> bool,
+    ) -> Result<Option<(Change<'_>, usize)>, StoreError> {
         let deadline = Instant::now() + HOLD_WAIT;
         loop {
             let turn = self.turns.notified();
             match self.phase() {
-                Phase::Moved | Phase::Handed => return Ok(None),
+                Phase::Handed => return Ok(None),
                 Phase::Left => return Err(StoreError::Away),
                 Phase::Handing => {
                     self.handed().await?;
                     continue;
                 }
-                Phase::Usual => {}
+                Phase::Usual | Phase::Moved => {}
                 Phase::Copying if self.news_are_young() => {}
                 Phase::Copying | Phase::Starting if !needs_news() => {}
                 Phase::Copying | Phase::Held | Phase::Starting => {
@@ -440,10 +563,14 @@ impl Switch {
                 }
             }
             self.changes.fetch_add(1, Ordering::SeqCst);
-            let change = Change(self);
+            let (change, number) = (Change(self), self.current());
             // The phase may have changed before the change was counted.
-            if matches!(self.phase(), Phase::Usual | Phase::Copying | Phase::Starting) {
-                return Ok(Some(change));
+            let is_open = matches!(
+                self.phase(),
+                Phase::Usual | Phase::Copying | Phase::Starting | Phase::Moved
+            );
+            if is_open && self.current() == number {
+                return Ok(Some((change, number)));
             }
         }
     }
@@ -482,19 +609,19 @@ async fn open(next: &NextStore) -> Result<OpenEngine, OpenError> {
     }
 }
 
-/// One thread's handles of both stores.
+/// One thread's handles of all stores.
 #[derive(Clone, Debug)]
 pub(super) struct Switched {
     first: Engine,
-    /// Made when a move begins, so that it is connected when the move is done.
-    next: Arc<NextEngine>,
+    /// Those of further stores, by their numbers. Made when a move begins, so that they are connected when it is done.
+    others: Arc<[OtherEngine; STORES_MAX]>,
     switch: Arc<Switch>,
     is_background: bool,
 }
 
-/// One thread's handle of the next store.
+/// One thread's handle of a further store.
 #[derive(Debug, Default)]
-struct NextEngine {
+struct OtherEngine {
     engine: OnceLock<Engine>,
     /// Whether it has been connected.
     is_connected: AtomicBool,
@@ -509,13 +636,13 @@ pub(super) struct Admitted<'a> {
 
 impl Switched {
     pub(super) fn new(first: Engine, switch: Arc<Switch>) -> Self {
-        Self { first, next: Arc::default(), switch, is_background: false }
+        Self { first, others: Arc::default(), switch, is_background: false }
     }
 
     pub(super) fn background(&self) -> Self {
         Self {
             first: self.first.background(),
-            next: Arc::default(),
+            others: Arc::default(),
             switch: Arc::clone(&self.switch),
             is_background: true,
         }
@@ -523,12 +650,12 @@ impl Switched {
 
     /// The store of this process that calls go to, unless a successor has it.
     pub(super) fn engine(&self) -> &Engine {
-        if self.switch.has_moved() { self.next().unwrap_or(&self.first) } else { &self.first }
+        self.handle(self.switch.current()).unwrap_or(&self.first)
     }
 
     /// The store of this process, if a successor has it.
     pub(super) fn given_away(&self) -> Option<&Engine> {
-        self.switch.is_handed_over().then_some(&self.first)
+        self.switch.is_handed_over().then(|| self.engine())
     }
 
     /// Whether the store answers. While it is between two processes it counts as if it did: calls wait.
@@ -547,23 +674,50 @@ impl Switched {
         }
     }
 
-    /// The handle of the next store.
-    fn next(&self) -> Option<&Engine> {
-        let store = self.switch.next.get()?;
-        Some(self.next.engine.get_or_init(|| {
+    /// The handle of the store with this number.
+    fn handle(&self, number: usize) -> Option<&Engine> {
+        if number == 0 {
+            return Some(&self.first);
+        }
+        let store = self.switch.opened(number)?;
+        Some(self.others[number].engine.get_or_init(|| {
             let engine = store.engine();
             if self.is_background { engine.background() } else { engine }
         }))
+    }
+
+    /// Begins to connect to the store to which a move goes.
+    fn expect_target(&self) {
+        self.handle(self.switch.target.load(Ordering::SeqCst));
+    }
+
+    /// The store with this number. A thread that has not been connected to it yet waits for that first.
+    async fn connected(&self, number: usize) -> Result<&Engine, StoreError> {
+        let engine = self.handle(number).ok_or(StoreError::Away)?;
+        let is_connected = &self.others[number].is_connected;
+        // That of the start is connected to from then on.
+        if number != 0 && !is_connected.load(Ordering::Relaxed) {
+            let connected = timeout(CONNECT_WAIT, engine.connected()).await;
+            connected.map_err(|_elapsed| StoreError::Away)?;
+            is_connected.store(true, Ordering::Relaxed);
+        }
+        Ok(engine)
+    }
+
+    /// The store that a move leaves, or that calls go to without one.
+    async fn at_home(&self) -> Result<Cow<'_, Engine>, StoreError> {
+        let number = self.switch.home.load(Ordering::SeqCst);
+        self.connected(number).await.map(Cow::Borrowed)
     }
 
     /// The store to read from.
     pub(super) async fn look(&self) -> Result<Cow<'_, Engine>, StoreError> {
         loop {
             match self.switch.phase() {
-                Phase::Usual | Phase::Starting => return Ok(Cow::Borrowed(&self.first)),
+                Phase::Usual | Phase::Starting => return self.at_home().await,
                 Phase::Copying | Phase::Held => {
-                    self.next();
-                    return Ok(Cow::Borrowed(&self.first));
+                    self.expect_target();
+                    return self.at_home().await;
                 }
                 Phase::Moved | Phase::Handed => return self.elsewhere().await,
                 Phase::Left => return Err(StoreError::Away),
@@ -575,7 +729,7 @@ impl Switched {
     /// The store to change.
     pub(super) async fn change(&self) -> Result<Admitted<'_>, StoreError> {
         // While the store is away, the change fails at once, and nothing waits for news.
-        self.admitted(|| self.first.state() != StoreState::Away).await
+        self.admitted(|| self.engine().state() != StoreState::Away).await
     }
 
     /// The store to purge. A purge waits while a move is held, and for nothing else: it changes no session.
@@ -585,40 +739,34 @@ impl Switched {
 
     async fn admitted(&self, needs_news: impl Fn() -> bool) -> Result<Admitted<'_>, StoreError> {
         match self.switch.admit(needs_news).await? {
-            Some(change) => {
+            Some((change, number)) => {
                 if self.switch.is_moving() {
-                    self.next();
+                    self.expect_target();
                 }
-                Ok(Admitted { engine: Cow::Borrowed(&self.first), change: Some(change) })
+                let engine = Cow::Borrowed(self.connected(number).await?);
+                Ok(Admitted { engine, change: Some(change) })
             }
-            None => Ok(Admitted { engine: self.elsewhere().await?, change: None }),
+            None => Ok(Admitted { engine: Cow::Owned(self.successor()?), change: None }),
         }
     }
 
-    /// The store that is no longer the first one: that of the successor, or the next one.
-    async fn elsewhere(&self) -> Result<Cow<'_, Engine>, StoreError> {
-        if self.switch.has_moved() {
-            return self.connected_next().await.map(Cow::Borrowed);
-        }
+    fn successor(&self) -> Result<Engine, StoreError> {
         // There is none where the store was taken back just now.
-        self.switch.successor().map(Cow::Owned).ok_or(StoreError::Away)
+        self.switch.successor().ok_or(StoreError::Away)
     }
 
-    /// The next store. A thread that has not been connected to it yet waits for that first.
-    async fn connected_next(&self) -> Result<&Engine, StoreError> {
-        let engine = self.next().ok_or(StoreError::Away)?;
-        if !self.next.is_connected.load(Ordering::Relaxed) {
-            let connected = timeout(CONNECT_WAIT, engine.connected()).await;
-            connected.map_err(|_elapsed| StoreError::Away)?;
-            self.next.is_connected.store(true, Ordering::Relaxed);
+    /// The store that is no longer at home: that of the successor, or the one to which a move went.
+    async fn elsewhere(&self) -> Result<Cow<'_, Engine>, StoreError> {
+        if self.switch.is_handed_over() {
+            return self.successor().map(Cow::Owned);
         }
-        Ok(engine)
+        self.connected(self.switch.current()).await.map(Cow::Borrowed)
     }
 
     /// The store that has been left, as long as a question to an app may be older than the move.
     pub(super) fn left_lately(&self) -> Option<&Engine> {
-        let left = self.switch.left.get()?;
-        (left.elapsed() < LEFT_LATELY).then_some(&self.first)
+        let (number, left) = (*self.switch.left())?;
+        if left.elapsed() < LEFT_LATELY { self.handle(number) } else { None }
     }
 
     /// The store with the register of this process: also one that has been left.
@@ -628,7 +776,7 @@ impl Switched {
                 Phase::Moved | Phase::Handed => return self.elsewhere().await,
                 Phase::Handing => self.switch.handed().await?,
                 Phase::Usual | Phase::Copying | Phase::Held | Phase::Left | Phase::Starting => {
-                    return Ok(Cow::Borrowed(&self.first));
+                    return self.at_home().await;
                 }
             }
         }
@@ -636,11 +784,11 @@ impl Switched {
 
     /// Returns once the calls go to another store than [`Self::engine`] was.
     pub(super) async fn moved(&self) {
-        // Also in a store that has been left: its callers would ask again at once, for ever.
-        if matches!(self.switch.phase(), Phase::Moved | Phase::Left) {
+        // In a store that has been left, callers would ask again at once, for ever.
+        if self.switch.is_left() {
             return std::future::pending().await;
         }
-        self.switch.moved().await;
+        self.switch.turned_from(self.switch.current()).await;
     }
 }
 
@@ -657,16 +805,20 @@ mod tests {
     struct Bench {
         open: OpenStore,
         store: AnyStore,
-        _folders: [tempfile::TempDir; 2],
+        folders: [tempfile::TempDir; 2],
     }
 
     impl Bench {
         async fn new() -> Self {
             let folders = [(), ()].map(|()| tempfile::tempdir().unwrap());
             let open = OpenStore::open(&embedded_in(folders[0].path())).await.unwrap();
-            let next = NextStore { settings: embedded_in(folders[1].path()), pages_url: None };
-            open.switch().set_wanted(Some(next));
-            Self { store: open.thread_handle(), open, _folders: folders }
+            let bench = Self { store: open.thread_handle(), open, folders };
+            bench.switch().set_wanted(Some(bench.place(1)));
+            bench
+        }
+
+        fn place(&self, number: usize) -> NextStore {
+            NextStore { settings: embedded_in(self.folders[number].path()), pages_url: None }
         }
 
         fn switch(&self) -> &Switch {
@@ -741,6 +893,47 @@ mod tests {
         log_in.await.unwrap();
         assert!(bench.is_logged_in().await);
         assert!(bench.store.fixed().check_token(&session().0).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_process_goes_back_to_the_store_that_it_left() {
+        let bench = Bench::new().await;
+        let switch = bench.switch();
+        bench.log_in().await.unwrap();
+        for state in [copying(), held(), moved()] {
+            bench.hear(&state).await;
+        }
+        bench.hear(&copying()).await;
+        assert!(switch.has_moved(), "what the left store says is of no interest");
+        let before = Instant::now();
+        switch.settle();
+        assert!(!switch.has_moved() && switch.is_elsewhere() && switch.uses(&bench.place(1)));
+        assert!(!bench.is_logged_in().await, "calls go where they went");
+
+        switch.set_wanted(Some(bench.place(0)));
+        switch.hear(Some(&moved().text()), before).await;
+        assert!(!switch.has_moved(), "that is of the store that was left");
+        bench.hear(&copying()).await;
+        assert_eq!(switch.answer(), MoveAnswer::Ready("a".to_owned()));
+        // A reload in the midst of it changes nothing.
+        switch.set_wanted(Some(bench.place(1)));
+        for state in [held(), moved()] {
+            bench.hear(&state).await;
+        }
+        assert!(bench.is_logged_in().await && switch.uses(&bench.place(0)));
+        switch.settle();
+        assert!(bench.is_logged_in().await && !switch.is_elsewhere());
+        let change = switch.admit(|| true).await.unwrap();
+        assert!(change.is_some_and(|(_, number)| number == 0));
+    }
+
+    #[tokio::test]
+    async fn a_process_does_not_move_to_the_store_that_it_uses() {
+        let bench = Bench::new().await;
+        bench.switch().set_wanted(Some(bench.place(0)));
+        bench.hear(&copying()).await;
+        let answer = bench.switch().answer();
+        assert!(answer.refusal("a").is_some_and(|why| why.contains("that it uses")), "{answer:?}");
     }
 
     #[tokio::test]
