@@ -47,6 +47,14 @@ fn links_of_the_documentation_lead_somewhere() {
 }
 
 #[test]
+fn no_page_asks_with_head() {
+    let found = Pages::read(root()).requests_with_head();
+    assert!(found.is_empty(), "a HEAD request stores no page:\n{}", found.join("\n"));
+    let demo = fs::read_to_string(root().join("crates/demo/src/templates/frame.html")).unwrap();
+    assert_eq!(pages::requests_with_head(&demo).count(), 0);
+}
+
+#[test]
 fn no_files_import_each_other_in_a_circle() {
     for folder in crates() {
         let source = tree(&folder);

@@ -66,6 +66,14 @@ impl Pages {
         broken
     }
 
+    /// Each line that calls curl with a HEAD request, with its page.
+    pub(crate) fn requests_with_head(&self) -> Vec<String> {
+        let lines = self.texts.iter().flat_map(|(page, text)| {
+            requests_with_head(text).map(move |line| format!("{}: {line}", page.display()))
+        });
+        lines.collect()
+    }
+
     fn broken(&self, page: &Path, target: &str) -> Option<&'static str> {
         let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
         let path = if file.is_empty() { page.to_owned() } else { resolved(page, file) };
@@ -75,6 +83,18 @@ impl Pages {
         let text = self.texts.get(&path).filter(|_| !anchor.is_empty())?;
         (!anchors(text).contains(&anchor.to_owned())).then_some("no such heading")
     }
+}
+
+/// The lines that call curl with `-I`, by itself or among other short options, or with `--head`.
+pub(crate) fn requests_with_head(text: &str) -> impl Iterator<Item = &str> {
+    let is_head = |word: &str| {
+        let short = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+        word == "--head" || short.is_some_and(|rest| rest.ends_with('I'))
+    };
+    text.lines().filter(move |line| {
+        let call = line.split_once("curl ").map_or("", |(_, options)| options);
+        call.split(|c: char| c.is_whitespace() || "`<|".contains(c)).any(is_head)
+    })
 }
 
 /// The path of a link's target from the top.

@@ -252,7 +252,7 @@ mod tests {
     fn step() -> TourStep {
         let command = "curl -d 'a=<b>&c'".to_owned();
         let note = "A miss: `fwd=uri-miss`, in <time>".to_owned();
-        TourStep { title: "1. Hits".to_owned(), commands: vec![TourCommand { note, command }] }
+        TourStep { title: "Hits".to_owned(), commands: vec![TourCommand { note, command }] }
     }
 
     fn all() -> Vec<String> {

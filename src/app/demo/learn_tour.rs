@@ -13,7 +13,7 @@ impl Tour<'_> {
     fn forwarded(&self) -> TourStep {
         let timed = self.timed("/item/umbrella");
         step(
-            "1. Learn mode: the shop answers each request",
+            "Learn mode: the shop answers each request",
             &[
                 ("A page takes 0.3 s: `detail=learn`", timed.clone()),
                 ("The same page takes as long again: `detail=learn`", timed),
@@ -31,7 +31,7 @@ impl Tour<'_> {
             self.site
         );
         step(
-            "2. Report: what would have been hits",
+            "Report: what would have been hits",
             &[
                 ("Three visitors, each at an address of its own, read the page", visits),
                 ("Their requests would have been hits: `would have been hits`", self.report()),
@@ -41,7 +41,7 @@ impl Tour<'_> {
 
     fn cookie(&self) -> TourStep {
         step(
-            "3. Cookies: what keeps requests from the cache",
+            "Cookies: what keeps requests from the cache",
             &[
                 (
                     "A cookie that no rule names: `detail=unknown-cookie`",
@@ -56,7 +56,7 @@ impl Tour<'_> {
         let cookies = self.cookies("ada");
         let login = format!("curl -so /dev/null -c {cookies} -d user=ada {}/login", self.site);
         step(
-            "4. Logins: the shop is told who asks, as ever",
+            "Logins: the shop is told who asks, as ever",
             &[
                 ("A login", login),
                 (
@@ -70,7 +70,7 @@ impl Tour<'_> {
 
     fn restarted(&self) -> TourStep {
         step(
-            "5. Start again",
+            "Start again",
             &[
                 ("Forget what was learned: `forgotten`", self.ask("learn restart")),
                 ("The report is empty: `0 requests`", self.report()),

@@ -38,7 +38,7 @@ impl Tour<'_> {
         let timed = self.timed("/item/umbrella");
         let login = format!("curl -sL -b '' -d user=ada {site}/login | grep -E 'Hello|Made by'");
         step(
-            "1. Hits: a page is made once",
+            "Hits: a page is made once",
             &[
                 ("A miss takes 0.3 s: `fwd=uri-miss`", timed.clone()),
                 ("The same page, now from memory: `hit`", timed),
@@ -51,7 +51,7 @@ impl Tour<'_> {
         let site = self.site;
         let account = format!("explain {site}/account --cookie consent=1");
         step(
-            "2. Explain: why does a page come from the cache, or not?",
+            "Explain: why does a page come from the cache, or not?",
             &[
                 (
                     "The page is stored: `Answered from the cache`",
@@ -67,7 +67,7 @@ impl Tour<'_> {
 
     fn purge(&self) -> TourStep {
         step(
-            "3. Purge: one page, or all pages with a tag",
+            "Purge: one page, or all pages with a tag",
             &[
                 (
                     "Tell Anteroom that the page has changed: `purged`",
@@ -99,7 +99,7 @@ impl Tour<'_> {
         );
         let first = format!("$({} | head -n 1 | cut -d ' ' -f 1)", self.ask("sessions list"));
         step(
-            "4. Sessions: list, show, revoke",
+            "Sessions: list, show, revoke",
             &[
                 ("A login: Anteroom sets the session cookie `login`", login),
                 ("The sessions: `ada  logged in`", self.ask("sessions list")),
@@ -127,7 +127,7 @@ impl Tour<'_> {
             self.status(&options, "/offers")
         };
         step(
-            "5. Segments: one page for all users of a group",
+            "Segments: one page for all users of a group",
             &[
                 ("Three users of the group trade log in", login),
                 (
@@ -147,7 +147,7 @@ impl Tour<'_> {
         let (site, cookies) = (self.site, self.cookies("ada"));
         let seen = "grep -i -e ^cache-status -e Hello -e 'made for'";
         step(
-            "6. Holes: one page for everyone, filled for each visitor",
+            "Holes: one page for everyone, filled for each visitor",
             &[
                 (
                     "A guest gets `<b id=\"name\">guest</b>` and `made for a guest`",
@@ -170,7 +170,7 @@ impl Tour<'_> {
             )
         };
         step(
-            "7. A failing shop: visitors still get stored pages",
+            "A failing shop: visitors still get stored pages",
             &[
                 ("Request a page, so that it is stored: `200`", head("/item/lantern")),
                 ("From now on the shop answers 500: `The shop fails now`", switch("fail")),
@@ -221,8 +221,8 @@ pub(super) fn step(title: &str, commands: &[(&str, String)]) -> TourStep {
 /// The tour as text: notes are comments of a shell, so that a whole step can be pasted.
 pub(super) fn text(steps: &[TourStep]) -> String {
     let mut text = String::new();
-    for step in steps {
-        writeln!(text, "## {}", step.title).expect("writing to a String cannot fail");
+    for (number, step) in (1..).zip(steps) {
+        writeln!(text, "## {number}. {}", step.title).expect("writing to a String cannot fail");
         for TourCommand { note, command } in &step.commands {
             writeln!(text, "# {note}\n{command}").expect("writing to a String cannot fail");
         }
@@ -261,5 +261,22 @@ mod tests {
         assert!(text.contains("anteroom purge --tag goods --socket '/tmp/my data/admin.sock'\n"));
         assert!(text.contains("-c '/tmp/my data'/ada.cookies "), "{text}");
         assert!(!text.replace("'/tmp/my data", "").contains("my data"), "{text}");
+    }
+
+    #[test]
+    fn each_step_has_its_number_once() {
+        let (folder, socket) = (Path::new("/data"), Path::new("/data/admin.sock"));
+        let tour = Tour { site: "http://shop.test", program: "anteroom", folder, socket };
+        for steps in [tour.steps(), tour.learn_steps()] {
+            // The list on the first page numbers them itself.
+            let is_numbered =
+                |step: &TourStep| step.title.starts_with(|c: char| c.is_ascii_digit());
+            assert!(!steps.iter().any(is_numbered), "{steps:?}");
+            let text = text(&steps);
+            let titles: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+            for (number, title) in (1..).zip(titles) {
+                assert!(title.starts_with(&format!("{number}. ")), "{title}");
+            }
+        }
     }
 }
