@@ -86,7 +86,7 @@ export const certificates = reading({
   id: 'certificates',
   title: 'Certificates',
   heading: 'TLS certificates',
-  help: `A certificate that ends within ${DAYS_MIN} days is marked. A new file is read at a reload.`,
+  help: `A certificate that ends within ${DAYS_MIN} days is marked. A renewed file is in use within seconds, without a reload.`,
   path: '/certificates',
   refresh: REFRESH_S,
   make() {

@@ -175,6 +175,9 @@ fn certificates_are_renewed_under_requests() {
         shows(&proxy, SITE, &second)
     });
 
+    let reloads = || proxy.complaints().matches("certificates were reloaded").count();
+    wait_until("it is told of", || reloads() > 0);
+    let reloads_before = reloads();
     fs::write(files.path("a.pem"), "half of it").unwrap();
     let errors = || proxy.metric("anteroom_tls_file_errors_total");
     wait_until("it is told of", || errors() > 0.0);
@@ -183,6 +186,8 @@ fn certificates_are_renewed_under_requests() {
     let before = errors();
     wait_until("it is told of", || errors() > before);
     assert!(shows(&proxy, SITE, &second), "the last good one");
+    // The first mistake and all that was told with it come before the second.
+    assert_eq!(reloads(), reloads_before, "{}", proxy.complaints());
 
     // As certbot does: a certificate and a key, in files of their own.
     let third = files.authority.site(&["shop.test"]);

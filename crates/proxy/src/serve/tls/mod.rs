@@ -194,7 +194,10 @@ impl ClientTls {
         }
         self.certificates.table.store(Arc::new(next.table(&self.settings)));
         self.expires.store(next.expires(), Ordering::Relaxed);
-        tracing::info!(certificates = next.certificates.len(), "certificates were reloaded");
+        let renewed = next.read_since(state);
+        if renewed > 0 {
+            tracing::info!(certificates = renewed, "certificates were reloaded");
+        }
         let seen = std::mem::take(&mut state.seen);
         *state = WatchedFiles { seen, ..next };
     }

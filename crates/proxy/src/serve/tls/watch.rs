@@ -83,6 +83,13 @@ impl WatchedFiles {
         self.certificates.iter().map(|one| one.not_after).min().unwrap_or_default()
     }
 
+    /// How many of its certificates are not those of `last`, kept because a file cannot be used.
+    pub(super) fn read_since(&self, last: &Self) -> usize {
+        let is_kept =
+            |one: &Arc<Certificate>| last.certificates.iter().any(|old| Arc::ptr_eq(old, one));
+        self.certificates.iter().filter(|one| !is_kept(one)).count()
+    }
+
     /// Whether the same authorities are requested as in `other`.
     pub(super) fn requests_same_authorities(&self, other: &Self) -> bool {
         let roots = |state: &Self| state.authorities.as_ref().map(|all| all.roots.clone());
@@ -155,6 +162,7 @@ mod tests {
         assert!(faults.is_empty(), "{faults:?}");
         let all = ["y/a.pem", "x/a.pem", "z/a.pem", "z/b.pem", "c.crt"].map(at);
         assert_eq!(paths(&first), all);
+        assert_eq!(first.read_since(&first), 0);
         // One is deleted, one folder leads nowhere, and one pattern finds nothing.
         fs::remove_file(at("z/b.pem")).unwrap();
         fs::remove_file(at("c.crt")).unwrap();
@@ -163,5 +171,6 @@ mod tests {
         let (next, faults) = WatchedFiles::read(&settings, Some(&first));
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert_eq!(paths(&next), ["y/a.pem", "x/a.pem", "z/a.pem", "c.crt"].map(at));
+        assert_eq!(next.read_since(&first), 2, "those below x and z");
     }
 }
