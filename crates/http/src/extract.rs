@@ -14,6 +14,9 @@ const COMPILED_MAX: usize = 1 << 20;
 /// The longest text that is returned, in bytes.
 const FOUND_MAX: usize = 1_024;
 
+/// What makes an expression match different texts, or stand for another character.
+const VARYING: [char; 13] = ['.', '+', '*', '?', '|', '(', ')', '[', ']', '{', '}', '\\', '^'];
+
 /// A regular expression. Matching takes linear time in the length of the text.
 #[derive(Clone)]
 pub struct Expression(Regex);
@@ -63,6 +66,41 @@ impl Expression {
         let whole = if found.len() > 1 { found.get(1) } else { found.get(0) };
         whole.map(|part| part.as_bytes())
     }
+
+    /// The text that [`find`](Self::find) returns for whatever it matches, if that is plainly the same: the first
+    /// group, or the expression without a group, has nothing that varies.
+    #[must_use]
+    pub fn only_text(&self) -> Option<&str> {
+        let source = self.as_str();
+        let found = if self.0.captures_len() > 1 { first_group(source)? } else { source };
+        let found = found.trim_start_matches('^').trim_end_matches('$');
+        (!found.is_empty() && !found.contains(VARYING)).then_some(found)
+    }
+}
+
+/// The source of the first group that captures, up to the first parenthesis that closes.
+fn first_group(source: &str) -> Option<&str> {
+    let (mut is_escaped, mut is_class) = (false, false);
+    for (at, c) in source.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '[' => is_class = true,
+            ']' => is_class = false,
+            '(' if !is_class => {
+                let inner = source.get(at + 1..)?;
+                let named = inner.strip_prefix("?P<").or_else(|| inner.strip_prefix("?<"));
+                let named = named.and_then(|named| Some(named.split_once('>')?.1));
+                let captured =
+                    named.or_else(|| Some(inner).filter(|inner| !inner.starts_with('?')));
+                if let Some(captured) = captured {
+                    return captured.split_once(')').map(|(group, _)| group);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 impl PartialEq for Expression {
@@ -130,6 +168,17 @@ impl Extractor {
             }
         };
         (1..=FOUND_MAX).contains(&found.len()).then_some(found)
+    }
+
+    /// The text that it finds in whatever response, if its expression plainly finds no other.
+    #[must_use]
+    pub fn only_text(&self) -> Option<&str> {
+        match self {
+            Self::Regex(expression) | Self::SetCookie { part: Some(expression), .. } => {
+                expression.only_text()
+            }
+            Self::Json(_) | Self::Header(_) | Self::SetCookie { part: None, .. } => None,
+        }
     }
 
     /// Whether this finder needs the response body.
@@ -323,6 +372,25 @@ mod tests {
             (ResponseMatcher::Regex(expression("\"id\":0\\b")), true),
         ] {
             assert_eq!(sign.is_borne(seen), expected, "{sign:?}");
+        }
+    }
+
+    #[test]
+    fn an_expression_that_finds_one_text_alone_is_recognised() {
+        for (text, only) in [
+            ("^1$", Some("1")),
+            ("Log out", Some("Log out")),
+            ("name=(member);", Some("member")),
+            ("[(]x[)] \\( (?:a|b) (?P<user>ada)", Some("ada")),
+            ("(?:a) (?<user>ada)", Some("ada")),
+            ("^(.+)$", None),
+            ("user ([0-9]+)", None),
+            ("(ada|bob)", None),
+            ("\\w+", None),
+            ("^$", None),
+            ("(?i)ada", None),
+        ] {
+            assert_eq!(expression(text).only_text(), only, "{text}");
         }
     }
 

@@ -354,7 +354,8 @@ pub const fn text_of(reason: Reason) -> ReasonText {
                 ),
                 set!(
                     "[[route]] set_cookie",
-                    "set_cookie = \"strip_for_anonymous\" if the app sets cookies on every page",
+                    "set_cookie = \"strip_for_anonymous\" if the app sets cookies on every page, with share = \
+                     \"anonymous\"",
                 ),
             ])
             .change(

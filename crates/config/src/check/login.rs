@@ -1,6 +1,7 @@
 //! Sessions of the app: how the app is asked about them, and how logins are recognised.
 
-use anteroom_policy::login::Success;
+use anteroom_http::extract::Extractor;
+use anteroom_policy::login::{LoginUser, Success};
 
 use super::ConfigCheck;
 use crate::plan::{AppPreset, Login, Verify};
@@ -55,6 +56,7 @@ impl ConfigCheck<'_> {
         }
         self.verification(verify);
         self.log_in_rule(login, verify);
+        self.one_user(login, verify);
     }
 
     fn verification(&mut self, verify: &Verify) {
@@ -86,6 +88,25 @@ impl ConfigCheck<'_> {
                  each response, so the app is asked each time; see token_from and part"
             );
             self.warning("session.cookie", text);
+        }
+    }
+
+    /// Where all users have one name, each is given the pages of the others.
+    fn one_user(&mut self, login: &Login, verify: &Verify) {
+        let of_login = match &login.user {
+            Some(LoginUser::Answer(extractor)) => Some(extractor),
+            Some(LoginUser::Form(_) | LoginUser::Json(_)) | None => None,
+        };
+        let places =
+            [("session.verify.user", verify.user.as_ref()), ("session.login.user", of_login)];
+        for (key, extractor) in places {
+            if let Some(only) = extractor.and_then(Extractor::only_text) {
+                let text = format!(
+                    "regex finds no text but {only:?}, so that all logged-in visitors are this one user, and see each \
+                     other's pages; write a group for what differs, such as \"user ([0-9]+)\""
+                );
+                self.grave_warning(key, text);
+            }
         }
     }
 

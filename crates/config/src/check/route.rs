@@ -3,6 +3,7 @@
 use ::http::header::CACHE_CONTROL;
 use anteroom_http::host_pattern::{self, HostPattern};
 use anteroom_http::path::PathPattern;
+use anteroom_http::pattern::Pattern;
 use anteroom_policy::answer::Endpoint;
 use anteroom_policy::priority::RequestClass;
 use anteroom_policy::route::{LeakGuard, QueryValue, Route, SetCookie, Share, Ttl};
@@ -104,17 +105,8 @@ impl ConfigCheck<'_> {
         self.visitor_token(&at("visitor_token"), route);
         self.personal(&at, route);
         self.holes_of(&at, route);
+        self.keyed_cookies(&at, route);
         let session = &self.plan.session;
-        let of_segment = route.segment.cookies.iter().map(|key| ("segment", key));
-        for (setting, key) in
-            route.key_cookies.iter().map(|key| ("key_cookies", key)).chain(of_segment)
-        {
-            if session.cookies.iter().any(|cookie| cookie.matches(key.as_bytes())) {
-                let text =
-                    format!("{key} is a session cookie, which cannot be part of the page key");
-                self.problem(&at(setting), text);
-            }
-        }
         let conditions: Vec<_> =
             route.headers.iter().map(|condition| condition.name.clone()).collect();
         for (key, names) in [
@@ -128,6 +120,27 @@ impl ConfigCheck<'_> {
                     session.identity_header
                 );
                 self.problem(&at(key), text);
+            }
+        }
+    }
+
+    /// A cookie in the page key is no session cookie, and no cookie on which pages do not depend.
+    fn keyed_cookies(&mut self, at: &dyn Fn(&str) -> String, route: &Route) {
+        let plan = self.plan;
+        let of_segment = route.segment.cookies.iter().map(|key| ("segment", key));
+        let all = route.key_cookies.iter().map(|key| ("key_cookies", key)).chain(of_segment);
+        for (setting, key) in all {
+            let is_meant = |pattern: &&Pattern| pattern.matches(key.as_bytes());
+            if plan.session.cookies.iter().any(|cookie| is_meant(&cookie)) {
+                let text =
+                    format!("{key} is a session cookie, which cannot be part of the page key");
+                self.problem(&at(setting), text);
+            } else if let Some(ignored) = plan.cache.ignore_cookies.iter().find(is_meant) {
+                let text = format!(
+                    "{key} is also matched by [cache] ignore_cookies = \"{ignored}\": other routes share one page for \
+                     all its values; remove it there, unless it changes the pages of this route alone"
+                );
+                self.warning(&at(setting), text);
             }
         }
     }
@@ -249,7 +262,15 @@ impl ConfigCheck<'_> {
     /// Cutting cookies, and relaxing the leak guard, need routes of a suitable kind.
     fn guard(&mut self, at: &dyn Fn(&str) -> String, route: &Route, any_path: bool) {
         if route.set_cookie == SetCookie::StripForAnonymous && route.share != Share::Anonymous {
-            let text = "\"strip_for_anonymous\" needs share = \"anonymous\"";
+            let mut text = "\"strip_for_anonymous\" needs share = \"anonymous\"".to_owned();
+            // A user's own page keeps its session cookie, and one that is never stored loses none.
+            if matches!(route.share, Share::Everyone | Share::Segment) {
+                text += &format!(
+                    "; with share = {:?}, name the cookies that stored pages lose: strip_set_cookie = [{}]",
+                    word(route.share),
+                    self.named_cookies()
+                );
+            }
             self.problem(&at("set_cookie"), text);
         }
         if route.leak_guard != LeakGuard::Off {
@@ -264,6 +285,16 @@ impl ConfigCheck<'_> {
             let text = format!("\"off\" needs share = \"everyone\"; found share = {share:?}");
             self.problem(&at("leak_guard"), text);
         }
+    }
+
+    /// The session cookies with a name of their own, as a list; an ellipsis without any.
+    fn named_cookies(&self) -> String {
+        let named = self.plan.session.cookies.iter().filter_map(|cookie| match cookie {
+            Pattern::Exact(name) => Some(format!("{name:?}")),
+            Pattern::Affix { .. } => None,
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        if named.is_empty() { "\"…\"".to_owned() } else { named }
     }
 
     /// An app may read another spelling of the path, which a regular expression would miss.

@@ -86,10 +86,11 @@ pub(super) fn problems(lines: &Lines<'_>, errors: &[toml::de::Error]) -> Vec<Pro
 }
 
 fn other_language(lines: &Lines<'_>, found: &[(usize, &toml::de::Error)]) -> Option<Problem> {
-    // One such line alone is a slip, and not another file.
-    let is_file = found.len() > 1;
     let (at, _) = found.first()?;
     let line = lines.line(*at);
+    // One such line alone is a slip, and not another file, but for a whole block. An inline table has no semicolon.
+    let is_block = line.ends_with('}') && (line.contains(';') || line.starts_with('{'));
+    let is_file = found.len() > 1 || is_block;
     let language = foreign::language(line, lines.text).filter(|_| is_file)?;
     let line = if line::is_shown(line) { format!(" ({line:?})") } else { String::new() };
     let text = format!(

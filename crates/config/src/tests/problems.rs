@@ -89,12 +89,25 @@ fn a_file_of_another_program_is_one_problem() {
              with origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx.md",
         ),
         (
+            "# One line.\nserver { listen 80; location / { root /srv; } }\n",
+            "proxy.toml:2: this looks like an nginx configuration (\"server { listen 80; location / { root /srv; } }\"), \
+             and Anteroom reads TOML: begin with origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx.md",
+        ),
+        (
             "user hunter2@shop;\nhttp {\n}\n",
             "proxy.toml:1: this looks like an nginx configuration, and Anteroom reads TOML: begin with \
              origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx.md",
         ),
     ] {
         assert_eq!(problems(&file(text)), [expected]);
+    }
+}
+
+#[test]
+fn a_block_without_its_sign_is_no_file_of_another_program() {
+    for text in ["listen { address = \":80\" }\n", "http {\n"] {
+        let told = problems(&file(text)).join("\n");
+        assert!(!told.contains("this looks like"), "{text}: {told}");
     }
 }
 
@@ -811,6 +824,14 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\nmatch.path = \"/a\"\nshare = \"everyone\"\nset_cookie = \"strip_for_anonymous\"",
+        r#"proxy.toml:4: [[route]] set_cookie: "strip_for_anonymous" needs share = "anonymous"; with share = "everyone", name the cookies that stored pages lose: strip_set_cookie = ["login"]"#,
+    ),
+    (
+        "[session]\napp = \"php\"\n[[route]]\nmatch.path = \"/a\"\nshare = \"segment\"\nset_cookie = \"strip_for_anonymous\"",
+        r#"proxy.toml:6: [[route]] set_cookie: "strip_for_anonymous" needs share = "anonymous"; with share = "segment", name the cookies that stored pages lose: strip_set_cookie = ["PHPSESSID"]"#,
+    ),
+    (
+        "[[route]]\nmatch.path = \"/a\"\nshare = \"none\"\nset_cookie = \"strip_for_anonymous\"",
         r#"proxy.toml:4: [[route]] set_cookie: "strip_for_anonymous" needs share = "anonymous""#,
     ),
     (
@@ -973,6 +994,19 @@ fn risky_settings_cause_warnings() {
             "[session.verify]\npath = \"/wp-admin/profile.php\"\nuser = { json = \"/name\" }\n\
              nobody = { status = [302] }",
             "[session] verify.path: pages below /wp-admin/ do not receive the login cookies",
+        ),
+        (
+            "[session.verify]\npath = \"/me\"\nuser = { regex = \"^1$\" }\nnobody = { status = [401] }",
+            "[session] verify.user: regex finds no text but \"1\", so that all logged-in visitors are this one user",
+        ),
+        (
+            "[session.login]\nmatch = { path = \"/login\" }\nsuccess = { set_cookie = \"login\" }\n\
+             user = { set_cookie = \"name\", regex = \"name=(member);\" }",
+            "[session] login.user: regex finds no text but \"member\"",
+        ),
+        (
+            "[cache]\nignore_cookies = [\"lang*\"]\n[[route]]\nmatch = \"/a\"\nkey_cookies = [\"language\"]",
+            "[[route]] key_cookies: language is also matched by [cache] ignore_cookies = \"lang*\"",
         ),
         (
             "[session]\napp = \"php\"",
