@@ -5,6 +5,7 @@
 mod cli;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,8 +17,8 @@ use anteroom::app::{
 use anteroom_config::{CaseWords, json_schema, print, read_cases};
 use anteroom_telemetry::message_log::{MessageLog, StartMessageLogError};
 use clap::Parser;
-use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs, TestArgs};
-use cli::output::{failed, file_or_usual, load, read, say};
+use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs, TestArgs, options_last};
+use cli::output::{failed, file_or_usual, load, load_or_problems, read, say};
 use cli::{commands, manual, output};
 use tikv_jemallocator::Jemalloc;
 use tracing::field;
@@ -31,10 +32,11 @@ use tracing_subscriber::EnvFilter;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let words = options_last(std::env::args_os());
+    let cli = Cli::parse_from(&words);
     let done = match cli.command {
-        Some(Command::Run(args)) => run(&args.plan, args.take_over),
-        None => run(&cli.run, None),
+        Some(Command::Run(args)) => run(words, &args.plan, args.take_over),
+        None => run(words, &cli.run, None),
         Some(Command::Demo(args)) => demonstrate(&args),
         Some(Command::Check(args)) => check(args),
         Some(Command::Test(args)) => test(args),
@@ -58,6 +60,8 @@ fn main() -> ExitCode {
         Some(Command::Fleet(args)) => commands::fleet::fleet(args),
         Some(Command::Log(args)) => commands::log::log(args),
         Some(Command::Upgrade(args)) => commands::upgrade::upgrade(args),
+        Some(Command::Reload(args)) => commands::reload::reload(args),
+        Some(Command::Status(args)) => commands::status::status(args),
         Some(Command::Top(args)) => commands::top::top(args),
         Some(Command::Sessions { command }) => commands::sessions::sessions(command),
         Some(Command::User { command }) => commands::sessions::user(command),
@@ -70,10 +74,15 @@ fn main() -> ExitCode {
     done.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }
 
-/// `take_over`: from the running proxy behind this socket, or behind that of the configuration.
-fn run(args: &PlanArgs, take_over: Option<Option<PathBuf>>) -> Result<(), u8> {
+/// `words`: those of the command line. `take_over`: from the running proxy behind this socket, or behind that of the
+/// configuration.
+fn run(
+    words: Vec<OsString>,
+    args: &PlanArgs,
+    take_over: Option<Option<PathBuf>>,
+) -> Result<(), u8> {
     let _log = log_messages("info").map_err(failed)?;
-    let program = Program::of_this_process();
+    let program = Program::of_this_process(words);
     // A reload reads the same file again: one that is gone is an error then, and one that has appeared is not read.
     let args = PlanArgs { config: file_or_usual(args.config.clone()), ..args.clone() };
     let loaded = load(args.clone())?;
@@ -82,7 +91,7 @@ fn run(args: &PlanArgs, take_over: Option<Option<PathBuf>>) -> Result<(), u8> {
         None => Application::open(loaded),
     };
     let app = app.map_err(failed)?.with_program(program);
-    app.run(|| load(args.clone()).ok()).map_err(failed)
+    app.run(|| load_or_problems(args.clone())).map_err(failed)
 }
 
 /// Checks the configuration, and with `--connect` tries what it names.

@@ -41,6 +41,8 @@ pub const LOG: &str = "/log";
 pub(super) const TAKE_OVER: &str = "/take-over";
 /// The path that starts one.
 pub const UPGRADE: &str = "/upgrade";
+/// The path that reloads the configuration.
+pub const RELOAD: &str = "/reload";
 /// The path of the cookie counts.
 pub const TOP_COOKIES: &str = "/top/cookies";
 
@@ -86,6 +88,7 @@ pub(super) enum Action {
     Log,
     TakeOver,
     Upgrade,
+    Reload,
     Data(Command),
 }
 
@@ -274,6 +277,7 @@ static ENDPOINTS: &[Endpoint] = &[
     Endpoint::read(BACKUP, Access::Socket, Action::Data(Command::BackupState)),
     Endpoint::change(TAKE_OVER, Access::Socket, Action::TakeOver, &[]),
     Endpoint::change(UPGRADE, Access::Socket, Action::Upgrade, &["binary"]),
+    Endpoint::change(RELOAD, Access::Socket, Action::Reload, &[]),
 ];
 
 /// The endpoint of the listener for a request.
@@ -281,8 +285,8 @@ pub(super) fn of_listener(method: &Method, path: &str) -> Option<&'static Endpoi
     find(method, path).filter(|endpoint| endpoint.access != Access::Socket)
 }
 
-/// The endpoint of the socket for a request: a data command, the log, a take-over, or a question about the interface
-/// itself.
+/// The endpoint of the socket for a request: a data command, the log, a take-over, a reload, or a question about the
+/// interface itself.
 pub(super) fn of_socket(method: &Method, path: &str) -> Option<&'static Endpoint> {
     let is_served = |endpoint: &&Endpoint| {
         matches!(
@@ -291,6 +295,7 @@ pub(super) fn of_socket(method: &Method, path: &str) -> Option<&'static Endpoint
                 | Action::Log
                 | Action::TakeOver
                 | Action::Upgrade
+                | Action::Reload
                 | Action::Me
                 | Action::Audit
         )
@@ -368,6 +373,7 @@ mod tests {
                 Action::LogIn
                     | Action::LogOut
                     | Action::TakeOver
+                    | Action::Reload
                     | Action::Data(Command::RestartLearning)
             );
             assert_eq!(endpoint.subject.is_empty(), has_none, "{}", endpoint.path);

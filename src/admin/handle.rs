@@ -19,9 +19,9 @@ use super::endpoints::{Access, Action, Endpoint};
 use super::events::EventStreams;
 use super::log;
 use super::login::{self, DashboardSessions};
+use super::main_loop::MainLoopEntrances;
 use super::per_minute::PerMinute;
 use super::reply::{AdminResponse, json, refusal};
-use super::take_over::TakeOverEntrance;
 
 /// The largest command, in bytes.
 const COMMAND_MAX: usize = 4 << 20;
@@ -38,17 +38,17 @@ pub struct AdminHandle {
     pub(super) wrong_tokens: RefCell<PerMinute>,
     pub(super) audit: AuditLog,
     streams: Rc<EventStreams>,
-    successors: TakeOverEntrance,
+    main_loop: MainLoopEntrances,
 }
 
 impl AdminHandle {
-    /// The handle of these commands. A process that wants to take over comes to `successors`.
+    /// The handle of these commands. What they cannot carry out comes to `main_loop`.
     #[must_use]
     pub fn new(
         commands: Rc<Commands>,
         operators: Operators,
         audit: AuditLog,
-        successors: TakeOverEntrance,
+        main_loop: MainLoopEntrances,
     ) -> Rc<Self> {
         Rc::new(Self {
             commands: RefCell::new(commands),
@@ -57,7 +57,7 @@ impl AdminHandle {
             wrong_tokens: RefCell::new(PerMinute::new(WRONG_TOKENS_PER_MINUTE)),
             audit,
             streams: Rc::default(),
-            successors,
+            main_loop,
         })
     }
 
@@ -163,8 +163,9 @@ impl AdminHandle {
                     move || serde_json::to_string(&handle.commands().status()).unwrap_or_default();
                 self.streams.stream(figures)
             }
-            Action::TakeOver => self.successors.answer(head),
-            Action::Upgrade => self.successors.upgrade(body),
+            Action::TakeOver => self.main_loop.successors.answer(head),
+            Action::Upgrade => self.main_loop.successors.upgrade(body),
+            Action::Reload => self.main_loop.reloads.answer().await,
             Action::Log => log::stream(&self.commands().status_parts.feed, head.uri.query()),
             Action::Data(command) => {
                 let commands = self.commands();

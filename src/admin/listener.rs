@@ -141,6 +141,7 @@ async fn respond(state: &AdminState, own: SocketAddr, request: Request<Incoming>
         | Action::LogOut
         | Action::TakeOver
         | Action::Upgrade
+        | Action::Reload
         | Action::Data(_) => match authenticate(handle, endpoint, (&head, &host)) {
             Ok(operator) => handle.carry_out(&operator, endpoint, &head, body).await,
             Err(why) => refuse(handle, endpoint, why),
@@ -265,6 +266,7 @@ fn open(state: &AdminState, endpoint: &Endpoint, head: &Parts, has_tokens: bool)
         | Action::Log
         | Action::TakeOver
         | Action::Upgrade
+        | Action::Reload
         | Action::Data(_) => unknown(&head.method, has_tokens),
     }
 }

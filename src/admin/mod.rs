@@ -3,7 +3,8 @@
 //!
 //! `endpoints` is the table of all of them, each with who may use it. `access` has the operators and their tokens,
 //! `login` the sessions of the dashboard, `audit` what was done. `handle` authorizes a request and carries it out;
-//! `commands` runs the data commands, each of which is in a file of its own. `take_over` lets a successor in.
+//! `commands` runs the data commands, each of which is in a file of its own. `take_over` lets a successor in,
+//! `reload` has the configuration read again.
 
 mod access;
 mod audit;
@@ -31,10 +32,12 @@ mod limits;
 mod listener;
 mod log;
 mod login;
+mod main_loop;
 mod move_store;
 mod origins;
 mod per_minute;
 mod purge;
+mod reload;
 mod reply;
 mod rows;
 mod same_origin;
@@ -62,14 +65,16 @@ pub use crowd::{CrowdEntry, CrowdReport};
 pub use data_socket::serve_data;
 pub use endpoints::{
     BACKUP, BYPASS, CACHE_AUDIT, CACHE_AUDIT_RESUME, CERTIFICATES, CERTIFICATES_RENEW, CROWD,
-    FLEET, LEARN, LEARN_RESTART, LOG, MISSES, MOVE, ORIGINS, STATUS, TOP_COOKIES, UPGRADE,
+    FLEET, LEARN, LEARN_RESTART, LOG, MISSES, MOVE, ORIGINS, RELOAD, STATUS, TOP_COOKIES, UPGRADE,
 };
 pub use handle::AdminHandle;
 pub use latest_backup::{BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};
 pub use log::{LogLine, LoggedRequest, LoggedStep};
+pub use main_loop::{MainLoopEntrances, MainLoopRequests, main_loop_entrances};
 pub use move_store::MoveRequest;
 pub use origins::{ListedOrigin, ListedServer, OriginsReport};
+pub use reload::{ReloadEntrance, ReloadReport, ReloadRequest, ReloadRequests, ReloadResult};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{
     ExportedItem, ExportedSession, ExportedView, LISTED_MAX, ListedSession, Removed, SessionExport,
@@ -82,6 +87,5 @@ pub use status::{
 pub use status_parts::StatusParts;
 pub use take_over::{
     TakeOverEntrance, TakeOverRequest, TakeOverRequests, UpgradeLine, UpgradeOrder, UpgradeRequest,
-    take_over_entrance,
 };
 pub use top::{TOP_MAX, Top, TopViews};

@@ -94,8 +94,7 @@ impl UpgradeRequest {
 }
 
 /// An entrance for processes that want to take over, and what comes in.
-#[must_use]
-pub fn take_over_entrance() -> (TakeOverEntrance, TakeOverRequests) {
+pub(super) fn take_over_entrance() -> (TakeOverEntrance, TakeOverRequests) {
     let (sender, requests) = channel(WAITING_MAX);
     (TakeOverEntrance(sender), requests)
 }

@@ -25,8 +25,8 @@ use super::start_error::StartError;
 use super::store;
 use super::worker::dry_worker;
 use crate::admin::{
-    self, AdminHandle, AdminState, AuditLog, Commands, ConfigReport, Operator, Operators,
-    StatusParts, TakeOverEntrance,
+    self, AdminHandle, AdminState, AuditLog, Commands, ConfigReport, MainLoopEntrances, Operator,
+    Operators, StatusParts,
 };
 use crate::take_over::message::Purpose;
 
@@ -108,10 +108,10 @@ pub(super) fn handle(
     live: &LiveConfig,
     (shared, store): (&SharedState, &AnyStore),
     listeners: &Listeners,
-    (audit, successors): (AuditLog, TakeOverEntrance),
+    (audit, main_loop): (AuditLog, MainLoopEntrances),
 ) -> Rc<AdminHandle> {
     let commands = commands(live, shared, store, listeners.secured());
-    AdminHandle::new(commands, operators(&live.plan), audit, successors)
+    AdminHandle::new(commands, operators(&live.plan), audit, main_loop)
 }
 
 /// The implementation of the data commands.

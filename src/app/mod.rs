@@ -223,12 +223,15 @@ impl Application {
     /// says 503; then listeners close, open requests finish within `drain_timeout`, visits are written, and the store
     /// is closed. It drains also when another process has taken over.
     ///
-    /// HUP applies the plan that `again` reads, all of it or nothing, and reopens the access log. If
-    /// `again` fails, it reports the reason itself.
+    /// HUP and the command to reload apply the plan that `again` reads, all of it or nothing, and reopen the access log.
+    /// If `again` fails, it logs the problems itself.
     ///
     /// # Errors
     /// If the system refuses a thread or a signal handler, or the process that this one takes over from serves on.
-    pub fn run(mut self, again: impl Fn() -> Option<LoadedPlan>) -> Result<(), StartError> {
+    pub fn run(
+        mut self,
+        again: impl Fn() -> Result<LoadedPlan, Vec<String>>,
+    ) -> Result<(), StartError> {
         self.parts.places = self.addresses_in_words();
         let Self { parts, log, runtime } = self;
         let store = parts.store.clone();

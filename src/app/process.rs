@@ -37,7 +37,7 @@ use super::start_error::StartError;
 use super::successor::{Predecessor, accepting};
 use super::worker::{self, FirstEntrances, Worker};
 use super::{admin, drain, files, gauges, store, tls, warm_start};
-use crate::admin::{AdminState, TakeOverRequests, take_over_entrance};
+use crate::admin::{AdminState, MainLoopRequests, ReloadResult, main_loop_entrances};
 use crate::take_over::channel::TakeOverError;
 use crate::take_over::message::Message;
 
@@ -85,7 +85,7 @@ impl OpenParts {
 pub(super) struct Process {
     running: Running,
     signals: Signals,
-    requests: TakeOverRequests,
+    requests: MainLoopRequests,
     log: Option<Arc<AccessLog>>,
     ready: Arc<AtomicBool>,
     ends: Ends,
@@ -152,9 +152,9 @@ impl Process {
         let handle = store.thread_handle();
         let [ready, connected] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         gauges::register_store_state(&connected, &metrics);
-        let (successors, requests) = take_over_entrance();
+        let (main_loop, requests) = main_loop_entrances();
         let admin_handle =
-            admin::handle(&first, (&shared, &handle), &listeners, (audit, successors));
+            admin::handle(&first, (&shared, &handle), &listeners, (audit, main_loop));
         let state = AdminState {
             handle: Some(Rc::clone(&admin_handle)),
             metrics,
@@ -202,7 +202,7 @@ impl Process {
     /// Serves until a signal, or a successor, ends the process.
     pub(super) async fn run(
         mut self,
-        again: impl Fn() -> Option<LoadedPlan>,
+        again: impl Fn() -> Result<LoadedPlan, Vec<String>>,
     ) -> Result<(), StartError> {
         let end = match self.let_in().await {
             Ok(()) => self.serve_until_end(again).await,
@@ -321,19 +321,27 @@ impl Process {
     }
 
     /// Applies reloads and lets successors try, until the process has to end, and tells the service manager of each state.
-    async fn serve_until_end(&mut self, again: impl Fn() -> Option<LoadedPlan>) -> End {
+    async fn serve_until_end(
+        &mut self,
+        again: impl Fn() -> Result<LoadedPlan, Vec<String>>,
+    ) -> End {
         self.running.shared.certificates.board.set_serves(true);
         service_manager::ready().await;
         self.running.listeners.keep().await;
         let end = loop {
+            let mut command = None;
             let signal = tokio::select! {
                 signal = self.signals.next() => signal,
-                Some(request) = self.requests.recv() => {
+                Some(request) = self.requests.reloads.recv() => {
+                    command = Some(request);
+                    Signal::Reload
+                }
+                Some(request) = self.requests.take_overs.recv() => {
                     let parts = HandOverParts {
                         running: &mut self.running,
                         program: self.program.as_ref(),
                         signals: &mut self.signals,
-                        requests: &mut self.requests,
+                        requests: &mut self.requests.take_overs,
                     };
                     match hand_over(request, parts).await {
                         HandOver::Done => return End::HandedOver,
@@ -345,14 +353,27 @@ impl Process {
             if signal != Signal::Reload {
                 break signal;
             }
-            service_manager::reloading().await;
-            self.running.reopen(self.log.as_deref());
-            service_manager::reloaded(self.running.reload(again()).await).await;
-            self.running.listeners.keep().await;
+            let result = self.reload(&again).await;
+            if let Some(command) = command {
+                command.answer(result);
+            }
         };
         tracing::info!("draining");
         service_manager::stopping().await;
         End::Signal(end)
+    }
+
+    /// Reopens the logs, and applies the configuration that `again` reads.
+    async fn reload(
+        &mut self,
+        again: impl Fn() -> Result<LoadedPlan, Vec<String>>,
+    ) -> ReloadResult {
+        service_manager::reloading().await;
+        self.running.reopen(self.log.as_deref());
+        let result = self.running.reload(again()).await;
+        service_manager::reloaded(result.is_ok()).await;
+        self.running.listeners.keep().await;
+        result
     }
 
     /// Ends everything in order: nothing is accepted any more, open requests finish within `drain_timeout`, visits are

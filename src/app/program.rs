@@ -21,10 +21,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// That of this process. To be called at its start: later, the program may have been replaced, and its folder left.
+    /// That of this process, from the words of its command line. To be called at its start: later, the program may have
+    /// been replaced, and its folder left.
     #[must_use]
-    pub fn of_this_process() -> Self {
-        let mut arguments = std::env::args_os();
+    pub fn of_this_process(words: Vec<OsString>) -> Self {
+        let mut arguments = words.into_iter();
         let called = PathBuf::from(arguments.next().unwrap_or_default());
         Self::called(&called, arguments.collect(), std::env::current_exe)
     }

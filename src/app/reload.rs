@@ -28,7 +28,7 @@ use super::shared_state::{SharedState, has_others};
 use super::start_error::StartError;
 use super::store;
 use super::worker::{self, Worker};
-use crate::admin::AdminHandle;
+use crate::admin::{AdminHandle, ReloadReport, ReloadResult};
 
 /// How long a reload waits for the store.
 const PURGE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -72,24 +72,28 @@ impl Running {
         self.admin_handle.audit().reopen();
     }
 
-    /// Applies `next`; whether it is in force. `None`: it could not be read, and the log says why.
-    pub(super) async fn reload(&mut self, next: Option<LoadedPlan>) -> bool {
-        let Some(next) = next else {
-            tracing::error!("cannot read the configuration; the old one stays in force");
-            self.count_refused();
-            return false;
+    /// Applies `next`. If it could not be read, it has the problems, and the log has them, too.
+    pub(super) async fn reload(&mut self, next: Result<LoadedPlan, Vec<String>>) -> ReloadResult {
+        let next = match next {
+            Ok(next) => next,
+            Err(problems) => {
+                tracing::error!("cannot read the configuration; the old one stays in force");
+                self.count_refused();
+                return Err(problems);
+            }
         };
+        let warnings = next.warnings.clone();
         match self.put_into_force(next).await {
             Ok(()) => {
                 self.shared.reloads.done.fetch_add(1, Ordering::Relaxed);
                 clock::accept_step();
                 tracing::info!("the new configuration is in force");
-                true
+                Ok(ReloadReport { warnings })
             }
             Err(refused) => {
                 tracing::error!(%refused, "the old configuration stays in force");
                 self.count_refused();
-                false
+                Err(vec![refused.to_string()])
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anteroom_config::{AdminSocket, ConfigSources, LoadedPlan, Overrides, Plan, Warning};
+use anteroom_config::{AdminSocket, ConfigSources, LoadedPlan, Overrides, Plan, Problem, Warning};
 use anteroom_telemetry::message_log;
 
 use crate::cli::args::PlanArgs;
@@ -20,7 +20,16 @@ pub(crate) fn read(args: PlanArgs) -> Result<Plan, u8> {
 
 /// As [`read`], and keeps the warnings.
 pub(crate) fn load(args: PlanArgs) -> Result<LoadedPlan, u8> {
-    let (plan, warnings) = plan(args.config.as_deref(), args.overrides)?;
+    load_or_problems(args).map_err(|_problems| BAD_CONFIGURATION)
+}
+
+/// As [`load`], and returns the problems that it prints.
+pub(crate) fn load_or_problems(args: PlanArgs) -> Result<LoadedPlan, Vec<String>> {
+    let (plan, warnings) =
+        read_plan(args.config.as_deref(), args.overrides).map_err(|problems| {
+            bad_configuration(&problems);
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+        })?;
     let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     for warning in &warnings {
         complain(&format!("warning: {warning}"));
@@ -52,9 +61,15 @@ pub(crate) fn file_or_usual(file: Option<PathBuf>) -> Option<PathBuf> {
 /// # Errors
 /// The exit code, if there are problems.
 pub(crate) fn plan(file: Option<&Path>, overrides: Overrides) -> Result<(Plan, Vec<Warning>), u8> {
-    let sources =
-        ConfigSources::gather(file, overrides).map_err(|problem| bad_configuration(&[problem]))?;
-    Plan::read(&sources).map_err(|problems| bad_configuration(&problems))
+    read_plan(file, overrides).map_err(|problems| bad_configuration(&problems))
+}
+
+fn read_plan(
+    file: Option<&Path>,
+    overrides: Overrides,
+) -> Result<(Plan, Vec<Warning>), Vec<Problem>> {
+    let sources = ConfigSources::gather(file, overrides).map_err(|problem| vec![problem])?;
+    Plan::read(&sources)
 }
 
 /// The location of the socket of the data commands.

@@ -250,6 +250,29 @@ fn the_proxy_of_a_file_is_found_from_any_folder() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 
+#[test]
+fn options_before_a_subcommand_are_taken() {
+    let proxy = Proxy::embedded(&Origin::always(Reply::unstored("hello")), "");
+    let file = proxy.folder().join("proxy.toml");
+    let file = file.to_str().unwrap();
+    for words in [
+        &["rows", "--config", file, "list"][..],
+        &["--config", file, "rows", "list", "--json"],
+        &["rows", "--json", "--config", file, "list"],
+        &["sessions", "--config", file, "list"],
+        &["top", "--config", file, "cookies"],
+        &["learn", "--config", file, "restart"],
+        &["bypass", "--config", file, "off"],
+        &["config", "--config", file, "print"],
+        &["--config", file, "check"],
+    ] {
+        let output = run_in(Path::new("/"), words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", said(&output));
+    }
+    let output = run_in(Path::new("/"), &["rows", "--config", file, "--once", "list"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
+
 /// Starts a proxy without a file, with these options more, and asks it for a page.
 fn serves_with(options: &[&str]) {
     let origin = Origin::always(Reply::unstored("hello"));

@@ -13,7 +13,7 @@ use crate::support::client::{Ask, Client, SITE};
 use crate::support::free_port;
 use crate::support::multiplexed::{Multiplexed, ask};
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, log_in, shop};
+use crate::support::proxy::{Proxy, anteroom, log_in, shop};
 use crate::support::wait_until;
 
 fn appended(line: &str) -> impl FnOnce(&str) -> String {
@@ -94,6 +94,46 @@ fn a_file_with_a_mistake_changes_nothing() {
     assert!(!proxy.reload());
     assert!(proxy.get("/").send().is_hit(), "the route before the mistake does not hold either");
     assert!(proxy.complaints().contains("memry"), "{}", proxy.complaints());
+    assert_eq!(proxy.metric("anteroom_reloads_refused_total"), 1.0);
+}
+
+#[test]
+fn the_command_says_what_came_of_a_reload() {
+    let origin = Origin::start(|_| Reply::html("hello"));
+    let proxy = Proxy::embedded(&origin, "");
+    let reload = |more: &[&str]| {
+        let mut command = anteroom();
+        command.args(["reload", "--config", "proxy.toml"]).args(more);
+        let output = command.current_dir(proxy.folder()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+
+    proxy.edit(appended("[[route]]\nname = \"front\"\nmatch.path = \"/\"\nshare = \"none\""));
+    let (code, said, complaint) = reload(&[]);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), "the new configuration is in force\n"),
+        "{complaint}"
+    );
+    proxy.get("/").send();
+    assert!(!proxy.get("/").send().is_hit());
+
+    proxy.edit(|text| text.replace("share = \"none\"", "share = \"all\""));
+    let (code, said, complaint) = reload(&[]);
+    assert_eq!((code, said.as_str()), (Some(1), ""));
+    assert!(complaint.contains("the old configuration stays in force"), "{complaint}");
+    assert!(
+        complaint.contains("[[route]] share: ") && complaint.contains("found \"all\""),
+        "{complaint}"
+    );
+
+    proxy.edit(|text| text.replace("share = \"all\"", "share = \"none\"\nttl = \"1s\""));
+    let (code, said, complaint) = reload(&["--json"]);
+    assert_eq!(code, Some(0), "{complaint}");
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(report["warnings"].to_string().contains("stores nothing"), "{report}");
+    assert_eq!(proxy.metric("anteroom_reloads_total"), 2.0);
     assert_eq!(proxy.metric("anteroom_reloads_refused_total"), 1.0);
 }
 

@@ -6,7 +6,9 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use crate::support::origin::{Origin, Reply};
-use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
+use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
+use crate::support::redis::RedisServer;
+use crate::support::wait_until;
 
 const TOKEN: &str = "secret-token-of-the-operator";
 
@@ -142,6 +144,39 @@ const MISTAKES: [Mistake; 6] = [
         route: "default",
     },
 ];
+
+#[test]
+fn the_command_tells_whether_the_proxy_serves() {
+    let origin = Origin::always(Reply::html("hello"));
+    let mut redis = RedisServer::start();
+    let proxy = Proxy::with_settings(&origin, &format!("store.url = \"{}\"", redis.url()));
+    let status = |more: &[&str]| {
+        let mut command = anteroom();
+        command.args(["status", "--config", "proxy.toml"]).args(more);
+        let output = command.current_dir(proxy.folder()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    proxy.get("/").send();
+    assert!(proxy.get("/").send().is_hit());
+    // Requests are counted behind their answers.
+    wait_until("both are counted", || {
+        status(&[]).1.contains("requests   2, 50 % from the cache\n")
+    });
+    let (code, text) = status(&[]);
+    assert_eq!(code, Some(0), "{text}");
+    let app = format!("app        origin {} is up\n", origin.address());
+    for line in ["mode serve\n", &app, "store      connected\n", "memory     1 page in 1 MiB of "] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let (_, json) = status(&["--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["status"]["mode"], "serve");
+    assert_eq!(json["origins"][0]["servers"][0]["up"], true);
+
+    redis.kill();
+    wait_until("the store is seen to be away", || status(&[]).0 == Some(1));
+    assert!(status(&[]).1.contains("store      away"));
+}
 
 #[test]
 fn what_the_cache_does_on_the_routes_is_told() {

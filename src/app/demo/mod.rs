@@ -188,8 +188,9 @@ impl Demo {
             .spawn(move || keep_shop(listener, tour))
             .map_err(|source| StartError::System { what: "a thread", source })?;
         self.app.run(|| {
-            tracing::warn!("the demo has no configuration file to reload");
-            None
+            let why = "the demo has no configuration file to reload";
+            tracing::warn!("{why}");
+            Err(vec![why.to_owned()])
         })
     }
 }

@@ -43,6 +43,30 @@ Figures are those of the second between two readings. Where standard output is n
 --once is the default. The command connects to the running proxy over the socket in [admin]
 socket.";
 
+pub(super) const RELOAD_EXAMPLES: &str = "\
+Examples:
+  anteroom reload --config /etc/anteroom/proxy.toml
+      Puts the changes of the file into force; open requests go on
+  anteroom reload --socket /run/anteroom/admin.sock --json
+
+The running proxy reads the file again that it was started with, as after the signal HUP, and
+reopens its log files. A configuration with a problem changes nothing. The command connects to the
+running proxy over the socket in [admin] socket.
+
+Exit codes: 0 the new configuration is in force, 1 the old one stays in force";
+
+pub(super) const STATUS_EXAMPLES: &str = "\
+Examples:
+  anteroom status
+      Since when the proxy runs, its hits, the servers of the app, the store, memory
+  anteroom status --json --config /etc/anteroom/proxy.toml
+
+Figures count from the start of the process; `anteroom top` shows those of a second. The command
+connects to the running proxy over the socket in [admin] socket.
+
+Exit codes: 0 all is well, 1 no proxy answers, or the store is away, or an app has no server that
+is up";
+
 const ITEMS_EXAMPLES: &str = "\
 Examples:
   anteroom top items

@@ -5,6 +5,7 @@ mod bypass;
 mod certificates;
 mod learn;
 mod live;
+mod order;
 mod sessions;
 mod store;
 mod upgrade;
@@ -23,6 +24,7 @@ pub(crate) use bypass::{BypassArgs, BypassCommand};
 pub(crate) use certificates::CertificatesCommand;
 pub(crate) use learn::LearnCommand;
 pub(crate) use live::{LogArgs, TopArgs, TopCommand};
+pub(crate) use order::options_last;
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
 pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 pub(crate) use upgrade::UpgradeArgs;
@@ -266,6 +268,12 @@ pub(crate) enum Command {
     /// Put a new process, or a new version, in the place of the running one, without a lost connection
     #[command(after_help = upgrade::UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
+    /// Read the configuration again, and say what came of it
+    #[command(after_help = live::RELOAD_EXAMPLES)]
+    Reload(Shown),
+    /// Show whether the proxy serves, and what it works with
+    #[command(after_help = live::STATUS_EXAMPLES)]
+    Status(Shown),
     /// Print the completions for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {

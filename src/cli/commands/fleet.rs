@@ -72,7 +72,7 @@ fn words(names: &[String]) -> String {
 }
 
 /// A time in its largest unit.
-fn uptime(seconds: f64) -> String {
+pub(super) fn uptime(seconds: f64) -> String {
     let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "min")];
     let unit = units.into_iter().find(|(length, _)| seconds >= 2.0 * length);
     let (length, unit) = unit.unwrap_or((1.0, "s"));

@@ -113,7 +113,7 @@ impl Stage {
 }
 
 fn run(app: Application) {
-    app.run(|| None).expect("it runs");
+    app.run(|| Err(Vec::new())).expect("it runs");
 }
 
 /// Answers one request, and ends the connection.

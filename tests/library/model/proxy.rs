@@ -53,7 +53,7 @@ pub(crate) fn start(origin: SocketAddr) -> Proxy {
         let (plan, _) = Plan::read(&sources).unwrap();
         let app = Application::open(plan).unwrap();
         tell.send((app.addresses()[0], app.admin_address().unwrap())).unwrap();
-        app.run(|| None).unwrap();
+        app.run(|| Err(Vec::new())).unwrap();
     });
     let (visitors, admin) = told.recv().expect("the proxy starts");
     Proxy { visitors, admin, _folder: folder }
