@@ -56,6 +56,24 @@ fn a_page_with_a_csrf_field_is_not_shared() {
 }
 
 #[test]
+fn a_page_that_may_turn_out_personal_is_not_said_to_be_kept() {
+    let origin = Origin::start(|request| match request.path() {
+        "/form" => Reply::html("<form><input name=csrf_token value=a1></form>"),
+        "/style.css" => Reply::typed("text/css", "body {}"),
+        _ => Reply::html("hello"),
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    for (path, later) in [("/form", "fwd=bypass; detail=csrf-field"), ("/", "hit; ttl=")] {
+        let first = proxy.get(path).send();
+        assert_eq!(first.cache_status(), "anteroom; fwd=uri-miss", "{path}");
+        let second = proxy.get(path).send();
+        assert!(second.cache_status().starts_with(&format!("anteroom; {later}")), "{second:?}");
+    }
+    let style = proxy.get("/style.css").send();
+    assert!(style.cache_status().starts_with("anteroom; fwd=uri-miss; stored; ttl="), "{style:?}");
+}
+
+#[test]
 fn a_page_with_the_constant_csrf_token_is_shared() {
     // MediaWiki gives every stranger the same constant; a person's token has digits before it.
     let page = r#"<form><input name="wpEditToken" value="+\"></form>"#;

@@ -405,7 +405,8 @@ async fn answer_as_it_comes(
     }
     let mut status = CacheStatus::forwarded(why, waits.map(Reason::as_str));
     status.stored = stored;
-    status.ttl = Some(entry.ttl(want.now()));
+    // A page that the leak guard still reads looks like one that it refuses: neither has a lifetime here.
+    status.ttl = stored.then(|| entry.ttl(want.now()));
     let answer = match is_personal || waits.is_some() {
         true => {
             let body = Body::flight(reader, length);
