@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -12,7 +13,7 @@ use crate::support::client::{Answer, SITE};
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
-use crate::support::wait_until;
+use crate::support::{unix_now, wait_until};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -103,6 +104,27 @@ fn hints(told: &Value) -> Vec<&str> {
 
 fn page() -> Origin {
     Origin::always(Reply::html("a page"))
+}
+
+#[test]
+fn a_slow_clock_of_the_app_is_told() {
+    let origin = Origin::start(|request| {
+        let date = UNIX_EPOCH + Duration::from_secs_f64(unix_now() - 600.0);
+        let page = Reply::html("page").header("Cache-Control", "max-age=60");
+        let page = page.header("Date", &httpdate::fmt_http_date(date));
+        if request.path() == "/tagged" { page.header("ETag", "\"1\"") } else { page }
+    });
+    let proxy = Proxy::embedded(&origin, "");
+    for target in ["/plain", "/tagged"] {
+        assert!([(); 2].map(|()| proxy.get(target).send().is_hit()) == [false; 2], "{target}");
+    }
+    let told = explain(&proxy, "/plain", &[]);
+    assert_eq!(told["leak"]["reason"], "stale", "{told}");
+    assert!(told["leak"]["why"].as_str().unwrap().contains("Date"), "{told}");
+    let told = explain(&proxy, "/tagged", &[]);
+    let notes = told["notes"].as_array().unwrap();
+    let note = notes.iter().find_map(|note| note.as_str().filter(|note| note.contains("Date")));
+    assert!(note.is_some_and(|note| note.contains("the clock of the app is slow")), "{told}");
 }
 
 #[test]
@@ -351,6 +373,31 @@ fn all_that_blocks_is_named_and_not_the_first_alone() {
 }
 
 #[test]
+fn all_obstacles_of_the_last_response_are_named() {
+    // As PHP answers, whose session_start() says all of this at once.
+    let origin = Origin::always(
+        Reply::html("hello")
+            .header("Set-Cookie", "PHPSESSID=abcdefgh; path=/")
+            .header("Expires", "Thu, 19 Nov 1981 08:52:00 GMT")
+            .header("Cache-Control", "no-store, no-cache, must-revalidate")
+            .header("Pragma", "no-cache"),
+    );
+    let proxy = Proxy::embedded(&origin, "");
+    proxy.get("/").send();
+    let told = explain(&proxy, "/", &[]);
+    assert_eq!(told["uncacheable"]["reason"], "set-cookie", "{told}");
+    let further = told["uncacheable"]["further"].as_array().unwrap();
+    let words: Vec<_> = further.iter().map(|one| one["reason"].as_str().unwrap()).collect();
+    assert_eq!(words, ["no-store", "no-cache", "stale", "response-field"], "{told}");
+    let hints = hints(&told);
+    for wanted in ["[[route]] strip_set_cookie", "[[route]] override_ttl"] {
+        assert!(hints.contains(&wanted), "{wanted}: {told}");
+    }
+    let text = said(&proxy, "/", &[]);
+    assert!(text.contains("          also no-store: the response has no-store\n"), "{text}");
+}
+
+#[test]
 fn the_reason_is_named_with_a_hint() {
     let origin = speaking();
     let proxy = Proxy::embedded(&origin, "");
@@ -484,7 +531,8 @@ fn what_is_in_force_is_not_hinted_at() {
     let route = |settings: &str| format!("[[route]]\nmatch = \"/a/**\"\n{settings}");
     let proxy = Proxy::embedded(&origin, &route("name = \"a\""));
     proxy.get("/a/b").send();
-    assert_eq!(hinted(&explain(&proxy, "/a/b", &[])), ["[[route]] override_ttl"]);
+    let told = explain(&proxy, "/a/b", &[]);
+    assert_eq!(hinted(&told), ["[[route]] override_ttl", "[[route]] ttl"], "{told}");
     let origin = Origin::always(Reply::typed("application/json", "{}").header("Refresh", "5"));
     let proxy = Proxy::embedded(&origin, &route("override_ttl = \"60s\""));
     proxy.get("/a/b").send();

@@ -15,6 +15,7 @@ use super::admission_filter::AdmissionFilter;
 use super::entry::{Entry, VariantIndex};
 use super::purge::{PurgeSnapshot, PurgeTable};
 use super::recoded;
+use super::rules::further_reasons::RefusalReasons;
 
 /// An estimated page size, to size the tables.
 const USUAL_PAGE: u64 = 16 * 1024;
@@ -22,8 +23,8 @@ const USUAL_PAGE: u64 = 16 * 1024;
 const SLOT: u64 = 64;
 /// The most keys remembered as uncacheable; the least recently used are evicted first.
 const UNCACHEABLE_MAX: usize = 65_536;
-/// The most keys remembered for a page that contained its visitor's personal data.
-const LEAKS_MAX: usize = 4_096;
+/// The most keys remembered for a page that was refused for its own sake.
+const REFUSALS_MAX: usize = 4_096;
 /// How long a key is remembered as uncacheable, in seconds.
 const UNCACHEABLE_TTL: u64 = 120;
 /// The same if the cause may pass, such as a failure of the origin.
@@ -117,7 +118,7 @@ pub struct MarkTime {
 struct UncacheableMark {
     until: u64,
     config: u64,
-    reason: Reason,
+    reasons: RefusalReasons,
     /// The state of purges before the fetch; `None` in a brief mark.
     before: Option<Arc<PurgeSnapshot>>,
     /// Whether the response had no variants: the mark then holds for the whole key.
@@ -142,8 +143,8 @@ pub struct Memory {
     /// The largest page that is held, in bytes. It follows the room for pages.
     page_max: AtomicU64,
     uncacheable: Cache<PageKey, UncacheableMark>,
-    /// The kind of personal data found on the latest page, for `explain` and the log.
-    leaks: Cache<PageKey, (u64, Reason)>,
+    /// Why the latest page was refused, where that says nothing of the next; for `explain`.
+    refusals: Cache<PageKey, (u64, Reason)>,
     /// Until when the origin is not asked for a page, because it failed and the page may be served stale.
     failing: Cache<PageKey, u64>,
 }
@@ -166,14 +167,14 @@ impl Memory {
         let pages =
             Cache::with_options(options, ByBytes, RandomState::new(), DefaultLifecycle::default());
         let (uncacheable, failing) = (Cache::new(UNCACHEABLE_MAX), Cache::new(UNCACHEABLE_MAX));
-        let leaks = Cache::new(LEAKS_MAX);
+        let refusals = Cache::new(REFUSALS_MAX);
         let page_max = AtomicU64::new(page_max(bytes));
         Self {
             pages,
             admission_filter: AdmissionFilter::default(),
             page_max,
             uncacheable,
-            leaks,
+            refusals,
             failing,
         }
     }
@@ -284,27 +285,33 @@ impl Memory {
     pub fn mark_uncacheable(
         &self,
         key: PageKey,
-        reason: Reason,
+        reasons: impl Into<RefusalReasons>,
         MarkTime { now, config }: MarkTime,
         before: Arc<PurgeSnapshot>,
         is_of_all: bool,
     ) {
         let (until, before) = (now.saturating_add(UNCACHEABLE_TTL), Some(before));
-        let mark = UncacheableMark { until, config, reason, before, is_of_all };
+        let reasons = reasons.into();
+        let mark = UncacheableMark { until, config, reasons, before, is_of_all };
         self.uncacheable.insert(key, mark);
     }
 
     /// The same for a second, because the cause may pass.
-    pub fn mark_briefly(&self, key: PageKey, reason: Reason, MarkTime { now, config }: MarkTime) {
-        let until = now.saturating_add(BRIEF_TTL);
-        let mark = UncacheableMark { until, config, reason, before: None, is_of_all: false };
+    pub fn mark_briefly(
+        &self,
+        key: PageKey,
+        reasons: impl Into<RefusalReasons>,
+        MarkTime { now, config }: MarkTime,
+    ) {
+        let (until, reasons) = (now.saturating_add(BRIEF_TTL), reasons.into());
+        let mark = UncacheableMark { until, config, reasons, before: None, is_of_all: false };
         self.uncacheable.insert(key, mark);
     }
 
     /// Why the page under `key` was recently found uncacheable, if it was, and was not purged since.
     #[must_use]
     pub fn uncacheable(&self, key: &PageKey, at: MarkTime, purged: &PurgeTable) -> Option<Reason> {
-        self.mark(key, at, purged).map(|mark| mark.reason)
+        self.mark(key, at, purged).map(|mark| mark.reasons.first)
     }
 
     /// The same if the store need not be asked for the page either: the response had no variants.
@@ -316,7 +323,7 @@ impl Memory {
         purged: &PurgeTable,
     ) -> Option<Reason> {
         let mark = self.mark(key, at, purged)?;
-        mark.is_of_all.then_some(mark.reason)
+        mark.is_of_all.then_some(mark.reasons.first)
     }
 
     fn mark(&self, key: &PageKey, at: MarkTime, purged: &PurgeTable) -> Option<UncacheableMark> {
@@ -330,28 +337,28 @@ impl Memory {
             .filter(|mark| !mark.is_purged(purged))
     }
 
-    /// The same, with the seconds for which it stays remembered.
+    /// All reasons, with the seconds for which they stay remembered.
     #[must_use]
     pub fn uncacheable_for(
         &self,
         key: &PageKey,
         at: MarkTime,
         purged: &PurgeTable,
-    ) -> Option<(Reason, u64)> {
+    ) -> Option<(RefusalReasons, u64)> {
         let mark = self.mark(key, at, purged)?;
-        Some((mark.reason, mark.until - at.now))
+        Some((mark.reasons, mark.until - at.now))
     }
 
-    /// Remembers that the last page under `key` contained its visitor's personal data at `now`. This is
-    /// informational only: another visitor's page may be free of it.
-    pub fn note_leak(&self, key: PageKey, reason: Reason, now: u64) {
-        self.leaks.insert(key, (now, reason));
+    /// Remembers why the last page under `key` was refused at `now`, where that says nothing of the next: it contained
+    /// its visitor's personal data, or was old when it came. This is informational only.
+    pub fn note_refusal(&self, key: PageKey, reason: Reason, now: u64) {
+        self.refusals.insert(key, (now, reason));
     }
 
-    /// What was found on a page under `key` in the last two minutes, and how many seconds ago.
+    /// Why a page under `key` was refused in the last two minutes, and how many seconds ago.
     #[must_use]
-    pub fn leak(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
-        let (found, reason) = self.leaks.peek(key)?;
+    pub fn noted_refusal(&self, key: &PageKey, now: u64) -> Option<(Reason, u64)> {
+        let (found, reason) = self.refusals.peek(key)?;
         let ago = now.saturating_sub(found);
         (ago < UNCACHEABLE_TTL).then_some((reason, ago))
     }
@@ -446,7 +453,7 @@ impl Memory {
     pub fn clear(&self) {
         self.pages.clear();
         self.uncacheable.clear();
-        self.leaks.clear();
+        self.refusals.clear();
         self.failing.clear();
     }
 

@@ -389,8 +389,11 @@ pub const fn text_of(reason: Reason) -> ReasonText {
                 Lines::OfRoute("override_ttl = \"60s\"\noverride_private = true"),
             ),
         Reason::Stale => {
-            said_on_every_page(means("the response was stale on arrival and lacks a validator"))
-                .helps(REPLACED)
+            said_on_every_page(means(
+                "the response was older than its lifetime when it came, by its Age or Date, and lacks a validator: \
+                 where Date is behind, the clock of the app may be slow",
+            ))
+            .helps(REPLACED)
         }
         Reason::VaryAny => means("the response has Vary: *"),
         Reason::Status => without_lifetime(means("its status has no default lifetime")).helps(&[set!(
@@ -649,9 +652,10 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
             "the app says `private`",
             "`override_ttl` with `override_private`, if the app says so to visitors without a login, too",
         ),
-        Reason::Stale => {
-            ("the response was stale when it came", "`override_ttl`, or a lifetime from the app")
-        }
+        Reason::Stale => (
+            "the response was older than its lifetime when it came, by `Age` or `Date`",
+            "`override_ttl`, or a lifetime from the app; where `Date` is behind, the clock of the app",
+        ),
         Reason::VaryAny => (
             "`Vary: *`, or `Vary` names a field that Anteroom sends differently each time",
             "the app has to name the fields on which the page depends",

@@ -89,7 +89,7 @@ function explanation(it) {
       ['Cookies', list(it.cookies.map(({ name, class: kind }) => `${name}: ${kind}`))],
       ['In memory', tier(it.memory)],
       ['In the store', tier(it.store)],
-      ['Lately', it.uncacheable && `${it.uncacheable.reason}: ${it.uncacheable.why}`],
+      ['Lately', it.uncacheable && [it.uncacheable, ...it.uncacheable.further].map(({ reason, why }) => `${reason}: ${why}`).join('; ')],
       ['Personal data', it.leak && `${it.leak.reason}: ${it.leak.why}`],
       ['Page', it.page && `${it.page.status} ${it.page.kind ?? ''}, ${say.bytes(it.page.bytes)}; kept for ${it.page.lifetime} s by ${it.page.source}`],
       ['Notes', list(it.notes)],

@@ -14,8 +14,10 @@ use super::fetched::Fetch;
 use super::filler::Filler;
 use super::lead::{LeaderAnswer, send_answer};
 use crate::flight::{Flight, FlightVerdict};
+use crate::rules::further_reasons::{RefusalReasons, StrippedHead};
 use crate::rules::key::ShareClass;
 use crate::rules::leak_kind::LeakKind;
+use crate::rules::verdict::ResponseView;
 
 /// The least interval between log messages about pages with personal data, in seconds.
 const LEAK_LOG_EVERY: u64 = 60;
@@ -33,6 +35,10 @@ impl Filler {
     ) {
         // A response that a cache in front of the origin was about to drop is fetched again next time.
         let aged = reason == Reason::Stale && fetch.age(received.response.headers()) > 0;
+        if aged {
+            let now = fetch.received_at as u64;
+            self.pages.memory().note_refusal(fetch.primary, reason, now);
+        }
         if reason == Reason::ServerError {
             // A later request should find the stale page instead of being forwarded.
             self.thread_metrics.refused(reason);
@@ -45,7 +51,8 @@ impl Filler {
                 true => MarkScope::Brief,
                 false => MarkScope::of(&Vary::parse(received.response.headers())),
             };
-            self.mark(fetch, reason, scope);
+            let reasons = self.all_reasons(fetch, &flight.sent, &received, reason);
+            self.mark(fetch, reasons, scope);
         }
         flight.decide(FlightVerdict::Refused(reason));
         self.note_redirect(fetch, received.response.status());
@@ -62,6 +69,30 @@ impl Filler {
         send_answer(sender, answer);
     }
 
+    /// The reason for which a response is refused, with those behind it. PERF: a key is marked afterwards, so that
+    /// this is rare.
+    fn all_reasons(
+        &self,
+        fetch: &Fetch,
+        sent: &HeaderMap,
+        received: &OriginResponse,
+        reason: Reason,
+    ) -> RefusalReasons {
+        let (length, unframed) = (received.length, received.unframed);
+        let headers = received.response.headers().clone();
+        RefusalReasons::find(reason, StrippedHead { headers, length, unframed }, |head| {
+            let answer = ResponseView {
+                status: received.response.status(),
+                headers: &head.headers,
+                length: head.length,
+                unframed: head.unframed,
+                age: fetch.age(&head.headers),
+                now: fetch.received_at as u64,
+            };
+            self.may_store(fetch, sent, &answer).err()
+        })
+    }
+
     /// A redirect may lead back to where the visitor came from, or carry the query on: the fetch has left both out.
     fn note_redirect(&self, fetch: &Fetch, status: StatusCode) {
         let is_changed = fetch.loss.detour && status.is_redirection();
@@ -72,7 +103,9 @@ impl Filler {
 
     /// Counts a refusal and remembers that the key is uncacheable: for a short time if the cause is
     /// temporary, and not at all if the request itself is the cause.
-    pub(super) fn mark(&self, fetch: &Fetch, reason: Reason, scope: MarkScope) {
+    pub(super) fn mark(&self, fetch: &Fetch, reasons: impl Into<RefusalReasons>, scope: MarkScope) {
+        let reasons = reasons.into();
+        let reason = reasons.first;
         self.thread_metrics.refused(reason);
         let path = fetch.target.path();
         tracing::debug!(path, reason = reason.as_str(), "a page is not shared");
@@ -89,7 +122,7 @@ impl Filler {
         }
         let memory = self.pages.memory();
         if is_leak(reason) {
-            memory.note_leak(fetch.primary, reason, now);
+            memory.note_refusal(fetch.primary, reason, now);
         }
         // The data that was found is the visitor's own, so another visitor's page may be free of it. A
         // visitor without personal data has requested a page with a cookie of the app in it, and every other
@@ -109,12 +142,12 @@ impl Filler {
         let at = self.mark_time(now);
         match scope {
             // There may be room for the page in a moment.
-            _ if reason == Reason::Crowded => memory.mark_briefly(fetch.primary, reason, at),
-            MarkScope::Brief => memory.mark_briefly(fetch.primary, reason, at),
+            _ if reason == Reason::Crowded => memory.mark_briefly(fetch.primary, reasons, at),
+            MarkScope::Brief => memory.mark_briefly(fetch.primary, reasons, at),
             MarkScope::OneVariant | MarkScope::AllVariants => {
                 let before = Arc::new(fetch.purge_snapshot.clone());
                 let is_of_all = scope == MarkScope::AllVariants;
-                memory.mark_uncacheable(fetch.primary, reason, at, before, is_of_all);
+                memory.mark_uncacheable(fetch.primary, reasons, at, before, is_of_all);
             }
         }
     }

@@ -6,6 +6,7 @@
 
 mod escape;
 pub mod fragments;
+pub mod further_reasons;
 pub mod group;
 pub mod key;
 pub mod leak_guard;

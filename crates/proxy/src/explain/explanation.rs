@@ -40,7 +40,7 @@ pub struct Explanation {
     pub store: Option<ExplainedTier>,
     /// Set if a recent response was uncacheable.
     pub uncacheable: Option<ExplainedUncacheable>,
-    /// Set if a recent response contained personal data of its visitor.
+    /// Set if a recent response was refused for a reason that says nothing of the next.
     #[serde(default)]
     pub leak: Option<ExplainedLeak>,
     /// The stored page, as the request would find it.
@@ -208,12 +208,24 @@ pub struct ExplainedUncacheable {
     pub reason: String,
     /// The reason as a sentence.
     pub why: String,
+    /// For what the response would be uncacheable without that.
+    #[serde(default)]
+    pub further: Vec<ExplainedReason>,
     /// How long this is still remembered, in seconds.
     pub seconds: u64,
 }
 
-/// A recent response that was not shared because it contained personal data of its visitor. The next one
-/// may be shared.
+/// A reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedReason {
+    /// As a word.
+    pub reason: String,
+    /// As a sentence.
+    pub why: String,
+}
+
+/// A recent response that was not shared because it contained personal data of its visitor, or was old when it came.
+/// The next one may be shared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedLeak {
     /// The finding as a word.

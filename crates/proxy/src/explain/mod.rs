@@ -21,6 +21,7 @@ use ::http::Method;
 use ::http::request::Parts;
 use anteroom_cache::entry::{Entry, LifetimeSource};
 use anteroom_cache::purge::PurgeStanding;
+use anteroom_cache::rules::further_reasons::RefusalReasons;
 use anteroom_cache::rules::key::ShareClass;
 use anteroom_cache::rules::verdict::{FreshnessDirective, fragment_fields, named_by};
 use anteroom_cache::{CacheTier, Lookup, TierContent};
@@ -31,7 +32,7 @@ use anteroom_policy::learn::CacheMode;
 use anteroom_policy::route::{Route, Share};
 use anteroom_telemetry::reason::Reason;
 
-use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedUncacheable};
+use self::explanation::{ExplainedLeak, ExplainedOutcome, ExplainedReason, ExplainedUncacheable};
 use self::question::ImaginedRequest;
 use self::words::{HintContext, hint, hints, is_in_force, why, why_vary};
 use super::deliver::{content_coding, fragments};
@@ -501,17 +502,24 @@ impl Explanation {
     fn look_at(&mut self, want: &WantedPage<'_>, decided: &DecisionAndPage, memory: &TierContent) {
         let (pages, now) = (&want.cx.worker.pages, want.now());
         let remembered = pages.memory().uncacheable_for(&want.key, want.mark_time(), &pages.purged);
-        self.uncacheable = remembered.map(|(reason, seconds)| ExplainedUncacheable {
+        let further = |reason: Reason| ExplainedReason {
             reason: reason.as_str().to_owned(),
             why: why(reason).to_owned(),
+        };
+        self.uncacheable = remembered.map(|(reasons, seconds)| ExplainedUncacheable {
+            reason: reasons.first.as_str().to_owned(),
+            why: why(reasons.first).to_owned(),
+            further: reasons.further().map(further).collect(),
             seconds,
         });
-        self.leak = pages.memory().leak(&want.key, now).map(|(reason, seconds)| ExplainedLeak {
+        let noted = pages.memory().noted_refusal(&want.key, now);
+        self.leak = noted.map(|(reason, seconds)| ExplainedLeak {
             reason: reason.as_str().to_owned(),
             why: why(reason).to_owned(),
             seconds,
         });
         self.page = decided.page.as_ref().map(|page| parts::page(want, page));
+        self.notes.extend(decided.page.as_ref().and_then(|page| parts::old_date(page)));
         if want.fills && want.cx.head.method == Method::GET {
             self.fill = Some(parts::fill(want, decided.page.as_deref()));
         }
@@ -566,11 +574,11 @@ fn reasons(want: &WantedPage<'_>, decided: &DecisionAndPage) -> Vec<Reason> {
     let pages = &want.cx.worker.pages;
     let memory = pages.memory();
     let (key, now) = (&want.key, want.now());
-    let learnt = memory
-        .uncacheable_for(key, want.mark_time(), &pages.purged)
-        .into_iter()
-        .chain(memory.leak(key, now));
-    reasons.extend(learnt.map(|(reason, _)| reason));
+    let learnt = memory.uncacheable_for(key, want.mark_time(), &pages.purged);
+    let learnt = learnt.map(|(reasons, _)| reasons);
+    reasons.extend(learnt.map(|learnt| learnt.first));
+    reasons.extend(memory.noted_refusal(key, now).map(|(reason, _)| reason));
+    reasons.extend(learnt.into_iter().flat_map(RefusalReasons::further));
     if let Some(page) = &decided.page {
         reasons.extend(want.suits(page).err());
         if decided.outcome == ExplainedOutcome::Fetch && is_current(want, page) {

@@ -13,7 +13,7 @@ use anteroom_cache::url_patterns::network;
 use anteroom_http::conditional::validators;
 use anteroom_http::cookie::cookies as cookies_of;
 use anteroom_http::field_set::FieldSet;
-use anteroom_http::freshness::FreshnessSource;
+use anteroom_http::freshness::{self, FreshnessSource};
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::{Item, PageKey};
 use anteroom_http::query;
@@ -296,6 +296,18 @@ pub(super) fn page(want: &WantedPage<'_>, page: &Entry) -> ExplainedPage {
             .or_else(|| recoded.err())
             .map(|reason| reason.as_str().to_owned()),
     }
+}
+
+/// Tells of a `Date` by which the page is never fresh.
+pub(super) fn old_date(page: &Entry) -> Option<String> {
+    let date = freshness::date_of(&page.fields.map(), page.stored_at)?;
+    let behind = page.stored_at.saturating_sub(date);
+    (page.lifetime > 0 && behind >= page.lifetime).then(|| {
+        format!(
+            "the page came with a Date {behind} s in the past, beyond its lifetime, and is fetched again each time: \
+             the clock of the app is slow, or a cache in front of it keeps old pages"
+        )
+    })
 }
 
 /// The field or setting that named a lifetime, as the app or the operator would write it.

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use super::explanation::{
-    ExplainedFill, ExplainedKey, ExplainedOutcome, ExplainedPage, ExplainedRoute, ExplainedTier,
-    ExplainedVisitor, Explanation, SilentPage,
+    ExplainedFill, ExplainedKey, ExplainedOutcome, ExplainedPage, ExplainedReason, ExplainedRoute,
+    ExplainedTier, ExplainedUncacheable, ExplainedVisitor, Explanation, SilentPage,
 };
 
 /// The indentation of the sentences after their headings.
@@ -49,13 +49,8 @@ impl Explanation {
         lines.extend(self.fill.iter().flat_map(fill).map(|line| ("Fill", line)));
         lines.extend(self.memory.iter().map(|part| ("Memory", tier(part))));
         lines.extend(self.store.iter().map(|part| ("Store", tier(part))));
-        lines.extend(self.uncacheable.iter().map(|part| {
-            let text = format!(
-                "uncacheable for another {} s, because of the last response ({}): {}",
-                part.seconds, part.reason, part.why
-            );
-            ("Learnt", text)
-        }));
+        let learnt = self.uncacheable.iter().flat_map(uncacheable);
+        lines.extend(learnt.map(|line| ("Learnt", line)));
         lines.extend(self.leak.iter().map(|part| {
             let text = format!("not shared {} s ago ({}): {}", part.seconds, part.reason, part.why);
             ("Learnt", text)
@@ -66,6 +61,17 @@ impl Explanation {
             .extend(self.hints.iter().map(|hint| ("Hint", format!("{}: {}", hint.key, hint.text))));
         lines
     }
+}
+
+/// What was found in the last response, with all that would keep it from being stored.
+fn uncacheable(part: &ExplainedUncacheable) -> Vec<String> {
+    let ExplainedUncacheable { seconds, reason, why, further } = part;
+    let first = format!(
+        "uncacheable for another {seconds} s, because of the last response ({reason}): {why}"
+    );
+    let further =
+        further.iter().map(|ExplainedReason { reason, why }| format!("also {reason}: {why}"));
+    std::iter::once(first).chain(further).collect()
 }
 
 /// What is done, as the beginning of a sentence.
@@ -246,9 +252,7 @@ impl Display for Escaped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::explanation::{
-        ConfigHint, ExplainedCookie, ExplainedUncacheable, ExplainedVariants,
-    };
+    use crate::explain::explanation::{ConfigHint, ExplainedCookie, ExplainedVariants};
 
     fn bare() -> Explanation {
         Explanation {
@@ -297,6 +301,10 @@ mod tests {
             uncacheable: Some(ExplainedUncacheable {
                 reason: "set-cookie".to_owned(),
                 why: "the response sets a cookie".to_owned(),
+                further: vec![ExplainedReason {
+                    reason: "no-store".to_owned(),
+                    why: "the response has no-store".to_owned(),
+                }],
                 seconds: 93,
             }),
             hints: vec![hint("[a] b", "one"), hint("[a] c", "two")],
@@ -309,6 +317,7 @@ Cache-Status: anteroom; fwd=bypass; detail=set-cookie
 
 Cookies   _ga: harmless, lang: keyed
 Learnt    uncacheable for another 93 s, because of the last response (set-cookie): the response sets a cookie
+          also no-store: the response has no-store
 Hint      [a] b: one
           [a] c: two
 ";
