@@ -258,7 +258,10 @@ fn text_length(text: &str) -> usize {
 }
 
 fn we_fill_holes_with_what_we_know_of_the_visitor(storage: &Storage) {
+    const STRANGERS: &str =
+        "<b id=name>you</b><u id=greeting>Log in</u><i id=count>0</i><p id=seen>nothing</p>";
     let holes = r##"{ selector = "#name", fill = "user" },
+        { selector = "#greeting", fill = "user", template = "Hello, <a href='/users/{user}'>{user}</a>" },
         { selector = "#count", fill = "cart_count" },
         { selector = "#seen", fill = "recent", template = "<a href=\"/item/{item}\">{item}</a>" }"##;
     let holes = holes.replace('\n', " ");
@@ -268,17 +271,15 @@ fn we_fill_holes_with_what_we_know_of_the_visitor(storage: &Storage) {
             .header("Anteroom-Item", "a%20%22b%22%3C")
             .header("Cache-Control", "private"),
         "/buy" => Reply::html("bought").header("Anteroom-Cart", "mug;count=2, tea;count=3"),
-        _ => stored("<b id=name>you</b><i id=count>0</i><p id=seen>nothing</p>"),
+        _ => stored(STRANGERS),
     });
     let proxy = Proxy::start(&origin, storage, &settings);
     let eve = log_in(&proxy, "%3Cscript%3E%26");
-    assert_eq!(
-        proxy.get("/p/1").send().text(),
-        "<b id=name>you</b><i id=count>0</i><p id=seen>nothing</p>"
-    );
+    assert_eq!(proxy.get("/p/1").send().text(), STRANGERS);
     proxy.get("/item/x").cookie(&eve).send();
     proxy.post("/buy").cookie(&eve).send();
-    let expected = "<b id=name>&lt;script&gt;&amp;</b><i id=count>5</i>\
+    let expected = "<b id=name>&lt;script&gt;&amp;</b>\
+                    <u id=greeting>Hello, <a href='/users/%3Cscript%3E%26'>&lt;script&gt;&amp;</a></u><i id=count>5</i>\
                     <p id=seen><a href=\"/item/a%20%22b%22%3C\">a &quot;b&quot;&lt;</a></p>";
     // What was viewed is written behind the answer.
     let mut text = String::new();

@@ -455,6 +455,64 @@ set_cookie = "strip_for_anonymous"
 }
 
 #[test]
+fn the_php_guide_leads_to_a_name_in_a_page_that_all_share() {
+    let guide = include_str!("../../docs/guides/php.md");
+    let blocks: Vec<&str> = guide.split("```").collect();
+    let mut configurations = blocks.iter().filter_map(|block| block.strip_prefix("toml\n"));
+    let (first, shared) = (configurations.next().unwrap(), configurations.next().unwrap());
+    let session = &first[first.find("[session]").unwrap()..first.find("[[route]]").unwrap()];
+    let element = blocks.iter().find_map(|block| block.strip_prefix("html\n")).unwrap();
+
+    let sessions = Known::default();
+    let origin = Origin::start(move |request| {
+        let id = cookie(request, "PHPSESSID");
+        let user = sessions.user(id.as_deref());
+        let reply = match (request.method.as_str(), request.path()) {
+            ("GET", "/whoami.php") => {
+                let name = user.map_or_else(|| "null".to_owned(), |name| format!("{name:?}"));
+                Reply::typed("application/json", &format!(r#"{{"user":{name}}}"#))
+            }
+            ("POST", "/login.php") => {
+                sessions.log_in(id.as_deref().unwrap(), &form_field(request, "user").unwrap());
+                redirect("302 Found", "/account.php")
+            }
+            ("GET", "/logout.php") => {
+                sessions.log_out(id.as_deref().unwrap());
+                redirect("302 Found", "/bye.php")
+            }
+            _ => Reply::html(element),
+        };
+        // As session_start() does.
+        let reply = reply
+            .header("Expires", "Thu, 19 Nov 1981 08:52:00 GMT")
+            .header("Cache-Control", "no-store, no-cache, must-revalidate")
+            .header("Pragma", "no-cache");
+        match id {
+            Some(_) => reply,
+            None => reply.header("Set-Cookie", "PHPSESSID=4g7fqk2m1v; path=/"),
+        }
+    });
+    let proxy = Proxy::embedded(&origin, &format!("{session}\n{shared}"));
+    let (ann, bob) = (Browser::new(&proxy), Browser::new(&proxy));
+    assert!(!ann.get("/").is_hit());
+    let shared = ann.get("/");
+    assert!(shared.is_hit() && shared.text().contains("Log in"), "{shared:?}");
+    assert_eq!(ann.line(), "", "a shared page gives no session");
+    ann.get("/login.php");
+    ann.post("/login.php", "user=ann&password=secret");
+    let named = ann.get("/");
+    assert!(
+        named.is_hit() && named.text().contains("Hello, ann! <a href='/logout.php'>"),
+        "{named:?}"
+    );
+    let of_bob = bob.get("/");
+    assert!(of_bob.is_hit() && of_bob.text() == element, "{of_bob:?}");
+    ann.get("/logout.php");
+    let after = ann.get("/");
+    assert!(after.is_hit() && after.text() == element, "{after:?}");
+}
+
+#[test]
 fn wordpress_s_second_cookie_identifies_the_user_too() {
     const LOGIN: &str = "wordpress_logged_in_5c016e8f0f95f039102cbe8366c5c7f3";
     const ADMIN: &str = "wordpress_sec_5c016e8f0f95f039102cbe8366c5c7f3";

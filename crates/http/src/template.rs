@@ -1,26 +1,28 @@
-//! HTML templates with the placeholder `{item}`. Each item is escaped for the context of its placeholder.
+//! HTML templates with one placeholder, such as `{item}`. Each value is escaped for the context of its placeholder.
 
 use std::fmt;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The placeholder for the item.
-const NAME: &str = "{item}";
+/// The placeholder for an item.
+const ITEM: &str = "{item}";
+/// The placeholder for the name of a user.
+const USER: &str = "{user}";
 
 /// Attributes whose value is a URL that may contain an item.
 const ADDRESSES: [&str; 8] =
     ["href", "src", "action", "formaction", "data", "poster", "ping", "xlink:href"];
 
-/// A piece of HTML that is rendered once for each item.
+/// A piece of HTML that is rendered once for each value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
-    /// The text before each placeholder, and how the item there is escaped.
+    /// The text before each placeholder, and how the value there is escaped.
     parts: Vec<(String, Escape)>,
     end: String,
 }
 
-/// How an item is escaped.
+/// How a value is escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
     /// As text, or in a quoted attribute.
@@ -30,32 +32,44 @@ pub(super) enum Escape {
 }
 
 impl Template {
-    /// Parses a template. The placeholder is allowed in text and in quoted attributes. It is refused where a
-    /// browser would interpret the item as something other than text.
+    /// Parses a template for items. The placeholder `{item}` is allowed in text and in quoted attributes. It is refused
+    /// where a browser would interpret the item as something other than text.
     ///
     /// # Errors
     /// A description of what was expected.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut pieces = text.split(NAME);
+    pub fn of_items(text: &str) -> Result<Self, String> {
+        Self::parse(text, ITEM)
+    }
+
+    /// The same for the name of a user, with the placeholder `{user}`.
+    ///
+    /// # Errors
+    /// A description of what was expected.
+    pub fn of_user(text: &str) -> Result<Self, String> {
+        Self::parse(text, USER)
+    }
+
+    fn parse(text: &str, name: &str) -> Result<Self, String> {
+        let mut pieces = text.split(name);
         let mut end = pieces.next().unwrap_or_default().to_owned();
         let (mut parts, mut before) = (Vec::new(), end.clone());
         for piece in pieces {
-            let escape = escape_behind(&before, NAME)?;
+            let escape = escape_behind(&before, name)?;
             parts.push((std::mem::replace(&mut end, piece.to_owned()), escape));
-            before.push_str(NAME);
+            before.push_str(name);
             before.push_str(piece);
         }
         if parts.is_empty() {
-            return Err("html with {item} in it".to_owned());
+            return Err(format!("html with {name} in it"));
         }
         Ok(Self { text: text.to_owned(), parts, end })
     }
 
-    /// Renders the template for an item and appends it to `html`.
-    pub fn write(&self, item: &str, html: &mut String) {
+    /// Renders the template for a value and appends it to `html`.
+    pub fn write(&self, value: &str, html: &mut String) {
         for (before, escape) in &self.parts {
             html.push_str(before);
-            escape.write(item, html);
+            escape.write(value, html);
         }
         html.push_str(&self.end);
     }
@@ -154,7 +168,7 @@ mod tests {
 
     fn written(template: &str, item: &str) -> String {
         let mut html = String::new();
-        Template::parse(template).unwrap().write(item, &mut html);
+        Template::of_items(template).unwrap().write(item, &mut html);
         html
     }
 
@@ -172,7 +186,7 @@ mod tests {
     #[test]
     fn an_item_stands_where_it_can_be_escaped() {
         for template in ["<b>x</b>", "<a {item}>", "<a href={item}>", "<a href=\"{item}\">"] {
-            assert!(Template::parse(template).is_err(), "{template}");
+            assert!(Template::of_items(template).is_err(), "{template}");
         }
         for template in [
             "<a href=\"//{item}\">",
@@ -188,12 +202,22 @@ mod tests {
             "<a title=\"x\"{item}>",
             "<{item}>",
         ] {
-            assert!(Template::parse(template).is_err(), "{template}");
+            assert!(Template::of_items(template).is_err(), "{template}");
         }
         for template in
             ["{item}", "<li>{item}", "<a data-id=\"{item}\">", "<script></script>{item}"]
         {
-            assert!(Template::parse(template).is_ok(), "{template}");
+            assert!(Template::of_items(template).is_ok(), "{template}");
         }
+    }
+
+    #[test]
+    fn a_template_for_a_user_has_the_user_in_it() {
+        let greeting = Template::of_user("Hello, <a href=\"/users/{user}\">{user}</a>").unwrap();
+        let mut html = String::new();
+        greeting.write("a<b", &mut html);
+        assert_eq!(html, "Hello, <a href=\"/users/a%3Cb\">a&lt;b</a>");
+        assert_eq!(Template::of_user("{item}").unwrap_err(), "html with {user} in it");
+        assert!(Template::of_user("<script>'{user}'</script>").is_err());
     }
 }

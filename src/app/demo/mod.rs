@@ -317,7 +317,7 @@ fn route(path: &str, share: Share) -> Option<Route> {
 
 /// The holes of `/greeting`.
 fn holes() -> Vec<Fragment> {
-    [("#name", Fill::User), ("#partial", Fill::From(Arc::from("/partials/greeting")))]
+    [("#name", Fill::User(None)), ("#partial", Fill::From(Arc::from("/partials/greeting")))]
         .into_iter()
         .filter_map(|(selector, fill)| {
             let selector = Selector::parse(selector).ok()?;

@@ -91,7 +91,11 @@ impl Form<Fragment> for FragmentForm {
         let mut pairs = vec![("selector", form::string(fragment.selector.as_str()))];
         match &fragment.fill {
             Fill::From(from) => pairs.push(("from", form::string(from))),
-            Fill::User => pairs.push(("fill", form::string("user"))),
+            Fill::User(template) => {
+                pairs.push(("fill", form::string("user")));
+                let template = template.as_ref().map(|text| form::string(&text.to_string()));
+                pairs.extend(template.map(|text| ("template", text)));
+            }
             Fill::CartCount => pairs.push(("fill", form::string("cart_count"))),
             Fill::Recent(template) => {
                 pairs.push(("fill", form::string("recent")));
@@ -122,7 +126,7 @@ impl Form<Fragment> for FragmentForm {
                 "fill",
                 shape::any_of(&[shape::words(&["user", "cart_count", "recent"]), shape::text(ROW)]),
             ),
-            ("template", shape::text("HTML with {item}, or with the fields of a row")),
+            ("template", shape::text("HTML with {item} or {user}, or with the fields of a row")),
             ("share", Words(&SHARES).shape()),
             ("fallback", shape::text("HTML")),
             ("on", Words(&ON).shape()),
@@ -172,11 +176,18 @@ fn fill(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Fill>
             }
         }
         (None, Some(fill)) => match (fill.as_text(), template) {
-            (Some("user"), _) => Some(Fill::User),
+            (Some("user"), None) => Some(Fill::User(None)),
+            (Some("user"), Some(template)) => {
+                let text = bounded(template, faults)?;
+                match Template::of_user(&text) {
+                    Ok(template) => return Some(Fill::User(Some(template))),
+                    Err(why) => return faults.expected(template, &why),
+                }
+            }
             (Some("cart_count"), _) => Some(Fill::CartCount),
             (Some("recent"), Some(template)) => {
                 let text = bounded(template, faults)?;
-                match Template::parse(&text) {
+                match Template::of_items(&text) {
                     Ok(template) => return Some(Fill::Recent(template)),
                     Err(why) => return faults.expected(template, &why),
                 }
@@ -196,7 +207,8 @@ fn fill(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Fill>
         },
     };
     if let Some(template) = template {
-        return faults.add(template, r#"template needs fill = "recent", or a row to fill in"#);
+        return faults
+            .add(template, r#"template needs fill = "user" or "recent", or a row to fill in"#);
     }
     fill
 }

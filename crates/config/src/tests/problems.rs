@@ -1204,7 +1204,8 @@ fn a_hole_that_cannot_be_filled_is_told() {
             "",
             "expected \"user\", \"cart_count\", \"recent\" or a row",
         ),
-        ("selector = \"b\", fill = \"user\", template = \"{item}\"", "", "template needs"),
+        ("selector = \"b\", fill = \"cart_count\", template = \"{item}\"", "", "template needs"),
+        ("selector = \"b\", fill = \"user\", template = \"{item}\"", "", "html with {user} in it"),
         ("selector = \"b\", fill = \"recent\"", "", "needs template"),
         (
             "selector = \"b\", fill = \"recent\", template = \"<a {item}>\"",
@@ -1300,6 +1301,7 @@ fn holes_are_printed_as_they_are_read() {
         "{ORIGIN}hosts = \"example.com\"\n[[route]]\nshare = \"everyone\"\nfragments = [\
          {{ selector = \"#a\", from = \"/a?b=c\", share = \"none\", fallback = \"<b>\\\"\" }}, \
          {{ selector = \"i\", fill = \"user\", on = \"session\" }}, \
+         {{ selector = \"s\", fill = \"user\", template = \"Hello, {{user}}\" }}, \
          {{ selector = \"u\", fill = \"cart_count\" }}, \
          {{ selector = \"p\", fill = \"recent\", template = '<a href=\"/i/{{item}}\">{{item}}</a>' }}, \
          {{ selector = \"b\", fill = \"row:a:{{data-id}}\", template = \"{{{{x}}}} {{qty}}\" }}]\n\
@@ -1307,7 +1309,7 @@ fn holes_are_printed_as_they_are_read() {
          [[route]]\nesi = \"always\"\nmatch.method = \"GET\"\n[[route]]\nesi = true\n"
     );
     let (plan, _) = Plan::read(&file(&text)).unwrap();
-    assert_eq!(plan.routes[0].fragments.len(), 5);
+    assert_eq!(plan.routes[0].fragments.len(), 6);
     let (again, _) = Plan::read(&file(&print(&plan))).unwrap();
     assert_eq!(again, plan);
 }

@@ -39,8 +39,8 @@ impl Fragment {
 pub enum Fill {
     /// `from`: the response to a request for this target, made for the visitor.
     From(Arc<str>),
-    /// `fill = "user"`: the user's name.
-    User,
+    /// `fill = "user"`: the user's name, by `template` if there is one.
+    User(Option<Template>),
     /// `fill = "cart_count"`: the number of things in the cart.
     CartCount,
     /// `fill = "recent"`: the items viewed last, each by `template`.

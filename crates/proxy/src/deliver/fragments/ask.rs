@@ -196,7 +196,7 @@ impl FragmentRequester {
                 let target = target.to_string();
                 self.begin(async move { this.content(&target, share, AcceptedTypes::Html).await })
             }
-            own @ (Fill::User | Fill::CartCount | Fill::Recent(_)) => {
+            own @ (Fill::User(_) | Fill::CartCount | Fill::Recent(_)) => {
                 let (own, visitor) = (own.clone(), Rc::clone(visitor));
                 self.begin(async move {
                     let owner = (&*visitor, this.token.as_ref());

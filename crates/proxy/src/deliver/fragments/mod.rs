@@ -154,7 +154,7 @@ const READ_MAX: usize = 1_024 * 1_024;
 fn cut_element(fragment: &Fragment) -> CutElement<'_> {
     let row = match &fragment.fill {
         Fill::Row(row) => Some(&row.id),
-        Fill::From(_) | Fill::User | Fill::CartCount | Fill::Recent(_) => None,
+        Fill::From(_) | Fill::User(_) | Fill::CartCount | Fill::Recent(_) => None,
     };
     let attribute = match row {
         Some(RowId::Attribute(name)) => Some(&**name),

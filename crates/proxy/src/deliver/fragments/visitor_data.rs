@@ -23,11 +23,15 @@ pub(super) async fn html(
 ) -> Result<String, Unfilled> {
     let mut html = String::new();
     match fill {
-        Fill::User => {
+        Fill::User(template) => {
             // An unconfirmed name is the visitor's own claim. It is not shown as the user's name.
             let user = owner.0.user().filter(|user| user.is_confirmed());
             let user = user.ok_or_else(|| why_not(owner.0))?;
-            escape_html(&String::from_utf8_lossy(user.as_bytes()), &mut html);
+            let name = String::from_utf8_lossy(user.as_bytes());
+            match template {
+                Some(template) => template.write(&name, &mut html),
+                None => escape_html(&name, &mut html),
+            }
         }
         Fill::CartCount => {
             let cart = cart(owner, worker).await?;
