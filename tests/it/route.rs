@@ -54,6 +54,27 @@ fn a_keyed_cookie_does_not_make_its_visitor_unknown() {
 }
 
 #[test]
+fn an_override_for_a_whole_site_leaves_paths_out() {
+    let origin = Origin::always(Reply::html("hello").header("Cache-Control", "no-store"));
+    let settings = r#"
+[[route]]
+match.path = ["/account/**", "/login"]
+share = "none"
+[[route]]
+match.path = "/**"
+override_ttl = "60s"
+"#;
+    let proxy = Proxy::embedded(&origin, settings);
+    for (path, is_kept) in
+        [("/", true), ("/news/7", true), ("/account/orders", false), ("/login", false)]
+    {
+        proxy.get(path).send();
+        let answer = proxy.get(path).send();
+        assert_eq!(answer.is_hit(), is_kept, "{path}: {}", answer.cache_status());
+    }
+}
+
+#[test]
 fn a_keyed_field_splits_a_page_and_reaches_the_fill() {
     let origin = echo("x-country");
     let proxy = Proxy::embedded(&origin, &route("key_headers = [\"X-Country\"]"));

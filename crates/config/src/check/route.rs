@@ -63,10 +63,15 @@ impl ConfigCheck<'_> {
         let any_path =
             route.paths.is_empty() || route.paths.iter().any(PathPattern::is_nearly_everything);
         let any_path = any_path && !self.unread(&at("match.path"));
-        if route.override_ttl.is_some() && any_path {
-            self.problem(&at("override_ttl"), "needs a match.path other than /**");
+        let is_for_all = any_path && !self.leaves_paths_out(index, route);
+        if route.override_ttl.is_some() && is_for_all {
+            let text = "needs a match.path other than /**, or a route before this one with share = \"none\" for the \
+                        paths that are left out";
+            self.problem(&at("override_ttl"), text);
         }
         if route.override_private {
+            // Where override_ttl is refused, its problem says this.
+            let any_path = any_path && (route.override_ttl.is_none() || !is_for_all);
             self.override_private(&at("override_private"), route, any_path);
         }
         if route.share == Share::None
@@ -122,6 +127,19 @@ impl ConfigCheck<'_> {
                 self.problem(&at(key), text);
             }
         }
+    }
+
+    /// Whether a route before this one keeps some paths of its sites out of the cache.
+    fn leaves_paths_out(&self, index: usize, route: &Route) -> bool {
+        let mut earlier = self.plan.routes.iter().take(index);
+        earlier.any(|earlier| {
+            earlier.share == Share::None
+                && !earlier.paths.is_empty()
+                && !earlier.paths.iter().any(PathPattern::is_nearly_everything)
+                && host_pattern::cover(&earlier.hosts, &route.hosts)
+                && wider(&earlier.methods, &route.methods)
+                && !earlier.is_chosen_by_clients()
+        })
     }
 
     /// A cookie in the page key is no session cookie, and no cookie on which pages do not depend.
@@ -388,7 +406,7 @@ impl ConfigCheck<'_> {
         let needs = [
             (route.override_ttl.is_none(), "override_ttl"),
             (route.share != Share::Anonymous, "share = \"anonymous\""),
-            (any_path && route.override_ttl.is_none(), "a match.path other than /**"),
+            (any_path, "a match.path other than /**"),
             (
                 !self.places.said("session.cookie") && self.plan.session.app.is_none(),
                 "an explicit [session] cookie or app",

@@ -746,11 +746,19 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[[route]]\noverride_ttl = \"60s\"",
-        "proxy.toml:2: [[route]] override_ttl: needs a match.path other than /**",
+        "proxy.toml:2: [[route]] override_ttl: needs a match.path other than /**, or a route before this one with share = \"none\" for the paths that are left out",
     ),
     (
         "[[route]]\nmatch.path = [\"/a\", \"/**\"]\noverride_ttl = \"60s\"",
-        "proxy.toml:3: [[route]] override_ttl: needs a match.path other than /**",
+        "proxy.toml:3: [[route]] override_ttl: needs a match.path other than /**, or a route before this one with share = \"none\" for the paths that are left out",
+    ),
+    (
+        "[[route]]\nmatch = { path = \"/admin/**\", query = { a = \"b\" } }\nshare = \"none\"\n[[route]]\nmatch.path = \"/**\"\noverride_ttl = \"60s\"",
+        "proxy.toml:6: [[route]] override_ttl: needs a match.path other than /**, or a route before this one with share = \"none\" for the paths that are left out",
+    ),
+    (
+        "[session]\napp = \"php\"\n[[route]]\nmatch.path = \"/admin/**\"\nshare = \"none\"\n[[route]]\nmatch.path = \"/**\"\noverride_ttl = \"60s\"\noverride_private = true",
+        "proxy.toml:9: [[route]] override_private: needs a match.path other than /**",
     ),
     (
         "[[route]]\nmatch.path = \"/{item}\"\nmatch.query = { id = \"{item}\" }",
@@ -1025,7 +1033,9 @@ fn risky_settings_cause_warnings() {
                     [[route]]\nmatch.path = \"/a\"\n";
     let remembered = "[session]\nmint = true\ncookie_lifetime = \"30d\"\nidle_timeout = \"7d\"\n\
                       absolute_timeout = \"30d\"\n";
-    for fine in [narrower, remembered] {
+    let left_out = "[[route]]\nmatch.path = [\"/admin/**\", \"/login\"]\nshare = \"none\"\n\
+                    [[route]]\nmatch.path = \"/**\"\noverride_ttl = \"60s\"\n";
+    for fine in [narrower, remembered, left_out] {
         assert_eq!(warnings(&format!("{sited}{fine}")), [""; 0], "{fine}");
     }
 }
