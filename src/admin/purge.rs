@@ -41,8 +41,8 @@ fn note(order: &PurgeOrder, hosts: &[HostPattern]) -> Option<String> {
     let named = hosts.iter().map(HostPattern::as_str).collect::<Vec<_>>().join(", ");
     Some(match hosts {
         [] => format!(
-            "no page of {site} is in memory; the host of a page is the one that its clients send, with the port \
-             unless it is 80 or 443"
+            "no page of {site} is in this proxy's memory; the host of a page is the one that its clients send, with \
+             the port unless it is 80 or 443"
         ),
         _ => format!("{site} has no pages: [origin] hosts is {named}"),
     })
@@ -61,6 +61,6 @@ mod tests {
         let told = note(&order("http://www.shop.example/a"), &hosts);
         assert_eq!(told.unwrap(), "www.shop.example has no pages: [origin] hosts is shop.example");
         let told = note(&order("http://127.0.0.1:8080/a"), &[]);
-        assert!(told.unwrap().starts_with("no page of 127.0.0.1:8080 is in memory"));
+        assert!(told.unwrap().starts_with("no page of 127.0.0.1:8080 is in this proxy's memory"));
     }
 }

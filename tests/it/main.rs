@@ -8,6 +8,7 @@
 )]
 
 mod acme;
+mod app_guides;
 mod asked_once;
 mod audit;
 mod beside_nginx;

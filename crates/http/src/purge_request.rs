@@ -30,18 +30,22 @@ static URL: [HeaderName; 2] =
 static HOST: [HeaderName; 2] =
     [HeaderName::from_static("x-ban-host"), HeaderName::from_static("x-host")];
 
-/// Tags, besides the fields in which responses name them: of the xkey module and FOSHttpCache, of Drupal's
+/// Tags, besides the fields in which responses alone name them: of the xkey module and FOSHttpCache, of Drupal's
 /// modules, and of Proxy Cache Purge.
-static TAGS: [HeaderName; 4] = [
+static TAGS: [HeaderName; 5] = [
     HeaderName::from_static("xkey-purge"),
     HeaderName::from_static("xkey-softpurge"),
     HeaderName::from_static("cache-tags"),
+    HeaderName::from_static("purge-cache-tags"),
     HeaderName::from_static("x-cache-tags-pattern"),
 ];
 
-/// Conditions on other fields of responses, which no purge can express.
+/// Tags as Magento names them.
+static MAGENTO: HeaderName = HeaderName::from_static("x-magento-tags-pattern");
+
+/// Conditions on other fields of responses, which no purge can express: the second is of deployments of Magento.
 static UNKNOWN: [HeaderName; 2] =
-    [HeaderName::from_static("x-magento-tags-pattern"), HeaderName::from_static("x-content-type")];
+    [HeaderName::from_static("x-content-type"), HeaderName::from_static("x-pool")];
 
 /// What a request purges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +83,9 @@ const FIELD: Inexpressible = Inexpressible(
 );
 const TAG: Inexpressible =
     Inexpressible("these tags cannot be purged: write at most 1000 of 256 bytes, without patterns");
+const MAGENTO_PATTERN: Inexpressible = Inexpressible(
+    "this pattern cannot be purged: write ((^|,)TAG(,|$)), several of them with | between, or .* for all pages",
+);
 const NO_TAGS: Inexpressible = Inexpressible("name the tags in xkey-purge or Surrogate-Key");
 
 /// Whether a method purges.
@@ -104,6 +111,9 @@ impl PurgeRequest {
         if UNKNOWN.iter().any(|name| text(name).is_some_and(|value| value != ".*")) {
             return Err(FIELD);
         }
+        if let Some(pattern) = text(&MAGENTO) {
+            return magento(pattern);
+        }
         let tags = tags(headers)?;
         if !tags.is_empty() {
             return Ok(Self::Tags(tags));
@@ -128,6 +138,23 @@ impl PurgeRequest {
             (None, None) if has_query => Err(PATTERN),
             (None, None) => Ok(Self::Page(host, path.to_owned())),
         }
+    }
+}
+
+/// Reads a pattern of tags as Magento sends it: each tag has an expression of its own, or `.*` stands for all pages.
+fn magento(pattern: &str) -> Result<PurgeRequest, Inexpressible> {
+    if pattern == ".*" {
+        return Ok(PurgeRequest::Below(PurgeHost::Any, "/".to_owned()));
+    }
+    let (mut tags, mut rest) = (Vec::new(), pattern);
+    loop {
+        let expression = rest.strip_prefix("((^|,)").and_then(|begun| begun.split_once("(,|$))"));
+        let (tag, behind) = expression.filter(|(tag, _)| !tag.is_empty()).ok_or(MAGENTO_PATTERN)?;
+        tags.push(tag.as_bytes().to_vec());
+        if behind.is_empty() {
+            return plain(tags).map(PurgeRequest::Tags);
+        }
+        rest = behind.strip_prefix('|').ok_or(MAGENTO_PATTERN)?;
     }
 }
 
@@ -181,6 +208,7 @@ fn host(pattern: &str) -> Result<PurgeHost, Inexpressible> {
 /// The tags that a purge names. Lists in patterns are understood: `a|b`, and `(^|,)(a|b)(,|$)`.
 fn tags(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, Inexpressible> {
     let of_responses = FIELDS.iter().map(|(name, dividers)| (name, *dividers));
+    let of_responses = of_responses.filter(|(name, _)| !TAGS.contains(name));
     let of_purges = TAGS.iter().map(|name| (name, b" \t,|".as_slice()));
     let mut tags = Vec::new();
     for (name, dividers) in of_responses.chain(of_purges) {
@@ -195,6 +223,11 @@ fn tags(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, Inexpressible> {
             tags.extend(parts.map(<[u8]>::to_vec));
         }
     }
+    plain(tags)
+}
+
+/// The tags, if none of them is a pattern, and they are not too many.
+fn plain(tags: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Inexpressible> {
     let is_plain =
         |tag: &Vec<u8>| tag.len() <= TAG_MAX && !tag.iter().any(|b| b"*()[]^$\\".contains(b));
     let all_fit = tags.len() <= TAGS_MAX && tags.iter().all(is_plain);
@@ -278,7 +311,22 @@ mod tests {
             ("PURGE", "/", &[("x-cache-tags", "a.*")], "no"),
             ("PURGEKEYS", "/", &[("xkey-purge", "a b")], "tags a b"),
             ("PURGEKEYS", "/", &[], "no"),
-            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))")], "no"),
+            ("BAN", "/", &[("cache-tags", "node:1|node:2")], "tags node:1 node:2"),
+            ("BAN", "/", &[("purge-cache-tags", "node:1")], "tags node:1"),
+            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))")], "tags cat_p_1"),
+            (
+                "PURGE",
+                "/",
+                &[("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))|((^|,)cms_b_2(,|$))")],
+                "tags cat_p_1 cms_b_2",
+            ),
+            ("PURGE", "/", &[("x-magento-tags-pattern", ".*")], "below */"),
+            ("PURGE", "/", &[("x-magento-tags-pattern", "cat_p_1")], "no"),
+            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))|")], "no"),
+            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)(,|$))")], "no"),
+            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)cat_[0-9](,|$))")], "no"),
+            ("PURGE", "/", &[("x-magento-tags-pattern", "")], "no"),
+            ("PURGE", "/", &[("x-pool", "a")], "no"),
         ] {
             assert_eq!(read(method, target, fields), expected, "{method} {target} {fields:?}");
         }

@@ -1,4 +1,4 @@
-//! Surrogate tags: `Surrogate-Key`, `Cache-Tag`, `xkey` and `X-Cache-Tags`. An origin tags its pages with them, so that they
+//! Surrogate tags: `Surrogate-Key`, `Cache-Tag`, `xkey` and others. An origin tags its pages with them, so that they
 //! can be purged together. The fields are meant for the cache and are removed before a response goes to a
 //! client.
 
@@ -6,17 +6,22 @@ use ::http::{HeaderMap, HeaderName};
 
 use super::remove::remove_fields;
 
-/// The most tags that a page may have.
-pub const TAGS_MAX: usize = 64;
+/// The most tags that a page may have: a list of products has one for each, and Drupal's pages have hundreds.
+pub const TAGS_MAX: usize = 500;
 /// The longest accepted tag, in bytes.
 pub const TAG_MAX: usize = 256;
 
 /// The field names, and the bytes that separate the tags in each.
-pub(super) static FIELDS: [(HeaderName, &[u8]); 4] = [
+pub(super) static FIELDS: [(HeaderName, &[u8]); 7] = [
     (HeaderName::from_static("surrogate-key"), b" \t"),
     (HeaderName::from_static("cache-tag"), b","),
     (HeaderName::from_static("xkey"), b" \t,"),
     (HeaderName::from_static("x-cache-tags"), b","),
+    // Magento.
+    (HeaderName::from_static("x-magento-tags"), b","),
+    // Drupal's modules varnish_purge_tags and purge_purger_http_tagsheader.
+    (HeaderName::from_static("cache-tags"), b" \t,"),
+    (HeaderName::from_static("purge-cache-tags"), b" \t,"),
 ];
 
 /// A response has more than [`TAGS_MAX`] tags, or a tag longer than [`TAG_MAX`].
@@ -79,18 +84,35 @@ mod tests {
             ("surrogate-key", "d"),
             ("cache-tag", "e f , g,,"),
             ("xkey", "h,i  a"),
+            ("x-magento-tags", "cat_p_1,cms_b"),
+            ("cache-tags", "node:1 node_list"),
+            ("purge-cache-tags", "node:2"),
         ]);
-        let wanted: [&[u8]; 9] = [b"a", b"b,c", b"d", b"e f", b"g", b"h", b"i", b"", b""];
-        assert_eq!(tags(&headers).unwrap(), wanted[..7]);
+        let wanted: [&[u8]; 12] = [
+            b"a",
+            b"b,c",
+            b"d",
+            b"e f",
+            b"g",
+            b"h",
+            b"i",
+            b"cat_p_1",
+            b"cms_b",
+            b"node:1",
+            b"node_list",
+            b"node:2",
+        ];
+        assert_eq!(tags(&headers).unwrap(), wanted);
     }
 
     #[test]
     fn tags_have_bounds_and_are_consumed() {
         let list = |count: usize| (0..count).map(|n| format!("t{n} ")).collect::<String>();
-        assert_eq!(tags(&headers(&[("surrogate-key", &list(64))])).unwrap().len(), 64);
-        assert_eq!(tags(&headers(&[("surrogate-key", &list(65))])), Err(TooManyTags));
-        let twice = headers(&[("xkey", &list(64)), ("surrogate-key", &list(64))]);
-        assert_eq!(tags(&twice).unwrap().len(), 64, "the same tag counts once");
+        let most = headers(&[("surrogate-key", &list(TAGS_MAX))]);
+        assert_eq!(tags(&most).unwrap().len(), TAGS_MAX);
+        assert_eq!(tags(&headers(&[("surrogate-key", &list(TAGS_MAX + 1))])), Err(TooManyTags));
+        let twice = headers(&[("xkey", &list(TAGS_MAX)), ("surrogate-key", &list(TAGS_MAX))]);
+        assert_eq!(tags(&twice).unwrap().len(), TAGS_MAX, "the same tag counts once");
         assert!(tags(&headers(&[("xkey", &"x".repeat(256))])).is_ok());
         let mut long = headers(&[("xkey", &"x".repeat(257)), ("etag", "\"1\"")]);
         assert_eq!(tags(&long), Err(TooManyTags));

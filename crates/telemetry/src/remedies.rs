@@ -702,7 +702,7 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
             ("one URL has too many variants", "`[limits] variants`, or fewer fields in `Vary`")
         }
         Reason::Tags => {
-            ("the page has too many tags, or one that is too long", "at most 64 tags of 256 bytes")
+            ("the page has too many tags, or one that is too long", "at most 500 tags of 256 bytes")
         }
         Reason::Fields => ("the header fields have over 16 KiB", "fewer or shorter fields"),
         Reason::CsrfField => (

@@ -10,8 +10,9 @@ use crate::cli::args::PurgeArgs;
 use crate::cli::output::{counted, failed, note, printable, say};
 
 /// What is said of a purge that found no page.
-const NOTHING_MATCHED: &str = "no page in memory matched; those that are only in the store are not counted. A URL needs \
-                               the scheme, host and port that clients ask for";
+const NOTHING_MATCHED: &str = "no page in this proxy's memory matched; pages in the memory of other proxies, and those \
+                               that are only in the store, are purged, too, and are not counted. A URL needs the \
+                               scheme, host and port that clients ask for";
 
 /// Purges, and prints the result.
 pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
@@ -49,7 +50,7 @@ fn say_done(done: PurgeDone) -> (usize, Option<String>) {
                   follows within a second"
         }
     };
-    say(&format!("purged: {} in memory; {where_to}", counted(done.pages, "page")));
+    say(&format!("purged: {} in this proxy's memory; {where_to}", counted(done.pages, "page")));
     (done.pages, done.note)
 }
 
@@ -67,7 +68,8 @@ fn say_preview(preview: PurgePreview) -> (usize, Option<String>) {
     }
     let in_memory = counted(preview.pages, "page");
     say(&format!(
-        "nothing is purged: it would hit {in_memory} in memory; the store is not counted"
+        "nothing is purged: it would hit {in_memory} in this proxy's memory; other proxies and the store are not \
+         counted"
     ));
     (preview.pages, preview.note)
 }

@@ -165,13 +165,14 @@ impl Form<RedirectStatus> for RedirectStatusForm {
 pub(super) fn removable_field(text: &str) -> Result<HeaderName, String> {
     const PREFIXES: [&str; 6] =
         ["anteroom-", "content-", "grpc-", "proxy-", "sec-websocket-", "surrogate-"];
-    const NAMES: [&str; 28] = [
+    const NAMES: [&str; 31] = [
         "accept-ranges",
         "age",
         "allow",
         "cache-control",
         "cache-status",
         "cache-tag",
+        "cache-tags",
         "cdn-cache-control",
         "connection",
         "date",
@@ -182,6 +183,7 @@ pub(super) fn removable_field(text: &str) -> Result<HeaderName, String> {
         "last-modified",
         "location",
         "pragma",
+        "purge-cache-tags",
         "retry-after",
         "set-cookie",
         "te",
@@ -193,6 +195,7 @@ pub(super) fn removable_field(text: &str) -> Result<HeaderName, String> {
         "warning",
         "www-authenticate",
         "x-cache-tags",
+        "x-magento-tags",
         "xkey",
     ];
     let expected = || r#"the name of a field such as "X-Powered-By""#.to_owned();
