@@ -122,6 +122,34 @@ fn a_difference_is_found_wherever_it_stands_and_none_is_made_up() {
 }
 
 #[test]
+fn a_clock_alone_is_no_reason_to_key_a_cookie() {
+    let asked = AtomicUsize::new(0);
+    let origin = Origin::start(move |request| match request.path() {
+        "/clock" => same(&format!("<p>It is {}</p>", asked.fetch_add(1, Ordering::SeqCst) / 3)),
+        _ => same("<p>the same</p>"),
+    });
+    let proxy = Proxy::embedded(&origin, LEARNS);
+    for _ in 0..6 {
+        for visitor in 1..=8 {
+            let theme = if visitor % 2 == 0 { "theme=dark" } else { "theme=light" };
+            for path in ["/clock", "/a", "/b", "/c"] {
+                ask(&proxy, visitor, path, &[("Cookie", theme)]);
+            }
+        }
+    }
+    // Answers are compared behind the requests.
+    let is_noise = || verdict(&report(&proxy), "/clock") == "noise";
+    wait_until("the clock is told from what visitors see", is_noise);
+    wait_until("the cookie is harmless", || {
+        cookie(&report(&proxy), "theme")["verdict"] == "harmless"
+    });
+    let report = report(&proxy);
+    let proposals = report["proposals"].to_string();
+    assert!(proposals.contains("ignore_cookies"), "{proposals}");
+    assert!(!proposals.contains("key_cookies"), "{proposals}");
+}
+
+#[test]
 fn own_words_are_found_in_any_form_and_an_answer_cut_short_teaches_nothing() {
     let origin = Origin::start(|request: &Request| {
         let who = request.header("cookie").unwrap_or_default().replace("who=", "");
