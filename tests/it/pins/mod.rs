@@ -1,9 +1,10 @@
 //! What each request leads to, recorded: what the origin gets, what the client gets, what the store is asked,
 //! what the access log and the counters say.
 //!
-//! `cases/<group>.txt` has the requests, and `recorded/<group>.<store>.txt` what was seen of each. Where
-//! something is meant to become another, `ANTEROOM_PINS=record cargo nextest run pins::recorded` rewrites the
-//! files, and their difference tells what has changed.
+//! `cases/<group>.txt` has the requests. `recorded/<group>.embedded.txt` has what was seen of each with the embedded
+//! store, and `recorded/<group>.redis.txt` how Redis differs from that. Where something is meant to become another,
+//! `ANTEROOM_PINS=record cargo nextest run pins::recorded` rewrites the files, and their difference tells what has
+//! changed.
 
 mod cancelled;
 mod errors;
