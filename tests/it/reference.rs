@@ -3,6 +3,7 @@
 //! `ANTEROOM_DOCS=record cargo nextest run reference::` rewrites them after a change of a key, a command or a
 //! metric.
 
+mod commands;
 mod config_mistakes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +19,8 @@ use crate::support::origin::Reply;
 use crate::support::proxy::{Proxy, Storage, anteroom, shop};
 use crate::support::{fixed_text, python};
 
-/// The command that prints what `--help` prints.
-const OF_CLAP: &str = "help";
+/// From how many bytes on the beginning of a text says what a key is for.
+const ENOUGH: usize = 60;
 
 fn stdout(words: &[&str]) -> String {
     let mut command = anteroom();
@@ -37,14 +38,6 @@ fn the_schema_is_the_one_in_the_reference() {
 fn the_page_of_keys_has_what_the_schema_says() {
     let schema: Json = serde_json::from_str(&stdout(&["config", "schema"])).unwrap();
     fixed_text("docs/reference/config.md", &KeyPage::of(&schema));
-}
-
-#[test]
-fn the_page_of_commands_has_what_help_says() {
-    let mut page =
-        String::from("# Commands\n\nWhat `anteroom --help` and `anteroom COMMAND --help` print.\n");
-    add_command(&mut page, &[]);
-    fixed_text("docs/reference/cli.md", &page);
 }
 
 #[test]
@@ -108,22 +101,6 @@ fn an_editor_with_the_schema_accepts_what_check_accepts_and_marks_mistakes() {
     }
 }
 
-/// Adds the help of a command, and of the commands below it.
-fn add_command(page: &mut String, words: &[&str]) {
-    let help = stdout(&[words, &["--help"]].concat());
-    let title = [&["anteroom"], words].concat().join(" ");
-    let _ = write!(page, "\n## `{title}`\n\n```text\n{}\n```\n", help.trim_end());
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    for line in listed.take_while(|line| !line.is_empty()) {
-        // Further lines of a description are indented more.
-        let name = line.strip_prefix("  ").and_then(|rest| rest.split(' ').next());
-        let name = name.unwrap_or_default();
-        if name != OF_CLAP && !name.is_empty() {
-            add_command(page, &[words, &[name]].concat());
-        }
-    }
-}
-
 #[derive(Default)]
 struct Metric {
     kind: String,
@@ -164,10 +141,10 @@ impl<'a> KeyPage<'a> {
     fn of(schema: &'a Json) -> String {
         let mut page = Self { definitions: &schema["definitions"], text: String::new() };
         page.text.push_str(
-            "# Configuration keys\n\nEvery key of `proxy.toml`, with its form and its default. The same is \
-             in the comments of [proxy.toml](../../proxy.toml), and for editors in \
-             [proxy.schema.json](proxy.schema.json). `anteroom check` says what is wrong with a file, and \
-             `anteroom config print` shows the values in force.\n",
+            "# Configuration keys\n\nEvery key of `proxy.toml`, with its form and its default in parentheses, and \
+             the beginning of its text. The whole text stands above the key in [proxy.toml](../../proxy.toml), and \
+             editors show it by [proxy.schema.json](proxy.schema.json). `anteroom check` says what is wrong with a \
+             file, and `anteroom config print` shows the values in force.\n",
         );
         let (tables, keys): (Vec<_>, Vec<_>) =
             properties(schema).into_iter().partition(|(_, shape)| page.table(shape).is_some());
@@ -238,7 +215,9 @@ impl<'a> KeyPage<'a> {
 
     fn heading(&mut self, title: &str, text: &str) {
         let _ = write!(self.text, "\n## {title}\n");
-        self.paragraph(text);
+        if !text.is_empty() {
+            let _ = write!(self.text, "\n{}\n", escaped(&beginning(text)));
+        }
     }
 
     /// The keys of a table; those with one description stand together.
@@ -252,36 +231,27 @@ impl<'a> KeyPage<'a> {
                 None => groups.push(vec![key]),
             }
         }
+        self.text.push('\n');
         for group in groups {
-            let names: Vec<String> = group.iter().map(|(name, _)| format!("`{name}`")).collect();
-            let _ = write!(self.text, "\n### {}\n\n", names.join(", "));
-            for (name, shape) in &group {
-                let title = escaped(shape["title"].as_str().unwrap_or_default());
-                let default = default(table, name, shape);
-                let _ = writeln!(self.text, "- `{name}`: {title}. Default: {default}.");
-            }
-            self.paragraph(text(group[0].1));
+            let key = |(name, shape): &&(String, &Json)| {
+                let form = escaped(shape["title"].as_str().unwrap_or_default());
+                format!("`{name}` ({form}; {})", default(table, name, shape))
+            };
+            let names: Vec<String> = group.iter().map(key).collect();
+            let _ = write!(self.text, "- {}", names.join(", "));
+            let described = escaped(&beginning(text(group[0].1)));
+            let colon = if described.is_empty() { "" } else { ": " };
+            let _ = writeln!(self.text, "{colon}{described}");
         }
     }
+}
 
-    fn paragraph(&mut self, text: &str) {
-        if text.is_empty() {
-            return;
-        }
-        let mut is_code = false;
-        if self.text.ends_with("\n\n") {
-            self.text.pop();
-        }
-        for line in text.lines() {
-            if line.starts_with("  ") != is_code {
-                is_code = !is_code;
-                self.text.push_str(if is_code { "\n```text" } else { "\n```\n" });
-            }
-            let line = if is_code { line.to_owned() } else { escaped(line) };
-            let _ = write!(self.text, "\n{line}");
-        }
-        self.text.push_str(if is_code { "\n```\n" } else { "\n" });
-    }
+/// The first sentences of a text, until they say [`ENOUGH`].
+fn beginning(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("  ")).collect();
+    let whole = lines.join(" ");
+    let end = whole.match_indices(". ").map(|(at, _)| at + 1).find(|end| *end >= ENOUGH);
+    whole[..end.unwrap_or(whole.len())].to_owned()
 }
 
 fn properties(table: &Json) -> Vec<(String, &Json)> {

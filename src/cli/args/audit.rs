@@ -12,13 +12,11 @@ Examples:
   anteroom audit resume /price --host shop.example
       The pages are shared again, by every proxy on the store; without a pattern, all are
 
-One of a thousand requests that a stored page would answer goes to the app, and its answer is
-compared with the page; [cache] audit, or audit in a [[route]], says another number, or \"off\".
-Where visitors of two networks see something else, and neither time nor chance explains it, no
-proxy on the store shares the page any more, nor its kind if several of it differ, until this
-command says so or the route says something else of them. What was found is in the memory of the
-running proxy; what was stopped is in the store.
-The command connects to it over the socket in [admin] socket.";
+[cache] audit, or audit in a [[route]], says how many hits go to the app to be compared with the
+stored page. Where visitors of two networks see something else, and neither time nor chance explains
+it, no proxy on the store shares the page any more, nor its kind if several of it differ, until this
+command says so or the rules of the route change. What was found is in the memory of the running
+proxy; what was stopped is in the store.";
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -22,8 +22,7 @@ Examples:
 While a switch is on, nothing is served from the cache, and nothing is stored. Sessions, carts,
 limits and purges go on, and what is changed meanwhile is purged. A switch ends by itself, at the
 latest after 7 days. When the store does not take the command, it is in force in this proxy alone,
-and the exit code is 1. The command connects to the running proxy over the socket in
-[admin] socket.";
+and the exit code is 1.";
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -14,8 +14,7 @@ Examples:
 
 They are for listeners with tls = \"auto\". Certificates are renewed by themselves, and an
 authority limits how many are ordered in a week. The exit code of list is 1 if an order has failed
-since the last certificate. The command connects to the running proxy over the socket in
-[admin] socket.";
+since the last certificate.";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum CertificatesCommand {

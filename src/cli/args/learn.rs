@@ -18,7 +18,7 @@ Examples:
 
 Routes learn with [cache] mode = \"learn\", or mode = \"learn\" in a [[route]]: every request is
 forwarded, and nothing is served from the cache. What was learned is in the memory of the running
-proxy, and gone when it stops. The command connects to it over the socket in [admin] socket.";
+proxy, and gone when it stops.";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum LearnCommand {

@@ -21,8 +21,7 @@ field that a request does not have is unequal to each value.
 Shown are requests that begin after the command. Tokens, cookies, query values and users are not
 shown. The filter is applied in the proxy. At most 4 commands watch at once; one that is too
 slow is told how many requests it has missed. Ctrl-C ends the command with exit code 0, the end
-of the proxy with 1. The command connects to the running proxy over the socket in [admin]
-socket.";
+of the proxy with 1.";
 
 pub(super) const TOP_EXAMPLES: &str = "\
 Examples:
@@ -40,8 +39,7 @@ Examples:
       Cookies: why pages are not served from the cache
 
 Figures are those of the second between two readings. Where standard output is no terminal,
---once is the default. The command connects to the running proxy over the socket in [admin]
-socket.";
+--once is the default.";
 
 pub(super) const RELOAD_EXAMPLES: &str = "\
 Examples:
@@ -50,8 +48,7 @@ Examples:
   anteroom reload --socket /run/anteroom/admin.sock --json
 
 The running proxy reads the file again that it was started with, as after the signal HUP, and
-reopens its log files. A configuration with a problem changes nothing. The command connects to the
-running proxy over the socket in [admin] socket.
+reopens its log files. A configuration with a problem changes nothing.
 
 Exit codes: 0 the new configuration is in force, 1 the old one stays in force";
 
@@ -61,8 +58,7 @@ Examples:
       Since when the proxy runs, its hits, the servers of the app, the store, memory
   anteroom status --json --config /etc/anteroom/proxy.toml
 
-Figures count from the start of the process; `anteroom top` shows those of a second. The command
-connects to the running proxy over the socket in [admin] socket.
+Figures count from the start of the process; `anteroom top` shows those of a second.
 
 Exit codes: 0 all is well, 1 no proxy answers, or the store is away, or an app has no server that
 is up";
@@ -74,7 +70,7 @@ Examples:
   anteroom top items --json --socket /var/lib/anteroom/admin.sock
 
 Views by all visitors are counted. [views] rescale_every and rescale_percent say how old views
-lose weight. The command connects to the running proxy over the socket in [admin] socket.";
+lose weight.";
 
 const CROWD_EXAMPLES: &str = "\
 Examples:
@@ -88,8 +84,7 @@ Examples:
 Figures are of the last minutes: after each minute, half of them is left. `s/s` is how many
 seconds of the app are taken in a second. A path is endless if nearly all requests for it are
 for URLs that the app was not asked for before. Addresses are shown as networks, and queries by
-the names of their parameters. Where standard output is no terminal, --once is the default. The
-command connects to the running proxy over the socket in [admin] socket.";
+the names of their parameters. Where standard output is no terminal, --once is the default.";
 
 const COOKIES_EXAMPLES: &str = "\
 Examples:
@@ -97,8 +92,7 @@ Examples:
   anteroom top cookies --json --config /etc/anteroom/proxy.toml
 
 Only names are shown, never values, and only those seen by this proxy since its start. 64 names
-are counted one by one, all others together. The command connects to the running proxy over the
-socket in [admin] socket.";
+are counted one by one, all others together.";
 
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {

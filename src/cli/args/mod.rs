@@ -101,12 +101,7 @@ Examples:
       Rows 7, 8 and 9 of [[rows]] inventory are refreshed from now on
   anteroom rows schedule inventory 7 --every 30s --config /etc/anteroom/proxy.toml
   anteroom rows list --json
-  anteroom rows stop inventory 7 --socket /var/lib/anteroom/admin.sock
-
-These commands connect to the running proxy over its admin socket: --socket, or [admin] socket in
-the file of --config or in ./proxy.toml; without these, the one in the variable ANTEROOM_SOCKET, or
-the first that is there of ./anteroom-data/admin.sock, /run/anteroom/admin.sock and
-/var/lib/anteroom/admin.sock. The proxy answers the user that it runs as, and root.";
+  anteroom rows stop inventory 7 --socket /var/lib/anteroom/admin.sock";
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
@@ -123,8 +118,7 @@ Examples:
   anteroom purge --all --json --config /etc/anteroom/proxy.toml
 
 A path without a host stands for that path at every host. When the command returns, the purge is
-in force in every proxy on the same store; it reports when a proxy has not confirmed it. The
-command connects to the running proxy over the socket in [admin] socket.";
+in force in every proxy on the same store; it reports when a proxy has not confirmed it.";
 
 const WARM_EXAMPLES: &str = "\
 Examples:
@@ -147,10 +141,9 @@ Examples:
   anteroom fleet --json --config /etc/anteroom/proxy.toml
 
 Each proxy writes itself into the store every 5 s. One that ends is gone at once, one that crashed
-after a minute. The configurations are compared by hashes: of all settings but [[listen]], [admin],
-[log], threads, the place of the store, files and secrets. The exit code is 1 if proxies differ in
-settings that all on one store must have alike, or if a clock is over 30 s from the store's. The
-command connects to the running proxy over the socket in [admin] socket.";
+after a minute. Configurations are compared by hashes, without [[listen]], [admin], [log], threads,
+the place of the store, files and secrets. The exit code is 1 if proxies differ in settings that all
+on one store must have alike, or if a clock is over 30 s from the store's.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -173,8 +166,7 @@ Examples:
 
 The command only looks: nothing is sent to the app, no visit is recorded, and nothing in the cache
 changes. Values of cookies are not shown, but other users of this machine can see the command line
-while it runs. A path without a host stands for the first of [origin] hosts that is no wildcard. The
-command connects to the running proxy over the socket in [admin] socket.";
+while it runs. A path without a host stands for the first of [origin] hosts that is no wildcard.";
 
 /// A caching reverse proxy for web apps with logins: it recognises the visitor, and shares a page only
 /// with those who may have it
@@ -433,11 +425,12 @@ pub(crate) struct RowArgs {
 /// Where the running proxy is.
 #[derive(Args, Debug)]
 pub(crate) struct SocketArgs {
-    /// The configuration file of the running proxy; without it, ./proxy.toml is read if it is there
+    /// The configuration file; without it, ./proxy.toml is read if it is there
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The socket of the running proxy; without it and without a file, the one in ANTEROOM_SOCKET, or
-    /// admin.sock in ./anteroom-data, /run/anteroom or /var/lib/anteroom
+    /// The admin socket of the running proxy, which answers its own user and root; without it, the one of
+    /// the file; without a file, the one in ANTEROOM_SOCKET, or admin.sock in ./anteroom-data,
+    /// /run/anteroom or /var/lib/anteroom
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub(crate) socket: Option<PathBuf>,
 }

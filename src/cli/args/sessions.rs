@@ -18,12 +18,10 @@ Examples:
 
 The id of a session is the first 16 hex digits of the SHA-256 of its token; a token is never
 shown. Revoking a session logs it out and removes its views and its cart (see [session]
-on_expire). It takes effect at once in this proxy, and within a second in every proxy on the same
-store. A WebSocket or an answer that is already open is not interrupted. Commands with --user or
---all, and with an id when tokens are stored plain, read all sessions: some seconds for millions
-of them. The exception is list --user: it reads only the index, which lacks sessions that an app
-wrote into Redis itself. The commands connect to the running proxy over the socket in [admin]
-socket.";
+on_expire), at once in this proxy, and within a second in every proxy on the same store. A
+WebSocket or an answer that is already open is not interrupted. Commands with --user or --all, and
+with an id when tokens are stored plain, read all sessions: some seconds for millions of them.
+list --user reads only the index, which lacks sessions that an app wrote into Redis itself.";
 
 pub(super) const USER_EXAMPLES: &str = "\
 Examples:
@@ -37,8 +35,7 @@ Both commands read all sessions: some seconds for millions of them. delete also 
 carts from the stream expired: and from the queue of the webhook. It does not touch a file of
 [session] on_expire, events that the webhook has received, the access log, or the data of the app.
 Pages that were stored for the user, and answers of [session.verify], are no longer used and
-expire by themselves. export has no carts that were sent on: read them at their destination. The
-commands connect to the running proxy over the socket in [admin] socket.";
+expire by themselves. export has no carts that were sent on: read them at their destination.";
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SessionsCommand {

@@ -20,13 +20,13 @@ Examples:
 Sessions, carts, views, popularity, rows, revoked tokens and carts that wait are copied; pages are
 fetched again. A target that holds something is refused without --replace.
 
-Without --from and --to, the proxies on the store go over together, while they serve; changes wait for a
-part of a second. The move goes on in the proxy when this command is stopped. Afterwards, make
+Without --from and --to, the proxies on the store go over together, while they serve; changes wait
+for a part of a second. The move goes on in the proxy when this command is stopped. Afterwards, make
 [store.next] the [store] of each proxy.
 
-With --from and --to, no proxy may use either store, and nothing changes at the source. Other users of
-this machine can see a password on the command line while it runs. Then write the new [store] url, and
-start the proxy.
+With --from and --to, no proxy may use either store, and nothing changes at the source. Other users
+of this machine can see a password on the command line while it runs. Then write the new [store]
+url, and start the proxy.
 
 Exit codes: 0 moved, 1 not moved";
 
@@ -48,8 +48,8 @@ Examples:
   anteroom store restore site.backup --to redis://127.0.0.1/0 --replace
 
 The whole file is read and checked before anything changes. No proxy may use the store. A store that
-holds something is refused without --replace, which removes that first. Sessions that have ended since
-the backup are there again.";
+holds something is refused without --replace, which removes that first. Sessions that have ended
+since the backup are there again.";
 
 pub(super) const VERIFY_EXAMPLES: &str = "\
 Examples:

@@ -13,9 +13,9 @@ Examples:
   anteroom upgrade --binary /opt/anteroom-0.2.0/anteroom
 
 The running proxy starts the new program with its own arguments, and hands its listening sockets to
-it. When the new process accepts connections, the old one answers what it has, and ends. No connection
-is refused or lost, and systemd follows. When anything fails, the old process serves on, and the
-command says why. An embedded store changes hands, too.
+it. When the new process accepts connections, the old one answers what it has, and ends. No
+connection is refused or lost, and systemd follows. When anything fails, the old process serves on,
+and the command says why. An embedded store changes hands, too.
 
 Exit codes: 0 a new process serves, 1 the old one serves on";
 
