@@ -11,6 +11,14 @@ import lab
 import load
 import proxies
 
+METHOD = (
+    "The figure is the CPU time of all processes of a proxy for a request, which repeats where rates do not. A "
+    "hit counts as one only if the origin was not asked. `bare` is hyper with a map as cache, and `floor` an "
+    "epoll loop that answers fixed bytes, without reading what it is asked: what could be saved at all. The peers "
+    "are told which pages not to look for in their caches, and ignore cookies; Anteroom, with its defaults, finds "
+    "out for each request. `idle` is the memory of the processes, without what the kernel takes for a socket. "
+    "`benches/peers/run --help` has the rest; it prints rates, latencies and spreads, too."
+)
 HEADS = ["workload", "proxy", "CPU us/request", "requests/s", "p50 us", "p99 us"]
 IDLE = "idle"
 
@@ -19,10 +27,14 @@ def median(figures, field="value"):
     return statistics.median(getattr(one, field) for one in figures)
 
 
+def form(middle):
+    return "{:.0f}" if middle >= 1_000 else "{:.2f}"
+
+
 def spread(values):
     least, middle, most = min(values), statistics.median(values), max(values)
-    form = "{:.0f}" if middle >= 1_000 else "{:.2f}"
-    return f"{form} ({form} to {form})".format(middle, least, most)
+    one = form(middle)
+    return f"{one} ({one} to {one})".format(middle, least, most)
 
 
 def row(work, name, figures):
@@ -59,13 +71,13 @@ def title(logs):
     return f"Access logs {'on' if logs else 'off'}"
 
 
-def circumstances(options):
+def circumstances(options, what="medians (least to most)"):
     where = "no process is pinned" if options.unpinned else (
         f"proxies on core {proxies.PROXY_CORE}, load generator and origin on core {proxies.CLIENT_CORE}"
     )
     return (
         f"{options.rounds} rounds of {options.seconds} s in turns, {options.connections} connections, one worker a "
-        f"proxy, {where}; medians (least to most)"
+        f"proxy, {where}; {what}"
     )
 
 
@@ -96,13 +108,15 @@ def show(tables, options):
 
 
 def markdown(tables, options, versions, refused):
-    """The same as a page of documentation."""
+    """The medians as a page of documentation."""
     lines = [
         f"# CPU time beside other proxies, {datetime.date.today()}",
         "",
         *textwrap.wrap(
-            f"`benches/peers/run` on {lab.machine()}: {circumstances(options)}. {', '.join(versions)}.", 116
+            f"`benches/peers/run` on {lab.machine()}: {circumstances(options, 'medians')}. {', '.join(versions)}.", 116
         ),
+        "",
+        *textwrap.wrap(METHOD, 116),
     ]
     if not options.unpinned:
         lines += ["", disturbance(tables).capitalize() + "."]
@@ -110,7 +124,7 @@ def markdown(tables, options, versions, refused):
         lines += ["", *textwrap.wrap(f"Refused, and not to be relied on: {'; '.join(refused)}.", 116)]
     lines += ["", *(f"- `{name}`: {load.WORKLOADS[name].about}" for name in options.workloads)]
     for logs, table in tables.items():
-        lines += ["", f"## {title(logs)}", "", *matrix(table), "", *grid([HEADS, *rows(table)])]
+        lines += ["", f"## {title(logs)}", "", *matrix(table), "", f"In us (`{IDLE}`: bytes):", "", *medians(table)]
     return "\n".join(lines) + "\n"
 
 
@@ -121,6 +135,16 @@ def matrix(table):
     cells = [[work, *(f"{dict(each)[pair]:.2f}" if pair in dict(each) else "" for pair in pairs)]
              for work, each in found]
     return grid([["workload", *pairs], *cells])
+
+
+def medians(table):
+    """CPU time: a line a workload, a column a proxy."""
+    names = list(dict.fromkeys(name for (_, name), figures in table.items() if figures))
+    cells = []
+    for work in dict.fromkeys(work for work, _ in table):
+        of = {name: median(figures) for (each, name), figures in table.items() if each == work and figures}
+        cells.append([work, *(form(of[name]).format(of[name]) if name in of else "" for name in names)])
+    return grid([["workload", *names], *cells])
 
 
 def grid(lines):

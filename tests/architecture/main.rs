@@ -1,5 +1,5 @@
 //! Holds the source to the import maps of ARCHITECTURE.md, all crates to having no circles of files, and
-//! the links of the documentation to what they name.
+//! the links and the code names of the documentation to what they name.
 //!
 //! It reads text, so a macro can fool it; `pub(crate)` and `unreachable_pub` do the rest. Comments
 //! and `#[cfg(test)]` modules are left out: a test may use what it likes.
@@ -8,6 +8,7 @@
 
 mod circles;
 mod map;
+mod names;
 mod pages;
 mod tokens;
 mod tree;
@@ -16,6 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use map::Map;
+use names::Names;
 use pages::Pages;
 use tree::Tree;
 
@@ -23,6 +25,8 @@ use tree::Tree;
 const ROOMS_MAX: usize = 18;
 /// The most bytes of README, which is read before a trial.
 const README_MAX: usize = 8_192;
+/// The pages that describe code, or their folder.
+const OF_CODE: [&str; 4] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/design"];
 /// Folders whose circles are still to be opened.
 const NOT_YET: [&str; 0] = [];
 
@@ -52,6 +56,23 @@ fn no_page_asks_with_head() {
     assert!(found.is_empty(), "a HEAD request stores no page:\n{}", found.join("\n"));
     let demo = fs::read_to_string(root().join("crates/demo/src/templates/frame.html")).unwrap();
     assert_eq!(pages::requests_with_head(&demo).count(), 0);
+}
+
+#[test]
+fn code_that_the_documentation_names_exists() {
+    let (pages, names) = (Pages::read(root()), Names::read(root()));
+    let metrics = names::metrics(&pages.texts()[Path::new("docs/reference/metrics.md")]);
+    let mut wrongs = Vec::new();
+    for (page, text) in pages.texts() {
+        let at = page.display();
+        if OF_CODE.iter().any(|one| page.starts_with(one)) {
+            let unknown = names.unknown(text).into_iter();
+            wrongs.extend(unknown.map(|(line, name)| format!("{at}:{line}: {name}")));
+        }
+        let unknown = names::unknown_metrics(text, &metrics).into_iter();
+        wrongs.extend(unknown.map(|name| format!("{at}: {name}")));
+    }
+    assert!(wrongs.is_empty(), "not in the source:\n{}", wrongs.join("\n"));
 }
 
 #[test]

@@ -32,6 +32,11 @@ impl Pages {
         }
     }
 
+    /// Each page, and its text.
+    pub(crate) fn texts(&self) -> &BTreeMap<PathBuf, String> {
+        &self.texts
+    }
+
     /// How many bytes a page has.
     pub(crate) fn size(&self, page: &str) -> usize {
         self.texts[Path::new(page)].len()
@@ -111,7 +116,7 @@ fn resolved(page: &Path, target: &str) -> PathBuf {
 }
 
 /// The lines of a page outside its blocks of code, numbered from 1.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
         let is_fence = line.trim_start().starts_with("```");

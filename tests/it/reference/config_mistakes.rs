@@ -1,5 +1,5 @@
-//! The page of configuration mistakes: it is the table, too. Each entry has a wrong file, what `anteroom check`
-//! says of it, and the file to write.
+//! Mistakes in a configuration: each has a wrong file, what `anteroom check` says of it, and the file to write, which
+//! has to follow from that.
 //!
 //! An entry is made by hand with any second block; `ANTEROOM_DOCS=record cargo nextest run reference::` fills
 //! in what is said.
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::support::proxy::anteroom;
 use crate::support::{fixed_text, root};
 
-const PAGE: &str = "docs/reference/config-mistakes.md";
+const PAGE: &str = "tests/it/reference/config_mistakes.md";
 
 /// Words of a right file that no message can know, by the title of their entry: they are the operator's own.
 const OWN_WORDS: [(&str, &[&str]); 7] = [
@@ -43,7 +43,7 @@ fn mistakes(page: &str) -> Vec<Mistake<'_>> {
             let blocks: Vec<&str> = entry.split("```").skip(1).step_by(2).collect();
             let [wrong, said, right] = blocks[..] else { panic!("{title}: three blocks") };
             let text = |block: &'_ str| block.find('\n').unwrap() + 1;
-            assert!(right.starts_with("toml\n"), "{title}: is checked with the other examples");
+            assert!(right.starts_with("toml\n"), "{title}: ends with a file");
             Mistake {
                 title,
                 wrong: &wrong[text(wrong)..],
