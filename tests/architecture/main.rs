@@ -76,6 +76,20 @@ fn code_that_the_documentation_names_exists() {
 }
 
 #[test]
+fn each_promise_of_security_names_its_test() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let names = Names::read(root());
+    let (_, table) = page.split_once("| promise |").expect("the table");
+    let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 10, "{} promises", rows.len());
+    for row in rows {
+        let tests = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap();
+        let test = tests.split('`').nth(1).unwrap_or_default();
+        assert!(names.has_function(test), "there is no test {test:?}: {row}");
+    }
+}
+
+#[test]
 fn no_files_import_each_other_in_a_circle() {
     for folder in crates() {
         let source = tree(&folder);

@@ -25,6 +25,8 @@ pub(crate) struct Names {
     paths: HashSet<String>,
     /// The words of each file.
     files: Vec<HashSet<String>>,
+    /// What is defined as a function.
+    functions: HashSet<String>,
     /// Which files lie in a module, by its path from any place on: `serve/http1`, `http1`, ….
     modules: HashMap<String, Vec<usize>>,
 }
@@ -35,6 +37,7 @@ impl Names {
             root: root.to_owned(),
             paths: HashSet::new(),
             files: Vec::new(),
+            functions: HashSet::new(),
             modules: HashMap::new(),
         };
         for folder in FOLDERS {
@@ -72,6 +75,7 @@ impl Names {
         if path.extension().is_none_or(|end| end != "rs") {
             return;
         }
+        self.functions.extend(text.split("fn ").skip(1).map(identifier));
         let module = short(&path.with_extension("")).join("/");
         let module = ["/mod", "/lib", "/main"]
             .iter()
@@ -136,6 +140,10 @@ impl Names {
             && parts.iter().all(|part| self.has_word(part))
     }
 
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.functions.contains(name)
+    }
+
     fn has_word(&self, word: &str) -> bool {
         self.files.iter().any(|file| file.contains(word))
     }
@@ -154,6 +162,11 @@ fn short(path: &Path) -> Vec<String> {
         parts.remove(0);
     }
     parts
+}
+
+/// The identifier with which a text begins.
+fn identifier(text: &str) -> String {
+    text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
 }
 
 fn words(text: &str) -> HashSet<String> {
@@ -246,6 +259,7 @@ fn names_of_code_are_told_from_other_words() {
     for name in known.into_iter().chain(["architecture::names::spans", "is_identifier"]) {
         assert_eq!(names.knows(name), Some(true), "{name}");
     }
+    assert!(names.has_function("is_identifier") && !names.has_function("no_function_at_all"));
     for name in ["tests/architecture/nothing.rs", "nothing.rs", "architecture/{names,nothing}.rs"] {
         assert_eq!(names.knows(name), Some(false), "{name}");
     }
