@@ -29,10 +29,11 @@ impl Drop for Running {
     }
 }
 
-/// The blocks of the guide that are in this language.
+/// The blocks of the guide that are in this language, below the heading of the example.
 fn blocks(kind: &str) -> Vec<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guides/live-numbers.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guides/rows.md");
     let page = fs::read_to_string(path).unwrap();
+    let (_, page) = page.split_once("\n## Live numbers on cached pages\n").unwrap();
     let inside = page.split("```").skip(1).step_by(2);
     inside.filter_map(|block| block.strip_prefix(&format!("{kind}\n")).map(str::to_owned)).collect()
 }
