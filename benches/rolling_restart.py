@@ -4,7 +4,7 @@
     benches/rolling_restart.py                       builds the release binary; 100,000 requests
     benches/rolling_restart.py --requests 10000 --anteroom target/release/anteroom
 
-HAProxy has the configuration of docs/guides/behind-haproxy.md, but for the addresses and for HTTPS. Half of the
+HAProxy has the configuration of docs/guides/behind-a-proxy.md, but for the addresses and for HTTPS. Half of the
 clients make a connection for each request, the others keep theirs until the answer says `Connection: close`. A client
 repeats nothing: whatever is not a whole answer with status 200 is lost. While the requests come, the proxies are
 restarted by TERM, one after the other and over again, each once HAProxy has found the other one up. It prints what
@@ -31,7 +31,7 @@ FORWARDED_EACH = 10
 # Pages that may be stored.
 PAGES = 50
 PATIENCE_S = 60
-GUIDE = lab.ROOT / "docs/guides/behind-haproxy.md"
+GUIDE = lab.ROOT / "docs/guides/behind-a-proxy.md"
 
 
 def origin():

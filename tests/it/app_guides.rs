@@ -1,14 +1,16 @@
-//! The guides of apps whose purges come from the app: the configuration of each, before an app that answers as that one
-//! does.
+//! Apps that purge by themselves: the configuration that the guide has for each, before an app that answers as that
+//! one does.
 
 use crate::support::client::Answer;
+use crate::support::guide_section;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::Proxy;
 
-/// The configuration of a guide, but for its app.
-fn configuration(guide: &str) -> &str {
+/// The configuration for an app, but for where it is.
+fn configuration(app: &str) -> String {
+    let guide = guide_section("apps.md", app);
     let block = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    &block[block.find("[session]").unwrap()..]
+    block[block.find("[session]").unwrap()..].to_owned()
 }
 
 fn has_cookie(request: &Request, pair: &str) -> bool {
@@ -40,8 +42,7 @@ fn magento(request: &Request) -> Reply {
 #[test]
 fn the_magento_guide_shares_pages_of_guests_and_takes_magento_s_purges() {
     let origin = Origin::start(magento);
-    let proxy =
-        Proxy::embedded(&origin, configuration(include_str!("../../docs/guides/magento.md")));
+    let proxy = Proxy::embedded(&origin, &configuration("Magento"));
     let guest = || proxy.get("/mug.html").send();
     let is_of_guests = |answer: &Answer| {
         assert_eq!(answer.text(), "<p>Prices for a guest</p>");
@@ -87,8 +88,7 @@ fn the_drupal_guide_shares_pages_of_strangers_and_takes_bans_by_tags() {
             .header("Vary", "Cookie")
             .header("Cache-Tags", "config:user.role.anonymous node:1 node_list")
     });
-    let proxy =
-        Proxy::embedded(&origin, configuration(include_str!("../../docs/guides/drupal.md")));
+    let proxy = Proxy::embedded(&origin, &configuration("Drupal"));
     let stranger = || proxy.get("/node/1").cookie("has_js=1").send();
     assert!(!stranger().is_hit());
     let kept = stranger();

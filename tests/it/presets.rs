@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use crate::support::client::Answer;
+use crate::support::guide_section;
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::Proxy;
 
@@ -456,13 +457,14 @@ set_cookie = "strip_for_anonymous"
 
 #[test]
 fn the_php_guide_leads_to_a_name_in_a_page_that_all_share() {
-    let guide = include_str!("../../docs/guides/php.md");
+    let guide = guide_section("apps.md", "PHP");
     let blocks: Vec<&str> = guide.split("```").collect();
     let mut configurations = blocks.iter().filter_map(|block| block.strip_prefix("toml\n"));
     let (first, shared) = (configurations.next().unwrap(), configurations.next().unwrap());
     let session = &first[first.find("[session]").unwrap()..first.find("[[route]]").unwrap()];
     let element = blocks.iter().find_map(|block| block.strip_prefix("html\n")).unwrap();
 
+    let page = element.to_owned();
     let sessions = Known::default();
     let origin = Origin::start(move |request| {
         let id = cookie(request, "PHPSESSID");
@@ -480,7 +482,7 @@ fn the_php_guide_leads_to_a_name_in_a_page_that_all_share() {
                 sessions.log_out(id.as_deref().unwrap());
                 redirect("302 Found", "/bye.php")
             }
-            _ => Reply::html(element),
+            _ => Reply::html(&page),
         };
         // As session_start() does.
         let reply = reply

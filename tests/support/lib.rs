@@ -86,6 +86,16 @@ pub fn guide_block(guide: &str, language: &str, beginning: &str) -> String {
     format!("{beginning}{block}")
 }
 
+/// What stands in a guide below a heading of the second level.
+#[track_caller]
+pub fn guide_section(guide: &str, heading: &str) -> String {
+    let path = root().join("docs/guides").join(guide);
+    let text = fs::read_to_string(path).unwrap();
+    let opening = format!("\n## {heading}\n");
+    let (_, section) = text.split_once(&opening).unwrap_or_else(|| panic!("{heading} in {guide}"));
+    section.split("\n## ").next().unwrap_or_default().to_owned()
+}
+
 /// Seconds since 1970.
 #[expect(
     clippy::disallowed_methods,

@@ -10,9 +10,9 @@ pub(super) struct Language {
 }
 
 const OTHERS: &str = "docs/start/in-front-of-your-app.md";
-const NGINX: Language =
-    Language { name: "an nginx configuration", page: "docs/guides/from-nginx.md" };
-const VCL: Language = Language { name: "a VCL of Varnish", page: "docs/guides/from-varnish.md" };
+const CACHES: &str = "docs/guides/from-nginx-or-varnish.md";
+const NGINX: Language = Language { name: "an nginx configuration", page: CACHES };
+const VCL: Language = Language { name: "a VCL of Varnish", page: CACHES };
 const CADDY: Language = Language { name: "a Caddyfile", page: OTHERS };
 const HAPROXY: Language = Language { name: "an HAProxy configuration", page: OTHERS };
 const APACHE: Language = Language { name: "an Apache configuration", page: OTHERS };

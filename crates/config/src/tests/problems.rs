@@ -86,17 +86,17 @@ fn a_file_of_another_program_is_one_problem() {
         (
             "server {\n    listen 80;\n    location / {\n    }\n}\n",
             "proxy.toml:1: this looks like an nginx configuration (\"server {\"), and Anteroom reads TOML: begin \
-             with origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx.md",
+             with origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx-or-varnish.md",
         ),
         (
             "# One line.\nserver { listen 80; location / { root /srv; } }\n",
             "proxy.toml:2: this looks like an nginx configuration (\"server { listen 80; location / { root /srv; } }\"), \
-             and Anteroom reads TOML: begin with origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx.md",
+             and Anteroom reads TOML: begin with origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx-or-varnish.md",
         ),
         (
             "user hunter2@shop;\nhttp {\n}\n",
             "proxy.toml:1: this looks like an nginx configuration, and Anteroom reads TOML: begin with \
-             origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx.md",
+             origin = \"http://127.0.0.1:3000\", and see docs/guides/from-nginx-or-varnish.md",
         ),
     ] {
         assert_eq!(problems(&file(text)), [expected]);

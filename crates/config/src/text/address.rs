@@ -191,7 +191,7 @@ fn meant_origin_url(text: &str) -> Option<String> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     if ["fastcgi", "uwsgi", "scgi", "ajp"].contains(&scheme) {
         return Some(format!(
-            "an app that speaks HTTP: for {scheme} put a web server in between, as in docs/guides/php.md"
+            "an app that speaks HTTP: for {scheme} put a web server in between, as in docs/guides/apps.md#php"
         ));
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
