@@ -45,8 +45,8 @@ const ACCEPTING: Duration = Duration::from_secs(10);
 const BETWEEN: Duration = Duration::from_secs(12);
 /// How long it may take to tell a successor why it has to end, while calls wait.
 const SOON: Duration = Duration::from_millis(500);
-/// How long the store may take to hear that a successor is gone. Purges wait for it for 3 s otherwise.
-const GONE: Duration = Duration::from_secs(1);
+/// How long the store may take to hear that a successor is gone: as long as purges would wait for it otherwise.
+const GONE: Duration = Duration::from_secs(3);
 
 /// The id of the first process.
 const INIT: u32 = 1;

@@ -122,7 +122,7 @@ fn a_service_manager_that_does_not_read_holds_nothing_up() {
     let origin = Origin::always(Reply::unstored("hello"));
     let socket = NotifySocket::new();
     let fillers = socket.fill();
-    let watchdog = "export WATCHDOG_USEC=400000";
+    let watchdog = "export WATCHDOG_USEC=2000000";
     let mut ended = socket.start(&origin, watchdog);
     let proxy = socket.start(&origin, watchdog);
     for proxy in [&ended, &proxy] {
