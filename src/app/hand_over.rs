@@ -63,6 +63,9 @@ const MOVED: &str =
 /// Why a process is refused that the service manager would not take for the main one.
 const OUTSIDE: &str = "the new process is outside of the service, which ends with the old one: use `anteroom upgrade`";
 
+/// Why a process does not take over of which the service manager does not know: the service would end with this one.
+const UNHEARD: &str = "the service manager takes no message";
+
 /// Why a process with which a container ends is refused: all others end with it.
 const IN_CONTAINER: &str = "the proxy is the first process of a container, or its init waits for it: replace the container";
 
@@ -227,8 +230,12 @@ async fn negotiate(mut offer: Offer, parts: &mut HandOverParts<'_>) -> Result<He
         signal = last_signal(&shared, signals) => Err(Failure::Stopped(signal)),
         never = refuse_others(requests) => match never {},
     };
-    match accepting {
-        Ok(()) => Ok(Heir { process: offer.complete().await, version }),
+    let completed = match accepting {
+        Ok(()) => offer.complete().await.map_err(|why| Failure::Why(why.to_owned())),
+        Err(failure) => Err(failure),
+    };
+    match completed {
+        Ok(process) => Ok(Heir { process, version }),
         Err(failure) => Err(offer.take_back(failure, running).await),
     }
 }
@@ -403,13 +410,15 @@ impl Offer {
     }
 
     /// The service manager is told of the successor, and the successor of that. Returns its id. Store calls go on.
-    async fn complete(self) -> u32 {
+    async fn complete(&self) -> Result<u32, &'static str> {
         let process = self.successor.id();
-        service_manager::handed_over(process).await;
+        if !service_manager::handed_over(process).await {
+            return Err(UNHEARD);
+        }
         if let Some(line) = &self.line {
             line.say(Message::Main);
         }
-        process
+        Ok(process)
     }
 
     /// Tells it why, and waits for its end: there are never two that both think they serve, or that both have the store.
@@ -508,11 +517,10 @@ fn can_hand_over(in_use: &Store, switch: &Switch) -> Result<(), &'static str> {
 /// is told of a successor.
 fn ends_container() -> bool {
     let has_init = || rustix::process::getppid().is_some_and(|parent| parent.is_init());
-    let is_told = || std::env::var_os("NOTIFY_SOCKET").is_some();
     let is_contained = || {
         fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace != Path::new(FIRST_PIDS))
     };
-    std::process::id() == INIT || has_init() && !is_told() && is_contained()
+    std::process::id() == INIT || has_init() && !service_manager::is_named() && is_contained()
 }
 
 /// The next signal that ends the process. A reload would change what the successor has been told.

@@ -86,7 +86,7 @@ impl HandedSockets {
                 }
             }
         }
-        service_manager::drop_sockets(&unwanted.into_iter().collect::<Vec<_>>());
+        service_manager::drop_sockets(unwanted);
     }
 
     /// The sockets with this name that the service manager has opened, or all.
@@ -177,8 +177,7 @@ impl HandedSockets {
     /// it. Files of Unix sockets are removed.
     pub(super) fn close_rest(self) {
         let visitors = self.handed.iter().filter(|(socket, _)| socket.purpose == Purpose::Visitors);
-        let names: BTreeSet<_> = visitors.map(|(socket, _)| kept_name(socket)).collect();
-        service_manager::drop_sockets(&names.into_iter().collect::<Vec<_>>());
+        service_manager::drop_sockets(visitors.map(|(socket, _)| kept_name(socket)).collect());
         for (socket, listener) in self.handed {
             tracing::info!(address = %socket.address, "a listener of the old process was closed");
             let (Listener::Unix(listener), Some(path), Some(number)) =

@@ -51,8 +51,18 @@ struct Open {
     addresses: Vec<SocketAddr>,
     /// The Unix socket. Its file is removed when the listener closes.
     file: Option<Socket>,
-    /// Whether the service manager has the sockets, too, for the next start.
-    is_kept: bool,
+    /// What the service manager has of this.
+    kept: KeptState,
+}
+
+/// Whether the service manager has the sockets of a listener, too, for the next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeptState {
+    No,
+    /// As far as is known, it has those that were handed over.
+    Handed,
+    /// It has got all of them.
+    All,
 }
 
 /// A change that has been checked and cannot fail.
@@ -152,7 +162,7 @@ impl Listeners {
 
     /// Has the service manager keep the sockets that it does not have so far while the process restarts.
     pub(super) async fn keep(&mut self) {
-        for open in self.open.iter_mut().filter(|open| !open.is_kept) {
+        for open in self.open.iter_mut().filter(|open| open.kept != KeptState::All) {
             open.keep().await;
         }
     }
@@ -172,7 +182,7 @@ impl Listeners {
     pub(super) fn release(&mut self) {
         for open in &mut self.open {
             open.queues.clear();
-            if let Some(file) = open.file.as_mut().filter(|_| open.is_kept) {
+            if let Some(file) = open.file.as_mut().filter(|_| open.kept != KeptState::No) {
                 file.leave_file();
             }
         }
@@ -256,7 +266,7 @@ impl Listeners {
     }
 
     /// Closes the listeners that the new plan lacks, and applies its terms.
-    pub(super) fn carry_out(&mut self, change: Change) {
+    pub(super) async fn carry_out(&mut self, change: Change) {
         let mut old: Vec<_> = std::mem::take(&mut self.open).into_iter().map(Some).collect();
         for (place, plan, terms) in change.kept {
             if let Some(mut open) = old[place].take() {
@@ -270,9 +280,10 @@ impl Listeners {
             }
         }
         let gone: Vec<_> = old.into_iter().flatten().collect();
-        // First, because the threads accept what waits at a socket only once.
-        let kept = gone.iter().filter(|gone| gone.is_kept).map(|gone| kept_name(&gone.described()));
-        service_manager::drop_sockets(&kept.collect::<Vec<_>>());
+        // First, because the threads accept what waits at a socket only once. All: a process before this one may have
+        // given the service manager sockets of any.
+        let names = gone.iter().map(|gone| kept_name(&gone.described())).collect();
+        service_manager::drop_sockets_in_time(names).await;
         for mut gone in gone {
             tracing::info!(address = %gone.plan.address, "a listener was closed");
             gone.queues.clear();
@@ -293,7 +304,7 @@ impl Listeners {
     ) -> Result<Open, StartError> {
         let sockets = self.sockets_of(one, handed);
         let sockets = sockets.map_err(|source| not_opened(&one.address, source))?;
-        let Sockets { queues, by_thread, file } = sockets;
+        let Sockets { queues, by_thread, file, are_handed } = sockets;
         let mut addresses: Vec<_> = queues.iter().filter_map(Listener::address).collect();
         // The threads' sockets have one address.
         addresses.dedup();
@@ -304,8 +315,10 @@ impl Listeners {
             .into_iter()
             .map(|of_thread| of_thread.into_iter().map(entrance).collect())
             .collect();
-        let (plan, reserved, is_kept) = (one.clone(), Vec::new(), false);
-        Ok(Open { plan, terms, closed, queues, by_thread, reserved, addresses, file, is_kept })
+        let (plan, reserved) = (one.clone(), Vec::new());
+        let may_be_kept = are_handed && service_manager::is_named();
+        let kept = if may_be_kept { KeptState::Handed } else { KeptState::No };
+        Ok(Open { plan, terms, closed, queues, by_thread, reserved, addresses, file, kept })
     }
 
     /// The terms of a listener. Unchanged TLS is kept, with the tickets that it alone accepts.
@@ -334,20 +347,23 @@ impl Listeners {
         match &one.address {
             Address::Tcp(address) => {
                 let mut queues = take(handed, &one.address);
-                if queues.is_empty() {
+                let are_handed = !queues.is_empty();
+                if !are_handed {
                     let opened = listen::open(*address, self.threads)?;
                     queues = opened.into_iter().map(Listener::Tcp).collect();
                 }
-                Ok(Sockets { by_thread: self.deal(&queues)?, queues, file: None })
+                Ok(Sockets { by_thread: self.deal(&queues)?, queues, file: None, are_handed })
             }
             Address::Unix(path) => {
                 let taken = handed.and_then(|all| all.take_unix(Purpose::Visitors, path));
+                let are_handed = taken.is_some();
                 let socket = match taken {
                     Some(socket) => socket,
                     None => Socket::open(path, one.mode)?,
                 };
                 let queues = vec![Listener::Unix(socket.listener()?)];
-                Ok(Sockets { by_thread: self.share(&queues)?, queues, file: Some(socket) })
+                let (by_thread, file) = (self.share(&queues)?, Some(socket));
+                Ok(Sockets { by_thread, queues, file, are_handed })
             }
             Address::Systemd(name) => {
                 let Some(handed) = handed else {
@@ -358,7 +374,8 @@ impl Listeners {
                 if queues.is_empty() {
                     queues = handed.take_inherited(name.as_deref())?;
                 }
-                Ok(Sockets { by_thread: self.share(&queues)?, queues, file: None })
+                let by_thread = self.share(&queues)?;
+                Ok(Sockets { by_thread, queues, file: None, are_handed: false })
             }
         }
     }
@@ -407,7 +424,9 @@ impl Open {
         if !matches!(self.plan.address, Address::Systemd(_)) {
             let sockets: Vec<_> = self.queues.iter().map(|queue| queue.as_fd()).collect();
             let name = kept_name(&self.described());
-            self.is_kept = service_manager::keep_sockets(&name, &sockets).await;
+            if service_manager::keep_sockets(&name, &sockets).await {
+                self.kept = KeptState::All;
+            }
         }
     }
 
@@ -436,6 +455,8 @@ struct Sockets {
     queues: Vec<Listener>,
     by_thread: Vec<Vec<Listener>>,
     file: Option<Socket>,
+    /// Whether they were handed over.
+    are_handed: bool,
 }
 
 fn entrance(

@@ -147,7 +147,7 @@ impl Running {
             purged.expect_others();
         }
         self.shared.certificates.board.expect(awaited);
-        self.listeners.carry_out(change);
+        self.listeners.carry_out(change).await;
         worker::tell(&self.workers, &next, self.listeners.take_entrances()).await;
         if !outdated.targets.is_empty() {
             tracing::info!(paths = outdated.paths, "stored pages of changed routes are outdated");

@@ -5,18 +5,20 @@
 //! back. The service manager then restarts the process.
 //!
 //! No message waits in a thread for a service manager that does not read. One for which its socket has no room is tried
-//! again for a moment, beside all else, and then dropped; one of the watchdog at once. The log says so once. A start of which
-//! systemd does not hear fails there in its time, and after an upgrade of which it does not hear the service ends with this
-//! process. Sockets that it was not given are closed at a restart; a reload offers them again.
+//! again for a moment, beside all else, and then dropped; one of the watchdog at once. The log says so once. The first
+//! `READY=1` is tried until it is heard, and the removal of sockets with each later message. An upgrade of which it does
+//! not hear is taken back: the service would end with this process. Sockets that it was not given are closed at a
+//! restart; a reload offers them again.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,6 +42,11 @@ const ACTED: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const ROOM: Duration = Duration::from_secs(1);
 /// How often a message is tried meanwhile.
 const TRY: Duration = Duration::from_millis(20);
+/// How often one is tried that is never dropped.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The most names of [`CLOSED`].
+const CLOSED_MAX: usize = 1_000;
 
 /// How the control group of a service ends.
 const SERVICE: &str = ".service";
@@ -56,6 +63,9 @@ static DROPS_LOGGED: AtomicBool = AtomicBool::new(false);
 /// Whether it had no room for a message for [`ROOM`]. Others are tried once, until one is taken.
 static IS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
+/// The names of closed sockets that it may still keep, because it had no room for that message.
+static CLOSED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
 /// Tells nothing until [`become_main`]: another process is the main one.
 pub(super) fn wait_to_be_main() {
     IS_MAIN.store(false, Relaxed);
@@ -66,18 +76,31 @@ pub(super) fn become_main() {
     IS_MAIN.store(true, Relaxed);
 }
 
-/// Tells that another process is the main one, and nothing more afterwards.
-pub(super) async fn handed_over(successor: u32) {
+/// Whether the environment names a service manager.
+pub(super) fn is_named() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// Tells that another process is the main one, and nothing more afterwards. `false`: there is a service manager, and it
+/// has not heard this.
+pub(super) async fn handed_over(successor: u32) -> bool {
+    // Now, because it does not listen to this process afterwards.
+    remove_closed();
     // In one message, so that the service is never seen without a process that serves.
-    say(&[NotifyState::MainPid(successor), NotifyState::Ready, NotifyState::Status("serving")])
-        .await;
-    IS_MAIN.store(false, Relaxed);
+    let states =
+        [NotifyState::MainPid(successor), NotifyState::Ready, NotifyState::Status("serving")];
+    // It has all the time for this, whatever it had no room for before.
+    let is_heard = send_within(ROOM, &text(&states), &[]).await.is_ok();
+    if is_heard {
+        IS_MAIN.store(false, Relaxed);
+    }
+    is_heard
 }
 
 /// Whether the service manager would follow to this process, as far as is known: systemd takes one outside of the service's
 /// control group for the main one only where root says so, and ends the service with this process otherwise.
 pub(super) fn would_follow(process: u32) -> bool {
-    let is_told = std::env::var_os("NOTIFY_SOCKET").is_some() && IS_MAIN.load(Relaxed);
+    let is_told = is_named() && IS_MAIN.load(Relaxed);
     if !is_told || geteuid().is_root() {
         return true;
     }
@@ -111,12 +134,22 @@ fn control_group(groups: &str) -> Option<&str> {
 
 /// Tells that another process did not take over.
 pub(super) fn serving_on() {
-    say_at_once(&[NotifyState::Status("serving: the last upgrade failed, see the log")]);
+    let status = NotifyState::Status("serving: the last upgrade failed, see the log");
+    // A reload that was refused meanwhile may not have come to its own end.
+    say_at_once(&[NotifyState::Ready, status]);
 }
 
-/// Tells that clients are served, at start.
+/// Tells that clients are served, at start: until it is heard, because a start of which systemd does not hear fails.
 pub(super) async fn ready() {
-    say(&[NotifyState::Ready, NotifyState::Status("serving")]).await;
+    if send(&text(&[NotifyState::Ready, NotifyState::Status("serving")]), &[]).await.is_ok() {
+        return;
+    }
+    tokio::task::spawn_local(async {
+        let ready = text(&[NotifyState::Ready]);
+        while try_send(&ready, &[]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            sleep(AGAIN).await;
+        }
+    });
 }
 
 /// Tells that a reload is over: whether the new configuration is in force. HUP cannot fail, so `systemctl
@@ -147,6 +180,11 @@ pub(super) async fn stopping() {
 /// under this name. Returns whether a service manager has got them; one that may keep no more closes its own copies. Those
 /// that it has already are not kept twice.
 pub(super) async fn keep_sockets(name: &str, sockets: &[BorrowedFd<'_>]) -> bool {
+    remove_closed();
+    if closed().contains(name) {
+        // Older sockets of this name have to go first.
+        return false;
+    }
     let message = format!("FDSTORE=1\nFDNAME={name}\n");
     let mut has_got_them = false;
     for part in sockets.chunks(FILES_MAX) {
@@ -158,20 +196,60 @@ pub(super) async fn keep_sockets(name: &str, sockets: &[BorrowedFd<'_>]) -> bool
     has_got_them
 }
 
-/// Has the service manager close the sockets that it keeps under these names, and returns when it has done so: no client
-/// waits at them afterwards.
-pub(super) fn drop_sockets(names: &[String]) {
+/// Has the service manager close the sockets that it keeps under these names, if any, and returns when it has done so:
+/// no client waits at them afterwards. What it has no room for is told later.
+pub(super) fn drop_sockets(names: BTreeSet<String>) {
+    if !names.is_empty() {
+        note_closed(names);
+        let is_told = remove_closed();
+        wait_until_closed(is_told);
+    }
+}
+
+/// The same, with time for the service manager to make room.
+pub(super) async fn drop_sockets_in_time(names: BTreeSet<String>) {
     if names.is_empty() {
         return;
     }
-    let drop_one = |name: &String| {
-        let sent = send_at_once(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]);
-        sent.map(|_is_heard| ())
-    };
-    let dropped = names.iter().try_for_each(drop_one);
-    if let Err(error) = dropped.and_then(|()| wait_until_heard()) {
+    note_closed(names);
+    let end = Instant::now() + ROOM;
+    let mut is_told = remove_closed();
+    while !is_told && !IS_GIVEN_UP.load(Relaxed) && Instant::now() < end {
+        sleep(TRY).await;
+        is_told = remove_closed();
+    }
+    wait_until_closed(is_told);
+}
+
+fn wait_until_closed(is_told: bool) {
+    let heard = if is_told { wait_until_heard() } else { Err(io::ErrorKind::WouldBlock.into()) };
+    if let Err(error) = heard {
         tracing::warn!(%error, "the service manager may still keep sockets of closed listeners");
     }
+}
+
+fn closed() -> MutexGuard<'static, BTreeSet<String>> {
+    CLOSED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note_closed(names: BTreeSet<String>) {
+    let mut closed = closed();
+    closed.extend(names);
+    while closed.len() > CLOSED_MAX {
+        closed.pop_last();
+    }
+}
+
+/// Tells of the names of closed sockets, as long as there is room. Returns whether none is left.
+fn remove_closed() -> bool {
+    let mut closed = closed();
+    while let Some(name) = closed.pop_first() {
+        if send_now(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]).is_err() {
+            closed.insert(name);
+            return false;
+        }
+    }
+    true
 }
 
 /// Waits until the service manager has acted on all messages, for a moment at most: it closes the file of this one then.
@@ -209,16 +287,18 @@ fn text(states: &[NotifyState<'_>]) -> String {
 }
 
 /// Sends a message with files. Returns whether there is a service manager that listens to this process. Where it has no
-/// room, it is given [`ROOM`]; this thread does other work meanwhile.
+/// room, it is given [`ROOM`], once; this thread does other work meanwhile.
 async fn send(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
-    let end = Instant::now() + ROOM;
+    let limit = if IS_GIVEN_UP.load(Relaxed) { Duration::ZERO } else { ROOM };
+    send_within(limit, message, files).await
+}
+
+/// The same, where it is given this time.
+async fn send_within(limit: Duration, message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    let end = Instant::now() + limit;
     loop {
         match try_send(message, files) {
-            Err(error)
-                if error.kind() == io::ErrorKind::WouldBlock
-                    && !IS_GIVEN_UP.load(Relaxed)
-                    && Instant::now() < end =>
-            {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < end => {
                 sleep(TRY).await;
             }
             sent => {
@@ -248,8 +328,17 @@ fn logged(sent: io::Result<bool>) -> io::Result<bool> {
 }
 
 /// Tries to send a message with files, and never waits. Returns whether there is a service manager that listens to this
-/// process.
+/// process. One that takes it has room for what it was not told before, too.
 fn try_send(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    let is_heard = send_now(message, files)?;
+    if is_heard {
+        IS_GIVEN_UP.store(false, Relaxed);
+        remove_closed();
+    }
+    Ok(is_heard)
+}
+
+fn send_now(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
     let path = std::env::var_os("NOTIFY_SOCKET").filter(|_| IS_MAIN.load(Relaxed));
     let Some(path) = path else { return Ok(false) };
     let socket = UnixDatagram::unbound()?;

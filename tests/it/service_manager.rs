@@ -10,8 +10,8 @@ use std::thread;
 use tempfile::TempDir;
 
 use crate::support::origin::{Gate, Origin, Reply};
-use crate::support::proxy::Proxy;
-use crate::support::{DEADLINE, wait_until};
+use crate::support::proxy::{Proxy, Storage};
+use crate::support::{DEADLINE, free_port, wait_until};
 
 /// A message that means nothing.
 const FILLER: &str = "X_FILLER=1";
@@ -146,6 +146,30 @@ fn a_service_manager_that_does_not_read_holds_nothing_up() {
     manager.wait_for("FDSTORE=1");
     proxy.terminate();
     manager.wait_for("STOPPING=1");
+}
+
+#[test]
+fn it_removes_the_sockets_of_a_listener_that_was_closed_before_it_read() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let socket = NotifySocket::new();
+    socket.fill();
+    let line = format!("export NOTIFY_SOCKET={}", socket.path().display());
+    let closed = format!(", {{ address = \"127.0.0.1:{}\" }}]", free_port());
+    let settings = format!("listen = [{{ address = \"{{listen}}\" }}{closed}");
+    let proxy = Proxy::behind_on(&line, &origin, &Storage::Embedded, &settings);
+    proxy.edit(|text| text.replace(&closed, "]"));
+    assert!(proxy.reload());
+    socket.read().wait_for("FDSTOREREMOVE=1");
+}
+
+#[test]
+fn a_start_that_it_does_not_hear_is_told_again() {
+    let origin = Origin::always(Reply::unstored("hello"));
+    let socket = NotifySocket::new();
+    socket.fill();
+    let proxy = socket.start(&origin, "true");
+    proxy.wait_for_complaint(DROPPED);
+    socket.read().wait_for("READY=1");
 }
 
 #[test]

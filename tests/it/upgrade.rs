@@ -1,6 +1,7 @@
 //! `anteroom upgrade`: the running process starts its successor, tells the service manager, and says what fails.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -170,19 +171,63 @@ fn hear(manager: &UnixDatagram) -> String {
     }
 }
 
+/// The socket of a service manager.
+fn notify_socket(path: &Path) -> UnixDatagram {
+    let manager = UnixDatagram::bind(path).unwrap();
+    manager.set_read_timeout(Some(DEADLINE)).unwrap();
+    manager
+}
+
+/// Leaves room for no message of any sender.
+fn fill(path: &Path) {
+    loop {
+        // What a single sender may have on its way is bounded, too.
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.set_nonblocking(true).unwrap();
+        match sender.send_to(b"X_FILLER=1", path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn an_upgrade_of_which_the_service_manager_does_not_hear_is_taken_back() {
+    let (origin, storage, folder) = (hello(), Storage::redis(), TempDir::new().unwrap());
+    let path = folder.path().join("notify");
+    let manager = notify_socket(&path);
+    let line = format!("export NOTIFY_SOCKET={}", path.display());
+    let mut proxy = Proxy::behind_on(&line, &origin, &storage, "");
+    assert_eq!(hear(&manager), "READY=1\nSTATUS=serving\n");
+    fill(&path);
+    let output = upgrade(&proxy, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("the service manager takes no message"), "{}", said(&output));
+    assert_eq!(proxy.get("/").send().text(), "hello");
+
+    manager.set_nonblocking(true).unwrap();
+    while manager.recv(&mut [0; 512]).is_ok() {}
+    manager.set_nonblocking(false).unwrap();
+    let new = NewProcess::of(&upgrade(&proxy, &[]));
+    let main = format!("MAINPID={}\nREADY=1\nSTATUS=serving\n", new.0);
+    while hear(&manager) != main {}
+    assert_eq!(proxy.exit_code(), Some(0));
+    assert_eq!(proxy.get("/").send().text(), "hello");
+}
+
 #[test]
 fn the_service_manager_follows() {
     let (origin, storage) = (hello(), Storage::redis());
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("notify");
-    let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(DEADLINE)).unwrap();
+    let manager = notify_socket(&path);
     let line = format!("export NOTIFY_SOCKET={}", path.display());
     let mut proxy = Proxy::behind_on(&line, &origin, &storage, "");
     assert_eq!(hear(&manager), "READY=1\nSTATUS=serving\n");
     let output = upgrade(&proxy, &["--binary", "missing"]);
     assert_eq!(output.status.code(), Some(1));
-    let failed = "STATUS=serving: the last upgrade failed, see the log\n";
+    let failed = "READY=1\nSTATUS=serving: the last upgrade failed, see the log\n";
     assert_eq!(hear(&manager), failed);
 
     let new = NewProcess::of(&upgrade(&proxy, &[]));
