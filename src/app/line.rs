@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anteroom_store::remote::RemoteCall;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 
 use crate::take_over::channel::{Channel, TakeOverError};
@@ -23,6 +24,8 @@ const READ: Duration = Duration::from_secs(5);
 const HEARD_MAX: usize = 8;
 /// The most calls that are carried out at a time. The other process has no more of them open.
 const CALLS_MAX: usize = 1_024;
+/// How often the task that reads gets its turn after the time for a message.
+const TURNS: usize = 64;
 /// With so many noted replies, those that are not waited for any more are forgotten.
 const REPLIES_MAX: usize = 2 * CALLS_MAX;
 
@@ -89,13 +92,38 @@ impl Line {
         limit: Duration,
         due: &'static str,
     ) -> Result<(), TakeOverError> {
-        let heard = timeout(limit, self.heard.recv()).await;
-        match heard.map_err(|_elapsed| TakeOverError::Late(limit, due))? {
+        match self.next(limit, due).await? {
             Some(heard) if heard == *message => Ok(()),
             Some(Message::Failed { why }) => Err(TakeOverError::GaveUp(why)),
             Some(_) => Err(TakeOverError::Unexpected(due)),
             None => Err(TakeOverError::Ended(due)),
         }
+    }
+
+    /// Waits for this very message, or the end of the other process, without a limit. `false`: something else was said.
+    pub(super) async fn expect_or_end(mut self, message: &Message) -> bool {
+        self.heard.recv().await.is_none_or(|heard| heard == *message)
+    }
+
+    /// The next message; `None`: the other process has ended.
+    async fn next(
+        &mut self,
+        limit: Duration,
+        due: &'static str,
+    ) -> Result<Option<Message>, TakeOverError> {
+        if let Ok(heard) = timeout(limit, self.heard.recv()).await {
+            return Ok(heard);
+        }
+        // A process that stood still finds that the time is over before its task has read what came meanwhile.
+        for _ in 0..TURNS {
+            yield_now().await;
+            match self.heard.try_recv() {
+                Ok(heard) => return Ok(Some(heard)),
+                Err(TryRecvError::Disconnected) => return Ok(None),
+                Err(TryRecvError::Empty) => {}
+            }
+        }
+        Err(TakeOverError::Late(limit, due))
     }
 
     /// Ends it: calls that wait for an answer get none.
@@ -299,6 +327,26 @@ mod tests {
             assert!(matches!(told, Err(TakeOverError::GaveUp(why)) if why == "too late"));
             old.end();
             calls.closed().await;
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_message_that_has_come_is_heard_after_its_time() {
+        locally(async || {
+            let (mut one, other) = pair();
+            let mut new = Line::to_predecessor(other, async |_: &[u8]| Vec::new());
+            one.say(&Message::Main, &[], LIMIT).await.unwrap();
+            new.expect(&Message::Main, Duration::ZERO, "it drains").await.unwrap();
+            let late = new.expect(&Message::Main, Duration::ZERO, "it drains").await;
+            assert!(matches!(late, Err(TakeOverError::Late(..))));
+            one.say(&Message::Main, &[], LIMIT).await.unwrap();
+            assert!(new.expect_or_end(&Message::Main).await);
+
+            let (one, other) = pair();
+            let new = Line::to_predecessor(other, async |_: &[u8]| Vec::new());
+            drop(one);
+            assert!(new.expect_or_end(&Message::Main).await);
         })
         .await;
     }

@@ -59,8 +59,8 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeptState {
     No,
-    /// As far as is known, it has those that were handed over.
-    Handed,
+    /// It may have those that were handed over, or all but those that were added since.
+    Partly,
     /// It has got all of them.
     All,
 }
@@ -317,7 +317,7 @@ impl Listeners {
             .collect();
         let (plan, reserved) = (one.clone(), Vec::new());
         let may_be_kept = are_handed && service_manager::is_named();
-        let kept = if may_be_kept { KeptState::Handed } else { KeptState::No };
+        let kept = if may_be_kept { KeptState::Partly } else { KeptState::No };
         Ok(Open { plan, terms, closed, queues, by_thread, reserved, addresses, file, kept })
     }
 
@@ -414,6 +414,9 @@ impl Open {
         for (thread, [queue, of_thread]) in self.reserved.drain(..) {
             let [queue, listener] = [queue.listen()?, of_thread.listen()?].map(Listener::Tcp);
             self.queues.push(queue);
+            if self.kept == KeptState::All {
+                self.kept = KeptState::Partly;
+            }
             self.by_thread[thread].push(entrance(listener, &self.terms, &self.closed));
         }
         Ok(())

@@ -34,7 +34,7 @@ use super::service_manager::{self, Watchdog};
 use super::shared_state::SharedState;
 use super::signals::{Signal, Signals};
 use super::start_error::StartError;
-use super::successor::{Predecessor, accepting};
+use super::successor::{OldProcess, Predecessor, accepting};
 use super::worker::{self, FirstEntrances, Worker};
 use super::{admin, drain, files, gauges, store, tls, warm_start};
 use crate::admin::{AdminState, MainLoopRequests, ReloadResult, main_loop_entrances};
@@ -95,6 +95,8 @@ pub(super) struct Process {
     /// Reads pages into memory.
     warming: Option<JoinHandle<()>>,
     take_over: Option<(Predecessor, HandedSockets)>,
+    /// Ends when the process that served before cannot serve on, where it has not said so in time.
+    old_drains: Option<JoinHandle<bool>>,
     places: Vec<String>,
     program: Option<Program>,
 }
@@ -170,7 +172,6 @@ impl Process {
             jobs.start(&first, &shared, &handle);
         }
         let warming = owns_store.then(|| warm_start::begin(&first, &shared, &handle));
-        let doors = Some(AdminDoors { operators: admin, socket, state });
         let running = Running {
             live,
             listeners,
@@ -190,10 +191,11 @@ impl Process {
             log,
             ready,
             ends,
-            doors,
+            doors: Some(AdminDoors { operators: admin, socket, state }),
             data_commands: None,
             warming,
             take_over,
+            old_drains: None,
             places,
             program,
         })
@@ -250,10 +252,11 @@ impl Process {
             line.say(Message::Failed { why: error.to_string() });
             return Err(error);
         }
-        let is_confirmed = accepting(line).await?;
+        let old = accepting(line).await?;
         self.running.listeners.own_files();
-        if is_confirmed {
-            self.fill_up().await;
+        match old {
+            OldProcess::Drains => self.fill_up().await,
+            OldProcess::Unknown(drains) => self.old_drains = Some(drains),
         }
         if is_handed {
             let Running { live, shared, store, .. } = &self.running;
@@ -332,6 +335,11 @@ impl Process {
             let mut command = None;
             let signal = tokio::select! {
                 signal = self.signals.next() => signal,
+                () = drains_late(&mut self.old_drains) => {
+                    self.fill_up().await;
+                    self.running.listeners.keep().await;
+                    continue;
+                }
                 Some(request) = self.requests.reloads.recv() => {
                     command = Some(request);
                     Signal::Reload
@@ -480,6 +488,18 @@ async fn stand_ready(
     }
     let board = Arc::clone(&running.shared.certificates.board);
     predecessor.ready(&mut MemoryReader::new(running.live.load_full(), board)).await
+}
+
+/// Returns when the process that served before says that it drains, or has ended, where that is waited for.
+async fn drains_late(old_drains: &mut Option<JoinHandle<bool>>) {
+    if let Some(drains) = old_drains {
+        let drained = drains.await;
+        *old_drains = None;
+        if matches!(drained, Ok(true)) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Returns when a signal tells the process to end. Its configuration was read a moment ago, so a reload changes nothing.

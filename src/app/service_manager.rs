@@ -6,8 +6,8 @@
 //!
 //! No message waits in a thread for a service manager that does not read. One for which its socket has no room is tried
 //! again for a moment, beside all else, and then dropped; one of the watchdog at once. The log says so once. The first
-//! `READY=1` is tried until it is heard, and the removal of sockets with each later message. An upgrade of which it does
-//! not hear is taken back: the service would end with this process. Sockets that it was not given are closed at a
+//! `READY=1` is tried until it is heard, and the removal of sockets with each later message. An upgrade of which it
+//! does not hear is taken back: the service would end with this process. Sockets that it was not given are closed at a
 //! restart; a reload offers them again.
 
 use std::collections::BTreeSet;

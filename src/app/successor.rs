@@ -10,6 +10,7 @@ use std::time::Duration;
 use anteroom_config::Plan;
 use anteroom_fault::may_crash;
 use anteroom_store::{OpenStore, STORE_FORMAT, StoreMemory};
+use tokio::task::JoinHandle;
 
 use super::call_host::CallHost;
 use super::handed::HandedSockets;
@@ -186,18 +187,32 @@ impl Predecessor {
     }
 }
 
-/// Says that this process accepts connections. Fails if the old one serves on. Returns whether that is impossible from
-/// now on: the old one drains, or has ended.
-pub(super) async fn accepting(mut line: Line) -> Result<bool, TakeOverError> {
+/// Whether the old process cannot serve on: it drains, or has ended.
+#[derive(Debug)]
+pub(super) enum OldProcess {
+    Drains,
+    /// It has not said so in time. The task waits for that; `false`: it has said something else.
+    Unknown(JoinHandle<bool>),
+}
+
+/// Says that this process accepts connections. Fails if the old one serves on.
+pub(super) async fn accepting(mut line: Line) -> Result<OldProcess, TakeOverError> {
     may_crash("accepting");
     line.say(Message::Accepting);
     let drains = line.expect(&Message::Main, ANSWER, "it drains").await;
-    let is_confirmed = matches!(drains, Ok(()) | Err(TakeOverError::Ended(_)));
-    match drains {
+    let old = match drains {
+        Ok(()) => OldProcess::Drains,
         Err(error @ TakeOverError::GaveUp(_)) => return Err(error),
-        Err(error) => tracing::warn!(%error, "the old process does not say that it drains"),
-        Ok(()) => {}
-    }
+        Err(error) => {
+            tracing::warn!(%error, "the old process does not say that it drains");
+            if matches!(error, TakeOverError::Ended(_)) {
+                OldProcess::Drains
+            } else {
+                let drains_late = async move { line.expect_or_end(&Message::Main).await };
+                OldProcess::Unknown(tokio::task::spawn_local(drains_late))
+            }
+        }
+    };
     service_manager::become_main();
-    Ok(is_confirmed)
+    Ok(old)
 }
