@@ -13,6 +13,7 @@ use std::time::Duration;
 use anteroom_config::{Store, StoreUrl};
 use anteroom_store::{STORE_FORMAT, Switch};
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::drain::leave_fleet;
@@ -48,6 +49,11 @@ const SOON: Duration = Duration::from_millis(500);
 /// How long the store may take to hear that a successor is gone: as long as purges would wait for it otherwise.
 const GONE: Duration = Duration::from_secs(3);
 
+/// How many further processes are refused at a time, each in words.
+const REFUSED_MAX: usize = 16;
+/// A place for each of them.
+static REFUSED: Semaphore = Semaphore::const_new(REFUSED_MAX);
+
 /// The id of the first process.
 const INIT: u32 = 1;
 /// The namespace of process ids of a machine, as Linux has it (PROC_PID_INIT_INO).
@@ -59,6 +65,9 @@ const STOPPED: &str = "this process was told to end";
 /// Why an embedded store is refused to which this process has moved.
 const MOVED: &str =
     "the store was moved to the one in [store.next]: make that the [store], and restart";
+
+/// Why a further process is refused meanwhile.
+const UNDER_WAY: &str = "another take-over is under way";
 
 /// Why a process is refused that the service manager would not take for the main one.
 const OUTSIDE: &str = "the new process is outside of the service, which ends with the old one: use `anteroom upgrade`";
@@ -352,7 +361,7 @@ impl Offer {
         passed.map_err(|_elapsed| TakeOverError::Late(BETWEEN, ready))?
     }
 
-    /// Tells it what it would find anew on any store, as late as possible: until then requests change it.
+    /// Tells it what it would lack on any store, as late as possible: until then requests change it.
     async fn tell_memory(&mut self, running: &Running) -> Result<(), TakeOverError> {
         // No authority is asked to look from now on: what it has been asked for is told, and the successor goes on.
         let board = &running.shared.certificates.board;
@@ -544,27 +553,31 @@ async fn refuse_others(requests: &mut TakeOverRequests) -> Infallible {
 
 /// Refuses a request, and lets nothing wait for a process that does not listen.
 fn refuse_aside(request: TakeOverRequest) {
-    tokio::task::spawn_local(async {
-        if timeout(ANSWER, refuse(request)).await.is_err() {
+    let why = UNDER_WAY.to_owned();
+    let stream = match request {
+        TakeOverRequest::Process(stream) => stream,
+        TakeOverRequest::Upgrade(request) => return request.tell(UpgradeLine::Failed { why }),
+    };
+    let Ok(place) = REFUSED.try_acquire() else {
+        // The end of its connection has to tell it.
+        return;
+    };
+    tokio::task::spawn_local(async move {
+        if timeout(ANSWER, refuse(stream, why)).await.is_err() {
             tracing::debug!("a further process has said nothing, and is left alone");
         }
+        drop(place);
     });
 }
 
-async fn refuse(request: TakeOverRequest) {
-    let why = "another take-over is under way".to_owned();
-    match request {
-        TakeOverRequest::Process(stream) => {
-            let mut channel = Channel::new(FrameSocket::new(stream));
-            // It speaks first: what came with the answer to its HTTP request would be lost.
-            let refused = match channel.hear(ANSWER, "it is a successor").await {
-                Ok(_) => channel.say(&Message::Failed { why }, &[], ANSWER).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = refused {
-                tracing::debug!(%error, "a further process was not told why it is refused");
-            }
-        }
-        TakeOverRequest::Upgrade(request) => request.tell(UpgradeLine::Failed { why }),
+async fn refuse(stream: UnixStream, why: String) {
+    let mut channel = Channel::new(FrameSocket::new(stream));
+    // It speaks first: what came with the answer to its HTTP request would be lost.
+    let refused = match channel.hear(ANSWER, "it is a successor").await {
+        Ok(_) => channel.say(&Message::Failed { why }, &[], ANSWER).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = refused {
+        tracing::debug!(%error, "a further process was not told why it is refused");
     }
 }

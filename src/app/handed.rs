@@ -2,11 +2,12 @@
 //! it takes over from, or those that the service manager has kept since the last one ended, or has opened itself.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anteroom_config::{Address, Listen};
 use anteroom_http::ident::hex;
@@ -22,6 +23,8 @@ use crate::take_over::message::{HandedSocket, Purpose};
 const UNIX: &str = "unix:";
 /// What the names begin with under which the service manager keeps sockets.
 const KEPT: &str = "anteroom.";
+/// The most sockets that another process hands over.
+const SOCKETS_MAX: usize = 16_384;
 /// How much of a hash is in such a name, in bytes.
 const HASH: usize = 8;
 
@@ -36,10 +39,27 @@ pub(super) struct HandedSockets {
 /// The name under which the service manager keeps a socket. It has the inode of the file of a Unix socket: where another
 /// file is, no client comes to the socket.
 pub(super) fn kept_name(socket: &HandedSocket) -> String {
-    let hash = hex(&Sha256::digest(&socket.address)[..HASH]);
+    let address = match unix_path(socket) {
+        Some(path) => {
+            let mut address = OsString::from(UNIX);
+            address.push(in_full(path));
+            address
+        }
+        None => OsString::from(&socket.address),
+    };
+    let hash = hex(&Sha256::digest(address.as_encoded_bytes())[..HASH]);
     match socket.file {
         Some(number) => format!("{KEPT}{hash}.{number}"),
         None => format!("{KEPT}{hash}"),
+    }
+}
+
+/// A path of a Unix socket, without links in its folders: however it is spelled, that is one.
+fn in_full(path: &Path) -> PathBuf {
+    let named = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match (fs::canonicalize(named.unwrap_or(Path::new("."))), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        (Err(_), _) | (_, None) => path.to_owned(),
     }
 }
 
@@ -101,7 +121,7 @@ impl HandedSockets {
     /// Adds sockets, with their files in the same order. What only another version knows is dropped.
     ///
     /// # Errors
-    /// If a file is missing, or is no listening socket.
+    /// If a file is missing, or is no listening socket, or there are too many.
     pub(super) fn add(
         &mut self,
         sockets: Vec<HandedSocket>,
@@ -109,6 +129,10 @@ impl HandedSockets {
     ) -> io::Result<()> {
         if sockets.len() != files.len() {
             let text = format!("{} sockets came with {} files", sockets.len(), files.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        if self.handed.len() + sockets.len() > SOCKETS_MAX {
+            let text = format!("there are more than {SOCKETS_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         for (socket, file) in sockets.into_iter().zip(files) {
@@ -197,6 +221,20 @@ impl HandedSockets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unix_socket_has_one_name_however_its_path_is_spelled() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).unwrap();
+        let name = |path: &str| {
+            let address = format!("{UNIX}{}/{path}", folder.path().display());
+            kept_name(&HandedSocket { purpose: Purpose::Visitors, address, file: Some(1) })
+        };
+        for path in ["link/web.sock", ".//web.sock"] {
+            assert_eq!(name(path), name("web.sock"), "{path}");
+        }
+        assert_ne!(name("link/other.sock"), name("web.sock"));
+    }
 
     #[test]
     fn a_name_tells_addresses_and_files_apart_and_is_one_for_systemd() {

@@ -1,4 +1,4 @@
-//! What a process has in memory and its successor would find anew, as parts of the take-over. They go along on every store;
+//! What a process has in memory and its successor would lack, as parts of the take-over. They go along on every store;
 //! what only an embedded store has in memory is in parts of its own.
 //!
 //! A part that is missing, or of another layout, costs what a restart costs.

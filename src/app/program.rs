@@ -30,8 +30,8 @@ impl Program {
         Self::called(&called, arguments.collect(), std::env::current_exe)
     }
 
-    /// One that was called like this. `current` says which file the process runs: where `/proc` is not mounted, that is not
-    /// known. A proxy starts all the same, because only a successor needs it.
+    /// One that was called like this. `current` says which file the process runs: where `/proc` is not mounted, that is
+    /// not known. A proxy starts all the same, because only a successor needs it.
     fn called(
         called: &Path,
         arguments: Vec<OsString>,
@@ -45,8 +45,8 @@ impl Program {
         Self { path: path.map_err(|error| error.to_string()), arguments }
     }
 
-    /// The command that starts a successor of the process behind `socket`, of the same program or of another; or why there
-    /// is none.
+    /// The command that starts a successor of the process behind `socket`, of the same program or of another; or why
+    /// there is none.
     pub(super) fn successor(
         &self,
         program: Option<&Path>,

@@ -97,8 +97,8 @@ pub(super) async fn handed_over(successor: u32) -> bool {
     is_heard
 }
 
-/// Whether the service manager would follow to this process, as far as is known: systemd takes one outside of the service's
-/// control group for the main one only where root says so, and ends the service with this process otherwise.
+/// Whether the service manager would follow to this process, as far as is known: systemd takes one outside of the
+/// service's control group for the main one only where root says so, and ends the service with this process otherwise.
 pub(super) fn would_follow(process: u32) -> bool {
     let is_told = is_named() && IS_MAIN.load(Relaxed);
     if !is_told || geteuid().is_root() {
@@ -176,9 +176,9 @@ pub(super) async fn stopping() {
     say(&[NotifyState::Stopping, NotifyState::Status("draining")]).await;
 }
 
-/// Gives sockets to the service manager: it keeps them open while the process restarts, and passes them to the next start
-/// under this name. Returns whether a service manager has got them; one that may keep no more closes its own copies. Those
-/// that it has already are not kept twice.
+/// Gives sockets to the service manager: it keeps them open while the process restarts, and passes them to the next
+/// start under this name. Returns whether a service manager has got them; one that may keep no more closes its own
+/// copies. Those that it has already are not kept twice.
 pub(super) async fn keep_sockets(name: &str, sockets: &[BorrowedFd<'_>]) -> bool {
     remove_closed();
     if closed().contains(name) {
@@ -252,7 +252,7 @@ fn remove_closed() -> bool {
     true
 }
 
-/// Waits until the service manager has acted on all messages, for a moment at most: it closes the file of this one then.
+/// Waits until the service manager has acted on all messages, for a moment at most: it closes this one's file then.
 fn wait_until_heard() -> io::Result<()> {
     let (here, there) = io::pipe()?;
     if !send_at_once("BARRIER=1", &[there.as_fd()])? {

@@ -11,6 +11,7 @@ use anteroom_config::Plan;
 use anteroom_fault::may_crash;
 use anteroom_store::{OpenStore, STORE_FORMAT, StoreMemory};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::call_host::CallHost;
 use super::handed::HandedSockets;
@@ -29,6 +30,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 const RELEASED: Duration = Duration::from_secs(20);
 /// How long it may take to let this process accept connections.
 const COMMIT: Duration = Duration::from_secs(10);
+/// How long it may take for messages of which there are many, in all.
+const ALL: Duration = Duration::from_secs(30);
 
 /// Why a process of another user is refused.
 pub(super) const OTHER_USER: &str =
@@ -97,8 +100,12 @@ impl Predecessor {
         self.errors = files.pop();
         self.hands_over_store = welcome.hands_over_store;
         tracing::info!(version = %welcome.version, "the running proxy hands over");
-        let mut handed = HandedSockets::default();
         let due = "these are its sockets";
+        in_all(due, self.sockets(due)).await
+    }
+
+    async fn sockets(&mut self, due: &'static str) -> Result<HandedSockets, TakeOverError> {
+        let mut handed = HandedSockets::default();
         loop {
             let (message, files) = self.channel.hear(ANSWER, due).await?;
             let Message::Sockets { sockets, more } = message else {
@@ -126,15 +133,8 @@ impl Predecessor {
     pub(super) async fn take_store(&mut self, plan: &Plan) -> Result<OpenStore, StartError> {
         self.channel.say(&Message::Prepared, &[], ANSWER).await?;
         may_crash("prepared");
-        let mut memory = StoreMemory::default();
         let due = "it has closed the store";
-        loop {
-            match self.channel.hear(RELEASED, due).await? {
-                (Message::Part(part), _) => memory.add(&part.name, part.layout, &part.text),
-                (Message::StoreReleased, _) => break,
-                _ => return Err(TakeOverError::Unexpected(due).into()),
-            }
-        }
+        let memory = in_all(due, self.store_memory(due)).await?;
         may_crash("released");
         let store = match store::open_handed(plan, memory).await {
             Ok(store) => store,
@@ -147,6 +147,17 @@ impl Predecessor {
         may_crash("opened");
         self.channel.say(&Message::StoreOpened, &[], ANSWER).await?;
         Ok(store)
+    }
+
+    async fn store_memory(&mut self, due: &'static str) -> Result<StoreMemory, TakeOverError> {
+        let mut memory = StoreMemory::default();
+        loop {
+            match self.channel.hear(RELEASED, due).await? {
+                (Message::Part(part), _) => memory.add(&part.name, part.layout, &part.text),
+                (Message::StoreReleased, _) => return Ok(memory),
+                _ => return Err(TakeOverError::Unexpected(due)),
+            }
+        }
     }
 
     /// Tells the old process why this one ends, so that it goes on at once.
@@ -165,13 +176,7 @@ impl Predecessor {
         self.channel.say(&Message::Ready, &[], ANSWER).await?;
         may_crash("ready");
         let due = "this process may accept connections";
-        loop {
-            match self.channel.hear(COMMIT, due).await? {
-                (Message::Part(part), _) => memory.add(&part),
-                (Message::Commit, _) => break,
-                _ => return Err(TakeOverError::Unexpected(due)),
-            }
-        }
+        in_all(due, self.memory(memory, due)).await?;
         may_crash("commit");
         if let Some(errors) = self.errors.take()
             && let Err(error) = rustix::stdio::dup2_stderr(errors)
@@ -181,10 +186,32 @@ impl Predecessor {
         Ok(())
     }
 
+    async fn memory(
+        &mut self,
+        memory: &mut MemoryReader,
+        due: &'static str,
+    ) -> Result<(), TakeOverError> {
+        loop {
+            match self.channel.hear(COMMIT, due).await? {
+                (Message::Part(part), _) => memory.add(&part),
+                (Message::Commit, _) => return Ok(()),
+                _ => return Err(TakeOverError::Unexpected(due)),
+            }
+        }
+    }
+
     /// Carries out the store calls of the old process from now on, if there are any: until it ends.
     pub(super) fn into_line(self, host: CallHost) -> Line {
         Line::to_predecessor(self.channel, async move |call: &[u8]| host.carry_out(call).await)
     }
+}
+
+/// Messages within one limit, however many there are.
+async fn in_all<T>(
+    due: &'static str,
+    messages: impl Future<Output = Result<T, TakeOverError>>,
+) -> Result<T, TakeOverError> {
+    timeout(ALL, messages).await.map_err(|_elapsed| TakeOverError::Late(ALL, due))?
 }
 
 /// Whether the old process cannot serve on: it drains, or has ended.

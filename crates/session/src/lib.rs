@@ -32,6 +32,7 @@ use anteroom_store::{
     EndedCarts, LogIn, LogInStore, RevocationStore, Rotated, Rotation, SessionLifetimes,
     StoreError, TokenStore, VisitResult,
 };
+use futures_util::stream::{self, StreamExt as _};
 use quick_cache::sync::Cache;
 
 use self::token_memo::TokenMemo;
@@ -46,6 +47,8 @@ pub use verify_queue::{VerifyPermit, VerifyReason};
 const MEMO_MAX: usize = 100_000;
 /// How long a token is remembered, in seconds.
 const MEMO_TTL: f64 = 1.0;
+/// How many log-outs that wait are retried at a time.
+const LOG_OUTS_AT_ONCE: usize = 32;
 /// How long a response waits for the store to take a log-out, which is already in effect here.
 const LOG_OUT_TIMEOUT: Duration = Duration::from_millis(250);
 /// Log-outs that may wait for the store.
@@ -475,16 +478,15 @@ impl Sessions {
         self.denied().len()
     }
 
-    /// Retries the waiting log-outs, until one fails. Returns whether none is left.
+    /// Retries the waiting log-outs. Returns whether none is left.
     pub async fn flush_log_outs<S: LogInStore + RevocationStore>(&self, store: &S) -> bool {
         let waiting: Vec<_> =
             self.denied().iter().map(|(token, how)| (token.clone(), *how)).collect();
-        let mut all = true;
-        for (token, how) in waiting {
-            // The next one may be in a shard that is not away.
-            all &= self.revoke(store, &token, how).await;
-        }
-        all
+        // Side by side: one may wait for a shard that is away, and another not.
+        let revoked = waiting.iter().map(|(token, how)| self.revoke(store, token, *how));
+        let revoked: Vec<bool> =
+            stream::iter(revoked).buffer_unordered(LOG_OUTS_AT_ONCE).collect().await;
+        revoked.into_iter().all(|is_revoked| is_revoked)
     }
 }
 

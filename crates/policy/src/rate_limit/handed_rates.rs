@@ -1,5 +1,5 @@
-//! What clients have used of their rates, as lines for a successor: first by which hash a session is known, then the limits,
-//! then for each address and session the milliseconds until it has a whole burst again.
+//! What clients have used of their rates, as lines for a successor: first by which hash a session is known, then the
+//! limits, then for each address and session the milliseconds until it has a whole burst again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -29,21 +29,21 @@ struct Cell {
     ahead: u64,
     /// The limit's place in the list.
     place: usize,
-    who: RateKey,
+    key: RateKey,
 }
 
 impl Cell {
     fn line(&self) -> String {
-        let Self { ahead, place, who } = self;
-        match who {
+        let Self { ahead, place, key } = self;
+        match key {
             RateKey::Address(address) => format!("{place} {ahead} {address}"),
             RateKey::Session(hash) => format!("{place} {ahead} {SESSION}{hash:032x}"),
         }
     }
 }
 
-/// The lines for all `limits`, which have these counters. If they have counted more than there is room for, those stay that
-/// would be refused for longest: others are soon as good as new.
+/// The lines for all `limits`, which have these counters. If they have counted more than there is room for, those stay
+/// that would be refused for longest: others are soon as good as new.
 pub fn hand_out<'l>(
     counters: &RateLimitCounters,
     limits: impl IntoIterator<Item = &'l RequestLimits>,
@@ -56,8 +56,8 @@ pub fn hand_out<'l>(
         .chain(cells.into_iter().map(|cell| cell.line()))
 }
 
-/// Each limit with what it is called in both processes: its name, and what it counts. Those that have the same name are told
-/// apart by their order.
+/// Each limit with what it is called in both processes: its name, and what it counts. Those that have the same name are
+/// told apart by their order.
 fn labelled<'l>(
     limits: impl IntoIterator<Item = &'l RequestLimits>,
 ) -> Vec<(String, &'l Arc<Limit>)> {
@@ -80,14 +80,20 @@ fn cells(counters: &RateLimitCounters, limits: &[(String, &Arc<Limit>)], max: us
     let moments = moments.map(|(place, (_, limit))| (limit.number, (place, limit.elapsed())));
     let moments: HashMap<u32, (usize, u64)> = moments.collect();
     let mut furthest = BinaryHeap::new();
-    counters.each(|number, who, at| {
+    counters.each(|number, key, at| {
         let Some(&(place, now)) = moments.get(&number) else { return };
         let ahead = at.saturating_sub(now).div_ceil(NANOSECONDS);
-        if ahead > 0 {
-            furthest.push(Reverse(Cell { ahead, place, who }));
+        let cell = Cell { ahead, place, key };
+        if ahead == 0 {
+            return;
         }
-        if furthest.len() > max {
-            furthest.pop();
+        // Requests wait for this: a cell that has no room costs one comparison.
+        if furthest.len() < max {
+            furthest.push(Reverse(cell));
+        } else if let Some(mut least) = furthest.peek_mut()
+            && cell > least.0
+        {
+            *least = Reverse(cell);
         }
     });
     furthest.into_sorted_vec().into_iter().map(|Reverse(cell)| cell).collect()
@@ -127,8 +133,8 @@ impl RateReader {
                 self.theirs.push(self.own.get(label).cloned());
             }
             Some((place, cell)) => {
-                if let Some((limit, ahead, who)) = self.cell(place, cell) {
-                    limit.resume(who, ahead);
+                if let Some((limit, ahead, key)) = self.cell(place, cell) {
+                    limit.resume(key, ahead);
                 }
             }
             None => {}
@@ -144,16 +150,16 @@ impl RateReader {
     fn cell(&self, place: &str, cell: &str) -> Option<(&Limit, Duration, RateKey)> {
         let place: usize = place.parse().ok()?;
         let limit = self.theirs.get(place)?.as_deref()?;
-        let (ahead, who) = cell.split_once(' ')?;
+        let (ahead, key) = cell.split_once(' ')?;
         let ahead = Duration::from_millis(ahead.parse().ok()?);
-        let who = match who.strip_prefix(SESSION) {
+        let key = match key.strip_prefix(SESSION) {
             Some(digits) if self.knows_sessions => {
                 RateKey::Session(u128::from_str_radix(digits, 16).ok()?)
             }
             Some(_) => return None,
-            None => RateKey::at(who.parse().ok()?),
+            None => RateKey::at(key.parse().ok()?),
         };
-        Some((limit, ahead, who))
+        Some((limit, ahead, key))
     }
 }
 
@@ -207,17 +213,17 @@ mod tests {
     }
 
     /// How many requests are taken.
-    fn taken(limit: Option<&Arc<Limit>>, who: RateKey) -> usize {
+    fn taken(limit: Option<&Arc<Limit>>, key: RateKey) -> usize {
         let limit = limit.unwrap();
-        (0..9).filter(|_| limit.take(who).is_ok()).count()
+        (0..9).filter(|_| limit.take(key).is_ok()).count()
     }
 
     #[test]
     fn what_is_used_is_used_in_the_next_process() {
         let (one, next) = (Process::new(), Process::new());
         let (four, six) = (at("192.0.2.1"), at("2001:db8::1"));
-        for who in [four, six] {
-            assert_eq!(taken(one.limits[0].address.as_ref(), who), 2);
+        for key in [four, six] {
+            assert_eq!(taken(one.limits[0].address.as_ref(), key), 2);
         }
         assert_eq!(taken(one.limits[2].address.as_ref(), four), 4);
         let session = one.session("0123456789abcdef");
@@ -227,7 +233,7 @@ mod tests {
         assert_eq!(lines.len(), 1 + 6 + 4, "{lines:?}");
         next.read(&lines);
 
-        for (limit, who, left) in [
+        for (limit, key, left) in [
             (next.limits[0].address.as_ref(), four, 0),
             (next.limits[0].address.as_ref(), six, 0),
             (next.limits[0].address.as_ref(), at("192.0.2.2"), 2),
@@ -237,7 +243,7 @@ mod tests {
             (next.limits[1].session.as_ref(), next.session("0123456789abcdef"), 0),
             (next.limits[1].session.as_ref(), next.session("0123456789abcdeg"), 3),
         ] {
-            assert_eq!(taken(limit, who), left, "{who:?}");
+            assert_eq!(taken(limit, key), left, "{key:?}");
         }
     }
 
@@ -262,7 +268,7 @@ mod tests {
         }
         assert_eq!(taken(one.limits[2].address.as_ref(), at("198.51.100.1")), 4);
         let some = cells(&one.counters, &limits, 5);
-        assert_eq!((some.len(), some[0].who), (5, at("198.51.100.1")));
+        assert_eq!((some.len(), some[0].key), (5, at("198.51.100.1")));
         assert!(some.is_sorted_by(|one, next| one >= next));
         assert_eq!(cells(&one.counters, &limits, 100).len(), 21);
         assert_eq!(cells(&one.counters, &[], 100).len(), 0);
