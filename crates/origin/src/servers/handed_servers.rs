@@ -52,7 +52,7 @@ impl ServerList {
     }
 
     fn handed(&self, place: usize, name: &str, now: Instant) -> HandedServer {
-        // The lock is taken anew for each server: requests wait for it.
+        // The lock is taken for each server by itself: requests wait for it.
         let state = self.lock();
         let health = &state.standings[place];
         let limit = state.automatic.get(place).map(|limit| HandedLimit {

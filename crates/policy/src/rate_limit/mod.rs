@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_counted_for_himself_and_each_limit_too() {
+    fn each_client_and_each_limit_is_counted_by_itself() {
         let clock = FakeRelativeClock::default();
         let counters = RateLimitCounters::new(1_000);
         let limit = |number| {
