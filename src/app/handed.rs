@@ -57,7 +57,7 @@ pub(super) fn kept_name(socket: &HandedSocket) -> String {
 /// A path of a Unix socket, without links in its folders: however it is spelled, that is one.
 fn in_full(path: &Path) -> PathBuf {
     let named = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match (fs::canonicalize(named.unwrap_or(Path::new("."))), path.file_name()) {
+    match (fs::canonicalize(named.unwrap_or_else(|| Path::new("."))), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
         (Err(_), _) | (_, None) => path.to_owned(),
     }

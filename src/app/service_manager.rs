@@ -90,7 +90,13 @@ pub(super) async fn handed_over(successor: u32) -> bool {
     let states =
         [NotifyState::MainPid(successor), NotifyState::Ready, NotifyState::Status("serving")];
     // It has all the time for this, whatever it had no room for before.
-    let is_heard = send_within(ROOM, &text(&states), &[]).await.is_ok();
+    let is_heard = match send_within(ROOM, &text(&states), &[]).await {
+        Ok(_) => true,
+        // No service manager is there to end anything, as where the variable was inherited from another service.
+        Err(error) => {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+        }
+    };
     if is_heard {
         IS_MAIN.store(false, Relaxed);
     }
