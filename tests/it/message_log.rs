@@ -70,7 +70,8 @@ fn let_it_try_again() {
 fn an_access_log_without_a_reader_is_told_once() {
     let line = "mkfifo gone; head -c 1 gone & exec 3>gone; echo >&3; wait $!; exec >&3; \
                 export ANTEROOM__LOG__TO=stdout";
-    let proxy = Proxy::behind(line, &Origin::always(Reply::html("page")));
+    let origin = Origin::always(Reply::html("page"));
+    let proxy = Proxy::behind(line, &origin);
     let lost = "the access log cannot be written";
     for _ in 0..3 {
         assert_eq!(proxy.get("/").send().status, 200);
@@ -82,7 +83,8 @@ fn an_access_log_without_a_reader_is_told_once() {
 
 #[test]
 fn connections_without_a_free_file_are_told_once() {
-    let proxy = Proxy::behind("ulimit -n 64", &Origin::always(Reply::html("page")));
+    let origin = Origin::always(Reply::html("page"));
+    let proxy = Proxy::behind("ulimit -n 64", &origin);
     let clients: Vec<_> = (0..80).map(|_| proxy.connect()).collect();
     let refused = "a connection could not be accepted";
     proxy.wait_for_complaint(refused);
