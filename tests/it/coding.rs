@@ -228,7 +228,7 @@ fn parts_are_cut_from_what_is_stored() {
 }
 
 #[test]
-fn a_date_in_if_range_counts_for_those_who_get_the_page_as_it_is_stored() {
+fn a_date_in_if_range_counts_for_clients_that_are_always_sent_plain_text() {
     let changed = "Sun, 06 Nov 1994 08:49:37 GMT";
     let page = text(400);
     let (plain, coded) = (html(&page), gzipped(&page));
@@ -238,12 +238,12 @@ fn a_date_in_if_range_counts_for_those_who_get_the_page_as_it_is_stored() {
         page.clone().header("Last-Modified", changed).header("Date", &httpdate::fmt_http_date(now))
     });
     let proxy = Proxy::embedded(&origin, "");
-    let all = gzip(&page);
     for (path, accepted, expected) in [
         ("/plain", None, Some(&page.as_bytes()[3..12])),
         ("/plain", Some("identity;q=1, *;q=0"), Some(&page.as_bytes()[3..12])),
         ("/plain", Some("gzip"), None),
-        ("/coded", Some("gzip"), Some(&all[3..12])),
+        // An app may code the same page in another way a moment later.
+        ("/coded", Some("gzip"), None),
         ("/coded", Some("br"), None),
         ("/coded", None, None),
     ] {

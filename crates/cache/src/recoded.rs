@@ -76,6 +76,15 @@ pub fn delivery(
     }
 }
 
+/// Whether this client is sent plain text in whichever coding a page is stored, so that a part of it that the client
+/// holds is one of plain text.
+#[must_use]
+pub fn is_always_sent_plain(request: &HeaderMap) -> bool {
+    let accepted = Accepted::parse(request);
+    let sent = |stored: &Coding| choose(&accepted, *stored, &Coding::ALL);
+    Coding::ALL.iter().all(|stored| sent(stored) == Some(Coding::Identity))
+}
+
 /// Adds `Accept-Encoding` to `Vary`, if it is missing, because the page is available in several codings.
 pub fn vary_by_coding(page: &mut HeaderMap) {
     let vary = Vary::parse(page);

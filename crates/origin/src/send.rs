@@ -64,7 +64,9 @@ pub(super) struct SendFailure {
 
 impl SendFailure {
     fn for_good(error: OriginError) -> Self {
-        Self { error, again: None, here: false, shared: false, concerns_server: true }
+        // One page with too large a head says nothing of the others.
+        let concerns_server = !matches!(error, OriginError::LargeHead(_));
+        Self { error, again: None, here: false, shared: false, concerns_server }
     }
 
     /// There was no connection.

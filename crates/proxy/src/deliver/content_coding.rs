@@ -52,8 +52,11 @@ pub(crate) async fn ready(
         return Ok(Ready::stored(page, true));
     }
     let Some(coding) = recoding(cx, class, page)? else {
-        // A client that accepts these codings is never sent another form.
-        return Ok(Ready::stored(page, true));
+        // The client may hold the first part of a form that the proxy made, or of one that was stored before this.
+        let in_parts = !page.fields.recodable.is_negotiated()
+            || wants_parts(cx)
+            || (cx.admitted.fields.has(FieldSet::RANGE) && recoded::is_always_sent_plain(request));
+        return Ok(Ready::stored(page, in_parts));
     };
     let takes_stored = || takes_stored(request, page.fields.recodable);
     if wants_parts(cx) && takes_stored() {
