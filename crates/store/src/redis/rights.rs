@@ -34,6 +34,8 @@ const OF_PAGES: &str = "DEL EVALSHA EXISTS GET GETRANGE HDEL HGET HINCRBY HSET P
                         STRLEN TIME UNLINK";
 /// Those around a transaction.
 const TRANSACTION: [&str; 3] = ["MULTI", "EXEC", "DISCARD"];
+/// The one that writes to channels.
+const PUBLISH: &str = "PUBLISH";
 /// The one that listens to channels.
 const SUBSCRIBE: &str = "SUBSCRIBE";
 
@@ -140,7 +142,9 @@ impl Denials {
         let mut queued = redis::pipe();
         queued.cmd("MULTI");
         for (name, args) in &commands {
-            queued.add_command(complete(name, *args, first));
+            // A denied channel is in the log of ACLs, too, although it says nothing of the command.
+            let on_what = if *name == PUBLISH { keys.purge_channel.as_str() } else { first };
+            queued.add_command(complete(name, *args, on_what));
         }
         for name in &names {
             queued.add_command(complete("GET", 1, name)).add_command(complete("SET", 2, name));
