@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_certificate_that_cannot_be_read_now_is_not_replaced() {
         let (place, folder) = folder();
-        // A folder in place of the file: it is there, whoever asks.
+        // A folder in place of the file: no user can read it, not even root.
         let path = place.path().join("acme/a.net.pem");
         fs::create_dir(&path).unwrap();
         let refused = folder.prepare([NAME].into_iter(), true).unwrap_err();
