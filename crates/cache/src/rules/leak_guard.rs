@@ -20,6 +20,7 @@ use lol_html::errors::RewritingError;
 use lol_html::html_content::{Attribute, Element};
 use lol_html::{AsciiCompatibleEncoding, HtmlRewriter, MemorySettings, Settings, element, text};
 
+use super::character_references::of_html;
 use super::leak_kind::{LeakKind, PersonalForms};
 use super::personal_data::{PersonalData, Search};
 use super::tag_prefilter;
@@ -443,61 +444,10 @@ fn is_link(tag: &str, name: &str) -> bool {
 /// The value of an attribute with its character references decoded: `&#95;token` is `_token`.
 fn value(attribute: &Attribute<'_>) -> String {
     let raw = attribute.value();
-    match decoded(&raw) {
+    match of_html(&raw) {
         Cow::Borrowed(_) => raw,
         Cow::Owned(decoded) => decoded,
     }
-}
-
-/// Decodes character references that spell ASCII; others stay. The final `;` may be missing, as browsers
-/// allow for numeric ones (WHATWG HTML §13.2.5.72).
-pub(super) fn decoded(text: &str) -> Cow<'_, str> {
-    if !text.contains('&') {
-        return Cow::Borrowed(text);
-    }
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('&') {
-        plain.push_str(&rest[..at]);
-        let reference = &rest[at + 1..];
-        rest = match numeric_reference(reference).or_else(|| named_reference(reference)) {
-            Some((character, behind)) => {
-                plain.push(character);
-                behind
-            }
-            None => {
-                plain.push('&');
-                reference
-            }
-        };
-    }
-    plain.push_str(rest);
-    Cow::Owned(plain)
-}
-
-/// Parses `#95;` or `#x5f;`, and returns the rest.
-fn numeric_reference(text: &str) -> Option<(char, &str)> {
-    let number = text.strip_prefix('#')?;
-    let (digits, radix) = match number.strip_prefix(['x', 'X']) {
-        Some(hex) => (hex, 16),
-        None => (number, 10),
-    };
-    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
-    let (digits, behind) = digits.split_at(end);
-    let character = u32::from_str_radix(digits, radix).ok().and_then(char::from_u32)?;
-    Some((character, behind.strip_prefix(';').unwrap_or(behind)))
-}
-
-/// Parses one of [`NAMED`], and returns the rest.
-fn named_reference(text: &str) -> Option<(char, &str)> {
-    NAMED.iter().find_map(|(name, character)| {
-        let behind = text.strip_prefix(name)?;
-        // These four may lack their `;`.
-        let closed = behind.strip_prefix(';');
-        let may_be_open = matches!(character, '&' | '<' | '>' | '"');
-        let behind = if may_be_open { Some(closed.unwrap_or(behind)) } else { closed };
-        Some((*character, behind?))
-    })
 }
 
 /// Reads the pieces of a body one after the other, without copying them into one buffer.
@@ -583,35 +533,6 @@ const LINKS: [&str; 15] = [
     "manifest",
     "xlink:href",
     "usemap",
-];
-
-/// The named references that spell ASCII and could occur in a name or a URL.
-const NAMED: [(&str, char); 24] = [
-    ("amp", '&'),
-    ("AMP", '&'),
-    // These are used to write a page within a page.
-    ("lt", '<'),
-    ("LT", '<'),
-    ("gt", '>'),
-    ("GT", '>'),
-    ("quot", '"'),
-    ("QUOT", '"'),
-    ("apos", '\''),
-    ("lowbar", '_'),
-    ("UnderBar", '_'),
-    ("semi", ';'),
-    ("equals", '='),
-    ("quest", '?'),
-    ("sol", '/'),
-    ("bsol", '\\'),
-    ("plus", '+'),
-    ("lpar", '('),
-    ("rpar", ')'),
-    ("lsqb", '['),
-    ("rsqb", ']'),
-    ("num", '#'),
-    ("percnt", '%'),
-    ("colon", ':'),
 ];
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! No clock, no socket, no store and no `async`. The rules never import the code that fetches
 //! (`cache::fill`).
 
+mod character_references;
 mod escape;
 pub mod fragments;
 pub mod further_reasons;

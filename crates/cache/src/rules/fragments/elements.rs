@@ -11,7 +11,7 @@ use lol_html::{
 };
 
 use super::{CutElement, PagePart};
-use crate::rules::leak_guard;
+use crate::rules::character_references::of_html;
 
 /// The largest content of an element that is cut out, in bytes: it is held until the element ends. A larger
 /// one stays in the page.
@@ -219,7 +219,7 @@ impl ElementWatch {
     /// The value of the element's attribute, with its character references decoded.
     fn value(&self, element: &Element<'_, '_>) -> Option<String> {
         let raw = element.get_attribute(self.attribute.as_deref()?)?;
-        (raw.len() <= ATTRIBUTE_MAX).then(|| leak_guard::decoded(&raw).into_owned())
+        (raw.len() <= ATTRIBUTE_MAX).then(|| of_html(&raw).into_owned())
     }
 }
 

@@ -12,6 +12,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use memchr::{memchr, memmem};
 
 use super::PagePart;
+use crate::rules::character_references::of_xml;
 
 /// `surrogate-control`: in this field an app requests ESI processing (Edge Architecture Specification §2).
 pub static SURROGATE_CONTROL: HeaderName = HeaderName::from_static("surrogate-control");
@@ -25,8 +26,6 @@ const TAG_MAX: usize = 16 * 1_024;
 const REMOVED_MAX: usize = 256 * 1_024;
 /// The most whitespace before the `>` of `</esi:remove>`, in bytes.
 const SPACE_MAX: usize = 16;
-/// The longest reference between its `&` and behind its `;`, in bytes: more digits are only leading zeros.
-const REFERENCE_MAX: usize = 16;
 
 /// The sources of an include.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -352,59 +351,13 @@ fn include(attributes: &[u8]) -> Option<Include> {
         let quote = behind.chars().next().filter(|c| matches!(c, '"' | '\''))?;
         let (value, further) = behind[1..].split_once(quote)?;
         match name.trim() {
-            "src" if src.is_none() => src = Some(unescaped(value)),
-            "alt" if alt.is_none() => alt = Some(unescaped(value)),
+            "src" if src.is_none() => src = Some(of_xml(value.trim()).into_owned()),
+            "alt" if alt.is_none() => alt = Some(of_xml(value.trim()).into_owned()),
             _ => {}
         }
         rest = further;
     }
     Some(Include { src: src.filter(|src| !src.is_empty())?, alt })
-}
-
-/// Decodes the references of XML: the five predefined ones, and those by number (XML 1.0 §4.1, §4.6).
-fn unescaped(value: &str) -> String {
-    let mut rest = value.trim();
-    let mut plain = String::with_capacity(rest.len());
-    while let Some((before, reference)) = rest.split_once('&') {
-        plain.push_str(before);
-        rest = match referenced(reference) {
-            Some((character, behind)) => {
-                plain.push(character);
-                behind
-            }
-            None => {
-                plain.push('&');
-                reference
-            }
-        };
-    }
-    plain + rest
-}
-
-/// The character of a reference, read from behind its `&`, and what follows its `;`.
-fn referenced(text: &str) -> Option<(char, &str)> {
-    let end = text.bytes().take(REFERENCE_MAX).position(|byte| byte == b';')?;
-    let character = match &text[..end] {
-        "lt" => '<',
-        "gt" => '>',
-        "quot" => '"',
-        "apos" => '\'',
-        "amp" => '&',
-        name => numbered(name.strip_prefix('#')?)?,
-    };
-    Some((character, &text[end + 1..]))
-}
-
-/// The character with a number such as `39` or `x27`.
-fn numbered(number: &str) -> Option<char> {
-    let (digits, radix) = match number.strip_prefix(['x', 'X']) {
-        Some(digits) => (digits, 16),
-        None => (number, 10),
-    };
-    // The library takes a sign, too.
-    let is_number = digits.chars().all(|digit| digit.is_digit(radix));
-    let number = u32::from_str_radix(digits, radix).ok().filter(|_| is_number)?;
-    char::from_u32(number)
 }
 
 #[cfg(test)]
@@ -476,24 +429,6 @@ mod tests {
             for size in [1, 2, 5, 1_000] {
                 assert_eq!(cut_in(text, size), expected, "by {size}");
             }
-        }
-    }
-
-    #[test]
-    fn references_in_a_source_are_decoded_once() {
-        for (written, meant) in [
-            ("/alice&#x27;s%20house", "/alice's%20house"),
-            ("/bob&#039;s", "/bob's"),
-            ("/p?a=1&#38;b=2&#X26;c=3&amp;d=4", "/p?a=1&b=2&c=3&d=4"),
-            ("/&#228;&lt;&gt;&quot;&apos;", "/ä<>\"'"),
-            ("/p?a=1&b=2&lt=3&#39", "/p?a=1&b=2&lt=3&#39"),
-            ("/&amp;#39;&amp;amp;", "/&#39;&amp;"),
-            (
-                "/&#+39;&#;&#x;&#xd800;&#1114112;&#0000000000000039;&é;",
-                "/&#+39;&#;&#x;&#xd800;&#1114112;&#0000000000000039;&é;",
-            ),
-        ] {
-            assert_eq!(unescaped(written), meant);
         }
     }
 
