@@ -26,7 +26,8 @@ const ROOMS_MAX: usize = 18;
 /// The most bytes of README, which is read before a trial.
 const README_MAX: usize = 8_192;
 /// The pages that describe code, or their folder.
-const OF_CODE: [&str; 4] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/design"];
+const OF_CODE: [&str; 5] =
+    ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/design", "tests/README.md"];
 /// Folders whose circles are still to be opened.
 const NOT_YET: [&str; 0] = [];
 

@@ -69,6 +69,10 @@ impl Names {
     fn add_file(&mut self, path: &Path) {
         self.add_path(path);
         self.add_path(&path.with_extension(""));
+        if path.extension().is_some_and(|end| end == "md") {
+            // A page would prove the names that it has itself.
+            return;
+        }
         // Pictures and the like have no words.
         let Ok(text) = fs::read_to_string(self.root.join(path)) else { return };
         self.files.push(words(&text));

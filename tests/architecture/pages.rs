@@ -11,10 +11,11 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// README, the other pages at the top, and all below `docs`.
+    /// README, the other pages at the top, the one of the tests, and all below `docs`.
     pub(crate) fn read(root: &Path) -> Self {
         let mut pages = Self { root: root.to_owned(), texts: BTreeMap::new() };
         pages.add(Path::new(""), false);
+        pages.add(Path::new("tests"), false);
         pages.add(Path::new("docs"), true);
         pages
     }
