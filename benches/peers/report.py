@@ -17,7 +17,7 @@ METHOD = (
     "epoll loop that answers fixed bytes, without reading what it is asked: what could be saved at all. The peers "
     "are told which pages not to look for in their caches, and ignore cookies; Anteroom, with its defaults, finds "
     "out for each request. `idle` is the memory of the processes, without what the kernel takes for a socket. "
-    "`benches/peers/run --help` has the rest; it prints rates, latencies and spreads, too."
+    "`benches/peers/run` also prints ratios, rates, latencies and spreads."
 )
 HEADS = ["workload", "proxy", "CPU us/request", "requests/s", "p50 us", "p99 us"]
 IDLE = "idle"
@@ -124,17 +124,8 @@ def markdown(tables, options, versions, refused):
         lines += ["", *textwrap.wrap(f"Refused, and not to be relied on: {'; '.join(refused)}.", 116)]
     lines += ["", *(f"- `{name}`: {load.WORKLOADS[name].about}" for name in options.workloads)]
     for logs, table in tables.items():
-        lines += ["", f"## {title(logs)}", "", *matrix(table), "", f"In us (`{IDLE}`: bytes):", "", *medians(table)]
+        lines += ["", f"## {title(logs)}", "", f"In us (`{IDLE}`: bytes):", "", *medians(table)]
     return "\n".join(lines) + "\n"
-
-
-def matrix(table):
-    """Ratios: a line a workload, a column a pair."""
-    found = ratios(table)
-    pairs = list(dict.fromkeys(pair for _, each in found for pair, _ in each))
-    cells = [[work, *(f"{dict(each)[pair]:.2f}" if pair in dict(each) else "" for pair in pairs)]
-             for work, each in found]
-    return grid([["workload", *pairs], *cells])
 
 
 def medians(table):
