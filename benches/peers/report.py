@@ -16,8 +16,7 @@ METHOD = (
     "hit counts as one only if the origin was not asked. `bare` is hyper with a map as cache, and `floor` an "
     "epoll loop that answers fixed bytes, without reading what it is asked: what could be saved at all. The peers "
     "are told which pages not to look for in their caches, and ignore cookies; Anteroom, with its defaults, finds "
-    "out for each request. `idle` is the memory of the processes, without what the kernel takes for a socket. "
-    "`benches/peers/run` also prints ratios, rates, latencies and spreads."
+    "out for each request. `idle` is the memory of the processes, without what the kernel takes for a socket."
 )
 HEADS = ["workload", "proxy", "CPU us/request", "requests/s", "p50 us", "p99 us"]
 IDLE = "idle"
