@@ -4,7 +4,7 @@
     benches/rolling_restart.py                       builds the release binary; 100,000 requests
     benches/rolling_restart.py --requests 10000 --anteroom target/release/anteroom
 
-HAProxy has the configuration of docs/guides/behind-a-proxy.md, but for the addresses and for HTTPS. Half of the
+HAProxy has the configuration of docs/guides/behind-a-proxy.md, but for the addresses. Half of the
 clients make a connection for each request, the others keep theirs until the answer says `Connection: close`. A client
 repeats nothing: whatever is not a whole answer with status 200 is lost. While the requests come, the proxies are
 restarted by TERM, one after the other and over again, each once HAProxy has found the other one up. It prints what
@@ -69,9 +69,8 @@ def proxy(binary, folder, origin_port, redis):
 def haproxy(folder, proxies):
     """With the configuration of the guide, before these proxies."""
     config = re.search(r"```text\n(global\n.*?)```", GUIDE.read_text(), re.DOTALL)[1]
-    sections = [part for part in re.split(r"\n(?=\S)", config) if not re.match(r"(frontend|backend) \S*https", part)]
     port, stats = lab.free_port(), folder / "haproxy.sock"
-    config = "\n".join(sections).replace("bind :80", f"bind 127.0.0.1:{port}")
+    config = config.replace("bind :80", f"bind 127.0.0.1:{port}")
     config = config.replace("maxconn 50000", f"maxconn 1000\n    stats socket {stats} level admin")
     ours = "".join(
         f"    server {name} 127.0.0.1:{one.port} port {one.admin_port}\n" for name, one in zip("ab", proxies, strict=True)

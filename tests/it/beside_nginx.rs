@@ -1,4 +1,4 @@
-//! The nginx configuration of `docs/guides/beside-nginx.md`: what reaches the target of the mirror, and that visitors
+//! The nginx configuration of `docs/guides/behind-a-proxy.md`: what reaches the target of the mirror, and that visitors
 //! are served whatever the target does.
 
 use std::io::Write as _;
@@ -122,7 +122,7 @@ fn app() -> Origin {
 
 /// nginx as the guide has it, before this app and with this target of its mirror.
 fn nginx(app: SocketAddr, target: SocketAddr) -> Nginx {
-    let site = guide_block("beside-nginx.md", "nginx", "upstream")
+    let site = guide_block("behind-a-proxy.md", "nginx", "upstream")
         .replace("127.0.0.1:3000", &app.to_string())
         .replace("127.0.0.1:8090", &target.to_string());
     Nginx::with_site(&site)

@@ -1,4 +1,4 @@
-//! Varnish and HAProxy as `docs/guides/beside-nginx.md` has them, with a learning proxy between them and the app:
+//! Varnish and HAProxy as `docs/guides/behind-a-proxy.md` has them, with a learning proxy between them and the app:
 //! visitors are answered when it is killed, and each gets an answer of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::support::proxy::Proxy;
 use crate::support::varnish::Varnish;
 use crate::support::{guide_block, wait_until};
 
-const GUIDE: &str = "beside-nginx.md";
+const GUIDE: &str = "behind-a-proxy.md";
 const SITE: &str = "shop.example";
 /// Enough that a twentieth of them is somebody.
 const VISITORS: std::ops::RangeInclusive<u8> = 1..=100;
