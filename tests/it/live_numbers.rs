@@ -12,6 +12,23 @@ use crate::support::proxy::anteroom;
 use crate::support::redis::RedisServer;
 use crate::support::{free_port, python, wait_until};
 
+/// The shop on a Redis, in which another program may write rows, too.
+const WITH_REDIS: &str = r##"
+listen = [{ address = "127.0.0.1:8080" }]
+origin.url = "http://127.0.0.1:8000"
+store.url = "redis://127.0.0.1:6379"
+
+[[rows]]
+name = "inventory"
+every = "5s"
+path = "/api/inventory/{row}"
+
+[[route]]
+match.path = "/item/{item}"
+share = "everyone"
+fragments = [{ selector = "#stock", fill = "row:inventory:{item}", template = "{qty} in stock" }]
+"##;
+
 /// A process of the guide; it is killed on drop.
 struct Running(Child);
 
@@ -94,10 +111,10 @@ fn the_guide_holds_with_postgresql() {
 }
 
 #[test]
-fn the_guide_holds_with_the_keys_of_the_chapter() {
+fn a_row_that_another_program_wrote_in_redis_is_shown() {
     let redis = RedisServer::start();
     let said = "redis://127.0.0.1:6379";
-    let shop = Shop::start(&blocks("toml")[1], (said, &redis.url()));
+    let shop = Shop::start(WITH_REDIS, (said, &redis.url()));
     assert!(shop.shows("/item/9", "<h1>None</h1> <p id='stock'>Ask us for the stock.</p>\n"));
     redis.command::<()>(&["SET", "inv:9", "{\"qty\":4}"]);
     wait_until("the row is shown", || {
