@@ -65,9 +65,23 @@ match.path = "/**"
 override_ttl = "60s"
 "#;
     let proxy = Proxy::embedded(&origin, settings);
-    for (path, is_kept) in
-        [("/", true), ("/news/7", true), ("/account/orders", false), ("/login", false)]
-    {
+    for (path, is_kept) in [
+        ("/", true),
+        ("/news/7", true),
+        ("/Accounts", true),
+        ("/account/orders", false),
+        ("/login", false),
+        ("/ACCOUNT/orders", false),
+        ("/account;x=1/orders", false),
+        ("/account%2Forders", false),
+        ("/%61ccount/orders", false),
+        ("/%2561ccount/orders", false),
+        ("//account/orders", false),
+        ("/Login", false),
+        ("/login/", false),
+        ("/login;x=1", false),
+        ("/login%20", false),
+    ] {
         proxy.get(path).send();
         let answer = proxy.get(path).send();
         assert_eq!(answer.is_hit(), is_kept, "{path}: {}", answer.cache_status());

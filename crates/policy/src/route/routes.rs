@@ -73,6 +73,13 @@ impl CompiledRoute {
         }
         route
     }
+
+    /// The same route, but it stores nothing.
+    fn without_pages(&self) -> Self {
+        let mut route = self.clone();
+        (route.rule.share, route.rule.override_ttl) = (Share::None, None);
+        route
+    }
 }
 
 /// A route that must match any spelling of its path.
@@ -130,10 +137,57 @@ fn may_be_any(request: &RouteInput<'_>, target: &str) -> bool {
     path::is_odd(target) || path::has_encoding_left(request.path)
 }
 
+/// What the routes before one with `override_ttl` leave out of it.
+#[derive(Clone, Debug)]
+struct LeftOut {
+    /// The place of the route with `override_ttl`.
+    place: usize,
+    /// The routes before it that store nothing, by their paths.
+    unstored: Vec<Watched>,
+    /// The route for requests that the origin may read as left out: the same, but it stores nothing.
+    without_pages: Arc<CompiledRoute>,
+}
+
+impl LeftOut {
+    /// Those of all routes with `override_ttl` that have any.
+    ///
+    /// SECURITY: such a route stores what the origin forbids to store, so a path is left out in any spelling. Routes
+    /// that clients choose by a query or a field leave nothing out.
+    fn of(listed: &[Arc<CompiledRoute>]) -> Vec<Self> {
+        let leaves_out = |route: &&Arc<CompiledRoute>| {
+            route.share == Share::None && !route.paths.is_empty() && !route.is_chosen_by_clients()
+        };
+        let of_one = |route: &Arc<CompiledRoute>| {
+            let earlier = listed.iter().take(route.place).filter(leaves_out);
+            let unstored: Vec<Watched> = earlier.map(Watched::new).collect();
+            (!unstored.is_empty()).then(|| Self {
+                place: route.place,
+                unstored,
+                without_pages: Arc::new(route.without_pages()),
+            })
+        };
+        listed.iter().filter(|route| route.override_ttl.is_some()).filter_map(of_one).collect()
+    }
+
+    /// Whether the origin may read the path of a request as one that is left out. An odd path is not looked at: its
+    /// page is never stored.
+    fn may_have(&self, request: &RouteInput<'_>) -> bool {
+        if path::has_encoding_left(request.path) {
+            return self.unstored.iter().any(|watched| watched.fits_any_path(request));
+        }
+        let lax = path::as_read_laxly(request.path);
+        request
+            .meanings()
+            .any(|request| self.unstored.iter().any(|watched| watched.fits_laxly(&request, &lax)))
+    }
+}
+
 /// All routes, in order.
 #[derive(Clone, Debug)]
 pub struct Routes {
     listed: Vec<Arc<CompiledRoute>>,
+    /// What is left out of routes with `override_ttl`, in order.
+    left_out: Vec<LeftOut>,
     /// The routes with `allow_from`.
     guarded: Vec<Watched>,
     /// The routes with `require`; empty if none requires a login.
@@ -193,8 +247,10 @@ impl Routes {
             fills.chain([route.share]).any(|share| share == Share::User)
         };
         let keep_users = listed.iter().any(keeps_users);
+        let left_out = LeftOut::of(&listed);
         Self {
             listed,
+            left_out,
             guarded,
             login_guards,
             denying,
@@ -333,13 +389,20 @@ impl Routes {
         counting.into_iter().map(Watched::limits).collect()
     }
 
-    /// The route of a request, and the item that it names.
+    /// The route of a request, and the item that it names. A route with `override_ttl` stores no page of a path that
+    /// the origin may read as one of an earlier route with `share = "none"`.
     #[must_use]
     pub fn find(&self, request: &RouteInput<'_>) -> (&Arc<CompiledRoute>, Option<Item>) {
-        self.listed
-            .iter()
-            .find_map(|route| route.fits(request).map(|item| (route, item)))
-            .unwrap_or((&self.rest, None))
+        let mut listed = self.listed.iter();
+        let found = listed.find_map(|route| route.fits(request).map(|item| (route, item)));
+        let Some((route, item)) = found else {
+            return (&self.rest, None);
+        };
+        let left_out = self.left_out.iter().find(|left_out| left_out.place == route.place);
+        match left_out.filter(|left_out| left_out.may_have(request)) {
+            Some(left_out) => (&left_out.without_pages, item),
+            None => (route, item),
+        }
     }
 
     /// The request fields by which the route of a request was chosen: those in the conditions of routes that match, or
@@ -729,6 +792,50 @@ mod tests {
                 assert_eq!(routes.limits(&asked, path).len(), expected, "{path}");
             }
         }
+    }
+
+    #[test]
+    fn an_override_leaves_out_any_spelling_of_a_path() {
+        let none = |path: &str| Route { share: Share::None, ..at(path) };
+        let ttl = Some(std::time::Duration::from_secs(60));
+        let routes = compiled(vec![
+            at("/account/help"),
+            none("/Account/**"),
+            none("/login"),
+            Route { query: QueryCondition::Any, ..none("/list") },
+            Route { override_ttl: ttl, ..at("/**") },
+        ]);
+        for (target, name, is_stored) in [
+            ("/", "/**", true),
+            ("/news/7", "/**", true),
+            ("/accounts", "/**", true),
+            ("/list", "/**", true),
+            ("/LIST", "/**", true),
+            ("/account/help", "/account/help", true),
+            ("/Account/x", "/Account/**", false),
+            ("/login", "/login", false),
+            ("/account/x", "/**", false),
+            ("/ACCOUNT", "/**", false),
+            ("/%61ccount/x", "/**", false),
+            ("/%2561ccount/x", "/**", false),
+            ("/account;a=1/x", "/**", false),
+            ("/Account/Help", "/Account/**", false),
+            ("/login/", "/**", false),
+            ("/login;a=1", "/**", false),
+            ("/Login.", "/**", false),
+            ("/login%20", "/**", false),
+        ] {
+            let path = path::decoded(target).unwrap();
+            for method in [Method::GET, Method::HEAD] {
+                let asked = RouteInput { method: &method, ..request(&path, "") };
+                let found = routes.find(&asked).0;
+                assert_eq!(&*found.name, name, "{method} {target}");
+                assert_eq!(found.share != Share::None, is_stored, "{method} {target}");
+                assert_eq!(found.override_ttl, ttl.filter(|_| is_stored && name == "/**"));
+            }
+        }
+        let found = routes.find(&request("/list", "utm=1")).0;
+        assert_eq!((&*found.name, found.share), ("/list", Share::None));
     }
 
     #[test]
