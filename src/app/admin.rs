@@ -144,7 +144,7 @@ pub(super) fn commands(
         fleet: Arc::clone(&shared.fleet),
         backup: Arc::clone(&shared.backup),
         entry: fleet::entry(live, shared),
-        move_target: store::next(plan).map(|next| store::described(&next)),
+        move_target: store::next(plan).map(|next| next.label()),
         move_advice: store::advice(plan),
         moving: Arc::clone(&shared.moving),
         origins: live.origins.server_lists().cloned().collect(),

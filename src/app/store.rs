@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anteroom_fault::patience;
 use anteroom_http::ident::{TokenStorage, hex};
-use anteroom_store::redis::label;
 use anteroom_store::{
     self, AnyStore, FleetStore as _, NextStore, OpenError, OpenStore, StoreMemory, StoreSettings,
     StoreState,
@@ -94,21 +93,6 @@ pub(super) fn advice(plan: &Plan) -> Option<String> {
     let next = plan.store.next()?;
     (next.url.usual_token_storage() != storage)
         .then(|| format!("[session] token_storage = {word:?}"))
-}
-
-/// In words, without a password.
-pub(super) fn described(store: &NextStore) -> String {
-    let StoreSettings { url, prefix, layout, .. } = &store.settings;
-    match url {
-        anteroom_store::Url::Embedded(folder) => format!("embedded:{}", folder.display()),
-        anteroom_store::Url::Redis(url) => {
-            let layout = match layout {
-                anteroom_store::Layout::Chapter => "chapter",
-                anteroom_store::Layout::Sharded => "sharded",
-            };
-            format!("{}, layout {layout}, prefix {prefix:?}", label(url))
-        }
-    }
 }
 
 /// Where a store is, in words that two processes compare and that tell no password: a hash.

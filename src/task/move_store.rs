@@ -19,7 +19,8 @@ use anteroom_store::fleet::{Fleet, FleetReport, ListedProxy, ProxyEntry};
 use anteroom_store::traits::*;
 use anteroom_store::transfer::{Transfer, TransferProgress};
 use anteroom_store::{
-    AnyStore, BypassScope, Engine, MoveAnswer, MoveState, PurgePosition, StoreError, StoredBypasses,
+    AnyStore, BypassScope, Engine, MoveAnswer, MoveOrder, MoveState, PurgePosition, StoreError,
+    StoredBypasses,
 };
 
 /// How long the next store has to be connected to.
@@ -74,6 +75,11 @@ pub enum MoveError {
     /// Proxies run on the next store.
     #[error("proxies run on the next store already: {0}; stop them")]
     Taken(String),
+    /// The next store is a folder, and several proxies run.
+    #[error(
+        "the next store is a folder, which is for one proxy alone, and {0} run: name a Redis, or stop the others"
+    )]
+    OneFolder(usize),
     /// The next store has sessions of its own.
     #[error("the next store has sessions; --replace removes those that this store does not have")]
     NotEmpty,
@@ -179,7 +185,7 @@ pub struct MoveStore {
     pub who: u64,
     /// What it says about itself.
     pub entry: ProxyEntry,
-    /// Where the store goes, in words without a password.
+    /// The label of the store to which it goes.
     pub target: String,
     /// What the configuration needs beside the next store, as a line of it.
     pub advice: Option<String>,
@@ -217,7 +223,8 @@ impl MoveStore {
         self.reach(&to).await?;
         self.prepare(&to).await?;
         let id = format!("{:016x}", fastrand::u64(..));
-        let copying = MoveState::Copying(id.clone()).text();
+        let order = MoveOrder { id: id.clone(), to: self.target.clone() };
+        let copying = MoveState::Copying(order.clone()).text();
         // What filled it, in a move that was given up, is of no interest any more.
         let before = self.from.move_state().await?.filter(|state| state == FILLING);
         let (state, lives) = (Some(copying.as_str()), Some(STATE_LIVES));
@@ -232,6 +239,7 @@ impl MoveStore {
             to,
             id,
             copying,
+            held: MoveState::Held(order).text(),
             gone: RefCell::default(),
             since: unix_now(),
             marker,
@@ -244,8 +252,7 @@ impl MoveStore {
         };
         if outcome.is_err() {
             // What is left of the state ends by itself.
-            let (copying, held) = (&work.copying, MoveState::Held(work.id.clone()).text());
-            for state in [copying, &held] {
+            for state in [&work.copying, &work.held] {
                 if let Err(error) = self.from.change_move(Some(state), None, None).await {
                     tracing::debug!(%error, "the state of the move stays until it ends by itself");
                 }
@@ -270,6 +277,13 @@ impl MoveStore {
 
     /// Checks that the next store is free, and marks it.
     async fn prepare(&self, to: &AnyStore) -> Result<(), MoveError> {
+        if matches!(to.engine(), Engine::Embedded(_)) {
+            let FleetReport { proxies, .. } =
+                self.fleet.look(&self.from, self.who, &self.entry).await?;
+            if proxies.len() > 1 {
+                return Err(MoveError::OneFolder(proxies.len()));
+            }
+        }
         let state = to.move_state().await?;
         if let Some(state @ ("copying" | "held")) =
             state.as_deref().and_then(|state| state.split(' ').nth(1))
@@ -307,7 +321,9 @@ struct Move<'a> {
     plan: &'a MoveStore,
     to: AnyStore,
     id: String,
+    /// Its states, as they are written.
     copying: String,
+    held: String,
     /// Sessions that ended since the last look.
     gone: RefCell<Vec<StoredToken>>,
     since: f64,
@@ -341,7 +357,7 @@ impl Move<'_> {
                     Ok(Some(MoveState::Held(_) | MoveState::Moved(_))) => {
                         std::future::pending().await
                     }
-                    Ok(Some(MoveState::Copying(id))) if id == self.id => {}
+                    Ok(Some(MoveState::Copying(order))) if order.id == self.id => {}
                     Ok(_) => return MoveError::Interrupted,
                     Err(_) => {}
                 }
@@ -382,11 +398,10 @@ impl Move<'_> {
         progress.step("switching");
         let began = Instant::now();
         let held_at = unix_now();
-        let held = MoveState::Held(self.id.clone()).text();
-        if !from.change_move(Some(&self.copying), Some(&held), Some(HOLD_LIVES)).await? {
+        if !from.change_move(Some(&self.copying), Some(&self.held), Some(HOLD_LIVES)).await? {
             return Err(MoveError::Interrupted);
         }
-        let switched = self.switch(&transfer, since, &held).await;
+        let switched = self.switch(&transfer, since).await;
         progress.change(|report| report.held = began.elapsed().as_secs_f64());
         let proxies = switched?;
         tracing::info!(target, "the store has been left: calls go to the next one");
@@ -471,12 +486,7 @@ impl Move<'_> {
     }
 
     /// Everything between `Held` and `Moved`. Returns the proxies that switch.
-    async fn switch(
-        &self,
-        transfer: &Transfer,
-        since: f64,
-        held: &str,
-    ) -> Result<Vec<ListedProxy>, MoveError> {
+    async fn switch(&self, transfer: &Transfer, since: f64) -> Result<Vec<ListedProxy>, MoveError> {
         let deadline = Instant::now() + HOLD_MOST;
         let proxies = self.answers(MoveAnswer::is_quiet, QUIET).await?;
         let copied = async {
@@ -498,7 +508,7 @@ impl Move<'_> {
         copied.unwrap_or(Err(MoveError::TooSlow))?;
         let moved = MoveState::Moved(self.plan.target.clone()).text();
         loop {
-            match self.plan.from.change_move(Some(held), Some(&moved), None).await {
+            match self.plan.from.change_move(Some(&self.held), Some(&moved), None).await {
                 Ok(true) => return Ok(proxies),
                 // An earlier attempt without an answer may have been taken.
                 Ok(false) if self.state().await.as_ref() == Some(&moved) => return Ok(proxies),

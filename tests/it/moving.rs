@@ -347,6 +347,41 @@ fn a_store_is_not_moved_while_a_proxy_cannot_follow() {
 }
 
 #[test]
+fn a_store_is_not_moved_while_a_proxy_names_another_next_store_or_spells_it_otherwise() {
+    let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
+    let elsewhere = RedisServer::start();
+    let proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));
+    let other = Proxy::start(&origin, &storage, &next(&elsewhere, "chapter"));
+    let ann = log_in(&proxy, "ann");
+    let by_name = to.url().replace("127.0.0.1", "localhost");
+    assert_ne!(by_name, to.url());
+    for named in [&elsewhere.url(), &by_name] {
+        other.edit(|text| text.replace(&elsewhere.url(), named));
+        assert!(other.reload(), "{}", other.complaints());
+        let why = refused(&migrate(&proxy, &[]));
+        assert!(why.contains("its [store.next] is") && why.contains("spell it alike"), "{why}");
+        assert!(why.contains("Nothing has changed"), "{why}");
+        assert_eq!([seen(&proxy, &ann), seen(&other, &ann)], ["ann", "ann"]);
+    }
+    other.edit(|text| text.replace(&by_name, &to.url()));
+    assert!(other.reload(), "{}", other.complaints());
+    moved(&migrate(&proxy, &[]));
+    assert_eq!([seen(&proxy, &ann), seen(&other, &ann)], ["ann", "ann"]);
+}
+
+#[test]
+fn a_fleet_does_not_move_to_a_folder() {
+    let (origin, storage) = (app(), Storage::redis());
+    let settings = format!("{MINT}\nstore.next.url = \"embedded:next\"");
+    let [proxy, other] = [(), ()].map(|()| Proxy::start(&origin, &storage, &settings));
+    // A proxy that logs a user in is in the register.
+    let ann = log_in(&other, "ann");
+    let why = refused(&migrate(&proxy, &[]));
+    assert!(why.contains("for one proxy alone, and 2 run"), "{why}");
+    assert_eq!([seen(&proxy, &ann), seen(&other, &ann)], ["ann", "ann"]);
+}
+
+#[test]
 fn a_store_is_moved_only_to_one_without_sessions_unless_they_may_be_replaced() {
     let (origin, storage, to) = (app(), Storage::redis(), RedisServer::start());
     let proxy = Proxy::start(&origin, &storage, &next(&to, "chapter"));

@@ -66,16 +66,23 @@ impl From<RedisError> for ProbeError {
     }
 }
 
-/// The addresses of a Redis, a Cluster or Sentinels, without user and password.
+/// The addresses of a Redis, a Cluster or Sentinels, and the number of a database other than the first; without user
+/// and password.
 #[must_use]
 pub fn label(url: &str) -> String {
-    match RedisUrl::parse(url) {
-        Ok(RedisUrl { servers: Servers::One, login }) => login.addr().to_string(),
-        Ok(RedisUrl { servers: Servers::Cluster(nodes), .. }) => names(&nodes),
-        Ok(RedisUrl { servers: Servers::Sentinel { sentinels, master, .. }, .. }) => {
+    let Ok(RedisUrl { servers, login }) = RedisUrl::parse(url) else {
+        return "redis".to_owned();
+    };
+    let servers = match servers {
+        Servers::One => login.addr().to_string(),
+        Servers::Cluster(nodes) => names(&nodes),
+        Servers::Sentinel { sentinels, master, .. } => {
             format!("{master} at {}", names(&sentinels))
         }
-        Err(_) => "redis".to_owned(),
+    };
+    match login.redis_settings().db() {
+        0 => servers,
+        database => format!("{servers}, database {database}"),
     }
 }
 

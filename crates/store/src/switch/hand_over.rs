@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::scratch::embedded_in;
     use crate::traits::*;
-    use crate::{AnyStore, MoveState, NextStore, OpenStore, StoreState};
+    use crate::{AnyStore, MoveOrder, MoveState, NextStore, OpenStore, StoreState};
 
     /// A store, and another in place of the successor's.
     struct Bench {
@@ -264,11 +264,15 @@ mod tests {
         bench.switch().admit(|| true).await.unwrap().expect("changes go on here");
     }
 
+    fn copying_to(label: &str) -> String {
+        MoveState::Copying(MoveOrder { id: "a".to_owned(), to: label.to_owned() }).text()
+    }
+
     #[tokio::test]
     async fn news_of_a_move_do_not_end_a_hold() {
         let bench = Bench::new().await;
         bench.switch().hold_for_successor().await.unwrap();
-        for state in [None, Some(MoveState::Copying("a".to_owned()).text())] {
+        for state in [None, Some(copying_to("there"))] {
             bench.switch().hear(state.as_deref(), Instant::now()).await;
             assert_eq!(bench.switch().phase(), Phase::Handing);
         }
@@ -282,8 +286,8 @@ mod tests {
         let bench = Bench::new().await;
         let folder = tempfile::tempdir().unwrap();
         let next = NextStore { settings: embedded_in(folder.path()), pages_url: None };
+        let copying = copying_to(&next.label());
         bench.switch().set_wanted(Some(next));
-        let copying = MoveState::Copying("a".to_owned()).text();
         bench.switch().hear(Some(&copying), Instant::now()).await;
         assert_eq!(bench.switch().hold_for_successor().await, Err(HoldError::Moving));
         assert!(bench.switch().is_moving());

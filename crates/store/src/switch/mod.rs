@@ -8,6 +8,7 @@
 //! `hand_over` has the other change of where calls go: to the process that takes over from this one.
 
 mod hand_over;
+mod next_store;
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -19,8 +20,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::hand_over::HoldError;
+pub use self::next_store::NextStore;
 use super::engine::Engine;
-use super::open_engine::{OpenEngine, StoreSettings};
+use super::open_engine::OpenEngine;
 use super::{OpenError, StoreError, StoreState};
 
 /// How long a change waits while a move is held: as long as a write may take.
@@ -43,12 +45,21 @@ const STORES_MAX: usize = 8;
 /// The state of a move, as the store that is left has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveState {
-    /// Data are being copied, by the move of this id.
-    Copying(String),
+    /// Data are being copied.
+    Copying(MoveOrder),
     /// No proxy may change anything.
-    Held(String),
-    /// The store has been left, for the one that is told.
+    Held(MoveOrder),
+    /// The store has been left, for the one with this label.
     Moved(String),
+}
+
+/// A move that goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveOrder {
+    /// Its id, without spaces.
+    pub id: String,
+    /// The store to which it goes, see [`NextStore::label`].
+    pub to: String,
 }
 
 impl MoveState {
@@ -56,8 +67,8 @@ impl MoveState {
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Self::Copying(id) => format!("1 copying {id}"),
-            Self::Held(id) => format!("1 held {id}"),
+            Self::Copying(MoveOrder { id, to }) => format!("1 copying {id} {to}"),
+            Self::Held(MoveOrder { id, to }) => format!("1 held {id} {to}"),
             Self::Moved(to) => format!("1 moved {to}"),
         }
     }
@@ -66,9 +77,13 @@ impl MoveState {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (word, rest) = text.strip_prefix("1 ")?.split_once(' ')?;
+        let order = || {
+            let (id, to) = rest.split_once(' ')?;
+            Some(MoveOrder { id: id.to_owned(), to: to.to_owned() })
+        };
         match word {
-            "copying" => Some(Self::Copying(rest.to_owned())),
-            "held" => Some(Self::Held(rest.to_owned())),
+            "copying" => order().map(Self::Copying),
+            "held" => order().map(Self::Held),
             "moved" => Some(Self::Moved(rest.to_owned())),
             _ => None,
         }
@@ -173,26 +188,6 @@ impl Phase {
     /// Whether the store is a successor's, or on its way there: no news of a move change that.
     fn is_of_successor(self) -> bool {
         matches!(self, Self::Handing | Self::Handed)
-    }
-}
-
-/// Where the next store is.
-#[derive(Clone, Debug)]
-pub struct NextStore {
-    /// The store.
-    pub settings: StoreSettings,
-    /// The address of another Redis for its pages.
-    pub pages_url: Option<String>,
-}
-
-impl NextStore {
-    /// Whether both are the same store, whatever its bounds.
-    fn is_same(&self, other: &Self) -> bool {
-        let (one, another) = (&self.settings, &other.settings);
-        one.url == another.url
-            && one.prefix == another.prefix
-            && one.layout == another.layout
-            && self.pages_url == other.pages_url
     }
 }
 
@@ -363,7 +358,17 @@ impl Switch {
         self.opened(number).ok_or_else(|| "it is closed".to_owned())
     }
 
-    /// The same; its number.
+    /// As [`Self::open_wanted`], if the store has this label.
+    async fn open_target(&self, label: &str) -> Result<usize, String> {
+        match self.wanted().map(|wanted| wanted.label()) {
+            Some(own) if own != label => Err(format!(
+                "its [store.next] is {own}, and the move goes to {label}: spell it alike in all proxies"
+            )),
+            _ => self.open_wanted().await,
+        }
+    }
+
+    /// The store that the configuration names next, opened if it is not yet; its number.
     async fn open_wanted(&self) -> Result<usize, String> {
         let wanted =
             self.wanted().ok_or_else(|| "its configuration has no [store.next]".to_owned())?;
@@ -426,10 +431,10 @@ impl Switch {
                 self.ended().clear();
                 Phase::Usual
             }
-            Some(MoveState::Copying(id)) => self.follow(id, Phase::Copying).await,
-            Some(MoveState::Held(id)) => self.follow(id, Phase::Held).await,
+            Some(MoveState::Copying(order)) => self.follow(order, Phase::Copying).await,
+            Some(MoveState::Held(order)) => self.follow(order, Phase::Held).await,
             Some(MoveState::Moved(_)) if self.is_moving() => Phase::Moved,
-            Some(MoveState::Moved(_)) => match self.open_wanted().await {
+            Some(MoveState::Moved(to)) => match self.open_target(to).await {
                 Ok(number) => {
                     self.target.store(number, Ordering::SeqCst);
                     Phase::Moved
@@ -474,18 +479,19 @@ impl Switch {
         }
     }
 
-    /// Takes part in the move of this id, if it can.
-    async fn follow(&self, id: &str, phase: Phase) -> Phase {
+    /// Takes part in a move, if it can.
+    async fn follow(&self, order: &MoveOrder, phase: Phase) -> Phase {
+        let MoveOrder { id, to } = order;
         // A reload turns no move that goes on.
-        if self.is_moving() && self.told().id == id {
+        if self.is_moving() && self.told().id == *id {
             return phase;
         }
-        let opened = self.open_wanted().await;
+        let opened = self.open_target(to).await;
         if let Ok(number) = opened {
             self.target.store(number, Ordering::SeqCst);
         }
         let (follows, refusal) = (opened.is_ok(), opened.err());
-        *self.told() = Told { id: id.to_owned(), refusal };
+        *self.told() = Told { id: id.clone(), refusal };
         if follows { phase } else { Phase::Usual }
     }
 
@@ -825,7 +831,23 @@ mod tests {
             self.open.switch()
         }
 
+        /// Hears this state of a move to the next store.
         async fn hear(&self, state: &MoveState) {
+            let next = self.switch().wanted().map(|next| next.label());
+            let next = || next.clone().unwrap_or_default();
+            let state = match state {
+                MoveState::Copying(order) => {
+                    MoveState::Copying(MoveOrder { to: next(), ..order.clone() })
+                }
+                MoveState::Held(order) => {
+                    MoveState::Held(MoveOrder { to: next(), ..order.clone() })
+                }
+                MoveState::Moved(_) => MoveState::Moved(next()),
+            };
+            self.hear_as_it_is(&state).await;
+        }
+
+        async fn hear_as_it_is(&self, state: &MoveState) {
             self.switch().hear(Some(&state.text()), Instant::now()).await;
         }
 
@@ -843,12 +865,16 @@ mod tests {
         (StoredToken::from_store(b"token-0001").unwrap(), User::new(b"ann").unwrap())
     }
 
+    fn order() -> MoveOrder {
+        MoveOrder { id: "a".to_owned(), to: "there".to_owned() }
+    }
+
     fn copying() -> MoveState {
-        MoveState::Copying("a".to_owned())
+        MoveState::Copying(order())
     }
 
     fn held() -> MoveState {
-        MoveState::Held("a".to_owned())
+        MoveState::Held(order())
     }
 
     fn moved() -> MoveState {
@@ -860,7 +886,7 @@ mod tests {
         for state in [copying(), held(), moved()] {
             assert_eq!(MoveState::parse(&state.text()), Some(state));
         }
-        for other in ["", "1 filling", "2 held a", "1 other a"] {
+        for other in ["", "1 filling", "2 held a there", "1 other a there", "1 copying a"] {
             assert_eq!(MoveState::parse(other), None);
         }
         let id = || "a".to_owned();
@@ -934,6 +960,22 @@ mod tests {
         bench.hear(&copying()).await;
         let answer = bench.switch().answer();
         assert!(answer.refusal("a").is_some_and(|why| why.contains("that it uses")), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn a_process_follows_no_move_to_another_store_than_its_next_one() {
+        let bench = Bench::new().await;
+        bench.hear_as_it_is(&copying()).await;
+        let answer = bench.switch().answer();
+        let why = answer.refusal("a").expect("a refusal");
+        let own = bench.place(1).label();
+        assert!(why.contains(&own) && why.contains("goes to there"), "{why}");
+        bench.log_in().await.unwrap();
+        // It missed that move: its next store has no sessions, either.
+        bench.hear_as_it_is(&moved()).await;
+        assert!(bench.switch().is_left());
+        bench.hear(&moved()).await;
+        assert!(bench.switch().has_moved() && bench.switch().uses(&bench.place(1)));
     }
 
     #[tokio::test]
