@@ -790,6 +790,16 @@ const PLUGIN_PURGES: &[PluginPurge] = &[
         200,
         [true, true, true, false],
     ),
+    (
+        "PURGE",
+        "/",
+        &[
+            ("X-Magento-Tags-Pattern", "((^|,)cat_p_7(,|$))"),
+            ("X-Magento-Tags-Pattern", "((^|,)p-7(,|$))"),
+        ],
+        200,
+        [true, true, true, false],
+    ),
     ("PURGE", "/", &[("X-Magento-Tags-Pattern", ".*")], 200, ALL),
     ("PURGE", "/", &[("X-Magento-Tags-Pattern", "cat_p_(7|8)")], 400, NONE),
 ];

@@ -111,8 +111,9 @@ impl PurgeRequest {
         if UNKNOWN.iter().any(|name| text(name).is_some_and(|value| value != ".*")) {
             return Err(FIELD);
         }
-        if let Some(pattern) = text(&MAGENTO) {
-            return magento(pattern);
+        if headers.contains_key(&MAGENTO) {
+            let lines = headers.get_all(&MAGENTO).iter();
+            return magento(lines.map(|line| line.to_str().unwrap_or("(")));
         }
         let tags = tags(headers)?;
         if !tags.is_empty() {
@@ -141,20 +142,34 @@ impl PurgeRequest {
     }
 }
 
-/// Reads a pattern of tags as Magento sends it: each tag has an expression of its own, or `.*` stands for all pages.
-fn magento(pattern: &str) -> Result<PurgeRequest, Inexpressible> {
-    if pattern == ".*" {
-        return Ok(PurgeRequest::Below(PurgeHost::Any, "/".to_owned()));
+/// Reads the patterns of tags that Magento sends. Several lines, also where a proxy has joined them by commas (RFC 9110
+/// §5.3), purge what any of them names. Varnish reads the first line alone, and so purges less than was asked for.
+fn magento<'a>(lines: impl Iterator<Item = &'a str>) -> Result<PurgeRequest, Inexpressible> {
+    let (mut tags, mut is_all) = (Vec::new(), false);
+    for line in lines {
+        match line {
+            ".*" => is_all = true,
+            pattern => tags.extend(magento_tags(pattern)?),
+        }
     }
+    match is_all {
+        true => Ok(PurgeRequest::Below(PurgeHost::Any, "/".to_owned())),
+        false => plain(tags).map(PurgeRequest::Tags),
+    }
+}
+
+/// The tags in a pattern, each of which has an expression of its own.
+fn magento_tags(pattern: &str) -> Result<Vec<Vec<u8>>, Inexpressible> {
     let (mut tags, mut rest) = (Vec::new(), pattern);
     loop {
         let expression = rest.strip_prefix("((^|,)").and_then(|begun| begun.split_once("(,|$))"));
         let (tag, behind) = expression.filter(|(tag, _)| !tag.is_empty()).ok_or(MAGENTO_PATTERN)?;
         tags.push(tag.as_bytes().to_vec());
         if behind.is_empty() {
-            return plain(tags).map(PurgeRequest::Tags);
+            return Ok(tags);
         }
-        rest = behind.strip_prefix('|').ok_or(MAGENTO_PATTERN)?;
+        let joined = || behind.strip_prefix(',').map(str::trim_start);
+        rest = behind.strip_prefix('|').or_else(joined).ok_or(MAGENTO_PATTERN)?;
     }
 }
 
@@ -313,22 +328,33 @@ mod tests {
             ("PURGEKEYS", "/", &[], "no"),
             ("BAN", "/", &[("cache-tags", "node:1|node:2")], "tags node:1 node:2"),
             ("BAN", "/", &[("purge-cache-tags", "node:1")], "tags node:1"),
-            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))")], "tags cat_p_1"),
-            (
-                "PURGE",
-                "/",
-                &[("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))|((^|,)cms_b_2(,|$))")],
-                "tags cat_p_1 cms_b_2",
-            ),
-            ("PURGE", "/", &[("x-magento-tags-pattern", ".*")], "below */"),
-            ("PURGE", "/", &[("x-magento-tags-pattern", "cat_p_1")], "no"),
-            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)cat_p_1(,|$))|")], "no"),
-            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)(,|$))")], "no"),
-            ("PURGE", "/", &[("x-magento-tags-pattern", "((^|,)cat_[0-9](,|$))")], "no"),
-            ("PURGE", "/", &[("x-magento-tags-pattern", "")], "no"),
             ("PURGE", "/", &[("x-pool", "a")], "no"),
         ] {
             assert_eq!(read(method, target, fields), expected, "{method} {target} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn the_patterns_of_magento_name_tags_in_one_line_or_several() {
+        let (product, block) = ("((^|,)cat_p_1(,|$))", "((^|,)cms_b_2(,|$))");
+        let [joined, listed] = ["|", ", "].map(|between| format!("{product}{between}{block}"));
+        for (lines, expected) in [
+            (&[product][..], "tags cat_p_1"),
+            (&[joined.as_str()], "tags cat_p_1 cms_b_2"),
+            (&[listed.as_str()], "tags cat_p_1 cms_b_2"),
+            (&[product, block], "tags cat_p_1 cms_b_2"),
+            (&[".*"], "below */"),
+            (&[product, ".*"], "below */"),
+            (&[product, "cat_p_1"], "no"),
+            (&["cat_p_1"], "no"),
+            (&["((^|,)cat_p_1(,|$))|"], "no"),
+            (&["((^|,)(,|$))"], "no"),
+            (&["((^|,)cat_[0-9](,|$))"], "no"),
+            (&[""], "no"),
+        ] {
+            let fields: Vec<_> =
+                lines.iter().map(|line| ("x-magento-tags-pattern", *line)).collect();
+            assert_eq!(read("PURGE", "/", &fields), expected, "{lines:?}");
         }
     }
 }
