@@ -143,6 +143,39 @@ fn without_a_budget_a_get_is_sent_once() {
 }
 
 #[test]
+fn a_page_with_too_many_fields_takes_out_no_server() {
+    let start = || {
+        Origin::start(|request| {
+            let fields = if request.path() == "/big" { 110 } else { 0 };
+            let field = |reply: Reply, number: usize| reply.header(&format!("X-{number}"), "1");
+            (0..fields).fold(Reply::unstored("ok"), field)
+        })
+    };
+    let servers = [start(), start()];
+    let addresses = servers.each_ref().map(Origin::address);
+    let proxy = before(&addresses, "fails = 3\nrest = \"300s\"");
+    let counts = || servers.each_ref().map(Origin::count);
+    let upgrade = proxy
+        .get("/big")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "websocket")
+        .header("Sec-WebSocket-Version", "13")
+        .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
+    for ask in [proxy.get("/big"), proxy.post("/big").body(b"order"), upgrade] {
+        let before = counts();
+        for _ in 0..8 {
+            assert_eq!(ask.send().status, 502);
+        }
+        let after = counts();
+        for server in [0, 1] {
+            assert!(after[server] >= before[server] + 3, "{before:?} {after:?}");
+            assert!(up(&proxy, addresses[server]));
+        }
+        assert_eq!(proxy.get("/ok").send().text(), "ok");
+    }
+}
+
+#[test]
 fn where_no_server_is_up_it_is_said_and_a_stale_page_stands_in() {
     let page = Reply::html("a page").header("Cache-Control", "max-age=1");
     let (one, other) = (Origin::always(page.clone()), Origin::always(page));

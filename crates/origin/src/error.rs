@@ -105,6 +105,12 @@ impl OriginError {
             || matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
     }
 
+    /// Whether only this page is at fault: the server has answered, and says nothing about its other pages.
+    #[must_use]
+    pub(super) fn is_of_one_page(&self) -> bool {
+        matches!(self, Self::LargeHead(_))
+    }
+
     /// Whether the request was not sent for lack of a server.
     #[must_use]
     pub fn unavailable(&self) -> bool {

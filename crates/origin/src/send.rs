@@ -64,8 +64,7 @@ pub(super) struct SendFailure {
 
 impl SendFailure {
     fn for_good(error: OriginError) -> Self {
-        // One page with too large a head says nothing of the others.
-        let concerns_server = !matches!(error, OriginError::LargeHead(_));
+        let concerns_server = !error.is_of_one_page();
         Self { error, again: None, here: false, shared: false, concerns_server }
     }
 

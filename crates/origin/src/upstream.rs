@@ -239,7 +239,7 @@ impl Upstream {
                 slot.judge(None);
                 switched.hold(slot);
             }
-            Err(error) if error.is_ours() => {}
+            Err(error) if error.is_ours() || error.is_of_one_page() => {}
             Err(error) => slot.judge(Some(failure(error))),
         }
         received
