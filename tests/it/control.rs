@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::support::origin::{Origin, Reply};
 use crate::support::proxy::{Proxy, Storage, anteroom, log_in, on_both_stores, shop};
 use crate::support::redis::RedisServer;
-use crate::support::{A_SECOND, lasts_behind, wait_until};
+use crate::support::{A_SECOND, old_result_seen_for, wait_until};
 
 const MINT: &str = "session.mint = true";
 
@@ -296,7 +296,7 @@ fn a_session_revoked_at_one_proxy_is_anonymous_at_another() {
     let alice = log_in(&one, "alice");
     assert_eq!([who(&one, &alice), who(&other, &alice)], ["alice", "alice"]);
 
-    let lasted = lasts_behind(
+    let lasted = old_result_seen_for(
         || drop(said(&one, &["sessions", "revoke", "--user", "alice"])),
         || who(&other, &alice) == "alice",
     );

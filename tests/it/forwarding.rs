@@ -487,7 +487,7 @@ fn an_http_1_0_connection_that_delimits_its_answer_is_closed() {
 }
 
 #[test]
-fn a_body_that_breaks_off_looks_whole_to_no_old_client() {
+fn an_old_client_is_told_of_a_body_that_breaks_off() {
     // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
     let half = Reply::status("200 OK").header("Transfer-Encoding", "chunked");
     let origin = Origin::start(move |request| {

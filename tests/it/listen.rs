@@ -415,7 +415,7 @@ fn missing_passed_sockets_are_reported() {
 }
 
 #[test]
-fn a_body_that_breaks_off_looks_whole_to_no_old_client_on_a_unix_socket() {
+fn an_old_client_on_a_unix_socket_is_told_of_a_body_that_breaks_off() {
     let half = Reply::status("200 OK").header("Transfer-Encoding", "chunked");
     let origin = Origin::always(half.bytes("4\r\nhalf\r\n").closing());
     let proxy = Proxy::embedded(&origin, UNIX);

@@ -71,10 +71,10 @@ fn in_cart(proxy: &Proxy, cookie: &str) -> i64 {
 }
 
 /// What a crowd was told: each cookie with the count in its cart, or that it is logged out.
-type Told = Mutex<BTreeMap<String, Option<i64>>>;
+type Promises = Mutex<BTreeMap<String, Option<i64>>>;
 
 /// One visitor after another logs in, fills the cart, comes back, and one in three logs out, until `stop`.
-fn crowd(proxies: &[Proxy], told: &Told, rounds: &AtomicUsize, stop: &AtomicBool) {
+fn crowd(proxies: &[Proxy], told: &Promises, rounds: &AtomicUsize, stop: &AtomicBool) {
     let mut own: Vec<String> = Vec::new();
     let number = |round: usize| format!("visitor{:?}-{round}", thread::current().id());
     for round in 0.. {
@@ -134,7 +134,7 @@ fn move_under_load(proxies: &[Proxy]) {
     for (n, cookie) in early.iter().enumerate() {
         assert_eq!(put(&proxies[0], cookie, n as i64 + 1), 200);
     }
-    let (told, rounds, stop) = (Told::default(), AtomicUsize::new(0), AtomicBool::new(false));
+    let (told, rounds, stop) = (Promises::default(), AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| crowd(proxies, &told, &rounds, &stop));
@@ -306,7 +306,7 @@ fn there_and_back_leaves_nothing_of_sessions_that_ended_meanwhile() {
 }
 
 #[test]
-fn a_page_in_the_old_store_that_was_purged_at_the_next_one_is_not_served_after_the_way_back() {
+fn a_purge_survives_migrating_and_back() {
     let (storage, to) = (Storage::redis(), RedisServer::start());
     let count = AtomicUsize::new(0);
     let origin =

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::origin::{Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, log_in, on_both_stores, shop};
-use crate::support::{A_SECOND, lasts_behind, wait_until};
+use crate::support::{A_SECOND, old_result_seen_for, wait_until};
 
 on_both_stores!(
     a_user_page_is_personal_and_ends_with_a_change_by_the_user,
@@ -92,7 +92,7 @@ fn a_change_through_another_proxy_is_seen_within_a_second(storage: &Storage) {
         assert!(one.get("/a").cookie(cookie).send().is_hit());
     }
     let page = |cookie: &str| one.get("/a").cookie(cookie).send().text();
-    let lasted = lasts_behind(
+    let lasted = old_result_seen_for(
         || assert_eq!(other.post("/b").cookie(&alice).send().status, 204),
         || [&alice, &again].iter().any(|cookie| page(cookie) == "alice 0"),
     );

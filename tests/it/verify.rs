@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::support::client::Answer;
 use crate::support::origin::{Gate, Origin, Reply, Request};
 use crate::support::proxy::{Proxy, Storage, on_both_stores};
-use crate::support::{A_SECOND, at_once, lasts_behind, wait_until};
+use crate::support::{A_SECOND, at_once, old_result_seen_for, wait_until};
 
 /// An app with sessions of its own, in PHP's manner: a cookie for everybody, a log-in that keeps the id,
 /// and a page that names the user.
@@ -276,7 +276,7 @@ fn two_instances_agree_within_a_second() {
         assert_eq!(page(proxy, "sid-of-ann-1").text(), "a page for anybody");
     }
     assert_eq!(questions(&origin), 1, "what one has learned the other need not ask");
-    let lasted = lasts_behind(
+    let lasted = old_result_seen_for(
         || {
             one.post("/login?ann").cookie("SID=sid-of-ann-1").send();
             assert_eq!(page(&one, "sid-of-ann-1").text(), "a page for ann");

@@ -134,9 +134,9 @@ pub fn holds_within(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
 /// What "within a second" may take, and a moment in which a clock ticks.
 pub const A_SECOND: Duration = Duration::from_millis(1_100);
 
-/// How long behind the return of `order` a request was still sent that found what was `before`. Requests are
-/// sent all the while, so that the proxy has had no reason to look again.
-pub fn lasts_behind(order: impl FnOnce(), before: impl Fn() -> bool + Sync) -> Duration {
+/// How long the old result was seen after `order` returned: `before` asks for it. Requests are sent all the while, so
+/// that the proxy has had no reason to look again.
+pub fn old_result_seen_for(order: impl FnOnce(), before: impl Fn() -> bool + Sync) -> Duration {
     let (is_on, begun) = (AtomicBool::new(false), Instant::now());
     thread::scope(|scope| {
         let asking = scope.spawn(|| {

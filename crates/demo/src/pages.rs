@@ -10,7 +10,7 @@ use super::html::Html;
 
 /// When a page was made and how long that took, for the line at its foot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Made {
+pub(super) struct PageTiming {
     /// The time, in Unix seconds.
     pub(super) at: f64,
     /// How long the page took to make.
@@ -36,7 +36,7 @@ pub struct TourCommand {
 }
 
 /// The front page: the tour, if there is one, and the grid of all items.
-pub(super) fn front(steps: &[TourStep], made: Made) -> Html {
+pub(super) fn front(steps: &[TourStep], made: PageTiming) -> Html {
     let cards = ITEMS.iter().map(card).collect();
     let tour = if steps.is_empty() { Html::default() } else { tour(steps) };
     let main =
@@ -72,13 +72,13 @@ fn note(text: &str) -> Html {
 }
 
 /// A page for everyone. The proxy fills its two empty elements for each visitor.
-pub(super) fn greeting(made: Made) -> Html {
+pub(super) fn greeting(made: PageTiming) -> Html {
     let main = Html::fill(include_str!("templates/greeting.html"), &[]);
     frame("Greeting", "public", &main, Some(made))
 }
 
 /// The content of an element of [`greeting`].
-pub(super) fn greeting_partial(user: Option<&str>, made: Made) -> Html {
+pub(super) fn greeting_partial(user: Option<&str>, made: PageTiming) -> Html {
     Html::fill(
         "made for {{user}} at {{at}} UTC",
         &[
@@ -103,7 +103,7 @@ pub(super) fn offers(group: Option<&str>) -> Html {
 }
 
 /// The page after the shop was told to fail, or to work again.
-pub(super) fn switched(fails: bool, made: Made) -> Html {
+pub(super) fn switched(fails: bool, made: PageTiming) -> Html {
     let (title, about, target, label) = match fails {
         true => (
             "The shop fails now",
@@ -127,7 +127,7 @@ pub(super) fn switched(fails: bool, made: Made) -> Html {
 
 /// The page of one item. Its form has no CSRF field, so that the page can be shared. The session cookie is
 /// `SameSite=Lax`, so browsers leave it out of a POST from another site.
-pub(super) fn item(item: &CatalogueItem, made: Made) -> Html {
+pub(super) fn item(item: &CatalogueItem, made: PageTiming) -> Html {
     let main = Html::fill(
         include_str!("templates/item.html"),
         &[
@@ -143,7 +143,7 @@ pub(super) fn item(item: &CatalogueItem, made: Made) -> Html {
 
 /// The cart page: all items, hidden. A script shows those that the proxy reports as in the visitor's cart, so
 /// the page is the same for everyone.
-pub(super) fn cart(made: Made) -> Html {
+pub(super) fn cart(made: PageTiming) -> Html {
     let rows = ITEMS.iter().map(row).collect();
     let main = Html::fill(include_str!("templates/cart.html"), &[("rows", &rows)]);
     frame("Your cart", "public", &main, Some(made))
@@ -151,7 +151,7 @@ pub(super) fn cart(made: Made) -> Html {
 
 /// The log-in form, with the reason why the last attempt failed, if any. The form has no CSRF field, so that
 /// the page can be shared: the shop keeps no sessions to bind one to.
-pub(super) fn login(problem: Option<&str>, made: Made) -> Html {
+pub(super) fn login(problem: Option<&str>, made: PageTiming) -> Html {
     let problem = problem.map_or_else(Html::default, |why| {
         Html::fill(r#"<p class="problem" role="alert">{{why}}</p>"#, &[("why", &Html::text(why))])
     });
@@ -160,7 +160,7 @@ pub(super) fn login(problem: Option<&str>, made: Made) -> Html {
 }
 
 /// The personal page: the user and session that the proxy reports.
-pub(super) fn account(user: &str, session: &str, made: Made) -> Html {
+pub(super) fn account(user: &str, session: &str, made: PageTiming) -> Html {
     let main = Html::fill(
         include_str!("templates/account.html"),
         &[("user", &Html::text(user)), ("session", &Html::text(session))],
@@ -174,7 +174,7 @@ pub(super) fn example() -> Html {
 }
 
 /// A page with a message: what happened, and one sentence about it.
-pub(super) fn message(title: &str, about: &str, made: Made) -> Html {
+pub(super) fn message(title: &str, about: &str, made: PageTiming) -> Html {
     let main = Html::fill(
         include_str!("templates/message.html"),
         &[("title", &Html::text(title)), ("about", &Html::text(about))],
@@ -182,7 +182,7 @@ pub(super) fn message(title: &str, about: &str, made: Made) -> Html {
     frame(title, "public", &main, Some(made))
 }
 
-fn frame(title: &str, kind: &str, main: &Html, made: Option<Made>) -> Html {
+fn frame(title: &str, kind: &str, main: &Html, made: Option<PageTiming>) -> Html {
     let made = made.map_or_else(Html::default, |made| {
         Html::fill(
             include_str!("templates/made.html"),
@@ -247,7 +247,7 @@ fn time_of_day(unix: f64) -> String {
 mod tests {
     use super::*;
 
-    const MADE: Made = Made { at: 1_700_000_000.9, took: Duration::from_millis(300) };
+    const MADE: PageTiming = PageTiming { at: 1_700_000_000.9, took: Duration::from_millis(300) };
 
     fn step() -> TourStep {
         let command = "curl -d 'a=<b>&c'".to_owned();

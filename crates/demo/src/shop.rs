@@ -23,7 +23,7 @@ use super::DemoShopSettings;
 use super::catalogue::{self, CatalogueItem, File};
 use super::form;
 use super::html::Html;
-use super::pages::{self, Made, TourStep};
+use super::pages::{self, PageTiming, TourStep};
 
 /// The demo shop: its settings, and how many requests have reached it.
 ///
@@ -222,9 +222,9 @@ impl Shop {
     }
 
     /// Waits as long as a page of a real shop takes, with its templates, queries and remote calls.
-    async fn made(&self) -> Made {
+    async fn made(&self) -> PageTiming {
         tokio::time::sleep(self.settings.delay).await;
-        Made { at: clock::unix_now(), took: self.settings.delay }
+        PageTiming { at: clock::unix_now(), took: self.settings.delay }
     }
 
     /// Counts a request. Unknown paths share one entry, which bounds the table; requests for the counters

@@ -231,7 +231,7 @@ impl<'s> Judgement<'s> {
     pub(crate) fn difference_beside(&self, keyed: &[Cause]) -> Option<Difference> {
         let of_many = self.visitors() > 1;
         let found = self.answers().find_map(|one| {
-            let is_own = !of_many || !self.sample.is_said_to_all(one, &self.among);
+            let is_own = !of_many || !self.sample.is_for_all_visitors(one, &self.among);
             one.seen.finding.filter(|_| is_own)
         });
         let differs = !self.columns.is_empty() || self.is_crowded;

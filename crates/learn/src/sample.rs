@@ -254,7 +254,7 @@ impl Sample {
 
     /// Whether what holds the visitor's own words stands in all these answers alike: a cookie's value may be a word of the
     /// page.
-    pub(crate) fn is_said_to_all(&self, one: &Observation, among: &[usize]) -> bool {
+    pub(crate) fn is_for_all_visitors(&self, one: &Observation, among: &[usize]) -> bool {
         let has = |other: &Observation, hash: u32| {
             other.changes.head == hash
                 || self.has(other, hash)

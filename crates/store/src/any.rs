@@ -113,8 +113,8 @@ impl AnyStore {
     }
 }
 
-/// Sends each call to the engine in use: `look` goes on while a move is held, `change` and `purge` wait, and `home` is
-/// what tells of the move. All wait while the store changes hands. The traits document the calls.
+/// Sends each call to the engine in use: `look` goes on while a move is held, `change` and `purge` wait, and
+/// `register_store` is what tells of the move. All wait while the store changes hands. The traits document the calls.
 macro_rules! delegate {
     ($($store:ident { $($access:ident $call:ident($($name:ident: $kind:ty),*) -> $answer:ty;)* })*) => {
         $(impl $store for AnyStore {
@@ -202,7 +202,7 @@ impl AnswerStore for AnyStore {
     ) -> Result<bool, StoreError> {
         // Answers are not moved. One that was voided in the store that has been left, while the app was asked, must not
         // get into the next.
-        if let Some(left) = self.0.left_lately() {
+        if let Some(left) = self.0.old_store_in_grace() {
             let now = delegate!(@ left, store => store.recall(cookies).await);
             if !now.is_ok_and(|now| now.as_ref() == before) {
                 return Ok(false);
@@ -331,7 +331,7 @@ delegate! {
         purge purge(known: PurgePosition, marks: &[u32]) -> Option<PurgePosition>;
         look news_since(who: u64, known: PurgePosition) -> StoreNews;
         look is_seen(purge: Generation) -> bool;
-        home leave(who: u64) -> ();
+        register_store leave(who: u64) -> ();
     }
 
     BypassStore {
@@ -340,12 +340,12 @@ delegate! {
     }
 
     FleetStore {
-        home register_proxy(who: u64, entry: &str, lives: Duration) -> FleetRegister;
-        home unregister_proxy(who: u64) -> ();
-        home change_move(before: Option<&str>, after: Option<&str>, lives: Option<Duration>) -> bool;
-        home move_state() -> Option<String>;
-        home has_other_layout() -> bool;
-        home other_prefixes() -> Vec<String>;
+        register_store register_proxy(who: u64, entry: &str, lives: Duration) -> FleetRegister;
+        register_store unregister_proxy(who: u64) -> ();
+        register_store change_move(before: Option<&str>, after: Option<&str>, lives: Option<Duration>) -> bool;
+        register_store move_state() -> Option<String>;
+        register_store has_other_layout() -> bool;
+        register_store other_prefixes() -> Vec<String>;
     }
 
     RowStore {

@@ -246,14 +246,14 @@ impl Filler {
                 self.share(fetch, flight, received, storing, leader).await
             }
             Err(reason) => {
-                self.hand_to_its_own(&fetch, flight, (received, cut), reason, sender).await;
+                self.return_to_visitor(&fetch, flight, (received, cut), reason, sender).await;
                 false
             }
         }
     }
 
-    /// Handles a response that may not be shared.
-    async fn hand_to_its_own(
+    /// Returns a response that may not be shared to the visitor whose request it answers.
+    async fn return_to_visitor(
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
@@ -263,8 +263,8 @@ impl Filler {
     ) {
         // A response to one user of a segment may be for that user alone, and one that shows a field of its request
         // is for that request alone.
-        let is_said_to_all = fetch.class != ShareClass::Segment && reason != Reason::Reflected;
-        let outdates = fetch.replaces && is_said_to_all && !passes(received.response.status());
+        let is_for_all_visitors = fetch.class != ShareClass::Segment && reason != Reason::Reflected;
+        let outdates = fetch.replaces && is_for_all_visitors && !passes(received.response.status());
         let status = received.response.status().as_u16();
         let own = is_leak(reason).then(|| received.response.headers().clone());
         self.refuse(fetch, flight, (received, cut), reason, sender);

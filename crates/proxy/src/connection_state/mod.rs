@@ -35,7 +35,7 @@ pub struct ConnectionState {
     /// Whether a parser reports heads, so that they need not be guessed from incoming bytes.
     heads_are_reported: Cell<bool>,
     timed_out: Cell<bool>,
-    looks_whole: Cell<bool>,
+    must_reset: Cell<bool>,
     /// Interim responses to the request in progress.
     interims: Receiver,
     /// Whether a write is blocked.
@@ -60,7 +60,7 @@ impl ConnectionState {
             idle_since: Cell::new(now),
             heads_are_reported: Cell::new(false),
             timed_out: Cell::new(false),
-            looks_whole: Cell::new(false),
+            must_reset: Cell::new(false),
             interims: Receiver::default(),
             stalled: Cell::new(false),
             body: RefCell::default(),
@@ -107,14 +107,14 @@ impl ConnectionState {
 
     /// Records that a response broke off whose end is marked only by the end of the connection.
     pub fn response_broke_off(&self) {
-        self.looks_whole.set(true);
+        self.must_reset.set(true);
     }
 
     /// Whether the connection must be reset instead of closed. After a normal close, the client would
     /// take the partial response for a complete one.
     #[must_use]
-    pub fn looks_whole(&self) -> bool {
-        self.looks_whole.get()
+    pub fn must_reset(&self) -> bool {
+        self.must_reset.get()
     }
 
     /// Bytes came from the client. Between requests, they begin the head of another one.

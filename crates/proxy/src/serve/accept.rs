@@ -45,8 +45,8 @@ pub async fn serve(entrance: Entrance, context: Rc<ConnectionContext>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = context.drain.cancelled() => return let_in_the_rest(&listener, &terms, &context),
-            () = closed.cancelled() => return let_in_the_rest(&listener, &terms, &context),
+            () = context.drain.cancelled() => return accept_backlog(&listener, &terms, &context),
+            () = closed.cancelled() => return accept_backlog(&listener, &terms, &context),
         };
         match accepted {
             Ok((socket, peer)) => admit(Arrival::new(socket, peer, &terms), &context),
@@ -59,7 +59,7 @@ pub async fn serve(entrance: Entrance, context: Rc<ConnectionContext>) {
 }
 
 /// Closing a listener would reset the connections in its queue, so they are accepted first.
-fn let_in_the_rest(
+fn accept_backlog(
     listener: &StreamListener,
     terms: &ArcSwap<ConnectionRules>,
     context: &Rc<ConnectionContext>,

@@ -23,13 +23,13 @@ const KEPT_FOR: u32 = 20;
 /// The newest ranking.
 #[derive(Debug, Default)]
 pub(super) struct NewestRanking {
-    newest: RwLock<Option<Made>>,
+    newest: RwLock<Option<DatedRanking>>,
     /// Held while the next one is made.
     making: Arc<Mutex<()>>,
 }
 
 #[derive(Clone, Debug)]
-struct Made {
+struct DatedRanking {
     ranking: Arc<Ranking>,
     good_until: Instant,
 }
@@ -77,12 +77,12 @@ impl NewestRanking {
         let ranking = Arc::new(disk.read(Ranking::read)?);
         let took = begun.elapsed();
         let good_until = begun + took + took * KEPT_FOR;
-        let made = Made { ranking: Arc::clone(&ranking), good_until };
+        let made = DatedRanking { ranking: Arc::clone(&ranking), good_until };
         *self.newest.write().unwrap_or_else(PoisonError::into_inner) = Some(made);
         Ok(ranking)
     }
 
-    fn newest(&self) -> Option<Made> {
+    fn newest(&self) -> Option<DatedRanking> {
         self.newest.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

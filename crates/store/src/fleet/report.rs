@@ -158,12 +158,12 @@ pub struct Fleet {
     said: tokio::sync::Mutex<String>,
     proxies: AtomicU64,
     mismatched: AtomicU64,
-    told: Mutex<Told>,
+    logged: Mutex<LoggedDifferences>,
 }
 
 /// What the log has said, so that it says it once.
 #[derive(Debug, Default)]
-struct Told {
+struct LoggedDifferences {
     /// The settings in which each proxy differs, by its id.
     mismatches: BTreeMap<String, Vec<String>>,
     other_layout: bool,
@@ -252,16 +252,16 @@ impl Fleet {
 
     /// The proxies whose differences are new, and whether another layout is.
     fn changes<'a>(&self, report: &'a FleetReport) -> (Vec<&'a ListedProxy>, bool) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = report.mismatched().filter(|proxy| {
-            told.mismatches.get(&proxy.id).is_none_or(|before| *before != proxy.must_match)
+            logged.mismatches.get(&proxy.id).is_none_or(|before| *before != proxy.must_match)
         });
         let changed = changed.collect();
         let mismatches = report.mismatched();
-        told.mismatches =
+        logged.mismatches =
             mismatches.map(|proxy| (proxy.id.clone(), proxy.must_match.clone())).collect();
-        let is_new_layout = report.other_layout && !told.other_layout;
-        told.other_layout = report.other_layout;
+        let is_new_layout = report.other_layout && !logged.other_layout;
+        logged.other_layout = report.other_layout;
         (changed, is_new_layout)
     }
 }

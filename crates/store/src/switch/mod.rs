@@ -33,8 +33,9 @@ const NEWS_LAST: Duration = Duration::from_secs(1);
 /// How long the first call of a thread waits for its connection to the next store.
 const CONNECT_WAIT: Duration = Duration::from_millis(500);
 
-/// How long an app may take to say who a visitor is, see `[session.verify] timeout`.
-const LEFT_LATELY: Duration = Duration::from_secs(60);
+/// How long answers of apps are still checked against the old store: as long as an app may take to answer, see
+/// `[session.verify] timeout`.
+const OLD_STORE_GRACE: Duration = Duration::from_secs(60);
 
 /// The most ended sessions that are noted; the sweep of the move finds others.
 const ENDED_MAX: usize = 100_000;
@@ -214,13 +215,14 @@ pub struct Switch {
     /// The stores that this process has opened: that of its start, and those of moves.
     stores: [OnceLock<OpenedStore>; STORES_MAX],
     /// The number of the store that a move leaves.
-    home: AtomicUsize,
+    old_store: AtomicUsize,
     /// That of the store to which the move goes that this process follows, or has followed.
     target: AtomicUsize,
-    told: Mutex<Told>,
+    followed: Mutex<FollowedMove>,
     /// The store that was left last, and when.
     left: Mutex<Option<(usize, Instant)>>,
-    /// When the target of a move became the home. What was asked before may be about the store that was left.
+    /// When the target of a move became the store that a further move leaves. What was asked before may be about the
+    /// one that was left.
     settled: Mutex<Option<Instant>>,
     /// Sessions that this process ended during a move.
     ended: Mutex<Vec<StoredToken>>,
@@ -228,9 +230,9 @@ pub struct Switch {
     successor: Mutex<Option<Engine>>,
 }
 
-/// What this process says of the move.
+/// The move that this process was asked to follow last.
 #[derive(Debug, Default)]
-struct Told {
+struct FollowedMove {
     /// The move that it follows.
     id: String,
     /// Why it cannot follow.
@@ -324,7 +326,7 @@ impl Switch {
 
     /// The number of the store that calls go to.
     fn current(&self) -> usize {
-        let number = if self.has_moved() { &self.target } else { &self.home };
+        let number = if self.has_moved() { &self.target } else { &self.old_store };
         number.load(Ordering::SeqCst)
     }
 
@@ -401,9 +403,9 @@ impl Switch {
             return;
         }
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        *self.told() = Told::default();
+        *self.followed() = FollowedMove::default();
         // Before the phase: calls go to the same store all the while.
-        self.home.store(self.target.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.old_store.store(self.target.load(Ordering::SeqCst), Ordering::SeqCst);
         self.turn_from(&[Phase::Moved], Phase::Usual);
     }
 
@@ -447,7 +449,7 @@ impl Switch {
         let since = asked.saturating_duration_since(began).as_millis() as u64;
         self.heard.store(since, Ordering::SeqCst);
         if phase == Phase::Moved {
-            *self.left() = Some((self.home.load(Ordering::SeqCst), Instant::now()));
+            *self.left() = Some((self.old_store.load(Ordering::SeqCst), Instant::now()));
         }
         self.turn_to(phase);
         self.turns.notify_waiters();
@@ -483,7 +485,7 @@ impl Switch {
     async fn follow(&self, order: &MoveOrder, phase: Phase) -> Phase {
         let MoveOrder { id, to } = order;
         // A reload turns no move that goes on.
-        if self.is_moving() && self.told().id == *id {
+        if self.is_moving() && self.followed().id == *id {
             return phase;
         }
         let opened = self.open_target(to).await;
@@ -491,7 +493,7 @@ impl Switch {
             self.target.store(number, Ordering::SeqCst);
         }
         let (follows, refusal) = (opened.is_ok(), opened.err());
-        *self.told() = Told { id: id.clone(), refusal };
+        *self.followed() = FollowedMove { id: id.clone(), refusal };
         if follows { phase } else { Phase::Usual }
     }
 
@@ -499,19 +501,19 @@ impl Switch {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn followed(&self) -> std::sync::MutexGuard<'_, FollowedMove> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What this process says of the move.
     #[must_use]
     pub fn answer(&self) -> MoveAnswer {
-        let (phase, told) = (self.phase(), self.told());
-        match (&told.refusal, phase) {
-            (Some(why), Phase::Usual) => MoveAnswer::Refuses(told.id.clone(), why.clone()),
-            (_, Phase::Copying) => MoveAnswer::Ready(told.id.clone()),
+        let (phase, followed) = (self.phase(), self.followed());
+        match (&followed.refusal, phase) {
+            (Some(why), Phase::Usual) => MoveAnswer::Refuses(followed.id.clone(), why.clone()),
+            (_, Phase::Copying) => MoveAnswer::Ready(followed.id.clone()),
             (_, Phase::Held) if self.changes.load(Ordering::SeqCst) == 0 => {
-                MoveAnswer::Quiet(told.id.clone())
+                MoveAnswer::Quiet(followed.id.clone())
             }
             _ => MoveAnswer::None,
         }
@@ -711,8 +713,8 @@ impl Switched {
     }
 
     /// The store that a move leaves, or that calls go to without one.
-    async fn at_home(&self) -> Result<Cow<'_, Engine>, StoreError> {
-        let number = self.switch.home.load(Ordering::SeqCst);
+    async fn old_store(&self) -> Result<Cow<'_, Engine>, StoreError> {
+        let number = self.switch.old_store.load(Ordering::SeqCst);
         self.connected(number).await.map(Cow::Borrowed)
     }
 
@@ -720,10 +722,10 @@ impl Switched {
     pub(super) async fn look(&self) -> Result<Cow<'_, Engine>, StoreError> {
         loop {
             match self.switch.phase() {
-                Phase::Usual | Phase::Starting => return self.at_home().await,
+                Phase::Usual | Phase::Starting => return self.old_store().await,
                 Phase::Copying | Phase::Held => {
                     self.expect_target();
-                    return self.at_home().await;
+                    return self.old_store().await;
                 }
                 Phase::Moved | Phase::Handed => return self.elsewhere().await,
                 Phase::Left => return Err(StoreError::Away),
@@ -761,7 +763,7 @@ impl Switched {
         self.switch.successor().ok_or(StoreError::Away)
     }
 
-    /// The store that is no longer at home: that of the successor, or the one to which a move went.
+    /// The store of the successor, or the one to which a move went.
     async fn elsewhere(&self) -> Result<Cow<'_, Engine>, StoreError> {
         if self.switch.is_handed_over() {
             return self.successor().map(Cow::Owned);
@@ -769,20 +771,20 @@ impl Switched {
         self.connected(self.switch.current()).await.map(Cow::Borrowed)
     }
 
-    /// The store that has been left, as long as a question to an app may be older than the move.
-    pub(super) fn left_lately(&self) -> Option<&Engine> {
+    /// The store that has been left, during [`OLD_STORE_GRACE`].
+    pub(super) fn old_store_in_grace(&self) -> Option<&Engine> {
         let (number, left) = (*self.switch.left())?;
-        if left.elapsed() < LEFT_LATELY { self.handle(number) } else { None }
+        if left.elapsed() < OLD_STORE_GRACE { self.handle(number) } else { None }
     }
 
     /// The store with the register of this process: also one that has been left.
-    pub(super) async fn home(&self) -> Result<Cow<'_, Engine>, StoreError> {
+    pub(super) async fn register_store(&self) -> Result<Cow<'_, Engine>, StoreError> {
         loop {
             match self.switch.phase() {
                 Phase::Moved | Phase::Handed => return self.elsewhere().await,
                 Phase::Handing => self.switch.handed().await?,
                 Phase::Usual | Phase::Copying | Phase::Held | Phase::Left | Phase::Starting => {
-                    return self.at_home().await;
+                    return self.old_store().await;
                 }
             }
         }

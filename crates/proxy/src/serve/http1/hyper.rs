@@ -104,7 +104,7 @@ pub(super) async fn converse(
         return None;
     }
     let mut io = connection.into_parts().io.into_inner();
-    if client.state.looks_whole() {
+    if client.state.must_reset() {
         break_off(io.into_socket()).await;
     } else if result.is_ok() && context.leaving.is_cancelled() {
         Box::pin(linger(&mut io)).await;
