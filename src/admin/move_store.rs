@@ -32,7 +32,7 @@ impl Commands {
         let work = MoveStore {
             from: self.store.fixed(),
             fleet: Arc::clone(&self.fleet),
-            who: self.worker.pages.purged.who,
+            process_id: self.worker.pages.purged.process_id,
             entry: self.entry.clone(),
             target,
             advice: self.move_advice.clone(),

@@ -107,7 +107,7 @@ pub(super) fn start(
         dns_hook: plan.acme.dns_hook.clone(),
         tls: Arc::clone(authority),
     };
-    let process_id = shared.pages.purged.who;
+    let process_id = shared.pages.purged.process_id;
     let share = sealer(plan).map(|sealer| Share::new(store.background(), sealer, process_id));
     let CertificateParts { board, tls } = shared.certificates.clone();
     let reload = Box::new(move || tls.load().iter().for_each(|tls| tls.reload()));

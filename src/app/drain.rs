@@ -35,7 +35,7 @@ pub(super) async fn end(
     if !has_successor {
         keep_for_next_start((shared, live), store).await;
     }
-    leave_fleet(shared.pages.purged.who, store).await;
+    leave_fleet(shared.pages.purged.process_id, store).await;
 }
 
 /// Tells the other proxies on the store that a process is gone.

@@ -323,7 +323,8 @@ impl Offer {
         if !self.successor.is_own() && !service_manager::would_follow(self.successor.id()) {
             return Err(TakeOverError::Refused(OUTSIDE.to_owned()));
         }
-        self.process_id = hello.process_id.filter(|id| *id != running.shared.pages.purged.who);
+        self.process_id =
+            hello.process_id.filter(|id| *id != running.shared.pages.purged.process_id);
         self.takes_memory = hello.takes_memory;
         tracing::info!(process = self.successor.id(), version = ?hello.version, "a take-over begins");
         let version = env!("CARGO_PKG_VERSION").to_owned();

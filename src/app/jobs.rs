@@ -174,7 +174,7 @@ fn register_proxy((live, shared): (&LiveConfig, &SharedState), store: &AnyStore)
         store: store.background(),
         fleet: Arc::clone(&shared.fleet),
         pages: Arc::clone(&shared.pages),
-        who: shared.pages.purged.who,
+        process_id: shared.pages.purged.process_id,
         entry: fleet::entry(live, shared),
         refusal_logged: Default::default(),
         written: Default::default(),

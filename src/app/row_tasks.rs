@@ -40,9 +40,14 @@ pub(super) fn start(
         Arc::clone(&shared.rows),
         Arc::clone(thread_metrics),
     );
-    let who = shared.pages.purged.who;
-    let schedule =
-        ScheduleRows::new(store.clone(), who, Rc::clone(&sources), Arc::clone(&shared.rows), leads);
+    let process_id = shared.pages.purged.process_id;
+    let schedule = ScheduleRows::new(
+        store.clone(),
+        process_id,
+        Rc::clone(&sources),
+        Arc::clone(&shared.rows),
+        leads,
+    );
     let on_demand = RowsOnDemand::new(
         store.clone(),
         Rc::clone(&sources),

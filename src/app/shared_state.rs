@@ -93,7 +93,7 @@ impl SharedState {
         let limits = &plan.limits;
         let flights = Flights::new(limits.in_flight, limits.waiters);
         let mut purged = PurgeTable::new(has_others(plan));
-        purged.who = process_id;
+        purged.process_id = process_id;
         let memory = plan.cache.memory_within(smallest_memory_limit().map(|limit| limit.bytes));
         let viewed_items = plan.session.viewed_items as usize;
         Arc::new(Self {

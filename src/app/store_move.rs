@@ -143,10 +143,11 @@ impl UnusedStore {
         if matches!(self.store.engine(), Engine::Embedded(_)) {
             return Ok(());
         }
-        let who = fastrand::u64(1..);
-        let register = self.store.register_proxy(who, "{}", LIVES).await?;
-        self.store.unregister_proxy(who).await?;
-        let running = register.proxies.iter().filter(|proxy| proxy.who != who).count();
+        let process_id = fastrand::u64(1..);
+        let register = self.store.register_proxy(process_id, "{}", LIVES).await?;
+        self.store.unregister_proxy(process_id).await?;
+        let running =
+            register.proxies.iter().filter(|proxy| proxy.process_id != process_id).count();
         match running {
             0 => Ok(()),
             1 => Err(StoreMoveError::Running { what, proxies: "1 proxy is".to_owned() }),

@@ -31,7 +31,7 @@ pub(super) fn start(
             receiver: receiver::receiver(&url.server, &url.target, settings),
             keys: WebhookKeys(keys.collect()),
         },
-        who: fastrand::u64(..),
+        process_id: fastrand::u64(..),
         waiting: Arc::clone(&shared.events_waiting),
         thread_metrics: Arc::clone(thread_metrics),
         refusals: Default::default(),

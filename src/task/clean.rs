@@ -63,7 +63,7 @@ pub struct Expiring {
     idle: Option<Duration>,
     storage: TokenStorage,
     /// The id of this process in the lease.
-    who: u64,
+    process_id: u64,
     /// Where the round continues.
     cursor: RefCell<Cursor>,
     refusals: Cell<CartHandoverPause>,
@@ -86,7 +86,7 @@ impl Expiring {
             on_expire: RefCell::new(on_expire),
             idle,
             storage,
-            who: fastrand::u64(..),
+            process_id: fastrand::u64(..),
             cursor: RefCell::default(),
             refusals: Cell::default(),
         }
@@ -147,7 +147,7 @@ impl Clean {
         let now = Instant::now();
         let mut is_open = expiring.is_open(now);
         if is_open {
-            match self.store.take_lease(TaskLease::Cleaner, expiring.who, TURN).await {
+            match self.store.take_lease(TaskLease::Cleaner, expiring.process_id, TURN).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(NextStep::Idle),
                 // A store without room for the lease has none for carts, but cleaning can make
@@ -245,7 +245,8 @@ impl Clean {
 
     /// Another process may have a working target: it gets the lease.
     async fn give_turn_up(&self, expiring: &Expiring) {
-        if let Err(error) = self.store.take_lease(TaskLease::Cleaner, expiring.who, GIVEN_UP).await
+        if let Err(error) =
+            self.store.take_lease(TaskLease::Cleaner, expiring.process_id, GIVEN_UP).await
         {
             tracing::debug!(%error, "the lease cannot be released: it expires by itself");
         }

@@ -28,7 +28,7 @@ pub struct RegisterProxy {
     /// The pages, whose ages are not known any more when the time was set back.
     pub pages: Arc<Pages>,
     /// The id of this process.
-    pub who: u64,
+    pub process_id: u64,
     /// What it says about itself.
     pub entry: ProxyEntry,
     /// Whether the log has reported that the store does not take the entry.
@@ -55,7 +55,7 @@ impl Task for RegisterProxy {
             return Ok(NextStep::Idle);
         }
         let set_backs = clock::set_backs();
-        let looked = self.fleet.look(&self.store, self.who, &self.entry).await;
+        let looked = self.fleet.look(&self.store, self.process_id, &self.entry).await;
         if clock::set_backs() != set_backs {
             self.pages.memory().clear();
         }

@@ -182,7 +182,7 @@ pub struct MoveStore {
     /// The register.
     pub fleet: Arc<Fleet>,
     /// The id of this process there.
-    pub who: u64,
+    pub process_id: u64,
     /// What it says about itself.
     pub entry: ProxyEntry,
     /// The label of the store to which it goes.
@@ -279,7 +279,7 @@ impl MoveStore {
     async fn prepare(&self, to: &AnyStore) -> Result<(), MoveError> {
         if matches!(to.engine(), Engine::Embedded(_)) {
             let FleetReport { proxies, .. } =
-                self.fleet.look(&self.from, self.who, &self.entry).await?;
+                self.fleet.look(&self.from, self.process_id, &self.entry).await?;
             if proxies.len() > 1 {
                 return Err(MoveError::OneFolder(proxies.len()));
             }
@@ -291,13 +291,13 @@ impl MoveStore {
             return Err(MoveError::Busy(format!("the next store is itself {state}")));
         }
         let entry = serde_json::to_string(&self.entry).unwrap_or_default();
-        let register = to.register_proxy(self.who, &entry, Duration::from_secs(60)).await?;
-        to.unregister_proxy(self.who).await?;
+        let register = to.register_proxy(self.process_id, &entry, Duration::from_secs(60)).await?;
+        to.unregister_proxy(self.process_id).await?;
         let others: Vec<String> = register
             .proxies
             .iter()
-            .filter(|proxy| proxy.who != self.who)
-            .map(|proxy| format!("{:016x}", proxy.who))
+            .filter(|proxy| proxy.process_id != self.process_id)
+            .map(|proxy| format!("{:016x}", proxy.process_id))
             .collect();
         if !others.is_empty() {
             return Err(MoveError::Taken(others.join(", ")));
@@ -580,16 +580,16 @@ impl Move<'_> {
     }
 
     async fn look(&self) -> Result<FleetReport, StoreError> {
-        let MoveStore { fleet, from, who, entry, .. } = self.plan;
-        fleet.look(from, *who, entry).await
+        let MoveStore { fleet, from, process_id, entry, .. } = self.plan;
+        fleet.look(from, *process_id, entry).await
     }
 
     /// Waits until the proxies are in the register of the next store.
     async fn arrivals(&self, proxies: &[ListedProxy]) -> Result<(), MoveError> {
-        let MoveStore { fleet, who, entry, progress, .. } = self.plan;
+        let MoveStore { fleet, process_id, entry, progress, .. } = self.plan;
         let deadline = Instant::now() + ARRIVAL;
         loop {
-            let there = fleet.look(&self.to, *who, entry).await?;
+            let there = fleet.look(&self.to, *process_id, entry).await?;
             let there: HashSet<_> = there.proxies.into_iter().map(|proxy| proxy.id).collect();
             let missing: Vec<_> =
                 proxies.iter().filter(|proxy| !there.contains(&proxy.id)).map(name).collect();

@@ -41,7 +41,7 @@ const USE_RENEWED: u32 = 4;
 #[derive(Debug)]
 pub struct ScheduleRows {
     store: AnyStore,
-    who: u64,
+    process_id: u64,
     sources: Rc<RowSources>,
     shared: Arc<SharedRows>,
     /// Whether this process holds the lease.
@@ -66,11 +66,11 @@ struct ListedRows {
 }
 
 impl ScheduleRows {
-    /// Keeps the rows of `sources` in the schedule, as the process `who`. `leads` tells whether it holds the
+    /// Keeps the rows of `sources` in the schedule, as the process with this id. `leads` tells whether it holds the
     /// lease.
     pub fn new(
         store: AnyStore,
-        who: u64,
+        process_id: u64,
         sources: Rc<RowSources>,
         shared: Arc<SharedRows>,
         leads: watch::Sender<bool>,
@@ -78,7 +78,7 @@ impl ScheduleRows {
         let listed = sources.places.iter().map(|_| ListedRows::default()).collect();
         Self {
             store,
-            who,
+            process_id,
             sources,
             shared,
             leads,
@@ -186,7 +186,7 @@ impl ScheduleRows {
     }
 
     async fn lead(&self) -> Result<(), StoreError> {
-        let leads = self.store.take_lease(TaskLease::Scheduler, self.who, LEASE).await?;
+        let leads = self.store.take_lease(TaskLease::Scheduler, self.process_id, LEASE).await?;
         self.note_lease(leads);
         if leads { self.keep().await } else { Ok(()) }
     }

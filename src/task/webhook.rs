@@ -56,7 +56,7 @@ pub struct Deliver {
     /// The receiver.
     pub webhook: Webhook,
     /// The id of this process in the lease.
-    pub who: u64,
+    pub process_id: u64,
     /// How many events wait, as last seen.
     pub waiting: Arc<AtomicU64>,
     /// Counters.
@@ -148,7 +148,9 @@ impl Deliver {
     async fn keep_turn(&self) -> Infallible {
         loop {
             tokio::time::sleep(TURN / 3).await;
-            if let Err(error) = self.store.take_lease(TaskLease::Deliverer, self.who, TURN).await {
+            if let Err(error) =
+                self.store.take_lease(TaskLease::Deliverer, self.process_id, TURN).await
+            {
                 tracing::debug!(%error, "the lease cannot be renewed");
             }
         }
@@ -269,7 +271,7 @@ impl Task for Deliver {
         let waiting = self.store.events_waiting().await?;
         self.waiting.store(waiting, Ordering::Relaxed);
         let is_free = waiting > 0 && !self.rests(Instant::now());
-        if !is_free || !self.store.take_lease(TaskLease::Deliverer, self.who, TURN).await? {
+        if !is_free || !self.store.take_lease(TaskLease::Deliverer, self.process_id, TURN).await? {
             return Ok(NextStep::Idle);
         }
         let done = self.done.take();

@@ -263,7 +263,7 @@ delegate! {
     }
 
     LeaseStore {
-        change take_lease(task: TaskLease, who: u64, time: Duration) -> bool;
+        change take_lease(task: TaskLease, process_id: u64, time: Duration) -> bool;
     }
 
     EventStore {
@@ -303,8 +303,8 @@ delegate! {
         look page(key: &PageKey) -> Option<Bytes>;
         look put_page(key: &PageKey, page: Bytes, ttl: Duration, demand: RequestFrequency) -> ();
         look delete_pages(keys: &[PageKey]) -> ();
-        look lease(key: &PageKey, who: u64, time: Duration) -> Lease;
-        look end_lease(key: &PageKey, who: u64, is_shareable: bool) -> ();
+        look lease(key: &PageKey, holder: u64, time: Duration) -> Lease;
+        look end_lease(key: &PageKey, holder: u64, is_shareable: bool) -> ();
     }
 
     HotPageStore {
@@ -329,9 +329,9 @@ delegate! {
 
     PurgeStore {
         purge purge(known: PurgePosition, marks: &[u32]) -> Option<PurgePosition>;
-        look news_since(who: u64, known: PurgePosition) -> StoreNews;
+        look news_since(process_id: u64, known: PurgePosition) -> StoreNews;
         look is_seen(purge: Generation) -> bool;
-        register_store leave(who: u64) -> ();
+        register_store leave(process_id: u64) -> ();
     }
 
     BypassStore {
@@ -340,8 +340,8 @@ delegate! {
     }
 
     FleetStore {
-        register_store register_proxy(who: u64, entry: &str, lives: Duration) -> FleetRegister;
-        register_store unregister_proxy(who: u64) -> ();
+        register_store register_proxy(process_id: u64, entry: &str, lives: Duration) -> FleetRegister;
+        register_store unregister_proxy(process_id: u64) -> ();
         register_store change_move(before: Option<&str>, after: Option<&str>, lives: Option<Duration>) -> bool;
         register_store move_state() -> Option<String>;
         register_store has_other_layout() -> bool;

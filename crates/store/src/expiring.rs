@@ -322,12 +322,12 @@ pub enum TaskLease {
 
 /// Leases on tasks.
 pub trait LeaseStore {
-    /// Whether the process `who` alone may run the task for the next `time`. The holder renews the
+    /// Whether the process with this id alone may run the task for the next `time`. The holder renews the
     /// lease by calling this again.
     fn take_lease(
         &self,
         task: TaskLease,
-        who: u64,
+        process_id: u64,
         time: Duration,
     ) -> impl Future<Output = Result<bool, StoreError>>;
 }

@@ -28,21 +28,21 @@ pub trait PageStore {
     /// Removes pages; a missing page is no error.
     fn delete_pages(&self, keys: &[PageKey]) -> impl Future<Output = Result<(), StoreError>>;
 
-    /// Asks for the lease on fetching a page, as the process `who`: one process of a fleet fetches.
+    /// Asks for the lease on fetching a page, as this holder: one process of a fleet fetches.
     /// The lease ends by itself after `time`. Within the read budget.
     fn lease(
         &self,
         key: &PageKey,
-        who: u64,
+        holder: u64,
         time: Duration,
     ) -> impl Future<Output = Result<Lease, StoreError>>;
 
-    /// Ends the lease, if `who` still holds it. If the page may not be shared, other processes see
+    /// Ends the lease, if `holder` still holds it. If the page may not be shared, other processes see
     /// that for a moment.
     fn end_lease(
         &self,
         key: &PageKey,
-        who: u64,
+        holder: u64,
         is_shareable: bool,
     ) -> impl Future<Output = Result<(), StoreError>>;
 }

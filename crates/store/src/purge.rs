@@ -154,28 +154,28 @@ pub trait PurgeStore {
         marks: &[u32],
     ) -> impl Future<Output = Result<Option<PurgePosition>, StoreError>>;
 
-    /// What was purged since `known`, and the bypass switches; records that the process `who` has seen
+    /// What was purged since `known`, and the bypass switches; records that the process with this id has seen
     /// that much. Within the read budget, unless the whole table is read.
     fn news_since(
         &self,
-        who: u64,
+        process_id: u64,
         known: PurgePosition,
     ) -> impl Future<Output = Result<StoreNews, StoreError>>;
 
     /// The purges alone.
     fn purged_since(
         &self,
-        who: u64,
+        process_id: u64,
         known: PurgePosition,
     ) -> impl Future<Output = Result<PurgesSince, StoreError>> {
-        async move { self.news_since(who, known).await.map(|news| news.purges) }
+        async move { self.news_since(process_id, known).await.map(|news| news.purges) }
     }
 
     /// Whether every process that asked within the last three seconds has seen the purge. False,
     /// too, while this is unknown. Within the read budget.
     fn is_seen(&self, purge: Generation) -> impl Future<Output = Result<bool, StoreError>>;
 
-    /// Purges no longer wait until the process `who` has seen them. For a process that ends: it
+    /// Purges no longer wait until the process with this id has seen them. For a process that ends: it
     /// serves no more pages.
-    fn leave(&self, who: u64) -> impl Future<Output = Result<(), StoreError>>;
+    fn leave(&self, process_id: u64) -> impl Future<Output = Result<(), StoreError>>;
 }

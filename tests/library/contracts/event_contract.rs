@@ -430,8 +430,11 @@ async fn a_redis_without_room_gives_turns_and_puts_back_and_loses_what_was_taken
     bench.clean(QUEUE).await;
     let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
     let turn = std::time::Duration::from_secs(60);
-    for (who, has_it) in [(1, true), (2, false), (1, true)] {
-        assert_eq!(bench.store.take_lease(TaskLease::Deliverer, who, turn).await.unwrap(), has_it);
+    for (process_id, has_it) in [(1, true), (2, false), (1, true)] {
+        assert_eq!(
+            bench.store.take_lease(TaskLease::Deliverer, process_id, turn).await.unwrap(),
+            has_it
+        );
     }
     assert!(
         bench.store.take_lease(TaskLease::Cleaner, 2, turn).await.unwrap(),

@@ -20,12 +20,12 @@ contract!(
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-async fn written(bench: &Bench, who: u64, entry: &str) -> FleetRegister {
-    bench.store.register_proxy(who, entry, MINUTE).await.unwrap()
+async fn written(bench: &Bench, process_id: u64, entry: &str) -> FleetRegister {
+    bench.store.register_proxy(process_id, entry, MINUTE).await.unwrap()
 }
 
 fn entries(register: &FleetRegister) -> Vec<(u64, &str)> {
-    register.proxies.iter().map(|proxy| (proxy.who, proxy.entry.as_str())).collect()
+    register.proxies.iter().map(|proxy| (proxy.process_id, proxy.entry.as_str())).collect()
 }
 
 async fn a_proxy_writes_itself_and_reads_the_others(bench: Bench) {
@@ -65,8 +65,8 @@ async fn a_proxy_that_crashed_is_gone_within_its_time(bench: Bench) {
 }
 
 async fn the_register_has_a_bound(bench: Bench) {
-    for who in 0..FLEET_MAX as u64 {
-        written(&bench, who, "one").await;
+    for process_id in 0..FLEET_MAX as u64 {
+        written(&bench, process_id, "one").await;
     }
     let full = written(&bench, 1_000, "too many").await;
     assert_eq!(full.proxies.len(), FLEET_MAX);

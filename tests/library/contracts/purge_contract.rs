@@ -149,8 +149,8 @@ mod redis_alone {
         let until = Instant::now() + DEADLINE;
         while !bench.store.is_seen(purge.at).await.unwrap() {
             assert!(Instant::now() < until, "not seen: {purge:?}");
-            for who in [1, 2] {
-                bench.store.purged_since(who, purge).await.unwrap();
+            for process_id in [1, 2] {
+                bench.store.purged_since(process_id, purge).await.unwrap();
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -217,8 +217,8 @@ mod redis_alone {
         let mut raw = bench.raw().await;
         let begin = now(&bench).await;
         let began = Instant::now();
-        for who in 0..400 {
-            bench.store.purged_since(who % 40, begin).await.unwrap();
+        for process_id in 0..400 {
+            bench.store.purged_since(process_id % 40, begin).await.unwrap();
         }
         let stats: String = command(&mut raw, "INFO commandstats").await;
         let calls = stats.split("cmdstat_hgetall:calls=").nth(1).unwrap_or("0,");

@@ -42,14 +42,14 @@ impl Filler {
     pub(super) async fn leased<T>(
         &self,
         flight: &Flight,
-        who: u64,
+        holder: u64,
         fetch: impl Future<Output = T>,
     ) -> T {
         let renewing = async {
             let until = Instant::now() + LEASE_WAIT;
             while Instant::now() + RENEW < until {
                 tokio::time::sleep(RENEW).await;
-                match self.store.lease(flight.key(), who, LEASE).await {
+                match self.store.lease(flight.key(), holder, LEASE).await {
                     Ok(Lease::Ours) => {}
                     Ok(Lease::Theirs | Lease::Unshareable) => break,
                     Err(error) => tracing::debug!(%error, "a lease is not renewed"),
@@ -69,14 +69,14 @@ impl Filler {
         &self,
         flight: &Flight,
         order: &FillOrder,
-        who: u64,
+        holder: u64,
         place: &mut Option<ReservedPlace>,
     ) -> Leased {
         let is_personal = order.class.is_personal();
         let deadline = Instant::now() + if is_personal { LEASE_WAIT_PERSONAL } else { LEASE_WAIT };
         let mut has_waited = false;
         loop {
-            match self.store.lease(flight.key(), who, LEASE).await {
+            match self.store.lease(flight.key(), holder, LEASE).await {
                 Ok(Lease::Ours) if has_waited => break,
                 Ok(Lease::Ours) => return Leased::Ours,
                 Ok(Lease::Unshareable) => return Leased::Unshareable,
@@ -100,7 +100,7 @@ impl Filler {
         if !order.stored.as_deref().is_none_or(is_new) {
             return Leased::Ours;
         }
-        if let Err(error) = self.store.end_lease(flight.key(), who, true).await {
+        if let Err(error) = self.store.end_lease(flight.key(), holder, true).await {
             tracing::debug!(%error, "a lease lasts for its time");
         }
         Leased::Landed(entry)

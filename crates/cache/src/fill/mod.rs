@@ -84,13 +84,13 @@ impl Filler {
         order: FillOrder,
         mut sender: oneshot::Sender<LeaderAnswer>,
     ) {
-        let who = fastrand::u64(..);
+        let holder = fastrand::u64(..);
         // First the place and then the lease: what waits here keeps no other proxy from fetching the page.
         let mut place = match self.place(flight, &order, &mut sender).await {
             Ok(place) => place,
             Err(why) => return refuse_place(flight, why, sender),
         };
-        let leased = self.lease(flight, &order, who, &mut place).await;
+        let leased = self.lease(flight, &order, holder, &mut place).await;
         if place.is_none() && matches!(leased, Leased::No | Leased::Ours) {
             place = match self.place(flight, &order, &mut sender).await {
                 Ok(place) => place,
@@ -112,8 +112,8 @@ impl Filler {
             Leased::No => drop(Box::pin(self.fetch(flight, order, place, sender)).await),
             Leased::Ours => {
                 let fetch = Box::pin(self.fetch(flight, order, place, sender));
-                let is_shareable = self.leased(flight, who, fetch).await;
-                let ended = self.store.end_lease(flight.key(), who, is_shareable).await;
+                let is_shareable = self.leased(flight, holder, fetch).await;
+                let ended = self.store.end_lease(flight.key(), holder, is_shareable).await;
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a lease lasts for its time");
                 }

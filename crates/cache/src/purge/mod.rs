@@ -133,7 +133,7 @@ pub struct PurgeTable {
     /// The bypass switch: the store tells of it with the purges.
     pub bypass: BypassSwitch,
     /// The id of this process, under which it reports to the others.
-    pub who: u64,
+    pub process_id: u64,
 }
 
 impl PurgeTable {
@@ -155,7 +155,7 @@ impl PurgeTable {
             complete_at: AtomicU64::new(0),
             nudge: Notify::new(),
             bypass: BypassSwitch::default(),
-            who: fastrand::u64(..),
+            process_id: fastrand::u64(..),
         }
     }
 
@@ -363,7 +363,7 @@ impl PurgeTable {
     async fn learn<S: PurgeStore>(&self, store: &S) -> Result<bool, StoreError> {
         let known = self.latest().moment;
         let asked_at = millis(self.started.elapsed());
-        let news = store.news_since(self.who, known).await?;
+        let news = store.news_since(self.process_id, known).await?;
         // Before the purges: the start waits for these.
         let (had_era, era) = (known.at.era, news.purges.upto().at.era);
         self.bypass.hear(&news.bypasses, had_era != 0 && era != had_era);

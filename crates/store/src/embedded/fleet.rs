@@ -18,20 +18,20 @@ pub(super) struct Proxies(Mutex<BTreeMap<u64, (Instant, String)>>);
 impl FleetStore for EmbeddedStore {
     async fn register_proxy(
         &self,
-        who: u64,
+        process_id: u64,
         entry: &str,
         lives: Duration,
     ) -> Result<FleetRegister, StoreError> {
         // No code that can panic runs under this lock.
         let mut proxies = self.0.proxies.0.lock().unwrap_or_else(PoisonError::into_inner);
-        proxies.retain(|other, (written, _)| *other != who && written.elapsed() <= lives);
+        proxies.retain(|other, (written, _)| *other != process_id && written.elapsed() <= lives);
         if proxies.len() < FLEET_MAX {
-            proxies.insert(who, (Instant::now(), entry.to_owned()));
+            proxies.insert(process_id, (Instant::now(), entry.to_owned()));
         }
         let now = unix_now();
         // Purges of the one process are in effect at once.
-        let proxies = proxies.iter().map(|(who, (written, entry))| RegisteredProxy {
-            who: *who,
+        let proxies = proxies.iter().map(|(process_id, (written, entry))| RegisteredProxy {
+            process_id: *process_id,
             written: now - written.elapsed().as_secs_f64(),
             seen: Some(Generation::default()),
             entry: entry.clone(),
@@ -41,8 +41,8 @@ impl FleetStore for EmbeddedStore {
         Ok(FleetRegister { now, clock: None, purges, moving, proxies })
     }
 
-    async fn unregister_proxy(&self, who: u64) -> Result<(), StoreError> {
-        self.0.proxies.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&who);
+    async fn unregister_proxy(&self, process_id: u64) -> Result<(), StoreError> {
+        self.0.proxies.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&process_id);
         Ok(())
     }
 

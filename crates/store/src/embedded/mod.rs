@@ -528,8 +528,8 @@ impl PurgeStore for EmbeddedStore {
         Ok(self.purges().is_seen(purge, Instant::now()))
     }
 
-    async fn leave(&self, who: u64) -> Result<(), StoreError> {
-        self.purges().forget_follower(who);
+    async fn leave(&self, process_id: u64) -> Result<(), StoreError> {
+        self.purges().forget_follower(process_id);
         Ok(())
     }
 }

@@ -32,7 +32,7 @@ pub struct FleetRegister {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegisteredProxy {
     /// Its id, which is also the one under which it asks for purges.
-    pub who: u64,
+    pub process_id: u64,
     /// When it wrote its entry, in the store's Unix time.
     pub written: f64,
     /// Up to where it has seen purges, if the store knows.
@@ -43,17 +43,17 @@ pub struct RegisteredProxy {
 
 /// The proxies on a store.
 pub trait FleetStore {
-    /// Writes the entry of the proxy `who` with the store's time, removes those that are older than `lives`, and
+    /// Writes the entry of the proxy with this id with the store's time, removes those that are older than `lives`, and
     /// returns all. When [`FLEET_MAX`] others are there, it is not written.
     fn register_proxy(
         &self,
-        who: u64,
+        process_id: u64,
         entry: &str,
         lives: Duration,
     ) -> impl Future<Output = Result<FleetRegister, StoreError>>;
 
     /// Removes a proxy that ends.
-    fn unregister_proxy(&self, who: u64) -> impl Future<Output = Result<(), StoreError>>;
+    fn unregister_proxy(&self, process_id: u64) -> impl Future<Output = Result<(), StoreError>>;
 
     /// Puts `after` in the place of `before` in the state of a move; `None` is no move. After `lives` it ends by itself.
     /// Returns whether it did: another may have changed the state.

@@ -108,12 +108,12 @@ impl ListedProxy {
 }
 
 impl FleetReport {
-    fn of(register: &FleetRegister, who: u64, own: &ProxyEntry, other_layout: bool) -> Self {
+    fn of(register: &FleetRegister, process_id: u64, own: &ProxyEntry, other_layout: bool) -> Self {
         let read = |proxy: &RegisteredProxy| {
             let entry: ProxyEntry = serde_json::from_str(&proxy.entry).ok()?;
             Some(ListedProxy {
-                id: format!("{:016x}", proxy.who),
-                own: proxy.who == who,
+                id: format!("{:016x}", proxy.process_id),
+                own: proxy.process_id == process_id,
                 config: entry.config(),
                 must_match: differing(&own.alike, &entry.alike),
                 differs: differing(&own.tables, &entry.tables),
@@ -193,7 +193,7 @@ impl Fleet {
     pub async fn look<S: FleetStore>(
         &self,
         store: &S,
-        who: u64,
+        process_id: u64,
         own: &ProxyEntry,
     ) -> Result<FleetReport, StoreError> {
         let mut said = self.said.lock().await;
@@ -202,7 +202,7 @@ impl Fleet {
         let text =
             serde_json::to_string(&entry).map_err(|error| StoreError::Failed(error.into()))?;
         let (asked, question) = (Instant::now(), clock::ask());
-        let register = store.register_proxy(who, &text, LIVES).await;
+        let register = store.register_proxy(process_id, &text, LIVES).await;
         match &register {
             Ok(register) => clock::hear(question, register.clock),
             // A store without room: its sessions must go all the same.
@@ -212,7 +212,7 @@ impl Fleet {
         let register = register?;
         *said = moving;
         self.switch.hear(register.moving.as_deref(), asked).await;
-        let report = FleetReport::of(&register, who, own, store.has_other_layout().await?);
+        let report = FleetReport::of(&register, process_id, own, store.has_other_layout().await?);
         self.proxies.store(report.proxies.len() as u64, Ordering::Relaxed);
         self.mismatched.store(report.mismatched().count() as u64, Ordering::Relaxed);
         Ok(report)
@@ -283,8 +283,8 @@ mod tests {
     }
 
     fn register(entries: &[&str]) -> FleetRegister {
-        let proxy = |(who, entry): (u64, &&str)| RegisteredProxy {
-            who,
+        let proxy = |(process_id, entry): (u64, &&str)| RegisteredProxy {
+            process_id,
             written: 1_000.0,
             seen: Some(Generation { era: 7, number: 2 }),
             entry: (*entry).to_owned(),

@@ -215,7 +215,7 @@ impl LeaseStore for RedisStore {
     async fn take_lease(
         &self,
         task: TaskLease,
-        who: u64,
+        process_id: u64,
         time: Duration,
     ) -> Result<bool, StoreError> {
         let lease = match task {
@@ -225,7 +225,7 @@ impl LeaseStore for RedisStore {
             TaskLease::Scheduler => &self.keys().scheduler,
         };
         let mut script = self.script(&script::TAKE_LEASE);
-        script.key("lease", lease).arg("who", who).arg("ms", milliseconds(time));
+        script.key("lease", lease).arg("who", process_id).arg("ms", milliseconds(time));
         Ok(self.run(&script).await? > 0)
     }
 }

@@ -15,25 +15,25 @@ type Registered = (String, Vec<u8>, String);
 impl FleetStore for RedisStore {
     async fn register_proxy(
         &self,
-        who: u64,
+        process_id: u64,
         entry: &str,
         lives: Duration,
     ) -> Result<FleetRegister, StoreError> {
         let mut script = self.script(&script::REGISTER_PROXY);
-        script.arg("who", field_of(who)).arg("entry", entry);
+        script.arg("who", field_of(process_id)).arg("entry", entry);
         script.arg("lives_ms", milliseconds(lives)).arg("most", FLEET_MAX);
         let (now, era, number, moving, found): (u64, u64, u64, String, Vec<Registered>) =
             self.invoke(RedisCall::Write, &script).await?;
         let mut proxies: Vec<_> = found.iter().filter_map(proxy).collect();
-        proxies.sort_unstable_by_key(|proxy| proxy.who);
+        proxies.sort_unstable_by_key(|proxy| proxy.process_id);
         let moving = (!moving.is_empty()).then_some(moving);
         let (now, purges) = (seconds(now), Generation { era, number });
         Ok(FleetRegister { now, clock: Some(now), purges, moving, proxies })
     }
 
-    async fn unregister_proxy(&self, who: u64) -> Result<(), StoreError> {
+    async fn unregister_proxy(&self, process_id: u64) -> Result<(), StoreError> {
         let mut command = redis::cmd("HDEL");
-        command.arg(&self.keys().fleet).arg(field_of(who));
+        command.arg(&self.keys().fleet).arg(field_of(process_id));
         self.query(RedisCall::Write, &command).await
     }
 
@@ -90,7 +90,7 @@ fn proxy((field, value, seen): &Registered) -> Option<RegisteredProxy> {
     let (_version, value) = value.split_once(' ')?;
     let (written, entry) = value.split_once(' ')?;
     Some(RegisteredProxy {
-        who: u64::from_str_radix(field, 16).ok()?,
+        process_id: u64::from_str_radix(field, 16).ok()?,
         written: seconds(written.parse().ok()?),
         seen: seen_of(seen),
         entry: entry.to_owned(),

@@ -103,11 +103,11 @@ impl PageStore for RedisStore {
         Ok(())
     }
 
-    async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
+    async fn lease(&self, key: &PageKey, holder: u64, time: Duration) -> Result<Lease, StoreError> {
         let pages = self.of_pages();
         let mut script = pages.script(&script::LEASE);
         script.key("lease", pages.keys().lease(key));
-        script.arg("who", who).arg("ms", milliseconds(time));
+        script.arg("who", holder).arg("ms", milliseconds(time));
         Ok(match pages.invoke::<u8>(RedisCall::Read, &script).await? {
             0 => Lease::Theirs,
             1 => Lease::Ours,
@@ -118,13 +118,13 @@ impl PageStore for RedisStore {
     async fn end_lease(
         &self,
         key: &PageKey,
-        who: u64,
+        holder: u64,
         is_shareable: bool,
     ) -> Result<(), StoreError> {
         let pages = self.of_pages();
         let mut script = pages.script(&script::END_LEASE);
         script.key("lease", pages.keys().lease(key));
-        script.arg("who", who).arg("is_shareable", u8::from(is_shareable));
+        script.arg("who", holder).arg("is_shareable", u8::from(is_shareable));
         pages.run(&script).await.map(drop)
     }
 }

@@ -53,11 +53,15 @@ impl PurgeStore for RedisStore {
         Ok((number > 0).then_some(PurgePosition { at, nonce }))
     }
 
-    async fn news_since(&self, who: u64, known: PurgePosition) -> Result<StoreNews, StoreError> {
+    async fn news_since(
+        &self,
+        process_id: u64,
+        known: PurgePosition,
+    ) -> Result<StoreNews, StoreError> {
         let mut script = self.script(&script::PURGED_SINCE);
         add_bound(&mut script);
         add_position(known, &mut script);
-        script.arg("who", field_of(who)).arg("news_max", NEWS_MAX);
+        script.arg("who", field_of(process_id)).arg("news_max", NEWS_MAX);
         script.arg("lives_ms", LIVES.as_millis() as u64);
         let (era, number, is_behind, purges, nonce, key, time, bypasses): PurgeReply =
             self.foreground().invoke(RedisCall::Read, &script).await?;
@@ -84,9 +88,9 @@ impl PurgeStore for RedisStore {
         self.foreground().invoke(RedisCall::Read, &script).await
     }
 
-    async fn leave(&self, who: u64) -> Result<(), StoreError> {
+    async fn leave(&self, process_id: u64) -> Result<(), StoreError> {
         let mut command = redis::cmd("HDEL");
-        command.arg(&self.keys().seen).arg(field_of(who));
+        command.arg(&self.keys().seen).arg(field_of(process_id));
         self.foreground().query(RedisCall::Write, &command).await
     }
 }
@@ -101,8 +105,8 @@ fn add_position(known: PurgePosition, script: &mut Invocation) {
 }
 
 /// The field of a process in `seen:` and `fleet:`.
-pub(super) fn field_of(who: u64) -> String {
-    format!("{who:016x}")
+pub(super) fn field_of(process_id: u64) -> String {
+    format!("{process_id:016x}")
 }
 
 impl RedisStore {

@@ -43,17 +43,17 @@ impl PageStore for ShardedStore {
         try_join_all(deleted).await.map(drop)
     }
 
-    async fn lease(&self, key: &PageKey, who: u64, time: Duration) -> Result<Lease, StoreError> {
-        self.of(&key.hex()).lease(key, who, time).await
+    async fn lease(&self, key: &PageKey, holder: u64, time: Duration) -> Result<Lease, StoreError> {
+        self.of(&key.hex()).lease(key, holder, time).await
     }
 
     async fn end_lease(
         &self,
         key: &PageKey,
-        who: u64,
+        holder: u64,
         is_shareable: bool,
     ) -> Result<(), StoreError> {
-        self.of(&key.hex()).end_lease(key, who, is_shareable).await
+        self.of(&key.hex()).end_lease(key, holder, is_shareable).await
     }
 }
 
@@ -142,16 +142,20 @@ impl PurgeStore for ShardedStore {
         self.first().purge(known, marks).await
     }
 
-    async fn news_since(&self, who: u64, known: PurgePosition) -> Result<StoreNews, StoreError> {
-        self.first().news_since(who, known).await
+    async fn news_since(
+        &self,
+        process_id: u64,
+        known: PurgePosition,
+    ) -> Result<StoreNews, StoreError> {
+        self.first().news_since(process_id, known).await
     }
 
     async fn is_seen(&self, purge: Generation) -> Result<bool, StoreError> {
         self.first().is_seen(purge).await
     }
 
-    async fn leave(&self, who: u64) -> Result<(), StoreError> {
-        self.first().leave(who).await
+    async fn leave(&self, process_id: u64) -> Result<(), StoreError> {
+        self.first().leave(process_id).await
     }
 }
 
@@ -170,15 +174,15 @@ impl BypassStore for ShardedStore {
 impl FleetStore for ShardedStore {
     async fn register_proxy(
         &self,
-        who: u64,
+        process_id: u64,
         entry: &str,
         lives: Duration,
     ) -> Result<FleetRegister, StoreError> {
-        self.first().register_proxy(who, entry, lives).await
+        self.first().register_proxy(process_id, entry, lives).await
     }
 
-    async fn unregister_proxy(&self, who: u64) -> Result<(), StoreError> {
-        self.first().unregister_proxy(who).await
+    async fn unregister_proxy(&self, process_id: u64) -> Result<(), StoreError> {
+        self.first().unregister_proxy(process_id).await
     }
 
     async fn change_move(
@@ -207,10 +211,10 @@ impl LeaseStore for ShardedStore {
     async fn take_lease(
         &self,
         task: TaskLease,
-        who: u64,
+        process_id: u64,
         time: Duration,
     ) -> Result<bool, StoreError> {
-        self.first().take_lease(task, who, time).await
+        self.first().take_lease(task, process_id, time).await
     }
 }
 
