@@ -320,7 +320,7 @@ impl Commands {
         let end = async |token: &StoredToken| {
             let mut had = Removed { sessions: 1, ..Removed::default() };
             match how {
-                EndMode::HandOn => self.sessions.end(&self.store, token).await?,
+                EndMode::HandOn => self.sessions.revoke(&self.store, token).await?,
                 EndMode::Erase => {
                     had.cart_items = self.store.cart(token).await?.len();
                     had.views = self.store.viewed(token).await?.len();

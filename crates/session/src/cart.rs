@@ -40,7 +40,7 @@ impl Sessions {
         change: &CartChange,
     ) -> Result<CartAnswer, StoreError> {
         // The store may not have this log-out yet.
-        if self.denied().contains_key(&owner.token) {
+        if self.unwritten().contains_key(&owner.token) {
             return Ok(CartAnswer::NotLoggedIn);
         }
         let answer = store.change_cart(owner, change).await?;

@@ -1,5 +1,4 @@
-//! Control of sessions: their lifetime, how many a user may have, and ending them on behalf of
-//! their visitors.
+//! Control of sessions: their lifetime, how many a user may have, and ending them on an operator's order.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -25,18 +24,18 @@ impl Sessions {
         }
     }
 
-    /// Ends a session on its visitor's behalf, and hands its cart on: in the store when it returns,
-    /// and in this process.
+    /// Ends a session on an operator's order, and hands its cart on: in the store when it returns, and in
+    /// this process.
     ///
     /// # Errors
     /// When the store has not confirmed it.
-    pub async fn end<S: LogInStore + RevocationStore>(
+    pub async fn revoke<S: LogInStore + RevocationStore>(
         &self,
         store: &S,
         token: &StoredToken,
     ) -> Result<(), StoreError> {
         self.mark_revoked(store, token).await?;
-        self.dismiss(store, token).await?;
+        self.end(store, token).await?;
         self.forget(token);
         Ok(())
     }
@@ -68,9 +67,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Removes a session that is not ended by its visitor from the store, and hands its cart on, if
-    /// configured.
-    pub(super) async fn dismiss<S: LogInStore>(
+    /// Removes a session that its user does not end from the store, and hands its cart on, if configured.
+    pub(super) async fn end<S: LogInStore>(
         &self,
         store: &S,
         token: &StoredToken,

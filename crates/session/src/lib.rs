@@ -72,7 +72,7 @@ pub struct SessionMemory {
     /// remembered.
     epoch: AtomicU64,
     /// Tokens logged out here that the store does not have yet.
-    denied: Mutex<HashMap<StoredToken, Ending>>,
+    unwritten: Mutex<HashMap<StoredToken, Ending>>,
     /// What happened to carts since the last report.
     ended_carts: Mutex<EndedCarts>,
 }
@@ -83,7 +83,7 @@ impl Default for SessionMemory {
             memo: Cache::new(MEMO_MAX),
             unknown: UnknownTokens::default(),
             epoch: AtomicU64::new(0),
-            denied: Mutex::default(),
+            unwritten: Mutex::default(),
             ended_carts: Mutex::default(),
         }
     }
@@ -92,10 +92,10 @@ impl Default for SessionMemory {
 /// How a session is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The visitor logged out: the token is invalid.
-    Removed,
-    /// Ended by another than its visitor: the token is invalid, and its cart is handed on.
-    Dismissed,
+    /// The user logged out: the token is invalid.
+    LoggedOut,
+    /// It ended without its user: the token is invalid, and its cart is handed on.
+    Ended,
     /// The token is an app's own, and the app may still accept it: it is revoked.
     Revoked,
 }
@@ -167,8 +167,8 @@ impl Sessions {
         Self { storage, rules, memory }
     }
 
-    fn denied(&self) -> MutexGuard<'_, HashMap<StoredToken, Ending>> {
-        self.memory.denied.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unwritten(&self) -> MutexGuard<'_, HashMap<StoredToken, Ending>> {
+        self.memory.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How tokens are stored.
@@ -229,7 +229,7 @@ impl Sessions {
             self.note_unknown(token, LookupTimes { at, epoch });
             return Ok(None);
         };
-        if self.denied().contains_key(token) {
+        if self.unwritten().contains_key(token) {
             return Ok(None);
         }
         self.memory.unknown.forget(token);
@@ -275,7 +275,7 @@ impl Sessions {
             None => {
                 let terms = SessionLifetimes { notes: false, ..self.terms(now) };
                 let found = store.live_token(token, &terms).await?;
-                Ok(found.map(|found| found.user).filter(|_| !self.denied().contains_key(token)))
+                Ok(found.map(|found| found.user).filter(|_| !self.unwritten().contains_key(token)))
             }
         }
     }
@@ -289,7 +289,7 @@ impl Sessions {
     ) -> Option<Option<User>> {
         match found.filter(|found| found.holds(now)) {
             Some(found) => Some(Some(found.user.clone())),
-            None => self.denied().contains_key(token).then_some(None),
+            None => self.unwritten().contains_key(token).then_some(None),
         }
     }
 
@@ -312,7 +312,7 @@ impl Sessions {
                 // to.
                 && found.user.attributes().next().is_none()
                 && !found.user.is_bound()
-                && !self.denied().contains_key(token)
+                && !self.unwritten().contains_key(token)
             {
                 // Nothing is inserted: if a log-out removes the entry right now it stays away, and
                 // this renews an unreachable value.
@@ -386,14 +386,14 @@ impl Sessions {
 
     /// Whether a token was logged out here, and the store does not have it yet.
     #[must_use]
-    pub fn is_denied(&self, token: &StoredToken) -> bool {
-        self.denied().contains_key(token)
+    pub fn is_ended_here(&self, token: &StoredToken) -> bool {
+        self.unwritten().contains_key(token)
     }
 
     /// Whether a token was revoked here, and the store does not have it yet.
     #[must_use]
     pub fn is_being_revoked(&self, token: &StoredToken) -> bool {
-        self.denied().get(token) == Some(&Ending::Revoked)
+        self.unwritten().get(token) == Some(&Ending::Revoked)
     }
 
     /// Logs a token out: here at once, in the store now or as soon as it is reachable.
@@ -405,64 +405,64 @@ impl Sessions {
         store: &S,
         token: &StoredToken,
     ) -> Result<(), TooManyLogOuts> {
-        self.put_out(store, token, Ending::Removed).await
+        self.end_as(store, token, Ending::LoggedOut).await
     }
 
     /// The same, ended as `how` says.
     ///
     /// # Errors
     /// When too many log-outs already wait for the store.
-    pub async fn put_out<S: LogInStore + RevocationStore>(
+    pub async fn end_as<S: LogInStore + RevocationStore>(
         &self,
         store: &S,
         token: &StoredToken,
         how: Ending,
     ) -> Result<(), TooManyLogOuts> {
         {
-            let mut denied = self.denied();
-            if denied.len() >= LOG_OUTS_MAX {
+            let mut unwritten = self.unwritten();
+            if unwritten.len() >= LOG_OUTS_MAX {
                 return Err(TooManyLogOuts);
             }
-            denied.insert(token.clone(), how);
+            unwritten.insert(token.clone(), how);
         }
         if !fault!("at-once") {
             self.forget(token);
         }
-        let revoking = self.revoke(store, token, how);
-        if tokio::time::timeout(patience(LOG_OUT_TIMEOUT), revoking).await.is_err() {
+        let ending = self.end_in_store(store, token, how);
+        if tokio::time::timeout(patience(LOG_OUT_TIMEOUT), ending).await.is_err() {
             tracing::debug!("a log-out is queued: the store did not answer in time");
         }
         Ok(())
     }
 
-    async fn revoke<S: LogInStore + RevocationStore>(
+    async fn end_in_store<S: LogInStore + RevocationStore>(
         &self,
         store: &S,
         token: &StoredToken,
         how: Ending,
     ) -> bool {
-        let revoking = async {
+        let ending = async {
             match how {
-                Ending::Removed => store.revoke_token(token).await,
-                Ending::Dismissed => self.dismiss(store, token).await,
+                Ending::LoggedOut => store.revoke_token(token).await,
+                Ending::Ended => self.end(store, token).await,
                 Ending::Revoked => {
                     store.mark_revoked(token, unix_now()).await?;
                     store.revoke_token(token).await
                 }
             }
         };
-        let revoked = revoking.await;
-        if let Err(error) = &revoked {
+        let ended = ending.await;
+        if let Err(error) = &ended {
             tracing::debug!(%error, "a log-out waits for the store");
             if fault!("lost") {
-                self.denied().remove(token);
+                self.unwritten().remove(token);
             }
             return false;
         }
         if !fault!("at-once") {
             self.forget(token);
         }
-        self.denied().remove(token);
+        self.unwritten().remove(token);
         true
     }
 
@@ -475,18 +475,18 @@ impl Sessions {
     /// Log-outs that wait for the store.
     #[must_use]
     pub fn log_outs_waiting(&self) -> usize {
-        self.denied().len()
+        self.unwritten().len()
     }
 
     /// Retries the waiting log-outs. Returns whether none is left.
     pub async fn flush_log_outs<S: LogInStore + RevocationStore>(&self, store: &S) -> bool {
         let waiting: Vec<_> =
-            self.denied().iter().map(|(token, how)| (token.clone(), *how)).collect();
+            self.unwritten().iter().map(|(token, how)| (token.clone(), *how)).collect();
         // Side by side: one may wait for a shard that is away, and another not.
-        let revoked = waiting.iter().map(|(token, how)| self.revoke(store, token, *how));
-        let revoked: Vec<bool> =
-            stream::iter(revoked).buffer_unordered(LOG_OUTS_AT_ONCE).collect().await;
-        revoked.into_iter().all(|is_revoked| is_revoked)
+        let ending = waiting.iter().map(|(token, how)| self.end_in_store(store, token, *how));
+        let ended: Vec<bool> =
+            stream::iter(ending).buffer_unordered(LOG_OUTS_AT_ONCE).collect().await;
+        ended.into_iter().all(|is_ended| is_ended)
     }
 }
 
@@ -583,7 +583,7 @@ mod tests {
             fixture.revoke().await;
             assert_eq!(peek(1_000.9).await, Some(alice()), "as a request is answered");
             assert_eq!(peek(1_001.0).await, None);
-            fixture.sessions.denied().insert(fixture.token.clone(), Ending::Removed);
+            fixture.sessions.unwritten().insert(fixture.token.clone(), Ending::LoggedOut);
             fixture.sessions.forget(&fixture.token);
             assert_eq!(peek(1_000.5).await, None);
         });
@@ -688,7 +688,7 @@ mod tests {
     fn a_log_out_that_waits_for_the_store_is_not_undone() {
         with_store(async |store| {
             let fixture = Fixture::open(&store).await;
-            fixture.sessions.denied().insert(fixture.token.clone(), Ending::Removed);
+            fixture.sessions.unwritten().insert(fixture.token.clone(), Ending::LoggedOut);
             // Between the two halves of a log-out, and after them.
             fixture.renew(fixture.sessions.asking(1_002.0), true);
             assert!(!fixture.remembers(1_002.0));

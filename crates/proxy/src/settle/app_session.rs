@@ -148,9 +148,9 @@ async fn end(
     let asks = worker.settings.verify.is_some();
     let ended = visitor.token.iter().map(|token| match asks && !left.contains(token) {
         true => (token, Ending::Revoked),
-        false => (token, Ending::Removed),
+        false => (token, Ending::LoggedOut),
     });
-    let how = if asks { Ending::Revoked } else { Ending::Removed };
+    let how = if asks { Ending::Revoked } else { Ending::LoggedOut };
     let rivals = visitor.duplicates.iter().map(|token| (token, how));
     session_end::end(cx, ended.chain(rivals)).await?;
     if visitor.class == VisitorClass::Known {

@@ -74,7 +74,7 @@ async fn log_in(cx: &RequestContext<'_>, user: User) -> Result<SessionChange, Er
         worker.visits.rename(old, &stored, &user);
     }
     // These sessions were not logged out: the log-in replaces them.
-    end(cx, cx.visitor.duplicates.iter().map(|rival| (rival, Ending::Dismissed))).await?;
+    end(cx, cx.visitor.duplicates.iter().map(|rival| (rival, Ending::Ended))).await?;
     cx.visitor_token.joined(&TokenContext::of(cx), (&stored, &user), merges);
     let cookie = cookie(cx).and_then(|cookie| cookie.set(&token, is_https(cx)));
     Ok(SessionChange::LoggedIn { token: stored, user, cookie })
@@ -110,5 +110,5 @@ fn named(value: &HeaderValue) -> Option<User> {
 fn removed<'t>(
     tokens: impl Iterator<Item = &'t StoredToken>,
 ) -> impl Iterator<Item = (&'t StoredToken, Ending)> {
-    tokens.map(|token| (token, Ending::Removed))
+    tokens.map(|token| (token, Ending::LoggedOut))
 }

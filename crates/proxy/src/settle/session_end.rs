@@ -15,7 +15,7 @@ pub(super) async fn end<'t>(
     let worker = cx.worker;
     let ended = join_all(tokens.map(|(token, how)| {
         worker.visits.forget(token);
-        worker.sessions.put_out(&worker.store, token, how)
+        worker.sessions.end_as(&worker.store, token, how)
     }));
     let ended = ended.await.into_iter().collect::<Result<(), _>>();
     ended.map_err(|error| Error::Session(error.into()))

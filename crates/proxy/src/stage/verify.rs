@@ -400,7 +400,7 @@ impl PendingQuestion {
         let Self { worker, token, .. } = self;
         let stored_user = worker.sessions.peek_token(&worker.store, token, now).await.ok()?;
         match answer {
-            VerifyAnswer::Known(_) if worker.sessions.is_denied(token) => None,
+            VerifyAnswer::Known(_) if worker.sessions.is_ended_here(token) => None,
             VerifyAnswer::Known(user) if stored_user.as_ref() == Some(user) => Some(()),
             VerifyAnswer::Known(user) => {
                 let adopted = worker.sessions.adopt(&worker.store, token, user, now).await;
@@ -433,7 +433,7 @@ impl PendingQuestion {
         worker.visits.forget(token);
         worker.thread_metrics.count(Count::LogOuts);
         // The app has ended the session. This is not a log-out by the visitor.
-        worker.sessions.put_out(&worker.store, token, Ending::Dismissed).await.ok()
+        worker.sessions.end_as(&worker.store, token, Ending::Ended).await.ok()
     }
 }
 
