@@ -23,7 +23,7 @@ use super::endpoints::Command;
 use super::latest_backup::LatestBackup;
 use super::reply::{AdminResponse, json, refusal};
 use super::status_parts::StatusParts;
-use crate::task::MoveProgress;
+use crate::task::MigrationProgress;
 
 /// How long a command waits for a store that is away.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,7 +61,7 @@ pub struct Commands {
     /// What the configuration needs then, as a line of it.
     pub move_advice: Option<String>,
     /// What is known of a move by this process.
-    pub moving: Arc<MoveProgress>,
+    pub moving: Arc<MigrationProgress>,
     /// The servers of each origin.
     pub origins: Vec<Arc<ServerList>>,
     /// The TLS of the listeners that use it, with their addresses.

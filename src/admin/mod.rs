@@ -47,7 +47,7 @@ mod status_parts;
 mod take_over;
 mod top;
 
-pub use crate::task::MoveStatus;
+pub use crate::task::MigrationStatus;
 pub use access::{Operator, Operators};
 pub use anteroom_acme::{CertificateState, NameStatus};
 pub use anteroom_store::bypass::BYPASS_LASTS_MAX;
@@ -72,7 +72,7 @@ pub use latest_backup::{BackupOrder, BackupState, LatestBackup};
 pub use listener::{AdminState, serve};
 pub use log::{LogLine, LoggedRequest, LoggedStep};
 pub use main_loop::{MainLoopEntrances, MainLoopRequests, main_loop_entrances};
-pub use move_store::MoveRequest;
+pub use move_store::MigrationRequest;
 pub use origins::{ListedOrigin, ListedServer, OriginsReport};
 pub use reload::{ReloadEntrance, ReloadReport, ReloadRequest, ReloadRequests, ReloadResult};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};

@@ -6,19 +6,19 @@ use ::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::commands::{CommandRefusal, Commands, bad, read};
-use crate::task::{MoveStatus, MoveStore};
+use crate::task::{MigrateStore, MigrationStatus};
 
 /// What to do with the next store.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct MoveRequest {
+pub struct MigrationRequest {
     /// Whether it may have sessions, which are removed where this store does not have them.
     pub replace: bool,
 }
 
 impl Commands {
     /// Begins a move, and returns at once: its report tells of it.
-    pub(super) fn move_store(&self, body: &[u8]) -> Result<MoveStatus, CommandRefusal> {
-        let MoveRequest { replace } = read(body)?;
+    pub(super) fn move_store(&self, body: &[u8]) -> Result<MigrationStatus, CommandRefusal> {
+        let MigrationRequest { replace } = read(body)?;
         let target = self.move_target.clone();
         let target = target.ok_or_else(|| bad(&"the configuration has no [store.next] url"))?;
         if self.fleet.switch.has_moved() {
@@ -29,7 +29,7 @@ impl Commands {
         if !self.moving.is_free() {
             return Err((StatusCode::CONFLICT, "a move is under way".to_owned()));
         }
-        let work = MoveStore {
+        let work = MigrateStore {
             from: self.store.fixed(),
             fleet: Arc::clone(&self.fleet),
             process_id: self.worker.pages.purged.process_id,

@@ -76,7 +76,7 @@ use signals::Signals;
 pub use start_error::StartError;
 pub use store::StorePlace;
 pub use store_backup::{StoreBackupError, back_up_store, restore_store, verify_store};
-pub use store_move::{MoveReport, StoreMoveError, move_store};
+pub use store_move::{MigrationReport, StoreMigrationError, move_store};
 pub use warm::{WarmError, WarmFailure, WarmOrder, WarmReport, warm};
 
 /// A proxy with everything open, ready to run.

@@ -25,7 +25,7 @@ use anteroom_tls::TicketKeys;
 
 use super::certificate_parts::CertificateParts;
 use crate::admin::{FoundHints, LatestBackup, ReloadCounts};
-use crate::task::MoveProgress;
+use crate::task::MigrationProgress;
 
 /// The state that all threads share, from start to end. A reload changes no setting in it.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(super) struct SharedState {
     /// The other proxies on the store.
     pub(super) fleet: Arc<Fleet>,
     /// What is known of a move of the store by this process.
-    pub(super) moving: Arc<MoveProgress>,
+    pub(super) moving: Arc<MigrationProgress>,
     /// The latest backup of the store.
     pub(super) backup: Arc<LatestBackup>,
     /// Requests as they end, for whatever watches them.

@@ -9,14 +9,14 @@ use anteroom_store::{OpenError, embedded};
 use super::runtime::runtime;
 use super::start_error::StartError;
 use super::store::StorePlace;
-use super::store_move::{StoreMoveError, UnusedStore, telling};
+use super::store_move::{StoreMigrationError, UnusedStore, telling};
 
 /// Why a backup was not written, restored or found whole.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreBackupError {
     /// The store.
     #[error(transparent)]
-    Store(#[from] StoreMoveError),
+    Store(#[from] StoreMigrationError),
     /// The file, or a step at the store.
     #[error(transparent)]
     File(#[from] BackupError),
@@ -82,7 +82,7 @@ pub fn verify_store(path: &Path) -> Result<Option<BackupCounts>, StoreBackupErro
         return Ok(Some(backup::verify(path)?));
     }
     if !path.join(embedded::SESSIONS_FILE).exists() {
-        return Err(StoreMoveError::Missing(path.display().to_string()).into());
+        return Err(StoreMigrationError::Missing(path.display().to_string()).into());
     }
     embedded::check_folder(path)?;
     Ok(None)

@@ -21,7 +21,7 @@ const LIVES: Duration = Duration::from_secs(60);
 
 /// Why a store was not moved.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreMoveError {
+pub enum StoreMigrationError {
     /// The system refused something.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -91,7 +91,7 @@ pub enum StoreMoveError {
 
 /// What was moved.
 #[derive(Clone, Copy, Debug)]
-pub struct MoveReport {
+pub struct MigrationReport {
     /// What the source holds.
     pub from: StoreCounts,
     /// What the target holds.
@@ -118,20 +118,20 @@ impl UnusedStore {
         what: &'static str,
         place: &StorePlace,
         may_begin: bool,
-    ) -> Result<Self, StoreMoveError> {
+    ) -> Result<Self, StoreMigrationError> {
         if let StoreUrl::Embedded(folder) = &place.url
             && !may_begin
             && !folder.join(embedded::SESSIONS_FILE).exists()
         {
-            return Err(StoreMoveError::Missing(folder.display().to_string()));
+            return Err(StoreMigrationError::Missing(folder.display().to_string()));
         }
         let open = unused_store(place).await.map_err(|source| match source {
-            source @ OpenError::InUse(_) => StoreMoveError::InUse { what, source },
-            source => StoreMoveError::Open { what, source },
+            source @ OpenError::InUse(_) => StoreMigrationError::InUse { what, source },
+            source => StoreMigrationError::Open { what, source },
         })?;
         let store = open.thread_handle();
         if timeout(CONNECT, store.connected()).await.is_err() {
-            return Err(StoreMoveError::Away { what });
+            return Err(StoreMigrationError::Away { what });
         }
         let this = Self { open, store };
         this.refuse_running(what).await?;
@@ -139,7 +139,7 @@ impl UnusedStore {
     }
 
     /// The register of a Redis names the proxies that use it. A folder has a lock instead.
-    async fn refuse_running(&self, what: &'static str) -> Result<(), StoreMoveError> {
+    async fn refuse_running(&self, what: &'static str) -> Result<(), StoreMigrationError> {
         if matches!(self.store.engine(), Engine::Embedded(_)) {
             return Ok(());
         }
@@ -150,20 +150,22 @@ impl UnusedStore {
             register.proxies.iter().filter(|proxy| proxy.process_id != process_id).count();
         match running {
             0 => Ok(()),
-            1 => Err(StoreMoveError::Running { what, proxies: "1 proxy is".to_owned() }),
-            many => Err(StoreMoveError::Running { what, proxies: format!("{many} proxies are") }),
+            1 => Err(StoreMigrationError::Running { what, proxies: "1 proxy is".to_owned() }),
+            many => {
+                Err(StoreMigrationError::Running { what, proxies: format!("{many} proxies are") })
+            }
         }
     }
 
     /// Refuses a store that holds something.
-    pub(super) async fn refuse_full(&self) -> Result<(), StoreMoveError> {
+    pub(super) async fn refuse_full(&self) -> Result<(), StoreMigrationError> {
         let counts = self.store.counts().await?;
         if counts.are_zero() {
             return Ok(());
         }
         let StoreCounts { sessions, visitors, items, rows, events, outbox, stream } = counts;
         let others = visitors + items + rows + events + outbox + stream;
-        Err(StoreMoveError::NotEmpty { sessions, others })
+        Err(StoreMigrationError::NotEmpty { sessions, others })
     }
 
     pub(super) async fn close(self) {
@@ -176,15 +178,15 @@ impl UnusedStore {
 /// the target may hold something, which is removed. Blocks.
 ///
 /// # Errors
-/// See [`StoreMoveError`].
+/// See [`StoreMigrationError`].
 pub fn move_store(
     from: &StorePlace,
     to: &StorePlace,
     replace: bool,
     mut tell: impl FnMut(&TransferProgress),
-) -> Result<MoveReport, StoreMoveError> {
+) -> Result<MigrationReport, StoreMigrationError> {
     if from == to {
-        return Err(StoreMoveError::Same);
+        return Err(StoreMigrationError::Same);
     }
     let begun = Instant::now();
     runtime()?.block_on(async {
@@ -200,14 +202,14 @@ pub fn move_store(
         drop(transfer);
         source.close().await;
         target.close().await;
-        Ok(MoveReport { from, to, rest, removed, took: begun.elapsed() })
+        Ok(MigrationReport { from, to, rest, removed, took: begun.elapsed() })
     })
 }
 
 async fn copy(
     transfer: &Transfer,
     progress: &TransferProgress,
-) -> Result<(Copied, usize), StoreMoveError> {
+) -> Result<(Copied, usize), StoreMigrationError> {
     transfer.copy_all(progress).await?;
     let removed = transfer.sweep(f64::INFINITY).await?;
     Ok((transfer.copy_rest().await?, removed))

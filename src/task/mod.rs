@@ -48,7 +48,7 @@ pub use health::HealthChecks;
 pub use hot_pages::HotPages;
 pub use keep_limits::KeepLimits;
 pub use log_outs::LogOuts;
-pub use move_store::{MoveError, MoveProgress, MoveStatus, MoveStore};
+pub use move_store::{MigrateStore, MigrationError, MigrationProgress, MigrationStatus};
 pub use origin_rows::{RowLocation, RowOrigin, RowSecret};
 pub use purges::PurgeTask;
 pub use receiver::Receiver;

@@ -19,8 +19,8 @@ use anteroom_store::fleet::{Fleet, FleetReport, ListedProxy, ProxyEntry};
 use anteroom_store::traits::*;
 use anteroom_store::transfer::{Transfer, TransferProgress};
 use anteroom_store::{
-    AnyStore, BypassScope, Engine, MoveAnswer, MoveOrder, MoveState, PurgePosition, StoreError,
-    StoredBypasses,
+    AnyStore, BypassScope, Engine, MigrationAnswer, MigrationOrder, MigrationState, PurgePosition,
+    StoreError, StoredBypasses,
 };
 
 /// How long the next store has to be connected to.
@@ -59,7 +59,7 @@ const GONE_MAX: usize = 100_000;
 
 /// Why a store was not moved. Nothing has changed for visitors then.
 #[derive(Debug, thiserror::Error)]
-pub enum MoveError {
+pub enum MigrationError {
     /// The next store cannot be used.
     #[error("the next store cannot be used: {0}")]
     Next(String),
@@ -97,7 +97,7 @@ pub enum MoveError {
 /// What is told of a move.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct MoveStatus {
+pub struct MigrationStatus {
     /// What is being done; empty before the first move.
     pub step: String,
     /// Sessions and visitor tokens that were copied.
@@ -126,15 +126,15 @@ pub struct MoveStatus {
 
 /// What this process knows of the move that it does.
 #[derive(Debug, Default)]
-pub struct MoveProgress {
-    report: Mutex<(MoveStatus, Option<Instant>)>,
+pub struct MigrationProgress {
+    report: Mutex<(MigrationStatus, Option<Instant>)>,
     copied: TransferProgress,
 }
 
-impl MoveProgress {
+impl MigrationProgress {
     /// The report now.
     #[must_use]
-    pub fn report(&self) -> MoveStatus {
+    pub fn report(&self) -> MigrationStatus {
         let (mut report, began) = self.locked().clone();
         if let Some(began) = began.filter(|_| !report.ended) {
             report.seconds = began.elapsed().as_secs_f64();
@@ -156,11 +156,11 @@ impl MoveProgress {
         if locked.1.is_some() && !locked.0.ended {
             return false;
         }
-        *locked = (MoveStatus::default(), Some(Instant::now()));
+        *locked = (MigrationStatus::default(), Some(Instant::now()));
         true
     }
 
-    fn change(&self, change: impl FnOnce(&mut MoveStatus)) {
+    fn change(&self, change: impl FnOnce(&mut MigrationStatus)) {
         change(&mut self.locked().0);
     }
 
@@ -169,14 +169,14 @@ impl MoveProgress {
         step.clone_into(&mut self.locked().0.step);
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, (MoveStatus, Option<Instant>)> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, (MigrationStatus, Option<Instant>)> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Moves the store that the proxies use.
 #[derive(Debug)]
-pub struct MoveStore {
+pub struct MigrateStore {
     /// The store that is left, by a handle that no move turns.
     pub from: AnyStore,
     /// The register.
@@ -192,10 +192,10 @@ pub struct MoveStore {
     /// Whether the next store may have sessions, which are removed where this store does not have them.
     pub replace: bool,
     /// What is told.
-    pub progress: Arc<MoveProgress>,
+    pub progress: Arc<MigrationProgress>,
 }
 
-impl MoveStore {
+impl MigrateStore {
     /// Moves. The result is in the report, too. `false`: another move is under way in this process.
     pub async fn run(self) -> bool {
         if !self.progress.begin() {
@@ -216,30 +216,30 @@ impl MoveStore {
         true
     }
 
-    async fn carry_out(&self) -> Result<(), MoveError> {
+    async fn carry_out(&self) -> Result<(), MigrationError> {
         self.progress.step("opening the next store");
-        let to = AnyStore::of_next(&self.fleet.switch).await.map_err(MoveError::Next)?;
+        let to = AnyStore::of_next(&self.fleet.switch).await.map_err(MigrationError::Next)?;
         let to = to.background();
         self.reach(&to).await?;
         self.prepare(&to).await?;
         let id = format!("{:016x}", fastrand::u64(..));
-        let order = MoveOrder { id: id.clone(), to: self.target.clone() };
-        let copying = MoveState::Copying(order.clone()).text();
+        let order = MigrationOrder { id: id.clone(), to: self.target.clone() };
+        let copying = MigrationState::Copying(order.clone()).text();
         // What filled it, in a move that was given up, is of no interest any more.
         let before = self.from.move_state().await?.filter(|state| state == FILLING);
         let (state, lives) = (Some(copying.as_str()), Some(STATE_LIVES));
         if !self.from.change_move(before.as_deref(), state, lives).await? {
             let state = self.from.move_state().await?.unwrap_or_default();
-            return Err(MoveError::Busy(state));
+            return Err(MigrationError::Busy(state));
         }
         let marker = StoredToken::from_store(format!("moving-{id}").as_bytes());
-        let marker = marker.ok_or(MoveError::Interrupted)?;
-        let work = Move {
+        let marker = marker.ok_or(MigrationError::Interrupted)?;
+        let work = Migration {
             plan: self,
             to,
             id,
             copying,
-            held: MoveState::Held(order).text(),
+            held: MigrationState::Held(order).text(),
             gone: RefCell::default(),
             since: unix_now(),
             marker,
@@ -262,7 +262,7 @@ impl MoveStore {
     }
 
     /// Connects to both stores.
-    async fn reach(&self, to: &AnyStore) -> Result<(), MoveError> {
+    async fn reach(&self, to: &AnyStore) -> Result<(), MigrationError> {
         let reached = async {
             for store in [&self.from, to] {
                 store.connected().await;
@@ -272,23 +272,23 @@ impl MoveStore {
             }
         };
         let reached = timeout(CONNECT, reached).await;
-        reached.map_err(|_elapsed| MoveError::Next("it does not answer".to_owned()))
+        reached.map_err(|_elapsed| MigrationError::Next("it does not answer".to_owned()))
     }
 
     /// Checks that the next store is free, and marks it.
-    async fn prepare(&self, to: &AnyStore) -> Result<(), MoveError> {
+    async fn prepare(&self, to: &AnyStore) -> Result<(), MigrationError> {
         if matches!(to.engine(), Engine::Embedded(_)) {
             let FleetReport { proxies, .. } =
                 self.fleet.look(&self.from, self.process_id, &self.entry).await?;
             if proxies.len() > 1 {
-                return Err(MoveError::OneFolder(proxies.len()));
+                return Err(MigrationError::OneFolder(proxies.len()));
             }
         }
         let state = to.move_state().await?;
         if let Some(state @ ("copying" | "held")) =
             state.as_deref().and_then(|state| state.split(' ').nth(1))
         {
-            return Err(MoveError::Busy(format!("the next store is itself {state}")));
+            return Err(MigrationError::Busy(format!("the next store is itself {state}")));
         }
         let entry = serde_json::to_string(&self.entry).unwrap_or_default();
         let register = to.register_proxy(self.process_id, &entry, Duration::from_secs(60)).await?;
@@ -300,12 +300,12 @@ impl MoveStore {
             .map(|proxy| format!("{:016x}", proxy.process_id))
             .collect();
         if !others.is_empty() {
-            return Err(MoveError::Taken(others.join(", ")));
+            return Err(MigrationError::Taken(others.join(", ")));
         }
         if state.is_none() {
             let has_sessions = !to.newest(None, 1).await?.met.is_empty();
             if has_sessions && !self.replace {
-                return Err(MoveError::NotEmpty);
+                return Err(MigrationError::NotEmpty);
             }
             to.change_move(None, Some(FILLING), None).await?;
         }
@@ -317,8 +317,8 @@ impl MoveStore {
 const FILLING: &str = "1 filling";
 
 /// A move that has begun.
-struct Move<'a> {
-    plan: &'a MoveStore,
+struct Migration<'a> {
+    plan: &'a MigrateStore,
     to: AnyStore,
     id: String,
     /// Its states, as they are written.
@@ -335,9 +335,9 @@ struct Move<'a> {
     clocks: Cell<f64>,
 }
 
-impl Move<'_> {
+impl Migration<'_> {
     /// Keeps the state, and notes sessions that end. Returns only if the state is gone.
-    async fn keep_up(&self) -> MoveError {
+    async fn keep_up(&self) -> MigrationError {
         let from = &self.plan.from;
         let keep = async {
             loop {
@@ -351,14 +351,14 @@ impl Move<'_> {
                 match from
                     .move_state()
                     .await
-                    .map(|state| state.as_deref().and_then(MoveState::parse))
+                    .map(|state| state.as_deref().and_then(MigrationState::parse))
                 {
                     // `work` sees to it.
-                    Ok(Some(MoveState::Held(_) | MoveState::Moved(_))) => {
+                    Ok(Some(MigrationState::Held(_) | MigrationState::Moved(_))) => {
                         std::future::pending().await
                     }
-                    Ok(Some(MoveState::Copying(order))) if order.id == self.id => {}
-                    Ok(_) => return MoveError::Interrupted,
+                    Ok(Some(MigrationState::Copying(order))) if order.id == self.id => {}
+                    Ok(_) => return MigrationError::Interrupted,
                     Err(_) => {}
                 }
             }
@@ -380,11 +380,11 @@ impl Move<'_> {
         }
     }
 
-    async fn work(&self) -> Result<(), MoveError> {
-        let MoveStore { from, progress, target, .. } = self.plan;
+    async fn work(&self) -> Result<(), MigrationError> {
+        let MigrateStore { from, progress, target, .. } = self.plan;
         let transfer = Transfer { from: from.clone(), to: self.to.clone() };
         progress.step("waiting for all proxies");
-        self.answers(MoveAnswer::is_ready, ANSWERS).await?;
+        self.answers(MigrationAnswer::is_ready, ANSWERS).await?;
 
         progress.step("copying");
         transfer.copy_all(&progress.copied).await?;
@@ -399,7 +399,7 @@ impl Move<'_> {
         let began = Instant::now();
         let held_at = unix_now();
         if !from.change_move(Some(&self.copying), Some(&self.held), Some(HOLD_LIVES)).await? {
-            return Err(MoveError::Interrupted);
+            return Err(MigrationError::Interrupted);
         }
         let switched = self.switch(&transfer, since).await;
         progress.change(|report| report.held = began.elapsed().as_secs_f64());
@@ -422,8 +422,8 @@ impl Move<'_> {
         transfer: &Transfer,
         proxies: &[ListedProxy],
         held_at: f64,
-    ) -> Result<(), MoveError> {
-        let MoveStore { from, progress, fleet, .. } = self.plan;
+    ) -> Result<(), MigrationError> {
+        let MigrateStore { from, progress, fleet, .. } = self.plan;
         while !fleet.switch.has_moved() {
             if self.look().await.is_err() {
                 sleep(LOOK).await;
@@ -440,7 +440,7 @@ impl Move<'_> {
     }
 
     /// Copies what changed since `since`, until little is left. Returns since when the next look has to look.
-    async fn follow(&self, transfer: &Transfer, mut since: f64) -> Result<f64, MoveError> {
+    async fn follow(&self, transfer: &Transfer, mut since: f64) -> Result<f64, MigrationError> {
         for _ in 0..ROUNDS {
             let (began, next) = (Instant::now(), unix_now());
             self.catch_up(transfer, since).await?;
@@ -452,7 +452,7 @@ impl Move<'_> {
         Ok(since)
     }
 
-    async fn catch_up(&self, transfer: &Transfer, since: f64) -> Result<(), MoveError> {
+    async fn catch_up(&self, transfer: &Transfer, since: f64) -> Result<(), MigrationError> {
         let mut gone = self.gone.take();
         gone.extend(self.plan.fleet.switch.take_ended());
         let caught = transfer.catch_up(since - MARGIN - self.clocks(), &gone).await?;
@@ -486,9 +486,13 @@ impl Move<'_> {
     }
 
     /// Everything between `Held` and `Moved`. Returns the proxies that switch.
-    async fn switch(&self, transfer: &Transfer, since: f64) -> Result<Vec<ListedProxy>, MoveError> {
+    async fn switch(
+        &self,
+        transfer: &Transfer,
+        since: f64,
+    ) -> Result<Vec<ListedProxy>, MigrationError> {
         let deadline = Instant::now() + HOLD_MOST;
-        let proxies = self.answers(MoveAnswer::is_quiet, QUIET).await?;
+        let proxies = self.answers(MigrationAnswer::is_quiet, QUIET).await?;
         let copied = async {
             self.hear_all().await?;
             self.catch_up(transfer, since).await?;
@@ -505,14 +509,14 @@ impl Move<'_> {
             Ok(())
         };
         let copied = tokio::time::timeout_at(deadline, copied).await;
-        copied.unwrap_or(Err(MoveError::TooSlow))?;
-        let moved = MoveState::Moved(self.plan.target.clone()).text();
+        copied.unwrap_or(Err(MigrationError::TooSlow))?;
+        let moved = MigrationState::Moved(self.plan.target.clone()).text();
         loop {
             match self.plan.from.change_move(Some(&self.held), Some(&moved), None).await {
                 Ok(true) => return Ok(proxies),
                 // An earlier attempt without an answer may have been taken.
                 Ok(false) if self.state().await.as_ref() == Some(&moved) => return Ok(proxies),
-                Ok(false) => return Err(MoveError::Interrupted),
+                Ok(false) => return Err(MigrationError::Interrupted),
                 Err(error) if error.is_refusal() => return Err(error.into()),
                 Err(_) => sleep(LOOK).await,
             }
@@ -548,18 +552,18 @@ impl Move<'_> {
     /// Returns the proxies once all give this answer about this move.
     async fn answers(
         &self,
-        wanted: fn(&MoveAnswer, &str) -> bool,
+        wanted: fn(&MigrationAnswer, &str) -> bool,
         patience: Duration,
-    ) -> Result<Vec<ListedProxy>, MoveError> {
+    ) -> Result<Vec<ListedProxy>, MigrationError> {
         let deadline = Instant::now() + patience;
         loop {
             let FleetReport { proxies, .. } = self.look().await?;
             self.note_clocks(&proxies);
             let answers: Vec<_> =
-                proxies.iter().map(|proxy| MoveAnswer::parse(&proxy.moving)).collect();
+                proxies.iter().map(|proxy| MigrationAnswer::parse(&proxy.moving)).collect();
             for (proxy, answer) in proxies.iter().zip(&answers) {
                 if let Some(why) = answer.refusal(&self.id) {
-                    return Err(MoveError::Refused(name(proxy), why.to_owned()));
+                    return Err(MigrationError::Refused(name(proxy), why.to_owned()));
                 }
             }
             let silent: Vec<_> = proxies
@@ -573,20 +577,20 @@ impl Move<'_> {
                 return Ok(proxies);
             }
             if Instant::now() > deadline {
-                return Err(MoveError::Silent(silent.join(", ")));
+                return Err(MigrationError::Silent(silent.join(", ")));
             }
             sleep(LOOK).await;
         }
     }
 
     async fn look(&self) -> Result<FleetReport, StoreError> {
-        let MoveStore { fleet, from, process_id, entry, .. } = self.plan;
+        let MigrateStore { fleet, from, process_id, entry, .. } = self.plan;
         fleet.look(from, *process_id, entry).await
     }
 
     /// Waits until the proxies are in the register of the next store.
-    async fn arrivals(&self, proxies: &[ListedProxy]) -> Result<(), MoveError> {
-        let MoveStore { fleet, process_id, entry, progress, .. } = self.plan;
+    async fn arrivals(&self, proxies: &[ListedProxy]) -> Result<(), MigrationError> {
+        let MigrateStore { fleet, process_id, entry, progress, .. } = self.plan;
         let deadline = Instant::now() + ARRIVAL;
         loop {
             let there = fleet.look(&self.to, *process_id, entry).await?;

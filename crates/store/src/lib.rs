@@ -86,7 +86,9 @@ pub use self::session::{
     LogInStore, Rotated, Rotation, TokenStore, Uncounted, Visit, VisitResult, VisitStore,
 };
 pub use self::succession::{StorePart, SuccessorUse};
-pub use self::switch::{HoldError, MoveAnswer, MoveOrder, MoveState, NextStore, Switch};
+pub use self::switch::{
+    HoldError, MigrationAnswer, MigrationOrder, MigrationState, NextStore, Switch,
+};
 pub use self::ticket_keys::TicketKeyStore;
 pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, TopBound, ViewStore};
 pub use self::visitors::{

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anteroom::admin::{self, MOVE, MoveRequest, MoveStatus};
+use anteroom::admin::{self, MOVE, MigrationRequest, MigrationStatus};
 use http::Method;
 
 use super::socket;
@@ -13,7 +13,7 @@ use crate::cli::progress::{SESSIONS, ShownProgress, pause};
 /// Moves the store, and returns when the move has ended. It goes on in the proxy if this process is stopped.
 pub(super) fn move_running(replace: bool, json: bool, at: SocketArgs) -> Result<(), u8> {
     let socket = socket(at)?;
-    let request = serde_json::to_vec(&MoveRequest { replace }).map_err(failed)?;
+    let request = serde_json::to_vec(&MigrationRequest { replace }).map_err(failed)?;
     admin::send_command(&socket, Method::POST, MOVE, request).map_err(failed)?;
     let (mut shown, mut said) = (ShownProgress::of(SESSIONS), (String::new(), Vec::new()));
     let (report, text) = loop {
@@ -47,14 +47,15 @@ pub(super) fn move_running(replace: bool, json: bool, at: SocketArgs) -> Result<
     Ok(())
 }
 
-fn ask(socket: &Path) -> Result<(MoveStatus, String), u8> {
+fn ask(socket: &Path) -> Result<(MigrationStatus, String), u8> {
     let reply = admin::send_command(socket, Method::GET, MOVE, Vec::new()).map_err(failed)?;
     let report = serde_json::from_slice(&reply).map_err(failed)?;
     Ok((report, String::from_utf8_lossy(&reply).into_owned()))
 }
 
-fn summary(report: &MoveStatus) {
-    let MoveStatus { done, again, swept, seconds, held, missing, advice, unfinished, .. } = report;
+fn summary(report: &MigrationStatus) {
+    let MigrationStatus { done, again, swept, seconds, held, missing, advice, unfinished, .. } =
+        report;
     say(&format!("the store has been moved in {seconds:.1} s; changes waited for {held:.2} s"));
     say(&format!(
         "{} and visitor tokens copied, {again} once more, because they changed meanwhile; {swept} over since, and removed",
@@ -77,7 +78,7 @@ fn summary(report: &MoveStatus) {
 }
 
 /// One line about a step.
-fn line(MoveStatus { step, seconds, missing, .. }: &MoveStatus) -> String {
+fn line(MigrationStatus { step, seconds, missing, .. }: &MigrationStatus) -> String {
     if missing.is_empty() {
         return format!("{step}, {seconds:.0} s");
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anteroom::admin::{BACKUP, BackupOrder, BackupState, ClientError, send_command};
 use anteroom::app::{
-    MoveReport, StorePlace, back_up_store, move_store, restore_store, verify_store,
+    MigrationReport, StorePlace, back_up_store, move_store, restore_store, verify_store,
 };
 use anteroom_config::{StoreLayout, StoreUrl};
 use anteroom_http::ident::TokenStorage;
@@ -122,7 +122,7 @@ fn place(Place(url): Place, layout: Option<LayoutWord>, prefix: String) -> Store
 }
 
 /// What was counted, by its name: at the source, then at the target.
-fn counted(report: &MoveReport) -> [(&'static str, u64, u64); 7] {
+fn counted(report: &MigrationReport) -> [(&'static str, u64, u64); 7] {
     let (from, to) = (&report.from, &report.to);
     [
         ("sessions", from.sessions, to.sessions),
@@ -136,7 +136,7 @@ fn counted(report: &MoveReport) -> [(&'static str, u64, u64); 7] {
 }
 
 /// What the target has less of, but for what it cannot hold.
-fn differing(report: &MoveReport) -> impl Iterator<Item = &'static str> {
+fn differing(report: &MigrationReport) -> impl Iterator<Item = &'static str> {
     let left_out = report.rest.left_out;
     counted(report)
         .into_iter()
@@ -144,7 +144,7 @@ fn differing(report: &MoveReport) -> impl Iterator<Item = &'static str> {
         .map(|(name, _, _)| name)
 }
 
-fn show(report: &MoveReport) {
+fn show(report: &MigrationReport) {
     for (name, from, to) in counted(report) {
         if from > 0 || to > 0 {
             say(&format!("{name:<20} {from:>10} -> {to}"));
@@ -159,7 +159,7 @@ fn show(report: &MoveReport) {
     say(&format!("copied in {:.1} s", report.took.as_secs_f64()));
 }
 
-fn json(report: &MoveReport) -> serde_json::Value {
+fn json(report: &MigrationReport) -> serde_json::Value {
     let mut counts = serde_json::Map::new();
     for (name, from, to) in counted(report) {
         counts.insert(name.to_owned(), serde_json::json!({ "from": from, "to": to }));

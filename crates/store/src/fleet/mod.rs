@@ -22,7 +22,7 @@ pub struct FleetRegister {
     pub clock: Option<f64>,
     /// How many purges there were.
     pub purges: Generation,
-    /// The state of a move to another store, see [`super::MoveState`]. To the store it is opaque.
+    /// The state of a move to another store, see [`super::MigrationState`]. To the store it is opaque.
     pub moving: Option<String>,
     /// The proxies, in the order of their ids.
     pub proxies: Vec<RegisteredProxy>,

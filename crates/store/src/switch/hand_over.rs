@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::scratch::embedded_in;
     use crate::traits::*;
-    use crate::{AnyStore, MoveOrder, MoveState, NextStore, OpenStore, StoreState};
+    use crate::{AnyStore, MigrationOrder, MigrationState, NextStore, OpenStore, StoreState};
 
     /// A store, and another in place of the successor's.
     struct Bench {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn copying_to(label: &str) -> String {
-        MoveState::Copying(MoveOrder { id: "a".to_owned(), to: label.to_owned() }).text()
+        MigrationState::Copying(MigrationOrder { id: "a".to_owned(), to: label.to_owned() }).text()
     }
 
     #[tokio::test]

@@ -45,31 +45,31 @@ const STORES_MAX: usize = 8;
 
 /// The state of a move, as the store that is left has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MoveState {
+pub enum MigrationState {
     /// Data are being copied.
-    Copying(MoveOrder),
+    Copying(MigrationOrder),
     /// No proxy may change anything.
-    Held(MoveOrder),
+    Held(MigrationOrder),
     /// The store has been left, for the one with this label.
     Moved(String),
 }
 
 /// A move that goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoveOrder {
+pub struct MigrationOrder {
     /// Its id, without spaces.
     pub id: String,
     /// The store to which it goes, see [`NextStore::label`].
     pub to: String,
 }
 
-impl MoveState {
+impl MigrationState {
     /// As it is written.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Self::Copying(MoveOrder { id, to }) => format!("1 copying {id} {to}"),
-            Self::Held(MoveOrder { id, to }) => format!("1 held {id} {to}"),
+            Self::Copying(MigrationOrder { id, to }) => format!("1 copying {id} {to}"),
+            Self::Held(MigrationOrder { id, to }) => format!("1 held {id} {to}"),
             Self::Moved(to) => format!("1 moved {to}"),
         }
     }
@@ -80,7 +80,7 @@ impl MoveState {
         let (word, rest) = text.strip_prefix("1 ")?.split_once(' ')?;
         let order = || {
             let (id, to) = rest.split_once(' ')?;
-            Some(MoveOrder { id: id.to_owned(), to: to.to_owned() })
+            Some(MigrationOrder { id: id.to_owned(), to: to.to_owned() })
         };
         match word {
             "copying" => order().map(Self::Copying),
@@ -93,7 +93,7 @@ impl MoveState {
 
 /// What a process says of a move.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MoveAnswer {
+pub enum MigrationAnswer {
     /// Nothing.
     None,
     /// It follows the move of this id.
@@ -104,7 +104,7 @@ pub enum MoveAnswer {
     Refuses(String, String),
 }
 
-impl MoveAnswer {
+impl MigrationAnswer {
     /// As it is written in the entry of the process.
     #[must_use]
     pub fn text(&self) -> String {
@@ -218,7 +218,7 @@ pub struct Switch {
     old_store: AtomicUsize,
     /// That of the store to which the move goes that this process follows, or has followed.
     target: AtomicUsize,
-    followed: Mutex<FollowedMove>,
+    followed: Mutex<FollowedMigration>,
     /// The store that was left last, and when.
     left: Mutex<Option<(usize, Instant)>>,
     /// When the target of a move became the store that a further move leaves. What was asked before may be about the
@@ -232,7 +232,7 @@ pub struct Switch {
 
 /// The move that this process was asked to follow last.
 #[derive(Debug, Default)]
-struct FollowedMove {
+struct FollowedMigration {
     /// The move that it follows.
     id: String,
     /// Why it cannot follow.
@@ -403,7 +403,7 @@ impl Switch {
             return;
         }
         *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        *self.followed() = FollowedMove::default();
+        *self.followed() = FollowedMigration::default();
         // Before the phase: calls go to the same store all the while.
         self.old_store.store(self.target.load(Ordering::SeqCst), Ordering::SeqCst);
         self.turn_from(&[Phase::Moved], Phase::Usual);
@@ -417,14 +417,14 @@ impl Switch {
 
     /// As [`Self::hear`], at the start: only a move that is done is followed. The register tells of one under way.
     pub async fn hear_at_start(&self, state: Option<&str>, asked: Instant) {
-        if let Some(MoveState::Moved(_)) = state.and_then(MoveState::parse) {
+        if let Some(MigrationState::Moved(_)) = state.and_then(MigrationState::parse) {
             self.hear(state, asked).await;
         }
     }
 
     /// Takes in the state of the move, which the store had after `asked`.
     pub async fn hear(&self, state: Option<&str>, asked: Instant) {
-        let state = state.and_then(MoveState::parse);
+        let state = state.and_then(MigrationState::parse);
         if self.has_moved() || self.phase().is_of_successor() || self.is_old(asked) {
             return;
         }
@@ -433,10 +433,10 @@ impl Switch {
                 self.ended().clear();
                 Phase::Usual
             }
-            Some(MoveState::Copying(order)) => self.follow(order, Phase::Copying).await,
-            Some(MoveState::Held(order)) => self.follow(order, Phase::Held).await,
-            Some(MoveState::Moved(_)) if self.is_moving() => Phase::Moved,
-            Some(MoveState::Moved(to)) => match self.open_target(to).await {
+            Some(MigrationState::Copying(order)) => self.follow(order, Phase::Copying).await,
+            Some(MigrationState::Held(order)) => self.follow(order, Phase::Held).await,
+            Some(MigrationState::Moved(_)) if self.is_moving() => Phase::Moved,
+            Some(MigrationState::Moved(to)) => match self.open_target(to).await {
                 Ok(number) => {
                     self.target.store(number, Ordering::SeqCst);
                     Phase::Moved
@@ -463,9 +463,9 @@ impl Switch {
     }
 
     /// Logs that the store has been left.
-    fn log_turn(&self, phase: Phase, state: Option<&MoveState>) {
+    fn log_turn(&self, phase: Phase, state: Option<&MigrationState>) {
         let to = match state {
-            Some(MoveState::Moved(to)) if self.phase() != phase => to,
+            Some(MigrationState::Moved(to)) if self.phase() != phase => to,
             _ => return,
         };
         if phase == Phase::Moved {
@@ -482,8 +482,8 @@ impl Switch {
     }
 
     /// Takes part in a move, if it can.
-    async fn follow(&self, order: &MoveOrder, phase: Phase) -> Phase {
-        let MoveOrder { id, to } = order;
+    async fn follow(&self, order: &MigrationOrder, phase: Phase) -> Phase {
+        let MigrationOrder { id, to } = order;
         // A reload turns no move that goes on.
         if self.is_moving() && self.followed().id == *id {
             return phase;
@@ -493,7 +493,7 @@ impl Switch {
             self.target.store(number, Ordering::SeqCst);
         }
         let (follows, refusal) = (opened.is_ok(), opened.err());
-        *self.followed() = FollowedMove { id: id.clone(), refusal };
+        *self.followed() = FollowedMigration { id: id.clone(), refusal };
         if follows { phase } else { Phase::Usual }
     }
 
@@ -501,21 +501,21 @@ impl Switch {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn followed(&self) -> std::sync::MutexGuard<'_, FollowedMove> {
+    fn followed(&self) -> std::sync::MutexGuard<'_, FollowedMigration> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What this process says of the move.
     #[must_use]
-    pub fn answer(&self) -> MoveAnswer {
+    pub fn answer(&self) -> MigrationAnswer {
         let (phase, followed) = (self.phase(), self.followed());
         match (&followed.refusal, phase) {
-            (Some(why), Phase::Usual) => MoveAnswer::Refuses(followed.id.clone(), why.clone()),
-            (_, Phase::Copying) => MoveAnswer::Ready(followed.id.clone()),
+            (Some(why), Phase::Usual) => MigrationAnswer::Refuses(followed.id.clone(), why.clone()),
+            (_, Phase::Copying) => MigrationAnswer::Ready(followed.id.clone()),
             (_, Phase::Held) if self.changes.load(Ordering::SeqCst) == 0 => {
-                MoveAnswer::Quiet(followed.id.clone())
+                MigrationAnswer::Quiet(followed.id.clone())
             }
-            _ => MoveAnswer::None,
+            _ => MigrationAnswer::None,
         }
     }
 
@@ -834,22 +834,22 @@ mod tests {
         }
 
         /// Hears this state of a move to the next store.
-        async fn hear(&self, state: &MoveState) {
+        async fn hear(&self, state: &MigrationState) {
             let next = self.switch().wanted().map(|next| next.label());
             let next = || next.clone().unwrap_or_default();
             let state = match state {
-                MoveState::Copying(order) => {
-                    MoveState::Copying(MoveOrder { to: next(), ..order.clone() })
+                MigrationState::Copying(order) => {
+                    MigrationState::Copying(MigrationOrder { to: next(), ..order.clone() })
                 }
-                MoveState::Held(order) => {
-                    MoveState::Held(MoveOrder { to: next(), ..order.clone() })
+                MigrationState::Held(order) => {
+                    MigrationState::Held(MigrationOrder { to: next(), ..order.clone() })
                 }
-                MoveState::Moved(_) => MoveState::Moved(next()),
+                MigrationState::Moved(_) => MigrationState::Moved(next()),
             };
             self.hear_as_it_is(&state).await;
         }
 
-        async fn hear_as_it_is(&self, state: &MoveState) {
+        async fn hear_as_it_is(&self, state: &MigrationState) {
             self.switch().hear(Some(&state.text()), Instant::now()).await;
         }
 
@@ -867,37 +867,41 @@ mod tests {
         (StoredToken::from_store(b"token-0001").unwrap(), User::new(b"ann").unwrap())
     }
 
-    fn order() -> MoveOrder {
-        MoveOrder { id: "a".to_owned(), to: "there".to_owned() }
+    fn order() -> MigrationOrder {
+        MigrationOrder { id: "a".to_owned(), to: "there".to_owned() }
     }
 
-    fn copying() -> MoveState {
-        MoveState::Copying(order())
+    fn copying() -> MigrationState {
+        MigrationState::Copying(order())
     }
 
-    fn held() -> MoveState {
-        MoveState::Held(order())
+    fn held() -> MigrationState {
+        MigrationState::Held(order())
     }
 
-    fn moved() -> MoveState {
-        MoveState::Moved("there".to_owned())
+    fn moved() -> MigrationState {
+        MigrationState::Moved("there".to_owned())
     }
 
     #[test]
     fn states_and_answers_are_read_as_they_are_written() {
         for state in [copying(), held(), moved()] {
-            assert_eq!(MoveState::parse(&state.text()), Some(state));
+            assert_eq!(MigrationState::parse(&state.text()), Some(state));
         }
         for other in ["", "1 filling", "2 held a there", "1 other a there", "1 copying a"] {
-            assert_eq!(MoveState::parse(other), None);
+            assert_eq!(MigrationState::parse(other), None);
         }
         let id = || "a".to_owned();
-        let refuses = MoveAnswer::Refuses(id(), "no such host".to_owned());
-        for answer in [MoveAnswer::Ready(id()), MoveAnswer::Quiet(id()), refuses, MoveAnswer::None]
-        {
-            assert_eq!(MoveAnswer::parse(&answer.text()), answer);
+        let refuses = MigrationAnswer::Refuses(id(), "no such host".to_owned());
+        for answer in [
+            MigrationAnswer::Ready(id()),
+            MigrationAnswer::Quiet(id()),
+            refuses,
+            MigrationAnswer::None,
+        ] {
+            assert_eq!(MigrationAnswer::parse(&answer.text()), answer);
         }
-        assert!(!MoveAnswer::Ready("b".to_owned()).is_ready("a"));
+        assert!(!MigrationAnswer::Ready("b".to_owned()).is_ready("a"));
     }
 
     #[tokio::test]
@@ -905,9 +909,9 @@ mod tests {
         let bench = Bench::new().await;
         bench.log_in().await.unwrap();
         bench.hear(&copying()).await;
-        assert_eq!(bench.switch().answer(), MoveAnswer::Ready("a".to_owned()));
+        assert_eq!(bench.switch().answer(), MigrationAnswer::Ready("a".to_owned()));
         bench.hear(&held()).await;
-        assert_eq!(bench.switch().answer(), MoveAnswer::Quiet("a".to_owned()));
+        assert_eq!(bench.switch().answer(), MigrationAnswer::Quiet("a".to_owned()));
         assert!(bench.is_logged_in().await, "reads go on");
         let log_in = bench.log_in();
         tokio::pin!(log_in);
@@ -942,7 +946,7 @@ mod tests {
         switch.hear(Some(&moved().text()), before).await;
         assert!(!switch.has_moved(), "that is of the store that was left");
         bench.hear(&copying()).await;
-        assert_eq!(switch.answer(), MoveAnswer::Ready("a".to_owned()));
+        assert_eq!(switch.answer(), MigrationAnswer::Ready("a".to_owned()));
         // A reload in the midst of it changes nothing.
         switch.set_wanted(Some(bench.place(1)));
         for state in [held(), moved()] {
@@ -985,9 +989,9 @@ mod tests {
         let bench = Bench::new().await;
         let change = bench.switch().admit(|| true).await.unwrap();
         bench.hear(&held()).await;
-        assert_eq!(bench.switch().answer(), MoveAnswer::None);
+        assert_eq!(bench.switch().answer(), MigrationAnswer::None);
         drop(change);
-        assert_eq!(bench.switch().answer(), MoveAnswer::Quiet("a".to_owned()));
+        assert_eq!(bench.switch().answer(), MigrationAnswer::Quiet("a".to_owned()));
     }
 
     #[tokio::test]
@@ -996,7 +1000,7 @@ mod tests {
         bench.hear(&held()).await;
         bench.switch().hear(None, Instant::now()).await;
         bench.log_in().await.unwrap();
-        assert_eq!(bench.switch().answer(), MoveAnswer::None);
+        assert_eq!(bench.switch().answer(), MigrationAnswer::None);
         assert!(bench.store.fixed().check_token(&session().0).await.unwrap().is_some());
     }
 
