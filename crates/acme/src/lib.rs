@@ -6,7 +6,8 @@
 //! what [`Sealer`] has sealed, and one of them orders.
 //!
 //! Listeners, clients and the configuration's text are not known here. When a renewal is due and how long a failure
-//! waits are pure rules, in `schedule`.
+//! waits are pure rules, in `schedule`; what a name needs next is one, in `name`. `certifier` takes the steps: the work
+//! for one name is in its `ordering`, what goes between proxies in its `sharing`.
 
 mod account;
 mod answers;
