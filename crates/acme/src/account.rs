@@ -1,6 +1,7 @@
 //! The account with the authority: made once, with a key that is saved before.
 
 use anteroom_fault::may_crash;
+use anteroom_store::{CertificateStore, LeaseStore};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use instant_acme::{Account, AccountBuilder, Key, NewAccount};
@@ -13,17 +14,17 @@ use crate::share::Share;
 use crate::state::AccountRecord;
 
 /// Where accounts come from.
-pub(crate) struct AccountSource<'a> {
+pub(crate) struct AccountSource<'a, S> {
     pub(crate) client: &'a CaClient,
     pub(crate) folder: &'a CertificateFolder,
-    pub(crate) share: Option<&'a Share>,
+    pub(crate) share: Option<&'a Share<S>>,
     /// The URL of the authority's directory.
     pub(crate) directory: &'a str,
     /// The contact.
     pub(crate) email: Option<&'a str>,
 }
 
-impl AccountSource<'_> {
+impl<S: CertificateStore + LeaseStore> AccountSource<'_, S> {
     /// Opens the account: that of the other proxies, else that of the folder, else a new one.
     pub(crate) async fn open(&self) -> Result<Account, StepFailure> {
         let shared = match self.share {

@@ -288,6 +288,7 @@ mod tests {
     use super::*;
     use crate::issued::new_key;
     use crate::state::OrderRecord;
+    use crate::testing::issued;
 
     const NAME: &str = "a.net";
 
@@ -295,18 +296,6 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = CertificateFolder::open(&place.path().join("acme")).unwrap();
         (place, folder)
-    }
-
-    /// A certificate by an authority that is made here.
-    fn issued(name: &str) -> String {
-        let authority_key = rcgen::KeyPair::generate().unwrap();
-        let mut authority = rcgen::CertificateParams::default();
-        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let authority = rcgen::Issuer::new(authority, authority_key);
-        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        let key = rcgen::KeyPair::generate().unwrap();
-        params.signed_by(&key, &authority).unwrap().pem() + &key.serialize_pem()
     }
 
     #[test]

@@ -25,6 +25,8 @@ mod schedule;
 mod seal;
 mod share;
 mod state;
+#[cfg(test)]
+mod testing;
 mod time;
 
 pub use answers::{ChallengeAnswers, ChallengeLookup, ChallengeName};

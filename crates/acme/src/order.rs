@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anteroom_config::{AcmeChallenge, WantedName};
 use anteroom_fault::may_crash;
+use anteroom_store::{CertificateStore, LeaseStore};
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeStatus,
     ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
@@ -29,16 +30,16 @@ pub(crate) enum Progress {
 }
 
 /// What an order needs.
-pub(crate) struct OrderContext<'a> {
+pub(crate) struct OrderContext<'a, S> {
     pub(crate) account: &'a Account,
     pub(crate) wanted: &'a WantedName,
     pub(crate) profile: Option<&'a str>,
     pub(crate) dns_hook: Option<&'a Path>,
     pub(crate) answers: &'a ChallengeAnswers,
-    pub(crate) share: Option<&'a Share>,
+    pub(crate) share: Option<&'a Share<S>>,
 }
 
-impl OrderContext<'_> {
+impl<S: CertificateStore + LeaseStore> OrderContext<'_, S> {
     /// Makes the order, and returns its URL. `old` is the certificate that it replaces.
     pub(crate) async fn make(&self, old: Option<&HeldCertificate>) -> Result<String, StepFailure> {
         let identifiers = [Identifier::Dns(self.wanted.name.clone())];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anteroom_store::{AnyStore, CertificateStore as _, LeaseStore as _, StoreError, TaskLease};
+use anteroom_store::{AnyStore, CertificateStore, LeaseStore, StoreError, TaskLease};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -44,18 +44,18 @@ pub(crate) struct SharedCertificate {
 
 /// Sharing with the other proxies on a store.
 #[derive(Debug)]
-pub struct Share {
-    store: AnyStore,
+pub struct Share<S = AnyStore> {
+    store: S,
     sealer: Arc<Sealer>,
     process_id: u64,
     /// Whether the log has reported that a value does not open.
     is_told: Cell<bool>,
 }
 
-impl Share {
+impl<S: CertificateStore + LeaseStore> Share<S> {
     /// Shares through `store`, which is for background work, what `sealer` has sealed.
     #[must_use]
-    pub fn new(store: AnyStore, sealer: Arc<Sealer>, process_id: u64) -> Self {
+    pub fn new(store: S, sealer: Arc<Sealer>, process_id: u64) -> Self {
         Self { store, sealer, process_id, is_told: Cell::default() }
     }
 

@@ -2,6 +2,8 @@
 
 mod ordering;
 mod sharing;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anteroom_config::WantedName;
+use anteroom_store::{AnyStore, CertificateStore, LeaseStore};
 use instant_acme::Account;
 use rustls::ClientConfig;
 use tokio::time::sleep;
@@ -51,10 +54,10 @@ pub struct CertifierSettings {
 }
 
 /// Orders and renews certificates.
-pub struct Certifier {
+pub struct Certifier<S = AnyStore> {
     settings: CertifierSettings,
     folder: CertificateFolder,
-    share: Option<Share>,
+    share: Option<Share<S>>,
     board: Arc<CertificateBoard>,
     /// Puts a file that has changed into use at once.
     reload: Box<dyn Fn()>,
@@ -67,25 +70,27 @@ pub struct Certifier {
     lock: RefCell<Option<FolderLock>>,
     /// Whether this process orders for all on the store.
     leads: Cell<bool>,
-    /// The name whose state a process that does not lead looks at next.
-    watched: Cell<usize>,
+    /// The first name whose state a process that does not lead reads at the next look.
+    states_turn: Cell<usize>,
+    /// The first name whose certificate is looked for in the store at the next look.
+    certificates_turn: Cell<usize>,
     /// The steps in a row that met a used nonce.
     nonces: Cell<u32>,
 }
 
-impl std::fmt::Debug for Certifier {
+impl<S> std::fmt::Debug for Certifier<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Certifier").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-impl Certifier {
+impl<S: CertificateStore + LeaseStore> Certifier<S> {
     /// Goes on where the files in `folder` say. `reload` puts a changed file into use; it may wait for the disk.
     #[must_use]
     pub fn new(
         settings: CertifierSettings,
         folder: CertificateFolder,
-        share: Option<Share>,
+        share: Option<Share<S>>,
         board: Arc<CertificateBoard>,
         reload: Box<dyn Fn()>,
     ) -> Self {
@@ -108,7 +113,8 @@ impl Certifier {
             writes: Cell::default(),
             lock: RefCell::default(),
             leads: Cell::default(),
-            watched: Cell::default(),
+            states_turn: Cell::default(),
+            certificates_turn: Cell::default(),
             nonces: Cell::default(),
         };
         certifier.read_files();

@@ -1,6 +1,7 @@
 //! The work for one name: an order is begun and goes on, and the authority is asked for the time of the renewal.
 
 use anteroom_fault::may_crash;
+use anteroom_store::{CertificateStore, LeaseStore};
 use instant_acme::Account;
 
 use super::Certifier;
@@ -13,7 +14,7 @@ use crate::schedule::{ask_again, renew_at, rest_after_issue};
 use crate::state::{NameState, OrderRecord, Renewal};
 use crate::time::now;
 
-impl Certifier {
+impl<S: CertificateStore + LeaseStore> Certifier<S> {
     /// Saves the key of an order that is made next.
     pub(super) async fn begin(&self, place: usize) -> Result<(), StepFailure> {
         let mut record = self.get(place);
@@ -142,7 +143,7 @@ impl Certifier {
         Ok(account)
     }
 
-    pub(super) fn account_source(&self) -> AccountSource<'_> {
+    pub(super) fn account_source(&self) -> AccountSource<'_, S> {
         AccountSource {
             client: &self.client,
             folder: &self.folder,

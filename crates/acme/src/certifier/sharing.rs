@@ -1,5 +1,9 @@
 //! Sharing with the other proxies on a store: which one orders, and what goes from one to the others.
 
+use std::cell::Cell;
+
+use anteroom_store::{CertificateStore, LeaseStore};
+
 use super::Certifier;
 use crate::failure::{FailureKind, StepFailure};
 use crate::issued::HeldCertificate;
@@ -7,9 +11,12 @@ use crate::name::NameRecord;
 use crate::share::{Share, SharedCertificate, SharedIndex};
 use crate::time::now;
 
-impl Certifier {
+/// How many names a look covers where each takes a request to the store.
+const TURN: usize = 8;
+
+impl<S: CertificateStore + LeaseStore> Certifier<S> {
     /// Whether this process orders for all on the store. Looks at what the others share.
-    pub(super) async fn is_leader(&self, share: &Share) -> bool {
+    pub(super) async fn is_leader(&self, share: &Share<S>) -> bool {
         let led = self.leads.take();
         let looked = match share.leads().await {
             Ok(true) => self.lead(share, led).await.map(|()| true),
@@ -31,13 +38,13 @@ impl Certifier {
     }
 
     /// Orders for all. `led`: it did so at the last step, too.
-    async fn lead(&self, share: &Share, led: bool) -> Result<(), StepFailure> {
+    async fn lead(&self, share: &Share<S>, led: bool) -> Result<(), StepFailure> {
         if !led {
             self.take_over(share).await?;
         }
         let index = self.follow(share).await?;
-        // Also after the store was moved, or has lost something.
-        self.publish_missing(share, &index).await?;
+        self.publish_missing(share, &index, true).await?;
+        self.publish_account(share).await?;
         let wishes = share.wishes().await?;
         if !wishes.is_empty() {
             self.request(&wishes).await;
@@ -47,7 +54,7 @@ impl Certifier {
     }
 
     /// Goes on where the proxy that ordered until now has stopped.
-    async fn take_over(&self, share: &Share) -> Result<(), StepFailure> {
+    async fn take_over(&self, share: &Share<S>) -> Result<(), StepFailure> {
         tracing::info!("this proxy orders certificates for all on the store");
         *self.account.borrow_mut() = None;
         for place in 0..self.count() {
@@ -61,21 +68,27 @@ impl Certifier {
         Ok(())
     }
 
-    async fn follow_leader(&self, share: &Share) -> Result<(), StepFailure> {
-        self.follow(share).await?;
-        // One name at a time, so that operators see at each proxy why an order fails.
-        let place = self.watched.get() % self.count().max(1);
-        self.watched.set(place + 1);
-        if place < self.count()
-            && let Some(state) = share.state(&self.name(place)).await?
-        {
-            self.names.borrow_mut()[place].state = state;
+    async fn follow_leader(&self, share: &Share<S>) -> Result<(), StepFailure> {
+        let index = self.follow(share).await?;
+        self.publish_missing(share, &index, false).await?;
+        // Operators see at each proxy why an order fails.
+        for place in self.take_turn(&self.states_turn) {
+            if let Some(state) = share.state(&self.name(place)).await? {
+                self.names.borrow_mut()[place].state = state;
+            }
         }
         Ok(())
     }
 
+    /// The places of the names whose turn it is at this look. `next` is the first of them.
+    fn take_turn(&self, next: &Cell<usize>) -> Vec<usize> {
+        let (count, first) = (self.count(), next.get());
+        next.set((first + TURN) % count.max(1));
+        (0..TURN.min(count)).map(|beyond| (first + beyond) % count).collect()
+    }
+
     /// Puts into use what the proxy that orders has shared since.
-    async fn follow(&self, share: &Share) -> Result<SharedIndex, StepFailure> {
+    async fn follow(&self, share: &Share<S>) -> Result<SharedIndex, StepFailure> {
         let index = share.index().await?;
         let is_newer = |record: &NameRecord| {
             index.get(&record.wanted.name).is_some_and(|shared| record.is_older_than(shared))
@@ -100,25 +113,47 @@ impl Certifier {
         Ok(index)
     }
 
-    /// Shares what is in use here and is not in the store.
-    async fn publish_missing(&self, share: &Share, index: &SharedIndex) -> Result<(), StepFailure> {
-        let is_missing = |record: &NameRecord| {
-            record.issued().is_some_and(|held| {
-                let shared = index.get(&record.wanted.name);
-                shared.is_none_or(|shared| shared.digest != held.digest)
-            })
-        };
-        for (place, name) in self.names_that(is_missing) {
-            if let Some(held) = self.get(place).issued() {
+    /// Shares what is in use here and is not in the store: it was moved, or has lost something, as one does that is full.
+    /// Whether a certificate that the index names is there is asked for some names at each look. `leads`: what is in use
+    /// here counts also against a later one, which only the index has.
+    async fn publish_missing(
+        &self,
+        share: &Share<S>,
+        index: &SharedIndex,
+        leads: bool,
+    ) -> Result<(), StepFailure> {
+        let turn = self.take_turn(&self.certificates_turn);
+        for (place, name) in self.names_that(|record| record.issued().is_some()) {
+            let record = self.get(place);
+            let Some(held) = record.issued() else { continue };
+            let is_missing = match index.get(&name) {
+                None => true,
+                Some(shared) if shared.digest != held.digest => {
+                    leads || *held.valid.start() > shared.not_before
+                }
+                Some(_) => turn.contains(&place) && share.certificate(&name).await?.is_none(),
+            };
+            if is_missing {
+                tracing::debug!(name, "the certificate in use is shared");
                 self.publish(share, &name, held).await?;
             }
         }
         Ok(())
     }
 
+    /// Shares the account, if the store has none: the next proxy that orders shall not make another.
+    async fn publish_account(&self, share: &Share<S>) -> Result<(), StepFailure> {
+        if share.account().await?.is_none()
+            && let Some(account) = self.folder.account()
+        {
+            share.put_account(&account).await?;
+        }
+        Ok(())
+    }
+
     pub(super) async fn publish(
         &self,
-        share: &Share,
+        share: &Share<S>,
         name: &str,
         held: &HeldCertificate,
     ) -> Result<(), StepFailure> {
@@ -128,7 +163,7 @@ impl Certifier {
     }
 
     /// Tells the proxy that orders what operators want here.
-    pub(super) async fn pass_on(&self, share: &Share, wishes: Vec<String>) {
+    pub(super) async fn pass_on(&self, share: &Share<S>, wishes: Vec<String>) {
         if wishes.is_empty() {
             return;
         }

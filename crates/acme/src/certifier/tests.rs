@@ -1,0 +1,163 @@
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use anteroom_config::AcmeChallenge;
+use anteroom_store::{StoreError, TaskLease};
+use bytes::Bytes;
+
+use super::*;
+use crate::issued::HeldCertificate;
+use crate::seal::Sealer;
+use crate::state::AccountRecord;
+use crate::testing::{issued, issued_in};
+
+const NAME: &str = "a.net";
+
+/// A store in memory. Clones are the same store.
+#[derive(Clone, Default)]
+struct MemoryStore {
+    values: Rc<RefCell<BTreeMap<String, Bytes>>>,
+    leader: Rc<Cell<Option<u64>>>,
+}
+
+impl MemoryStore {
+    fn has(&self, place: &str) -> bool {
+        self.values.borrow().contains_key(place)
+    }
+
+    /// Loses a value, as a store does that is full.
+    fn lose(&self, place: &str) {
+        assert!(self.values.borrow_mut().remove(place).is_some(), "{place}");
+    }
+}
+
+impl CertificateStore for MemoryStore {
+    async fn put_sealed(&self, name: &str, sealed: Bytes, _: Duration) -> Result<(), StoreError> {
+        self.values.borrow_mut().insert(name.to_owned(), sealed);
+        Ok(())
+    }
+
+    async fn sealed(&self, name: &str) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.values.borrow().get(name).cloned())
+    }
+}
+
+impl LeaseStore for MemoryStore {
+    async fn take_lease(&self, _: TaskLease, who: u64, _: Duration) -> Result<bool, StoreError> {
+        let leader = self.leader.get().unwrap_or(who);
+        self.leader.set(Some(leader));
+        Ok(leader == who)
+    }
+}
+
+/// A proxy with a folder of its own. Its authority is away.
+struct TestProxy {
+    certifier: Certifier<MemoryStore>,
+    _folder: tempfile::TempDir,
+}
+
+impl TestProxy {
+    /// A proxy on `store`, which has these certificates in files.
+    fn start(
+        store: &MemoryStore,
+        process_id: u64,
+        held: &[(&str, String)],
+        names: &[&str],
+    ) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let folder = CertificateFolder::open(place.path()).unwrap();
+        for (name, pem) in held {
+            folder.install(name, pem, now()).unwrap();
+        }
+        let sealer = Arc::new(Sealer::new(b"0123456789abcdef0123456789abcdef").unwrap());
+        let share = Share::new(store.clone(), sealer, process_id);
+        let certifier =
+            Certifier::new(settings(names), folder, Some(share), Arc::default(), Box::new(|| ()));
+        Self { certifier, _folder: place }
+    }
+
+    /// Looks at the store as each step does, and returns whether the proxy orders for all.
+    async fn looks(&self) -> bool {
+        self.certifier.is_leader(self.certifier.share.as_ref().unwrap()).await
+    }
+
+    fn holds(&self, name: &str) -> Option<HeldCertificate> {
+        self.certifier.folder.held(name)
+    }
+}
+
+fn settings(names: &[&str]) -> CertifierSettings {
+    let wanted =
+        |name: &&str| WantedName { name: (*name).to_owned(), challenge: AcmeChallenge::Http01 };
+    let tls = ClientConfig::builder_with_provider(anteroom_tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    CertifierSettings {
+        names: names.iter().map(wanted).collect(),
+        // No authority listens on this port.
+        directory: "https://127.0.0.1:1/directory".to_owned(),
+        email: None,
+        profile: None,
+        dns_hook: None,
+        tls: Arc::new(tls),
+    }
+}
+
+#[tokio::test]
+async fn what_the_store_has_lost_is_shared_again() {
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &[(NAME, issued(NAME))], &[NAME]);
+    let two = TestProxy::start(&store, 2, &[], &[NAME]);
+    one.certifier.folder.put_account(&AccountRecord::default()).unwrap();
+    assert!(one.looks().await && !two.looks().await);
+    assert_eq!(two.holds(NAME), one.holds(NAME));
+    // A store that is full evicts single values.
+    for place in ["cert:a.net", "index", "account"] {
+        store.lose(place);
+        assert!(one.looks().await);
+        assert!(store.has(place), "{place}");
+    }
+    // Also by a proxy that does not order: the one that does may have lost its files.
+    for place in ["cert:a.net", "index"] {
+        store.lose(place);
+        assert!(!two.looks().await);
+        assert!(store.has(place), "{place}");
+    }
+    store.values.borrow_mut().clear();
+    assert!(one.looks().await);
+    let three = TestProxy::start(&store, 3, &[], &[NAME]);
+    assert!(!three.looks().await);
+    assert_eq!(three.holds(NAME), one.holds(NAME));
+}
+
+#[tokio::test]
+async fn each_of_many_names_has_its_turn() {
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}.net")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let held: Vec<_> = names.iter().map(|name| (*name, issued(name))).collect();
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &held, &names);
+    assert!(one.looks().await);
+    let lost: Vec<String> = names.iter().map(|name| format!("cert:{name}")).collect();
+    for place in &lost {
+        store.lose(place);
+    }
+    for _ in 0..3 {
+        assert!(one.looks().await);
+    }
+    assert!(lost.iter().all(|place| store.has(place)));
+}
+
+#[tokio::test]
+async fn a_lost_certificate_that_is_later_than_that_of_the_leader_is_shared_again() {
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &[(NAME, issued_in(2020, NAME))], &[NAME]);
+    let two = TestProxy::start(&store, 2, &[(NAME, issued_in(2021, NAME))], &[NAME]);
+    assert!(one.looks().await && !two.looks().await);
+    assert!(one.looks().await);
+    assert_eq!(one.holds(NAME), two.holds(NAME));
+    assert!(!two.looks().await);
+    assert_eq!(*two.holds(NAME).unwrap().valid.start(), 1_609_459_200);
+}
