@@ -1,8 +1,8 @@
 //! What operators and other parts of the process see of ordered certificates, and what they may ask for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anteroom_policy::listener::AwaitedCertificates;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,8 @@ pub struct CertificateBoard {
     pub wake: Notify,
     serves: watch::Sender<bool>,
     statuses: Mutex<Vec<NameStatus>>,
-    wishes: Mutex<BTreeSet<String>>,
+    /// The names that operators want renewed, each with whether the certifier has seen it.
+    wishes: Mutex<BTreeMap<String, bool>>,
     issued: AtomicU64,
     failed: AtomicU64,
 }
@@ -111,26 +112,51 @@ impl CertificateBoard {
         if let Some(strange) = names.iter().find(is_strange) {
             return Err(strange.clone());
         }
-        self.put_wishes(names);
+        // Asked for again, a renewal is new: it does not wait behind a failure.
+        self.open_wishes().extend(names.into_iter().map(|name| (name, false)));
         self.wake.notify_one();
         Ok(())
     }
 
-    /// The renewals that operators want and that are not noted on disk yet, for a successor.
+    /// The renewals that operators want and that are not saved with the state of their names yet, for a successor.
     #[must_use]
     pub fn wishes(&self) -> Vec<String> {
-        let wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
-        wishes.iter().cloned().collect()
+        self.open_wishes().keys().cloned().collect()
     }
 
     /// Adds wishes. A name that no certificate is ordered for is passed over later.
     pub fn put_wishes(&self, names: Vec<String>) {
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+        let mut wishes = self.open_wishes();
+        for name in names {
+            wishes.entry(name).or_insert(false);
+        }
     }
 
-    pub(crate) fn take_wishes(&self) -> Vec<String> {
-        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *wishes).into_iter().collect()
+    /// The wishes, each with whether the certifier has seen it.
+    pub(crate) fn seen_wishes(&self) -> Vec<(String, bool)> {
+        self.open_wishes().iter().map(|(name, is_seen)| (name.clone(), *is_seen)).collect()
+    }
+
+    /// The certifier has seen a wish, which stays.
+    pub(crate) fn see_wish(&self, name: &str) {
+        if let Some(is_seen) = self.open_wishes().get_mut(name) {
+            *is_seen = true;
+        }
+    }
+
+    /// A wish is saved, or there is a certificate that is newer.
+    pub(crate) fn end_wish(&self, name: &str) {
+        self.open_wishes().remove(name);
+    }
+
+    /// Whether the certifier has seen this wish, which is not ended.
+    pub(crate) fn has_seen_wish(&self, name: &str) -> bool {
+        self.open_wishes().get(name).copied().unwrap_or_default()
+    }
+
+    /// No code that can panic runs under this lock.
+    fn open_wishes(&self) -> MutexGuard<'_, BTreeMap<String, bool>> {
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The certificates that were issued to this process.

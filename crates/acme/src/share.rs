@@ -155,8 +155,12 @@ impl<S: CertificateStore + LeaseStore> Share<S> {
 
     /// Tells the proxy that orders which names an operator wants renewed.
     pub(crate) async fn wish_renewals(&self, names: &[String]) -> Result<(), StepFailure> {
-        let mut all: Vec<String> = self.json(RENEW).await?.unwrap_or_default();
-        all.extend(names.iter().filter(|name| !all.contains(name)).cloned().collect::<Vec<_>>());
+        let mut all = self.wishes().await?;
+        let fresh: Vec<String> = names.iter().filter(|name| !all.contains(name)).cloned().collect();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        all.extend(fresh);
         self.put_json(RENEW, &all, WISHED).await
     }
 
@@ -165,8 +169,10 @@ impl<S: CertificateStore + LeaseStore> Share<S> {
         Ok(self.json(RENEW).await?.unwrap_or_default())
     }
 
-    /// The wishes are noted.
-    pub(crate) async fn clear_wishes(&self) -> Result<(), StepFailure> {
-        self.put_json(RENEW, &Vec::<String>::new(), WISHED).await
+    /// These wishes are noted.
+    pub(crate) async fn end_wishes(&self, noted: &[String]) -> Result<(), StepFailure> {
+        let mut rest = self.wishes().await?;
+        rest.retain(|name| !noted.contains(name));
+        self.put_json(RENEW, &rest, WISHED).await
     }
 }

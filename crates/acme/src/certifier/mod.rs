@@ -128,17 +128,15 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             self.show();
             return seconds(LOOK);
         }
-        let wishes = self.board.take_wishes();
         let mut rest_max = REST_MAX;
         if let Some(share) = &self.share {
             if !self.is_leader(share).await {
-                self.pass_on(share, wishes).await;
                 self.show();
                 return seconds(LOOK);
             }
             rest_max = LOOK;
         }
-        self.request(&wishes).await;
+        self.note_wishes().await;
         if let Some((place, work)) = self.work(now()) {
             self.carry_out(place, work).await;
         }
@@ -190,15 +188,32 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
         }
     }
 
-    /// Notes which certificates operators want renewed, also for the process that goes on after this one.
-    async fn request(&self, names: &[String]) {
-        for (place, name) in self.names_that(|record| names.contains(&record.wanted.name)) {
-            tracing::info!(name, "an operator wants another certificate");
+    /// Notes which certificates operators want renewed, also for the process that goes on after this one. A wish stays on
+    /// the board until it is saved: the step may be dropped at any wait. Returns whether all are saved.
+    async fn note_wishes(&self) -> bool {
+        let mut are_saved = true;
+        for (name, is_seen) in self.board.seen_wishes() {
+            let Some(place) = self.place_of(&name) else {
+                self.board.end_wish(&name);
+                continue;
+            };
             let mut record = self.get(place);
             record.state.is_requested = true;
-            record.state.next_try = 0;
-            self.save_or_tell(place, record).await;
+            // Only once: a wish that cannot be saved does not end the wait after a failure at each step.
+            if !is_seen {
+                tracing::info!(name, "an operator wants another certificate");
+                record.state.next_try = 0;
+            }
+            self.board.see_wish(&name);
+            match self.save(place, record).await {
+                Ok(()) => self.board.end_wish(&name),
+                Err(error) => {
+                    are_saved = false;
+                    tracing::warn!(name, %error, "the wish for a renewal is not saved yet");
+                }
+            }
         }
+        are_saved
     }
 
     /// What is to be done first, and for which name.
@@ -290,6 +305,10 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
 
     fn count(&self) -> usize {
         self.names.borrow().len()
+    }
+
+    fn place_of(&self, name: &str) -> Option<usize> {
+        self.names.borrow().iter().position(|record| record.wanted.name == name)
     }
 
     fn name(&self, place: usize) -> String {

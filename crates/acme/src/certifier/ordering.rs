@@ -84,6 +84,8 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
     ) -> Result<(), StepFailure> {
         let name = record.wanted.name.clone();
         let held = self.folder.install(&name, pem, now())?;
+        // What was wanted until now is there. From here on operators may see it, and want another.
+        self.board.end_wish(&name);
         (self.reload)();
         self.board.count_issued();
         let (not_after, issuer) = (*held.valid.end(), &held.issuer);
@@ -95,13 +97,13 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             ..NameState::default()
         };
         record.held = Some(held.clone());
-        self.save(place, record).await?;
+        // Before the state, so that a proxy which does not find its wish there finds the certificate.
         if let Some(share) = &self.share
             && let Err(error) = self.publish(share, &name, &held).await
         {
             tracing::warn!(name, %error, "the other proxies do not have the new certificate yet");
         }
-        Ok(())
+        self.save(place, record).await
     }
 
     /// Asks the authority when a certificate is to be renewed. An answer is never needed.

@@ -47,8 +47,10 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
         self.publish_account(share).await?;
         let wishes = share.wishes().await?;
         if !wishes.is_empty() {
-            self.request(&wishes).await;
-            share.clear_wishes().await?;
+            self.board.put_wishes(wishes.clone());
+            if self.note_wishes().await {
+                share.end_wishes(&wishes).await?;
+            }
         }
         Ok(())
     }
@@ -69,8 +71,11 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
     }
 
     async fn follow_leader(&self, share: &Share<S>) -> Result<(), StepFailure> {
+        // Before the certificates, which are shared before the state that has no wish any more.
+        self.end_noted_wishes(share).await?;
         let index = self.follow(share).await?;
         self.publish_missing(share, &index, false).await?;
+        self.pass_on(share).await?;
         // Operators see at each proxy why an order fails.
         for place in self.take_turn(&self.states_turn) {
             if let Some(state) = share.state(&self.name(place)).await? {
@@ -98,6 +103,10 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
             match self.folder.install(&name, &pem, now()) {
                 Ok(held) => {
                     tracing::info!(name, "a certificate that another proxy has ordered is in use");
+                    // One that was passed on is older than this certificate.
+                    if self.board.has_seen_wish(&name) {
+                        self.board.end_wish(&name);
+                    }
                     self.names.borrow_mut()[place].held = Some(held);
                     (self.reload)();
                 }
@@ -162,14 +171,28 @@ impl<S: CertificateStore + LeaseStore> Certifier<S> {
         share.put_certificate(name, &pem, SharedCertificate { digest, not_before }).await
     }
 
-    /// Tells the proxy that orders what operators want here.
-    pub(super) async fn pass_on(&self, share: &Share<S>, wishes: Vec<String>) {
-        if wishes.is_empty() {
-            return;
+    /// Ends the wishes that were passed on and that the proxy which orders has saved.
+    async fn end_noted_wishes(&self, share: &Share<S>) -> Result<(), StepFailure> {
+        for (name, is_passed_on) in self.board.seen_wishes() {
+            if is_passed_on && share.state(&name).await?.is_some_and(|state| state.is_requested) {
+                self.board.end_wish(&name);
+            }
         }
-        if let Err(error) = share.wish_renewals(&wishes).await {
-            tracing::warn!(%error, "the proxy that orders is told later to renew");
-            self.board.put_wishes(wishes);
+        Ok(())
+    }
+
+    /// Tells the proxy that orders what operators want here: at each look, until it has saved the wish, or another
+    /// certificate is there. The store may lose what it is told by.
+    async fn pass_on(&self, share: &Share<S>) -> Result<(), StepFailure> {
+        let wishes = self.board.wishes();
+        let (known, strange): (Vec<_>, Vec<_>) =
+            wishes.into_iter().partition(|name| self.place_of(name).is_some());
+        strange.iter().for_each(|name| self.board.end_wish(name));
+        if known.is_empty() {
+            return Ok(());
         }
+        share.wish_renewals(&known).await?;
+        known.iter().for_each(|name| self.board.see_wish(name));
+        Ok(())
     }
 }

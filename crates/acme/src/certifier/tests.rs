@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::rc::Rc;
 
 use anteroom_config::AcmeChallenge;
@@ -18,11 +19,21 @@ const NAME: &str = "a.net";
 struct MemoryStore {
     values: Rc<RefCell<BTreeMap<String, Bytes>>>,
     leader: Rc<Cell<Option<u64>>>,
+    /// Whether no call is answered.
+    hangs: Rc<Cell<bool>>,
+    /// Whether nothing can be written.
+    is_read_only: Rc<Cell<bool>>,
 }
 
 impl MemoryStore {
     fn has(&self, place: &str) -> bool {
         self.values.borrow().contains_key(place)
+    }
+
+    async fn answer(&self) {
+        if self.hangs.get() {
+            pending::<()>().await;
+        }
     }
 
     /// Loses a value, as a store does that is full.
@@ -33,17 +44,23 @@ impl MemoryStore {
 
 impl CertificateStore for MemoryStore {
     async fn put_sealed(&self, name: &str, sealed: Bytes, _: Duration) -> Result<(), StoreError> {
+        self.answer().await;
+        if self.is_read_only.get() {
+            return Err(StoreError::Away);
+        }
         self.values.borrow_mut().insert(name.to_owned(), sealed);
         Ok(())
     }
 
     async fn sealed(&self, name: &str) -> Result<Option<Bytes>, StoreError> {
+        self.answer().await;
         Ok(self.values.borrow().get(name).cloned())
     }
 }
 
 impl LeaseStore for MemoryStore {
     async fn take_lease(&self, _: TaskLease, who: u64, _: Duration) -> Result<bool, StoreError> {
+        self.answer().await;
         let leader = self.leader.get().unwrap_or(who);
         self.leader.set(Some(leader));
         Ok(leader == who)
@@ -79,6 +96,18 @@ impl TestProxy {
     /// Looks at the store as each step does, and returns whether the proxy orders for all.
     async fn looks(&self) -> bool {
         self.certifier.is_leader(self.certifier.share.as_ref().unwrap()).await
+    }
+
+    fn wish(&self) {
+        self.certifier.board.wish_renewals(vec![NAME.to_owned()]).unwrap();
+    }
+
+    fn wishes(&self) -> Vec<String> {
+        self.certifier.board.wishes()
+    }
+
+    fn state(&self) -> NameState {
+        self.certifier.folder.state(NAME)
     }
 
     fn holds(&self, name: &str) -> Option<HeldCertificate> {
@@ -160,4 +189,74 @@ async fn a_lost_certificate_that_is_later_than_that_of_the_leader_is_shared_agai
     assert_eq!(one.holds(NAME), two.holds(NAME));
     assert!(!two.looks().await);
     assert_eq!(*two.holds(NAME).unwrap().valid.start(), 1_609_459_200);
+}
+
+#[tokio::test]
+async fn a_wish_outlasts_a_step_that_is_dropped() {
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &[], &[NAME]);
+    one.wish();
+    store.hangs.set(true);
+    tokio::select! {
+        biased;
+        _ = one.certifier.step() => panic!("the store does not answer"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(one.wishes(), [NAME]);
+    store.hangs.set(false);
+    assert!(one.looks().await && one.certifier.note_wishes().await);
+    assert!(one.wishes().is_empty() && one.state().is_requested);
+}
+
+#[tokio::test]
+async fn a_wish_that_is_not_saved_stays_and_waits_after_a_failure() {
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &[], &[NAME]);
+    assert!(one.looks().await);
+    one.wish();
+    store.is_read_only.set(true);
+    // The order fails as well.
+    one.certifier.step().await;
+    assert_eq!(one.wishes(), [NAME]);
+    let next_try = one.certifier.get(0).state.next_try;
+    assert!(next_try > now());
+    store.is_read_only.set(false);
+    one.certifier.step().await;
+    assert!(one.wishes().is_empty());
+    let state = one.state();
+    assert_eq!((state.is_requested, state.next_try), (true, next_try));
+}
+
+#[tokio::test]
+async fn a_wish_at_another_proxy_is_passed_on_until_it_is_noted() {
+    let store = MemoryStore::default();
+    let one = TestProxy::start(&store, 1, &[], &[NAME]);
+    let two = TestProxy::start(&store, 2, &[], &[NAME]);
+    assert!(one.looks().await);
+    two.wish();
+    two.certifier.board.put_wishes(vec!["strange.net".to_owned()]);
+    assert!(!two.looks().await);
+    // The store may lose it, and so may two proxies that write at once.
+    store.lose("renew");
+    assert!(!two.looks().await);
+    assert_eq!(two.wishes(), [NAME]);
+    assert!(one.looks().await && one.state().is_requested);
+    assert!(!two.looks().await && two.wishes().is_empty());
+}
+
+#[tokio::test]
+async fn a_newer_certificate_ends_a_wish_that_was_passed_on() {
+    let store = MemoryStore::default();
+    let held = [(NAME, issued_in(2020, NAME))];
+    let one = TestProxy::start(&store, 1, &held, &[NAME]);
+    let two = TestProxy::start(&store, 2, &held, &[NAME]);
+    assert!(one.looks().await);
+    two.wish();
+    assert!(!two.looks().await);
+    let pem = issued_in(2021, NAME);
+    let fresh = one.certifier.folder.install(NAME, &pem, now()).unwrap();
+    let share = one.certifier.share.as_ref().unwrap();
+    one.certifier.publish(share, NAME, &fresh).await.unwrap();
+    assert!(!two.looks().await && two.wishes().is_empty());
+    assert_eq!(two.holds(NAME), Some(fresh));
 }
