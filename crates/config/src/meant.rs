@@ -92,9 +92,10 @@ pub(super) fn table(path: &str, node: &Node) -> Option<String> {
         (path, Value::Boolean(true)) if path.ends_with(".proxy_protocol") => {
             Some("proxy_protocol.from = [the addresses of the load balancers]".to_owned())
         }
-        (path, Value::Boolean(true)) if path.ends_with("].tls") => {
-            Some("tls.cert = the path of the certificate".to_owned())
-        }
+        (path, Value::Boolean(true)) if path.ends_with("].tls") => Some(
+            "tls = \"auto\" for a certificate by ACME, or tls.cert = the path of the certificate"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

@@ -92,7 +92,8 @@ const ADVICE: &[(&str, &[&str], &str)] = &[
     (
         "",
         &["tls", "ssl", "https"],
-        "a certificate belongs to a [[listen]]: write address = \":443\" and tls.cert there",
+        "a certificate belongs to a [[listen]]: write address = \":443\" there, with tls = \"auto\" for one by ACME, or \
+         with tls.cert, its files",
     ),
     (
         "route[]",

@@ -1,10 +1,12 @@
 //! Checks of `[acme]`, and of the names that certificates are ordered for.
 
 use super::ConfigCheck;
-use crate::plan::{AcmeChallenge, AcmeConfig, CertificateNames, StoreUrl, TlsConfig};
+use crate::plan::{AcmeChallenge, AcmeConfig, CertificateNames, NameRefusal, StoreUrl, TlsConfig};
 
 /// The most names: each has a certificate of its own, and authorities limit how many are ordered in a week.
 const NAMES_MAX: usize = 100;
+/// The most names that one message has.
+const SHOWN_MAX: usize = 3;
 /// The fewest bytes of the secret, which seals private keys.
 const SECRET_MIN: usize = 32;
 
@@ -68,12 +70,28 @@ impl ConfigCheck<'_> {
         if is_unread {
             return;
         }
-        for (name, why) in &names.refused {
-            self.grave_warning(setting, format!("no certificate can be had for {name}: it {why}"));
+        let (unreachable, others): (Vec<_>, Vec<_>) =
+            names.refused.iter().partition(|(_, why)| *why == NameRefusal::Unreachable);
+        let mut texts: Vec<String> = others
+            .iter()
+            .map(|(name, why)| format!("no certificate can be had for {name}: it {why}"))
+            .collect();
+        if !unreachable.is_empty() {
+            let unreachable: Vec<&str> =
+                unreachable.iter().map(|(name, _)| name.as_str()).collect();
+            texts.push(what_reaches(&unreachable));
         }
-        if names.wanted.is_empty() {
-            let text = "there is no name to order a certificate for: set [origin] hosts";
+        if names.wanted.is_empty() && texts.is_empty() {
+            let text = "there is no name to order a certificate for: set [origin] hosts, such as \
+                        hosts = [\"example.com\"]";
             self.problem(setting, text);
+        }
+        for text in texts {
+            // Without any name the listener has nothing to show.
+            match names.wanted.is_empty() {
+                true => self.problem(setting, text),
+                false => self.grave_warning(setting, text),
+            }
         }
         if names.wanted.len() > NAMES_MAX {
             let count = names.wanted.len();
@@ -100,4 +118,19 @@ impl ConfigCheck<'_> {
             Some(_) | None => {}
         }
     }
+}
+
+/// What lets the authority reach this proxy, for names that it cannot check now.
+fn what_reaches(names: &[&str]) -> String {
+    let shown = names[..names.len().min(SHOWN_MAX)].join(", ");
+    let more = match names.len().saturating_sub(SHOWN_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "a certificate for {shown}{more} needs a [[listen]] without tls on port 80, or this one on port 443: add \
+         [[listen]] with address = \":80\"; where a port mapping or another proxy forwards port 80 to this one, \
+         write challenge = \"http-01\" in [acme]; where it forwards port 443 and leaves TLS to this one, \
+         \"tls-alpn-01\"; where neither port leads here, \"dns-01\" with dns_hook"
+    )
 }

@@ -127,14 +127,14 @@ impl fmt::Display for NameRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Address => "is an address, and certificates are ordered for names only",
-            Self::Private => "is no public name; for an authority of your own set [acme] ca",
+            Self::Private => {
+                "is no public name; write tls.cert, the files of a certificate, or set [acme] ca, for an authority of \
+                 your own"
+            },
             Self::Underscore => "has an underscore, which a name in a certificate cannot have",
             Self::Wildcard => "is a wildcard, which is proved by DNS alone: set [acme] dns_hook",
             Self::NotServed => "is not in [origin] hosts, so that the authority would get 421",
-            Self::Unreachable => {
-                "cannot be proved: the authority needs a [[listen]] on port 80 without tls, or this one on \
-                 port 443; if a port is forwarded to this proxy, set [acme] challenge"
-            }
+            Self::Unreachable => "cannot be proved: the authority reaches no [[listen]]",
         })
     }
 }

@@ -1401,6 +1401,39 @@ fn the_rules_of_a_route_keep_sharing_safe() {
 }
 
 #[test]
+fn an_authority_that_reaches_no_listener_is_told_with_what_to_write() {
+    let auto = |hosts: &str, more: &str| {
+        format!(
+            "origin = {{ url = \"app\", hosts = [{hosts}] }}\n{more}\n\
+             [[listen]]\naddress = \":8443\"\ntls = \"auto\"\n"
+        )
+    };
+    let needed = |names: &str| {
+        format!(
+            "proxy.toml:5: [[listen]] tls.cert: a certificate for {names} needs a [[listen]] without tls on \
+             port 80, or this one on port 443: add [[listen]] with address = \":80\"; where a port mapping or \
+             another proxy forwards port 80 to this one, write challenge = \"http-01\" in [acme]; where it \
+             forwards port 443 and leaves TLS to this one, \"tls-alpn-01\"; where neither port leads here, \
+             \"dns-01\" with dns_hook"
+        )
+    };
+    assert_eq!(problems(&file(&auto("\"a.net\"", ""))), [needed("a.net")]);
+    let five = "\"a.net\", \"b.net\", \"c.net\", \"d.net\", \"e.net\"";
+    let shown = "a.net, b.net, c.net and 2 more";
+    assert_eq!(problems(&file(&auto(five, ""))), [needed(shown)]);
+    // A name that is proved otherwise has its certificate.
+    let hook = "acme.dns_hook = \"/hook\"";
+    assert_eq!(warnings(&auto("\"a.net\", \"*.b.net\"", hook)), [needed("a.net")]);
+    for challenge in ["http-01", "tls-alpn-01"] {
+        let more = format!("acme.challenge = \"{challenge}\"");
+        assert_eq!(warnings(&auto("\"a.net\"", &more)), [""; 0]);
+    }
+    // The reason is all that is said, though there is no name left.
+    let private = problems(&file(&auto("\"a.test\"", "")));
+    assert!(matches!(&private[..], [one] if one.contains("a.test")), "{private:?}");
+}
+
+#[test]
 fn names_without_a_certificate_are_told_with_what_helps() {
     let auto = |hosts: &str, more: &str| {
         format!(
@@ -1411,7 +1444,9 @@ fn names_without_a_certificate_are_told_with_what_helps() {
     let cert = "proxy.toml:5: [[listen]] tls.cert:";
     assert_eq!(
         problems(&file(&auto("", ""))),
-        [format!("{cert} there is no name to order a certificate for: set [origin] hosts")]
+        [format!(
+            "{cert} there is no name to order a certificate for: set [origin] hosts, such as hosts = [\"example.com\"]"
+        )]
     );
     assert_eq!(
         warnings(&auto("\"a.net\", \"*.a.net\", \"a.test\"", "")),
@@ -1421,8 +1456,8 @@ fn names_without_a_certificate_are_told_with_what_helps() {
                  alone: set [acme] dns_hook"
             ),
             format!(
-                "{cert} no certificate can be had for a.test: it is no public name; for an authority of \
-                 your own set [acme] ca"
+                "{cert} no certificate can be had for a.test: it is no public name; write tls.cert, the \
+                 files of a certificate, or set [acme] ca, for an authority of your own"
             ),
         ]
     );
