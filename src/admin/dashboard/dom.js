@@ -1,6 +1,6 @@
 // Builds elements. All text goes in as text, never as markup: much of it comes from strangers.
 
-/** An element with attributes (`on…` are listeners; false and null are left out) and children. */
+/** An element with attributes (`on…` are listeners) and children; false and null are left out of both. */
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -8,7 +8,7 @@ export function h(tag, attributes = {}, ...children) {
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? '' : value);
   }
-  element.append(...children.filter((child) => child != null));
+  element.append(...children.filter((child) => child != null && child !== false));
   return element;
 }
 
