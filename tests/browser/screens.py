@@ -181,16 +181,16 @@ def site(handler):
 
 
 @contextlib.contextmanager
-def proxy(binary, folder, config, app, settings=None):
+def proxy(binary, folder, config, app, settings=None, listen=("--listen", "127.0.0.1:0")):
     """The proxy; yields its process, the port of visitors and that of operators. Its file is proxy.toml; `settings` are in
-    its environment."""
+    its environment, and `listen` has the words for its listeners, if its file does not name them."""
     for name, token in TOKENS.items():
         file = folder / f"{name}.token"
         file.write_text(token)
         file.chmod(0o600)
     file = folder / "proxy.toml"
     file.write_text(config + OPERATORS.format(folder=folder))
-    command = [binary, "run", "--config", file, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    command = [binary, "run", "--config", file, *listen, "--admin", "127.0.0.1:0"]
     command += ["--origin", f"http://127.0.0.1:{app}", "--store", f"embedded:{folder / 'data'}"]
     log = {"ANTEROOM__LOG__TO": str(folder / "requests.log")}
     with servers.process(command, folder, "anteroom", env={**log, **(settings or {})}) as child:

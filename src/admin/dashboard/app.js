@@ -2,6 +2,7 @@
 
 import { get, onLoggedOut, post } from './api.js';
 import { bypassText, turnOff } from './bypass.js';
+import certificates from './certificates.js';
 import { redrawCharts } from './chart.js';
 import cookies from './cookies.js';
 import crowd from './crowd.js';
@@ -17,7 +18,7 @@ import purge from './purge.js';
 import { audit, configuration } from './records.js';
 import routes from './routes.js';
 import sessions from './sessions.js';
-import { certificates, fleet, origins, rows } from './system.js';
+import { fleet, origins, rows } from './system.js';
 
 /** In the order of the navigation. A further screen is a module and a place in this list. */
 const SCREENS = [
@@ -29,6 +30,7 @@ const ROLES = {
   sessions: ['sessions', 'all'],
   bypass: ['all'],
   learn: ['all'],
+  certificates: ['all'],
 };
 const THEME = 'anteroom-theme';
 

@@ -30,6 +30,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     ("api.js", SCRIPT, include_bytes!("api.js")),
     ("app.js", SCRIPT, include_bytes!("app.js")),
     ("bypass.js", SCRIPT, include_bytes!("bypass.js")),
+    ("certificates.js", SCRIPT, include_bytes!("certificates.js")),
     ("chart.js", SCRIPT, include_bytes!("chart.js")),
     ("cookies.js", SCRIPT, include_bytes!("cookies.js")),
     ("crowd.js", SCRIPT, include_bytes!("crowd.js")),

@@ -1,4 +1,4 @@
-// The screens about what is around the proxy: origins, rows, certificates, the fleet.
+// The screens about what is around the proxy: origins, rows, the fleet.
 
 import { facts, h, setText } from './dom.js';
 import * as say from './format.js';
@@ -9,9 +9,6 @@ const REFRESH_S = 5;
 /** A list of rows is long. */
 const REFRESH_ROWS_S = 30;
 const ROWS_SHOWN = 200;
-const DAY_S = 86_400;
-/** A certificate that ends sooner is shown in red. */
-const DAYS_MIN = 14;
 
 export const origins = reading({
   id: 'origins',
@@ -80,62 +77,6 @@ export const rows = reading({
 
 function failures({ failures: count, failure }) {
   return count > 0 ? `${say.count(count)}: ${failure ?? 'without a reason'}` : 'none';
-}
-
-export const certificates = reading({
-  id: 'certificates',
-  title: 'Certificates',
-  heading: 'TLS certificates',
-  help: `A certificate that ends within ${DAYS_MIN} days is marked. A renewed file is in use within seconds, without a reload.`,
-  path: '/certificates',
-  refresh: REFRESH_S,
-  make() {
-    const left = ({ not_after }) => (not_after - Date.now() / 1000) / DAY_S;
-    const table = new Table({
-      caption: 'Certificates in files of your own, the first to end at the top',
-      key: ({ listener, names, file }) => JSON.stringify([listener, names, file]),
-      empty: 'None: no listener has certificate files.',
-      columns: [
-        { title: 'Names', long: true, text: ({ names }) => names.join(', ') },
-        { title: 'Days left', number: true, text: (it) => daysLeft(left(it)), tone: (it) => (left(it) < DAYS_MIN ? 'bad' : '') },
-        { title: 'Ends', text: ({ not_after }) => say.time(not_after) },
-        { title: 'Listener', text: ({ listener }) => listener },
-        { title: 'File', long: true, text: ({ file }) => file },
-      ],
-    });
-    const ordered = new Table({
-      caption: 'Names that certificates are ordered for, the first to be renewed at the top',
-      key: ({ name }) => name,
-      empty: 'None: no listener has tls = "auto".',
-      columns: [
-        { title: 'Name', long: true, text: ({ name }) => name },
-        { title: 'State', text: ({ state }) => state, tone: ({ state }) => (state === 'in-use' || state === 'renewing' ? '' : 'bad') },
-        { title: 'Ends', text: ({ not_after }) => (not_after ? say.time(not_after) : 'no certificate yet') },
-        { title: 'Renewed', text: ({ renew_at }) => (renew_at ? say.time(renew_at) : 'not planned') },
-        { title: 'Proved by', text: ({ challenge }) => challenge },
-        { title: 'Authority', long: true, text: ({ issuer }) => issuer ?? 'none yet' },
-        { title: 'Failures', long: true, text: failedOrders, tone: ({ failures: count }) => (count > 0 ? 'bad' : '') },
-      ],
-    });
-    const show = ({ certificates: all, ordered: names = [] }) => {
-      // Those that the proxy renews are in the other table.
-      const renewed = new Set(names.map(({ name }) => name));
-      const kept = all.filter((one) => !one.names.some((name) => renewed.has(name)));
-      table.update(kept.toSorted((one, other) => one.not_after - other.not_after));
-      ordered.update(names.toSorted((one, other) => (one.renew_at ?? 0) - (other.renew_at ?? 0)));
-    };
-    return { elements: [table.element, ordered.element], show };
-  },
-});
-
-function failedOrders({ failures: count, last_error, next_try }) {
-  if (count === 0) return 'none';
-  return `${say.count(count)}: ${last_error ?? 'without a reason'}; next try ${say.time(next_try)}`;
-}
-
-function daysLeft(days) {
-  if (days < 0) return 'over: clients refuse it';
-  return days < DAYS_MIN ? `${Math.floor(days)}: renew it now` : say.count(Math.floor(days));
 }
 
 export const fleet = reading({
