@@ -425,6 +425,26 @@ fn restart_later(proxy: &mut Proxy, days: u32) {
 }
 
 #[test]
+fn a_revoked_certificate_is_replaced_when_the_authority_is_asked_again() {
+    let (folder, origin) = (TempDir::new().unwrap(), hello());
+    let script = AcmeScript { validity: 90 * 86_400, ..AcmeScript::default() };
+    let authority = ScriptedAuthority::start(folder.path(), script);
+    let mut proxy = before(&authority, &origin, "");
+    wait_for_certificate(&proxy, SITE);
+    let shown = |proxy: &Proxy| Browser::new().visit(proxy.address(), SITE).1.shown;
+    let first = shown(&proxy);
+    wait_within(PATIENCE, "its window is known", || authority.windows().len() == 1);
+    authority.revoke();
+    // It is asked again after the hour that it has named.
+    restart_later(&mut proxy, 1);
+    wait_within(PATIENCE, "it is replaced", || shown(&proxy) != first);
+    let orders = authority.orders();
+    assert_eq!(orders.len(), 2, "the second is not revoked: {orders:?}");
+    assert_eq!(orders[1]["replaces"], authority.windows()[0], "{orders:?}");
+    assert_eq!(proxy.metric("anteroom_certificate_order_errors_total"), 0.0);
+}
+
+#[test]
 fn a_certificate_is_renewed_in_the_window_of_its_authority_and_stays_when_there_is_no_other() {
     let (authority, origin) = (Acme2Certifier::start(90), hello());
     let settings = one_listener(&format!("acme.profile = \"tlsserver\"\n{}", authority.settings()));

@@ -53,6 +53,8 @@ struct AuthorityState {
     asked: Vec<Value>,
     /// The certificates whose window was asked for, in order.
     windows: Vec<String>,
+    /// Those of them that are revoked.
+    revoked: Vec<String>,
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -70,6 +72,7 @@ impl ScriptedAuthority {
             chains: Vec::new(),
             asked: Vec::new(),
             windows: Vec::new(),
+            revoked: Vec::new(),
         }));
         let own = Arc::clone(&state);
         let server =
@@ -86,6 +89,17 @@ impl ScriptedAuthority {
     /// What it does from now on.
     pub fn change(&self, change: impl FnOnce(&mut AcmeScript)) {
         change(&mut self.state.lock().unwrap().script);
+    }
+
+    /// The certificates whose window was asked for, in order, by the names that orders have for what they replace.
+    pub fn windows(&self) -> Vec<String> {
+        self.state.lock().unwrap().windows.clone()
+    }
+
+    /// Revokes the certificates whose window was asked for until now: from now on it is in the past.
+    pub fn revoke(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.revoked = state.windows.clone();
     }
 
     /// The payload of each order that came.
@@ -178,7 +192,8 @@ impl AuthorityState {
             self.windows.push(certificate.to_owned());
         }
         let is_first = self.windows.first().is_some_and(|first| first == certificate);
-        let year = if self.script.hurries && is_first { 2020 } else { 2999 };
+        let is_revoked = self.revoked.iter().any(|revoked| revoked == certificate);
+        let year = if is_revoked || self.script.hurries && is_first { 2020 } else { 2999 };
         let window = json!({
             "start": format!("{year}-01-01T00:00:00Z"),
             "end": format!("{year}-01-02T00:00:00Z"),
