@@ -263,6 +263,30 @@ fn proxies_on_one_redis_order_once_and_all_show_it() {
     });
 }
 
+#[test]
+fn what_redis_has_lost_of_a_certificate_is_shared_again() {
+    let (pebble, origin, storage) = (Pebble::start(), hello(), Storage::redis());
+    let Storage::Redis(redis) = &storage else { unreachable!("opened on redis") };
+    let more = format!("acme.challenge = \"http-01\"\n{}", pebble.shared_secret());
+    let one = Proxy::start(&origin, &storage, &pebble.settings(&[SITE], &more));
+    wait_for_certificate(&one, SITE);
+    // A Redis that is full evicts single keys.
+    for lost in ["acme:*cert:shop.test", "acme:*index", "acme:*account"] {
+        wait_within(PATIENCE, "it is shared", || !redis.keys(lost).is_empty());
+        for key in redis.keys(lost) {
+            redis.command::<()>(&["DEL", &key]);
+        }
+        wait_within(PATIENCE, "it is shared again", || !redis.keys(lost).is_empty());
+    }
+    redis.command::<()>(&["FLUSHALL"]);
+    wait_within(PATIENCE, "all is shared again", || !redis.keys("acme:*index").is_empty());
+    let at = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let two = Proxy::start(&origin, &storage, &pebble.settings_at((at[0], at[1]), &[SITE], &more));
+    wait_for_certificate(&two, SITE);
+    assert_eq!(Browser::new().visit(at[1], SITE).1.shown, Some(shown(&pebble, SITE)));
+    assert_eq!(two.metric("anteroom_certificates_issued_total"), 0.0);
+}
+
 /// The path that an authority asks for, which finds this listener in place of the proxy.
 fn asked_path(listener: &TcpListener) -> String {
     listener.set_nonblocking(true).unwrap();
