@@ -15,14 +15,14 @@ Examples:
   anteroom bypass on --for 15m --route shop
       Only requests on this route
   anteroom bypass
-      Which switches are on, until when, and who switched them on
+      Which switches are on, until when, and by which user's order
   anteroom bypass off
       Pages are served from the cache again
 
 While a switch is on, nothing is served from the cache, and nothing is stored. Sessions, carts,
 limits and purges go on, and what is changed meanwhile is purged. A switch ends by itself, at the
-latest after 7 days. When the store does not take the command, it is in force in this proxy alone,
-and the exit code is 1.";
+latest after 7 days. The exit code is 1 if the store does not take the command, which is then in
+force in this proxy alone.";
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]

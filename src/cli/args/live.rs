@@ -34,7 +34,7 @@ Examples:
   anteroom top items --number 100
       The most viewed items
   anteroom top crowd
-      Who takes the app's time: networks, user agents, paths, classes
+      What takes the app's time: networks, user agents, paths, classes
   anteroom top cookies
       Cookies: why pages are not served from the cache
 
@@ -50,7 +50,7 @@ Examples:
 The running proxy reads the file again that it was started with, as after the signal HUP, and
 reopens its log files. A configuration with a problem changes nothing.
 
-Exit codes: 0 the new configuration is in force, 1 the old one stays in force";
+Exit codes: 0 the new configuration is in force, 1 the old one";
 
 pub(super) const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -75,7 +75,7 @@ lose weight.";
 const CROWD_EXAMPLES: &str = "\
 Examples:
   anteroom top crowd
-      Who takes the app's time, once a second, with the lines of proxy.toml that would stop it.
+      What takes the app's time, once a second, with the lines of proxy.toml that would stop it.
       q ends
   anteroom top crowd --once
       One reading, as text
@@ -149,7 +149,7 @@ pub(crate) enum TopCommand {
         #[command(flatten)]
         at: SocketArgs,
     },
-    /// Show who takes the app's time, and what would stop it
+    /// Show what takes the app's time, and what would stop it
     #[command(after_help = CROWD_EXAMPLES)]
     Crowd {
         /// Print one reading, and end
@@ -161,7 +161,7 @@ pub(crate) enum TopCommand {
         #[command(flatten)]
         at: SocketArgs,
     },
-    /// Show which cookies visitors have and pages set, and what helps when they keep pages out of the cache
+    /// Show the cookies of visitors and pages, and what helps where they prevent caching
     #[command(after_help = COOKIES_EXAMPLES)]
     Cookies {
         /// Print JSON

@@ -67,8 +67,8 @@ Examples:
   anteroom check --config proxy.toml --connect
       Also tries the origins, the store, the certificates, the log and the admin socket
 
-All problems are printed, each with its place and what to write instead; the exit code is then 64.
-With --connect, the exit code is 1 if something that the configuration names does not work.";
+All problems are printed, each with its place and what to write instead. The exit code is 64
+after a problem, and 1 if something that --connect tries does not work.";
 
 const TEST_EXAMPLES: &str = "\
 Examples:
@@ -142,8 +142,8 @@ Examples:
 
 Each proxy writes itself into the store every 5 s. One that ends is gone at once, one that crashed
 after a minute. Configurations are compared by hashes, without [[listen]], [admin], [log], threads,
-the place of the store, files and secrets. The exit code is 1 if proxies differ in settings that all
-on one store must have alike, or if a clock is over 30 s from the store's.";
+the place of the store, files and secrets. The exit code is 1 if proxies differ in settings that must
+be alike, or if a clock is over 30 s from the store's.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -168,8 +168,8 @@ The command only looks: nothing is sent to the app, no visit is recorded, and no
 changes. Values of cookies are not shown, but other users of this machine can see the command line
 while it runs. A path without a host stands for the first of [origin] hosts that is no wildcard.";
 
-/// A caching reverse proxy for web apps with logins: it recognises the visitor, and shares a page only
-/// with those who may have it
+/// A caching reverse proxy for web apps with logins: it recognises visitors, and shares no page that may
+/// be one visitor's own
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -190,7 +190,7 @@ pub(crate) enum Command {
     /// Check the configuration and print all problems
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
-    /// Check rules: what requests of a table would get, without a running proxy
+    /// Check rules: what requests of a table would get
     #[command(after_help = TEST_EXAMPLES)]
     Test(TestArgs),
     /// Show the configuration
@@ -207,7 +207,7 @@ pub(crate) enum Command {
     /// Make pages stale, or remove them, in every proxy on the same store
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(PurgeArgs),
-    /// In an emergency: forward requests to the app for a time, in every proxy on the same store
+    /// In an emergency: forward requests to the app for a time, in every proxy on the store
     #[command(after_help = bypass::BYPASS_EXAMPLES)]
     Bypass(BypassArgs),
     /// Show what the cache would have done on routes in learn mode
@@ -237,7 +237,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: UserCommand,
     },
-    /// Move what the store holds to another store, back it up, or restore it
+    /// Move, back up or restore what the store holds
     Store {
         #[command(subcommand)]
         command: StoreCommand,
@@ -254,10 +254,10 @@ pub(crate) enum Command {
     /// Show requests as they end, with their steps
     #[command(after_help = live::LOG_EXAMPLES)]
     Log(LogArgs),
-    /// Show what happens now: rates, times and routes; or the most viewed items, or cookies
+    /// Show what happens now: rates, times and routes
     #[command(after_help = live::TOP_EXAMPLES)]
     Top(TopArgs),
-    /// Put a new process, or a new version, in the place of the running one, without a lost connection
+    /// Replace the running process, or its version, without a lost connection
     #[command(after_help = upgrade::UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
     /// Read the configuration again, and say what came of it
@@ -428,9 +428,9 @@ pub(crate) struct SocketArgs {
     /// The configuration file; without it, ./proxy.toml is read if it is there
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The admin socket of the running proxy, which answers its own user and root; without it, the one of
-    /// the file; without a file, the one in ANTEROOM_SOCKET, or admin.sock in ./anteroom-data,
-    /// /run/anteroom or /var/lib/anteroom
+    /// The admin socket of the running proxy, open to its own user and root; without it, the one of the
+    /// file, else of ANTEROOM_SOCKET, else admin.sock in ./anteroom-data, /run/anteroom or
+    /// /var/lib/anteroom
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub(crate) socket: Option<PathBuf>,
 }

@@ -38,9 +38,9 @@ Examples:
       The proxy is stopped
 
 Sessions, carts, views, popularity, rows, revoked tokens and carts that wait are in the file; pages
-are not. Who can read it can act as any visitor, if tokens are stored plain: only its owner may read
-it. The file is written under another name, and renamed when it is whole. A visit during the backup
-is in it or not.";
+are not. If tokens are stored plain, a reader of the file can act as any visitor: only its owner may
+read it. The file is written under another name, and renamed when it is whole. A visit during the
+backup is in it or not.";
 
 pub(super) const RESTORE_EXAMPLES: &str = "\
 Examples:
@@ -66,7 +66,7 @@ pub(crate) enum StoreCommand {
     /// Write a backup of the store into a file
     #[command(after_help = BACKUP_EXAMPLES)]
     Backup(BackupArgs),
-    /// Put a backup into a store that no proxy uses
+    /// Restore a backup into a store that no proxy uses
     #[command(after_help = RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
     /// Read a backup, or the folder of an embedded store, to its end, and find damage

@@ -1,45 +1,61 @@
-//! The page of commands: what `--help` prints of each. What several commands have in common stands once.
+//! The commands: `help.txt` records what `--help` prints of each, so that a change of it is reviewed. The page of
+//! commands is made of the same texts, and has a line a command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::stdout;
+use super::{escaped, stdout};
 use crate::support::fixed_text;
 
 /// The command that prints what `--help` prints.
 const OF_CLAP: &str = "help";
 /// An option that more commands have than this, in the same words, is a common one.
 const FEW: usize = 2;
+/// What a sentence about exit codes has.
+const EXIT_CODE: &str = "xit code";
 
 const HEAD: &str = "# Commands
 
-What `anteroom --help` and `anteroom COMMAND --help` print. Options of several commands, and notes on a command \
-                    and those below it, stand once.
+Arguments, options and examples are in `anteroom COMMAND --help`, and in the man pages of the packages. A command \
+                    below another stands under it: `anteroom rows list`.
 
-## Common options
-
-Every command has `-h, --help`.
 ";
 
-/// What a command prints of itself, cut where a line begins behind an empty one.
+/// What a command prints of itself.
 struct Help {
+    /// The words of the command, without `anteroom` before them.
     command: String,
-    blocks: Vec<String>,
+    text: String,
+}
+
+impl Help {
+    /// The text, cut where a line begins behind an empty one.
+    fn blocks(&self) -> Vec<String> {
+        let mut blocks: Vec<String> = Vec::new();
+        for part in self.text.trim_end().split("\n\n") {
+            match blocks.last_mut().filter(|_| part.starts_with(' ')) {
+                Some(block) => *block += &format!("\n\n{part}"),
+                None => blocks.push(part.to_owned()),
+            }
+        }
+        blocks
+    }
 }
 
 #[test]
 fn the_page_of_commands_has_what_help_says() {
     let mut helps = Vec::new();
     add(&mut helps, &[]);
+    fixed_text("tests/it/reference/help.txt", &recording(&helps));
     fixed_text("docs/reference/cli.md", &page(&helps));
 }
 
 /// Adds the help of a command, and of the commands below it.
 fn add(helps: &mut Vec<Help>, words: &[&str]) {
     let help = stdout(&[words, &["--help"]].concat());
-    let command = [&["anteroom"], words].concat().join(" ");
-    helps.push(Help { command, blocks: blocks(&help) });
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+    helps.push(Help { command: words.join(" "), text: lines.join("\n") });
+    let listed = lines.iter().skip_while(|line| **line != "Commands:").skip(1);
     for line in listed.take_while(|line| !line.is_empty()) {
         // Further lines of a description are indented more.
         let name = line.strip_prefix("  ").and_then(|rest| rest.split(' ').next());
@@ -50,83 +66,77 @@ fn add(helps: &mut Vec<Help>, words: &[&str]) {
     }
 }
 
-fn blocks(help: &str) -> Vec<String> {
-    let mut blocks: Vec<String> = Vec::new();
-    for part in help.trim_end().split("\n\n") {
-        match blocks.last_mut().filter(|_| part.starts_with(' ')) {
-            Some(block) => *block += &format!("\n\n{part}"),
-            None => blocks.push(part.to_owned()),
-        }
+fn recording(helps: &[Help]) -> String {
+    let mut recording = String::new();
+    for Help { command, text } in helps {
+        let words = [command.as_str(), "--help"].join(" ");
+        let _ = writeln!(recording, "$ anteroom {}\n{}\n", words.trim_start(), text.trim_end());
     }
-    blocks
+    recording
 }
 
 fn page(helps: &[Help]) -> String {
-    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
-    for option in helps.iter().flat_map(|help| &help.blocks).flat_map(|block| options(block)) {
-        *uses.entry(words(&option)).or_default() += 1;
-    }
-    uses.retain(|_, uses| *uses > FEW);
     let mut page = HEAD.to_owned();
-    for option in uses.keys() {
+    for help in helps.iter().skip(1) {
+        let (above, name) = help.command.rsplit_once(' ').unwrap_or(("", help.command.as_str()));
+        let indent = if above.is_empty() { "" } else { "  " };
+        let about = escaped(&words(&help.blocks()[0]));
+        let _ = writeln!(page, "{indent}- `{name}`: {about}");
+    }
+    page += "\n## Common options\n\nEvery command has `-h, --help`. Several have:\n\n";
+    for option in common(helps) {
         let words: Vec<&str> = option.split(' ').collect();
         let at = words.iter().position(|word| !word.starts_with(['-', '<'])).unwrap();
-        let _ = write!(page, "\n- `{}`: {}", words[..at].join(" "), words[at..].join(" "));
+        let _ = writeln!(page, "- `{}`: {}", words[..at].join(" "), words[at..].join(" "));
     }
-    page.push('\n');
+    page += "\n## Exit codes\n\n";
     let mut said = BTreeSet::new();
-    for Help { command, blocks } in helps {
-        let _ = write!(page, "\n## `{command}`\n\n```text\n");
-        let shown: Vec<String> =
-            blocks.iter().filter_map(|block| shown(command, block, &uses, &mut said)).collect();
-        let _ = write!(page, "{}\n```\n", shown.join("\n\n"));
+    for help in helps {
+        let mut codes: Vec<String> = help.blocks().iter().flat_map(|one| exit_codes(one)).collect();
+        // The notes of a command stand in the help of those below it, too.
+        codes.retain(|code| said.insert(code.clone()));
+        if !codes.is_empty() {
+            let command =
+                Some(help.command.as_str()).filter(|it| !it.is_empty()).unwrap_or("anteroom");
+            let _ = writeln!(page, "- `{command}`: {}", escaped(&codes.join(". ")));
+        }
     }
     page
 }
 
-/// What of a block stands under its command; `said`: the notes that stand on the page already.
-fn shown<'a>(
-    command: &str,
-    block: &'a str,
-    common: &BTreeMap<String, usize>,
-    said: &mut BTreeSet<&'a str>,
-) -> Option<String> {
-    if block.starts_with("Commands:\n") {
-        // Those of the others follow at once.
-        return (command == "anteroom").then(|| block.to_owned());
+/// The options that several commands have, each in one line.
+fn common(helps: &[Help]) -> Vec<String> {
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+    for option in helps.iter().flat_map(Help::blocks).flat_map(|block| options(&block)) {
+        *uses.entry(option).or_default() += 1;
     }
-    if !block.starts_with("Options:\n") {
-        let is_of_one = block.starts_with("Usage:") || block.starts_with("Arguments:");
-        return (is_of_one || said.insert(block)).then(|| block.to_owned());
-    }
-    let (common, mut own): (Vec<String>, Vec<String>) =
-        options(block).into_iter().partition(|option| common.contains_key(&words(option)));
-    if !common.is_empty() {
-        let names: Vec<&str> = common.iter().filter_map(|option| name(option)).collect();
-        own.push(format!("  Common: {}", names.join(", ")));
-    }
-    (!own.is_empty()).then(|| format!("Options:\n{}", own.join("\n")))
+    uses.into_iter().filter(|(_, uses)| *uses > FEW).map(|(option, _)| option).collect()
 }
 
-/// The options of a block, each with its lines, without those that every command has.
+/// The options of a block, each in one line, without those that every command has.
 fn options(block: &str) -> Vec<String> {
     let mut options: Vec<String> = Vec::new();
     let lines = block.strip_prefix("Options:\n").unwrap_or_default().lines();
-    for line in lines.map(str::trim_end).filter(|line| !line.is_empty()) {
+    for line in lines.filter(|line| !line.is_empty()) {
         match options.last_mut().filter(|_| line.starts_with("        ")) {
             Some(option) => *option += &format!("\n{line}"),
             None => options.push(line.to_owned()),
         }
     }
-    options.retain(|option| name(option) != Some("--help"));
-    options
+    options.retain(|option| !option.split_whitespace().any(|word| word == "--help"));
+    options.iter().map(|option| words(option)).collect()
 }
 
-/// The long name of an option.
-fn name(option: &str) -> Option<&str> {
-    option.split_whitespace().find(|word| word.starts_with("--"))
+/// The sentences of a block that tell an exit code.
+fn exit_codes(block: &str) -> Vec<String> {
+    let text = words(block);
+    let sentences = text.trim_end_matches('.').split(". ");
+    let told = sentences.filter(|sentence| sentence.contains(EXIT_CODE));
+    told.map(|sentence| sentence.strip_prefix("Exit codes: ").unwrap_or(sentence).to_owned())
+        .collect()
 }
 
-fn words(option: &str) -> String {
-    option.split_whitespace().collect::<Vec<_>>().join(" ")
+/// A text in one line.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
