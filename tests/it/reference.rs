@@ -12,6 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use regex::Regex;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -20,7 +21,61 @@ use crate::support::proxy::{Proxy, Storage, anteroom, shop};
 use crate::support::{fixed_text, python};
 
 /// From how many bytes on the beginning of a text says what a key is for.
-const ENOUGH: usize = 60;
+const ENOUGH: usize = 40;
+/// How many values of a default are shown.
+const LISTED: usize = 3;
+
+const HEAD_OF_KEYS: &str = "# Configuration keys
+
+Every key of `proxy.toml` with its default, its form in parentheses, and the beginning of its text. A key without `=` \
+                            has no default. The whole text stands above the key in [proxy.toml](../../proxy.toml), \
+                            and so does a default that ends with `…`; editors show it by \
+                            [proxy.schema.json](proxy.schema.json). `anteroom check` finds mistakes, \
+                            `anteroom config print` shows the values in force.
+
+1s–1d is a span of durations, 1KiB–1TiB of sizes, 1–512 of numbers. Words for forms:
+
+| word | form |
+|---|---|
+| networks | a list of addresses and networks such as `\"10.0.0.0/8\"`; `\"file:\"` and a path: the lines of that file |
+| secret | `{ file = \"…\" }` or `{ env = \"…\" }` |
+| name | 1 to 32 letters, digits, `-` or `_` |
+| rate | `\"10/m\"`, or `\"10/m burst 20\"` |
+| server | `\"http://127.0.0.1:3000\"`, without path or user, or `\"unix:/run/app.sock\"` |
+| host | `\"example.com\"` (in `hosts` with any port), `\"example.com:8080\"`; in lists also `\"*.example.com\"` |
+| store | a URL as in `[store] url`, or a secret |
+";
+
+/// Forms in the words of the schema, and those of the page.
+const SHORT_FORMS: [(&str, &str); 17] = [
+    ("a list: an address or a network such as \"10.0.0.0/8\"", "networks"),
+    (", or \"file:\" and the path of a list", ""),
+    (
+        "embedded:<dir>, redis://<host>, rediss://<host>, redis+unix:<path>, redis+cluster://<host>,<host> or \
+         redis+sentinel://<host>,<host>/<primary>, or `{ file = \"…\" }` or `{ env = \"…\" }`",
+        "a store",
+    ),
+    ("`{ file = \"…\" }` or `{ env = \"…\" }`", "a secret"),
+    ("a name of 1 to 32 letters, digits, \"-\" or \"_\"", "a name"),
+    ("a rate such as \"100/s\", \"10/m\" or \"10/m burst 20\"", "a rate"),
+    (
+        "a URL such as \"http://127.0.0.1:3000\", without path or user, or \"unix:\" and a path that begins with /",
+        "a server",
+    ),
+    (
+        "a host such as \"example.com\" (with any port), \"example.com:8080\" or \"*.example.com\"",
+        "a host",
+    ),
+    ("a host such as \"example.com\" or \"example.com:8080\"", "a host"),
+    (", or a duration such as \"300s\"", ""),
+    ("a size from 0B", "a size"),
+    ("a table such as ", ""),
+    ("`true` or `false`", ""),
+    ("the path of a PEM file", "a PEM file"),
+    ("the path of a file", "a path"),
+    ("the name of a ", "a "),
+    ("a list: ", "list: "),
+];
 
 fn stdout(words: &[&str]) -> String {
     let mut command = anteroom();
@@ -140,12 +195,7 @@ struct KeyPage<'a> {
 impl<'a> KeyPage<'a> {
     fn of(schema: &'a Json) -> String {
         let mut page = Self { definitions: &schema["definitions"], text: String::new() };
-        page.text.push_str(
-            "# Configuration keys\n\nEvery key of `proxy.toml`, with its form and its default in parentheses, and \
-             the beginning of its text. The whole text stands above the key in [proxy.toml](../../proxy.toml), and \
-             editors show it by [proxy.schema.json](proxy.schema.json). `anteroom check` says what is wrong with a \
-             file, and `anteroom config print` shows the values in force.\n",
-        );
+        page.text.push_str(HEAD_OF_KEYS);
         let (tables, keys): (Vec<_>, Vec<_>) =
             properties(schema).into_iter().partition(|(_, shape)| page.table(shape).is_some());
         page.heading("Top level", "");
@@ -233,15 +283,19 @@ impl<'a> KeyPage<'a> {
         }
         self.text.push('\n');
         for group in groups {
-            let key = |(name, shape): &&(String, &Json)| {
-                let form = escaped(shape["title"].as_str().unwrap_or_default());
-                format!("`{name}` ({form}; {})", default(table, name, shape))
+            let described = beginning(text(group[0].1));
+            let forms: Vec<String> =
+                group.iter().map(|(_, shape)| escaped(&form(shape, &described))).collect();
+            let are_alike = forms.iter().all(|form| *form == forms[0]);
+            let key = |(at, (name, shape)): (usize, &&(String, &Json))| {
+                // One form stands behind the last key.
+                let is_shown = !forms[at].is_empty() && (!are_alike || at + 1 == forms.len());
+                let form = if is_shown { format!(" ({})", forms[at]) } else { String::new() };
+                format!("`{}`{form}", with_default(table, name, shape))
             };
-            let names: Vec<String> = group.iter().map(key).collect();
-            let _ = write!(self.text, "- {}", names.join(", "));
-            let described = escaped(&beginning(text(group[0].1)));
+            let keys: Vec<String> = group.iter().enumerate().map(key).collect();
             let colon = if described.is_empty() { "" } else { ": " };
-            let _ = writeln!(self.text, "{colon}{described}");
+            let _ = writeln!(self.text, "- {}{colon}{}", keys.join(", "), escaped(&described));
         }
     }
 }
@@ -263,12 +317,33 @@ fn text(shape: &Json) -> &str {
     shape["description"].as_str().unwrap_or_default()
 }
 
-fn default(table: &str, name: &str, shape: &Json) -> String {
-    match (table, name, &shape["default"]) {
-        ("", "threads", _) => "the number of cores".to_owned(),
-        (_, _, Json::Null) => "none".to_owned(),
-        (_, _, value) => format!("`{value}`"),
+/// A key with its default, if it has one.
+fn with_default(table: &str, name: &str, shape: &Json) -> String {
+    match &shape["default"] {
+        // Its text has the default.
+        _ if table.is_empty() && name == "threads" => name.to_owned(),
+        Json::Null => name.to_owned(),
+        Json::Array(values) if values.len() > LISTED => {
+            let first: Vec<String> = values.iter().take(LISTED).map(Json::to_string).collect();
+            format!("{name} = [{},…]", first.join(","))
+        }
+        value => format!("{name} = {value}"),
     }
+}
+
+/// The form of a value in few words; none where the default or the text has it.
+fn form(shape: &Json, described: &str) -> String {
+    let title = shape["title"].as_str().unwrap_or_default().to_owned();
+    let form = SHORT_FORMS.into_iter().fold(title, |form, (long, short)| form.replace(long, short));
+    let span = Regex::new("a (?:duration|number|size) from ([^ ,]+) to ([^ ,]+)").unwrap();
+    let form = span.replace_all(&form, "${1}–${2}").into_owned();
+    let example = r#" such as (?:"[^"]*"|`[^`]*`)(?:, "[^"]*")*(?: or "[^"]*")?"#;
+    let form = Regex::new(example).unwrap().replace_all(&form, "").into_owned();
+    let form = form.strip_prefix(", or ").unwrap_or(&form);
+    let parts: Vec<&str> = form.split('`').collect();
+    let between = parts.iter().step_by(2).all(|part| ["", ", ", " or ", ", or "].contains(part));
+    let are_said = parts.iter().skip(1).step_by(2).all(|word| described.contains(*word));
+    if parts.len() > 1 && between && are_said { String::new() } else { form.to_owned() }
 }
 
 /// Text in which Markdown sees no marks.
