@@ -118,16 +118,16 @@ pub(super) fn start(
 
 /// Registers the metrics that are read at each scrape.
 pub(super) fn register(board: &Arc<CertificateBoard>, metrics: &Metrics) {
-    let help = "Unix time at which the certificate that was ordered for a name expires; 0: there is none yet";
+    let help = "Unix time at which the certificate ordered for a name expires; 0: none yet";
     let expires = of_names(board, |status| status.not_after.unwrap_or_default());
     metrics.gauges("anteroom_ordered_certificate_expires", help, expires);
-    let help = "Unix time before which no certificate is ordered for a name, after a failure; 0: none failed";
+    let help = "Unix time before which a name is not tried again; 0: at any time";
     let next_try = of_names(board, |status| status.next_try.unwrap_or_default());
     metrics.gauges("anteroom_ordered_certificate_next_try", help, next_try);
-    let help = "Failures to order a certificate for a name, since the last one was issued";
+    let help = "Failures to order a certificate for a name since the last one";
     let failures = of_names(board, |status| i64::from(status.failures));
     metrics.gauges("anteroom_ordered_certificate_failures", help, failures);
-    let help = "Unix time of the last failure to order a certificate for a name, since the last one was issued; 0: none";
+    let help = "Unix time of the last such failure; 0: none";
     let failed_at = of_names(board, |status| status.failed_at.unwrap_or_default());
     metrics.gauges("anteroom_ordered_certificate_last_failure", help, failed_at);
     let own = Arc::clone(board);

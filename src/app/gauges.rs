@@ -42,7 +42,7 @@ pub(super) fn register(
     self::store(store, metrics);
     fleet(shared, metrics);
     acme::register(&shared.certificates.board, metrics);
-    let help = "Messages that could not be written to standard error, or found no room";
+    let help = "Messages that did not reach standard error";
     metrics.counter("anteroom_messages_lost", help, message_log::lost);
     let help = "Messages that wait to be written to standard error";
     metrics.gauge("anteroom_messages_waiting", help, message_log::waiting);
@@ -137,15 +137,16 @@ fn pages(shared: &SharedState, metrics: &Metrics) {
         pages.memory().bytes()
     });
     let pages = Arc::clone(&shared.pages);
-    let help = "Room for pages in memory; smaller while the process is near its memory limit";
+    let help = "Room for pages in memory; smaller near the process's memory limit";
     metrics.gauge("anteroom_memory_pages_max_bytes", help, move || pages.memory().capacity());
     let pages = Arc::clone(&shared.pages);
     metrics.gauge("anteroom_memory_pages", "Pages in memory", move || pages.memory().len() as u64);
     let flights = Arc::clone(&shared.pages.flights);
     metrics.gauge("anteroom_in_flight_bytes", "Bytes of bodies in flight", move || flights.bytes());
     let flights = Arc::clone(&shared.pages.flights);
-    metrics
-        .gauge("anteroom_waiting", "Requests on others' fetches", move || flights.waiting() as u64);
+    metrics.gauge("anteroom_waiting", "Requests that wait for another one's fetch", move || {
+        flights.waiting() as u64
+    });
 }
 
 fn purges(shared: &SharedState, metrics: &Metrics) {
@@ -185,13 +186,13 @@ fn audits(shared: &SharedState, metrics: &Metrics) {
     let help = "Hits that were compared with the app's own answer";
     metrics.counter("anteroom_audit_compared", help, move || audits.totals().compared);
     let audits = Arc::clone(&shared.audits);
-    let help = "Hits whose visitor got something else from the app";
+    let help = "Hits for which the app answered something else";
     metrics.counter("anteroom_audit_differed", help, move || audits.totals().differed);
     let audits = Arc::clone(&shared.audits);
     let help = "Stored pages that held a visitor's own words";
     metrics.counter("anteroom_audit_leaks", help, move || audits.totals().leaks);
     let purged = Arc::clone(&shared.pages.purged);
-    let help = "Patterns of URLs whose pages the audit has stopped from being shared";
+    let help = "Patterns of URLs that the audit has stopped from being shared";
     metrics.gauge("anteroom_audit_stopped", help, move || purged.bypass.stopped().len() as u64);
 }
 
@@ -222,10 +223,10 @@ fn visits(shared: &SharedState, metrics: &Metrics) {
 /// The metrics of anonymous visitors.
 fn visitors(shared: &SharedState, metrics: &Metrics) {
     let visits = Arc::clone(&shared.visitor_visits);
-    let help = "Visits of those with a visitor's token dropped";
+    let help = "Visits with a visitor token that were dropped";
     metrics.counter("anteroom_visitor_visits_dropped", help, move || visits.dropped());
     let kept = Arc::clone(&shared.visitor_tokens);
-    let help = "Tokens of visitors without a login in the store, as the cleaner last saw";
+    let help = "Visitor tokens in the store, as the cleaner last saw";
     metrics.gauge("anteroom_visitor_tokens_kept", help, move || kept.load(Relaxed));
 }
 
@@ -241,7 +242,7 @@ fn sessions(shared: &SharedState, live: &Arc<ArcSwap<LiveConfig>>, metrics: &Met
 
 fn store(store: &OpenStore, metrics: &Metrics) {
     let bytes = store.clone();
-    let help = "Bytes of pages in the store, as it said when it last took or lost one";
+    let help = "Bytes of pages in the store, as it last said";
     metrics.gauge("anteroom_store_pages_bytes", help, move || bytes.counters().page_bytes());
     let calls = store.clone();
     metrics.histogram("anteroom_store_seconds", "Time of calls of a store in Redis", move || {
@@ -263,8 +264,8 @@ fn fleet(shared: &SharedState, metrics: &Metrics) {
     let help = "Proxies on the store, this one included, as last seen";
     metrics.gauge("anteroom_fleet_proxies", help, move || fleet.proxies());
     let fleet = Arc::clone(&shared.fleet);
-    let help = "Proxies on the store that differ in settings that all must have alike";
+    let help = "Proxies on the store that differ in settings that must be alike";
     metrics.gauge("anteroom_fleet_differing", help, move || fleet.mismatched());
-    let help = "Seconds between the clock of this machine and the time that counts, of which the sign is left out";
+    let help = "Seconds between this machine's clock and the time in use, without a sign";
     metrics.gauge("anteroom_clock_difference_seconds", help, || clock::difference().abs() as u64);
 }

@@ -82,7 +82,7 @@ pub(super) fn register(all: &All, metrics: &Metrics) {
     let own = Arc::clone(all);
     metrics.gauge(
         "anteroom_tls_certificate_expires",
-        "Unix time at which the first of the certificates expires, but for those that the proxy renews; 0: there is none",
+        "Unix time at which the first certificate in a file expires; 0: there is none",
         move || {
             let own = own.load();
             let kept = own.iter().filter(|tls| !tls.settings().answers_challenges);

@@ -106,13 +106,23 @@ fn the_page_of_metrics_has_what_the_proxy_exports() {
     }
     let mut page = String::from(
         "# Metrics\n\nWhat `/metrics` on the address of `[admin]` exports, in the text format of Prometheus. \
-         Every number counts from the start of the process, and for this process alone.\n\n\
-         | Metric | Type | Labels | What it is |\n|---|---|---|---|\n",
+         Every number counts from the start of the process, and for this process alone. Names of counters end \
+         with `_total`; histograms are marked, and all others are gauges.\n\n\
+         | Metric, with its labels | What it is |\n|---|---|\n",
     );
     for (name, Metric { kind, help, labels }) in &metrics {
-        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
-        let end = if kind == "counter" { "_total" } else { "" };
-        let _ = writeln!(page, "| `{name}{end}` | {kind} | {} | {help} |", labels.join(", "));
+        let labels: Vec<&str> =
+            labels.iter().map(String::as_str).filter(|label| *label != "le").collect();
+        let labels = match labels.join(",") {
+            none if none.is_empty() => none,
+            names => format!(" `{{{names}}}`"),
+        };
+        let (end, mark) = match kind.as_str() {
+            "counter" => ("_total", ""),
+            "histogram" => ("", " (histogram)"),
+            _ => ("", ""),
+        };
+        let _ = writeln!(page, "| `{name}{end}`{labels} | {help}{mark} |");
     }
     fixed_text("docs/reference/metrics.md", &page);
 }

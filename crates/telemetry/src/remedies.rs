@@ -506,47 +506,46 @@ pub const fn text_of(reason: Reason) -> ReasonText {
 pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
     match reason {
         Reason::Login => (
-            "the visitor is logged in, and the page is shared among visitors without a login",
+            "the visitor is logged in; the page is for visitors without a login",
             "a route with `share = \"everyone\"` and `fragments`, `share = \"segment\"` or `share = \"user\"`",
         ),
-        Reason::NotLoggedIn => (
-            "the visitor is not logged in, and the route keeps pages for one user each",
-            "nothing: there is no user to keep the page for",
-        ),
+        Reason::NotLoggedIn => {
+            ("the visitor is not logged in; the route keeps a page for each user", "nothing")
+        }
         Reason::Unconfirmed => (
-            "the user's name is only what the visitor typed at a log-in; such a visitor is in no segment and has no pages",
+            "the user's name is only what the visitor typed; it gives no segment and no pages",
             "`[session.verify]`, or a `user` of `[session.login]` from the app's answer",
         ),
         Reason::UnknownToken => (
-            "there is a session cookie, and Anteroom does not know its user",
-            "`[session.verify]`, `[session] app`, or `mint = true` when only Anteroom creates that cookie",
+            "Anteroom does not know the user of the session cookie",
+            "`[session.verify]`, `[session] app`, or `mint = true` if only Anteroom creates the cookie",
         ),
         Reason::Unverified => (
-            "the app was asked, and its answer matched neither `user` nor `nobody`, or came later than `timeout`",
-            "compare `user` and `nobody` of `[session.verify]` with its answer; `anteroom_verify_unclear_total` counts",
+            "the app's answer matched neither `user` nor `nobody`, or came after `timeout`",
+            "compare `user` and `nobody` of `[session.verify]` with it; `anteroom_verify_unclear_total` counts",
         ),
         Reason::StoreAway => {
             ("the store did not answer in time", "`[store] url` and `timeout`; it is temporary")
         }
         Reason::BadSessionCookie => (
-            "the session cookie is not a token (8 to 256 bytes of visible ASCII), or came twice",
-            "`token_from = \"sha256\"`; let the app set it with one `Domain` and `Path`",
+            "the session cookie is no token (8 to 256 bytes of visible ASCII), or came twice",
+            "`token_from = \"sha256\"`; one `Domain` and `Path` in the app",
         ),
         Reason::SessionInUrl => (
             "the path or the query has a session id",
-            "let the app keep it only in its cookie (`session.use_only_cookies`, `tracking-mode`)",
+            "keep it in the cookie only (`session.use_only_cookies`, `tracking-mode`)",
         ),
         Reason::UnknownCookie => (
-            "the request has a cookie that the configuration does not name",
-            "`[cache] ignore_cookies` when no page depends on it, `key_cookies` when some do, `[session] cookie` when it may mean a logged-in visitor",
+            "the configuration does not name a cookie of the request",
+            "`[cache] ignore_cookies` if no page depends on it, `key_cookies` if some do, `[session] cookie` if it may mean a login",
         ),
         Reason::Authorization => (
             "the request has `Authorization`",
-            "`share = \"everyone\"` when the page holds nothing personal",
+            "`share = \"everyone\"` if the page holds nothing personal",
         ),
         Reason::IdentityField => (
-            "the request has a field that names its sender, such as `X-Api-Key` or `X-Auth-Request-User`",
-            "`[cache] identity_headers` without that field, when it says nothing of the visitor; `key_headers` with it",
+            "a field names the sender, such as `X-Api-Key` or `X-Auth-Request-User`",
+            "`[cache] identity_headers` without that field, if it says nothing of the visitor; `key_headers` with it",
         ),
         Reason::ClientCertificate => ("the client showed a certificate", "the same"),
         Reason::BoundConnection => ("NTLM or Negotiate has logged the connection in", "nothing"),
@@ -554,52 +553,47 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
         Reason::RequestBody => ("a GET with a body", "nothing"),
         Reason::Head => ("a HEAD for a page that is not stored", "nothing: a GET stores it"),
         Reason::Miss => ("the page is not stored yet, or no longer", "nothing"),
-        Reason::MinUses => (
-            "the page was requested fewer times than the route's `min_uses`",
-            "a smaller `min_uses`",
-        ),
+        Reason::MinUses => ("fewer requests for the page than `min_uses`", "a smaller `min_uses`"),
         Reason::Unproven => (
-            "the page is not stored, and its URL may be a secret (a parameter such as `token`, a random segment), or a fill would leave out a field of the request: it is sent as it came until a response to it (a secret) or to a similar URL (a field) may be shared",
-            "nothing: the next request fills; `send_headers` for a field on which pages depend",
+            "not stored; the URL may be a secret (a parameter such as `token`, a random segment), or a fill would leave out a field. Sent as it came until a response to it (a secret) or to a similar URL (a field) may be shared",
+            "nothing; `send_headers` for a field on which pages depend",
         ),
         Reason::Pattern => (
-            "the page is not stored, and recent responses to similar URLs could not be shared; looked at again within two minutes",
-            "what helps for those responses: see `anteroom_pages_refused_total`",
+            "not stored; recent responses to similar URLs could not be shared; tried again within two minutes",
+            "what helps those responses: `anteroom_pages_refused_total`",
         ),
-        Reason::Route => {
-            ("the route has `share = \"none\"`", "another `share`, if the page may be shared")
-        }
+        Reason::Route => ("the route has `share = \"none\"`", "another `share`"),
         Reason::Learn => (
-            "the route has `mode = \"learn\"`: the cache would have looked the page up",
-            "`anteroom learn report` says what it would have done: [learn mode](../guides/learn-mode.md)",
+            "the route has `mode = \"learn\"`; the cache would have been asked",
+            "`anteroom learn report`: [learn mode](../guides/learn-mode.md)",
         ),
         Reason::Audited => (
-            "a stored page would answer it; it is one of a few that are held against the app",
+            "a stored page is compared with the app's answer",
             "`[cache] audit = \"off\"`, or a rarer one; `anteroom audit` says what differed",
         ),
         Reason::AuditStopped => (
-            "visitors see different things in the page: the audit has found it, and it is not shared any more",
-            "`anteroom audit` says what differs, and the lines of `proxy.toml` that help; `anteroom audit resume` shares it again: [the audit](../guides/learn-mode.md#hold-it-against-the-app-afterwards)",
+            "the audit has found that visitors see different things in the page",
+            "`anteroom audit` says what differs, and which lines of `proxy.toml` help; `anteroom audit resume` shares it again: [the audit](../guides/learn-mode.md#hold-it-against-the-app-afterwards)",
         ),
         Reason::BypassSwitch => (
-            "an operator has switched the cache off for this route, or for all",
-            "`anteroom bypass` shows by whom and until when, `anteroom bypass off` ends it: [emergency switch](../guides/operating.md#emergency-switch)",
+            "the cache is switched off for this route, or for all",
+            "`anteroom bypass` shows it, `anteroom bypass off` ends it: [emergency switch](../guides/operating.md#emergency-switch)",
         ),
         Reason::Rank => ("the item is not among the most viewed", "a larger `only_top`"),
         Reason::Condition => {
-            ("`If-Match` or `If-Unmodified-Since`, which only the app can evaluate", "nothing")
+            ("`If-Match` or `If-Unmodified-Since`, which only the app can decide", "nothing")
         }
         Reason::RequestNoStore => ("the request has `no-store`", "nothing"),
         Reason::RequestDirective => (
-            "the client wants a fresh page from the app, or accepts only a stored page",
+            "the client wants a fresh page, or only a stored one",
             "`[cache] client_directives = \"ignore\"`",
         ),
         Reason::Fragment => (
-            "a part of a page is requested (`X-Requested-With`, `HX-Request` and the like)",
+            "a part of a page is requested (`X-Requested-With`, `HX-Request`, …)",
             "`key_headers` with that field",
         ),
         Reason::Accept => (
-            "`Accept` names no kind of page, and this page has the default lifetime",
+            "`Accept` names no kind of page, and the lifetime is the default",
             "a `ttl` on its route",
         ),
         Reason::OddPath => (
@@ -607,58 +601,56 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
             "links without `//`, `/../` and encoded slashes",
         ),
         Reason::Vary => (
-            "the page depends on a field that a fill does not send as this request does",
-            "`send_headers`; for cookies see `unknown-cookie`. For a visitor with a login, on a page with `Vary: Cookie`, see `login`",
+            "the page depends on a field that a fill sends differently",
+            "`send_headers`; for cookies see `unknown-cookie`, for a login with `Vary: Cookie` see `login`",
         ),
         Reason::Upgrade => ("another protocol is requested, such as WebSocket", "nothing"),
         Reason::Endpoint => ("Anteroom answers it, under `/_anteroom/`", "nothing"),
-        Reason::Refused => ("Anteroom refused the request; the status says why", "the log"),
+        Reason::Refused => ("Anteroom refused it; the status says why", "the log"),
         Reason::Denied => (
-            "this address is not served, or the route has `deny = true`",
+            "the address is not served, or the route has `deny = true`",
             "`[client] allow` and `deny`; `allow_from` and `deny` of a route",
         ),
         Reason::Loop => (
-            "the request has come back, for the same host and path, to the proxy that sent it; the answer is 508",
+            "the request came back to the proxy that sent it; the answer is 508",
             "the app's own address in `[origin] url`",
         ),
         Reason::Defect => (
-            "a defect of Anteroom ended this request alone; the answer is 500",
-            "nothing; please report the log's line with `panicked`",
+            "a defect of Anteroom ended this request; the answer is 500",
+            "report the log's line with `panicked`",
         ),
-        Reason::LoginRequired => {
-            ("the route has `require = \"login\"`, and this visitor has no login", "a log-in")
-        }
+        Reason::LoginRequired => ("the route has `require = \"login\"`", "a log-in"),
         Reason::Maintenance => (
             "the route has `maintenance = true`, and no page is stored",
             "the end of the maintenance",
         ),
         Reason::RateLimited => (
-            "the address or session has sent too many requests",
-            "`requests_per_address`, `requests_per_session`; list proxies in front of Anteroom in `trusted_proxies`",
+            "too many requests of the address or session",
+            "`requests_per_address`, `requests_per_session`; `trusted_proxies` for proxies in front",
         ),
         Reason::SetCookie => (
             "the page sets a cookie",
             "`strip_set_cookie` with its name, or `set_cookie = \"strip_for_anonymous\"`",
         ),
         Reason::NoStore => (
-            "the app says `no-store`, as PHP does on every page with a session",
+            "the app says `no-store`, as PHP does with a session",
             "`override_ttl` on a route by path",
         ),
         Reason::NoCache => (
-            "the app says `no-cache`, and sends no validator",
+            "the app says `no-cache` without a validator",
             "`override_ttl`, or a validator from the app",
         ),
         Reason::Private => (
             "the app says `private`",
-            "`override_ttl` with `override_private`, if the app says so to visitors without a login, too",
+            "`override_ttl` with `override_private`, if visitors without a login get it, too",
         ),
         Reason::Stale => (
-            "the response was older than its lifetime when it came, by `Age` or `Date`",
-            "`override_ttl`, or a lifetime from the app; where `Date` is behind, the clock of the app",
+            "the response came older than its lifetime, by `Age` or `Date`",
+            "`override_ttl`, or a lifetime from the app; the app's clock, if `Date` is behind",
         ),
         Reason::VaryAny => (
-            "`Vary: *`, or `Vary` names a field that Anteroom sends differently each time",
-            "the app has to name the fields on which the page depends",
+            "`Vary: *`, or a field in it that Anteroom sends differently each time",
+            "the fields on which the page depends in `Vary`",
         ),
         Reason::Status => (
             "the status has no default lifetime",
@@ -666,7 +658,7 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
         ),
         Reason::ContentType => ("the type has no default lifetime", "a `ttl` on its route"),
         Reason::NoValidator => {
-            ("an image or the like without `ETag` and `Last-Modified`", "a `ttl` on its route")
+            ("an image, … without `ETag` and `Last-Modified`", "a `ttl` on its route")
         }
         Reason::ResponseField => (
             "`Pragma`, `Refresh`, `WWW-Authenticate`, `Clear-Site-Data`, an attachment, or a malformed `CDN-Cache-Control`",
@@ -674,26 +666,25 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
         ),
         Reason::QueryParameter => (
             "a query parameter looks like a secret or a nonce",
-            "a lifetime from the app; `ignore_query` when the page does not depend on it",
+            "a lifetime from the app; `ignore_query` if the page does not depend on it",
         ),
         Reason::Deception => (
             "html or JSON under the name of a static file",
             "a lifetime from the app, if this is intended",
         ),
         Reason::NoLifetime => (
-            "the app gives no lifetime, and there is no default: `default_ttl = \"0s\"`, or `share = \"user\"`",
+            "no lifetime from the app and no default: `default_ttl = \"0s\"`, or `share = \"user\"`",
             "`default_ttl`, or a `ttl` on its route",
         ),
-        Reason::Anteroom => (
-            "the response logs in or out, or says something about the visitor (`Anteroom-…`)",
-            "nothing",
-        ),
-        Reason::Invalidated => ("the page was changed while it was fetched", "nothing"),
+        Reason::Anteroom => {
+            ("the response logs in or out, or describes the visitor (`Anteroom-…`)", "nothing")
+        }
+        Reason::Invalidated => ("it was changed while it was fetched", "nothing"),
         Reason::Origin => ("the app failed", "the log has details"),
         Reason::ServerError => ("the app answered 5xx", "the app's own log"),
         Reason::Unframed => (
-            "the end of the body is the end of the connection, so a truncated body cannot be detected",
-            "let the app send a length or chunks",
+            "the body ends with the connection: a truncated one looks complete",
+            "a length or chunks from the app",
         ),
         Reason::TooLarge => {
             ("the page is larger than `[cache] max_object`", "a larger `[cache] max_object`")
@@ -701,53 +692,46 @@ pub const fn page_of(reason: Reason) -> (&'static str, &'static str) {
         Reason::Variants => {
             ("one URL has too many variants", "`[limits] variants`, or fewer fields in `Vary`")
         }
-        Reason::Tags => {
-            ("the page has too many tags, or one that is too long", "at most 500 tags of 256 bytes")
-        }
+        Reason::Tags => ("too many tags, or one that is too long", "at most 500 tags of 256 bytes"),
         Reason::Fields => ("the header fields have over 16 KiB", "fewer or shorter fields"),
-        Reason::CsrfField => (
-            "a form has a CSRF field, which belongs to one visitor",
-            "a fragment around the form; otherwise nothing",
-        ),
+        Reason::CsrfField => {
+            ("a form has a CSRF field of one visitor", "a fragment around the form")
+        }
         Reason::SessionInLink => ("a link has a session id", "as for `session-in-url`"),
-        Reason::Undecodable => (
-            "the page could not be decoded for inspection",
-            "let the app answer in gzip, brotli, zstd or plain",
-        ),
-        Reason::PasswordField => (
-            "a password field on a page whose cookie was removed, or on a segment's page",
-            "nothing",
-        ),
+        Reason::Undecodable => {
+            ("the page could not be decoded", "gzip, brotli, zstd or plain from the app")
+        }
+        Reason::PasswordField => {
+            ("a password field on a segment's page, or on one without its cookie", "nothing")
+        }
         Reason::PostForm => (
-            "a form with POST on a page whose cookie was removed",
-            "`strip_set_cookie` with the cookie's name, if the form does not need it",
+            "a form with POST on a page without its cookie",
+            "`strip_set_cookie` with its name, if the form does not need it",
         ),
         Reason::LeakUser => (
-            "the name of the user whose request caused the fetch",
-            "`share = \"none\"` if the page is personal; `leak_guard = \"marks\"` if the name is a word on every page",
+            "the name of the user behind the fetch",
+            "`share = \"none\"` if it is personal; `leak_guard = \"marks\"` if the name is a common word",
         ),
         Reason::LeakAttribute => ("an attribute of that user", "the same"),
-        Reason::LeakToken => {
-            ("a token of that user, or the value of a cookie that the page sets", "the same")
-        }
+        Reason::LeakToken => ("a token of that user, or a cookie that the page sets", "the same"),
         Reason::Reflected => (
-            "the value of a request field that the fill sent and the page's key lacks, such as `User-Agent`",
-            "let the app send `Vary` with that field, or list it in `key_headers`",
+            "the value of a field that the fill sent, such as `User-Agent`",
+            "`Vary` with that field from the app, or `key_headers`",
         ),
         Reason::AwaitingSecondUser => (
-            "the first response for a segment is not shared until a second user, at another address, gets the same",
-            "nothing at first; if it stays, the page differs by something that `segment` does not name",
+            "a segment's page is shared when a second user, at another address, gets the same",
+            "nothing; if it stays, the page differs by more than `segment` names",
         ),
         Reason::Slow => (
-            "inspecting the page, or waiting for another user's response, took too long",
-            "a faster page; `leak_guard = \"off\"` for large pages that are for everyone",
+            "inspecting the page, or waiting for a second user, took too long",
+            "a faster page; `leak_guard = \"off\"` for large pages for everyone",
         ),
         Reason::Elsewhere => (
-            "another proxy on the store has just found that the page cannot be shared",
-            "what helps against the reason in that proxy's log",
+            "another proxy on the store has found that the page cannot be shared",
+            "see the reason in that proxy's log",
         ),
         Reason::Crowded => (
-            "the app has more to do than it can, too many requests wait, or there is no room for bodies in flight",
+            "the app has too much to do, too many requests wait, or bodies in flight have no room",
             "[what crawls the app](../guides/crawlers.md); `[limits] waiters` and `in_flight`",
         ),
     }

@@ -51,15 +51,15 @@ counts! {
     Stored = "anteroom_pages_stored", "Pages stored";
     PagesWarmedAtStart = "anteroom_pages_warmed_at_start", "Pages read from the store into memory at the start";
     PageMemoryReduced = "anteroom_memory_pages_reduced",
-        "Times that pages were evicted because the process was near its memory limit";
+        "Times that pages were evicted near the process's memory limit";
     RefreshesAhead = "anteroom_pages_refreshed_ahead", "Pages fetched again before they expired";
     RefreshesFailed = "anteroom_pages_refresh_failed",
-        "Pages that were not fetched again before they expired: the app failed, or they may not be shared any more";
+        "Pages not fetched again before they expired: the app failed, or they may not be shared any more";
     RefreshesSkipped = "anteroom_pages_refresh_skipped",
-        "Hits that found a page due to be fetched again while the app had no room for it, or too many pages waited";
+        "Hits on a page due to be fetched again while the app or the queue had no room";
     PagesWarmed = "anteroom_pages_warmed", "Pages fetched again after a purge";
     PagesWarmFailed = "anteroom_pages_warm_failed",
-        "Pages that were not fetched again after a purge: the app failed or had no room, or they may not be shared any more";
+        "Pages not fetched again after a purge: the app failed or had no room, or they may not be shared any more";
     StoreWriteErrors = "anteroom_store_write_errors", "Pages that the store refused or failed to take";
     StoreReadErrors = "anteroom_store_read_errors", "Store reads that failed or took too long";
     Visits = "anteroom_visits", "Visits recorded";
@@ -71,11 +71,11 @@ counts! {
     VisitorTokens = "anteroom_visitor_tokens", "Tokens given to visitors without a login";
     VisitorTokensRefused = "anteroom_visitor_tokens_refused",
         "Visitor tokens withheld because one address had too many";
-    VisitorTokensMerged = "anteroom_visitor_tokens_merged", "Visitor tokens whose data went to a session";
+    VisitorTokensMerged = "anteroom_visitor_tokens_merged", "Visitor tokens that became part of a session";
     VisitorTokensCleaned = "anteroom_visitor_tokens_cleaned", "Visitor tokens cleaned";
     CartsHandedOn = "anteroom_carts_handed_on", "Abandoned carts handed on";
     CartsRefused = "anteroom_carts_refused", "Times that an abandoned cart could not be handed on";
-    CartsLost = "anteroom_carts_lost", "Abandoned carts lost: not handed on before their sessions had to go";
+    CartsLost = "anteroom_carts_lost", "Abandoned carts not handed on before their sessions had to go";
     CartEventsDelivered = "anteroom_cart_events_delivered", "Abandoned carts that the webhook accepted";
     CartEventsFailed = "anteroom_cart_events_failed", "Webhook requests for abandoned carts that failed";
     CartEventsDropped = "anteroom_cart_events_dropped",

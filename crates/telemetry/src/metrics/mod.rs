@@ -538,16 +538,16 @@ impl ThreadCollector {
         let help = "Pages fetched for the cache and not stored, by reason";
         family(encoder, "anteroom_pages_refused", help, "reason", refusals)?;
         let unstored = by(&mut Unstored::ALL.map(Unstored::as_str).into_iter(), |of| &of.unstored);
-        let help = "Pages that the store had no room for, kept in memory only, by reason";
+        let help = "Pages kept in memory only, for lack of room in the store, by reason";
         family(encoder, "anteroom_pages_unstored", help, "reason", unstored)?;
         let again =
             by(&mut AskedAgain::ALL.map(AskedAgain::as_str).into_iter(), |of| &of.asked_again);
-        let help = "Requests sent to the origin after a fetch for the cache that was not for their visitor, by reason";
+        let help = "Requests sent to the origin again, after a fetch that was not for their visitor, by reason";
         family(encoder, "anteroom_origin_asked_again", help, "reason", again)?;
         let ends = by(&mut TunnelEnd::ALL.map(TunnelEnd::as_str).into_iter(), |of| &of.tunnel_ends);
         family(encoder, "anteroom_tunnels_ended", "Tunnels by what ended them", "by", ends)?;
         let cut = by(&mut ConnectionCut::ALL.map(ConnectionCut::as_str).into_iter(), |of| &of.cut);
-        let help = "HTTP/2 connections closed for a flood of frames or a broken protocol, by cause";
+        let help = "HTTP/2 connections closed for a flood or a broken protocol, by cause";
         family(encoder, "anteroom_http2_connections_cut", help, "cause", cut)?;
         let help = "Requests over a rate limit, by the route that has it; * is [limits]";
         let mut limited = BTreeMap::<Arc<str>, u64>::new();

@@ -16,7 +16,7 @@ pub(super) fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     origins: &BTreeMap<Arc<str>, [u64; CLASSES]>,
 ) -> Result<(), std::fmt::Error> {
-    let help = "Time of an origin's servers until their answers came, by the class of the request";
+    let help = "Time of an origin's servers until their answers, by the class of the request";
     let kind = MetricType::Counter;
     let mut metric = encoder.encode_descriptor("anteroom_origin_seconds", help, None, kind)?;
     for (origin, micros) in origins {

@@ -87,7 +87,8 @@ fn saved(
     encoder: &mut DescriptorEncoder<'_>,
     routes: &[RouteTotals],
 ) -> Result<(), std::fmt::Error> {
-    let help = "What the origin would have taken for the hits, by the mean of its recent responses on the route";
+    let help =
+        "Time of the origin that the hits saved, by the mean of its recent responses on the route";
     let kind = MetricType::Counter;
     let mut metric = encoder.encode_descriptor("anteroom_saved_seconds", help, None, kind)?;
     for route in routes {
