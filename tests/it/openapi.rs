@@ -1,5 +1,5 @@
 //! `docs/browser/openapi.json` held against the proxy: whatever an endpoint answers is described, and
-//! whatever is described is answered.
+//! whatever is described is answered. And `docs/reference/admin-openapi.json`, which has the figures for operators.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,10 @@ struct Described {
 
 impl Described {
     fn read() -> Self {
-        let text = include_str!("../../docs/browser/openapi.json");
+        Self::of(include_str!("../../docs/browser/openapi.json"))
+    }
+
+    fn of(text: &str) -> Self {
         Self { document: serde_json::from_str(text).unwrap(), met: BTreeSet::new() }
     }
 
@@ -285,6 +288,29 @@ fn exactly_the_described_operations_are_answered() {
 
     let unmet: Vec<_> = described.all().difference(&described.met).cloned().collect();
     assert!(unmet.is_empty(), "described, and never answered: {unmet:#?}");
+}
+
+#[test]
+fn figures_for_operators_are_answered_as_described() {
+    let mut described = Described::of(include_str!("../../docs/reference/admin-openapi.json"));
+    let origin = shop(|_| Reply::html("hello"));
+    for mode in ["serve", "learn"] {
+        let settings = format!("admin.token = {{ file = \"token\" }}\ncache.mode = \"{mode}\"");
+        let proxy = Proxy::behind_with("printf secret-token >token", &origin, &settings);
+        let ask = |path: &str| proxy.admin(path).header("Authorization", "Bearer secret-token");
+        for cookie in ["consent=1", "consent=2", "language=de"] {
+            proxy.get("/item/mug").cookie(cookie).send();
+        }
+        wait_until("the requests are counted", || {
+            ask("/status").send().text().contains("\"routes\":[{")
+        });
+        let switched = ask("/bypass").method("POST").body(br#"{"on":true,"by":"alice"}"#).send();
+        assert_eq!(switched.status, 200, "{}", switched.text());
+        for (path, method) in described.operations() {
+            let answer = ask(&path).method(&method).send();
+            described.meets((&*path, &*method), mode, &answer);
+        }
+    }
 }
 
 #[test]
