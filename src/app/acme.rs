@@ -127,7 +127,7 @@ pub(super) fn register(board: &Arc<CertificateBoard>, metrics: &Metrics) {
     let help = "Failures to order a certificate for a name since the last one";
     let failures = of_names(board, |status| i64::from(status.failures));
     metrics.gauges("anteroom_ordered_certificate_failures", help, failures);
-    let help = "Unix time of the last such failure; 0: none";
+    let help = "Unix time of the last failure to order a certificate for a name; 0: none";
     let failed_at = of_names(board, |status| status.failed_at.unwrap_or_default());
     metrics.gauges("anteroom_ordered_certificate_last_failure", help, failed_at);
     let own = Arc::clone(board);

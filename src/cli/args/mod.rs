@@ -168,8 +168,8 @@ The command only looks: nothing is sent to the app, no visit is recorded, and no
 changes. Values of cookies are not shown, but other users of this machine can see the command line
 while it runs. A path without a host stands for the first of [origin] hosts that is no wildcard.";
 
-/// A caching reverse proxy for web apps with logins: it recognises visitors, and shares no page that may
-/// be one visitor's own
+/// A caching reverse proxy for web apps with logins: it recognises visitors, and shows
+/// none of them another one's page
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
