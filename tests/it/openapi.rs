@@ -109,6 +109,7 @@ impl Described {
                         Some("string") => value.is_string(),
                         Some("integer") => value.as_f64().is_some_and(|n| n.fract() == 0.0),
                         Some("number") => value.is_number(),
+                        Some("boolean") => value.is_boolean(),
                         Some("null") => value.is_null(),
                         _ => false,
                     },

@@ -79,9 +79,10 @@ fn configuration_examples_in_the_docs_can_be_read() {
     ]);
     for (page, block) in shown {
         // A part of a file is read as one.
-        let is_whole = block.lines().any(|line| {
-            line == "[origin]" || ["origin =", "origin.url"].iter().any(|it| line.starts_with(it))
-        });
+        let names_an_app =
+            |line: &str| line.starts_with("origin =") || line.starts_with("origin.url");
+        let is_whole = block.lines().any(|line| line == "[origin]")
+            || block.lines().take_while(|line| !line.starts_with('[')).any(names_an_app);
         let origin = if is_whole { "" } else { "origin.url = \"http://app\"\n" };
         let mut text = format!("{origin}{block}");
         for (named, there) in &files {
