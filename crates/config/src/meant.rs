@@ -82,6 +82,13 @@ pub(super) fn table(path: &str, node: &Node) -> Option<String> {
             let urls: Vec<String> = nodes.iter().map(Node::shown).collect();
             Some(format!("origin = {{ urls = [{}] }}", urls.join(", ")))
         }
+        ("origin", Value::List(nodes)) if nodes.iter().all(is_table) => Some(
+            "[origin] for the first app, and a header with a name, such as [origins.blog], for each other".to_owned(),
+        ),
+        // Keys of an app: the header is one letter too long.
+        ("origins.url" | "origins.urls" | "origins.hosts", Value::Text(_) | Value::List(_)) => {
+            Some("the header [origin] in place of [origins]".to_owned())
+        }
         ("origins", Value::List(_)) => Some(
             "a header with the name, such as [origins.blog], in place of [[origins]]".to_owned(),
         ),
@@ -100,8 +107,15 @@ pub(super) fn table(path: &str, node: &Node) -> Option<String> {
     }
 }
 
+fn is_table(node: &Node) -> bool {
+    matches!(node.value, Value::Table(_))
+}
+
 fn of_list(path: &str, nodes: &[Node]) -> Option<String> {
     let shown: Vec<String> = nodes.iter().map(Node::shown).collect();
+    if path == "origin.host" {
+        return Some(format!("for the sites of the app write hosts = [{}]", shown.join(", ")));
+    }
     let is_url = path == "origin.url" || path.starts_with("origins.") && path.ends_with(".url");
     is_url.then(|| format!("for several servers write urls = [{}]", shown.join(", ")))
 }
@@ -149,6 +163,7 @@ pub(super) fn instead_of_variable(path: &str, name: &str) -> String {
 mod tests {
     use super::*;
     use crate::key_paths::KeyPaths;
+    use crate::node::TomlTable;
     use crate::problem::SettingLocation;
 
     #[test]
@@ -178,6 +193,25 @@ mod tests {
             let node = Node::text(SettingLocation::Nowhere, text);
             assert_eq!(advice(path, &node).as_deref(), expected, "{path} {text}");
         }
+    }
+
+    #[test]
+    fn headers_of_apps_lead_to_the_right_ones() {
+        let text = || Node::text(SettingLocation::Nowhere, "http://app");
+        let list = |nodes| Node::list(SettingLocation::Nowhere, nodes);
+        let one = Some("the header [origin] in place of [origins]".to_owned());
+        assert_eq!(table("origins.url", &text()), one);
+        assert_eq!(table("origins.hosts", &list(vec![text()])), one);
+        let app = Node::table(SettingLocation::Nowhere, TomlTable::new());
+        let several = table("origin", &list(vec![app])).unwrap_or_default();
+        assert!(several.contains("such as [origins.blog], for each other"), "{several}");
+        let urls = Some("origin = { urls = [\"http://app\"] }".to_owned());
+        assert_eq!(table("origin", &list(vec![text()])), urls);
+        let hosts = advice("origin.host", &list(vec![text()]));
+        assert_eq!(
+            hosts.as_deref(),
+            Some("for the sites of the app write hosts = [\"http://app\"]")
+        );
     }
 
     #[test]

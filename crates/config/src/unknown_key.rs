@@ -6,6 +6,8 @@ use super::suggest::{LISTS, advice, called_elsewhere, nearest};
 
 /// Keys at the top of a file that take a plain value.
 const PLAIN: [&str; 6] = ["include", "threads", "listen", "origin", "store", "admin"];
+/// What the sites of a further app are called in its own table, where they do not stand.
+const NAMES_OF_SITES: [&str; 3] = ["hosts", "server_name", "domains"];
 
 /// What to say of a key in the table at `path`, where these are `valid`.
 pub(super) fn text(name: &str, node: &Node, path: &str, valid: &[&str]) -> String {
@@ -14,6 +16,12 @@ pub(super) fn text(name: &str, node: &Node, path: &str, valid: &[&str]) -> Strin
     }
     if let (true, Some(pages)) = (path == "errors", error_page(name, node)) {
         return format!("unknown key; write {pages}");
+    }
+    if let Some(app) = path.strip_prefix("origins.").filter(|_| NAMES_OF_SITES.contains(&name)) {
+        return format!(
+            "unknown key; [origin] hosts names the sites of all apps, and a [[route]] with match.host and \
+             origin = {app:?} leads to this one"
+        );
     }
     let paths = KeyPaths::of_schema();
     // A key of a table within comes first, then what others call a key, then a key that is spelled alike.
@@ -100,6 +108,13 @@ mod tests {
                 of_table(),
                 "route[2]",
                 "write session above the first [table] of the file: a key below [[route]] belongs to it",
+            ),
+            (
+                "hosts",
+                Node::list(place(), vec![of_text()]),
+                "origins.blog",
+                "[origin] hosts names the sites of all apps, and a [[route]] with match.host and \
+                 origin = \"blog\" leads to this one",
             ),
             ("502", of_text(), "errors", "write pages = { 502 = \"x\" }"),
         ] {
