@@ -36,6 +36,15 @@ pub enum ClientError {
         /// The cause.
         source: io::Error,
     },
+    /// The proxy belongs to another user.
+    #[error("the socket {} is for the user of the running proxy and for root only: {source}; run the command as one of \
+             them, such as with sudo", .path.display())]
+    OtherUser {
+        /// The socket.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// The proxy refused.
     #[error("{0}")]
     Refused(String),
@@ -169,8 +178,14 @@ fn runtime() -> Result<LocalRuntime, ClientError> {
 }
 
 async fn connected(path: &Path) -> Result<UnixStream, ClientError> {
-    let not_running = |source| ClientError::NotRunning { path: path.to_owned(), source };
-    UnixStream::connect(path).await.map_err(not_running)
+    UnixStream::connect(path).await.map_err(|source| unconnected(path.to_owned(), source))
+}
+
+fn unconnected(path: PathBuf, source: io::Error) -> ClientError {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => ClientError::OtherUser { path, source },
+        _ => ClientError::NotRunning { path, source },
+    }
 }
 
 fn request(

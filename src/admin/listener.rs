@@ -43,6 +43,11 @@ const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What `GET /` says without a token.
 const NO_TOKEN: &str = "The dashboard needs a token: set [admin] token = { file = \"/etc/anteroom/admin-token\" } in \
                         proxy.toml, and restart or reload.\nAvailable: /healthz, /readyz and /metrics\n";
+/// Why nothing but GET and HEAD is taken without a token.
+const NO_COMMANDS: &str = "GET or HEAD: commands need [admin] token in proxy.toml; `anteroom purge` and the others work \
+                           without, on this machine";
+/// What to ask for in place of another host.
+const WRONG_HOST: &str = "this listener does not serve this host: use its address, or localhost\n";
 /// Why a request of another page is refused.
 const OTHER_PAGE: &str = "a browser says that another page sent this request";
 /// The largest form of a log-in, in bytes. A token has 64 KiB at most.
@@ -275,7 +280,7 @@ fn open(state: &AdminState, endpoint: &Endpoint, head: &Parts, has_tokens: bool)
 fn served_host(own: SocketAddr, head: &Parts) -> Result<Host, (StatusCode, &'static str)> {
     match host::site(&head.uri, &head.headers) {
         Ok(host) if is_listener_host(&host, own) => Ok(host),
-        Ok(_) => Err((StatusCode::MISDIRECTED_REQUEST, "this listener does not serve this host\n")),
+        Ok(_) => Err((StatusCode::MISDIRECTED_REQUEST, WRONG_HOST)),
         Err(_) => Err((StatusCode::BAD_REQUEST, "exactly one valid Host is needed\n")),
     }
 }
@@ -283,7 +288,8 @@ fn served_host(own: SocketAddr, head: &Parts) -> Result<Host, (StatusCode, &'sta
 /// There is no such endpoint.
 fn unknown(method: &Method, has_tokens: bool) -> AdminResponse {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
+        let why = if has_tokens { "GET or HEAD" } else { NO_COMMANDS };
+        let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, why);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
@@ -374,6 +380,9 @@ mod tests {
         for own in ["127.0.0.1:9180", "localhost", "[::1]:9180", "LOCALHOST:1"] {
             assert_eq!(status(&state, "/healthz", own), StatusCode::OK, "{own}");
         }
+        let own = "127.0.0.1:9180".parse().unwrap();
+        let said = served_host(own, &head("/healthz", "host", "web-1")).unwrap_err().1;
+        assert!(said.contains("use its address, or localhost"), "{said}");
         for other in ["evil.test", "127.0.0.1.evil.test", "192.0.2.1"] {
             let refused = StatusCode::MISDIRECTED_REQUEST;
             assert_eq!(status(&state, "/metrics", other), refused, "{other}");
@@ -390,6 +399,18 @@ mod tests {
             let response = answer(&state(true, true), &head("/metrics", "accept", accept));
             assert_eq!(response.headers()[CONTENT_TYPE], kind, "{accept}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_command_without_tokens_leads_to_the_key() {
+        let body = |has_tokens: bool| async move {
+            let response = unknown(&Method::POST, has_tokens);
+            assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+            let bytes = response.into_body().collect().await.unwrap().to_bytes();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        assert!(body(false).await.contains("[admin] token"));
+        assert!(!body(true).await.contains("[admin] token"));
     }
 
     #[test]
