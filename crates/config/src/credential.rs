@@ -313,12 +313,16 @@ fn store_url(url: Secret) -> Result<StoreUrl, String> {
     if several {
         several_servers(text)?;
     } else if text.into_connection_info().is_err() {
-        return Err(
-            "not a Redis URL; expected one such as redis://user:password@host:6379/0".into()
-        );
+        let signs = if text.contains('@') { SIGNS } else { "" };
+        return Err(format!(
+            "not a Redis URL; expected one such as redis://user:password@host:6379/0{signs}"
+        ));
     }
     Ok(StoreUrl::Redis(url))
 }
+
+/// What to do where a password may have ended its part of the URL.
+const SIGNS: &str = "; in a password write %2F for /, %23 for # and %3F for ?";
 
 /// The schemes of stores that have several servers.
 const SEVERAL: [&str; 4] =
@@ -409,6 +413,14 @@ mod tests {
         let url = Secret::new("postgres://shop:hunter2@db/shop");
         let written = DatabaseForm.write(&url).unwrap();
         assert_eq!(written, "\"postgres://shop:(hidden)@db/shop\"");
+    }
+
+    #[test]
+    fn a_password_that_ends_its_url_is_told_how_to_be_written() {
+        let why = read("redis://:ge/he#im@127.0.0.1:6379/0").unwrap_err();
+        assert!(why.contains("write %2F for /") && !why.contains("he#im"), "{why}");
+        let why = read("redis://127.0.0.1:6379/abc").unwrap_err();
+        assert!(why.ends_with("redis://user:password@host:6379/0"), "{why}");
     }
 
     #[test]

@@ -82,7 +82,7 @@ async fn redis(url: &str, used: &RedisUse<'_>) -> (ConnectResult, String) {
     let report = match probe(url, used, TIMEOUT).await {
         Ok(report) => report,
         Err(ProbeError::TimedOut) => {
-            return failed(format!("no answer to PING within {} s", TIMEOUT.as_secs()));
+            return failed(unanswered(url));
         }
         Err(error) => return failed(causes(&error)),
     };
@@ -118,6 +118,13 @@ async fn redis(url: &str, used: &RedisUse<'_>) -> (ConnectResult, String) {
     }
 }
 
+/// What is said of a Redis that does not answer. One with TLS waits for a handshake, and one without it for a command.
+fn unanswered(url: &str) -> String {
+    let other =
+        if url.starts_with("rediss") { "without TLS it is redis" } else { "with TLS it is rediss" };
+    format!("no answer to PING within {} s; the scheme of a Redis {other}", TIMEOUT.as_secs())
+}
+
 /// The commands and keys without which the store does not work.
 fn denied(denials: &Denials) -> Option<String> {
     let list = |what: &str, names: &[String]| {
@@ -127,4 +134,15 @@ fn denied(denials: &Denials) -> Option<String> {
     let lists: Vec<_> = lists.into_iter().flatten().collect();
     let needed = "docs/guides/redis-and-fleets.md lists what it needs";
     (!lists.is_empty()).then(|| format!("denies its user {}: {needed}", lists.join(" and ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redis_that_does_not_answer_may_have_another_scheme() {
+        assert!(unanswered("rediss://r").ends_with("the scheme of a Redis without TLS is redis"));
+        assert!(unanswered("redis://r").ends_with("the scheme of a Redis with TLS is rediss"));
+    }
 }

@@ -108,10 +108,13 @@ impl RedisFault {
     }
 }
 
-/// What a server denies its user, in its own words: NOAUTH, NOPERM, or a login that is wrong. `None` for other errors.
+/// What is said of a login that a server refuses.
+const WRONG_LOGIN: &str = "Redis refuses the user or the password in [store] url";
+
+/// What a server denies its user: NOAUTH and NOPERM in its own words, or a login that is wrong. `None` for other errors.
 pub(super) fn denial(error: &RedisError) -> Option<String> {
     if error.kind() == ErrorKind::AuthenticationFailed {
-        return Some(error.to_string());
+        return Some(WRONG_LOGIN.to_owned());
     }
     server_errors(error).iter().find_map(|error| {
         let words = error.details().unwrap_or_default();
@@ -219,5 +222,7 @@ mod tests {
             assert!(begins, "{code}");
             assert_eq!(RedisFault::of(&error), RedisFault::Refused, "{code}");
         }
+        let login = (ErrorKind::AuthenticationFailed, "Password authentication failed");
+        assert_eq!(denial(&login.into()).as_deref(), Some(WRONG_LOGIN));
     }
 }
