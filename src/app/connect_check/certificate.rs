@@ -1,8 +1,11 @@
 //! The certificates of each listener: readable, with their keys, and valid for some time to come.
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
 use anteroom_acme::is_self_signed;
 use anteroom_config::Plan;
-use anteroom_config::certificate::{self, Certificate};
+use anteroom_config::certificate::{self, Certificate, CertificateTable};
 use anteroom_http::clock::unix_now;
 use jiff::Timestamp;
 
@@ -18,6 +21,7 @@ const NAMES_SHOWN: usize = 5;
 pub(super) fn findings(plan: &Plan) -> Vec<ConnectFinding> {
     let mut findings = Findings::about("certificate");
     let now = unix_now() as i64;
+    let mut from_files = Vec::new();
     for listen in plan.listen.iter().filter(|listen| listen.is_secured()) {
         let sources = listen.tls.sources();
         let (files, faults) = certificate::find(&sources);
@@ -32,13 +36,40 @@ pub(super) fn findings(plan: &Plan) -> Vec<ConnectFinding> {
             }
             let judged = match certificate::read(&file, sources.key.as_deref()) {
                 Ok(certificate) if listen.tls.is_auto() => ordered(&certificate, now),
-                Ok(certificate) => judged(&certificate, now),
+                Ok(certificate) => {
+                    let result = judged(&certificate, now);
+                    from_files.push(Arc::new(certificate));
+                    result
+                }
                 Err(fault) => failed(fault.to_string()),
             };
             findings.add(file.display().to_string(), judged);
         }
     }
+    if !plan.orders_certificates()
+        && let Some(uncovered) = uncovered(plan, &from_files)
+    {
+        findings.add("[origin] hosts", uncovered);
+    }
     findings.found
+}
+
+/// The sites that no certificate is for, if there are certificates.
+fn uncovered(plan: &Plan, certificates: &[Arc<Certificate>]) -> Option<(ConnectResult, String)> {
+    let table = CertificateTable::new(certificates, None);
+    let is_name = |name: &str| {
+        !name.starts_with('[') && name != "localhost" && name.parse::<Ipv4Addr>().is_err()
+    };
+    let sites = plan.origin.hosts.iter().filter(|host| !host.is_wildcard() && is_name(host.name()));
+    let without: Vec<String> = sites
+        .filter(|host| !table.has(host.name()))
+        .map(|host| host.name().to_owned())
+        .take(NAMES_SHOWN + 1)
+        .collect();
+    if certificates.is_empty() || without.is_empty() {
+        return None;
+    }
+    Some(warning(format!("no certificate is for {}: browsers refuse it by https", listed(without))))
 }
 
 /// One that the proxy renews itself.
@@ -68,14 +99,20 @@ fn judged(certificate: &Certificate, now: i64) -> (ConnectResult, String) {
 }
 
 fn names(certificate: &Certificate) -> String {
-    let mut names: Vec<String> = certificate.names.iter().take(NAMES_SHOWN + 1).collect();
+    let names: Vec<String> = certificate.names.iter().take(NAMES_SHOWN + 1).collect();
     if names.is_empty() {
         return "for no host name".to_owned();
     }
+    format!("for {}", listed(names))
+}
+
+/// The first [`NAMES_SHOWN`] names.
+fn listed(mut names: Vec<String>) -> String {
     if names.len() > NAMES_SHOWN {
-        names[NAMES_SHOWN] = "…".to_owned();
+        names.truncate(NAMES_SHOWN);
+        names.push("…".to_owned());
     }
-    format!("for {}", names.join(", "))
+    names.join(", ")
 }
 
 fn day(unix: i64) -> String {
@@ -85,6 +122,8 @@ fn day(unix: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anteroom_config::OriginUrl;
+    use anteroom_http::host_pattern::HostPattern;
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
     use super::*;
@@ -109,6 +148,13 @@ mod tests {
             assert_eq!(result, wanted, "{detail}");
             assert!(detail.contains("2026-03-01"), "{detail}");
         }
+        let mut plan = Plan::new(OriginUrl::http("app", 3000));
+        let hosts = ["shop.example", "www.shop.example:8443", "*.shop.example", "127.0.0.1"];
+        plan.origin.hosts = hosts.iter().filter_map(|host| HostPattern::parse(host)).collect();
+        assert_eq!(uncovered(&plan, &[]), None);
+        let found = uncovered(&plan, &[Arc::new(certificate::read(&path, None).unwrap())]);
+        let said = "no certificate is for www.shop.example: browsers refuse it by https";
+        assert_eq!(found, Some((ConnectResult::Warning, said.to_owned())));
         let (_, detail) = judged(&read, read.not_before);
         assert_eq!(detail, "for shop.example; valid until 2026-03-01; the key matches");
     }
