@@ -1,6 +1,7 @@
 //! Converts a plan's `[admin]` into the listener for operators, the socket of the data commands, and their
 //! implementation.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -71,9 +72,20 @@ pub(super) fn open_socket(plan: &Plan, handed: &mut HandedSockets) -> Option<Soc
     match Socket::open_private(path) {
         Ok(socket) => Some(socket),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot open the socket for data commands: set [admin] socket to a path that this user can write");
+            let remedy = socket_remedy(&error);
+            tracing::warn!(path = %path.display(), %error, "cannot open the socket for data commands: {remedy}");
             None
         }
+    }
+}
+
+/// What to do about a socket that cannot be opened.
+fn socket_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "commands for this proxy are answered by the process that has it; set [admin] socket to another path"
+        }
+        _ => "set [admin] socket to a path that this user can write",
     }
 }
 
@@ -173,4 +185,17 @@ pub(super) fn operators(plan: &Plan) -> Operators {
 pub(super) fn start_audit_log(plan: &Plan) -> Result<AuditLog, StartError> {
     AuditLog::start(plan.admin.audit_log.as_deref())
         .map_err(|source| StartError::System { what: "a thread", source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_another_process_has_is_not_taken_for_a_wrong_folder() {
+        let used = socket_remedy(&io::ErrorKind::AddrInUse.into());
+        assert!(used.starts_with("commands for this proxy are answered by"), "{used}");
+        let denied = socket_remedy(&io::ErrorKind::PermissionDenied.into());
+        assert!(denied.ends_with("a path that this user can write"), "{denied}");
+    }
 }

@@ -69,7 +69,11 @@ fn read_plan(
     overrides: Overrides,
 ) -> Result<(Plan, Vec<Warning>), Vec<Problem>> {
     let sources = ConfigSources::gather(file, overrides).map_err(|problem| vec![problem])?;
-    Plan::read(&sources)
+    Plan::read(&sources).inspect_err(|problems| {
+        if file.is_none() && problems.iter().any(|problem| problem.setting == "origin.url") {
+            complain("no configuration file was read: there is no ./proxy.toml, and no --config FILE");
+        }
+    })
 }
 
 /// The location of the socket of the data commands.

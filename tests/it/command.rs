@@ -297,3 +297,14 @@ fn serves_with(options: &[&str]) {
     let _ = child.wait();
     assert_eq!(answer.expect("an answer").text(), "hello");
 }
+
+#[test]
+fn a_check_without_a_file_says_that_none_was_read() {
+    let folder = TempDir::new().unwrap();
+    let output = run_in(folder.path(), &["check"]);
+    assert_eq!(output.status.code(), Some(64), "{}", said(&output));
+    assert!(said(&output).contains("no configuration file was read"), "{}", said(&output));
+    fs::write(folder.path().join("proxy.toml"), "").unwrap();
+    let output = run_in(folder.path(), &["check"]);
+    assert!(!said(&output).contains("no configuration file was read"), "{}", said(&output));
+}
