@@ -71,7 +71,9 @@ fn read_plan(
     let sources = ConfigSources::gather(file, overrides).map_err(|problem| vec![problem])?;
     Plan::read(&sources).inspect_err(|problems| {
         if file.is_none() && problems.iter().any(|problem| problem.setting == "origin.url") {
-            complain("no configuration file was read: there is no ./proxy.toml, and no --config FILE");
+            complain(
+                "no configuration file was read: there is no ./proxy.toml, and no --config FILE",
+            );
         }
     })
 }

@@ -308,3 +308,17 @@ fn a_check_without_a_file_says_that_none_was_read() {
     let output = run_in(folder.path(), &["check"]);
     assert!(!said(&output).contains("no configuration file was read"), "{}", said(&output));
 }
+
+#[test]
+fn empty_lists_say_that_they_are_empty() {
+    let proxy = Proxy::embedded(&Origin::always(Reply::unstored("hello")), "");
+    for (words, wanted) in [
+        (["top", "items"], "no item was viewed"),
+        (["rows", "list"], "no row is scheduled"),
+        (["sessions", "list"], "there are no sessions"),
+    ] {
+        let output = run_in(proxy.folder(), &[&words[..], &["--config", "proxy.toml"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert!(said(&output).contains(wanted), "{words:?}: {}", said(&output));
+    }
+}

@@ -644,6 +644,26 @@ fn a_path_alone_stands_for_the_sites_that_are_named() {
 }
 
 #[test]
+fn a_purge_that_matches_no_fresh_page_says_why() {
+    let origin = counting(|reply| reply);
+    let proxy = Proxy::embedded(&origin, "");
+    let noted = |words: &[&str]| {
+        let mut command = anteroom();
+        command.args(["purge", "--config", "proxy.toml"]).args(words).current_dir(proxy.folder());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    wait_until("the page is stored", || proxy.get("/a").send().is_hit());
+    let first = noted(&["/a"]);
+    assert!(!first.contains("no fresh page"), "{first}");
+    let second = noted(&["/a"]);
+    assert!(second.contains("a page that is stale already does not count"), "{second}");
+    let star = noted(&["--prefix", "/a/*"]);
+    assert!(star.contains("--glob purges what matches it"), "{star}");
+}
+
+#[test]
 fn invalid_purges_are_reported() {
     let origin = counting(|reply| reply);
     let proxy = Proxy::embedded(&origin, "");

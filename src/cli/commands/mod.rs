@@ -25,7 +25,7 @@ use anteroom_proxy::{Explanation, Question};
 use http::Method;
 
 use crate::cli::args::{ExplainArgs, RowArgs, RowsCommand, SocketArgs};
-use crate::cli::output::{counted, failed, say};
+use crate::cli::output::{counted, failed, note, say};
 use crate::cli::socket;
 
 /// Schedules, lists or stops rows.
@@ -61,6 +61,9 @@ pub(crate) fn rows(command: RowsCommand) -> Result<(), u8> {
 /// Prints the rows as a table.
 fn show_rows(listing: &Listing) {
     let now = unix_now();
+    if listing.rows.is_empty() {
+        note("no row is scheduled");
+    }
     for listed in &listing.rows {
         let ListedRow { name, row, every, .. } = listed;
         say(&format!("{name}  {row}  every {every} s  {}", row_state(listed, now)));

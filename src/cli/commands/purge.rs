@@ -10,14 +10,14 @@ use crate::cli::args::PurgeArgs;
 use crate::cli::output::{counted, failed, note, printable, say};
 
 /// What is said of a purge that found no page.
-const NOTHING_MATCHED: &str = "no page in this proxy's memory matched; pages in the memory of other proxies, and those \
-                               that are only in the store, are purged, too, and are not counted. A URL needs the \
-                               scheme, host and port that clients ask for";
+const NOTHING_MATCHED: &str = "no fresh page in this proxy's memory matched: a page that is stale already does not \
+                               count, nor do pages in the memory of other proxies and those that are only in the \
+                               store, which are purged, too. A URL needs the host and port that clients ask for";
 
 /// Purges, and prints the result.
 pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
     let PurgeArgs { urls, tag, prefix, glob, all, hard, dry_run, json, at } = args;
-    let has_star = urls.iter().any(|url| url.contains('*'));
+    let has_star = urls.iter().chain(&prefix).any(|url| url.contains('*'));
     let (prefixes, globs, tags) = (prefix, glob, tag);
     let order = PurgeOrder { urls, prefixes, globs, tags, all, hard, dry_run };
     let order = serde_json::to_vec(&order).map_err(failed)?;
@@ -34,7 +34,7 @@ pub(crate) fn purge(args: PurgeArgs) -> Result<(), u8> {
         note(&told);
     } else if pages == 0 && !all {
         note(match has_star {
-            true => "* stands for itself in a URL; --glob purges what matches it",
+            true => "* stands for itself in a URL and in --prefix; --glob purges what matches it",
             false => NOTHING_MATCHED,
         });
     }

@@ -16,7 +16,7 @@ use http::Method;
 
 use super::socket;
 use crate::cli::args::{SocketArgs, TopArgs, TopCommand};
-use crate::cli::output::{failed, say, wrong_usage};
+use crate::cli::output::{failed, note, say, wrong_usage};
 use crate::cli::progress::wait;
 use rates::Rates;
 use screen::View;
@@ -70,6 +70,9 @@ fn items(number: u32, json: bool, at: SocketArgs) -> Result<(), u8> {
         return Ok(());
     }
     let Top { items } = serde_json::from_slice(&reply).map_err(failed)?;
+    if items.is_empty() {
+        note("no item was viewed; a [[route]] names items, as match.path = \"/item/{item}\" does");
+    }
     for (TopViews { item, views }, place) in items.iter().zip(1..) {
         say(&format!("{place:>6}  {views:>12.1}  {item}"));
     }
