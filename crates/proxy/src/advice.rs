@@ -1,5 +1,6 @@
 //! What to change on a route whose requests the cache does not answer, in lines of `proxy.toml`.
 
+use anteroom_policy::login::LoginRules;
 use anteroom_policy::route::Routes;
 use anteroom_telemetry::metrics::RouteTotals;
 use anteroom_telemetry::metrics::histogram::Durations;
@@ -56,7 +57,13 @@ pub fn advice(
     let missed = misses
         .iter()
         .filter(|url| url.route.as_ref() == Some(&counted.name) && url.reason == reason);
-    let place = RoutePlace::of(&settings.routes, counted, missed);
+    let verify_path = settings.verify.as_ref().map(|verify| verify.target.path());
+    let (of_sessions, missed): (Vec<_>, Vec<_>) =
+        missed.partition(|url| is_of_sessions(&settings.watched, verify_path, &url.path));
+    if missed.is_empty() && !of_sessions.is_empty() {
+        return None;
+    }
+    let place = RoutePlace::of(&settings.routes, counted, missed.into_iter());
     let asks_app = settings.verify.is_some() || settings.minted.is_some();
     let why = text_of(reason).meaning;
     let (when, toml) = match reason == Reason::NoLifetime && !has_default_ttl {
@@ -68,6 +75,14 @@ pub fn advice(
         text: format!("{}{}. {when}.", why[..1].to_uppercase(), &why[1..]),
         toml,
     })
+}
+
+/// Whether visitors log in or out by requests for a path, or the app tells there who they are. No advice names it: a
+/// log-out that the cache answers does not reach the app.
+fn is_of_sessions(watched: &LoginRules, verify_path: Option<&str>, path: &str) -> bool {
+    let logins = watched.login.iter().flat_map(|rule| &rule.matching.paths);
+    let mut all = logins.chain(watched.logout.iter().flat_map(|rule| &rule.matching.paths));
+    all.any(|pattern| pattern.matches(path).is_some()) || verify_path == Some(path)
 }
 
 /// What a change depends on, besides its reason.
@@ -190,4 +205,30 @@ fn against_cookies(
     let toml =
         (!others.is_empty()).then(|| format!("[cache]\nignore_cookies = [{}]", list(&others)));
     (when, toml)
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::Method;
+    use anteroom_http::path::PathPattern;
+    use anteroom_policy::login::{LogoutRule, Matching, Success};
+
+    use super::*;
+
+    #[test]
+    fn no_advice_names_a_path_that_logs_out() {
+        let matching = Matching {
+            methods: vec![Method::GET],
+            paths: vec![PathPattern::parse("/logout*").unwrap()],
+            query: Vec::new(),
+        };
+        let logout = Some(LogoutRule { matching, success: Success::default() });
+        let watched = LoginRules { login: None, logout };
+        for (path, expected) in
+            [("/logout.php", true), ("/whoami.php", true), ("/cart.php", false), ("/", false)]
+        {
+            assert_eq!(is_of_sessions(&watched, Some("/whoami.php"), path), expected, "{path}");
+        }
+        assert!(!is_of_sessions(&LoginRules::default(), None, "/logout.php"));
+    }
 }
