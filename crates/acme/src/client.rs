@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -88,7 +89,7 @@ async fn exchange(
     let stream = TlsConnector::from(config)
         .connect(name, socket)
         .await
-        .map_err(|error| format!("no TLS with {authority}: {error}"))?;
+        .map_err(|error| format!("no TLS with {authority}: {error}{}", remedy(&error)))?;
     request.headers_mut().insert(HOST, HeaderValue::from_str(authority.as_str())?);
     *request.uri_mut() = target_of(&url)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -110,8 +111,28 @@ async fn exchange(
     answer.await
 }
 
+/// What helps where the certificate of the authority itself is not trusted.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.to_string().contains("UnknownIssuer") {
+        true => "; [acme] ca is the root that signs the certificate of the directory",
+        false => "",
+    }
+}
+
 /// The target of a request, as it stands in its first line.
 fn target_of(url: &Uri) -> Result<Uri, Failure> {
     let target = url.path_and_query().map_or("/", |target| target.as_str());
     Ok(target.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_root_leads_to_the_key_that_names_it() {
+        let unknown = io::Error::other("invalid peer certificate: UnknownIssuer");
+        assert!(remedy(&unknown).contains("[acme] ca"));
+        assert_eq!(remedy(&io::ErrorKind::ConnectionReset.into()), "");
+    }
 }

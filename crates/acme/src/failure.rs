@@ -96,6 +96,11 @@ fn text_of(error: &Error) -> String {
     if let Error::Api(problem) = error {
         return text_of_problem(problem);
     }
+    if let Error::Json(why) = error {
+        return format!(
+            "the answer is not that of ACME: [acme] directory is the URL of another page, or the server is broken ({why})"
+        );
+    }
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -111,6 +116,13 @@ fn text_of(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_of_another_page_leads_to_the_directory() {
+        let error = Error::Json(serde_json::from_str::<u8>("<html>").unwrap_err());
+        let text = StepFailure::from(error).text;
+        assert!(text.contains("[acme] directory is the URL of another page"), "{text}");
+    }
 
     fn problem(name: &str, status: u16) -> Error {
         let json = format!(

@@ -30,6 +30,8 @@ pub enum FaultKind {
     NoPem,
     /// The file contains no certificate.
     NoCertificate,
+    /// The file contains a private key, and no certificate.
+    KeyAlone,
     /// Its first certificate cannot be read.
     BadCertificate,
     /// There is no key in the file or in these places.
@@ -66,6 +68,9 @@ impl fmt::Display for Fault {
                     f,
                     "{path} contains no certificate; expected PEM, the site's own certificate first"
                 )
+            }
+            FaultKind::KeyAlone => {
+                write!(f, "{path} contains a private key and no certificate; write it as tls.key")
             }
             FaultKind::BadCertificate => write!(f, "the first certificate in {path} is malformed"),
             FaultKind::NoKey(places) => {

@@ -173,7 +173,11 @@ fn read_inner(path: &Path, key: Option<&Path>) -> Result<Certificate, FaultKind>
 fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, FaultKind> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).take(CHAIN_MAX).collect();
     let chain = chain.map_err(|_| FaultKind::NoPem)?;
-    if chain.is_empty() { Err(FaultKind::NoCertificate) } else { Ok(chain) }
+    if !chain.is_empty() {
+        return Ok(chain);
+    }
+    let has_key = PrivateKeyDer::pem_slice_iter(pem).next().is_some();
+    Err(if has_key { FaultKind::KeyAlone } else { FaultKind::NoCertificate })
 }
 
 fn first_key(pem: &[u8], path: &Path) -> Result<Option<PrivateKeyDer<'static>>, FaultKind> {
@@ -297,6 +301,7 @@ pub(super) mod tests {
         let (one, other) = (generated(&["a.test"]), generated(&["a.test"]));
         fs::write(at("other.pem"), one.cert.pem() + &other.signing_key.serialize_pem()).unwrap();
         fs::write(at("empty.pem"), "").unwrap();
+        fs::write(at("key.pem"), other.signing_key.serialize_pem()).unwrap();
         fs::write(at("cut.pem"), &one.cert.pem()[..100]).unwrap();
         let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         fs::write(at("junk.pem"), junk).unwrap();
@@ -307,6 +312,7 @@ pub(super) mod tests {
         for (name, expected) in [
             ("other.pem", "does not belong to the first certificate"),
             ("empty.pem", "contains no certificate"),
+            ("key.pem", "write it as tls.key"),
             ("cut.pem", "is not PEM"),
             ("junk.pem", "is malformed"),
             ("locked.pem", "encrypted"),

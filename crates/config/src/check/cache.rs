@@ -152,7 +152,8 @@ impl ConfigCheck<'_> {
             PurgeAuthorization::Admin
                 if self.plan.admin.token.is_none() && !self.unread("admin.token") =>
             {
-                self.problem("purge.method", "needs [admin] token");
+                let text = "needs [admin] token; or, for an app here that cannot send one, purge_token = \"none\"";
+                self.problem("purge.method", text);
             }
             PurgeAuthorization::Admin => {}
             PurgeAuthorization::None => {

@@ -661,7 +661,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     ),
     (
         "[purge]\nmethod = true\npurge_from = [\"127.0.0.1\"]",
-        "proxy.toml:2: [purge] method: needs [admin] token",
+        "proxy.toml:2: [purge] method: needs [admin] token; or, for an app here that cannot send one, purge_token = \"none\"",
     ),
     (
         "[purge]\nmethod = true\npurge_from = [\"10.1.0.0/16\", \"8.8.8.8\"]\npurge_token = \"none\"",
