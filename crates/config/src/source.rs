@@ -4,6 +4,7 @@
 //! The reader and the forms interpret the settings.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::key_paths::KeyPaths;
@@ -241,5 +242,11 @@ fn is_within(node: &Node, variable: &str) -> bool {
 pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
     let place = SettingLocation::File(path.into());
     let text = file::read(path, include::FILE_MAX);
-    text.map_err(|error| Problem::new(place, "", format!("cannot be read: {error}")))
+    text.map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::InvalidData => "; save it in the encoding UTF-8",
+            _ => "",
+        };
+        Problem::new(place, "", format!("cannot be read: {error}{hint}"))
+    })
 }

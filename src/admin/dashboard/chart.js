@@ -12,6 +12,10 @@ const NARROW = 420;
 /** Lines differ by dashes, too: colours alone do not tell them apart for all. */
 const DASHES = [[], [6, 4], [2, 3]];
 
+/** The least room for the labels of the values, in pixels. */
+const AXIS_MIN = 58;
+/** The room of a label, in pixels: that of its characters, with tick and gap. */
+const roomOf = (label) => 18 + 7 * String(label ?? '').length;
 /** All charts that are shown, to be drawn again in another theme. */
 const shown = new Set();
 
@@ -120,7 +124,7 @@ export class Chart {
         },
         {
           ...axis,
-          size: 58,
+          size: (plot, labels) => Math.max(AXIS_MIN, ...(labels ?? []).map(roomOf)),
           ...(this.#scale === 'log' && { splits: (plot, place, low, high) => powers(low, high) }),
           values: (plot, splits) => splits.map((value) => this.#label(value)),
         },

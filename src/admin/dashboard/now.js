@@ -229,7 +229,7 @@ function store({ store: it, bounds }, live) {
 function memory({ memory: it }) {
   return [
     ['In all', say.bytes(it.resident)],
-    ['Pages', `${say.bytes(it.pages)} (${say.count(it.page_count)} pages)`],
+    ['Pages', `${say.bytes(it.pages)} (${say.count(it.page_count)} ${it.page_count === 1 ? 'page' : 'pages'})`],
     ['Bodies in flight', say.bytes(it.in_flight)],
     ['All else', say.bytes(it.resident && Math.max(0, it.resident - it.pages - it.in_flight))],
   ];

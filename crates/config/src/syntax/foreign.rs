@@ -19,8 +19,8 @@ const APACHE: Language = Language { name: "an Apache configuration", page: OTHER
 const YAML: Language = Language { name: "YAML", page: OTHERS };
 const JSON: Language = Language { name: "JSON", page: OTHERS };
 
-/// First words of lines that end in `{` or `;` in nginx.
-const OF_NGINX: [&str; 14] = [
+/// First words of lines that end in `{` or `;` in nginx. Others are known by how they begin.
+const OF_NGINX: [&str; 16] = [
     "http",
     "events",
     "server",
@@ -35,7 +35,11 @@ const OF_NGINX: [&str; 14] = [
     "fastcgi_pass",
     "proxy_cache_path",
     "root",
+    "map",
+    "gzip",
 ];
+/// How the names of nginx's directives begin.
+const BEGINS_OF_NGINX: [&str; 4] = ["proxy_", "fastcgi_", "ssl_", "client_"];
 const OF_HAPROXY: [&str; 4] = ["global", "defaults", "frontend", "backend"];
 const OF_APACHE: [&str; 5] =
     ["ServerName", "ServerRoot", "ProxyPass", "DocumentRoot", "LoadModule"];
@@ -52,7 +56,7 @@ pub(super) fn language(line: &str, text: &str) -> Option<Language> {
     let is_vcl = first == "vcl" || text.contains("sub vcl_") || first == "backend" && has_brace;
     if is_vcl {
         Some(VCL)
-    } else if OF_NGINX.contains(&first) && (has_brace || line.ends_with([';', '}'])) {
+    } else if is_of_nginx(first) && (has_brace || line.ends_with([';', '}'])) {
         Some(NGINX)
     } else if OF_HAPROXY.contains(&first) && words.count() <= 1 && !line.contains(['=', ';', '{']) {
         Some(HAPROXY)
@@ -69,6 +73,10 @@ pub(super) fn language(line: &str, text: &str) -> Option<Language> {
     }
 }
 
+fn is_of_nginx(word: &str) -> bool {
+    OF_NGINX.contains(&word) || BEGINS_OF_NGINX.iter().any(|begin| word.starts_with(begin))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +87,10 @@ mod tests {
             ("server {\n listen 80;\n}\n", Some(NGINX)),
             ("user www-data;\nworker_processes auto;\n", Some(NGINX)),
             ("location / { proxy_pass http://a; }\n", Some(NGINX)),
+            ("proxy_cache_path /var/cache keys_zone=a:10m;\n", Some(NGINX)),
+            ("ssl_certificate a.pem;\n", Some(NGINX)),
+            ("map $a $b {\n default 1;\n}\n", Some(NGINX)),
+            ("proxy_pass = \"http://a\"\n", None),
             ("vcl 4.1;\n", Some(VCL)),
             ("backend default {\n .host = \"a\";\n}\n", Some(VCL)),
             ("import std;\nsub vcl_recv {\n}\n", Some(VCL)),

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use anteroom_policy::access_log::AccessLogTarget;
 
 use super::variables;
-use crate::{Address, AdminSocket, ConfigSources, OnExpire, Plan, Secret, StoreUrl, print};
+use crate::{
+    Address, AdminSocket, ConfigSources, OnExpire, Overrides, Plan, Secret, StoreUrl, print,
+};
 
 /// A file that is not in the working directory.
 fn file_in(folder: &Path, text: &str) -> ConfigSources {
@@ -107,4 +109,13 @@ fn paths_in_an_included_file_start_at_its_own_folder() {
     let plan = super::read(&file_in(folder.path(), text));
     assert_eq!(plan.log.to, AccessLogTarget::File(below.join("access.log")));
     assert_eq!(plan.admin.socket, Some(folder.path().join("a.sock")));
+}
+
+#[test]
+fn a_file_in_another_encoding_is_told_of_the_right_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("proxy.toml");
+    fs::write(&file, b"# caf\xe9\n").unwrap();
+    let problem = ConfigSources::gather(Some(&file), Overrides::default()).unwrap_err();
+    assert!(problem.text.ends_with("save it in the encoding UTF-8"), "{problem}");
 }
