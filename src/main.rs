@@ -17,7 +17,9 @@ use anteroom::app::{
 use anteroom_config::{CaseWords, json_schema, print, read_cases};
 use anteroom_telemetry::message_log::{MessageLog, StartMessageLogError};
 use clap::Parser;
-use cli::args::{CheckArgs, Cli, Command, ConfigCommand, PlanArgs, TestArgs, options_last};
+use cli::args::{
+    CheckArgs, Cli, Command, ConfigCommand, PlanArgs, TestArgs, options_last, with_tip,
+};
 use cli::output::{failed, file_or_usual, load, load_or_problems, read, say};
 use cli::{commands, manual, output};
 use tikv_jemallocator::Jemalloc;
@@ -33,7 +35,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     let words = options_last(std::env::args_os());
-    let cli = Cli::parse_from(&words);
+    let cli = Cli::try_parse_from(&words).unwrap_or_else(|error| with_tip(error).exit());
     let done = match cli.command {
         Some(Command::Run(args)) => run(words, &args.plan, args.take_over),
         None => run(words, &cli.run, None),

@@ -24,7 +24,7 @@ pub(crate) use bypass::{BypassArgs, BypassCommand};
 pub(crate) use certificates::CertificatesCommand;
 pub(crate) use learn::LearnCommand;
 pub(crate) use live::{LogArgs, TopArgs, TopCommand};
-pub(crate) use order::options_last;
+pub(crate) use order::{options_last, with_tip};
 pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
 pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 pub(crate) use upgrade::UpgradeArgs;

@@ -3,7 +3,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, Command, CommandFactory as _, Error};
 
 use super::Cli;
 
@@ -36,6 +38,25 @@ pub(crate) fn options_last(words: impl IntoIterator<Item = OsString>) -> Vec<OsS
     commands
 }
 
+/// The error about a command line, with the option that the name of a configuration file needs, where it has none.
+pub(crate) fn with_tip(mut error: Error) -> Error {
+    let word =
+        [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].into_iter().find_map(|kind| {
+            match error.get(kind) {
+                Some(ContextValue::String(word)) => Some(word.clone()),
+                _ => None,
+            }
+        });
+    let file = match word.as_deref() {
+        Some("-c") => "FILE",
+        Some(word) if word.ends_with(".toml") => word,
+        _ => return error,
+    };
+    let tip = StyledStr::from(format!("a configuration file is named by '--config {file}'"));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    error
+}
+
 /// Whether the word behind an option is its value; `None`: no command below this one has such an option.
 fn takes_value(command: &Command, word: &OsStr) -> Option<bool> {
     let (name, has_value) = match word.to_str()?.split_once('=') {
@@ -59,12 +80,24 @@ fn option<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     fn ordered(line: &str) -> String {
         let words = options_last(line.split(' ').map(OsString::from));
         let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap()).collect();
         words.join(" ")
+    }
+
+    #[test]
+    fn a_file_without_an_option_leads_to_config() {
+        let said = |words: &[&str]| with_tip(Cli::try_parse_from(words).unwrap_err()).to_string();
+        for words in [&["a", "check", "p.toml"][..], &["a", "p.toml"], &["a", "run", "p.toml"]] {
+            assert!(said(words).contains("'--config p.toml'"), "{words:?}: {}", said(words));
+        }
+        assert!(said(&["a", "-c", "p.toml"]).contains("'--config FILE'"));
+        assert!(!said(&["a", "check", "--conect"]).contains("'--config"));
     }
 
     #[test]

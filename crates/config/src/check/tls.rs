@@ -46,7 +46,9 @@ impl ConfigCheck<'_> {
         if *tls == TlsConfig::default() || self.unread(&at("tls.cert")) {
             return;
         }
-        if tls.client_certs != ClientCerts::Off || tls.hsts.is_some() {
+        // The listener would serve plain http where https is meant.
+        let means_https = tls.key.is_some() || tls.hsts.is_some();
+        if means_https || tls.client_certs != ClientCerts::Off {
             self.problem(&at("tls"), "needs cert, such as cert = \"/etc/anteroom/tls/*.pem\"");
         } else {
             self.warning(&at("tls"), "has no effect without cert, the certificate files");

@@ -717,6 +717,10 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
         "proxy.toml:2: [session] webhook_secret: lists more than two keys: expected the new one and the previous one",
     ),
     (
+        "[[listen]]\naddress = \":443\"\ntls = { key = \"/site.key\" }",
+        "proxy.toml:3: [[listen]] tls: needs cert, such as cert = \"/etc/anteroom/tls/*.pem\"",
+    ),
+    (
         "[session]\ncart_idle = \"2h\"",
         "proxy.toml:2: [session] cart_idle: needs on_expire, which names the receiver",
     ),
