@@ -80,7 +80,7 @@ impl Commands {
             seconds_per_second: rounded(all.seconds_per_second()),
             requests: rounded(all.requests),
             networks: list(&networks, |one| {
-                is_without_users(one).then(|| against_network(&one.name))
+                against_network(&one.name).filter(|_| is_without_users(one))
             }),
             agents: list(&agents, |one| against_agent(&one.name).filter(|_| is_without_users(one))),
             patterns: patterns.iter().map(pattern).collect(),

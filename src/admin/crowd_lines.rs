@@ -1,5 +1,7 @@
 //! The lines of `proxy.toml` that would stop or limit one of those that take the app's time.
 
+use std::net::IpAddr;
+
 use anteroom_http::path::{PathPattern, decoded};
 use anteroom_telemetry::crowd::CrowdMember;
 
@@ -13,9 +15,14 @@ const COMMON: [&str; 5] = ["bots", "robot", "crawler", "spider", "compatible"];
 /// How the user agents of browsers begin.
 const BROWSERS: [&str; 2] = ["Mozilla", "Opera"];
 
-/// The lines that refuse a network.
-pub(super) fn against_network(network: &str) -> String {
-    format!("[client]\ndeny = [{}]", quoted(network))
+/// The lines that refuse a network; `None` for loopback addresses, which are those of a proxy on this machine, and so of
+/// all its visitors.
+pub(super) fn against_network(network: &str) -> Option<String> {
+    let address = network.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
+    if address.is_some_and(|address| address.is_loopback() || address.is_unspecified()) {
+        return None;
+    }
+    Some(format!("[client]\ndeny = [{}]", quoted(network)))
 }
 
 /// The lines that refuse a user agent; `None` for that of a browser, which users have, too.
@@ -122,7 +129,10 @@ mod tests {
 
     #[test]
     fn networks_and_origins_are_named_as_the_file_has_them() {
-        assert_eq!(against_network("192.0.2.0/24"), "[client]\ndeny = [\"192.0.2.0/24\"]");
+        let lines = "[client]\ndeny = [\"192.0.2.0/24\"]".to_owned();
+        assert_eq!(against_network("192.0.2.0/24"), Some(lines));
+        // The network of ::1 is ::/64.
+        assert_eq!(["127.0.0.0/24", "::/64"].map(against_network), [None, None]);
         assert_eq!(put_in_order("origin"), "[origin]\noverload = \"order\"");
         assert_eq!(put_in_order("blog"), "[origins.\"blog\"]\noverload = \"order\"");
     }
