@@ -79,6 +79,11 @@ pub(super) const CALLED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("purge", "acl", "purge.purge_from"),
     ("route[]", "limit_req", "route[].requests_per_address"),
     ("route[]", "try_files", "route[].match.path"),
+    ("listen[].tls", "certificate", "listen[].tls.cert"),
+    ("listen[].tls", "private_key", "listen[].tls.key"),
+    ("", "redirect", "listen[].redirect"),
+    ("", "gzip", "cache.compress"),
+    ("cache", "keys_zone", "cache.memory"),
 ];
 
 /// Tables of other proxies that have no counterpart, and what to write for what is in them.
