@@ -94,7 +94,7 @@ fn data_are_kept_beside_the_file_or_else_in_the_working_directory() {
     let beside = PathBuf::from("/etc/anteroom/a/admin.sock");
     assert_eq!(Plan::socket(&sources), Ok(AdminSocket::At(beside)));
 
-    let overrides = crate::Overrides { origin: Some("app".to_owned()), ..Default::default() };
+    let overrides = Overrides { origin: Some("app".to_owned()), ..Default::default() };
     let plan = super::read(&ConfigSources { overrides, ..ConfigSources::default() });
     assert_eq!(plan.store.url, StoreUrl::Embedded(PathBuf::from("./anteroom-data")));
 }
