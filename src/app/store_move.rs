@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anteroom_config::StoreUrl;
 use anteroom_store::traits::*;
-use anteroom_store::transfer::{Copied, StoreCounts, Transfer, TransferProgress};
+use anteroom_store::transfer::{CopyCounts, StoreCounts, Transfer, TransferProgress};
 use anteroom_store::{AnyStore, Engine, OpenError, OpenStore, StoreError, embedded};
 use tokio::time::timeout;
 
@@ -97,7 +97,7 @@ pub struct MigrationReport {
     /// What the target holds.
     pub to: StoreCounts,
     /// Records that belong to no session, revoked marks included.
-    pub rest: Copied,
+    pub rest: CopyCounts,
     /// Tokens that only the target had, and that were removed.
     pub removed: usize,
     /// How long it took.
@@ -209,7 +209,7 @@ pub fn move_store(
 async fn copy(
     transfer: &Transfer,
     progress: &TransferProgress,
-) -> Result<(Copied, usize), StoreMigrationError> {
+) -> Result<(CopyCounts, usize), StoreMigrationError> {
     transfer.copy_all(progress).await?;
     let removed = transfer.sweep(f64::INFINITY).await?;
     Ok((transfer.copy_rest().await?, removed))

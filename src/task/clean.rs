@@ -9,8 +9,8 @@ use anteroom_http::ident::TokenStorage;
 use anteroom_session::clean::{clean_full_sessions, clean_sessions};
 use anteroom_session::expire::{CartSink, Cleaned, clean_expiring, report_idle_carts};
 use anteroom_store::{
-    AnyStore, Cursor, EndedCarts, Eviction, ExpiryStore as _, Idle, LeaseStore as _, StoreError,
-    TaskLease,
+    AnyStore, Cursor, EndedCarts, Eviction, ExpiryStore as _, IdleRange, LeaseStore as _,
+    StoreError, TaskLease,
 };
 use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 
@@ -171,7 +171,8 @@ impl Clean {
         expiring.cursor.replace(if ends { Cursor::default() } else { cleaned.cursor });
         open_still &= failure.is_none();
         if let Some(after) = expiring.idle.filter(|_| open_still && clock::may_expire()) {
-            let idle = Idle { until: time - after.as_secs_f64(), now: time, batch: self.batch };
+            let idle =
+                IdleRange { until: time - after.as_secs_f64(), now: time, batch: self.batch };
             let result = report_idle_carts(&self.store, idle, &mut on_expire, storage, time).await;
             more |= self.take_note(expiring, &result, now).await && result.more;
             failure = result.failure;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anteroom_http::clock::unix_now;
 use anteroom_session::visit::rescale::rescale_viewed;
-use anteroom_store::{AnyStore, Rescaled, Rescaling, StoreError};
+use anteroom_store::{AnyStore, RescaleResult, Rescaling, StoreError};
 
 use super::{NextStep, Task};
 
@@ -32,9 +32,9 @@ impl Task for Rescale {
         let Self { keep_top, factor, every, .. } = *self;
         let how = Rescaling { keep_top, factor, every, now: unix_now() };
         Ok(match rescale_viewed(&self.store, how).await? {
-            Rescaled::Begun => NextStep::Again,
-            Rescaled::NotYet => NextStep::Idle,
-            Rescaled::Done => {
+            RescaleResult::Begun => NextStep::Again,
+            RescaleResult::NotYet => NextStep::Idle,
+            RescaleResult::Done => {
                 tracing::debug!("the popularity of items was rescaled");
                 NextStep::Idle
             }

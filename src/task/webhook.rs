@@ -19,7 +19,8 @@ use anteroom_http::clock::unix_now;
 use anteroom_http::signature::{self, OF_EVENT};
 use anteroom_origin::UploadBody;
 use anteroom_store::{
-    AnyStore, EventStore as _, Expired, LeaseStore as _, Noted, StoreError, TaskLease, WaitingEvent,
+    AnyStore, DeliveryFailure, EventStore as _, ExpiredSession, LeaseStore as _, StoreError,
+    TaskLease, WaitingEvent,
 };
 use anteroom_telemetry::message_log::EACH;
 use anteroom_telemetry::metrics::{Count, ThreadMetrics};
@@ -211,13 +212,13 @@ impl Deliver {
     ) -> Result<(), StoreError> {
         let now = unix_now();
         let noted = if is_for_good(refusal) {
-            Noted::Refused { now }
+            DeliveryFailure::Refused { now }
         } else {
-            Noted::Failed { now, is_behind: self.is_behind_another(&event) }
+            DeliveryFailure::Failed { now, is_behind: self.is_behind_another(&event) }
         };
         if is_given_up(&event, noted) {
             self.thread_metrics.count(Count::CartEventsGivenUp);
-            let name = event.expired.as_ref().map(Expired::event);
+            let name = event.expired.as_ref().map(ExpiredSession::event);
             tracing::warn!(target: EACH, event = name, %refusal, "an abandoned cart is dropped: the webhook did not accept it for days");
             return self.be_done_with(event).await;
         }
@@ -246,10 +247,12 @@ impl Deliver {
 
 /// Whether a refused event is dropped: if the receiver has refused it for too long; or has failed
 /// with it for as long and repeatedly, and takes others.
-fn is_given_up(event: &WaitingEvent, noted: Noted) -> bool {
+fn is_given_up(event: &WaitingEvent, noted: DeliveryFailure) -> bool {
     match noted {
-        Noted::Refused { now } => event.refused.is_some_and(|first| now - first > REFUSED_MAX),
-        Noted::Failed { now, is_behind } => event.failed.is_some_and(|failed| {
+        DeliveryFailure::Refused { now } => {
+            event.refused.is_some_and(|first| now - first > REFUSED_MAX)
+        }
+        DeliveryFailure::Failed { now, is_behind } => event.failed.is_some_and(|failed| {
             is_behind && failed.behind >= BEHIND_MIN && now - failed.first > REFUSED_MAX
         }),
     }

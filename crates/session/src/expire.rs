@@ -9,7 +9,8 @@
 use anteroom_http::ident::TokenStorage;
 
 use anteroom_store::{
-    Cursor, EventStore, Evicted, Eviction, ExpiryAction, ExpiryStore, Idle, IdleStep, StoreError,
+    Cursor, EventStore, Eviction, EvictionResult, ExpiryAction, ExpiryStore, IdleRange, IdleStep,
+    StoreError,
 };
 
 pub use super::expired_file::ExpiredFile;
@@ -65,7 +66,7 @@ pub struct Cleaned {
 }
 
 impl Cleaned {
-    fn take(&mut self, evicted: Evicted) {
+    fn take(&mut self, evicted: EvictionResult) {
         self.removed += evicted.removed;
         self.waiting += evicted.waiting;
         self.dropped += evicted.dropped;
@@ -106,7 +107,7 @@ pub async fn clean_expiring<S: ExpiryStore>(
 /// Hands on to `on_expire` the carts of idle sessions that have not been reported, at most a batch.
 pub async fn report_idle_carts<S: ExpiryStore + EventStore>(
     store: &S,
-    idle: Idle,
+    idle: IdleRange,
     on_expire: &mut CartSink,
     storage: TokenStorage,
     now: f64,

@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anteroom_store::{Expired, HandoverReason};
+use anteroom_store::{ExpiredSession, HandoverReason};
 
 /// How much of the file's end is read back to find lines from before a crash, in bytes: more than
 /// the lines of a whole outbox.
@@ -20,7 +20,7 @@ const BEGINNING: &[u8] = br#"{"cart":["#;
 /// The file's permissions.
 const MODE: u32 = 0o600;
 
-/// The identity of an event in the file, see [`Expired::event`].
+/// The identity of an event in the file, see [`ExpiredSession::event`].
 type Written = String;
 
 /// The event of a line. A line of an earlier version does not name it, and is of a cleaned session.
@@ -71,7 +71,11 @@ impl ExpiredFile {
     }
 
     /// Appends a line for each session that has none yet; all are on disk when it returns.
-    pub(super) async fn write(&mut self, expired: &[Expired], now: f64) -> Result<(), String> {
+    pub(super) async fn write(
+        &mut self,
+        expired: &[ExpiredSession],
+        now: f64,
+    ) -> Result<(), String> {
         self.append(expired.iter().map(|one| (one.event(), line(one, now))).collect()).await
     }
 
@@ -212,7 +216,7 @@ fn read_back(file: &mut File) -> io::Result<HashSet<Written>> {
 }
 
 /// The line of an event, with the time of writing, whose key depends on the reason.
-fn line(one: &Expired, now: f64) -> String {
+fn line(one: &ExpiredSession, now: f64) -> String {
     let mut line = one.to_json();
     line[one.why.as_str()] = now.into();
     format!("{line}\n")
@@ -224,8 +228,8 @@ mod tests {
 
     use super::*;
 
-    fn expired(number: u32) -> Expired {
-        Expired {
+    fn expired(number: u32) -> ExpiredSession {
+        ExpiredSession {
             id: format!("id-{number}"),
             user: User::new(b"ann"),
             seen: 1.5 + f64::from(number),
@@ -274,7 +278,7 @@ mod tests {
         let path = folder.path().join("expired.jsonl");
         let early = r#"{"cart":[{"count":2,"item":"mug"}],"expired":9.0,"id":"id-1","seen":2.5}"#;
         std::fs::write(&path, format!("{early}\n")).unwrap();
-        let idle = Expired { why: HandoverReason::Idle, ..expired(1) };
+        let idle = ExpiredSession { why: HandoverReason::Idle, ..expired(1) };
         ExpiredFile::new(path.clone()).write(&[expired(1), idle.clone()], 9.0).await.unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, format!("{early}\n{}", line(&idle, 9.0)));

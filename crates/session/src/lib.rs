@@ -29,7 +29,7 @@ use anteroom_fault::{fault, patience};
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::{StoredToken, Token, TokenStorage, User, VisitorToken};
 use anteroom_store::{
-    EndedCarts, LogIn, LogInStore, RevocationStore, Rotated, Rotation, SessionLifetimes,
+    EndedCarts, LogIn, LogInStore, RevocationStore, Rotation, RotationResult, SessionLifetimes,
     StoreError, TokenStore, VisitResult,
 };
 use futures_util::stream::{self, StreamExt as _};
@@ -339,7 +339,7 @@ impl Sessions {
         let Rules { most, expiry_action, .. } = self.rules;
         let rotation =
             Rotation { old, new: self.stored(&token), user, now, most, expiry_action, visitor };
-        let Rotated { gone, ended_carts } =
+        let RotationResult { gone, ended_carts } =
             store.rotate_token(&rotation).await.map_err(LogInError::Store)?;
         self.note(ended_carts);
         for token in rotation.old.iter().chain(&gone) {

@@ -9,30 +9,31 @@ use bytes::Bytes;
 
 use super::bypass::BypassChange;
 use super::engine::Engine;
-use super::switch::{Switch, Switched};
+use super::switch::{StoreHandles, Switch};
 use super::transfer::{
     SharedKind, SharedRecord, StoreCounts, TransferCursor, TransferPage, TransferRecord,
     TransferStore,
 };
 use super::{
     AnswerStore, Bookmark, BypassStore, Cart, CartAnswer, CartChange, CartOwner, CartStore,
-    CertificateStore, ClaimResult, Counted, Cursor, EndedCarts, EventStore, Evicted, Eviction,
-    ExpiryAction, ExpiryStore, FleetRegister, FleetStore, Generation, HotPageStore, Idle, IdleStep,
-    Lease, LeaseStore, LogIn, LogInStore, MergeResult, Noted, Outbox, OverloadStore, PageStore,
-    PurgePosition, PurgeStore, RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated,
-    Rotation, RowClaim, RowStore, RowTerm, ScheduledRow, Session, SessionLifetimes, SessionListing,
-    StoreError, StoreNews, StoreState, StoredBypasses, StoredRow, TaskLease, TicketKeyStore,
-    TokenCreation, TokenStore, TopBound, Uncounted, ViewStore, Visit, VisitStore, VisitorEviction,
-    VisitorStore, VisitorVisit, VisitorsEvicted, WaitingEvent, WalkStep,
+    CertificateStore, ClaimResult, CounterReading, Cursor, DeliveryFailure, EndedCarts, EventStore,
+    Eviction, EvictionResult, ExpiryAction, ExpiryStore, FleetRegister, FleetStore, Generation,
+    HotPageStore, IdleRange, IdleStep, Lease, LeaseStore, LogIn, LogInStore, MergeResult, Outbox,
+    OverloadStore, PageStore, PurgePosition, PurgeStore, RequestFrequency, RescaleResult,
+    Rescaling, RevocationStore, Rotation, RotationResult, RowClaim, RowStore, RowTerm,
+    ScheduledRow, Session, SessionLifetimes, SessionListing, StoreError, StoreNews, StoreState,
+    StoredBypasses, StoredRow, TaskLease, TicketKeyStore, TokenCreation, TokenStore, TopBound,
+    UncountedViews, ViewStore, Visit, VisitStore, VisitorEviction, VisitorStore, VisitorVisit,
+    VisitorsEvicted, WaitingEvent, WalkStep,
 };
 
 /// Any store, as one thread uses it. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct AnyStore(Switched);
+pub struct AnyStore(StoreHandles);
 
 impl AnyStore {
     pub(super) fn new(engine: Engine, switch: Arc<Switch>) -> Self {
-        Self(Switched::new(engine, switch))
+        Self(StoreHandles::new(engine, switch))
     }
 
     /// The store that a move goes to, by a handle that no move turns to another.
@@ -52,7 +53,7 @@ impl AnyStore {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn fixed(&self) -> Self {
-        Self(Switched::new(self.engine().separate(), Arc::default()))
+        Self(StoreHandles::new(self.engine().separate(), Arc::default()))
     }
 
     /// The store of the engine in use: that of this process, also while its successor has it.
@@ -85,7 +86,7 @@ impl AnyStore {
 
     /// The error counters, over all handles.
     #[must_use]
-    pub fn counted(&self) -> Counted {
+    pub fn counted(&self) -> CounterReading {
         self.engine().counted()
     }
 
@@ -157,7 +158,7 @@ impl LogInStore for AnyStore {
         delegate!(@ change self, store => store.update_token(token, user, item, now).await)
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<RotationResult, StoreError> {
         let admitted = self.0.change().await?;
         let rotated = delegate!(@ &*admitted.engine, store => store.rotate_token(rotation).await);
         let gone = rotated.as_ref().map(|rotated| rotated.gone.iter()).into_iter().flatten();
@@ -236,7 +237,7 @@ delegate! {
         change touch_tokens(visits: &[Visit]) -> Vec<bool>;
         change count_views(views: &[(Item, u64)]) -> ();
         change touch_within_reach(visits: &[Visit]) -> Vec<Option<bool>>;
-        change count_within_reach(views: &[(Item, u64)]) -> Uncounted;
+        change count_within_reach(views: &[(Item, u64)]) -> UncountedViews;
     }
 
     CartStore {
@@ -251,12 +252,12 @@ delegate! {
         look bound_of_top(top: u64) -> Option<TopBound>;
         look ranks_within(item: &Item, top: u64, bound: TopBound) -> bool;
         look top(most: u32) -> Vec<(Item, f64)>;
-        change rescale_views(how: Rescaling) -> Rescaled;
+        change rescale_views(how: Rescaling) -> RescaleResult;
     }
 
     ExpiryStore {
         change evict_oldest(how: Eviction) -> usize;
-        change evict_expiring(how: Eviction, from: &Cursor, expiry_action: &ExpiryAction) -> Evicted;
+        change evict_expiring(how: Eviction, from: &Cursor, expiry_action: &ExpiryAction) -> EvictionResult;
         change correct_times(now: f64, batch: u32) -> usize;
         look outbox() -> Outbox;
         change clear_outbox(outbox: &Outbox) -> bool;
@@ -267,11 +268,11 @@ delegate! {
     }
 
     EventStore {
-        change report_idle_carts(idle: Idle, expiry_action: &ExpiryAction) -> IdleStep;
+        change report_idle_carts(idle: IdleRange, expiry_action: &ExpiryAction) -> IdleStep;
         look events_waiting() -> u64;
         look first_event() -> Option<WaitingEvent>;
         change remove_event(event: &WaitingEvent) -> ();
-        change put_back_event(event: &WaitingEvent, noted: Option<Noted>) -> ();
+        change put_back_event(event: &WaitingEvent, noted: Option<DeliveryFailure>) -> ();
     }
 
     SessionListing {

@@ -59,7 +59,7 @@ impl Default for StoreCounters {
 
 /// One reading of the [`StoreCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CounterReading {
     /// Calls that used up their budget.
     pub timeouts: u64,
     /// Calls that ended in an error from the store or a broken connection.
@@ -122,8 +122,8 @@ impl StoreCounters {
 
     /// The counters now.
     #[must_use]
-    pub fn read(&self) -> Counted {
-        Counted {
+    pub fn read(&self) -> CounterReading {
+        CounterReading {
             timeouts: self.timeouts.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             breaker_openings: self.breaker_openings.load(Ordering::Relaxed),

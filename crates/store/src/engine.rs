@@ -6,7 +6,7 @@ use super::embedded::EmbeddedStore;
 use super::redis::RedisStore;
 use super::remote::RemoteStore;
 use super::sharded::ShardedStore;
-use super::{Counted, StoreState};
+use super::{CounterReading, StoreState};
 
 /// A store, as one thread uses it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -49,12 +49,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn counted(&self) -> Counted {
+    pub(super) fn counted(&self) -> CounterReading {
         match self {
             Self::Embedded(store) => store.counted(),
             Self::Redis(store) => store.counted(),
             Self::Sharded(store) => store.counted(),
-            Self::Remote(_) => Counted::default(),
+            Self::Remote(_) => CounterReading::default(),
         }
     }
 

@@ -5,11 +5,11 @@ use std::future::Future;
 
 use serde_json::Value;
 
-use super::{Expired, ExpiryAction, StoreError};
+use super::{ExpiredSession, ExpiryAction, StoreError};
 
 /// Which sessions are idle.
 #[derive(Clone, Copy, Debug)]
-pub struct Idle {
+pub struct IdleRange {
     /// Sessions last seen at this Unix time or before.
     pub until: f64,
     /// The current Unix time. A position beyond it was recorded by a clock that was wrong.
@@ -33,11 +33,11 @@ pub struct IdleStep {
 #[derive(Clone, Debug)]
 pub struct WaitingEvent {
     /// The event; `None` if the record was not written by Anteroom.
-    pub expired: Option<Expired>,
+    pub expired: Option<ExpiredSession>,
     /// The Unix time of the receiver's first refusal, if any.
     pub refused: Option<f64>,
     /// The receiver's failures with it, if any.
-    pub failed: Option<Failed>,
+    pub failed: Option<ReceiverFailures>,
     /// The event as it is stored.
     pub(super) record: Vec<u8>,
     /// The store's own position.
@@ -47,7 +47,7 @@ pub struct WaitingEvent {
 /// A receiver's failures with an event: the connection broke, the answer came too late, or the
 /// receiver was temporarily unavailable.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Failed {
+pub struct ReceiverFailures {
     /// The Unix time of the first failure after another event was taken; before that, of the first
     /// failure.
     pub first: f64,
@@ -59,7 +59,7 @@ pub struct Failed {
 
 /// What is recorded about an event that was not taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Noted {
+pub enum DeliveryFailure {
     /// Its receiver refused it.
     Refused {
         /// The current Unix time.
@@ -76,7 +76,7 @@ pub enum Noted {
 
 impl WaitingEvent {
     pub(super) fn new(record: Vec<u8>, place: u64) -> Self {
-        let expired = Expired::read(&record);
+        let expired = ExpiredSession::read(&record);
         let (refused, failed) = match &expired {
             Some(_) => noted_in(&record),
             None => (None, None),
@@ -85,21 +85,23 @@ impl WaitingEvent {
     }
 
     /// The record with this note added. The event's own bytes stay the same.
-    pub(super) fn with(&self, noted: Option<Noted>) -> Cow<'_, [u8]> {
+    pub(super) fn with(&self, noted: Option<DeliveryFailure>) -> Cow<'_, [u8]> {
         let says = self.record.strip_suffix(b"}").map(without_notes);
         let (Some(noted), Some(says), true) = (noted, says, self.expired.is_some()) else {
             return self.record.as_slice().into();
         };
         let (mut refused, mut failed) = (self.refused, self.failed);
         match noted {
-            Noted::Refused { now } => refused = refused.or(Some(now)),
-            Noted::Failed { now, is_behind } => failed = Some(failed_again(failed, now, is_behind)),
+            DeliveryFailure::Refused { now } => refused = refused.or(Some(now)),
+            DeliveryFailure::Failed { now, is_behind } => {
+                failed = Some(failed_again(failed, now, is_behind))
+            }
         }
         let mut record = says.to_vec();
         if let Some(refused) = refused {
             record.extend(format!("{REFUSED}{}", refused as u64).as_bytes());
         }
-        if let Some(Failed { first, last, behind }) = failed {
+        if let Some(ReceiverFailures { first, last, behind }) = failed {
             record.extend(format!("{FAILED}[{first:.3},{last:.3},{behind}]").as_bytes());
         }
         record.push(b'}');
@@ -108,10 +110,10 @@ impl WaitingEvent {
 }
 
 /// The time starts with the first failure that concerns the event and not a receiver that is away.
-fn failed_again(before: Option<Failed>, now: f64, is_behind: bool) -> Failed {
+fn failed_again(before: Option<ReceiverFailures>, now: f64, is_behind: bool) -> ReceiverFailures {
     let behind = before.map_or(0, |before| before.behind);
     let first = before.filter(|_| behind > 0).map_or(now, |before| before.first);
-    Failed { first, last: now, behind: behind.saturating_add(is_behind.into()) }
+    ReceiverFailures { first, last: now, behind: behind.saturating_add(is_behind.into()) }
 }
 
 /// Logged when the position of idle carts lies in the future and is set back.
@@ -120,7 +122,7 @@ pub(super) const POSITION_AHEAD: &str = "a clock was ahead: some idle carts were
 /// The member at the end of a record with the time of the first refusal. This prefix cannot occur
 /// inside a JSON string, where a quotation mark has a backslash before it.
 const REFUSED: &str = ",\"refused\":";
-/// The member after it, with the receiver's failures: the fields of [`Failed`], in that order.
+/// The member after it, with the receiver's failures: the fields of [`ReceiverFailures`], in that order.
 const FAILED: &str = ",\"failed\":";
 
 /// An open record without its notes.
@@ -130,12 +132,12 @@ fn without_notes(open: &[u8]) -> &[u8] {
     &open[..end.unwrap_or(open.len())]
 }
 
-fn noted_in(record: &[u8]) -> (Option<f64>, Option<Failed>) {
+fn noted_in(record: &[u8]) -> (Option<f64>, Option<ReceiverFailures>) {
     let Ok(record) = serde_json::from_str::<Value>(&String::from_utf8_lossy(record)) else {
         return (None, None);
     };
     let [first, last, behind] = [0, 1, 2].map(|at| record["failed"][at].as_f64());
-    let failed = first.zip(last).zip(behind).map(|((first, last), behind)| Failed {
+    let failed = first.zip(last).zip(behind).map(|((first, last), behind)| ReceiverFailures {
         first,
         last,
         behind: behind as u32,
@@ -151,7 +153,7 @@ pub trait EventStore {
     /// half full, or the outbox holds anything, idle carts wait. Durable when it returns.
     fn report_idle_carts(
         &self,
-        idle: Idle,
+        idle: IdleRange,
         expiry_action: &ExpiryAction,
     ) -> impl Future<Output = Result<IdleStep, StoreError>>;
 
@@ -168,6 +170,6 @@ pub trait EventStore {
     fn put_back_event(
         &self,
         event: &WaitingEvent,
-        noted: Option<Noted>,
+        noted: Option<DeliveryFailure>,
     ) -> impl Future<Output = Result<(), StoreError>>;
 }

@@ -111,7 +111,7 @@ pub struct Cursor {
 
 /// The result of a step of cleaning.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Evicted {
+pub struct EvictionResult {
     /// Sessions removed.
     pub removed: usize,
     /// Removed sessions with a cart that was handed on.
@@ -153,7 +153,7 @@ impl EndedCarts {
 
 /// The data of a session that is handed on. It never includes the token.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expired {
+pub struct ExpiredSession {
     /// Its public id, see [`StoredToken::public_id`].
     pub id: String,
     /// Its user, without attributes; `None` if only `recent:` and a cart were left of it.
@@ -168,7 +168,7 @@ pub struct Expired {
     pub why: HandoverReason,
 }
 
-impl Expired {
+impl ExpiredSession {
     /// Identifies this event, and stays the same when it is sent again.
     #[must_use]
     pub fn event(&self) -> String {
@@ -243,7 +243,7 @@ impl Expired {
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     /// The records.
-    pub expired: Vec<Expired>,
+    pub expired: Vec<ExpiredSession>,
     /// More records follow.
     pub more: bool,
     /// How many there are, foreign records included.
@@ -259,7 +259,7 @@ pub struct Outbox {
 impl Outbox {
     /// The first records of `all`.
     pub(super) fn of(records: Vec<Vec<u8>>, all: u64) -> Self {
-        let expired = records.iter().filter_map(|record| Expired::read(record)).collect();
+        let expired = records.iter().filter_map(|record| ExpiredSession::read(record)).collect();
         let count = records.len();
         let first = records.into_iter().next().unwrap_or_default();
         let more = (count as u64) < all;
@@ -289,7 +289,7 @@ pub trait ExpiryStore {
         how: Eviction,
         from: &Cursor,
         expiry_action: &ExpiryAction,
-    ) -> impl Future<Output = Result<Evicted, StoreError>>;
+    ) -> impl Future<Output = Result<EvictionResult, StoreError>>;
 
     /// Sets sessions that were last seen [far](anteroom_http::clock::FAR) after the Unix time `now` to `now`, at most a batch,
     /// and returns how many: a clock that was ahead has written their times, and they would outlive every limit.
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let expired = Expired {
+        let expired = ExpiredSession {
             id: "0123456789abcdef".to_owned(),
             user: User::new(b"ann"),
             seen: 1_790_000_000.123_456_7,
@@ -347,17 +347,17 @@ mod tests {
             why: HandoverReason::Idle,
         };
         assert_eq!(expired.event(), "0123456789abcdef-1790000000123-idle");
-        assert_eq!(Expired::read(&expired.write()), Some(expired.clone()));
+        assert_eq!(ExpiredSession::read(&expired.write()), Some(expired.clone()));
         let label = expired.user.as_ref().map(User::unconfirmed);
-        let label = Expired { user: label, why: HandoverReason::Expired, ..expired };
+        let label = ExpiredSession { user: label, why: HandoverReason::Expired, ..expired };
         assert_eq!(label.to_json()["confirmed"], false);
-        assert_eq!(Expired::read(&label.write()), Some(label));
+        assert_eq!(ExpiredSession::read(&label.write()), Some(label));
     }
 
     #[test]
     fn a_record_of_an_earlier_version_is_read() {
         let early = r#"{"id":"1","user":"ann","seen":"1.5","cart":[{"item":"mug","count":2}]}"#;
-        let read = Expired::read(early.as_bytes()).unwrap();
+        let read = ExpiredSession::read(early.as_bytes()).unwrap();
         assert_eq!((read.user, read.why), (User::new(b"ann"), HandoverReason::Expired));
         assert!(read.viewed.is_empty());
     }
@@ -365,11 +365,11 @@ mod tests {
     #[test]
     fn invalid_text_in_a_record_is_replaced_and_bad_records_are_skipped() {
         let strange = b"{\"id\":\"1\",\"user\":\"\xff\",\"seen\":\"1.5\",\"cart\":[{}, 7]}";
-        let read = Expired::read(strange).unwrap();
+        let read = ExpiredSession::read(strange).unwrap();
         assert_eq!(read.user, User::new("\u{fffd}".as_bytes()));
         assert_eq!((read.seen, read.cart.len()), (1.5, 0));
         for none in ["", "{}", "[]", r#"{"id":"1","seen":"x","cart":[]}"#] {
-            assert_eq!(Expired::read(none.as_bytes()), None, "{none}");
+            assert_eq!(ExpiredSession::read(none.as_bytes()), None, "{none}");
         }
     }
 }

@@ -56,13 +56,15 @@ pub use self::control::{
     Bookmark, LogIn, NoBookmark, PER_USER_MAX, Session, SessionLifetimes, SessionListing, WALK_MAX,
     WalkStep, by_log_in,
 };
-pub use self::counters::{CALL_BOUNDS, CallTimes, Counted, StoreCounters, StoreState};
+pub use self::counters::{CALL_BOUNDS, CallTimes, CounterReading, StoreCounters, StoreState};
 pub use self::embedded::{STORE_FORMAT, StoreMemory};
 pub use self::engine::Engine;
-pub use self::events::{EventStore, Failed, Idle, IdleStep, Noted, WaitingEvent};
+pub use self::events::{
+    DeliveryFailure, EventStore, IdleRange, IdleStep, ReceiverFailures, WaitingEvent,
+};
 pub use self::expiring::{
-    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, EndedCarts, Evicted, Eviction, Expired, ExpiryAction,
-    ExpiryStore, HandoverReason, LeaseStore, OUTBOX_MAX, Outbox, TaskLease,
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, EndedCarts, Eviction, EvictionResult, ExpiredSession,
+    ExpiryAction, ExpiryStore, HandoverReason, LeaseStore, OUTBOX_MAX, Outbox, TaskLease,
 };
 use self::expiring::{NOT_NOW, OUTBOX_FULL};
 pub use self::fleet::{FLEET_MAX, FleetRegister, FleetStore, RegisteredProxy};
@@ -83,14 +85,15 @@ pub use self::rows::{
     ClaimResult, ROW_JSON_MAX, ROWS_MAX, RowClaim, RowStore, RowTerm, ScheduledRow, StoredRow,
 };
 pub use self::session::{
-    LogInStore, Rotated, Rotation, TokenStore, Uncounted, Visit, VisitResult, VisitStore,
+    LogInStore, Rotation, RotationResult, TokenStore, UncountedViews, Visit, VisitResult,
+    VisitStore,
 };
 pub use self::succession::{StorePart, SuccessorUse};
 pub use self::switch::{
     HoldError, MigrationAnswer, MigrationOrder, MigrationState, NextStore, Switch,
 };
 pub use self::ticket_keys::TicketKeyStore;
-pub use self::view::{POPULARITY_MAX, Rescaled, Rescaling, TopBound, ViewStore};
+pub use self::view::{POPULARITY_MAX, RescaleResult, Rescaling, TopBound, ViewStore};
 pub use self::visitors::{
     MergeResult, TokenCreation, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };

@@ -55,7 +55,7 @@ pub struct Rotation {
 
 /// What a log-in did with other sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rotated {
+pub struct RotationResult {
     /// The user's sessions that were removed, see [`Rotation::most`].
     pub gone: Vec<StoredToken>,
     /// The carts of all sessions that it ended.
@@ -100,7 +100,7 @@ pub trait LogInStore {
     fn rotate_token(
         &self,
         rotation: &Rotation,
-    ) -> impl Future<Output = Result<Rotated, StoreError>>;
+    ) -> impl Future<Output = Result<RotationResult, StoreError>>;
 
     /// A log-out: afterwards no key mentions the token. Other processes are informed.
     fn revoke_token(&self, token: &StoredToken) -> impl Future<Output = Result<(), StoreError>>;
@@ -150,14 +150,14 @@ pub trait VisitStore {
     fn count_within_reach(
         &self,
         views: &[(Item, u64)],
-    ) -> impl Future<Output = Result<Uncounted, StoreError>> {
-        async { self.count_views(views).await.map(|()| Uncounted::default()) }
+    ) -> impl Future<Output = Result<UncountedViews, StoreError>> {
+        async { self.count_views(views).await.map(|()| UncountedViews::default()) }
     }
 }
 
 /// Views that a part of the store has not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Uncounted {
+pub struct UncountedViews {
     /// Certainly not counted: they may be sent again.
     pub not_sent: Vec<(Item, u64)>,
     /// Items whose views may have been counted, with these.

@@ -13,7 +13,7 @@ pub const POPULARITY_MAX: u64 = 250_000;
 
 /// The result of a step of rescaling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rescaled {
+pub enum RescaleResult {
     /// Nothing was done: the last rescaling is recent, or a period has just begun.
     NotYet,
     /// Some of the items to drop are removed; call again.
@@ -89,5 +89,8 @@ pub trait ViewStore {
     /// `rescale_viewed`: keeps the most viewed items and scales all scores down, in one atomic
     /// step, unless that was done within [`Rescaling::every`]; the very first call only begins a
     /// period. A very large number of items is dropped in several steps before it.
-    fn rescale_views(&self, how: Rescaling) -> impl Future<Output = Result<Rescaled, StoreError>>;
+    fn rescale_views(
+        &self,
+        how: Rescaling,
+    ) -> impl Future<Output = Result<RescaleResult, StoreError>>;
 }

@@ -4,7 +4,7 @@
 use anteroom_http::ident::TokenStorage;
 use anteroom_store::traits::*;
 use anteroom_store::{
-    AnyStore, CartAnswer, CartChange, CartOwner, EndedCarts, ExpiryAction, Rotated, Rotation,
+    AnyStore, CartAnswer, CartChange, CartOwner, EndedCarts, ExpiryAction, Rotation, RotationResult,
 };
 
 use crate::event_contract::{id, ids};
@@ -32,7 +32,7 @@ contract!(
 );
 
 impl Bench {
-    async fn rotate(&self, rotation: Rotation, expiry_action: ExpiryAction) -> Rotated {
+    async fn rotate(&self, rotation: Rotation, expiry_action: ExpiryAction) -> RotationResult {
         self.store
             .rotate_token(&Rotation { expiry_action: Some(expiry_action), ..rotation })
             .await
@@ -71,7 +71,7 @@ async fn carts_of_sessions_that_are_too_many_are_handed_on(bench: Bench) {
 async fn a_cart_that_moves_to_the_new_session_is_not_handed_on(bench: Bench) {
     bench.with_cart(1, 1.0).await;
     let rotated = bench.rotate(rotation(Some(1), 2, "ann"), QUEUE).await;
-    assert_eq!(rotated, Rotated::default());
+    assert_eq!(rotated, RotationResult::default());
     assert_eq!(bench.store.cart(&token(2)).await.unwrap(), [(item(1), 2)]);
     assert_eq!(bench.ids().await, ids([]));
 }
@@ -123,7 +123,7 @@ async fn without_an_expiry_action_a_cart_goes_as_on_a_log_out(bench: Bench) {
     bench.with_cart(2, 2.0).await;
     bench.store.revoke_token(&token(1)).await.unwrap();
     let rotated = bench.store.rotate_token(&rotation(Some(2), 3, "bob")).await.unwrap();
-    assert_eq!(rotated, Rotated::default());
+    assert_eq!(rotated, RotationResult::default());
     assert_eq!(bench.ids().await, ids([]));
     assert!(bench.is_gone(1).await && bench.is_gone(2).await);
 }

@@ -4,8 +4,8 @@ use anteroom_http::clock::unix_now;
 use anteroom_http::ident::{Item, StoredToken, TokenStorage, User};
 use anteroom_store::traits::*;
 use anteroom_store::{
-    Cursor, Evicted, Eviction, Expired, ExpiryAction, Failed, HandoverReason, Idle, IdleStep,
-    Noted, Rotation, TaskLease, WaitingEvent,
+    Cursor, DeliveryFailure, Eviction, EvictionResult, ExpiredSession, ExpiryAction,
+    HandoverReason, IdleRange, IdleStep, ReceiverFailures, Rotation, TaskLease, WaitingEvent,
 };
 
 use crate::store_contract::{Bench, ask, contract, item, token, user, visit};
@@ -39,7 +39,7 @@ impl Bench {
         self.store.add_to_cart(&token(number), &item(1), 2).await.unwrap();
     }
 
-    async fn clean(&self, expiry_action: ExpiryAction) -> Evicted {
+    async fn clean(&self, expiry_action: ExpiryAction) -> EvictionResult {
         let how = Eviction { keep: 0, batch: 100, carts: true, before: 0.0 };
         self.store.evict_expiring(how, &Cursor::default(), &expiry_action).await.unwrap()
     }
@@ -52,7 +52,7 @@ impl Bench {
     ) -> IdleStep {
         let told = self
             .store
-            .report_idle_carts(Idle { until, now: unix_now(), batch }, &expiry_action)
+            .report_idle_carts(IdleRange { until, now: unix_now(), batch }, &expiry_action)
             .await
             .unwrap();
         assert_eq!(told.refusal, None);
@@ -64,7 +64,7 @@ impl Bench {
     }
 
     /// Takes all events out, in their order.
-    async fn drain(&self) -> Vec<Expired> {
+    async fn drain(&self) -> Vec<ExpiredSession> {
         let mut told = Vec::new();
         while let Some(event) = self.store.first_event().await.unwrap() {
             self.store.remove_event(&event).await.unwrap();
@@ -106,7 +106,7 @@ async fn an_event_has_all_details_of_the_cart(bench: Bench) {
         let viewed = [visit(number, &name, 2.25, &[7]), visit(number, &name, 3.125, &[8])];
         assert_eq!(bench.store.touch_tokens(&viewed).await.unwrap(), [true, true]);
     }
-    let told = |number: usize| Expired {
+    let told = |number: usize| ExpiredSession {
         id: id(number),
         user: Some(if number == 1 {
             user("ann").unconfirmed()
@@ -122,7 +122,7 @@ async fn an_event_has_all_details_of_the_cart(bench: Bench) {
     assert_eq!(bench.drain().await, [0, 1, 2, 3].map(told));
     assert_eq!(bench.clean(OUTBOX).await.handed_on, 4);
     let expired =
-        [0, 1, 2, 3].map(|number| Expired { why: HandoverReason::Expired, ..told(number) });
+        [0, 1, 2, 3].map(|number| ExpiredSession { why: HandoverReason::Expired, ..told(number) });
     assert_eq!(bench.store.outbox().await.unwrap().expired, expired);
 }
 
@@ -171,7 +171,7 @@ async fn when_it_was_refused_first_is_known_ever_after(bench: Bench) {
     for later in 0..3 {
         let event = bench.first().await;
         let now = 1_790_000_000.5 + f64::from(later);
-        bench.store.put_back_event(&event, Some(Noted::Refused { now })).await.unwrap();
+        bench.store.put_back_event(&event, Some(DeliveryFailure::Refused { now })).await.unwrap();
         let event = bench.first().await;
         assert_eq!(event.refused, Some(1_790_000_000.0));
         assert_eq!(event.expired, first.expired);
@@ -193,13 +193,17 @@ async fn how_its_receiver_failed_with_it_is_known_ever_after(bench: Bench) {
         (1_790_000_004.5, true, 1_790_000_002.5, 2),
     ] {
         let event = bench.first().await;
-        bench.store.put_back_event(&event, Some(Noted::Failed { now, is_behind })).await.unwrap();
+        bench
+            .store
+            .put_back_event(&event, Some(DeliveryFailure::Failed { now, is_behind }))
+            .await
+            .unwrap();
         let event = bench.first().await;
-        assert_eq!(event.failed, Some(Failed { first, last: now, behind }));
+        assert_eq!(event.failed, Some(ReceiverFailures { first, last: now, behind }));
         assert_eq!((event.refused, &event.expired), (None, &expired));
     }
     let event = bench.first().await;
-    let refused = Noted::Refused { now: 1_790_000_009.0 };
+    let refused = DeliveryFailure::Refused { now: 1_790_000_009.0 };
     bench.store.put_back_event(&event, Some(refused)).await.unwrap();
     let both = bench.first().await;
     assert_eq!((both.refused, both.failed), (Some(1_790_000_009.0), event.failed));
@@ -255,7 +259,7 @@ async fn a_returning_user_is_reported_again_when_idle_again(bench: Bench) {
     assert_eq!(bench.report_idle_carts(5.5, 9, QUEUE).await.handed_on, 0);
     assert_eq!(bench.report_idle_carts(7.0, 9, QUEUE).await.handed_on, 1);
     assert_eq!(bench.report_idle_carts(8.0, 9, QUEUE).await.handed_on, 0);
-    let told: Vec<_> = bench.drain().await.iter().map(Expired::event).collect();
+    let told: Vec<_> = bench.drain().await.iter().map(ExpiredSession::event).collect();
     let event = |number: usize, seen: u32| format!("{}-{seen}-idle", id(number));
     assert_eq!(told, [event(1, 1000), event(2, 2000), event(1, 6000)]);
 }
@@ -325,10 +329,10 @@ async fn a_log_in_takes_its_cart_to_be_idle_again(bench: Bench) {
 async fn a_report_by_a_fast_clock_does_not_suppress_later_reports(bench: Bench) {
     let now = unix_now();
     bench.with_cart(1, now + 5_000.0).await;
-    let ahead = Idle { until: now + 6_000.0, now: now + 9_600.0, batch: 9 };
+    let ahead = IdleRange { until: now + 6_000.0, now: now + 9_600.0, batch: 9 };
     bench.store.report_idle_carts(ahead, &QUEUE).await.unwrap();
     bench.drain().await;
-    let right = Idle { until: now - 100.0, now, batch: 9 };
+    let right = IdleRange { until: now - 100.0, now, batch: 9 };
     assert_eq!(bench.store.report_idle_carts(right, &QUEUE).await.unwrap(), IdleStep::default());
     bench.with_cart(2, now - 50.0).await;
     bench.with_cart(3, now - 20.0).await;
@@ -357,7 +361,7 @@ async fn idle_is_judged_by_the_clock_of_redis() {
     bench.with_cart(1, now - 7200.0).await;
     bench.with_cart(2, now - 60.0).await;
     for wrong in [-86_400.0, 86_400.0] {
-        let idle = Idle { until: now + wrong - 3600.0, now: now + wrong, batch: 9 };
+        let idle = IdleRange { until: now + wrong - 3600.0, now: now + wrong, batch: 9 };
         bench.store.report_idle_carts(idle, &QUEUE).await.unwrap();
     }
     assert_eq!(bench.ids().await, ids([1]));
@@ -374,7 +378,7 @@ async fn two_processes_report_each_idle_cart_once() {
     let all = async |store: &anteroom_store::AnyStore| {
         for _ in 0..60 {
             store
-                .report_idle_carts(Idle { until: 99.0, now: unix_now(), batch: 7 }, &QUEUE)
+                .report_idle_carts(IdleRange { until: 99.0, now: unix_now(), batch: 7 }, &QUEUE)
                 .await
                 .unwrap();
         }
@@ -410,7 +414,7 @@ async fn idle_carts_that_redis_refuses_are_told_of_later() {
         let on = &mut bench.raw().await;
         bench.with_cart(1, 1.0).await;
         let _: String = ask(on, &["CONFIG", "SET", "maxmemory", "1"]).await;
-        let idle = Idle { until: 5.0, now: unix_now(), batch: 9 };
+        let idle = IdleRange { until: 5.0, now: unix_now(), batch: 9 };
         let told = bench.store.report_idle_carts(idle, &expiry_action).await.unwrap();
         assert_eq!((told.handed_on, told.more), (0, false));
         assert!(told.refusal.is_some_and(|refusal| refusal.contains("OOM")));
@@ -441,7 +445,7 @@ async fn a_redis_without_room_gives_turns_and_puts_back_and_loses_what_was_taken
         "the choice of the cleaner is another matter"
     );
     let first = bench.first().await;
-    let refused = Noted::Refused { now: 1_790_000_000.0 };
+    let refused = DeliveryFailure::Refused { now: 1_790_000_000.0 };
     bench.store.put_back_event(&first, Some(refused)).await.unwrap();
     assert_eq!(bench.ids().await, ids([1, 2, 0]));
 }

@@ -10,7 +10,7 @@ use anteroom_http::ident::{Item, PageKey, Row, StoredToken, User};
 use anteroom_store::traits::*;
 use anteroom_store::{
     AnyStore, CartAnswer, CartChange, CartOwner, Eviction, Layout, OpenStore, RequestFrequency,
-    Rescaled, Rescaling, Rotation, SessionLifetimes, StoreLimits, StoreSettings, Url, Visit,
+    RescaleResult, Rescaling, Rotation, SessionLifetimes, StoreLimits, StoreSettings, Url, Visit,
 };
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -169,7 +169,7 @@ fn either_rescales_what_the_other_counted() {
         for (now, done) in [(1e9, false), (1e9 + 300.0, true)] {
             let every = Duration::from_secs(300);
             let how = Rescaling { keep_top: 1, factor: 0.5, every, now };
-            assert_eq!(store.rescale_views(how).await.unwrap() == Rescaled::Done, done);
+            assert_eq!(store.rescale_views(how).await.unwrap() == RescaleResult::Done, done);
         }
         app.says(["popularity", "pen"], &json!(-2.0));
         app.says(["rank", "book"], &Value::Null);

@@ -9,10 +9,10 @@ use anteroom_session::visit::VisitQueue;
 use anteroom_store::remote::{RemoteCall, RemoteStore, answer};
 use anteroom_store::traits::*;
 use anteroom_store::{
-    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Engine, Evicted,
-    Eviction, Expired, ExpiryAction, HandoverReason, Layout, OpenError, OpenStore, PurgePosition,
-    RequestFrequency, Rescaled, Rescaling, Rotation, SessionLifetimes, StoreError, StoreLimits,
-    StoreSettings, StoreState, Url, Visit,
+    AnyStore, CART_MAX, CartAnswer, CartChange, CartOwner, Cursor, EXPIRING_BYTES, Engine,
+    Eviction, EvictionResult, ExpiredSession, ExpiryAction, HandoverReason, Layout, OpenError,
+    OpenStore, PurgePosition, RequestFrequency, RescaleResult, Rescaling, Rotation,
+    SessionLifetimes, StoreError, StoreLimits, StoreSettings, StoreState, Url, Visit,
 };
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -562,7 +562,7 @@ impl Bench {
         batch: u32,
         from: &Cursor,
         expiry_action: ExpiryAction,
-    ) -> Evicted {
+    ) -> EvictionResult {
         let how = Eviction { keep, batch, carts: true, before: 0.0 };
         self.store.evict_expiring(how, from, &expiry_action).await.unwrap()
     }
@@ -578,12 +578,12 @@ impl Bench {
     }
 }
 
-fn counts(evicted: &Evicted) -> (usize, usize, usize, bool) {
+fn counts(evicted: &EvictionResult) -> (usize, usize, usize, bool) {
     (evicted.removed, evicted.handed_on, evicted.waiting, evicted.more)
 }
 
-fn expired(number: u8) -> Expired {
-    Expired {
+fn expired(number: u8) -> ExpiredSession {
+    ExpiredSession {
         id: token(number.into()).public_id(TokenStorage::Plain),
         user: Some(user("ann")),
         seen: f64::from(number) + 0.25,
@@ -625,7 +625,7 @@ async fn no_more_carts_are_evicted_while_the_outbox_is_full(bench: Bench) {
     assert_eq!(counts(&first), (3, 2, 0, true));
     let outbox = bench.store.outbox().await.unwrap();
     let viewed = vec![(item(7), 2.25)];
-    assert_eq!(outbox.expired, [expired(0), Expired { viewed, ..expired(2) }]);
+    assert_eq!(outbox.expired, [expired(0), ExpiredSession { viewed, ..expired(2) }]);
 
     let full = bench.evict_expiring(1, 3, &first.cursor, OUTBOX).await;
     assert_eq!(counts(&full), (1, 0, 1, false));
@@ -992,9 +992,15 @@ fn rescaling(keep_top: u64, now: f64) -> Rescaling {
 
 async fn rescaling_keeps_the_most_viewed_and_halves(bench: Bench) {
     bench.count(&[(1, 8), (2, 5), (3, 1), (4, 8)]).await;
-    assert_eq!(bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap(), Rescaled::NotYet);
+    assert_eq!(
+        bench.store.rescale_views(rescaling(3, 1_000.0)).await.unwrap(),
+        RescaleResult::NotYet
+    );
     assert_eq!(bench.top(1).await.len(), 4, "the first look begins the period");
-    assert_eq!(bench.store.rescale_views(rescaling(3, 1_300.0)).await.unwrap(), Rescaled::Done);
+    assert_eq!(
+        bench.store.rescale_views(rescaling(3, 1_300.0)).await.unwrap(),
+        RescaleResult::Done
+    );
     until("three are left", async || bench.store.top(10).await.unwrap().len() == 3).await;
     assert_eq!(bench.top(1).await, [(item(1), 4.0), (item(4), 4.0), (item(2), 2.5)]);
 }
@@ -1005,10 +1011,13 @@ async fn very_many_items_are_rescaled_too(bench: Bench) {
         bench.count(&views).await;
     }
     bench.count(&[(7, 9), (8, 5)]).await;
-    assert_eq!(bench.store.rescale_views(rescaling(2, 1_000.0)).await.unwrap(), Rescaled::NotYet);
+    assert_eq!(
+        bench.store.rescale_views(rescaling(2, 1_000.0)).await.unwrap(),
+        RescaleResult::NotYet
+    );
     let rescale = || bench.store.rescale_views(rescaling(2, 1_300.0));
     let mut steps = 0;
-    while rescale().await.unwrap() == Rescaled::Begun {
+    while rescale().await.unwrap() == RescaleResult::Begun {
         steps += 1;
         assert!(steps < 10, "each step removes some");
     }
@@ -1035,7 +1044,7 @@ async fn rescaling_waits_for_its_interval_across_processes(bench: Bench) {
     ];
     for (store, now, done) in rescales {
         let rescaled = store.rescale_views(rescaling(3, now)).await.unwrap();
-        assert_eq!(rescaled == Rescaled::Done, done, "at {now}");
+        assert_eq!(rescaled == RescaleResult::Done, done, "at {now}");
     }
     until("it was halved twice", async || bench.store.top(10).await.unwrap() == [(item(1), 2.0)])
         .await;

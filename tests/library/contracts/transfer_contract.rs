@@ -9,7 +9,7 @@ use anteroom_store::transfer::{
     LogInTime, SharedKind, SharedRecord, Transfer, TransferProgress, TransferRecord,
 };
 use anteroom_store::{
-    AnyStore, CartChange, Eviction, ExpiryAction, Idle, Rotation, RowTerm, SessionLifetimes,
+    AnyStore, CartChange, Eviction, ExpiryAction, IdleRange, Rotation, RowTerm, SessionLifetimes,
     StoreError, TokenCreation,
 };
 use bytes::Bytes;
@@ -165,7 +165,7 @@ pub(crate) async fn fill(store: &AnyStore) {
         assert!(store.put_row(claim, json, 99.5, 21.25).await.unwrap());
     }
     // The idle carts of some are told of, and some sessions end with carts that wait.
-    let idle = Idle { until: 1_020.0, now: unix_now(), batch: 1_000 };
+    let idle = IdleRange { until: 1_020.0, now: unix_now(), batch: 1_000 };
     while store.report_idle_carts(idle, &QUEUE).await.unwrap().more {}
     for number in [201, 204, 207] {
         store.dismiss_token(&token(number), &OUTBOX).await.unwrap();
@@ -205,7 +205,7 @@ async fn everything_arrives_and_again_nothing_changes(pair: &Pair) {
     let named = user("user-2");
     let sessions = pair.to.store.sessions_of(&named).await.unwrap();
     assert_eq!(sessions, pair.from.store.sessions_of(&named).await.unwrap());
-    let idle = Idle { until: 1_020.0, now: unix_now(), batch: 1_000 };
+    let idle = IdleRange { until: 1_020.0, now: unix_now(), batch: 1_000 };
     let step = pair.to.store.report_idle_carts(idle, &QUEUE).await.unwrap();
     assert_eq!(step.handed_on, 0);
 }

@@ -688,7 +688,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use anteroom_http::ident::{Token, TokenStorage};
-    use anteroom_store::Uncounted;
+    use anteroom_store::UncountedViews;
     use proptest::prelude::*;
 
     use super::*;
@@ -749,11 +749,14 @@ mod tests {
             Ok(visits.iter().map(answer).collect())
         }
 
-        async fn count_within_reach(&self, views: &[(Item, u64)]) -> Result<Uncounted, StoreError> {
+        async fn count_within_reach(
+            &self,
+            views: &[(Item, u64)],
+        ) -> Result<UncountedViews, StoreError> {
             let is_away = |(item, _): &(Item, u64)| self.away.borrow().contains(item.as_str());
             let (not_sent, there): (Vec<_>, Vec<_>) = views.iter().cloned().partition(is_away);
             self.count_views(&there).await?;
-            Ok(Uncounted { not_sent, unknown: Vec::new() })
+            Ok(UncountedViews { not_sent, unknown: Vec::new() })
         }
 
         async fn count_views(&self, views: &[(Item, u64)]) -> Result<(), StoreError> {

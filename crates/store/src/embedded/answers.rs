@@ -20,7 +20,7 @@ const ABOUT: usize = 150_000;
 
 /// An answer, and when it expires.
 #[derive(Clone, Debug)]
-struct Kept {
+struct AnswerEntry {
     answer: Bytes,
     until: Instant,
 }
@@ -28,15 +28,15 @@ struct Kept {
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<CookieHash, Kept> for ByBytes {
-    fn weight(&self, _: &CookieHash, kept: &Kept) -> u64 {
+impl Weighter<CookieHash, AnswerEntry> for ByBytes {
+    fn weight(&self, _: &CookieHash, kept: &AnswerEntry) -> u64 {
         BESIDE + kept.answer.len() as u64
     }
 }
 
 /// The valid answers.
 #[derive(Debug)]
-pub(super) struct Answers(Mutex<Cache<CookieHash, Kept, ByBytes>>);
+pub(super) struct Answers(Mutex<Cache<CookieHash, AnswerEntry, ByBytes>>);
 
 impl Default for Answers {
     fn default() -> Self {
@@ -45,7 +45,7 @@ impl Default for Answers {
 }
 
 impl Answers {
-    fn kept(&self) -> MutexGuard<'_, Cache<CookieHash, Kept, ByBytes>> {
+    fn kept(&self) -> MutexGuard<'_, Cache<CookieHash, AnswerEntry, ByBytes>> {
         // No code that can panic runs under this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,25 +67,25 @@ impl Answers {
         if is != before {
             return false;
         }
-        kept.insert(*cookies, Kept { answer, until });
+        kept.insert(*cookies, AnswerEntry { answer, until });
         true
     }
 
     fn void(&self, cookies: &[CookieHash], mark: &Bytes, until: Instant) {
         let mut kept = self.kept();
         for cookies in cookies {
-            kept.insert(*cookies, Kept { answer: mark.clone(), until });
+            kept.insert(*cookies, AnswerEntry { answer: mark.clone(), until });
         }
     }
 
     /// Those that are valid at `now` in lines, for [`Self::read`]: the cookies, the milliseconds left, and the answer.
     pub(super) fn lines(&self, now: Instant) -> impl Iterator<Item = String> + use<> {
-        let valid: Vec<(CookieHash, Kept)> = {
+        let valid: Vec<(CookieHash, AnswerEntry)> = {
             let kept = self.kept();
             let valid = kept.iter().filter(|(_, kept)| now < kept.until);
             valid.map(|(cookies, kept)| (*cookies, kept.clone())).collect()
         };
-        valid.into_iter().map(move |(cookies, Kept { answer, until })| {
+        valid.into_iter().map(move |(cookies, AnswerEntry { answer, until })| {
             let left = until.saturating_duration_since(now).as_millis();
             format!("{} {left} {}", cookies.hex(), hex(&answer))
         })
@@ -99,13 +99,13 @@ impl Answers {
     }
 }
 
-fn read_line(line: &str, now: Instant) -> Option<(CookieHash, Kept)> {
+fn read_line(line: &str, now: Instant) -> Option<(CookieHash, AnswerEntry)> {
     let mut words = line.split(' ');
     let cookies = CookieHash(unhex(words.next()?)?.try_into().ok()?);
     let left = Duration::from_millis(words.next()?.parse().ok()?);
     let answer = unhex(words.next()?)?;
     let until = now.checked_add(left)?;
-    (answer.len() <= ANSWER_MAX).then(|| (cookies, Kept { answer: answer.into(), until }))
+    (answer.len() <= ANSWER_MAX).then(|| (cookies, AnswerEntry { answer: answer.into(), until }))
 }
 
 impl AnswerStore for EmbeddedStore {

@@ -17,15 +17,15 @@ use redb::{
     StorageError, WriteTransaction,
 };
 
-use super::resynced::{LastSync, Resynced};
-use super::unsynced::Unsynced;
+use super::resynced_storage::{LastSync, ResyncedStorage};
+use super::unsynced_file::UnsyncedFile;
 use crate::StoreError;
 
 /// A redb file. Many threads read; one writes.
 pub(super) struct Disk {
     path: PathBuf,
     cache_bytes: usize,
-    lasting: Lasting,
+    lasting: Permanence,
     opener: Opener,
     /// That of a file that lasts.
     last_sync: Option<Arc<LastSync>>,
@@ -49,7 +49,7 @@ pub(super) type Opener = Box<dyn Fn(&Builder) -> Result<Database, DatabaseError>
 
 /// Whether a file outlasts the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lasting {
+pub(super) enum Permanence {
     /// It does, and is locked and synced.
     Yes,
     /// It is deleted at the next start.
@@ -61,14 +61,14 @@ impl Disk {
     pub(super) fn open(
         path: PathBuf,
         cache_bytes: usize,
-        lasting: Lasting,
+        lasting: Permanence,
     ) -> Result<Self, DatabaseError> {
         let (opener, last_sync) = match lasting {
-            Lasting::Yes => {
+            Permanence::Yes => {
                 let last_sync = LastSync::unknown(path.clone());
                 (opener_of_lasting(path.clone(), Arc::clone(&last_sync)), Some(last_sync))
             }
-            Lasting::No => (opener_of_scratch(path.clone()), None),
+            Permanence::No => (opener_of_scratch(path.clone()), None),
         };
         let disk = Self::open_with(opener, path, cache_bytes, lasting)?;
         Ok(Self { last_sync, ..disk })
@@ -79,7 +79,7 @@ impl Disk {
         opener: Opener,
         path: PathBuf,
         cache_bytes: usize,
-        lasting: Lasting,
+        lasting: Permanence,
     ) -> Result<Self, DatabaseError> {
         let database = RwLock::new(Some(open(&opener, cache_bytes)?));
         let identity = Mutex::new(identity(&path));
@@ -189,7 +189,7 @@ impl Disk {
     pub(super) fn look_for_file(&self) -> bool {
         let found = identity(&self.path);
         let is_there = || found.is_some() && found == *self.identity();
-        let is_gone = self.lasting == Lasting::Yes && !is_there();
+        let is_gone = self.lasting == Permanence::Yes && !is_there();
         self.is_gone.swap(is_gone, Ordering::Relaxed) != is_gone
     }
 
@@ -251,14 +251,14 @@ fn open(opener: &Opener, cache_bytes: usize) -> Result<Database, DatabaseError> 
 fn opener_of_lasting(path: PathBuf, last_sync: Arc<LastSync>) -> Opener {
     Box::new(move |builder| {
         let file = FileBackend::new(owned().open(&path)?)?;
-        builder.create_with_backend(Resynced::new(file, Arc::clone(&last_sync)))
+        builder.create_with_backend(ResyncedStorage::new(file, Arc::clone(&last_sync)))
     })
 }
 
 fn opener_of_scratch(path: PathBuf) -> Opener {
     Box::new(move |builder| {
         let file = owned().create(true).truncate(false).open(&path)?;
-        builder.create_with_backend(Unsynced::new(file)?)
+        builder.create_with_backend(UnsyncedFile::new(file)?)
     })
 }
 
@@ -271,9 +271,9 @@ mod tests {
     #[test]
     fn a_new_file_is_its_owners_alone() {
         let folder = tempfile::tempdir().unwrap();
-        for lasting in [Lasting::Yes, Lasting::No] {
+        for lasting in [Permanence::Yes, Permanence::No] {
             let path = folder.path().join(format!("{lasting:?}.redb"));
-            if lasting == Lasting::Yes {
+            if lasting == Permanence::Yes {
                 assert!(Disk::open(path.clone(), 1 << 20, lasting).is_err(), "it is not there");
                 create(&path).unwrap();
             }
@@ -287,10 +287,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sessions.redb");
         create(&path).unwrap();
-        let _disk = Disk::open(path.clone(), 1 << 20, Lasting::Yes).unwrap();
+        let _disk = Disk::open(path.clone(), 1 << 20, Permanence::Yes).unwrap();
         let file = fs::File::open(&path).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
-        let other = Disk::open(path, 1 << 20, Lasting::Yes);
+        let other = Disk::open(path, 1 << 20, Permanence::Yes);
         assert!(matches!(other, Err(DatabaseError::DatabaseAlreadyOpen)));
         assert_eq!(file.metadata().unwrap().modified().unwrap(), std::time::UNIX_EPOCH);
     }

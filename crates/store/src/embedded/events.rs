@@ -11,8 +11,8 @@ use super::sessions::cart_of;
 use super::tables::{EVENTS, IDLE_REPORTED, RECENT, Tables};
 use crate::events::POSITION_AHEAD;
 use crate::{
-    EXPIRING_BATCH, EXPIRING_BYTES, EventStore, ExpiryAction, HandoverReason, Idle, IdleStep,
-    Noted, StoreError, WaitingEvent,
+    DeliveryFailure, EXPIRING_BATCH, EXPIRING_BYTES, EventStore, ExpiryAction, HandoverReason,
+    IdleRange, IdleStep, StoreError, WaitingEvent,
 };
 
 /// The only key of [`IDLE_REPORTED`].
@@ -22,7 +22,7 @@ pub(super) const FROM: &str = "from";
 fn idle_in(
     recent: &impl ReadableTable<(u64, Bytes), ()>,
     reported: &impl ReadableTable<&'static str, (u64, Bytes)>,
-    idle: Idle,
+    idle: IdleRange,
 ) -> Result<Vec<RecentKey>, redb::Error> {
     let from = reported.get(FROM)?;
     let (seen, token) = match from.as_ref().map(AccessGuard::value) {
@@ -44,7 +44,7 @@ fn idle_in(
 }
 
 /// Whether the recorded position lies in the future: a clock was ahead.
-fn is_to_come(seen: u64, idle: Idle) -> bool {
+fn is_to_come(seen: u64, idle: IdleRange) -> bool {
     // The position after the last session of one time is the start of the next time.
     seen > time_bits(idle.now).saturating_add(1)
 }
@@ -52,20 +52,20 @@ fn is_to_come(seen: u64, idle: Idle) -> bool {
 /// Whether the recorded position [`is_to_come`].
 fn is_set_back(
     reported: &impl ReadableTable<&'static str, (u64, Bytes)>,
-    idle: Idle,
+    idle: IdleRange,
 ) -> Result<bool, redb::Error> {
     Ok(reported.get(FROM)?.is_some_and(|from| is_to_come(from.value().0, idle)))
 }
 
 /// How many sessions one step reads.
-fn most(idle: Idle) -> usize {
+fn most(idle: IdleRange) -> usize {
     idle.batch.clamp(1, EXPIRING_BATCH) as usize
 }
 
 impl Tables<'_> {
     pub(super) fn report_idle_carts(
         &mut self,
-        idle: Idle,
+        idle: IdleRange,
         expiry_action: &ExpiryAction,
     ) -> Result<IdleStep, redb::Error> {
         let mut step = IdleStep::default();
@@ -140,7 +140,7 @@ impl Tables<'_> {
     pub(super) fn put_back_event(
         &mut self,
         event: &WaitingEvent,
-        noted: Option<Noted>,
+        noted: Option<DeliveryFailure>,
     ) -> Result<(), redb::Error> {
         if !self.is_there(event)? {
             return Ok(());
@@ -204,13 +204,13 @@ impl EmbeddedStore {
 impl EventStore for EmbeddedStore {
     async fn report_idle_carts(
         &self,
-        idle: Idle,
+        idle: IdleRange,
         expiry_action: &ExpiryAction,
     ) -> Result<IdleStep, StoreError> {
         let expiry_action = *expiry_action;
         // Without idle sessions nothing is written.
         let has_work = self.counting(self.0.sessions.read(|txn| {
-            let (one, reported) = (Idle { batch: 1, ..idle }, txn.open_table(IDLE_REPORTED)?);
+            let (one, reported) = (IdleRange { batch: 1, ..idle }, txn.open_table(IDLE_REPORTED)?);
             let found = idle_in(&txn.open_table(RECENT)?, &reported, one)?;
             Ok(!found.is_empty() || is_set_back(&reported, idle)?)
         }))?;
@@ -236,7 +236,7 @@ impl EventStore for EmbeddedStore {
     async fn put_back_event(
         &self,
         event: &WaitingEvent,
-        noted: Option<Noted>,
+        noted: Option<DeliveryFailure>,
     ) -> Result<(), StoreError> {
         let event = event.clone();
         self.write_soon(move |tables| tables.put_back_event(&event, noted)).await

@@ -10,8 +10,8 @@ use super::record::{Record, time_bits, time_of};
 use super::sessions::{cart_of, read_cart};
 use super::tables::{EXPIRING, Tables};
 use crate::{
-    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, EndedCarts, Evicted, Eviction, Expired, ExpiryAction,
-    HandoverReason, NOT_NOW, OUTBOX_FULL, OUTBOX_MAX, Outbox,
+    Cursor, EXPIRING_BATCH, EXPIRING_BYTES, EndedCarts, Eviction, EvictionResult, ExpiredSession,
+    ExpiryAction, HandoverReason, NOT_NOW, OUTBOX_FULL, OUTBOX_MAX, Outbox,
 };
 
 /// Why a cart cannot go to a stream.
@@ -44,10 +44,11 @@ impl Tables<'_> {
         how: Eviction,
         from: Cursor,
         expiry_action: &ExpiryAction,
-    ) -> Result<Evicted, redb::Error> {
+    ) -> Result<EvictionResult, redb::Error> {
         let (oldest, behind) = self.behind(&from, how)?;
         let target = self.target(expiry_action)?;
-        let mut evicted = Evicted { more: behind, cursor: from, ..Evicted::default() };
+        let mut evicted =
+            EvictionResult { more: behind, cursor: from, ..EvictionResult::default() };
         if matches!(expiry_action, ExpiryAction::Stream { .. }) {
             evicted.refusal = Some(NO_STREAMS.to_owned());
         }
@@ -138,7 +139,7 @@ impl Tables<'_> {
         }
         let (user, viewed) = (self.owner(bytes_of(token))?, self.views(token)?);
         let id = token.public_id(storage);
-        let record = Expired { id, user, seen, cart, viewed, why }.write();
+        let record = ExpiredSession { id, user, seen, cart, viewed, why }.write();
         let (bytes, mut dropped) = (record.len(), 0);
         let table = if queue.is_some() { &mut self.events } else { &mut self.expiring };
         let next = table.last()?.map_or(0, |(last, _)| last.value() + 1);

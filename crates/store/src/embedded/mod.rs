@@ -22,7 +22,7 @@ mod popularity;
 mod power_cut;
 mod purges;
 mod record;
-mod resynced;
+mod resynced_storage;
 mod revoked;
 mod rows;
 mod sessions;
@@ -31,7 +31,7 @@ mod small_file;
 mod tables;
 mod ticket_keys;
 mod transfer;
-mod unsynced;
+mod unsynced_file;
 mod visitor_tables;
 mod visitors;
 mod writer;
@@ -49,7 +49,7 @@ use bytes::Bytes;
 use redb::{DatabaseError, Durability, StorageError};
 
 use self::answers::Answers;
-use self::disk::{Disk, Lasting};
+use self::disk::{Disk, Permanence};
 use self::keys::bytes_of;
 pub use self::memory::StoreMemory;
 use self::memory::{HotList, StartingMemory};
@@ -60,12 +60,12 @@ use self::sessions_file::SessionLedger;
 use self::tables::Tables;
 use self::writer::{FileAccess, Writer};
 use super::{
-    Cart, CartAnswer, CartChange, CartOwner, CartStore, Counted, Cursor, EndedCarts, Evicted,
-    Eviction, ExpiryAction, ExpiryStore, Generation, HotPageStore, Lease, LeaseStore, LogIn,
-    LogInStore, OpenError, Outbox, PageStore, PurgePosition, PurgeStore, RequestFrequency,
-    Rescaled, Rescaling, Rotated, Rotation, SessionLifetimes, StoreCounters, StoreError,
-    StoreLimits, StoreNews, StorePart, StoreState, SuccessorUse, TaskLease, TokenStore, ViewStore,
-    Visit, VisitStore,
+    Cart, CartAnswer, CartChange, CartOwner, CartStore, CounterReading, Cursor, EndedCarts,
+    Eviction, EvictionResult, ExpiryAction, ExpiryStore, Generation, HotPageStore, Lease,
+    LeaseStore, LogIn, LogInStore, OpenError, Outbox, PageStore, PurgePosition, PurgeStore,
+    RequestFrequency, RescaleResult, Rescaling, Rotation, RotationResult, SessionLifetimes,
+    StoreCounters, StoreError, StoreLimits, StoreNews, StorePart, StoreState, SuccessorUse,
+    TaskLease, TokenStore, ViewStore, Visit, VisitStore,
 };
 
 /// The format of the file of sessions that this version writes. It takes over no other.
@@ -143,7 +143,7 @@ impl EmbeddedStore {
         sessions_file::provide(folder)?;
         // The lock on this file is the lock on the folder: take it before deleting anything.
         let path = folder.join(SESSIONS_FILE);
-        let sessions = open_file(folder, &path, SESSION_CACHE, Lasting::Yes)?;
+        let sessions = open_file(folder, &path, SESSION_CACHE, Permanence::Yes)?;
         sessions_file::prepare(&sessions, folder)?;
         sessions_file::note_created(folder)?;
         let writer = session_writer(&sessions, limits, FileAccess::Full);
@@ -177,7 +177,7 @@ impl EmbeddedStore {
     ) -> Result<Self, OpenError> {
         let memory = memory.begin(folder)?;
         let path = folder.join(SESSIONS_FILE);
-        let sessions = open_file(folder, &path, SESSION_CACHE, Lasting::Yes)?;
+        let sessions = open_file(folder, &path, SESSION_CACHE, Permanence::Yes)?;
         sessions_file::check_handed(&sessions, folder)?;
         let session_writer = session_writer(&sessions, limits, FileAccess::ReadOnly)
             .map_err(|error| OpenError::io(folder, error))?;
@@ -283,7 +283,7 @@ impl EmbeddedStore {
         }
     }
 
-    pub(super) fn counted(&self) -> Counted {
+    pub(super) fn counted(&self) -> CounterReading {
         self.0.counters.read()
     }
 
@@ -373,7 +373,7 @@ impl LogInStore for EmbeddedStore {
         self.write_durably(move |tables| tables.update(&token, &user, item, now)).await
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<RotationResult, StoreError> {
         let rotation = rotation.clone();
         self.write_durably(move |tables| tables.rotate(&rotation)).await
     }
@@ -457,9 +457,9 @@ impl ViewStore for EmbeddedStore {
         Ok(ranking.top(most))
     }
 
-    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
+    async fn rescale_views(&self, how: Rescaling) -> Result<RescaleResult, StoreError> {
         let done = self.write_soon(move |tables| tables.rescale(how)).await?;
-        Ok(if done { Rescaled::Done } else { Rescaled::NotYet })
+        Ok(if done { RescaleResult::Done } else { RescaleResult::NotYet })
     }
 }
 
@@ -480,7 +480,7 @@ impl ExpiryStore for EmbeddedStore {
         how: Eviction,
         from: &Cursor,
         expiry_action: &ExpiryAction,
-    ) -> Result<Evicted, StoreError> {
+    ) -> Result<EvictionResult, StoreError> {
         // Before a cart is handed on, its session must be gone durably.
         let durability = match expiry_action {
             ExpiryAction::Keep => Durability::None,
@@ -603,7 +603,7 @@ impl HotPageStore for EmbeddedStore {
 /// # Errors
 /// If the folder is in use, or the file is damaged.
 pub fn check_folder(folder: &Path) -> Result<(), OpenError> {
-    let disk = open_file(folder, &folder.join(SESSIONS_FILE), SESSION_CACHE, Lasting::Yes)?;
+    let disk = open_file(folder, &folder.join(SESSIONS_FILE), SESSION_CACHE, Permanence::Yes)?;
     sessions_file::prepare(&disk, folder)?;
     disk.check().map_err(|error| unreadable(folder, error))
 }
@@ -629,7 +629,7 @@ fn session_writer(
 fn new_pages(folder: &Path) -> Result<Arc<Disk>, OpenError> {
     let path = folder.join(PAGES_FILE);
     disk::delete(&path).map_err(|error| OpenError::io(folder, error))?;
-    let pages = open_file(folder, &path, PAGE_CACHE, Lasting::No)?;
+    let pages = open_file(folder, &path, PAGE_CACHE, Permanence::No)?;
     pages::prepare(&pages).map_err(|error| unreadable(folder, error))?;
     Ok(pages)
 }
@@ -637,7 +637,7 @@ fn new_pages(folder: &Path) -> Result<Arc<Disk>, OpenError> {
 /// The file of pages that another process has closed, or a new one if it cannot be read.
 fn handed_pages(folder: &Path, counters: &StoreCounters) -> Result<Arc<Disk>, OpenError> {
     let path = folder.join(PAGES_FILE);
-    let opened = disk::caught(|| Ok(Disk::open(path, PAGE_CACHE, Lasting::No)?));
+    let opened = disk::caught(|| Ok(Disk::open(path, PAGE_CACHE, Permanence::No)?));
     if let Ok(pages) = opened
         && pages::adopt(&pages, counters).is_ok()
     {
@@ -653,7 +653,7 @@ fn open_file(
     folder: &Path,
     path: &Path,
     cache_bytes: usize,
-    lasting: Lasting,
+    lasting: Permanence,
 ) -> Result<Arc<Disk>, OpenError> {
     let disk = Disk::open(path.to_owned(), cache_bytes, lasting);
     disk.map(Arc::new).map_err(|error| open_error(folder, error))

@@ -11,7 +11,7 @@ use super::record::{Record, time_bits, time_of};
 use super::tables::{CART, RECENT, SESSION, Tables};
 use crate::{
     CART_MAX, Cart, CartAnswer, CartChange, CartOwner, EndedCarts, Eviction, POPULARITY_MAX,
-    Rescaling, Rotated, Rotation, Visit,
+    Rescaling, Rotation, RotationResult, Visit,
 };
 
 /// Sorts behind every item: no UTF-8 text begins with this byte.
@@ -237,7 +237,7 @@ impl Tables<'_> {
         Ok(true)
     }
 
-    pub(super) fn rotate(&mut self, rotation: &Rotation) -> Result<Rotated, redb::Error> {
+    pub(super) fn rotate(&mut self, rotation: &Rotation) -> Result<RotationResult, redb::Error> {
         let Rotation { old, new: session, user, now, most, expiry_action, visitor } = rotation;
         let new = bytes_of(session);
         let (expiry_action, mut ended_carts) = (expiry_action.as_ref(), EndedCarts::default());
@@ -263,7 +263,7 @@ impl Tables<'_> {
             self.tokens.remove((user.as_bytes(), token.as_slice()))?;
         }
         let gone = too_many.iter().filter_map(|token| StoredToken::from_store(token)).collect();
-        Ok(Rotated { gone, ended_carts })
+        Ok(RotationResult { gone, ended_carts })
     }
 
     /// Moves one token's cart to another, unless that has one.

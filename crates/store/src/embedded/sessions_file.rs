@@ -6,7 +6,7 @@ use std::path::Path;
 
 use redb::{Durability, ReadTransaction, ReadableTable as _, WriteTransaction};
 
-use super::disk::{self, Disk, Lasting};
+use super::disk::{self, Disk, Permanence};
 use super::record::Record;
 use super::tables::{
     CART, EVENTS, EXPIRING, IDLE_REPORTED, META, POPULARITY, RECENT, SESSION, TOKENS, Tables,
@@ -93,7 +93,7 @@ fn create(folder: &Path, path: &Path) -> Result<(), OpenError> {
     let new = folder.join("sessions.redb.new");
     disk::delete(&new).map_err(failed)?;
     disk::create(&new).map_err(|error| open_error(folder, error))?;
-    let disk = open_file(folder, &new, NEW_CACHE, Lasting::Yes)?;
+    let disk = open_file(folder, &new, NEW_CACHE, Permanence::Yes)?;
     prepare(&disk, folder)?;
     disk.close();
     fs::rename(&new, path).and_then(|()| small_file::sync(folder)).map_err(failed)
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn open(folder: &Path) -> Disk {
-        Disk::open(folder.join(SESSIONS_FILE), 1 << 20, Lasting::Yes).unwrap()
+        Disk::open(folder.join(SESSIONS_FILE), 1 << 20, Permanence::Yes).unwrap()
     }
 
     /// What is on the disk while the file is open, and so what a process leaves that is killed.

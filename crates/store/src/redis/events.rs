@@ -3,20 +3,23 @@
 use anteroom_http::ident::User;
 
 use super::expiry::{add_sessions, refusal_of};
-use super::{Oldest, RedisCall, RedisStore, script};
+use super::{RedisCall, RedisStore, ScoredMembers, script};
 use crate::events::POSITION_AHEAD;
 use crate::{
-    EXPIRING_BATCH, EXPIRING_BYTES, EventStore, ExpiryAction, Idle, IdleStep, Noted, StoreError,
-    WaitingEvent,
+    DeliveryFailure, EXPIRING_BATCH, EXPIRING_BYTES, EventStore, ExpiryAction, IdleRange, IdleStep,
+    StoreError, WaitingEvent,
 };
 
 impl RedisStore {
     /// The last step's position, and the sessions after it, each with the time when it was last
     /// seen; and the error of this clock.
-    async fn behind_position(&self, idle: Idle) -> Result<(Vec<u8>, Oldest, f64), StoreError> {
+    async fn behind_position(
+        &self,
+        idle: IdleRange,
+    ) -> Result<(Vec<u8>, ScoredMembers, f64), StoreError> {
         let mut script = self.script(&script::IDLE);
         script.arg("batch", idle.batch).arg("now", idle.now).arg("newest", idle.until);
-        let (mark, found, behind, set_back): (Vec<u8>, Oldest, f64, u8) =
+        let (mark, found, behind, set_back): (Vec<u8>, ScoredMembers, f64, u8) =
             self.invoke(RedisCall::Write, &script).await?;
         if set_back > 0 {
             tracing::warn!("{POSITION_AHEAD}");
@@ -87,11 +90,11 @@ impl RedisStore {
 impl EventStore for RedisStore {
     async fn report_idle_carts(
         &self,
-        idle: Idle,
+        idle: IdleRange,
         expiry_action: &ExpiryAction,
     ) -> Result<IdleStep, StoreError> {
         let batch = idle.batch.clamp(1, EXPIRING_BATCH);
-        let (mark, mut found, behind) = self.behind_position(Idle { batch, ..idle }).await?;
+        let (mark, mut found, behind) = self.behind_position(IdleRange { batch, ..idle }).await?;
         let until = idle.until + behind;
         let are_idle = found.iter().take_while(|(_, seen)| *seen <= until).count();
         let is_all = are_idle == batch as usize;
@@ -133,7 +136,7 @@ impl EventStore for RedisStore {
     async fn put_back_event(
         &self,
         event: &WaitingEvent,
-        noted: Option<Noted>,
+        noted: Option<DeliveryFailure>,
     ) -> Result<(), StoreError> {
         let mut script = self.script(&script::PUT_BACK);
         script.arg("event", &event.record).arg("becomes", &*event.with(noted));

@@ -6,16 +6,16 @@ use anteroom_http::clock::FAR;
 use anteroom_http::ident::{StoredToken, TokenStorage};
 
 use super::script::Invocation;
-use super::{EVICT_BATCH, Oldest, RedisCall, RedisStore, milliseconds, pipe, script};
+use super::{EVICT_BATCH, RedisCall, RedisStore, ScoredMembers, milliseconds, pipe, script};
 use crate::{
-    CART_MAX, Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Evicted, Eviction, ExpiryAction, ExpiryStore,
-    LeaseStore, Outbox, StoreError, TaskLease,
+    CART_MAX, Cursor, EXPIRING_BATCH, EXPIRING_BYTES, Eviction, EvictionResult, ExpiryAction,
+    ExpiryStore, LeaseStore, Outbox, StoreError, TaskLease,
 };
 
 /// Passes sessions to a script: token, time when it was last seen, and id of each.
 pub(super) fn add_sessions(
     script: &mut Invocation,
-    sessions: &Oldest,
+    sessions: &ScoredMembers,
     storage: Option<TokenStorage>,
 ) {
     for (token, seen) in sessions {
@@ -82,7 +82,7 @@ impl RedisStore {
     ) -> Result<Vec<f64>, StoreError> {
         let mut command = redis::cmd("ZRANGE");
         command.arg(self.set_of(set)).arg(left).arg(left + most - 1).arg("WITHSCORES");
-        let oldest: Oldest = self.query(RedisCall::Write, &command).await?;
+        let oldest: ScoredMembers = self.query(RedisCall::Write, &command).await?;
         Ok(oldest.into_iter().map(|(_, seen)| seen).collect())
     }
 }
@@ -90,7 +90,7 @@ impl RedisStore {
 impl RedisStore {
     /// How many sessions are over the limit, and the oldest of them after the first `left`, each
     /// with the time when it was last seen.
-    async fn oldest(&self, how: Eviction, left: u64) -> Result<(u64, Oldest), StoreError> {
+    async fn oldest(&self, how: Eviction, left: u64) -> Result<(u64, ScoredMembers), StoreError> {
         let recent = &self.keys().recent;
         let last = left + u64::from(how.batch.clamp(1, EXPIRING_BATCH)) - 1;
         // No transaction: Redis refuses it when memory is full, even if it only reads.
@@ -98,7 +98,7 @@ impl RedisStore {
         look.cmd("ZCARD").arg(recent);
         look.cmd("ZCOUNT").arg(recent).arg("-inf").arg(format!("({}", how.before));
         look.cmd("ZRANGE").arg(recent).arg(left).arg(last).arg("WITHSCORES");
-        let (all, idle, mut oldest): (u64, u64, Oldest) =
+        let (all, idle, mut oldest): (u64, u64, ScoredMembers) =
             self.query_all(RedisCall::Write, &look).await?;
         // Scores written by other programs can be anything: without a time limit no session is
         // idle.
@@ -111,9 +111,9 @@ impl RedisStore {
     async fn part(
         &self,
         how: Eviction,
-        oldest: &Oldest,
+        oldest: &ScoredMembers,
         expiry_action: &ExpiryAction,
-    ) -> Result<Evicted, StoreError> {
+    ) -> Result<EvictionResult, StoreError> {
         let mut script = self.script(&script::EVICT_EXPIRING);
         let storage = self.add_fate(&mut script, Some(expiry_action));
         script.arg("keep", how.keep).arg("before", how.before).arg("bytes_max", EXPIRING_BYTES);
@@ -121,14 +121,14 @@ impl RedisStore {
         type Reply = (usize, usize, usize, usize, u8, Vec<u8>);
         let (removed, handed_on, dropped, waiting, more, refusal): Reply =
             self.invoke(RedisCall::Write, &script).await?;
-        Ok(Evicted {
+        Ok(EvictionResult {
             removed,
             handed_on,
             dropped,
             waiting,
             more: more > 0,
             refusal: refusal_of(&refusal),
-            ..Evicted::default()
+            ..EvictionResult::default()
         })
     }
 
@@ -184,10 +184,10 @@ impl ExpiryStore for RedisStore {
         how: Eviction,
         from: &Cursor,
         expiry_action: &ExpiryAction,
-    ) -> Result<Evicted, StoreError> {
+    ) -> Result<EvictionResult, StoreError> {
         let (over, oldest) = self.oldest(how, from.left).await?;
         if oldest.is_empty() {
-            return Ok(Evicted { cursor: from.clone(), ..Evicted::default() });
+            return Ok(EvictionResult { cursor: from.clone(), ..EvictionResult::default() });
         }
         let behind = over > from.left + oldest.len() as u64;
         let mut evicted = self.part(how, &oldest, expiry_action).await?;

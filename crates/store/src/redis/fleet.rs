@@ -10,7 +10,7 @@ use crate::fleet::{ENTRY_MAX, FLEET_MAX, FleetRegister, FleetStore, RegisteredPr
 use crate::{Generation, StoreError};
 
 /// A process in the reply: its field, its value, and what `seen:` has of it.
-type Registered = (String, Vec<u8>, String);
+type ProcessEntry = (String, Vec<u8>, String);
 
 impl FleetStore for RedisStore {
     async fn register_proxy(
@@ -22,7 +22,7 @@ impl FleetStore for RedisStore {
         let mut script = self.script(&script::REGISTER_PROXY);
         script.arg("who", field_of(process_id)).arg("entry", entry);
         script.arg("lives_ms", milliseconds(lives)).arg("most", FLEET_MAX);
-        let (now, era, number, moving, found): (u64, u64, u64, String, Vec<Registered>) =
+        let (now, era, number, moving, found): (u64, u64, u64, String, Vec<ProcessEntry>) =
             self.invoke(RedisCall::Write, &script).await?;
         let mut proxies: Vec<_> = found.iter().filter_map(proxy).collect();
         proxies.sort_unstable_by_key(|proxy| proxy.process_id);
@@ -85,7 +85,7 @@ impl FleetStore for RedisStore {
 }
 
 /// A proxy in the reply. Values that are not ours are left out.
-fn proxy((field, value, seen): &Registered) -> Option<RegisteredProxy> {
+fn proxy((field, value, seen): &ProcessEntry) -> Option<RegisteredProxy> {
     let value = str::from_utf8(value).ok().filter(|value| value.len() <= ENTRY_MAX)?;
     let (_version, value) = value.split_once(' ')?;
     let (written, entry) = value.split_once(' ')?;

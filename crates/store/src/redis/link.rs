@@ -34,7 +34,7 @@ const BROKE: &str = "the connection to Redis broke: reconnecting";
 /// A persistent connection. Clones share it; the keeper's task ends with the last of them.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<LinkState>,
     _keeper: Arc<AbortOnDrop>,
 }
 
@@ -48,7 +48,7 @@ impl Drop for AbortOnDrop {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LinkState {
     client: redis::Client,
     limits: StoreLimits,
     counters: Arc<StoreCounters>,
@@ -83,7 +83,7 @@ impl Link {
         limits: StoreLimits,
         counters: Arc<StoreCounters>,
     ) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LinkState {
             client,
             limits,
             counters,
@@ -153,7 +153,7 @@ impl Link {
     }
 }
 
-impl Shared {
+impl LinkState {
     fn cell(&self) -> MutexGuard<'_, ConnectionCell> {
         // No code that can panic runs under this lock.
         self.cell.lock().unwrap_or_else(PoisonError::into_inner)
@@ -256,7 +256,7 @@ impl Shared {
 }
 
 /// The keeper's task: connects, watches, and reconnects, for ever.
-async fn keep(shared: Arc<Shared>) {
+async fn keep(shared: Arc<LinkState>) {
     let (shortest, longest) = BACK_OFF;
     let (mut pause, mut was_lost) = (shortest, false);
     loop {
@@ -284,7 +284,7 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 /// Connects, and says whether there was a failure before.
-async fn connect(shared: &Shared) -> (MultiplexedConnection, bool) {
+async fn connect(shared: &LinkState) -> (MultiplexedConnection, bool) {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         // The call's own budget is shorter; this only bounds calls that were given up.
@@ -336,7 +336,7 @@ enum WatchEnd {
 
 /// Sends a heartbeat each second, which detects a dead idle connection and closes the breaker when
 /// Redis answers again. Returns when the connection is gone, or leads to a replica.
-async fn watch(shared: &Shared) -> WatchEnd {
+async fn watch(shared: &LinkState) -> WatchEnd {
     let mut missed = 0;
     loop {
         let woken = timeout(BEAT, shared.trouble.notified()).await.is_ok();

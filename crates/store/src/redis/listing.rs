@@ -4,7 +4,7 @@
 use anteroom_http::ident::{StoredToken, User};
 use redis::pipe;
 
-use super::{Oldest, Pairs, RedisCall, RedisStore};
+use super::{Pairs, RedisCall, RedisStore, ScoredMembers};
 use crate::control::behind;
 use crate::{Bookmark, Session, SessionListing, StoreError, WALK_MAX, WalkStep};
 
@@ -69,7 +69,7 @@ impl RedisStore {
         highest: f64,
         offset: u64,
         most: usize,
-    ) -> Result<Oldest, StoreError> {
+    ) -> Result<ScoredMembers, StoreError> {
         let mut command = redis::cmd("ZRANGE");
         command.arg(&self.keys().recent).arg(highest).arg("-inf").arg("BYSCORE").arg("REV");
         command.arg("LIMIT").arg(offset.min(i64::MAX as u64)).arg(most).arg("WITHSCORES");

@@ -7,7 +7,8 @@ use super::expiry::refusal_of;
 use super::script::Invocation;
 use super::{RedisCall, RedisStore, script};
 use crate::{
-    EndedCarts, ExpiryAction, LogInStore, OUTBOX_MAX, PER_USER_MAX, Rotated, Rotation, StoreError,
+    EndedCarts, ExpiryAction, LogInStore, OUTBOX_MAX, PER_USER_MAX, Rotation, RotationResult,
+    StoreError,
 };
 
 /// How often a log-in looks up again which sessions must end, while the same user logs in
@@ -15,7 +16,7 @@ use crate::{
 const LOOKS: usize = 4;
 
 /// A token with its public id.
-type Named = (Vec<u8>, String);
+type TokenWithId = (Vec<u8>, String);
 
 impl LogInStore for RedisStore {
     async fn update_token(
@@ -28,7 +29,7 @@ impl LogInStore for RedisStore {
         self.update(token, user, item, now, true).await
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<RotationResult, StoreError> {
         for _ in 1..LOOKS {
             let known = self.may_go(rotation).await?;
             if let Some(rotated) = self.rotate_knowing(rotation, &known, false).await? {
@@ -99,7 +100,7 @@ impl RedisStore {
 
     /// The sessions that may have to end for this log-in. Lua has no SHA-256: their ids are passed
     /// in.
-    async fn may_go(&self, rotation: &Rotation) -> Result<Vec<Named>, StoreError> {
+    async fn may_go(&self, rotation: &Rotation) -> Result<Vec<TokenWithId>, StoreError> {
         let Some(expiry_action) = rotation.expiry_action.filter(|_| rotation.most > 0) else {
             return Ok(Vec::new());
         };
@@ -118,9 +119,9 @@ impl RedisStore {
     async fn rotate_knowing(
         &self,
         rotation: &Rotation,
-        known: &[Named],
+        known: &[TokenWithId],
         sure: bool,
-    ) -> Result<Option<Rotated>, StoreError> {
+    ) -> Result<Option<RotationResult>, StoreError> {
         let Rotation { old, new, user, now, most, expiry_action, visitor } = rotation;
         let keys = self.keys();
         let mut script = self.script(&script::ROTATE);
@@ -145,7 +146,7 @@ impl RedisStore {
         if let Some(old) = old.filter(|_| reply.is_some()) {
             self.has_ended(old);
         }
-        Ok(reply.map(|(gone, handed_on, dropped, lost, refusal)| Rotated {
+        Ok(reply.map(|(gone, handed_on, dropped, lost, refusal)| RotationResult {
             gone: gone.iter().filter_map(|token| StoredToken::from_store(token)).collect(),
             ended_carts: EndedCarts { handed_on, dropped, lost, refusal: refusal_of(&refusal) },
         }))

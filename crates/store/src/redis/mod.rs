@@ -63,7 +63,7 @@ pub use self::probe::{ProbeError, RedisReport, label, probe};
 pub use self::rights::{Denials, RedisContent, RedisUse};
 use self::script::{Invocation, Script};
 use self::server::{Carriage, Path};
-use super::{Counted, StoreError, StoreLimits, StoreState};
+use super::{CounterReading, StoreError, StoreLimits, StoreState};
 
 /// Visits in one call of a script: longer calls would delay others.
 const TOUCH_BATCH: usize = 50;
@@ -79,7 +79,7 @@ const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Members of `recent:` with their scores, the lowest first.
-type Oldest = Vec<(Vec<u8>, f64)>;
+type ScoredMembers = Vec<(Vec<u8>, f64)>;
 
 /// A time to live in the range that Redis accepts.
 fn milliseconds(ttl: Duration) -> u64 {
@@ -173,7 +173,7 @@ impl RedisStore {
         self.handle.links.state()
     }
 
-    pub(super) fn counted(&self) -> Counted {
+    pub(super) fn counted(&self) -> CounterReading {
         self.handle.address.counters.read()
     }
 

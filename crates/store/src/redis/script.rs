@@ -16,18 +16,18 @@ use super::keys::Keys;
 /// A script, and the names of its parameters.
 pub(super) struct Script {
     /// Keys that are the same for all calls.
-    keys: &'static [Named],
+    keys: &'static [LuaName],
     /// Keys of one call. More may follow.
     own_keys: &'static [&'static str],
     /// Names and prefixes that are the same for all calls: the first arguments.
-    names: &'static [Named],
+    names: &'static [LuaName],
     /// Arguments of one call. More may follow.
     args: &'static [&'static str],
     compiled: LazyLock<redis::Script>,
 }
 
 /// A name in Lua, and its value from the keys.
-type Named = (&'static str, fn(&Keys) -> &str);
+type LuaName = (&'static str, fn(&Keys) -> &str);
 
 /// Functions that scripts share, each a file in `lua/lib/`. They use the names of the script's keys and
 /// arguments.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use redis::pipe;
 
-use super::{Oldest, Pairs, RedisCall, RedisStore, milliseconds, script};
+use super::{Pairs, RedisCall, RedisStore, ScoredMembers, milliseconds, script};
 use crate::transfer::{
     IdleMark, LogInTime, SharedKind, SharedRecord, StoreCounts, TRANSFER_CART_MAX, TRANSFER_PAGE,
     TRANSFER_VIEWS_MAX, TransferCursor, TransferPage, TransferRecord, TransferStore,
@@ -29,7 +29,7 @@ const KEYS_LOOKED_AT: u32 = 500;
 const ROWS_REMOVED: usize = 1_000;
 
 /// What a script says of a token: user, last visit, log-in, first seen, views, cart.
-type Exported = (Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>, Vec<Vec<u8>>, Vec<Vec<u8>>);
+type TokenExport = (Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>, Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 impl TransferStore for RedisStore {
     async fn walk_tokens(
@@ -65,7 +65,7 @@ impl TransferStore for RedisStore {
         let mut script = self.script(&script::SEEN_SINCE);
         script.key("set", set).arg("from_time", time).arg("from_token", &last);
         script.arg("most", TRANSFER_PAGE);
-        let found: Oldest = self.invoke(RedisCall::Write, &script).await?;
+        let found: ScoredMembers = self.invoke(RedisCall::Write, &script).await?;
         let next = match found.last().filter(|_| found.len() == TRANSFER_PAGE) {
             Some((token, seen)) => {
                 let (at, last) = (seen.to_bits(), token.clone());
@@ -276,7 +276,7 @@ fn item_in(bytes: &[u8]) -> Option<Item> {
     Item::new(std::str::from_utf8(bytes).ok()?)
 }
 
-fn record_of(token: &StoredToken, found: &Exported) -> TransferRecord {
+fn record_of(token: &StoredToken, found: &TokenExport) -> TransferRecord {
     let (user, seen, log_in, noted, viewed, cart) = found;
     let since = match (score_in(log_in), score_in(noted)) {
         (Some(time), _) => LogInTime::At(time),
@@ -317,7 +317,7 @@ impl RedisStore {
         for token in tokens {
             script.another(token.as_str());
         }
-        let found: Vec<Option<Exported>> = self.invoke(RedisCall::Write, &script).await?;
+        let found: Vec<Option<TokenExport>> = self.invoke(RedisCall::Write, &script).await?;
         let records = tokens.iter().zip(found);
         Ok(records.map(|(token, found)| found.map(|found| record_of(token, &found))).collect())
     }
@@ -377,7 +377,7 @@ impl RedisStore {
     async fn export_popularity(&self, from: u64) -> Result<TransferPage<SharedRecord>, StoreError> {
         let mut scan = redis::cmd("ZSCAN");
         scan.arg(&self.keys().popularity).arg(from).arg("COUNT").arg(TRANSFER_PAGE);
-        let (next, found): (u64, Oldest) = self.query(RedisCall::Write, &scan).await?;
+        let (next, found): (u64, ScoredMembers) = self.query(RedisCall::Write, &scan).await?;
         let found = found.into_iter();
         let found = found
             .filter_map(|(item, score)| Some(SharedRecord::Popularity(item_in(&item)?, score)));

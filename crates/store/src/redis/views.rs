@@ -3,7 +3,7 @@
 use anteroom_http::ident::{Item, StoredToken};
 
 use super::{RedisCall, RedisStore, milliseconds, pipe, script};
-use crate::{Rescaled, Rescaling, StoreError, ViewStore};
+use crate::{RescaleResult, Rescaling, StoreError, ViewStore};
 
 /// The most items that one step removes from the popularity set: other calls wait during it.
 pub(super) const TRIM: u64 = 5_000;
@@ -84,15 +84,15 @@ impl ViewStore for RedisStore {
         Ok(found.into_iter().map(|(item, score)| (item, -score)).collect())
     }
 
-    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
+    async fn rescale_views(&self, how: Rescaling) -> Result<RescaleResult, StoreError> {
         let mut script = self.script(&script::RESCALE);
         script.arg("keep", how.keep_top).arg("every", how.every.as_secs_f64()).arg("now", how.now);
         script.arg("kept_ms", milliseconds(how.every * 2)).arg("factor", how.factor);
         script.arg("most", TRIM);
         Ok(match self.run(&script).await? {
-            0 => Rescaled::NotYet,
-            1 => Rescaled::Done,
-            _ => Rescaled::Begun,
+            0 => RescaleResult::NotYet,
+            1 => RescaleResult::Done,
+            _ => RescaleResult::Begun,
         })
     }
 }

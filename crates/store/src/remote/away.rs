@@ -13,10 +13,10 @@ use crate::transfer::{
     TransferStore,
 };
 use crate::{
-    Bookmark, BypassStore, CertificateStore, Cursor, EventStore, Evicted, Eviction, ExpiryAction,
-    ExpiryStore, FleetRegister, FleetStore, HotPageStore, Idle, IdleStep, LeaseStore, Noted,
-    Outbox, OverloadStore, Session, SessionListing, StoreError, StoredBypasses, TaskLease,
-    TicketKeyStore, WaitingEvent, WalkStep,
+    Bookmark, BypassStore, CertificateStore, Cursor, DeliveryFailure, EventStore, Eviction,
+    EvictionResult, ExpiryAction, ExpiryStore, FleetRegister, FleetStore, HotPageStore, IdleRange,
+    IdleStep, LeaseStore, Outbox, OverloadStore, Session, SessionListing, StoreError,
+    StoredBypasses, TaskLease, TicketKeyStore, WaitingEvent, WalkStep,
 };
 
 macro_rules! away {
@@ -32,7 +32,7 @@ macro_rules! away {
 away! {
     ExpiryStore {
         evict_oldest(Eviction) -> usize;
-        evict_expiring(Eviction, &Cursor, &ExpiryAction) -> Evicted;
+        evict_expiring(Eviction, &Cursor, &ExpiryAction) -> EvictionResult;
         correct_times(f64, u32) -> usize;
         outbox() -> Outbox;
         clear_outbox(&Outbox) -> bool;
@@ -43,11 +43,11 @@ away! {
     }
 
     EventStore {
-        report_idle_carts(Idle, &ExpiryAction) -> IdleStep;
+        report_idle_carts(IdleRange, &ExpiryAction) -> IdleStep;
         events_waiting() -> u64;
         first_event() -> Option<WaitingEvent>;
         remove_event(&WaitingEvent) -> ();
-        put_back_event(&WaitingEvent, Option<Noted>) -> ();
+        put_back_event(&WaitingEvent, Option<DeliveryFailure>) -> ();
     }
 
     SessionListing {

@@ -12,10 +12,10 @@ use super::{CallKind, RemoteStore};
 use crate::{
     AnswerStore, AnyStore, Cart, CartAnswer, CartChange, CartOwner, CartStore, ClaimResult,
     EndedCarts, ExpiryAction, Generation, Lease, LogIn, LogInStore, MergeResult, PageStore,
-    PurgePosition, PurgeStore, RequestFrequency, Rescaled, Rescaling, RevocationStore, Rotated,
-    Rotation, RowClaim, RowStore, RowTerm, ScheduledRow, SessionLifetimes, StoreError, StoreNews,
-    StoredRow, TokenCreation, TokenStore, Uncounted, ViewStore, Visit, VisitStore, VisitorEviction,
-    VisitorStore, VisitorVisit, VisitorsEvicted,
+    PurgePosition, PurgeStore, RequestFrequency, RescaleResult, Rescaling, RevocationStore,
+    Rotation, RotationResult, RowClaim, RowStore, RowTerm, ScheduledRow, SessionLifetimes,
+    StoreError, StoreNews, StoredRow, TokenCreation, TokenStore, UncountedViews, ViewStore, Visit,
+    VisitStore, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
 /// Makes of a list of calls the traits of a [`RemoteStore`], and [`dispatch`]. An argument is passed `by` value, as a
@@ -94,7 +94,7 @@ calls! {
     LogInStore {
         sent {
             Change update_token(ref token: StoredToken, ref user: User, opt item: Item, by now: f64) -> ();
-            Change rotate_token(ref rotation: Rotation) -> Rotated;
+            Change rotate_token(ref rotation: Rotation) -> RotationResult;
             Change revoke_token(ref token: StoredToken) -> ();
             Change dismiss_token(ref token: StoredToken, ref expiry_action: ExpiryAction) -> EndedCarts;
         }
@@ -106,7 +106,7 @@ calls! {
     VisitStore {
         sent {
             Change touch_within_reach(all visits: Visit) -> Vec<Option<bool>>;
-            Change count_within_reach(all views: (Item, u64)) -> Uncounted;
+            Change count_within_reach(all views: (Item, u64)) -> UncountedViews;
         }
         away {
             touch_tokens(&[Visit]) -> Vec<bool>;
@@ -130,7 +130,7 @@ calls! {
         }
         away {
             ranks_under(&Item, u64) -> bool;
-            rescale_views(Rescaling) -> Rescaled;
+            rescale_views(Rescaling) -> RescaleResult;
         }
     }
 

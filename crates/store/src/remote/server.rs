@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::REMOTE_MESSAGE_MAX;
 use super::calls::dispatch;
 use super::wire::{FromWire, ToWire};
-use crate::{AnyStore, PurgePosition, Rotated, Rotation, StoreError};
+use crate::{AnyStore, PurgePosition, Rotation, RotationResult, StoreError};
 
 /// What a call has changed that the process which carried it out has in memory, too. It counts before the answer is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl CallEffects {
             ("rotate_token", [rotation, ..]) => {
                 let rotation = Rotation::from_wire(rotation);
                 effects.ended_sessions.extend(rotation.and_then(|rotation| rotation.old));
-                let rotated = answer.and_then(Rotated::from_wire).unwrap_or_default();
+                let rotated = answer.and_then(RotationResult::from_wire).unwrap_or_default();
                 effects.ended_sessions.extend(rotated.gone);
             }
             ("void", [cookies, ..]) => {

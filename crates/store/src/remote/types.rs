@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::wire::{FromWire, ToWire, member};
 use crate::{
     CartAnswer, CartChange, CartOwner, EndedCarts, ExpiryAction, Generation, LogIn, MergeResult,
-    PurgePosition, PurgesSince, Rotated, Rotation, SessionLifetimes, StoreError, StoreNews,
-    StoredBypasses, StoredRow, TokenCreation, Uncounted, Visit, VisitorVisit,
+    PurgePosition, PurgesSince, Rotation, RotationResult, SessionLifetimes, StoreError, StoreNews,
+    StoredBypasses, StoredRow, TokenCreation, UncountedViews, Visit, VisitorVisit,
 };
 
 macro_rules! objects {
@@ -34,9 +34,9 @@ objects! {
     Visit { token, user, seen, items }
     VisitorVisit { token, seen, items }
     Rotation { old, new, user, now, most, expiry_action, visitor }
-    Rotated { gone, ended_carts }
+    RotationResult { gone, ended_carts }
     EndedCarts { handed_on, dropped, lost, refusal }
-    Uncounted { not_sent, unknown }
+    UncountedViews { not_sent, unknown }
     CartOwner { token, user, now, terms }
     Generation { era, number }
     PurgePosition { at, nonce }
@@ -284,8 +284,8 @@ mod tests {
         comes_back(LogIn { user: user(), ends: f64::INFINITY });
         let ended_carts =
             EndedCarts { handed_on: 1, refusal: Some("full".to_owned()), ..EndedCarts::default() };
-        comes_back(Rotated { gone: vec![token()], ended_carts });
-        comes_back(Uncounted { not_sent: vec![(item("a"), 2)], unknown: Vec::new() });
+        comes_back(RotationResult { gone: vec![token()], ended_carts });
+        comes_back(UncountedViews { not_sent: vec![(item("a"), 2)], unknown: Vec::new() });
         let carts = [Vec::new(), vec![(item("a"), 2)]].map(CartAnswer::Changed);
         carts.into_iter().chain([CartAnswer::NotLoggedIn, CartAnswer::Full]).for_each(comes_back);
         comes_back(vec![MergeResult::Done, MergeResult::Nothing, MergeResult::NoSession]);

@@ -11,8 +11,8 @@ use futures_util::stream;
 use super::ShardedStore;
 use crate::redis::{EVICT_BATCH, OldestOf, RedisStore};
 use crate::{
-    Cursor, EXPIRING_BATCH, Evicted, Eviction, ExpiryAction, ExpiryStore, Outbox, StoreError,
-    VisitorEviction, VisitorStore as _, VisitorsEvicted,
+    Cursor, EXPIRING_BATCH, Eviction, EvictionResult, ExpiryAction, ExpiryStore, Outbox,
+    StoreError, VisitorEviction, VisitorStore as _, VisitorsEvicted,
 };
 
 /// Up to this many, the oldest are found one by one. It is also the most that a large step removes by one script: a
@@ -256,14 +256,14 @@ impl ExpiryStore for ShardedStore {
         how: Eviction,
         from: &Cursor,
         expiry_action: &ExpiryAction,
-    ) -> Result<Evicted, StoreError> {
+    ) -> Result<EvictionResult, StoreError> {
         let batch = how.batch.clamp(1, EXPIRING_BATCH);
         let (keep, before) = (how.keep, how.before);
         let limits = Limits { keep, before, batch, batch_behind: EXPIRING_BATCH.into() };
         let mut left = from.of_shards.clone();
         left.resize(self.any.shards(), 0);
         let shares = self.shares(OldestOf::Sessions, limits, &left).await?;
-        let mut all = Evicted { more: shares.behind > 0, ..Evicted::default() };
+        let mut all = EvictionResult { more: shares.behind > 0, ..EvictionResult::default() };
         let mut cursors = Vec::new();
         if !shares.of_shards.is_empty() {
             let action = &self.action_of_shard(expiry_action).await?;

@@ -21,7 +21,7 @@ use anteroom_http::ident::StoredToken;
 use futures_util::future::{join_all, try_join_all};
 
 use super::redis::{RedisStore, shard_of};
-use super::{Counted, StoreError, StoreState};
+use super::{CounterReading, StoreError, StoreState};
 
 /// The shard of what exists once: purges, leases and rows.
 const FIRST: usize = 0;
@@ -57,7 +57,7 @@ impl ShardedStore {
         self.any.state()
     }
 
-    pub(super) fn counted(&self) -> Counted {
+    pub(super) fn counted(&self) -> CounterReading {
         self.any.counted()
     }
 

@@ -10,11 +10,11 @@ use futures_util::future::{join_all, try_join_all};
 use super::ShardedStore;
 use crate::bypass::BypassChange;
 use crate::{
-    BypassStore, CertificateStore, ClaimResult, EventStore, ExpiryAction, FleetRegister,
-    FleetStore, Generation, HotPageStore, Idle, IdleStep, Lease, LeaseStore, Noted, OverloadStore,
-    PageStore, PurgePosition, PurgeStore, RequestFrequency, RowClaim, RowStore, RowTerm,
-    ScheduledRow, StoreError, StoreNews, StoredBypasses, StoredRow, TaskLease, TicketKeyStore,
-    WaitingEvent,
+    BypassStore, CertificateStore, ClaimResult, DeliveryFailure, EventStore, ExpiryAction,
+    FleetRegister, FleetStore, Generation, HotPageStore, IdleRange, IdleStep, Lease, LeaseStore,
+    OverloadStore, PageStore, PurgePosition, PurgeStore, RequestFrequency, RowClaim, RowStore,
+    RowTerm, ScheduledRow, StoreError, StoreNews, StoredBypasses, StoredRow, TaskLease,
+    TicketKeyStore, WaitingEvent,
 };
 
 /// Every page is booked in its shard, which has its part of the room.
@@ -276,7 +276,7 @@ impl RowStore for ShardedStore {
 impl EventStore for ShardedStore {
     async fn report_idle_carts(
         &self,
-        idle: Idle,
+        idle: IdleRange,
         expiry_action: &ExpiryAction,
     ) -> Result<IdleStep, StoreError> {
         let action = &match self.action_of_shard(expiry_action).await? {
@@ -291,7 +291,7 @@ impl EventStore for ShardedStore {
                 all.more = true;
                 break;
             }
-            match shard.report_idle_carts(Idle { batch: left, ..idle }, action).await {
+            match shard.report_idle_carts(IdleRange { batch: left, ..idle }, action).await {
                 Ok(step) => {
                     answered = true;
                     all.handed_on += step.handed_on;
@@ -335,7 +335,7 @@ impl EventStore for ShardedStore {
     async fn put_back_event(
         &self,
         event: &WaitingEvent,
-        noted: Option<Noted>,
+        noted: Option<DeliveryFailure>,
     ) -> Result<(), StoreError> {
         self.any.of_shard(event.position as usize).put_back_event(event, noted).await?;
         let mut put_back = self.put_back();

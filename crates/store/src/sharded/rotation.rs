@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ShardedStore;
 use crate::redis::{Handover, TakenOver};
 use crate::{
-    EndedCarts, ExpiryAction, LogInStore, MergeResult, Rotated, Rotation, StoreError,
+    EndedCarts, ExpiryAction, LogInStore, MergeResult, Rotation, RotationResult, StoreError,
     TokenStore as _, VisitStore as _,
 };
 
@@ -38,7 +38,7 @@ impl LogInStore for ShardedStore {
         Ok(())
     }
 
-    async fn rotate_token(&self, rotation: &Rotation) -> Result<Rotated, StoreError> {
+    async fn rotate_token(&self, rotation: &Rotation) -> Result<RotationResult, StoreError> {
         let deadline = self.deadline();
         let (mut rotated, taken) = until(deadline, self.begin(rotation)).await?;
         let handed_over = self.hand_the_rest_over(rotation, taken);
@@ -102,7 +102,10 @@ impl ShardedStore {
     }
 
     /// The new session begins, and the old one ends. Returns what the new one gets, too.
-    async fn begin(&self, rotation: &Rotation) -> Result<(Rotated, Option<TakenOver>), StoreError> {
+    async fn begin(
+        &self,
+        rotation: &Rotation,
+    ) -> Result<(RotationResult, Option<TakenOver>), StoreError> {
         let shard = self.of(rotation.new.as_str());
         let is_here = |name: &str| self.index_of(name) == shard.index();
         let within = Rotation {
@@ -192,7 +195,7 @@ impl ShardedStore {
     async fn end_over_limit(
         &self,
         rotation: &Rotation,
-        rotated: &mut Rotated,
+        rotated: &mut RotationResult,
     ) -> Result<(), StoreError> {
         if rotation.most == 0 {
             return Ok(());

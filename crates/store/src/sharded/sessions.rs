@@ -6,8 +6,8 @@ use futures_util::future::{join_all, try_join_all};
 use super::ShardedStore;
 use crate::{
     AnswerStore, Cart, CartAnswer, CartChange, CartOwner, CartStore, LogIn, MergeResult,
-    RevocationStore, SessionLifetimes, StoreError, TokenCreation, TokenStore, Uncounted, Visit,
-    VisitStore, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
+    RevocationStore, SessionLifetimes, StoreError, TokenCreation, TokenStore, UncountedViews,
+    Visit, VisitStore, VisitorEviction, VisitorStore, VisitorVisit, VisitorsEvicted,
 };
 
 impl TokenStore for ShardedStore {
@@ -38,13 +38,16 @@ impl VisitStore for ShardedStore {
         self.count_within_reach(views).await.map(drop)
     }
 
-    async fn count_within_reach(&self, views: &[(Item, u64)]) -> Result<Uncounted, StoreError> {
+    async fn count_within_reach(
+        &self,
+        views: &[(Item, u64)],
+    ) -> Result<UncountedViews, StoreError> {
         let by_shard = self.by_shard(views, |(item, _)| item.as_str());
         let counted = by_shard.into_iter().map(|(shard, views)| async move {
             let of_shard: Vec<_> = views.into_iter().map(|(_, view)| view.clone()).collect();
             (shard.count_views(&of_shard).await, of_shard)
         });
-        let (mut uncounted, mut answered, mut refused) = (Uncounted::default(), false, None);
+        let (mut uncounted, mut answered, mut refused) = (UncountedViews::default(), false, None);
         for (counted, views) in join_all(counted).await {
             match counted {
                 Ok(()) => answered = true,

@@ -51,13 +51,13 @@ impl Sizes {
 /// What the last looks at a set have found.
 #[derive(Debug, Default)]
 pub(super) struct LastLooks {
-    sessions: Mutex<Option<Calm>>,
-    visitors: Mutex<Option<Calm>>,
+    sessions: Mutex<Option<CalmSizes>>,
+    visitors: Mutex<Option<CalmSizes>>,
 }
 
 /// The sizes, all far below a limit.
 #[derive(Debug)]
-struct Calm {
+struct CalmSizes {
     sizes: Vec<Option<u64>>,
     /// Where the next look begins.
     next: usize,
@@ -66,7 +66,7 @@ struct Calm {
     since: Instant,
 }
 
-impl Calm {
+impl CalmSizes {
     /// Whether the limits are those of the last looks. That of time goes with the clock.
     fn is_of(&self, keep: u64, before: f64) -> bool {
         let passed = self.since.elapsed().as_secs_f64();
@@ -77,7 +77,7 @@ impl Calm {
 }
 
 impl LastLooks {
-    fn of(&self, set: OldestOf) -> MutexGuard<'_, Option<Calm>> {
+    fn of(&self, set: OldestOf) -> MutexGuard<'_, Option<CalmSizes>> {
         let looks = match set {
             OldestOf::Sessions => &self.sessions,
             OldestOf::Visitors => &self.visitors,
@@ -116,7 +116,7 @@ impl ShardedStore {
         let shards: Vec<usize> = (0..self.any.shards()).collect();
         let sizes = self.sizes_of(set, before, &shards).await?;
         if sizes.is_far_below(keep) {
-            *self.looks.of(set) = Some(Calm {
+            *self.looks.of(set) = Some(CalmSizes {
                 sizes: sizes.of_shards.clone(),
                 next: 0,
                 keep,
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_time_goes_with_the_clock() {
-        let calm = |before| Calm {
+        let calm = |before| CalmSizes {
             sizes: Vec::new(),
             next: 0,
             keep: 10_000,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anteroom_http::ident::{Item, StoredToken};
 
 use super::ShardedStore;
-use crate::{Rescaled, Rescaling, StoreError, TopBound, ViewStore};
+use crate::{RescaleResult, Rescaling, StoreError, TopBound, ViewStore};
 
 /// How often all shards are asked whether they are to be rescaled. In between the first is: all begin together, and
 /// one that was away is late.
@@ -80,9 +80,9 @@ impl ViewStore for ShardedStore {
     }
 
     /// Few items are kept exactly. Of many, each shard keeps its part, rounded up.
-    async fn rescale_views(&self, how: Rescaling) -> Result<Rescaled, StoreError> {
+    async fn rescale_views(&self, how: Rescaling) -> Result<RescaleResult, StoreError> {
         if self.rescaling.is_recent() && !self.first().is_rescaling_due(how).await? {
-            return Ok(Rescaled::NotYet);
+            return Ok(RescaleResult::NotYet);
         }
         self.rescaling.note(false);
         let kept = self.kept_of_shards(how.keep_top).await?;
@@ -91,13 +91,13 @@ impl ViewStore for ShardedStore {
             async move { shard.rescale_views(part).await }
         });
         let done = done.await?;
-        self.rescaling.note(!done.contains(&Rescaled::Begun));
-        Ok(if done.contains(&Rescaled::Begun) {
-            Rescaled::Begun
-        } else if done.contains(&Rescaled::Done) {
-            Rescaled::Done
+        self.rescaling.note(!done.contains(&RescaleResult::Begun));
+        Ok(if done.contains(&RescaleResult::Begun) {
+            RescaleResult::Begun
+        } else if done.contains(&RescaleResult::Done) {
+            RescaleResult::Done
         } else {
-            Rescaled::NotYet
+            RescaleResult::NotYet
         })
     }
 }

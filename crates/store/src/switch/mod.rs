@@ -588,7 +588,7 @@ impl Switch {
 #[derive(Debug)]
 struct Change<'a>(&'a Switch);
 
-impl Admitted<'_> {
+impl AdmittedStore<'_> {
     /// These sessions were ended, or may have been.
     pub(super) fn note_ended<'t>(&self, tokens: impl IntoIterator<Item = &'t StoredToken>) {
         let Some(Change(switch)) = &self.change else { return };
@@ -619,7 +619,7 @@ async fn open(next: &NextStore) -> Result<OpenEngine, OpenError> {
 
 /// One thread's handles of all stores.
 #[derive(Clone, Debug)]
-pub(super) struct Switched {
+pub(super) struct StoreHandles {
     first: Engine,
     /// Those of further stores, by their numbers. Made when a move begins, so that they are connected when it is done.
     others: Arc<[OtherEngine; STORES_MAX]>,
@@ -637,12 +637,12 @@ struct OtherEngine {
 
 /// A store that a change may use, for as long as this lives.
 #[derive(Debug)]
-pub(super) struct Admitted<'a> {
+pub(super) struct AdmittedStore<'a> {
     pub(super) engine: Cow<'a, Engine>,
     change: Option<Change<'a>>,
 }
 
-impl Switched {
+impl StoreHandles {
     pub(super) fn new(first: Engine, switch: Arc<Switch>) -> Self {
         Self { first, others: Arc::default(), switch, is_background: false }
     }
@@ -735,26 +735,29 @@ impl Switched {
     }
 
     /// The store to change.
-    pub(super) async fn change(&self) -> Result<Admitted<'_>, StoreError> {
+    pub(super) async fn change(&self) -> Result<AdmittedStore<'_>, StoreError> {
         // While the store is away, the change fails at once, and nothing waits for news.
         self.admitted(|| self.engine().state() != StoreState::Away).await
     }
 
     /// The store to purge. A purge waits while a move is held, and for nothing else: it changes no session.
-    pub(super) async fn purge(&self) -> Result<Admitted<'_>, StoreError> {
+    pub(super) async fn purge(&self) -> Result<AdmittedStore<'_>, StoreError> {
         self.admitted(|| false).await
     }
 
-    async fn admitted(&self, needs_news: impl Fn() -> bool) -> Result<Admitted<'_>, StoreError> {
+    async fn admitted(
+        &self,
+        needs_news: impl Fn() -> bool,
+    ) -> Result<AdmittedStore<'_>, StoreError> {
         match self.switch.admit(needs_news).await? {
             Some((change, number)) => {
                 if self.switch.is_moving() {
                     self.expect_target();
                 }
                 let engine = Cow::Borrowed(self.connected(number).await?);
-                Ok(Admitted { engine, change: Some(change) })
+                Ok(AdmittedStore { engine, change: Some(change) })
             }
-            None => Ok(Admitted { engine: Cow::Owned(self.successor()?), change: None }),
+            None => Ok(AdmittedStore { engine: Cow::Owned(self.successor()?), change: None }),
         }
     }
 

@@ -69,7 +69,7 @@ impl TransferProgress {
 
 /// What [`Transfer::copy_all`] and [`Transfer::copy_rest`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyCounts {
     /// Sessions read; a walk may meet one repeatedly.
     pub sessions: u64,
     /// Tokens of visitors without a login that were read.
@@ -84,7 +84,7 @@ pub struct Copied {
     pub left_out: u64,
 }
 
-impl Copied {
+impl CopyCounts {
     fn plus(self, other: Self) -> Self {
         Self {
             sessions: self.sessions + other.sessions,
@@ -123,7 +123,7 @@ impl Transfer {
     ///
     /// # Errors
     /// If a store refuses, or does not answer for 30 s.
-    pub async fn copy_all(&self, progress: &TransferProgress) -> Result<Copied, StoreError> {
+    pub async fn copy_all(&self, progress: &TransferProgress) -> Result<CopyCounts, StoreError> {
         let handovers = self.finish_handovers().await?;
         let counts = patiently(|| self.from.counts()).await?;
         progress.begin(counts.sessions + counts.visitors);
@@ -131,24 +131,24 @@ impl Transfer {
             let batch = batch?;
             let sessions = batch.iter().filter(|token| !is_visitor(token)).count();
             let visitors = batch.len() - sessions;
-            let caught_up = self.follow(&batch, Absent::AreLeft).await?;
+            let caught_up = self.follow(&batch, AbsentTokens::AreLeft).await?;
             progress.add(batch.len());
-            Ok(Copied {
+            Ok(CopyCounts {
                 sessions: sessions as u64,
                 visitors: visitors as u64,
                 changed: caught_up.changed,
-                ..Copied::default()
+                ..CopyCounts::default()
             })
         });
         let copied = copies
             .buffer_unordered(IN_FLIGHT)
-            .try_fold(Copied::default(), async |all, part: Copied| {
+            .try_fold(CopyCounts::default(), async |all, part: CopyCounts| {
                 Ok::<_, StoreError>(all.plus(part))
             })
             .await?;
         let marks = self.copy_kind(SharedKind::Revoked).await?;
         patiently(|| self.to.make_durable()).await?;
-        Ok(Copied { handovers, ..copied.plus(marks) })
+        Ok(CopyCounts { handovers, ..copied.plus(marks) })
     }
 
     /// Copies again the tokens that were seen since this Unix time, and those in `gone`. What the source does not have
@@ -164,7 +164,7 @@ impl Transfer {
         let named = stream::iter(gone.chunks(TRANSFER_BATCH).map(|batch| Ok(batch.to_vec())));
         let followed = named
             .chain(batches(seen))
-            .map(|batch| async move { self.follow(&batch?, Absent::AreRemoved).await });
+            .map(|batch| async move { self.follow(&batch?, AbsentTokens::AreRemoved).await });
         let caught_up = followed
             .buffer_unordered(IN_FLIGHT)
             .try_fold(CaughtUp::default(), async |all, part| Ok::<_, StoreError>(all.plus(part)))
@@ -210,7 +210,7 @@ impl Transfer {
     ///
     /// # Errors
     /// As [`Self::copy_all`].
-    pub async fn copy_rest(&self) -> Result<Copied, StoreError> {
+    pub async fn copy_rest(&self) -> Result<CopyCounts, StoreError> {
         let copied = self.copy_what_changes().await?.plus(self.copy_marks().await?);
         patiently(|| self.to.make_durable()).await?;
         Ok(copied)
@@ -221,8 +221,8 @@ impl Transfer {
     ///
     /// # Errors
     /// As [`Self::copy_all`].
-    pub async fn copy_what_changes(&self) -> Result<Copied, StoreError> {
-        let mut copied = Copied::default();
+    pub async fn copy_what_changes(&self) -> Result<CopyCounts, StoreError> {
+        let mut copied = CopyCounts::default();
         for kind in SharedKind::ALL.into_iter().filter(|kind| *kind != SharedKind::Revoked) {
             copied = copied.plus(self.copy_kind(kind).await?);
         }
@@ -233,7 +233,7 @@ impl Transfer {
     ///
     /// # Errors
     /// As [`Self::copy_all`].
-    pub async fn copy_marks(&self) -> Result<Copied, StoreError> {
+    pub async fn copy_marks(&self) -> Result<CopyCounts, StoreError> {
         self.copy_kind(SharedKind::Revoked).await
     }
 
@@ -259,7 +259,11 @@ impl Transfer {
     }
 
     /// Brings the target to what the source has of these tokens.
-    async fn follow(&self, batch: &[StoredToken], absent: Absent) -> Result<CaughtUp, StoreError> {
+    async fn follow(
+        &self,
+        batch: &[StoredToken],
+        absent: AbsentTokens,
+    ) -> Result<CaughtUp, StoreError> {
         let records = patiently(|| self.from.export(batch)).await?;
         let gone: Vec<_> = batch
             .iter()
@@ -273,8 +277,8 @@ impl Transfer {
             false => patiently(|| self.to.import(&records)).await?,
         };
         let removed = match absent {
-            Absent::AreLeft => 0,
-            Absent::AreRemoved => self.remove(&gone, f64::INFINITY).await?,
+            AbsentTokens::AreLeft => 0,
+            AbsentTokens::AreRemoved => self.remove(&gone, f64::INFINITY).await?,
         };
         Ok(CaughtUp {
             looked_at: batch.len() as u64,
@@ -290,7 +294,7 @@ impl Transfer {
         patiently(|| self.to.remove(tokens, before)).await
     }
 
-    async fn copy_kind(&self, kind: SharedKind) -> Result<Copied, StoreError> {
+    async fn copy_kind(&self, kind: SharedKind) -> Result<CopyCounts, StoreError> {
         // An attempt that got no answer may have added its page: from its beginning the kind is copied again.
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -303,9 +307,9 @@ impl Transfer {
         }
     }
 
-    async fn try_to_copy_kind(&self, kind: SharedKind) -> Result<Copied, StoreError> {
+    async fn try_to_copy_kind(&self, kind: SharedKind) -> Result<CopyCounts, StoreError> {
         self.to.clear_shared(kind).await?;
-        let (mut copied, mut cursor) = (Copied::default(), None);
+        let (mut copied, mut cursor) = (CopyCounts::default(), None);
         loop {
             let began = Instant::now();
             let TransferPage { found, next } = self.from.export_shared(kind, cursor).await?;
@@ -326,7 +330,7 @@ impl Transfer {
 
 /// What happens to tokens that the source does not have.
 #[derive(Clone, Copy, Debug)]
-enum Absent {
+enum AbsentTokens {
     /// The walk was a moment late; [`Transfer::catch_up`] will tell.
     AreLeft,
     AreRemoved,

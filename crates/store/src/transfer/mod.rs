@@ -11,7 +11,7 @@ use std::future::Future;
 
 use anteroom_http::ident::StoredToken;
 
-pub use self::engine::{CaughtUp, Copied, Transfer, TransferProgress};
+pub use self::engine::{CaughtUp, CopyCounts, Transfer, TransferProgress};
 pub use self::record::{
     IdleMark, LogInTime, SharedKind, SharedRecord, StoreCounts, TransferRecord, is_visitor,
 };

@@ -21,8 +21,8 @@ use tempfile::TempDir;
 
 use self::facts::{Act, Facts, Session};
 use self::simulated_disk::{Fate, LostBlocks, SimulatedDisk};
-use super::disk::{Disk, Lasting, Opener};
-use super::resynced::{LastSync, Resynced};
+use super::disk::{Disk, Opener, Permanence};
+use super::resynced_storage::{LastSync, ResyncedStorage};
 use super::sessions_file::{self, SessionLedger};
 use super::writer::by_hand::WriterByHand;
 use super::{EmbeddedStore, SESSIONS_FILE};
@@ -98,7 +98,8 @@ fn opener(storage: Storage, disk: &SimulatedDisk, path: &Path) -> Opener {
         Storage::Resynced => {
             let last_sync = LastSync::unknown(path.to_owned());
             Box::new(move |builder| {
-                builder.create_with_backend(Resynced::new(disk.clone(), Arc::clone(&last_sync)))
+                builder
+                    .create_with_backend(ResyncedStorage::new(disk.clone(), Arc::clone(&last_sync)))
             })
         }
     }
@@ -108,7 +109,7 @@ impl Process {
     fn begin(storage: Storage, disk: &SimulatedDisk, folder: &Path) -> Result<Self, String> {
         let path = folder.join(SESSIONS_FILE);
         let opener = opener(storage, disk, &path);
-        let sessions = Disk::open_with(opener, path, CACHE, Lasting::Yes)
+        let sessions = Disk::open_with(opener, path, CACHE, Permanence::Yes)
             .map_err(|error| error.to_string())?;
         let sessions = Arc::new(sessions);
         sessions_file::prepare(&sessions, folder).map_err(|error| format!("{error:?}"))?;

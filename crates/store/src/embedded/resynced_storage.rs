@@ -88,7 +88,7 @@ impl LastSync {
 
 /// A storage of which nothing is read before all of it is on the disk.
 #[derive(Debug)]
-pub(super) struct Resynced<B> {
+pub(super) struct ResyncedStorage<B> {
     inner: B,
     last_sync: Arc<LastSync>,
     /// `None` until all of it is on the disk.
@@ -123,7 +123,7 @@ impl Lengths {
     }
 }
 
-impl<B: StorageBackend> Resynced<B> {
+impl<B: StorageBackend> ResyncedStorage<B> {
     /// A storage that has just been opened; `last_sync` is the file's, whenever this process opens it.
     pub(super) fn new(inner: B, last_sync: Arc<LastSync>) -> Self {
         Self { inner, last_sync, lengths: Mutex::new(None) }
@@ -252,7 +252,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-impl<B: StorageBackend> StorageBackend for Resynced<B> {
+impl<B: StorageBackend> StorageBackend for ResyncedStorage<B> {
     fn len(&self) -> io::Result<u64> {
         Ok(self.settled(&mut self.lengths())?.used)
     }
@@ -361,7 +361,8 @@ mod tests {
 
         fn open(&self, last_sync: &Arc<LastSync>) -> Result<redb::Database, redb::DatabaseError> {
             self.calls.lock().unwrap().clear();
-            Builder::new().create_with_backend(Resynced::new(self.clone(), Arc::clone(last_sync)))
+            Builder::new()
+                .create_with_backend(ResyncedStorage::new(self.clone(), Arc::clone(last_sync)))
         }
 
         fn copy(&self) -> Self {
@@ -501,7 +502,9 @@ mod tests {
         for _ in 0..5 {
             let open = memory.open(&unknown()).unwrap();
             assert_eq!(
-                layout_length(&Resynced::new(memory.clone(), unknown()).header(1 << 20).unwrap()),
+                layout_length(
+                    &ResyncedStorage::new(memory.clone(), unknown()).header(1 << 20).unwrap()
+                ),
                 length as u64
             );
             let killed = memory.copy();
@@ -527,7 +530,7 @@ mod tests {
     #[test]
     fn room_that_redb_has_given_back_is_given_back_to_the_system() {
         let memory = database();
-        let storage = Resynced::new(memory.clone(), unknown());
+        let storage = ResyncedStorage::new(memory.clone(), unknown());
         let lengths = || *storage.lengths.lock().unwrap().as_ref().unwrap();
         storage.len().unwrap();
         storage.set_len(1 << 20).unwrap();
@@ -547,7 +550,7 @@ mod tests {
         memory.sync_fails = true;
         let last_sync = unknown();
         last_sync.note(&Ok(()));
-        let storage = Resynced::new(memory, last_sync);
+        let storage = ResyncedStorage::new(memory, last_sync);
         let length = storage.len().unwrap();
         assert!(storage.sync_data().is_err());
         storage.set_len(2 * length).unwrap();
@@ -571,11 +574,11 @@ mod tests {
         };
         let last_sync = unknown();
         last_sync.note(&Err(io::Error::other("the sync failed")));
-        Resynced::new(memory.clone(), Arc::clone(&last_sync)).len().unwrap();
+        ResyncedStorage::new(memory.clone(), Arc::clone(&last_sync)).len().unwrap();
         assert_eq!(memory.written_first(), 2 * BLOCK);
 
         memory.without_room = vec![0];
         last_sync.note(&Err(io::Error::other("the sync failed")));
-        assert!(Resynced::new(memory, last_sync).len().is_err(), "it has content");
+        assert!(ResyncedStorage::new(memory, last_sync).len().is_err(), "it has content");
     }
 }

@@ -10,16 +10,16 @@ use redb::{DatabaseError, StorageBackend};
 
 /// A file whose syncs do nothing. The folder is locked by the file of sessions, so this one is not.
 #[derive(Debug)]
-pub(super) struct Unsynced(FileBackend);
+pub(super) struct UnsyncedFile(FileBackend);
 
-impl Unsynced {
+impl UnsyncedFile {
     /// A file that is open for reading and writing.
     pub(super) fn new(file: File) -> Result<Self, DatabaseError> {
         FileBackend::new(file).map(Self)
     }
 }
 
-impl StorageBackend for Unsynced {
+impl StorageBackend for UnsyncedFile {
     fn len(&self) -> io::Result<u64> {
         self.0.len()
     }
