@@ -14,7 +14,7 @@ use anteroom_learn::audit::Audits;
 use anteroom_proxy::connection::counter::ConnectionCounter;
 use anteroom_rows::SharedRows;
 use anteroom_session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
-use anteroom_session::{SessionMemory, Verified};
+use anteroom_session::{SessionMemory, VerifyMemory};
 use anteroom_store::OpenStore;
 use anteroom_store::fleet::Fleet;
 use anteroom_telemetry::metrics::Metrics;
@@ -36,7 +36,7 @@ pub(super) struct SharedState {
     pub(super) audits: Arc<Audits>,
     pub(super) class_memory: Arc<ClassMemory>,
     pub(super) sessions: Arc<SessionMemory>,
-    pub(super) verified: Arc<Verified>,
+    pub(super) verified: Arc<VerifyMemory>,
     pub(super) visits: Arc<VisitQueue>,
     pub(super) visitor_visits: Arc<VisitorVisits>,
     /// Tokens of visitors in the store.

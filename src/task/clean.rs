@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anteroom_http::clock::{self, unix_now};
 use anteroom_http::ident::TokenStorage;
 use anteroom_session::clean::{clean_full_sessions, clean_sessions};
-use anteroom_session::expire::{CartSink, Cleaned, clean_expiring, report_idle_carts};
+use anteroom_session::expire::{CartSink, CleaningResult, clean_expiring, report_idle_carts};
 use anteroom_store::{
     AnyStore, Cursor, EndedCarts, Eviction, ExpiryStore as _, IdleRange, LeaseStore as _,
     StoreError, TaskLease,
@@ -206,7 +206,7 @@ impl Clean {
     }
 
     /// Counts the result of a step; returns whether carts may still be handed on.
-    async fn take_note(&self, expiring: &Expiring, done: &Cleaned, now: Instant) -> bool {
+    async fn take_note(&self, expiring: &Expiring, done: &CleaningResult, now: Instant) -> bool {
         self.thread_metrics.add(Count::SessionsCleaned, done.removed as u64);
         self.thread_metrics.add(Count::CartsHandedOn, done.handed_on as u64);
         self.thread_metrics.add(Count::CartsRefused, done.waiting as u64);

@@ -231,7 +231,7 @@ impl Entry {
 /// The stored value is not a valid page: truncated, damaged, or of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stored page is malformed")]
-pub struct Malformed;
+pub struct MalformedPage;
 
 impl StoredValue {
     /// Encodes the page in a buffer of nearly its size.
@@ -247,9 +247,9 @@ impl StoredValue {
     /// Decodes a stored value; a large body shares the buffer of `bytes`.
     ///
     /// # Errors
-    /// [`Malformed`] if the bytes begin with the magic, or are a prefix of it, and are not exactly one page
+    /// [`MalformedPage`] if the bytes begin with the magic, or are a prefix of it, and are not exactly one page
     /// or index of this version.
-    pub fn decode(bytes: Bytes) -> Result<Self, Malformed> {
+    pub fn decode(bytes: Bytes) -> Result<Self, MalformedPage> {
         let magic = &bytes[..bytes.len().min(MAGIC.len())];
         if magic != &MAGIC[..magic.len()] {
             return Ok(Self::Plain(bytes));
@@ -257,14 +257,14 @@ impl StoredValue {
         let mut reader = EntryReader(bytes);
         reader.take(MAGIC.len())?;
         if reader.byte()? != VERSION {
-            return Err(Malformed);
+            return Err(MalformedPage);
         }
         let stored = match reader.byte()? {
             KIND_PAGE => Self::Page(decode_page(&mut reader)?),
             KIND_VARIANTS => Self::Variants(decode_variants(&mut reader)?),
-            _ => return Err(Malformed),
+            _ => return Err(MalformedPage),
         };
-        if reader.0.is_empty() { Ok(stored) } else { Err(Malformed) }
+        if reader.0.is_empty() { Ok(stored) } else { Err(MalformedPage) }
     }
 }
 
@@ -279,14 +279,14 @@ impl LifetimeSource {
         }
     }
 
-    fn from_code(code: u8) -> Result<Self, Malformed> {
+    fn from_code(code: u8) -> Result<Self, MalformedPage> {
         match code {
             0 => Ok(Self::Explicit),
             1 => Ok(Self::Default),
             2 => Ok(Self::Route),
             3 => Ok(Self::Override),
             4 => Ok(Self::Heuristic),
-            _ => Err(Malformed),
+            _ => Err(MalformedPage),
         }
     }
 }
@@ -323,8 +323,8 @@ fn encode_page(entry: &Entry) -> Bytes {
     writer.0.freeze()
 }
 
-fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
-    let status = u16::try_from(reader.number()?).map_err(|_| Malformed)?;
+fn decode_page(reader: &mut EntryReader) -> Result<Entry, MalformedPage> {
+    let status = u16::try_from(reader.number()?).map_err(|_| MalformedPage)?;
     let source = LifetimeSource::from_code(reader.byte()?)?;
     let static_proof = reader.flag()?;
     let has_own_etag = reader.flag()?;
@@ -338,7 +338,7 @@ fn decode_page(reader: &mut EntryReader) -> Result<Entry, Malformed> {
     let body = own(reader.text()?, fields.as_bytes().len());
     // RFC 9110 §15: three digits; only final responses are stored.
     if !(200..=999).contains(&status) {
-        return Err(Malformed);
+        return Err(MalformedPage);
     }
     Ok(Entry {
         status,
@@ -367,15 +367,15 @@ fn own(body: Bytes, fields: usize) -> Bytes {
     if is_copied { Bytes::copy_from_slice(&body) } else { body }
 }
 
-fn decode_headers(reader: &mut EntryReader) -> Result<HeaderMap, Malformed> {
+fn decode_headers(reader: &mut EntryReader) -> Result<HeaderMap, MalformedPage> {
     let lines = reader.number()?;
     if lines > LINES_MAX {
-        return Err(Malformed);
+        return Err(MalformedPage);
     }
     let mut headers = HeaderMap::new();
     for _ in 0..lines {
-        let name = HeaderName::from_bytes(&reader.text()?).map_err(|_| Malformed)?;
-        let value = HeaderValue::from_maybe_shared(reader.text()?).map_err(|_| Malformed)?;
+        let name = HeaderName::from_bytes(&reader.text()?).map_err(|_| MalformedPage)?;
+        let value = HeaderValue::from_maybe_shared(reader.text()?).map_err(|_| MalformedPage)?;
         headers.append(name, value);
     }
     Ok(headers)
@@ -392,11 +392,11 @@ fn encode_variants(index: &VariantIndex) -> Bytes {
     writer.0.freeze()
 }
 
-fn decode_variants(reader: &mut EntryReader) -> Result<VariantIndex, Malformed> {
+fn decode_variants(reader: &mut EntryReader) -> Result<VariantIndex, MalformedPage> {
     let fields = reader.names()?;
     let count = reader.count(VARIANTS_MAX)?;
     let keys = (0..count)
-        .map(|_| <[u8; 32]>::try_from(&*reader.take(32)?).map(PageKey).map_err(|_| Malformed))
+        .map(|_| <[u8; 32]>::try_from(&*reader.take(32)?).map(PageKey).map_err(|_| MalformedPage))
         .collect::<Result<_, _>>()?;
     Ok(VariantIndex { fields, keys })
 }
@@ -455,62 +455,64 @@ impl EntryWriter {
 struct EntryReader(Bytes);
 
 impl EntryReader {
-    fn take(&mut self, length: usize) -> Result<Bytes, Malformed> {
+    fn take(&mut self, length: usize) -> Result<Bytes, MalformedPage> {
         if length > self.0.len() {
-            return Err(Malformed);
+            return Err(MalformedPage);
         }
         Ok(self.0.split_to(length))
     }
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
+    fn byte(&mut self) -> Result<u8, MalformedPage> {
         self.take(1).map(|byte| byte[0])
     }
 
-    fn flag(&mut self) -> Result<bool, Malformed> {
+    fn flag(&mut self) -> Result<bool, MalformedPage> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Malformed),
+            _ => Err(MalformedPage),
         }
     }
 
-    fn number(&mut self) -> Result<u64, Malformed> {
+    fn number(&mut self) -> Result<u64, MalformedPage> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             let low = u64::from(byte & 0x7f);
             // The tenth byte has room for one bit.
             if low.checked_shl(shift).is_none_or(|shifted| shifted >> shift != low) {
-                return Err(Malformed);
+                return Err(MalformedPage);
             }
             number |= low << shift;
             if byte & 0x80 == 0 {
                 return Ok(number);
             }
         }
-        Err(Malformed)
+        Err(MalformedPage)
     }
 
-    fn count(&mut self, most: usize) -> Result<usize, Malformed> {
-        let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
-        if count > most { Err(Malformed) } else { Ok(count) }
+    fn count(&mut self, most: usize) -> Result<usize, MalformedPage> {
+        let count = usize::try_from(self.number()?).map_err(|_| MalformedPage)?;
+        if count > most { Err(MalformedPage) } else { Ok(count) }
     }
 
-    fn text(&mut self) -> Result<Bytes, Malformed> {
-        let length = usize::try_from(self.number()?).map_err(|_| Malformed)?;
+    fn text(&mut self) -> Result<Bytes, MalformedPage> {
+        let length = usize::try_from(self.number()?).map_err(|_| MalformedPage)?;
         self.take(length)
     }
 
-    fn snapshot(&mut self) -> Result<PurgeSnapshot, Malformed> {
+    fn snapshot(&mut self) -> Result<PurgeSnapshot, MalformedPage> {
         let since = Generation { era: self.number()?, number: self.number()? };
         let count = self.count(SLOTS_MAX)?;
-        let slots = (0..count).map(|_| u32::try_from(self.number()?).map_err(|_| Malformed));
-        PurgeSnapshot::stored(since, slots.collect::<Result<_, _>>()?).ok_or(Malformed)
+        let slots = (0..count).map(|_| u32::try_from(self.number()?).map_err(|_| MalformedPage));
+        PurgeSnapshot::stored(since, slots.collect::<Result<_, _>>()?).ok_or(MalformedPage)
     }
 
-    fn names(&mut self) -> Result<Vec<HeaderName>, Malformed> {
+    fn names(&mut self) -> Result<Vec<HeaderName>, MalformedPage> {
         let count = self.count(FIELDS_MAX)?;
-        (0..count).map(|_| HeaderName::from_bytes(&self.text()?).map_err(|_| Malformed)).collect()
+        (0..count)
+            .map(|_| HeaderName::from_bytes(&self.text()?).map_err(|_| MalformedPage))
+            .collect()
     }
 }
 
@@ -607,12 +609,12 @@ pub(crate) mod tests {
             let stored = StoredValue::decode(bytes.clone());
             // A lone NUL could be the start of a truncated value in this layout.
             match text {
-                "\u{0}" => assert_eq!(stored, Err(Malformed)),
+                "\u{0}" => assert_eq!(stored, Err(MalformedPage)),
                 _ => assert_eq!(stored, Ok(StoredValue::Plain(bytes.clone()))),
             }
             assert_eq!(StoredValue::Plain(bytes.clone()).encode(), bytes);
         }
-        assert_eq!(StoredValue::decode(Bytes::new()), Err(Malformed));
+        assert_eq!(StoredValue::decode(Bytes::new()), Err(MalformedPage));
     }
 
     #[test]
@@ -620,7 +622,7 @@ pub(crate) mod tests {
         for (at, byte) in [(4, 0), (4, VERSION + 1), (5, 0), (5, 3)] {
             let mut bytes = StoredValue::Page(entry()).encode().to_vec();
             bytes[at] = byte;
-            assert_eq!(StoredValue::decode(bytes.into()), Err(Malformed), "{at} {byte}");
+            assert_eq!(StoredValue::decode(bytes.into()), Err(MalformedPage), "{at} {byte}");
         }
     }
 
@@ -628,7 +630,7 @@ pub(crate) mod tests {
     fn more_behind_the_body_is_malformed() {
         let mut bytes = StoredValue::Page(entry()).encode().to_vec();
         bytes.push(0);
-        assert_eq!(StoredValue::decode(bytes.into()), Err(Malformed));
+        assert_eq!(StoredValue::decode(bytes.into()), Err(MalformedPage));
     }
 
     #[test]
@@ -647,7 +649,7 @@ pub(crate) mod tests {
             &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
             &[0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00],
         ] {
-            assert_eq!(StoredValue::decode(promise(tail).into()), Err(Malformed), "{tail:?}");
+            assert_eq!(StoredValue::decode(promise(tail).into()), Err(MalformedPage), "{tail:?}");
         }
         assert!(StoredValue::decode(promise(&[0, 0]).into()).is_ok());
     }
@@ -705,7 +707,8 @@ pub(crate) mod tests {
         #[test]
         fn a_truncated_entry_is_malformed(entry in any_entry(), at: prop::sample::Index) {
             let bytes = StoredValue::Page(entry).encode();
-            prop_assert_eq!(StoredValue::decode(bytes.slice(..at.index(bytes.len()))), Err(Malformed));
+            let truncated = bytes.slice(..at.index(bytes.len()));
+            prop_assert_eq!(StoredValue::decode(truncated), Err(MalformedPage));
         }
 
         #[test]

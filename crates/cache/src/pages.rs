@@ -735,9 +735,9 @@ mod tests {
 
     /// A store that returns this page under every key, as if a write from before a change arrived after the
     /// removal.
-    struct Late(Bytes);
+    struct LateStore(Bytes);
 
-    impl PageStore for Late {
+    impl PageStore for LateStore {
         async fn page(&self, _: &PageKey) -> Result<Option<Bytes>, StoreError> {
             Ok(Some(self.0.clone()))
         }
@@ -779,7 +779,7 @@ mod tests {
     fn a_peek_finds_the_same_and_leaves_all_as_it_was() {
         const KEY: PageKey = PageKey([1; 32]);
         let (pages, none) = (pages(), HeaderMap::new());
-        let store = Late(StoredValue::Page(page(&[])).encode());
+        let store = LateStore(StoredValue::Page(page(&[])).encode());
         let peek = |now| at_once(pages.peek(from(&store), &KEY, &none, now)).unwrap();
         let held = |now| at_once(pages.held_in_store(from(&store), &KEY, &none, now)).unwrap().page;
         for _ in 0..2 {
@@ -837,7 +837,7 @@ mod tests {
     fn right_after_a_change_the_store_is_not_believed() {
         const KEY: PageKey = PageKey([1; 32]);
         let (pages, none) = (pages(), HeaderMap::new());
-        let store = Late(StoredValue::Page(page(&[])).encode());
+        let store = LateStore(StoredValue::Page(page(&[])).encode());
         let found = |now| {
             matches!(at_once(pages.look_up(from(&store), &KEY, &none, now)), Ok(Lookup::Fresh(..)))
         };

@@ -45,7 +45,7 @@ pub struct PurgePreview {
     /// How many pages in the memory of the answering process it would hit.
     pub pages: usize,
     /// The same by what the order names, in its order: the first 100.
-    pub touches: Vec<Touched>,
+    pub touches: Vec<PurgeEffect>,
     /// How many pages it would hit that are in the store alone. `None`: the store has pages by digests of their
     /// keys, and would have to read each of them.
     pub only_in_store: Option<usize>,
@@ -56,7 +56,7 @@ pub struct PurgePreview {
 
 /// What one of the things that an order names would purge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Touched {
+pub struct PurgeEffect {
     /// What it is.
     pub kind: OrderedKind,
     /// As the order names it.
@@ -131,7 +131,7 @@ impl Purger {
         let counts = self.pages.count_hit_by_each(&groups);
         let touches = items.into_iter().zip(counts).map(|(item, pages)| {
             let (kind, name) = (item.kind, item.name);
-            Touched { kind, name, pages }
+            PurgeEffect { kind, name, pages }
         });
         let touches = touches.collect();
         Ok(PurgePreview { dry_run: true, pages, touches, only_in_store: None, note: None })

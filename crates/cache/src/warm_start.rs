@@ -254,18 +254,18 @@ mod tests {
 
     /// A store that holds a list, and values in memory.
     #[derive(Default)]
-    struct Stored {
+    struct MemoryStore {
         list: Option<Bytes>,
         values: HashMap<PageKey, Bytes>,
     }
 
-    impl Stored {
+    impl MemoryStore {
         fn add(&mut self, values: &[ToStore]) {
             self.values.extend(values.iter().map(|value| (value.key, value.encode())));
         }
     }
 
-    impl HotPageStore for Stored {
+    impl HotPageStore for MemoryStore {
         async fn put_hot_pages(&self, _: Bytes, _: Duration) -> Result<(), StoreError> {
             Ok(())
         }
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    async fn warmed(pages: &Pages, stored: &Stored) -> (usize, usize) {
+    async fn warmed(pages: &Pages, stored: &MemoryStore) -> (usize, usize) {
         let progress = WarmStart::default();
         run(pages, stored, &progress).await.unwrap();
         (progress.listed.get(), progress.taken.get())
@@ -289,7 +289,7 @@ mod tests {
     async fn pages_and_variants_that_were_in_memory_are_in_it_after_a_start() {
         let (before, after, none) = (pages(1 << 20), pages(1 << 20), HeaderMap::new());
         let german = HeaderMap::from_iter([(ACCEPT_LANGUAGE, HeaderValue::from_static("de"))]);
-        let mut stored = Stored::default();
+        let mut stored = MemoryStore::default();
         stored.add(&before.keep(key(1), &none, page(&[], now()), now()).unwrap());
         stored.add(&before.keep(key(2), &german, page(&[ACCEPT_LANGUAGE], now()), now()).unwrap());
         let stale = before.keep(key(3), &none, page(&[], now() - 400), now()).unwrap();
@@ -319,7 +319,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_changed_purged_or_over_does_not_come_back() {
         let (before, after, none) = (pages(1 << 20), pages(1 << 20), HeaderMap::new());
-        let mut stored = Stored::default();
+        let mut stored = MemoryStore::default();
         for n in 1..=5 {
             stored.add(&before.keep(key(n), &none, page(&[], now()), now()).unwrap());
         }
@@ -345,7 +345,7 @@ mod tests {
     #[tokio::test]
     async fn no_more_is_read_than_memory_has_room_for() {
         let (before, none) = (pages(64 << 20), HeaderMap::new());
-        let mut stored = Stored::default();
+        let mut stored = MemoryStore::default();
         for n in 0..40 {
             let large = Entry { body: vec![b'x'; 100_000].into(), ..page(&[], now()) };
             stored.add(&before.keep(key(n), &none, large, now()).unwrap());

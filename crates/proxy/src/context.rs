@@ -31,7 +31,7 @@ use anteroom_policy::login::Matching;
 use anteroom_policy::route::{self, CompiledRoute, Route};
 use anteroom_session::token_memo::TokenMemo;
 use anteroom_session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
-use anteroom_session::{Sessions, Verified};
+use anteroom_session::{Sessions, VerifyMemory};
 use anteroom_store::AnyStore;
 use anteroom_telemetry::metrics::ThreadMetrics;
 use anteroom_telemetry::request_telemetry::RequestTelemetry;
@@ -66,7 +66,7 @@ pub struct WorkerContext {
     /// Sessions, shared by all threads.
     pub sessions: Arc<Sessions>,
     /// The app's remembered answers about visitors, shared by all threads.
-    pub verified: Arc<Verified>,
+    pub verified: Arc<VerifyMemory>,
     /// Visits to record, shared by all threads.
     pub visits: Arc<VisitQueue>,
     /// The same for visitors with a visitor token.

@@ -39,10 +39,10 @@ pub(super) enum Trust {
 
 /// The rows that cannot be refreshed in this process, shared with the listing of rows.
 #[derive(Debug, Default)]
-pub struct RowFailures(Mutex<HashMap<Row, Failing>>);
+pub struct RowFailures(Mutex<HashMap<Row, FailingRow>>);
 
 impl RowFailures {
-    fn rows(&self) -> MutexGuard<'_, HashMap<Row, Failing>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<Row, FailingRow>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,7 +70,7 @@ pub(super) struct Failures {
 }
 
 #[derive(Debug)]
-struct Failing {
+struct FailingRow {
     count: u32,
     last: f64,
     source: String,
@@ -135,7 +135,7 @@ impl Failures {
             some.iter().for_each(|row| self.forget(row));
         }
         let (source_name, shown) = (source.to_owned(), shown(why));
-        let failing = Failing { count: 1, last: now, source: source_name, slow, why: shown };
+        let failing = FailingRow { count: 1, last: now, source: source_name, slow, why: shown };
         self.rows.rows().insert(row.clone(), failing);
         let mut sources = self.sources.borrow_mut();
         let count = sources.entry(source.to_owned()).or_default();
@@ -150,7 +150,7 @@ impl Failures {
 
     /// The row no longer counts as failing.
     fn forget(&self, row: &Row) {
-        let Some(Failing { source, .. }) = self.rows.rows().remove(row) else { return };
+        let Some(FailingRow { source, .. }) = self.rows.rows().remove(row) else { return };
         let mut sources = self.sources.borrow_mut();
         let Some(count) = sources.get_mut(&source) else { return };
         *count -= 1;

@@ -46,7 +46,7 @@ impl CartSink {
 
 /// The result of a step of cleaning.
 #[derive(Debug, Default)]
-pub struct Cleaned {
+pub struct CleaningResult {
     /// Sessions removed.
     pub removed: usize,
     /// Carts handed on.
@@ -65,7 +65,7 @@ pub struct Cleaned {
     pub failure: Option<StoreError>,
 }
 
-impl Cleaned {
+impl CleaningResult {
     fn take(&mut self, evicted: EvictionResult) {
         self.removed += evicted.removed;
         self.waiting += evicted.waiting;
@@ -86,8 +86,8 @@ pub async fn clean_expiring<S: ExpiryStore>(
     on_expire: Option<&mut CartSink>,
     storage: TokenStorage,
     now: f64,
-) -> Cleaned {
-    let mut cleaned = Cleaned { cursor: from.clone(), ..Cleaned::default() };
+) -> CleaningResult {
+    let mut cleaned = CleaningResult { cursor: from.clone(), ..CleaningResult::default() };
     let result = match on_expire {
         None => evict(store, how, from, ExpiryAction::Keep, &mut cleaned).await.map(drop),
         Some(on_expire) => {
@@ -111,8 +111,8 @@ pub async fn report_idle_carts<S: ExpiryStore + EventStore>(
     on_expire: &mut CartSink,
     storage: TokenStorage,
     now: f64,
-) -> Cleaned {
-    let mut result = Cleaned::default();
+) -> CleaningResult {
+    let mut result = CleaningResult::default();
     let handover = async {
         let expiry_action = on_expire.expiry_action(storage);
         let IdleStep { handed_on, more, refusal } =
@@ -129,7 +129,7 @@ pub async fn report_idle_carts<S: ExpiryStore + EventStore>(
         Ok(())
     };
     let failure = handover.await.err();
-    Cleaned { failure, ..result }
+    CleaningResult { failure, ..result }
 }
 
 /// A step of the store; returns how many carts it handed on.
@@ -138,7 +138,7 @@ async fn evict<S: ExpiryStore>(
     how: Eviction,
     from: &Cursor,
     expiry_action: ExpiryAction,
-    cleaned: &mut Cleaned,
+    cleaned: &mut CleaningResult,
 ) -> Result<usize, StoreError> {
     let evicted = store.evict_expiring(how, from, &expiry_action).await?;
     let handed_on = evicted.handed_on;
@@ -154,7 +154,7 @@ async fn clean_into<S: ExpiryStore>(
     from: &Cursor,
     expiry_action: ExpiryAction,
     now: f64,
-    cleaned: &mut Cleaned,
+    cleaned: &mut CleaningResult,
 ) -> Result<(), StoreError> {
     if empty_outbox(file, store, now, cleaned).await? {
         cleaned.more = true;
@@ -175,7 +175,7 @@ async fn empty_outbox<S: ExpiryStore>(
     file: &mut ExpiredFile,
     store: &S,
     now: f64,
-    cleaned: &mut Cleaned,
+    cleaned: &mut CleaningResult,
 ) -> Result<bool, StoreError> {
     let outbox = match store.outbox().await {
         Ok(outbox) => outbox,
@@ -246,7 +246,11 @@ mod tests {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    async fn clean(store: &AnyStore, from: &Cursor, target: Option<&mut CartSink>) -> Cleaned {
+    async fn clean(
+        store: &AnyStore,
+        from: &Cursor,
+        target: Option<&mut CartSink>,
+    ) -> CleaningResult {
         let cleaned = clean_expiring(store, HOW, from, target, PLAIN, 9.0).await;
         assert!(cleaned.failure.is_none(), "{cleaned:?}");
         cleaned

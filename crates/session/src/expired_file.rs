@@ -21,10 +21,10 @@ const BEGINNING: &[u8] = br#"{"cart":["#;
 const MODE: u32 = 0o600;
 
 /// The identity of an event in the file, see [`ExpiredSession::event`].
-type Written = String;
+type EventId = String;
 
 /// The event of a line. A line of an earlier version does not name it, and is of a cleaned session.
-fn event_of(line: &serde_json::Value) -> Option<Written> {
+fn event_of(line: &serde_json::Value) -> Option<EventId> {
     if let Some(event) = line["event"].as_str() {
         return Some(event.to_owned());
     }
@@ -45,7 +45,7 @@ struct State {
     open: Option<OpenFile>,
     /// The events in this file, or in an earlier one at its path, whose sessions may still be in
     /// the outbox.
-    written: HashSet<Written>,
+    written: HashSet<EventId>,
 }
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl ExpiredFile {
     }
 
     /// A disk may be slow: the write runs on a thread of its own.
-    async fn append(&mut self, lines: Vec<(Written, String)>) -> Result<(), String> {
+    async fn append(&mut self, lines: Vec<(EventId, String)>) -> Result<(), String> {
         let (path, mut state) = (self.path.clone(), std::mem::take(&mut self.state));
         let appending = tokio::task::spawn_blocking(move || {
             let result = state.append(&path, lines);
@@ -104,7 +104,7 @@ impl ExpiredFile {
 
 impl State {
     /// Appends the lines that the file does not have yet.
-    fn append(&mut self, path: &Path, lines: Vec<(Written, String)>) -> io::Result<()> {
+    fn append(&mut self, path: &Path, lines: Vec<(EventId, String)>) -> io::Result<()> {
         let mut open = match self.open.take().filter(|open| is_at(&open.file, path)) {
             Some(open) => open,
             None => OpenFile { file: open_at(path)?, length: None },
@@ -122,7 +122,7 @@ impl State {
     fn append_locked(
         &mut self,
         open: &mut OpenFile,
-        lines: Vec<(Written, String)>,
+        lines: Vec<(EventId, String)>,
     ) -> io::Result<()> {
         let file = &mut open.file;
         if open.length != Some(file.metadata()?.len()) {
@@ -198,7 +198,7 @@ fn open_at(path: &Path) -> io::Result<File> {
 
 /// The events at the end of the file. A line of ours that a crash cut off is removed: it is still
 /// in the outbox. Foreign text without a final newline gets one.
-fn read_back(file: &mut File) -> io::Result<HashSet<Written>> {
+fn read_back(file: &mut File) -> io::Result<HashSet<EventId>> {
     let length = file.seek(SeekFrom::End(0))?;
     let from = length.saturating_sub(LOOK_BACK);
     file.seek(SeekFrom::Start(from))?;

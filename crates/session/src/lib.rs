@@ -16,7 +16,7 @@ mod expired_file;
 mod rules;
 pub mod token_memo;
 mod unknown;
-mod verified;
+mod verify_memory;
 mod verify_queue;
 pub mod visit;
 
@@ -40,7 +40,9 @@ use self::unknown::UnknownTokens;
 
 pub use cookie::SessionCookie;
 pub use rules::Rules;
-pub use verified::{Join, StoredAnswer, Verified, VerifyAnswer, VerifyLeader, VerifyResult};
+pub use verify_memory::{
+    Join, StoredAnswer, VerifyAnswer, VerifyLeader, VerifyMemory, VerifyResult,
+};
 pub use verify_queue::{VerifyPermit, VerifyReason};
 
 /// The most tokens remembered; the least used are evicted first.

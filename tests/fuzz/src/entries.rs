@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anteroom_cache::entry::{
-    Entry, LifetimeSource, Malformed, StaleLifetimes, StoredValue, VARIANTS_MAX, VariantIndex,
+    Entry, LifetimeSource, MalformedPage, StaleLifetimes, StoredValue, VARIANTS_MAX, VariantIndex,
 };
 use anteroom_cache::page_fields::PageFields;
 use anteroom_cache::purge::PurgeSnapshot;
@@ -33,7 +33,7 @@ pub(crate) fn entries(data: &[u8]) {
 }
 
 /// What can be read is written so that it is read the same.
-fn assert_stable(bytes: Bytes) -> Result<StoredValue, Malformed> {
+fn assert_stable(bytes: Bytes) -> Result<StoredValue, MalformedPage> {
     let stored = StoredValue::decode(bytes)?;
     assert_eq!(StoredValue::decode(stored.encode()).as_ref(), Ok(&stored));
     if let StoredValue::Page(entry) = &stored {
@@ -56,7 +56,7 @@ fn assert_survives(stored: &StoredValue) {
         assert!(cut.is_err() || end == 0, "cut at {end}");
     }
     let longer = Bytes::from([&bytes[..], b"x"].concat());
-    assert_eq!(StoredValue::decode(longer), Err(Malformed));
+    assert_eq!(StoredValue::decode(longer), Err(MalformedPage));
     // Another eighth of the bytes for each input.
     for at in (bytes.len() % 8..bytes.len()).step_by(8).take(16) {
         let mut damaged = bytes.to_vec();

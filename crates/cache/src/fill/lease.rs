@@ -27,7 +27,7 @@ const RENEW: Duration = Duration::from_millis(300);
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 /// The result of asking for the lease.
-pub(super) enum Leased {
+pub(super) enum LeaseResult {
     Ours,
     /// The holder is unknown.
     No,
@@ -71,20 +71,20 @@ impl Filler {
         order: &FillOrder,
         holder: u64,
         place: &mut Option<ReservedPlace>,
-    ) -> Leased {
+    ) -> LeaseResult {
         let is_personal = order.class.is_personal();
         let deadline = Instant::now() + if is_personal { LEASE_WAIT_PERSONAL } else { LEASE_WAIT };
         let mut has_waited = false;
         loop {
             match self.store.lease(flight.key(), holder, LEASE).await {
                 Ok(Lease::Ours) if has_waited => break,
-                Ok(Lease::Ours) => return Leased::Ours,
-                Ok(Lease::Unshareable) => return Leased::Unshareable,
+                Ok(Lease::Ours) => return LeaseResult::Ours,
+                Ok(Lease::Unshareable) => return LeaseResult::Unshareable,
                 Ok(Lease::Theirs) if Instant::now() < deadline => {}
-                Ok(Lease::Theirs) => return Leased::No,
+                Ok(Lease::Theirs) => return LeaseResult::No,
                 Err(error) => {
                     tracing::debug!(%error, "there is no lease on a page");
-                    return Leased::No;
+                    return LeaseResult::No;
                 }
             }
             (has_waited, *place) = (true, None);
@@ -93,16 +93,16 @@ impl Filler {
         // The other proxy has finished: the page is there, or the fetch failed.
         let (primary, now) = (&order.primary, unix_now() as u64);
         let found = self.pages.look_up(self.page_source(), primary, &flight.sent, now).await;
-        let Ok(Lookup::Fresh(entry, _)) = found else { return Leased::Ours };
+        let Ok(Lookup::Fresh(entry, _)) = found else { return LeaseResult::Ours };
         // A page that was fresh but not fresh enough for the visitor is an old one, and not the result of the
         // other fetch.
         let is_new = |held: &Entry| !held.is_fresh(now) || entry.stored_at > held.stored_at;
         if !order.stored.as_deref().is_none_or(is_new) {
-            return Leased::Ours;
+            return LeaseResult::Ours;
         }
         if let Err(error) = self.store.end_lease(flight.key(), holder, true).await {
             tracing::debug!(%error, "a lease lasts for its time");
         }
-        Leased::Landed(entry)
+        LeaseResult::Landed(entry)
     }
 }

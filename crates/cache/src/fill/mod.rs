@@ -47,7 +47,7 @@ use crate::segment_proof::ResponseFingerprint;
 
 use fetched::Fetch;
 use lead::send_answer;
-use lease::Leased;
+use lease::LeaseResult;
 use not_modified::add_conditions;
 use refuse::is_leak;
 
@@ -91,26 +91,26 @@ impl Filler {
             Err(why) => return refuse_place(flight, why, sender),
         };
         let leased = self.lease(flight, &order, holder, &mut place).await;
-        if place.is_none() && matches!(leased, Leased::No | Leased::Ours) {
+        if place.is_none() && matches!(leased, LeaseResult::No | LeaseResult::Ours) {
             place = match self.place(flight, &order, &mut sender).await {
                 Ok(place) => place,
                 Err(why) => return refuse_place(flight, why, sender),
             };
         }
         match leased {
-            Leased::Landed(entry) => {
+            LeaseResult::Landed(entry) => {
                 flight.answer(&entry);
                 send_answer(sender, LeaderAnswer::Elsewhere(entry));
             }
-            Leased::Unshareable => {
+            LeaseResult::Unshareable => {
                 let (memory, now) = (self.pages.memory(), unix_now() as u64);
                 memory.mark_briefly(order.primary, Reason::Elsewhere, self.mark_time(now));
                 flight.decide(FlightVerdict::Refused(Reason::Elsewhere));
                 send_answer(sender, LeaderAnswer::NotAsked(Reason::Elsewhere));
             }
             // PERF: boxed, because the state of a fetch is large and would otherwise be moved.
-            Leased::No => drop(Box::pin(self.fetch(flight, order, place, sender)).await),
-            Leased::Ours => {
+            LeaseResult::No => drop(Box::pin(self.fetch(flight, order, place, sender)).await),
+            LeaseResult::Ours => {
                 let fetch = Box::pin(self.fetch(flight, order, place, sender));
                 let is_shareable = self.leased(flight, holder, fetch).await;
                 let ended = self.store.end_lease(flight.key(), holder, is_shareable).await;

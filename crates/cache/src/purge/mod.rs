@@ -9,7 +9,7 @@
 mod grouped;
 mod last_purges;
 pub mod scope;
-mod unsent;
+mod unsent_purges;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 
 use self::last_purges::LastPurges;
 use self::scope::{EVERYTHING, LEVELS_MAX, PurgeTarget, Scope, ScopeDigest};
-use self::unsent::Unsent;
+use self::unsent_purges::UnsentPurges;
 use super::bypass_switch::BypassSwitch;
 
 /// The most slots of a page: its URL, its user and its session, the prefixes, the tags, and as many tags
@@ -117,7 +117,7 @@ pub struct PurgeTable {
     era: AtomicU64,
     known: watch::Sender<KnownPurges>,
     /// Locked before `known` changes its key.
-    unsent: Mutex<Unsent>,
+    unsent: Mutex<UnsentPurges>,
     unsent_count: AtomicUsize,
     /// The number of purges that this process has begun.
     begun: AtomicU64,
@@ -159,7 +159,7 @@ impl PurgeTable {
         }
     }
 
-    fn unsent(&self) -> MutexGuard<'_, Unsent> {
+    fn unsent(&self) -> MutexGuard<'_, UnsentPurges> {
         // No code that can panic runs under this lock.
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,12 +284,12 @@ impl PurgeTable {
         drop(self.begin(targets.to_vec()));
     }
 
-    fn begin(&self, targets: Vec<PurgeTarget>) -> Sending<'_> {
+    fn begin(&self, targets: Vec<PurgeTarget>) -> PurgeDispatch<'_> {
         let mut unsent = self.unsent();
         let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         unsent.add(&targets, begun, &self.latest().key);
         self.unsent_count.store(unsent.len(), Ordering::Release);
-        Sending { purged: self, targets, begun }
+        PurgeDispatch { purged: self, targets, begun }
     }
 
     /// The purge that the other processes must have seen so that `purge`, which the store took from this
@@ -426,7 +426,7 @@ impl PurgeTable {
     /// Purges everything once in a new era. Purges that the store took from this process in the previous era
     /// are unknown in the new one, which may have begun elsewhere and earlier: its pages may be older than
     /// those purges.
-    fn carry_over(&self, unsent: &mut Unsent, key: &MarkKey) {
+    fn carry_over(&self, unsent: &mut UnsentPurges, key: &MarkKey) {
         let everything = [Scope::Everything.purge_target(true)];
         let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         unsent.add(&everything, begun, key);
@@ -530,13 +530,13 @@ fn grow(known: &mut KnownPurges, upto: PurgePosition) -> bool {
 }
 
 /// A purge on its way to the store.
-struct Sending<'p> {
+struct PurgeDispatch<'p> {
     purged: &'p PurgeTable,
     targets: Vec<PurgeTarget>,
     begun: u64,
 }
 
-impl Sending<'_> {
+impl PurgeDispatch<'_> {
     async fn send<S: PurgeStore>(self, store: &S) -> Result<Generation, StoreError> {
         loop {
             let from = self.purged.latest();
@@ -549,7 +549,7 @@ impl Sending<'_> {
     }
 }
 
-impl Drop for Sending<'_> {
+impl Drop for PurgeDispatch<'_> {
     fn drop(&mut self) {
         self.purged.leave(&self.targets, self.begun);
     }

@@ -1,6 +1,6 @@
 //! `[session.verify]`: identifies a visitor by asking the app, in a request with the visitor's cookies.
 //!
-//! `session::Verified` remembers the answers. Each question runs in its own task. Requests with the same
+//! `session::VerifyMemory` remembers the answers. Each question runs in its own task. Requests with the same
 //! cookies wait for it together, and it continues when the visitor disconnects.
 
 use std::rc::Rc;

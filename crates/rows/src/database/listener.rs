@@ -16,14 +16,14 @@ pub struct Notice {
 }
 
 /// A connection of one kind of database that announces changes.
-pub(super) trait Announcing {
+pub(super) trait NoticeSource {
     /// The next change; an error when the connection is broken.
     fn next(&mut self) -> LocalBoxFuture<'_, Result<Notice, QueryError>>;
 }
 
 /// A connection over which a database announces changes. Changes before it was opened, and those
 /// while it was broken, are not announced.
-pub struct Listener(Box<dyn Announcing>);
+pub struct Listener(Box<dyn NoticeSource>);
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,7 +33,7 @@ impl fmt::Debug for Listener {
 
 impl Listener {
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(super) fn new(connection: impl Announcing + 'static) -> Self {
+    pub(super) fn new(connection: impl NoticeSource + 'static) -> Self {
         Self(Box::new(connection))
     }
 

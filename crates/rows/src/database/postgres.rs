@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::found::{ErrorClass, FOUND_MAX, FoundRow, FoundRows, QueryError, sorted};
 use super::ids;
-use super::listener::{Announcing, Listener, Notice};
+use super::listener::{Listener, Notice, NoticeSource};
 use super::query::RowQuery;
 use super::server::DatabaseServer;
 use super::settings::DatabaseSettings;
@@ -47,12 +47,12 @@ pub(super) struct PostgresServer {
     options: PgConnectOptions,
     timeout: Duration,
     /// What each query returns, and when it was described.
-    described: RefCell<HashMap<String, (Described, Instant)>>,
+    described: RefCell<HashMap<String, (DescribedQuery, Instant)>>,
 }
 
 /// A query as it is sent.
 #[derive(Clone, Debug)]
-struct Described {
+struct DescribedQuery {
     sql: String,
     parameter: PgTypeInfo,
 }
@@ -87,7 +87,7 @@ impl PostgresServer {
         &self,
         connection: &mut PgConnection,
         query: &RowQuery,
-    ) -> Result<Described, QueryError> {
+    ) -> Result<DescribedQuery, QueryError> {
         let known = self.described.borrow().get(&query.sql).cloned();
         if let Some((described, at)) = known
             && at.elapsed() < DESCRIBED
@@ -106,8 +106,8 @@ impl PostgresServer {
         query: &RowQuery,
         ids: &[&str],
     ) -> Result<Vec<FoundRow>, QueryError> {
-        let Described { sql, parameter } = self.described(connection, query).await?;
-        let Some(bound) = Bound::new(&parameter, ids)? else { return Ok(Vec::new()) };
+        let DescribedQuery { sql, parameter } = self.described(connection, query).await?;
+        let Some(bound) = QueryParameter::new(&parameter, ids)? else { return Ok(Vec::new()) };
         let mut arguments = PgArguments::default();
         arguments.add(bound).map_err(QueryError::Refused)?;
         let sent = sqlx::query_with(AssertSqlSafe(sql), arguments).persistent(false);
@@ -227,7 +227,7 @@ impl PostgresListener {
     }
 }
 
-impl Announcing for PostgresListener {
+impl NoticeSource for PostgresListener {
     /// The next notification.
     fn next(&mut self) -> LocalBoxFuture<'_, Result<Notice, QueryError>> {
         Box::pin(self.notified())
@@ -238,7 +238,7 @@ impl Announcing for PostgresListener {
 async fn describe(
     connection: &mut PgConnection,
     query: &RowQuery,
-) -> Result<Described, QueryError> {
+) -> Result<DescribedQuery, QueryError> {
     let sql = AssertSqlSafe(query.statement().to_owned()).into_sql_str();
     let prepared = connection.prepare(sql).await.map_err(failure)?;
     // The next transaction may run on another server.
@@ -266,7 +266,7 @@ async fn describe(
         query.statement(),
         FOUND_MAX + 1
     );
-    Ok(Described { sql, parameter })
+    Ok(DescribedQuery { sql, parameter })
 }
 
 fn quoted(name: &str) -> String {
@@ -377,12 +377,12 @@ fn check_parameter(query: &RowQuery, parameter: &PgTypeInfo) -> Result<(), Query
 }
 
 /// The parameter of a query.
-struct Bound {
+struct QueryParameter {
     kind: PgTypeInfo,
     bytes: Vec<u8>,
 }
 
-impl Bound {
+impl QueryParameter {
     /// `None` if no row can have any of `ids`.
     fn new(parameter: &PgTypeInfo, ids: &[&str]) -> Result<Option<Self>, QueryError> {
         let (kind, is_array) = id_type(parameter);
@@ -418,13 +418,13 @@ fn array(element: u32, ids: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-impl Type<Postgres> for Bound {
+impl Type<Postgres> for QueryParameter {
     fn type_info() -> PgTypeInfo {
         PgTypeInfo::with_name("text")
     }
 }
 
-impl Encode<'_, Postgres> for Bound {
+impl Encode<'_, Postgres> for QueryParameter {
     fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
         buffer.extend(&self.bytes);
         Ok(IsNull::No)

@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Executor as _, Row as _};
 
 use super::found::QueryError;
-use super::listener::{Announcing, Notice};
+use super::listener::{Notice, NoticeSource};
 
 /// The time between two looks. A look costs some ten microseconds.
 const EVERY: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ impl SqliteVersion {
     }
 }
 
-impl Announcing for SqliteVersion {
+impl NoticeSource for SqliteVersion {
     /// Returns when another program has changed the file.
     fn next(&mut self) -> LocalBoxFuture<'_, Result<Notice, QueryError>> {
         Box::pin(self.changed())

@@ -116,7 +116,7 @@ struct Shard {
 #[derive(Debug)]
 struct Session {
     phase: Phase,
-    pending: Option<Pending>,
+    pending: Option<PendingSession>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ enum Phase {
 
 /// What is to be flushed for one session.
 #[derive(Debug)]
-struct Pending {
+struct PendingSession {
     user: User,
     seen: f64,
     items: Vec<(Item, f64)>,
@@ -181,12 +181,12 @@ impl VisitQueue {
         };
         let pending = session.pending.get_or_insert_with(|| {
             shard.pending += 1;
-            Pending { user: user.clone(), seen, items: Vec::new() }
+            PendingSession { user: user.clone(), seen, items: Vec::new() }
         });
         if pending.user != user {
             // Another user's by now: the store would refuse the old user's visit.
             self.release(pending.items.len());
-            *pending = Pending { user, seen, items: Vec::new() };
+            *pending = PendingSession { user, seen, items: Vec::new() };
         }
         pending.seen = pending.seen.max(seen);
         if let Some(item) = item {
@@ -421,7 +421,7 @@ impl VisitQueue {
         };
         session.phase = Phase::Flying;
         shard.pending -= 1;
-        let Pending { user, seen, items } = pending;
+        let PendingSession { user, seen, items } = pending;
         Some(Visit { token, user, seen, items })
     }
 
@@ -515,7 +515,7 @@ impl VisitQueue {
         match &mut session.pending {
             None => {
                 shard.pending += 1;
-                session.pending = Some(Pending { user, seen, items });
+                session.pending = Some(PendingSession { user, seen, items });
             }
             Some(newer) if newer.user == user => {
                 self.release(items.len());

@@ -33,11 +33,11 @@ const MISSED_FOR: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct VisitorVisits {
     /// A short lock that is never held across an await.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingVisits>,
     capacity: usize,
     /// The most items kept for one token: the store would cut further ones.
     items: usize,
-    gone: Cache<VisitorToken, Gone>,
+    gone: Cache<VisitorToken, GoneReason>,
     dropped: AtomicU64,
     /// Whether the last flush found visits whose part of the store is away.
     parts_are_away: AtomicBool,
@@ -48,8 +48,8 @@ pub struct VisitorVisits {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    visits: HashMap<VisitorToken, Pending, RandomState>,
+struct WaitingVisits {
+    visits: HashMap<VisitorToken, PendingVisit, RandomState>,
     /// Tokens and items in the queue.
     queued: usize,
     /// The items in flight to the store, if they were not taken meanwhile: a batch at most.
@@ -63,7 +63,7 @@ struct Waiting {
 
 /// Why a token is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gone {
+enum GoneReason {
     /// It was merged or forgotten here.
     Ended,
     /// The store does not have it.
@@ -72,7 +72,7 @@ enum Gone {
 
 /// What is to be flushed for one token.
 #[derive(Debug)]
-struct Pending {
+struct PendingVisit {
     seen: f64,
     items: Vec<(Item, f64)>,
 }
@@ -102,9 +102,9 @@ impl VisitorVisits {
         self.news.notify_one();
     }
 
-    fn add(&self, waiting: &mut Waiting, visit: VisitorVisit) {
+    fn add(&self, waiting: &mut WaitingVisits, visit: VisitorVisit) {
         let VisitorVisit { token, seen, items } = visit;
-        let Waiting { visits, queued: held, .. } = waiting;
+        let WaitingVisits { visits, queued: held, .. } = waiting;
         let mut reserve = || {
             let has_room = *held < self.capacity;
             *held += usize::from(has_room);
@@ -114,7 +114,7 @@ impl VisitorVisits {
         let pending = match visits.entry(token) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(_) if !reserve() => return,
-            Entry::Vacant(unknown) => unknown.insert(Pending { seen, items: Vec::new() }),
+            Entry::Vacant(unknown) => unknown.insert(PendingVisit { seen, items: Vec::new() }),
         };
         pending.seen = pending.seen.max(seen);
         for (item, seen) in items {
@@ -141,8 +141,8 @@ impl VisitorVisits {
     /// One step, so that no view is taken twice, or behind the end.
     pub fn end(&self, token: &VisitorToken) -> Option<Vec<(Item, f64)>> {
         let mut waiting = self.lock();
-        let has_ended = self.gone.get(token) == Some(Gone::Ended);
-        self.gone.insert(token.clone(), Gone::Ended);
+        let has_ended = self.gone.get(token) == Some(GoneReason::Ended);
+        self.gone.insert(token.clone(), GoneReason::Ended);
         let mut items = waiting.missed.remove(token).unwrap_or_default();
         if waiting.missed_at.is_none_or(|at| at.elapsed() > MISSED_FOR) {
             items.clear();
@@ -219,10 +219,10 @@ impl VisitorVisits {
     /// flight.
     fn miss(&self, token: VisitorToken) {
         let mut waiting = self.lock();
-        if self.gone.get(&token) == Some(Gone::Ended) {
+        if self.gone.get(&token) == Some(GoneReason::Ended) {
             return;
         }
-        self.gone.insert(token.clone(), Gone::Absent);
+        self.gone.insert(token.clone(), GoneReason::Absent);
         if let Some(items) = waiting.flying.remove(&token) {
             waiting.missed.insert(token, items);
             waiting.missed_at = Some(Instant::now());
@@ -241,7 +241,9 @@ impl VisitorVisits {
         let mut visits = Vec::with_capacity(tokens.len());
         waiting.missed.clear();
         for token in tokens {
-            let Some(Pending { seen, items }) = waiting.visits.remove(&token) else { continue };
+            let Some(PendingVisit { seen, items }) = waiting.visits.remove(&token) else {
+                continue;
+            };
             waiting.queued -= 1 + items.len();
             waiting.flying.insert(token.clone(), items.clone());
             visits.push(VisitorVisit { token, seen, items });
@@ -249,7 +251,7 @@ impl VisitorVisits {
         visits
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingVisits> {
         // Every change under it is complete before anything could panic.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

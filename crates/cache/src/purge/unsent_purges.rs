@@ -11,7 +11,7 @@ const TARGETS_MAX: usize = 65_536;
 
 /// The waiting purges, by target. Targets are kept because marks are valid under one key only.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
+pub(super) struct UnsentPurges {
     purges: HashMap<PurgeTarget, UnsentPurge>,
     /// By mark under the current key: the last purge with this mark.
     numbers: HashMap<u32, u64>,
@@ -27,7 +27,7 @@ struct UnsentPurge {
     is_left: bool,
 }
 
-impl Unsent {
+impl UnsentPurges {
     /// How many targets wait.
     pub(super) fn len(&self) -> usize {
         self.purges.len()
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn too_many_count_as_one_that_is_for_everything() {
-        let (key, mut unsent) = (MarkKey::random(), Unsent::default());
+        let (key, mut unsent) = (MarkKey::random(), UnsentPurges::default());
         let target = |number: usize| PurgeTarget {
             scope: ScopeDigest::Url(number as u128),
             is_hard: number == 7,
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn another_key_loses_none() {
         let (one, other) = (MarkKey::random(), MarkKey::random());
-        let mut unsent = Unsent::default();
+        let mut unsent = UnsentPurges::default();
         let targets =
             [1, 2].map(|hash| PurgeTarget { scope: ScopeDigest::Url(hash), is_hard: true });
         unsent.add(&targets, 7, &one);

@@ -93,7 +93,7 @@ pub type VerifyResult = Option<VerifyAnswer>;
 
 /// The answers about visitors, shared by all threads.
 #[derive(Debug)]
-pub struct Verified {
+pub struct VerifyMemory {
     memo: Cache<CookieHash, Arc<(StoredAnswer, f64)>>,
     /// Goes up with each void: an answer recalled earlier is then not remembered here.
     epoch: AtomicU64,
@@ -110,7 +110,7 @@ pub struct Verified {
     again: Mutex<HashSet<CookieHash>>,
 }
 
-impl Default for Verified {
+impl Default for VerifyMemory {
     fn default() -> Self {
         Self {
             memo: Cache::new(MEMO_MAX),
@@ -141,7 +141,7 @@ pub enum Join {
 /// that there is none.
 #[derive(Debug)]
 pub struct VerifyLeader {
-    verified: Arc<Verified>,
+    verified: Arc<VerifyMemory>,
     cookies: CookieHash,
     sender: watch::Sender<Option<VerifyResult>>,
     /// The last void when it was begun.
@@ -226,7 +226,7 @@ impl VerifyLeader {
     }
 }
 
-impl Verified {
+impl VerifyMemory {
     fn asking(&self) -> MutexGuard<'_, HashMap<CookieHash, watch::Receiver<Option<VerifyResult>>>> {
         // No code that can panic runs under this lock.
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
@@ -399,7 +399,7 @@ mod tests {
         VerifyAnswer::Known(User::new(b"alice").unwrap())
     }
 
-    fn lead(verified: &Arc<Verified>, number: u8) -> VerifyLeader {
+    fn lead(verified: &Arc<VerifyMemory>, number: u8) -> VerifyLeader {
         match verified.join(cookies(number)) {
             Join::Lead(lead, _) => lead,
             other => panic!("no question is open yet: {other:?}"),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     async fn remember(
-        verified: &Arc<Verified>,
+        verified: &Arc<VerifyMemory>,
         store: &AnyStore,
         answer: VerifyAnswer,
         asked: f64,
@@ -418,7 +418,7 @@ mod tests {
         lead.remember(store, before.as_ref(), remembered, TTL).await.unwrap()
     }
 
-    async fn recall(verified: &Verified, store: &AnyStore, now: f64) -> Option<VerifyAnswer> {
+    async fn recall(verified: &VerifyMemory, store: &AnyStore, now: f64) -> Option<VerifyAnswer> {
         let recalled = verified.recall(store, &cookies(1), now).await.unwrap();
         recalled.map(|remembered| remembered.answer)
     }
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn an_answer_is_remembered_until_it_is_voided() {
         with_store(async |store| {
-            let verified = Arc::<Verified>::default();
+            let verified = Arc::<VerifyMemory>::default();
             assert_eq!(recall(&verified, &store, 1_000.0).await, None);
             assert!(remember(&verified, &store, alice(), 1_000.0).await);
             for now in [1_000.5, 1_001.5] {
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn another_process_learns_within_a_second_that_an_answer_was_voided() {
         with_store(async |store| {
-            let (one, other) = (Arc::<Verified>::default(), Arc::<Verified>::default());
+            let (one, other) = (Arc::<VerifyMemory>::default(), Arc::<VerifyMemory>::default());
             assert!(remember(&one, &store, VerifyAnswer::Anonymous, 1_000.0).await);
             assert_eq!(recall(&other, &store, 1_000.0).await, Some(VerifyAnswer::Anonymous));
             one.void(&store, &[cookies(1)], TTL, 1_000.1).await;
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn what_another_process_voids_is_void_here_once_it_is_heard() {
         with_store(async |store| {
-            let (one, other) = (Arc::<Verified>::default(), Arc::<Verified>::default());
+            let (one, other) = (Arc::<VerifyMemory>::default(), Arc::<VerifyMemory>::default());
             assert!(remember(&one, &store, VerifyAnswer::Anonymous, 1_000.0).await);
             assert_eq!(recall(&other, &store, 1_000.0).await, Some(VerifyAnswer::Anonymous));
             let open = lead(&other, 1);
@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn an_answer_voided_during_its_question_is_not_remembered() {
         with_store(async |store| {
-            let (one, other) = (Arc::<Verified>::default(), Arc::<Verified>::default());
+            let (one, other) = (Arc::<VerifyMemory>::default(), Arc::<VerifyMemory>::default());
             for voids in [&one, &other] {
                 let lead = lead(&one, 1);
                 let before = lead.before(&store).await.unwrap();
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn a_request_after_a_void_asks_again() {
         with_store(async |store| {
-            let verified = Arc::<Verified>::default();
+            let verified = Arc::<VerifyMemory>::default();
             let first = lead(&verified, 1);
             let Join::Wait(mut waits) = verified.join(cookies(1)) else { panic!("one asks") };
             verified.void(&store, &[cookies(1)], TTL, 1_000.0).await;
@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn a_visitor_voided_during_a_question_is_asked_about_at_once() {
         with_store(async |store| {
-            let verified = Arc::<Verified>::default();
+            let verified = Arc::<VerifyMemory>::default();
             let outdated = lead(&verified, 1);
             verified.void(&store, &[cookies(1)], TTL, 1_000.0).await;
             outdated.is_unclear(1_000.1);
@@ -529,7 +529,7 @@ mod tests {
     #[test]
     fn mostly_unused_answers_are_reported_once() {
         let reports = |visitors: u64, uses: u64| {
-            let verified = Arc::<Verified>::default();
+            let verified = Arc::<VerifyMemory>::default();
             for visitor in 0..visitors {
                 let mut hash = [0; 32];
                 hash[..8].copy_from_slice(&visitor.to_be_bytes());
