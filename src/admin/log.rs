@@ -10,7 +10,7 @@ use anteroom_http::query;
 use anteroom_telemetry::access_log::{millis, timestamp};
 use anteroom_telemetry::reason::Reason;
 use anteroom_telemetry::request_feed::{
-    RING, RequestEvent, RequestFeed, Seen, WATCHERS_MAX, Watcher,
+    FeedItem, RING, RequestEvent, RequestFeed, WATCHERS_MAX, Watcher,
 };
 use anteroom_telemetry::request_filter::RequestFilter;
 use bytes::Bytes;
@@ -176,7 +176,7 @@ impl LogStream {
     }
 
     /// Appends the lines of requests that have ended, as far as they go into one chunk.
-    fn collect(&mut self, first: Seen, lines: &mut Vec<u8>) {
+    fn collect(&mut self, first: FeedItem, lines: &mut Vec<u8>) {
         let mut seen = Some(first);
         for _ in 0..RING {
             match seen {

@@ -16,7 +16,7 @@ use anteroom_http::request_fields::IdentityHeaders;
 use anteroom_http::set_cookie;
 use anteroom_policy::cookie::{SameSite, Secure};
 use anteroom_policy::login::LoginRules;
-use anteroom_policy::rate_limit::{Limiting, RateLimitCounters};
+use anteroom_policy::rate_limit::{RateLimitBuilder, RateLimitCounters};
 use anteroom_policy::route::{Route, Routes};
 use anteroom_proxy::{
     CookieKinds, CookieRules, FragmentLimits, LearnSettings, Minted, OriginRules, ProxySettings,
@@ -102,7 +102,7 @@ fn audits(plan: &Plan) -> bool {
     rates.into_iter().any(|rate| rate.hits().is_some())
 }
 
-fn routes(plan: &Plan, limiting: &mut Limiting) -> Routes {
+fn routes(plan: &Plan, limiting: &mut RateLimitBuilder) -> Routes {
     let origins: Vec<&str> = plan.origins.iter().map(|(name, _)| name.as_str()).collect();
     let query_rule = QueryRule { ignore: plan.cache.ignore_query.clone(), keep: None };
     let rest = Route::rest(plan.cache.trust_public, query_rule);
@@ -222,10 +222,10 @@ fn visitor_tokens(plan: &Plan) -> Option<VisitorTokens> {
 }
 
 /// The limits of all requests, and the builder of those of the routes.
-fn rates(plan: &Plan) -> (Rates, Limiting) {
+fn rates(plan: &Plan) -> (Rates, RateLimitBuilder) {
     let limits = &plan.limits;
     let counters = is_limited(plan).then(|| RateLimitCounters::new(limits.requests_counted));
-    let mut limiting = Limiting::new(counters.clone());
+    let mut limiting = RateLimitBuilder::new(counters.clone());
     let rates = Rates {
         exempt: limits.requests_exempt.clone(),
         all: limiting.limits("*", limits.requests_per_address, limits.requests_per_session),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use anteroom_http::coding::Coding;
 use anteroom_http::conditional::validators;
-use anteroom_http::recodable::Recodable;
+use anteroom_http::recoding_terms::RecodingTerms;
 use anteroom_http::targeted::CDN_CACHE_CONTROL;
 use anteroom_http::vary::Vary;
 use anteroom_http::{field_line, hop};
@@ -28,7 +28,7 @@ pub struct PageFields {
     /// `name: value` with a CRLF each (RFC 9112 §5), names in lower case.
     lines: Arc<[u8]>,
     /// What they say about recoding.
-    pub recodable: Recodable,
+    pub recodable: RecodingTerms,
     /// The one coding of the body; `None`: unknown, or several.
     pub coding: Option<Coding>,
     /// Whether they have a validator (RFC 9110 §8.8).
@@ -69,7 +69,7 @@ impl PageFields {
         let vary = Vary::parse(headers);
         Self {
             lines: lines.into(),
-            recodable: Recodable::of(headers),
+            recodable: RecodingTerms::of(headers),
             coding: Coding::of(headers),
             has_validator: !validators(headers).is_empty(),
             has_date: headers.contains_key(DATE),

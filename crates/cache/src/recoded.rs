@@ -8,7 +8,7 @@ use ::http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, VARY,
 };
 use ::http::{HeaderMap, HeaderName, HeaderValue};
-use anteroom_http::coding::{Accepted, Coding, choose, takes_as_it_is};
+use anteroom_http::coding::{AcceptedCodings, Coding, choose, takes_as_it_is};
 use anteroom_http::etag;
 use anteroom_http::list::members;
 use anteroom_http::vary::Vary;
@@ -67,7 +67,7 @@ pub fn delivery(
     let is_large = stored != Coding::Identity || length >= SIZE_MIN;
     let is_worth_it = is_large && page.recodable.is_compressible;
     let ours = if is_worth_it { ours } else { &[] };
-    match choose(&Accepted::parse(request), stored, ours) {
+    match choose(&AcceptedCodings::parse(request), stored, ours) {
         Some(chosen) if chosen == stored => Delivery::AsStored,
         Some(chosen) => Delivery::Recoded(chosen),
         // RFC 9110 §12.5.3 would allow a 415, which helps neither side.
@@ -80,7 +80,7 @@ pub fn delivery(
 /// holds is one of plain text.
 #[must_use]
 pub fn is_always_sent_plain(request: &HeaderMap) -> bool {
-    let accepted = Accepted::parse(request);
+    let accepted = AcceptedCodings::parse(request);
     let sent = |stored: &Coding| choose(&accepted, *stored, &Coding::ALL);
     Coding::ALL.iter().all(|stored| sent(stored) == Some(Coding::Identity))
 }

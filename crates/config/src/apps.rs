@@ -7,7 +7,7 @@ use ::http::Method;
 use anteroom_http::extract::{ExpectedValue, Expression, Extractor, ResponseMatcher};
 use anteroom_http::path::{PathPattern, PurgePath};
 use anteroom_http::pattern::Pattern;
-use anteroom_policy::login::{LoginUser, Matching, Success};
+use anteroom_policy::login::{LoginUser, RequestPattern, Success};
 use anteroom_policy::purge_rule::PurgeRule;
 
 use super::plan::{AppPreset, Cache, Login, Logout, Purge, SessionConfig, Verify};
@@ -299,13 +299,13 @@ fn branch(text: &str) -> PurgePath {
     PurgePath::parse(text).expect("a path of our own")
 }
 
-fn matching(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> Option<Matching> {
+fn matching(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> Option<RequestPattern> {
     Some(requests(methods, paths, query))
 }
 
-fn requests(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> Matching {
+fn requests(methods: &[Method], paths: &[&str], query: &[(&str, &str)]) -> RequestPattern {
     let path = |text: &&str| PathPattern::parse(text).expect("a path of our own");
-    Matching {
+    RequestPattern {
         methods: methods.to_vec(),
         paths: paths.iter().map(path).collect(),
         query: query.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),

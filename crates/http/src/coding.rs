@@ -63,7 +63,7 @@ impl Coding {
 /// [`READABLE`] that this client accepts. `None`: no coding.
 #[must_use]
 pub fn readable_for(request: &HeaderMap) -> Option<&'static str> {
-    let accepted = Accepted::parse(request);
+    let accepted = AcceptedCodings::parse(request);
     let takes = |coding| accepted.takes(coding);
     match (takes(Coding::Gzip), takes(Coding::Brotli), takes(Coding::Zstd)) {
         (true, true, true) => Some(READABLE),
@@ -85,13 +85,13 @@ const UNSTATED: Quality = 1;
 
 /// The codings that a request accepts, with weights.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Accepted {
+pub struct AcceptedCodings {
     listed: [Option<Quality>; Coding::ALL.len()],
     /// The weight of `*`, for codings that are not listed.
     others: Option<Quality>,
 }
 
-impl Accepted {
+impl AcceptedCodings {
     /// Parses all `Accept-Encoding` lines. If a coding is listed twice, the lower weight counts.
     ///
     /// Without the field any coding would be acceptable (§12.5.3). In practice most clients without it cannot
@@ -133,7 +133,7 @@ impl Accepted {
 /// stored without coding goes out in the one of `ours` with the highest weight, unless no coding has a higher
 /// one.
 #[must_use]
-pub fn choose(accepted: &Accepted, stored: Coding, ours: &[Coding]) -> Option<Coding> {
+pub fn choose(accepted: &AcceptedCodings, stored: Coding, ours: &[Coding]) -> Option<Coding> {
     if stored != Coding::Identity && accepted.takes(stored) {
         return Some(stored);
     }
@@ -148,7 +148,7 @@ pub fn choose(accepted: &Accepted, stored: Coding, ours: &[Coding]) -> Option<Co
 /// Whether a client accepts all codings of `response`, including unknown ones.
 #[must_use]
 pub fn takes_as_it_is(request: &HeaderMap, response: &HeaderMap) -> bool {
-    let accepted = Accepted::parse(request);
+    let accepted = AcceptedCodings::parse(request);
     members(response, &CONTENT_ENCODING).all(|coding| match Coding::parse(coding) {
         // A response without coding suits every client.
         Some(Coding::Identity) => true,
@@ -157,7 +157,7 @@ pub fn takes_as_it_is(request: &HeaderMap, response: &HeaderMap) -> bool {
     })
 }
 
-fn takes_unknown(request: &HeaderMap, coding: &[u8], accepted: &Accepted) -> bool {
+fn takes_unknown(request: &HeaderMap, coding: &[u8], accepted: &AcceptedCodings) -> bool {
     let mut named = members(request, &ACCEPT_ENCODING)
         .filter(|member| trim(divide(member, b';').0).eq_ignore_ascii_case(coding))
         .peekable();
@@ -201,8 +201,8 @@ mod tests {
         lines.iter().map(|line| (name.clone(), HeaderValue::from_str(line).unwrap())).collect()
     }
 
-    fn accepting(lines: &[&str]) -> Accepted {
-        Accepted::parse(&with(&ACCEPT_ENCODING, lines))
+    fn accepting(lines: &[&str]) -> AcceptedCodings {
+        AcceptedCodings::parse(&with(&ACCEPT_ENCODING, lines))
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub mod peer;
 pub mod purge_request;
 pub mod query;
 pub mod range;
-pub mod recodable;
+pub mod recoding_terms;
 pub mod reference;
 pub mod remove;
 pub mod request_fields;

@@ -73,20 +73,22 @@ pub enum PurgeHost {
 
 /// The request names what no purge can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inexpressible(pub &'static str);
+pub struct InexpressiblePurge(pub &'static str);
 
-const PATTERN: Inexpressible = Inexpressible(
+const PATTERN: InexpressiblePurge = InexpressiblePurge(
     "this pattern cannot be purged: write a path, a path and .* for all below it, or ^ and $ around a path",
 );
-const FIELD: Inexpressible = Inexpressible(
+const FIELD: InexpressiblePurge = InexpressiblePurge(
     "this field cannot be purged by: send the tags in xkey-purge or Surrogate-Key, or a path and .*",
 );
-const TAG: Inexpressible =
-    Inexpressible("these tags cannot be purged: write at most 1000 of 256 bytes, without patterns");
-const MAGENTO_PATTERN: Inexpressible = Inexpressible(
+const TAG: InexpressiblePurge = InexpressiblePurge(
+    "these tags cannot be purged: write at most 1000 of 256 bytes, without patterns",
+);
+const MAGENTO_PATTERN: InexpressiblePurge = InexpressiblePurge(
     "this pattern cannot be purged: write ((^|,)TAG(,|$)), several of them with | between, or .* for all pages",
 );
-const NO_TAGS: Inexpressible = Inexpressible("name the tags in xkey-purge or Surrogate-Key");
+const NO_TAGS: InexpressiblePurge =
+    InexpressiblePurge("name the tags in xkey-purge or Surrogate-Key");
 
 /// Whether a method purges.
 #[must_use]
@@ -99,13 +101,13 @@ impl PurgeRequest {
     /// a query.
     ///
     /// # Errors
-    /// [`Inexpressible`]: the request would purge less than it means.
+    /// [`InexpressiblePurge`]: the request would purge less than it means.
     pub fn read(
         method: &Method,
         headers: &HeaderMap,
         path: &str,
         has_query: bool,
-    ) -> Result<Self, Inexpressible> {
+    ) -> Result<Self, InexpressiblePurge> {
         let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("("));
         let any = |names: &[HeaderName]| names.iter().find_map(text);
         if UNKNOWN.iter().any(|name| text(name).is_some_and(|value| value != ".*")) {
@@ -144,7 +146,7 @@ impl PurgeRequest {
 
 /// Reads the patterns of tags that Magento sends. Several lines, also where a proxy has joined them by commas (RFC 9110
 /// §5.3), purge what any of them names. Varnish reads the first line alone, and so purges less than was asked for.
-fn magento<'a>(lines: impl Iterator<Item = &'a str>) -> Result<PurgeRequest, Inexpressible> {
+fn magento<'a>(lines: impl Iterator<Item = &'a str>) -> Result<PurgeRequest, InexpressiblePurge> {
     let (mut tags, mut is_all) = (Vec::new(), false);
     for line in lines {
         match line {
@@ -159,7 +161,7 @@ fn magento<'a>(lines: impl Iterator<Item = &'a str>) -> Result<PurgeRequest, Ine
 }
 
 /// The tags in a pattern, each of which has an expression of its own.
-fn magento_tags(pattern: &str) -> Result<Vec<Vec<u8>>, Inexpressible> {
+fn magento_tags(pattern: &str) -> Result<Vec<Vec<u8>>, InexpressiblePurge> {
     let (mut tags, mut rest) = (Vec::new(), pattern);
     loop {
         let expression = rest.strip_prefix("((^|,)").and_then(|begun| begun.split_once("(,|$))"));
@@ -175,7 +177,7 @@ fn magento_tags(pattern: &str) -> Result<Vec<Vec<u8>>, Inexpressible> {
 
 /// Reads a pattern of paths. An expression without an end matches all that continues it, so `/a` means more
 /// than what is below `/a`: it stands for all below `/`.
-fn below(host: PurgeHost, pattern: &str) -> Result<PurgeRequest, Inexpressible> {
+fn below(host: PurgeHost, pattern: &str) -> Result<PurgeRequest, InexpressiblePurge> {
     let text = pattern.strip_prefix('^').unwrap_or(pattern);
     if ["", ".", ".*", ".*$", "/*"].contains(&text) {
         return Ok(PurgeRequest::Below(host, "/".to_owned()));
@@ -192,7 +194,7 @@ fn below(host: PurgeHost, pattern: &str) -> Result<PurgeRequest, Inexpressible> 
 }
 
 /// The path that an expression stands for, if it stands for one. A dot stands for itself.
-fn literal(expression: &str) -> Result<String, Inexpressible> {
+fn literal(expression: &str) -> Result<String, InexpressiblePurge> {
     let mut path = String::with_capacity(expression.len());
     let mut chars = expression.chars();
     while let Some(char) = chars.next() {
@@ -210,7 +212,7 @@ fn literal(expression: &str) -> Result<String, Inexpressible> {
 }
 
 /// The host in a pattern of hosts.
-fn host(pattern: &str) -> Result<PurgeHost, Inexpressible> {
+fn host(pattern: &str) -> Result<PurgeHost, InexpressiblePurge> {
     if [".*", "^.*$", "."].contains(&pattern) {
         return Ok(PurgeHost::Any);
     }
@@ -221,7 +223,7 @@ fn host(pattern: &str) -> Result<PurgeHost, Inexpressible> {
 }
 
 /// The tags that a purge names. Lists in patterns are understood: `a|b`, and `(^|,)(a|b)(,|$)`.
-fn tags(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, Inexpressible> {
+fn tags(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, InexpressiblePurge> {
     let of_responses = FIELDS.iter().map(|(name, dividers)| (name, *dividers));
     let of_responses = of_responses.filter(|(name, _)| !TAGS.contains(name));
     let of_purges = TAGS.iter().map(|name| (name, b" \t,|".as_slice()));
@@ -242,7 +244,7 @@ fn tags(headers: &HeaderMap) -> Result<Vec<Vec<u8>>, Inexpressible> {
 }
 
 /// The tags, if none of them is a pattern, and they are not too many.
-fn plain(tags: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Inexpressible> {
+fn plain(tags: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, InexpressiblePurge> {
     let is_plain =
         |tag: &Vec<u8>| tag.len() <= TAG_MAX && !tag.iter().any(|b| b"*()[]^$\\".contains(b));
     let all_fit = tags.len() <= TAGS_MAX && tags.iter().all(is_plain);

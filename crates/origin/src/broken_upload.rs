@@ -109,9 +109,9 @@ mod tests {
     use super::*;
 
     /// Has an answer to read, and takes nothing.
-    struct Refusing(&'static [u8]);
+    struct RefusingSocket(&'static [u8]);
 
-    impl AsyncRead for Refusing {
+    impl AsyncRead for RefusingSocket {
         fn poll_read(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    impl AsyncWrite for Refusing {
+    impl AsyncWrite for RefusingSocket {
         fn poll_write(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_before_a_failed_write_is_told() {
-        let mut socket = AnswerBeforeBreak::new(Refusing(b"413"));
+        let mut socket = AnswerBeforeBreak::new(RefusingSocket(b"413"));
         let cx = &mut Context::from_waker(Waker::noop());
         for _ in 0..2 {
             assert!(Pin::new(&mut socket).poll_write(cx, b"upload").is_pending());

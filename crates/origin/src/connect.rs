@@ -28,7 +28,7 @@ use super::settings::{BUFFER, RESPONSE_FIELDS};
 pub(super) type OriginSocket = HeadLimitedIo<OriginLink>;
 
 /// A socket that no longer speaks HTTP, and the bytes read from it after the last response.
-pub(super) type Switching = oneshot::Receiver<(OriginSocket, Bytes)>;
+pub(super) type PendingUpgrade = oneshot::Receiver<(OriginSocket, Bytes)>;
 
 impl ServerConnections {
     /// Opens a connection, with HTTP/2 where it is allowed and negotiated.
@@ -74,7 +74,7 @@ impl ServerConnections {
     /// hands the socket back; it arrives through the receiver.
     pub(super) async fn connect_to_switch(
         &self,
-    ) -> Result<(TaskConnection, Switching), OriginError> {
+    ) -> Result<(TaskConnection, PendingUpgrade), OriginError> {
         let (link, _) = self.dial(true).await?;
         let allowance = Allowance::new();
         let socket = HeadLimitedIo::new(link, allowance.clone());

@@ -42,7 +42,7 @@ pub use servers::{
 };
 pub use settings::{RESPONSE_FIELDS, ServerSettings};
 pub use tls::{OriginTlsConnector, OriginTlsError, TlsRules, client_config};
-pub use upgrade::{Switched, UpgradeAnswer};
+pub use upgrade::{UpgradeAnswer, UpgradedConnection};
 pub use upload::{
     BodyReadState, BodyTap, RequestBody, Upload, UploadBody, expect_empty_body, unless_ended,
 };

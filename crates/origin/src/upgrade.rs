@@ -13,7 +13,7 @@ use bytes::{Buf, Bytes};
 use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connect::{OriginSocket, Switching};
+use super::connect::{OriginSocket, PendingUpgrade};
 use super::pool::ServerConnections;
 use super::sender::{HyperSender, Sender};
 use super::servers::ServerSlot;
@@ -23,14 +23,14 @@ use super::{ConnectionReuse, OriginError, OriginResponse, UploadBody};
 #[derive(Debug)]
 pub enum UpgradeAnswer {
     /// The origin uses that protocol from here on.
-    Switched(Switched),
+    Switched(UpgradedConnection),
     /// The origin answered in HTTP.
     Http(OriginResponse),
 }
 
 /// An origin connection that no longer speaks HTTP. Bytes that came with the response are read first.
 #[derive(Debug)]
-pub struct Switched {
+pub struct UpgradedConnection {
     /// The fields of the 101 as they came.
     pub fields: HeaderMap,
     early: Bytes,
@@ -39,7 +39,7 @@ pub struct Switched {
     server_slot: Option<ServerSlot>,
 }
 
-impl Switched {
+impl UpgradedConnection {
     /// Holds the place at the server until the tunnel has ended.
     pub(super) fn hold(&mut self, place: ServerSlot) {
         self.server_slot = Some(place);
@@ -94,7 +94,7 @@ impl ServerConnections {
         // A copy, because what hyper has read keeps a buffer of its own alive.
         let early = Bytes::copy_from_slice(&read);
         let fields = response.into_parts().0.headers;
-        Ok(UpgradeAnswer::Switched(Switched { fields, early, socket, server_slot: None }))
+        Ok(UpgradeAnswer::Switched(UpgradedConnection { fields, early, socket, server_slot: None }))
     }
 }
 
@@ -118,11 +118,11 @@ fn check(
 }
 
 /// hyper releases the connection in the same poll in which it hands the head over.
-async fn hand_over(switching: Switching) -> Result<(OriginSocket, Bytes), OriginError> {
+async fn hand_over(switching: PendingUpgrade) -> Result<(OriginSocket, Bytes), OriginError> {
     switching.await.map_err(|_| OriginError::Malformed("it broke off while it switched protocols"))
 }
 
-impl AsyncRead for Switched {
+impl AsyncRead for UpgradedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -137,7 +137,7 @@ impl AsyncRead for Switched {
     }
 }
 
-impl AsyncWrite for Switched {
+impl AsyncWrite for UpgradedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

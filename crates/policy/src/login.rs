@@ -24,7 +24,7 @@ pub struct LoginRules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginRule {
     /// The requests.
-    pub matching: Matching,
+    pub matching: RequestPattern,
     /// What their answers must be.
     pub success: Success,
     /// Where the user's name is; `None`: the app is asked.
@@ -35,7 +35,7 @@ pub struct LoginRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogoutRule {
     /// The requests.
-    pub matching: Matching,
+    pub matching: RequestPattern,
     /// What their answers must be.
     pub success: Success,
 }
@@ -53,7 +53,7 @@ pub enum LoginUser {
 
 /// Requests of some methods for some paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matching {
+pub struct RequestPattern {
     /// `method`, `["POST"]`: one of these.
     pub methods: Vec<Method>,
     /// `path`: one of these.
@@ -62,7 +62,7 @@ pub struct Matching {
     pub query: Vec<(String, String)>,
 }
 
-impl Matching {
+impl RequestPattern {
     /// Whether a request is one of these; `path` is percent-decoded.
     #[must_use]
     pub fn fits(&self, method: &Method, uri: &Uri, path: &str) -> bool {

@@ -27,7 +27,7 @@ use anteroom_http::{hop, media, path};
 use anteroom_learn::Learning;
 use anteroom_learn::audit::Audits;
 use anteroom_origin::{Upstream, Upstreams, is_connection_scheme};
-use anteroom_policy::login::Matching;
+use anteroom_policy::login::RequestPattern;
 use anteroom_policy::route::{self, CompiledRoute, Route};
 use anteroom_session::token_memo::TokenMemo;
 use anteroom_session::visit::{PopularityRanks, VisitQueue, VisitorVisits};
@@ -289,7 +289,7 @@ impl RequestContext<'_> {
     }
 
     /// Whether a log-in or log-out rule matches the request.
-    pub(crate) fn matches(&self, rule: &Matching) -> bool {
+    pub(crate) fn matches(&self, rule: &RequestPattern) -> bool {
         rule.fits(&self.head.method, &self.head.uri, &self.admitted.path)
     }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::http::HeaderMap;
-use anteroom_http::coding::{Accepted, Coding};
-use anteroom_http::recodable::Recodable;
+use anteroom_http::coding::{AcceptedCodings, Coding};
+use anteroom_http::recoding_terms::RecodingTerms;
 use anteroom_telemetry::reason::Reason;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -204,6 +204,6 @@ impl Drop for Started {
 }
 
 /// Whether the client can read the page as it is stored. Most clients that are sent another form could.
-pub(crate) fn takes_stored(request: &HeaderMap, page: Recodable) -> bool {
-    page.from.is_some_and(|stored| Accepted::parse(request).takes(stored))
+pub(crate) fn takes_stored(request: &HeaderMap, page: RecodingTerms) -> bool {
+    page.from.is_some_and(|stored| AcceptedCodings::parse(request).takes(stored))
 }

@@ -144,11 +144,11 @@ pub struct Watcher {
 }
 
 /// A request that has ended, or how many were lost.
-pub type Seen = Result<Arc<RequestEvent>, u64>;
+pub type FeedItem = Result<Arc<RequestEvent>, u64>;
 
 impl Watcher {
     /// Waits for the next request; `None`: the feed is closed.
-    pub async fn next(&mut self) -> Option<Seen> {
+    pub async fn next(&mut self) -> Option<FeedItem> {
         let received = tokio::select! {
             received = self.receiver.recv() => received,
             () = self.feed.closed.cancelled() => return None,
@@ -162,7 +162,7 @@ impl Watcher {
     }
 
     /// The next request, if it has ended already.
-    pub fn try_next(&mut self) -> Option<Seen> {
+    pub fn try_next(&mut self) -> Option<FeedItem> {
         match self.receiver.try_recv() {
             Ok(event) => Some(Ok(event)),
             Err(broadcast::error::TryRecvError::Lagged(lost)) => Some(Err(lost)),

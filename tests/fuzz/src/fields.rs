@@ -1,7 +1,7 @@
 //! Fields: lists of directives, of codings, of tags, of cookies.
 
 use anteroom_http::cache_control::{CacheControl, DELTA_MAX};
-use anteroom_http::coding::{Accepted, Coding, choose, takes_as_it_is};
+use anteroom_http::coding::{AcceptedCodings, Coding, choose, takes_as_it_is};
 use anteroom_http::media::{self, MediaKind};
 use anteroom_http::tags::{TAG_MAX, TAGS_MAX, strip_tags};
 use anteroom_http::targeted::{CDN_CACHE_CONTROL, cdn_cache_control as targeted};
@@ -81,7 +81,7 @@ pub(crate) fn accept_encoding(data: &[u8]) {
     let mut input = Input(data);
     let request = values(&ACCEPT_ENCODING, input.block());
     let response = values(&CONTENT_ENCODING, input.block());
-    let accepted = Accepted::parse(&request);
+    let accepted = AcceptedCodings::parse(&request);
     for coding in Coding::ALL {
         assert!(accepted.quality(coding) <= 1_000);
         assert_eq!(accepted.takes(coding), accepted.quality(coding) > 0);
@@ -99,7 +99,7 @@ pub(crate) fn accept_encoding(data: &[u8]) {
         let takes = coding == Coding::Identity || accepted.takes(coding);
         assert_eq!(takes_as_it_is(&request, &response), takes);
     }
-    let nothing = Accepted::parse(&with(&request, &ACCEPT_ENCODING, "identity;q=0"));
+    let nothing = AcceptedCodings::parse(&with(&request, &ACCEPT_ENCODING, "identity;q=0"));
     assert!(!nothing.takes(Coding::Identity));
 
     let normalised = normalised_accept_encoding(&request);

@@ -8,7 +8,7 @@ use anteroom_fault::fault;
 use anteroom_http::clock::unix_now;
 use anteroom_http::ident::PageKey;
 use anteroom_store::{PageStore, StoreError};
-use anteroom_telemetry::metrics::{Count, Unstored};
+use anteroom_telemetry::metrics::{Count, UnstoredReason};
 use anteroom_telemetry::reason::Reason;
 
 use super::fetched::Fetch;
@@ -73,11 +73,11 @@ impl Filler {
     fn unstored(&self, one: &ToStore, error: &StoreError) {
         match error {
             StoreError::NearlyFull => {
-                self.thread_metrics.unstored(Unstored::NearlyFull);
+                self.thread_metrics.unstored(UnstoredReason::NearlyFull);
                 self.pages.defer(one.key, unix_now() as u64);
             }
-            StoreError::Full => self.thread_metrics.unstored(Unstored::Full),
-            StoreError::TooLarge => self.thread_metrics.unstored(Unstored::TooLarge),
+            StoreError::Full => self.thread_metrics.unstored(UnstoredReason::Full),
+            StoreError::TooLarge => self.thread_metrics.unstored(UnstoredReason::TooLarge),
             error => {
                 self.thread_metrics.count(Count::StoreWriteErrors);
                 tracing::debug!(%error, "a page was not stored");

@@ -6,7 +6,9 @@ use std::time::Duration;
 use ::http::uri::PathAndQuery;
 use anteroom_http::extract::{Extractor, ResponseMatcher};
 
-use anteroom_policy::login::{LoginRule, LoginUser, LogoutRule, Matching, Success, VerifyRule};
+use anteroom_policy::login::{
+    LoginRule, LoginUser, LogoutRule, RequestPattern, Success, VerifyRule,
+};
 
 /// `[session.verify]`: how the app is asked for the user's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ impl Verify {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// `match`: the requests. `None`: there is no rule.
-    pub matching: Option<Matching>,
+    pub matching: Option<RequestPattern>,
     /// `success`: the conditions on the response to a successful login; all of them must hold.
     pub success: Success,
     /// `verify`, false: whether `[session.verify]` proves the login.
@@ -82,7 +84,7 @@ impl Login {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logout {
     /// `match`: the requests. `None`: there is no rule.
-    pub matching: Option<Matching>,
+    pub matching: Option<RequestPattern>,
     /// `success`: the conditions on the response to a successful logout; all of them must hold.
     pub success: Success,
 }

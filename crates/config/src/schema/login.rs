@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::http::Method;
 use anteroom_http::extract::Extractor;
 use anteroom_http::ident::{ATTRIBUTES_MAX, is_attribute_name};
-use anteroom_policy::login::{LoginUser, Matching, Success};
+use anteroom_policy::login::{LoginUser, RequestPattern, Success};
 use serde_json::Value as Json;
 
 use super::extractor::{EXTRACTOR, ExtractorForm, ResponseMatcherForm, TableReader, cookie, field};
@@ -79,8 +79,8 @@ impl Form<Vec<(String, Extractor)>> for AttributesForm {
 /// `{ method = "POST", path = "/login" }`
 pub(super) struct MatchingForm;
 
-impl Form<Matching> for MatchingForm {
-    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Matching> {
+impl Form<RequestPattern> for MatchingForm {
+    fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<RequestPattern> {
         let expected = r#"a table such as { method = "POST", path = "/login" }"#;
         let mut keys = TableReader::of(node, faults, expected)?;
         let methods = keys.read("method", &List::of(METHOD), faults)?;
@@ -91,14 +91,14 @@ impl Form<Matching> for MatchingForm {
             return faults.expected(node, expected);
         };
         let methods = methods.filter(|methods| !methods.is_empty());
-        Some(Matching {
+        Some(RequestPattern {
             methods: methods.unwrap_or_else(|| vec![Method::POST]),
             paths,
             query: query.unwrap_or_default(),
         })
     }
 
-    fn write(&self, matching: &Matching) -> Option<String> {
+    fn write(&self, matching: &RequestPattern) -> Option<String> {
         let list = |texts: Vec<String>| match texts.as_slice() {
             [only] => string(only),
             texts => {

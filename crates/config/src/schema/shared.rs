@@ -69,14 +69,14 @@ pub(crate) fn hosts() -> Text<HostPattern> {
 }
 
 /// As [`named`], for a text that many parts hold.
-pub(crate) fn shared(parse: fn(&str) -> Result<String, String>) -> Shared {
-    Shared(named(parse))
+pub(crate) fn shared(parse: fn(&str) -> Result<String, String>) -> SharedText {
+    SharedText(named(parse))
 }
 
 /// A text that many parts hold.
-pub(crate) struct Shared(Text<String>);
+pub(crate) struct SharedText(Text<String>);
 
-impl Form<Arc<str>> for Shared {
+impl Form<Arc<str>> for SharedText {
     fn read(&self, node: &Node, faults: &mut Faults<'_>) -> Option<Arc<str>> {
         self.0.read(node, faults).map(Arc::from)
     }

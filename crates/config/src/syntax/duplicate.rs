@@ -12,7 +12,7 @@ const DEPTH_MAX: u32 = 80;
 
 /// A key or a table that is not the first of its name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Repeated {
+pub(super) struct RepeatedKey {
     /// The path of the setting, such as `cache.default_ttl`.
     pub(super) path: String,
     /// Where the first one is, as an offset.
@@ -23,7 +23,7 @@ pub(super) struct Repeated {
 
 /// What may be repeated in a text, by the offset of its last name. Whether that is an error depends on its kind:
 /// `[a]` may follow `[a.b]`.
-pub(super) fn repeated(text: &str) -> HashMap<usize, Repeated> {
+pub(super) fn repeated(text: &str) -> HashMap<usize, RepeatedKey> {
     let tokens = Source::new(text).lex().into_vec();
     let mut names = Names { text, ..Names::default() };
     let mut receiver = |event: Event| names.event(&event);
@@ -48,7 +48,7 @@ struct Names<'a> {
     /// The number of tables in each list of tables so far, and where the last one begins.
     lists: HashMap<String, (usize, usize)>,
     first: HashMap<String, usize>,
-    repeated: HashMap<usize, Repeated>,
+    repeated: HashMap<usize, RepeatedKey>,
 }
 
 /// A value with values in it.
@@ -119,14 +119,14 @@ impl Names<'_> {
             path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             if let Some((count, begins)) = self.lists.get(&path) {
                 if is_table && index + 1 == names.len() {
-                    let repeated = Repeated { path: path.clone(), first: *begins, is_table };
+                    let repeated = RepeatedKey { path: path.clone(), first: *begins, is_table };
                     self.repeated.insert(self.at, repeated);
                 }
                 path = format!("{path}[{}]", count - 1);
             }
             let first = *self.first.entry(path.clone()).or_insert(self.at);
             if index + 1 == names.len() && first != self.at {
-                let repeated = Repeated { path: path.clone(), first, is_table };
+                let repeated = RepeatedKey { path: path.clone(), first, is_table };
                 self.repeated.insert(self.at, repeated);
             }
         }
@@ -139,7 +139,7 @@ impl Names<'_> {
         let within = self.finish_key(true);
         let path = if within.is_empty() { last } else { format!("{within}.{last}") };
         if let (Some(first), None) = (self.first.get(&path), self.lists.get(&path)) {
-            let repeated = Repeated { path: path.clone(), first: *first, is_table: true };
+            let repeated = RepeatedKey { path: path.clone(), first: *first, is_table: true };
             self.repeated.insert(self.at, repeated);
         }
         let (count, begins) = self.lists.entry(path.clone()).or_default();

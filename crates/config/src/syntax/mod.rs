@@ -5,7 +5,7 @@
 mod duplicate;
 mod foreign;
 mod line;
-mod unclosed;
+mod unclosed_bracket;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use super::problem::{Problem, SettingLocation};
 use super::suggest::LISTS;
-use duplicate::Repeated;
+use duplicate::RepeatedKey;
+use unclosed_bracket::UnclosedBracket;
 
 /// The lines of a file.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ pub(super) fn problems(lines: &Lines<'_>, errors: &[toml::de::Error]) -> Vec<Pro
     if let Some(problem) = other_language(lines, &found) {
         return vec![problem];
     }
-    let open = unclosed::bracket(lines.text);
+    let open = unclosed_bracket::find(lines.text);
     if let Some(open) = &open {
         found.retain(|(at, _)| lines.number(*at) < lines.number(open.at));
     }
@@ -80,7 +81,7 @@ pub(super) fn problems(lines: &Lines<'_>, errors: &[toml::de::Error]) -> Vec<Pro
             problems.push(problem);
         }
     }
-    let unclosed = |open: unclosed::Unclosed| Problem::new(lines.place(open.at), "", open.text);
+    let unclosed = |open: UnclosedBracket| Problem::new(lines.place(open.at), "", open.text);
     problems.extend(open.map(unclosed));
     problems
 }
@@ -108,10 +109,10 @@ fn is_repetition(error: &toml::de::Error) -> bool {
 /// What to say of the key or the table at an offset, if it is not the first of its name.
 fn repeated_at(
     lines: &Lines<'_>,
-    repeated: &HashMap<usize, Repeated>,
+    repeated: &HashMap<usize, RepeatedKey>,
     at: usize,
 ) -> Option<Problem> {
-    let Repeated { path, first: first_at, is_table } = repeated.get(&at)?;
+    let RepeatedKey { path, first: first_at, is_table } = repeated.get(&at)?;
     let (here, first) = (lines.place(at), lines.place(*first_at));
     let is_value = !lines.line(*first_at).starts_with('[');
     let text = if !is_table {

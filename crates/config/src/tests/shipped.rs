@@ -12,7 +12,7 @@ use anteroom_http::host_pattern::HostPattern;
 use anteroom_http::path::PathPattern;
 use anteroom_http::pattern::Pattern;
 use anteroom_http::query::QueryRule;
-use anteroom_policy::login::{LoginUser, Matching, Success};
+use anteroom_policy::login::{LoginUser, RequestPattern, Success};
 use anteroom_policy::rate_limit::Rate;
 use anteroom_policy::route::{
     FieldTemplate, QueryCondition, QueryValue, Rewrite, Route, TemplateVariable, Ttl,
@@ -216,7 +216,7 @@ fn verify_example() -> Verify {
 }
 
 fn login_example() -> Login {
-    let matching = Matching {
+    let matching = RequestPattern {
         methods: vec![Method::POST],
         paths: vec![PathPattern::parse("/login").unwrap()],
         query: Vec::new(),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::system::sysinfo;
 
 pub use self::steering::FAR;
-use self::steering::{Heard, Reference, Steering};
+use self::steering::{Reference, Steering, TimeVerdict};
 
 /// 2026-01-01: an earlier clock has not been set yet, as on a machine without a battery that has reached no time server.
 const UNSET_BEFORE: f64 = 1_767_225_600.0;
@@ -93,7 +93,7 @@ pub fn hear(asked: Question, store: Option<f64>) {
     }
     let ahead = told - own;
     let heard = hearing.steering.hear(reference, ahead, now - asked.0, now);
-    if matches!(heard, Heard::Follows | Heard::Confirmed) {
+    if matches!(heard, TimeVerdict::Follows | TimeVerdict::Confirmed) {
         ZERO.store((zero() + ahead).to_bits(), Ordering::Relaxed);
         SET_BACKS.fetch_add(u64::from(ahead < 0.0), Ordering::Relaxed);
     }
@@ -163,24 +163,24 @@ impl Hearing {
     }
 }
 
-fn tell(reference: Reference, heard: Heard, ahead: f64) {
+fn tell(reference: Reference, heard: TimeVerdict, ahead: f64) {
     let whose = match reference {
         Reference::System => "this machine",
         Reference::Store => "the store",
     };
     match heard {
-        Heard::Stepped => tracing::warn!(
+        TimeVerdict::Stepped => tracing::warn!(
             "the clock of {whose} stepped by {ahead:+.0} s: this proxy counts on as before, and ends no session by its \
              age. If the clock keeps its new time for {} minutes, or at a reload, the new time counts",
             steering::CONFIRMED_AFTER / 60.0
         ),
-        Heard::Returned => tracing::info!("the clock of {whose} has stepped back"),
-        Heard::Confirmed => {
+        TimeVerdict::Returned => tracing::info!("the clock of {whose} has stepped back"),
+        TimeVerdict::Confirmed => {
             tracing::warn!(
                 "the clock of {whose} kept its step of {ahead:+.0} s: the new time counts"
             );
         }
-        Heard::Agrees | Heard::Follows | Heard::Waits => {}
+        TimeVerdict::Agrees | TimeVerdict::Follows | TimeVerdict::Waits => {}
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) enum Reference {
 
 /// What is to be done about a time that was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum TimeVerdict {
     /// Nothing: it is the time.
     Agrees,
     /// The time is set by it.
@@ -62,10 +62,20 @@ impl Steering {
     /// Hears a clock that is `ahead` by so many seconds, give or take `error`, at a time of the monotonic clock.
     ///
     /// The first answer counts as it is, and the first of a store: this process may have begun by a wrong clock.
-    pub(super) fn hear(&mut self, reference: Reference, ahead: f64, error: f64, at: f64) -> Heard {
+    pub(super) fn hear(
+        &mut self,
+        reference: Reference,
+        ahead: f64,
+        error: f64,
+        at: f64,
+    ) -> TimeVerdict {
         let before = self.reference.replace(reference);
         if ahead.abs() <= CLOSE + error {
-            return if self.step.take().is_some() { Heard::Returned } else { Heard::Agrees };
+            return if self.step.take().is_some() {
+                TimeVerdict::Returned
+            } else {
+                TimeVerdict::Agrees
+            };
         }
         let is_new = match reference {
             Reference::System => before.is_none(),
@@ -73,17 +83,17 @@ impl Steering {
         };
         if is_new || ahead.abs() <= FAR {
             self.step = None;
-            return Heard::Follows;
+            return TimeVerdict::Follows;
         }
         match self.step.filter(|step| (step.ahead - ahead).abs() <= FAR) {
             None => {
                 self.step = Some(Step { ahead, since: at });
-                Heard::Stepped
+                TimeVerdict::Stepped
             }
-            Some(step) if at - step.since < CONFIRMED_AFTER => Heard::Waits,
+            Some(step) if at - step.since < CONFIRMED_AFTER => TimeVerdict::Waits,
             Some(_) => {
                 self.step = None;
-                Heard::Confirmed
+                TimeVerdict::Confirmed
             }
         }
     }
@@ -107,53 +117,53 @@ mod tests {
     fn a_step_of_the_systems_clock_counts_when_it_has_held() {
         let mut steering = Steering::new();
         assert!(steering.is_in_doubt());
-        assert_eq!(steering.hear(System, 0.0, 0.0, 1.0), Heard::Agrees);
+        assert_eq!(steering.hear(System, 0.0, 0.0, 1.0), TimeVerdict::Agrees);
         assert!(!steering.is_in_doubt());
-        assert_eq!(steering.hear(System, DAY, 0.0, 6.0), Heard::Stepped);
+        assert_eq!(steering.hear(System, DAY, 0.0, 6.0), TimeVerdict::Stepped);
         assert!(steering.is_in_doubt());
-        assert_eq!(steering.hear(System, DAY + 2.0, 0.0, 300.0), Heard::Waits);
-        assert_eq!(steering.hear(System, DAY, 0.0, 306.0), Heard::Confirmed);
+        assert_eq!(steering.hear(System, DAY + 2.0, 0.0, 300.0), TimeVerdict::Waits);
+        assert_eq!(steering.hear(System, DAY, 0.0, 306.0), TimeVerdict::Confirmed);
         assert!(!steering.is_in_doubt());
     }
 
     #[test]
     fn another_step_is_confirmed_by_its_own_time() {
         let mut steering = Steering::new();
-        assert_eq!(steering.hear(System, 0.0, 0.0, 0.0), Heard::Agrees);
-        assert_eq!(steering.hear(System, -DAY, 0.0, 1.0), Heard::Stepped);
-        assert_eq!(steering.hear(System, DAY, 0.0, 200.0), Heard::Stepped);
-        assert_eq!(steering.hear(System, DAY, 0.0, 301.0), Heard::Waits);
-        assert_eq!(steering.hear(System, 0.5, 0.0, 400.0), Heard::Returned);
-        assert_eq!(steering.hear(System, 0.5, 0.0, 405.0), Heard::Agrees);
+        assert_eq!(steering.hear(System, 0.0, 0.0, 0.0), TimeVerdict::Agrees);
+        assert_eq!(steering.hear(System, -DAY, 0.0, 1.0), TimeVerdict::Stepped);
+        assert_eq!(steering.hear(System, DAY, 0.0, 200.0), TimeVerdict::Stepped);
+        assert_eq!(steering.hear(System, DAY, 0.0, 301.0), TimeVerdict::Waits);
+        assert_eq!(steering.hear(System, 0.5, 0.0, 400.0), TimeVerdict::Returned);
+        assert_eq!(steering.hear(System, 0.5, 0.0, 405.0), TimeVerdict::Agrees);
     }
 
     #[test]
     fn an_operator_confirms_a_step() {
         let mut steering = Steering::new();
-        assert_eq!(steering.hear(System, 0.0, 0.0, 0.0), Heard::Agrees);
+        assert_eq!(steering.hear(System, 0.0, 0.0, 0.0), TimeVerdict::Agrees);
         steering.accept();
-        assert_eq!(steering.hear(System, DAY, 0.0, 1.0), Heard::Stepped);
+        assert_eq!(steering.hear(System, DAY, 0.0, 1.0), TimeVerdict::Stepped);
         steering.accept();
-        assert_eq!(steering.hear(System, DAY, 0.0, 2.0), Heard::Confirmed);
+        assert_eq!(steering.hear(System, DAY, 0.0, 2.0), TimeVerdict::Confirmed);
     }
 
     #[test]
     fn a_small_step_is_followed() {
         let mut steering = Steering::new();
-        assert_eq!(steering.hear(System, -1.0, 0.0, 1.0), Heard::Agrees);
-        assert_eq!(steering.hear(System, -2.0, 0.0, 1.0), Heard::Follows);
-        assert_eq!(steering.hear(System, FAR, 0.0, 1.0), Heard::Follows);
+        assert_eq!(steering.hear(System, -1.0, 0.0, 1.0), TimeVerdict::Agrees);
+        assert_eq!(steering.hear(System, -2.0, 0.0, 1.0), TimeVerdict::Follows);
+        assert_eq!(steering.hear(System, FAR, 0.0, 1.0), TimeVerdict::Follows);
         // An answer that took long says little.
-        assert_eq!(steering.hear(System, 2.0, 1.5, 1.0), Heard::Agrees);
+        assert_eq!(steering.hear(System, 2.0, 1.5, 1.0), TimeVerdict::Agrees);
     }
 
     #[test]
     fn the_first_answers_count_and_a_later_step_must_hold() {
         let mut steering = Steering::new();
-        assert_eq!(steering.hear(System, DAY, 0.0, 1.0), Heard::Follows);
-        assert_eq!(steering.hear(Store, -DAY, 0.0, 2.0), Heard::Follows);
+        assert_eq!(steering.hear(System, DAY, 0.0, 1.0), TimeVerdict::Follows);
+        assert_eq!(steering.hear(Store, -DAY, 0.0, 2.0), TimeVerdict::Follows);
         assert!(!steering.is_in_doubt());
-        assert_eq!(steering.hear(Store, DAY, 0.0, 3.0), Heard::Stepped);
-        assert_eq!(steering.hear(Store, DAY, 0.0, 303.0), Heard::Confirmed);
+        assert_eq!(steering.hear(Store, DAY, 0.0, 3.0), TimeVerdict::Stepped);
+        assert_eq!(steering.hear(Store, DAY, 0.0, 303.0), TimeVerdict::Confirmed);
     }
 }

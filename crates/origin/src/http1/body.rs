@@ -20,7 +20,7 @@ pub(crate) enum BodyDecoder {
     /// So many bytes are to come.
     Length(u64),
     /// The chunked transfer coding.
-    Chunked(Chunked),
+    Chunked(ChunkedBody),
     /// It ends with the connection.
     Close,
     /// It has ended.
@@ -29,15 +29,15 @@ pub(crate) enum BodyDecoder {
 
 /// The state of a chunked body.
 #[derive(Debug)]
-pub(crate) struct Chunked {
-    next: Next,
+pub(crate) struct ChunkedBody {
+    next: NextPart,
     /// How many bytes that are not passed on may still come.
     unused_left: usize,
 }
 
 /// What comes next in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum NextPart {
     Size,
     Data(u64),
     DataEnd,
@@ -46,7 +46,7 @@ enum Next {
 
 /// What was read.
 #[derive(Debug)]
-pub(super) enum Decoded {
+pub(super) enum DecodeResult {
     Frame(Frame<Bytes>),
     End,
     /// More must arrive: about so many bytes.
@@ -59,7 +59,7 @@ impl BodyDecoder {
     }
 
     pub(crate) fn chunked() -> Self {
-        Self::Chunked(Chunked { next: Next::Size, unused_left: UNUSED_MAX })
+        Self::Chunked(ChunkedBody { next: NextPart::Size, unused_left: UNUSED_MAX })
     }
 
     pub(crate) fn is_ended(&self) -> bool {
@@ -87,23 +87,25 @@ impl BodyDecoder {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn decode(&mut self, read: &mut BytesMut) -> Result<Decoded, &'static str> {
+    pub(super) fn decode(&mut self, read: &mut BytesMut) -> Result<DecodeResult, &'static str> {
         match self {
-            Self::Ended => Ok(Decoded::End),
+            Self::Ended => Ok(DecodeResult::End),
             Self::Length(left) => {
                 let Some(part) = take(read, *left) else {
-                    return Ok(Decoded::Missing(usize::try_from(*left).unwrap_or(usize::MAX)));
+                    return Ok(DecodeResult::Missing(usize::try_from(*left).unwrap_or(usize::MAX)));
                 };
                 *self = Self::of_length(*left - part.len() as u64);
-                Ok(Decoded::Frame(Frame::data(part)))
+                Ok(DecodeResult::Frame(Frame::data(part)))
             }
             Self::Close => Ok(match take(read, u64::MAX) {
-                Some(part) => Decoded::Frame(Frame::data(part)),
-                None => Decoded::Missing(UNKNOWN),
+                Some(part) => DecodeResult::Frame(Frame::data(part)),
+                None => DecodeResult::Missing(UNKNOWN),
             }),
             Self::Chunked(chunked) => {
                 let decoded = chunked.decode(read)?;
-                if chunked.next == Next::Trailers && !matches!(decoded, Decoded::Missing(_)) {
+                if chunked.next == NextPart::Trailers
+                    && !matches!(decoded, DecodeResult::Missing(_))
+                {
                     *self = Self::Ended;
                 }
                 Ok(decoded)
@@ -112,36 +114,38 @@ impl BodyDecoder {
     }
 }
 
-impl Chunked {
-    fn decode(&mut self, read: &mut BytesMut) -> Result<Decoded, &'static str> {
+impl ChunkedBody {
+    fn decode(&mut self, read: &mut BytesMut) -> Result<DecodeResult, &'static str> {
         loop {
             match self.next {
-                Next::Size => {
-                    let Some(line) = line(read)? else { return Ok(Decoded::Missing(0)) };
+                NextPart::Size => {
+                    let Some(line) = line(read)? else { return Ok(DecodeResult::Missing(0)) };
                     let (size, used) = chunk_size(line)?;
                     let (length, unused) = (line.len(), line.len() - used);
                     self.unused_left =
                         self.unused_left.checked_sub(unused).ok_or("too many extensions")?;
                     read.advance(length + 2);
-                    self.next = if size == 0 { Next::Trailers } else { Next::Data(size) };
+                    self.next = if size == 0 { NextPart::Trailers } else { NextPart::Data(size) };
                 }
-                Next::Data(left) => {
+                NextPart::Data(left) => {
                     let Some(part) = take(read, left) else {
-                        return Ok(Decoded::Missing(usize::try_from(left).unwrap_or(usize::MAX)));
+                        return Ok(DecodeResult::Missing(
+                            usize::try_from(left).unwrap_or(usize::MAX),
+                        ));
                     };
                     let left = left - part.len() as u64;
-                    self.next = if left == 0 { Next::DataEnd } else { Next::Data(left) };
-                    return Ok(Decoded::Frame(Frame::data(part)));
+                    self.next = if left == 0 { NextPart::DataEnd } else { NextPart::Data(left) };
+                    return Ok(DecodeResult::Frame(Frame::data(part)));
                 }
-                Next::DataEnd => match read[..] {
+                NextPart::DataEnd => match read[..] {
                     [b'\r', b'\n', ..] => {
                         read.advance(2);
-                        self.next = Next::Size;
+                        self.next = NextPart::Size;
                     }
-                    [] | [b'\r'] => return Ok(Decoded::Missing(0)),
+                    [] | [b'\r'] => return Ok(DecodeResult::Missing(0)),
                     _ => return Err("more data than its chunk has"),
                 },
-                Next::Trailers => return trailers(read, self.unused_left),
+                NextPart::Trailers => return trailers(read, self.unused_left),
             }
         }
     }
@@ -181,20 +185,20 @@ fn chunk_size(line: &[u8]) -> Result<(u64, usize), &'static str> {
 }
 
 /// The trailer section: fields, or just an empty line.
-fn trailers(read: &mut BytesMut, max: usize) -> Result<Decoded, &'static str> {
+fn trailers(read: &mut BytesMut, max: usize) -> Result<DecodeResult, &'static str> {
     match read[..] {
         [b'\r', b'\n', ..] => {
             read.advance(2);
-            return Ok(Decoded::End);
+            return Ok(DecodeResult::End);
         }
-        [] | [b'\r'] => return Ok(Decoded::Missing(0)),
+        [] | [b'\r'] => return Ok(DecodeResult::Missing(0)),
         _ => {}
     }
     let mut fields = [httparse::EMPTY_HEADER; TRAILERS_MAX];
     let section = &read[..read.len().min(max)];
     let (length, trailers) = match httparse::parse_headers(section, &mut fields) {
         Ok(httparse::Status::Complete((length, fields))) => (length, fields_of(fields)?),
-        Ok(httparse::Status::Partial) if read.len() < max => return Ok(Decoded::Missing(0)),
+        Ok(httparse::Status::Partial) if read.len() < max => return Ok(DecodeResult::Missing(0)),
         Ok(httparse::Status::Partial) => return Err("too many trailers"),
         Err(_) => return Err("trailers"),
     };
@@ -204,7 +208,7 @@ fn trailers(read: &mut BytesMut, max: usize) -> Result<Decoded, &'static str> {
         return Err("a line feed without CR");
     }
     read.advance(length);
-    Ok(Decoded::Frame(Frame::trailers(trailers)))
+    Ok(DecodeResult::Frame(Frame::trailers(trailers)))
 }
 
 fn fields_of(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, &'static str> {
@@ -224,20 +228,20 @@ mod tests {
     use super::*;
 
     /// The data of a body, its trailers, and what follows it.
-    type Whole = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
+    type WholeBody = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
 
     /// All of a body that arrives in these parts.
-    fn read_all(mut decoder: BodyDecoder, parts: &[&[u8]]) -> Result<Whole, &'static str> {
+    fn read_all(mut decoder: BodyDecoder, parts: &[&[u8]]) -> Result<WholeBody, &'static str> {
         let (mut data, mut trailers, mut read) = (Vec::new(), None, BytesMut::new());
         let mut parts = parts.iter();
         loop {
             match decoder.decode(&mut read)? {
-                Decoded::End => return Ok((data, trailers, read.to_vec())),
-                Decoded::Frame(frame) => match frame.into_data() {
+                DecodeResult::End => return Ok((data, trailers, read.to_vec())),
+                DecodeResult::Frame(frame) => match frame.into_data() {
                     Ok(part) => data.extend_from_slice(&part),
                     Err(frame) => trailers = frame.into_trailers().ok(),
                 },
-                Decoded::Missing(_) => match parts.next() {
+                DecodeResult::Missing(_) => match parts.next() {
                     Some(part) => read.extend_from_slice(part),
                     None if decoder.ends_with_connection() => {}
                     None => return Err("incomplete"),
@@ -246,7 +250,7 @@ mod tests {
         }
     }
 
-    fn chunked(text: &str) -> Result<Whole, &'static str> {
+    fn chunked(text: &str) -> Result<WholeBody, &'static str> {
         read_all(BodyDecoder::chunked(), &[text.as_bytes()])
     }
 

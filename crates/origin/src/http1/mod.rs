@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::task::coop::unconstrained;
 
 pub(super) use self::body::BodyDecoder;
-use self::body::Decoded;
+use self::body::DecodeResult;
 use self::head::HeadParser;
 use super::UploadBody;
 use super::interim::InterimListener;
@@ -124,9 +124,9 @@ impl DirectConnection {
     ) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
         loop {
             match decoder.decode(&mut self.read) {
-                Ok(Decoded::Frame(frame)) => return Poll::Ready(Some(Ok(frame))),
-                Ok(Decoded::End) => return Poll::Ready(None),
-                Ok(Decoded::Missing(count)) => {
+                Ok(DecodeResult::Frame(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Ok(DecodeResult::End) => return Poll::Ready(None),
+                Ok(DecodeResult::Missing(count)) => {
                     let room = count.clamp(HEAD_ROOM, BODY_ROOM);
                     match ready!(self.poll_fill(cx, room)) {
                         Ok(0) if decoder.ends_with_connection() => {}
@@ -219,9 +219,9 @@ mod tests {
     }
 
     /// Status, data and trailers of a response that is whole.
-    type Whole = (StatusCode, Vec<u8>, Option<HeaderMap>);
+    type WholeResponse = (StatusCode, Vec<u8>, Option<HeaderMap>);
 
-    async fn directly(bytes: &[u8]) -> Option<Whole> {
+    async fn directly(bytes: &[u8]) -> Option<WholeResponse> {
         let link = OriginLink::Unix(answered_with(bytes));
         let mut connection = DirectConnection::new(link, RESPONSE_FIELDS);
         let head = connection.exchange(&request()).await.ok()?;
@@ -236,7 +236,7 @@ mod tests {
         Some((head.status, data, trailers))
     }
 
-    async fn by_hyper(bytes: &[u8]) -> Option<Whole> {
+    async fn by_hyper(bytes: &[u8]) -> Option<WholeResponse> {
         let io = TokioIo::new(answered_with(bytes));
         let (mut sender, connection) = handshake(io).await.ok()?;
         tokio::task::spawn_local(connection);

@@ -124,7 +124,7 @@ struct WaitingRequest {
 }
 
 /// A request that has a place now.
-struct Granted {
+struct SlotGrant {
     sender: oneshot::Sender<ServerSlot>,
     slot_use: SlotUse,
     /// The list that has taken the server over, and the server's index there.
@@ -771,7 +771,7 @@ impl ServerList {
     }
 
     /// The next request that gets a place at a server.
-    fn grant(&self, state: &mut ServerState, server: usize, now: Instant) -> Option<Granted> {
+    fn grant(&self, state: &mut ServerState, server: usize, now: Instant) -> Option<SlotGrant> {
         if state.wait_queue.len() == 0 || !self.is_up(state, server) {
             return None;
         }
@@ -782,11 +782,11 @@ impl ServerList {
         let NextRequest { priority, tell } = next;
         let slot_use = self.take(state, server, (priority, tell.upload), now);
         self.observe(state, now);
-        Some(Granted { sender: tell.sender, slot_use, successor: Successor::of(state, server) })
+        Some(SlotGrant { sender: tell.sender, slot_use, successor: Successor::of(state, server) })
     }
 
-    fn hand_over(self: &Arc<Self>, server: usize, granted: Granted) {
-        let Granted { sender, slot_use, successor } = granted;
+    fn hand_over(self: &Arc<Self>, server: usize, granted: SlotGrant) {
+        let SlotGrant { sender, slot_use, successor } = granted;
         if let Some((successor, there)) = successor {
             successor.count(there, &slot_use);
         }

@@ -169,7 +169,7 @@ mod tests {
 
     use anteroom_http::ident::StoredToken;
 
-    use super::super::{Limiting, Rate};
+    use super::super::{Rate, RateLimitBuilder};
     use super::*;
 
     /// What a process has: limits of all requests, and of two routes of the same name.
@@ -187,7 +187,7 @@ mod tests {
     impl Process {
         fn new() -> Self {
             let counters = RateLimitCounters::new(1_000);
-            let mut limiting = Limiting::new(Some(Arc::clone(&counters)));
+            let mut limiting = RateLimitBuilder::new(Some(Arc::clone(&counters)));
             let limits = [("*", 2), ("a\nroute", 3), ("a\nroute", 4)];
             let limits =
                 limits.map(|(name, burst)| limiting.limits(name, rate(burst), rate(burst)));

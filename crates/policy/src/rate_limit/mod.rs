@@ -242,12 +242,12 @@ impl RequestLimits {
 
 /// Makes limits, each with a number of its own on counters that they share.
 #[derive(Debug)]
-pub struct Limiting {
+pub struct RateLimitBuilder {
     counters: Option<Arc<RateLimitCounters>>,
     number: u32,
 }
 
-impl Limiting {
+impl RateLimitBuilder {
     /// Limits on `counters`; `None` where nothing is limited.
     #[must_use]
     pub fn new(counters: Option<Arc<RateLimitCounters>>) -> Self {

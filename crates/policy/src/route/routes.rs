@@ -10,7 +10,7 @@ use anteroom_http::path::{self, PathPattern};
 use anteroom_http::peer::is_in;
 
 use super::{Route, RouteInput, Segment, Share};
-use crate::rate_limit::{Limiting, RequestLimits};
+use crate::rate_limit::{RateLimitBuilder, RequestLimits};
 
 /// A route with everything derived from the whole plan.
 #[derive(Clone, Debug)]
@@ -35,7 +35,12 @@ impl Deref for CompiledRoute {
 }
 
 impl CompiledRoute {
-    fn new(place: usize, mut rule: Route, origins: &[&str], limiting: &mut Limiting) -> Self {
+    fn new(
+        place: usize,
+        mut rule: Route,
+        origins: &[&str],
+        limiting: &mut RateLimitBuilder,
+    ) -> Self {
         if rule.share == Share::Segment {
             let cookies = rule.segment.cookies.iter();
             let missing = cookies.filter(|name| !rule.key_cookies.contains(name)).cloned();
@@ -84,13 +89,13 @@ impl CompiledRoute {
 
 /// A route that must match any spelling of its path.
 #[derive(Clone, Debug)]
-struct Watched {
+struct WatchedRoute {
     route: Arc<CompiledRoute>,
     /// Its patterns, for paths after lax decoding.
     lax: Vec<PathPattern>,
 }
 
-impl Watched {
+impl WatchedRoute {
     fn new(route: &Arc<CompiledRoute>) -> Self {
         let lax = route.paths.iter().map(PathPattern::laxly).collect();
         Self { route: Arc::clone(route), lax }
@@ -118,10 +123,10 @@ impl Watched {
 /// The route that decides about a request, if it `applies`: the first of `among` that matches, or else the first that
 /// matches the lax reading of the path. A HEAD is treated as the corresponding GET, too.
 fn deciding<'r>(
-    among: &'r [Watched],
+    among: &'r [WatchedRoute],
     request: &RouteInput<'_>,
-    applies: impl Fn(&Watched) -> bool,
-) -> Option<&'r Watched> {
+    applies: impl Fn(&WatchedRoute) -> bool,
+) -> Option<&'r WatchedRoute> {
     request.meanings().find_map(|request| {
         let strictly = among.iter().find(|watched| watched.fits(&request));
         strictly.filter(|watched| applies(watched)).or_else(|| {
@@ -143,7 +148,7 @@ struct LeftOut {
     /// The place of the route with `override_ttl`.
     place: usize,
     /// The routes before it that store nothing, by their paths.
-    unstored: Vec<Watched>,
+    unstored: Vec<WatchedRoute>,
     /// The route for requests that the origin may read as left out: the same, but it stores nothing.
     without_pages: Arc<CompiledRoute>,
 }
@@ -159,7 +164,7 @@ impl LeftOut {
         };
         let of_one = |route: &Arc<CompiledRoute>| {
             let earlier = listed.iter().take(route.place).filter(leaves_out);
-            let unstored: Vec<Watched> = earlier.map(Watched::new).collect();
+            let unstored: Vec<WatchedRoute> = earlier.map(WatchedRoute::new).collect();
             (!unstored.is_empty()).then(|| Self {
                 place: route.place,
                 unstored,
@@ -189,15 +194,15 @@ pub struct Routes {
     /// What is left out of routes with `override_ttl`, in order.
     left_out: Vec<LeftOut>,
     /// The routes with `allow_from`.
-    guarded: Vec<Watched>,
+    guarded: Vec<WatchedRoute>,
     /// The routes with `require`; empty if none requires a login.
-    login_guards: Vec<Watched>,
+    login_guards: Vec<WatchedRoute>,
     /// The routes that decide whether a request is denied; empty if none denies.
-    denying: Vec<Watched>,
+    denying: Vec<WatchedRoute>,
     /// The routes that decide whether a route that clients do not choose counts a request; empty if none counts.
-    counting: Vec<Watched>,
+    counting: Vec<WatchedRoute>,
     /// The routes that decide whether a route that clients choose counts a request; empty if none counts.
-    counting_by_choice: Vec<Watched>,
+    counting_by_choice: Vec<WatchedRoute>,
     /// Whether a route has conditions on fields.
     look_at_fields: bool,
     rest: Arc<CompiledRoute>,
@@ -208,17 +213,22 @@ impl Routes {
     /// Compiles the routes of a plan: the first match in `listed` wins, otherwise `rest`. `origins` are
     /// the names of the `[origins.NAME]`, in order; `limiting` makes the limits.
     #[must_use]
-    pub fn new(listed: Vec<Route>, rest: Route, origins: &[&str], limiting: &mut Limiting) -> Self {
+    pub fn new(
+        listed: Vec<Route>,
+        rest: Route,
+        origins: &[&str],
+        limiting: &mut RateLimitBuilder,
+    ) -> Self {
         let mut compile =
             |(place, rule)| Arc::new(CompiledRoute::new(place, rule, origins, limiting));
         let listed: Vec<_> = listed.into_iter().enumerate().map(&mut compile).collect();
         let rest = compile((listed.len(), rest));
         let is_guarded = |route: &&Arc<CompiledRoute>| !route.allow_from.is_empty();
-        let guarded = listed.iter().filter(is_guarded).map(Watched::new).collect();
+        let guarded = listed.iter().filter(is_guarded).map(WatchedRoute::new).collect();
         let requires_login = |route: &Arc<CompiledRoute>| route.requires_login == Some(true);
         let login_guards = if listed.iter().any(requires_login) {
             let says = |route: &&Arc<CompiledRoute>| route.requires_login.is_some();
-            listed.iter().filter(says).map(Watched::new).collect()
+            listed.iter().filter(says).map(WatchedRoute::new).collect()
         } else {
             Vec::new()
         };
@@ -226,7 +236,7 @@ impl Routes {
         // exempts no request from what a later one denies or counts.
         let denies = |route: &&Arc<CompiledRoute>| route.deny || !route.is_chosen_by_clients();
         let denying = if listed.iter().any(|route| route.deny) {
-            listed.iter().filter(denies).map(Watched::new).collect()
+            listed.iter().filter(denies).map(WatchedRoute::new).collect()
         } else {
             Vec::new()
         };
@@ -238,7 +248,7 @@ impl Routes {
                 |route: &&Arc<CompiledRoute>| counts(route) || !route.is_chosen_by_clients();
             let counted = listed.iter().any(counts);
             let deciders = listed.iter().filter(decides).filter(|_| counted);
-            deciders.map(Watched::new).collect::<Vec<_>>()
+            deciders.map(WatchedRoute::new).collect::<Vec<_>>()
         };
         let [counting, counting_by_choice] = [false, true].map(deciders_by);
         let look_at_fields = listed.iter().any(|route| !route.headers.is_empty());
@@ -314,7 +324,7 @@ impl Routes {
     }
 
     fn allows(&self, request: &RouteInput<'_>, target: &str, address: Option<IpAddr>) -> bool {
-        let allows = |watched: &Watched| is_in(address, &watched.route.allow_from);
+        let allows = |watched: &WatchedRoute| is_in(address, &watched.route.allow_from);
         if may_be_any(request, target) {
             return self.guarded.iter().all(allows);
         }
@@ -336,7 +346,7 @@ impl Routes {
         if self.login_guards.is_empty() {
             return None;
         }
-        let requires = |watched: &Watched| watched.route.requires_login == Some(true);
+        let requires = |watched: &WatchedRoute| watched.route.requires_login == Some(true);
         let found = match may_be_any(request, target) {
             true => self.login_guards.iter().find(|watched| requires(watched)),
             false => deciding(&self.login_guards, request, requires),
@@ -351,7 +361,7 @@ impl Routes {
         if self.denying.is_empty() {
             return None;
         }
-        let denies = |watched: &Watched| watched.route.deny;
+        let denies = |watched: &WatchedRoute| watched.route.deny;
         let found = match may_be_any(request, target) {
             // Any path may be meant, and the other conditions count as ever.
             true => self
@@ -374,10 +384,10 @@ impl Routes {
         if self.counting.is_empty() && self.counting_by_choice.is_empty() {
             return Vec::new();
         }
-        let limited = |watched: &Watched| watched.route.is_limited();
+        let limited = |watched: &WatchedRoute| watched.route.is_limited();
         let by_choice =
-            |watched: &Watched| limited(watched) && watched.route.is_chosen_by_clients();
-        let counting: Vec<&Watched> = if may_be_any(request, target) {
+            |watched: &WatchedRoute| limited(watched) && watched.route.is_chosen_by_clients();
+        let counting: Vec<&WatchedRoute> = if may_be_any(request, target) {
             let chosen = self.counting_by_choice.iter().filter(|watched| by_choice(watched));
             let chosen = chosen.filter(|watched| watched.fits_any_path(request));
             self.counting.iter().filter(|watched| limited(watched)).chain(chosen).collect()
@@ -386,7 +396,7 @@ impl Routes {
             let chosen = deciding(&self.counting_by_choice, request, by_choice);
             by_url.into_iter().chain(chosen).collect()
         };
-        counting.into_iter().map(Watched::limits).collect()
+        counting.into_iter().map(WatchedRoute::limits).collect()
     }
 
     /// The route of a request, and the item that it names. A route with `override_ttl` stores no page of a path that
@@ -465,7 +475,7 @@ mod tests {
             ],
             Route::rest(false, QueryRule::default()),
             &[],
-            &mut Limiting::new(None),
+            &mut RateLimitBuilder::new(None),
         );
         let requires = |path: &str| {
             let decoded = path::decoded(path).unwrap_or_else(|| path.to_owned());
@@ -516,7 +526,7 @@ mod tests {
             ],
             route("rest"),
             &[],
-            &mut Limiting::new(None),
+            &mut RateLimitBuilder::new(None),
         )
     }
 
@@ -556,7 +566,7 @@ mod tests {
             ],
             route(),
             &[],
-            &mut Limiting::new(None),
+            &mut RateLimitBuilder::new(None),
         );
         for (target, query, is_guarded) in [
             ("/", "", false),
@@ -613,7 +623,7 @@ mod tests {
     }
 
     fn compiled(listed: Vec<Route>) -> Routes {
-        Routes::new(listed, route(), &[], &mut Limiting::new(None))
+        Routes::new(listed, route(), &[], &mut RateLimitBuilder::new(None))
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anteroom_origin::Switched;
+use anteroom_origin::UpgradedConnection;
 use anteroom_telemetry::metrics::{Count, ThreadMetrics, TunnelEnd};
 use bytes::{Buf, Bytes};
 use hyper::upgrade::OnUpgrade;
@@ -33,7 +33,7 @@ const PARTS_MAX: usize = 16;
 /// The parts of a tunnel, while its request is being answered.
 #[derive(Debug)]
 pub(crate) struct OpenedTunnel {
-    pub(crate) origin: Switched,
+    pub(crate) origin: UpgradedConnection,
     pub(crate) is_websocket: bool,
     pub(crate) slot: ReservedSlot,
     /// The HTTP/2 stream that becomes the tunnel; `None`: the client's connection does.
@@ -51,7 +51,7 @@ pub struct Tunnel {
     /// because the worker context is replaced at a reload.
     idle: Duration,
     stall: Duration,
-    origin: Switched,
+    origin: UpgradedConnection,
     is_websocket: bool,
     record: Box<RequestRecord>,
     up: TunnelDirection,

@@ -7,7 +7,7 @@ use anteroom_fault::fault;
 use anteroom_http::bearer;
 use anteroom_http::cache_status::CacheStatus;
 use anteroom_http::host::Host;
-use anteroom_http::purge_request::{Inexpressible, PurgeHost, PurgeRequest};
+use anteroom_http::purge_request::{InexpressiblePurge, PurgeHost, PurgeRequest};
 use anteroom_telemetry::metrics::Outcome;
 use anteroom_telemetry::reason::Reason;
 use bytes::Bytes;
@@ -69,7 +69,7 @@ async fn purge(
             .map_err(|_| Error::BadRequest("the host of this purge is none")),
     };
     let wanted = PurgeRequest::read(&head.method, &head.headers, &admitted.path, query.is_some());
-    let purged = match wanted.map_err(|Inexpressible(why)| Error::BadRequest(why))? {
+    let purged = match wanted.map_err(|InexpressiblePurge(why)| Error::BadRequest(why))? {
         PurgeRequest::Own => {
             purger.purge_url(store, own, &admitted.path, query.unwrap_or_default()).await
         }

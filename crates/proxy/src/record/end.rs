@@ -7,7 +7,7 @@ use ::http::{HeaderValue, Method};
 use anteroom_http::host::Scheme;
 use anteroom_http::ident::User;
 use anteroom_telemetry::access_log::{LogBuffer, LogRecord, LogTexts};
-use anteroom_telemetry::metrics::{Answered, Count, Outcome};
+use anteroom_telemetry::metrics::{AnsweredRequest, Count, Outcome};
 use anteroom_telemetry::misses::Miss;
 use anteroom_telemetry::request_feed::{PATH_MAX, RequestEvent, Step, Steps};
 use anteroom_telemetry::shown_path::parameter_names;
@@ -20,7 +20,7 @@ impl RequestRecord {
     /// Counts the response.
     pub(super) fn count(&self, took: Duration) {
         let place = self.route.as_ref().map(|(_, place)| *place);
-        let answered = Answered {
+        let answered = AnsweredRequest {
             status: self.status,
             outcome: self.outcome,
             reason: self.reason,

@@ -211,9 +211,9 @@ mod tests {
 
     /// Refuses the first writes after a part of each.
     #[derive(Default)]
-    struct Full(usize, Vec<u8>);
+    struct FullOutput(usize, Vec<u8>);
 
-    impl Write for Full {
+    impl Write for FullOutput {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.0 > 0 {
                 self.0 -= 1;
@@ -249,7 +249,7 @@ mod tests {
         let Queue { lines, open, closed, lost } = queue;
         drop(lines);
         let queue = Queue { lines: sync_channel(1).0, open, closed, lost };
-        let mut out = Full(1, Vec::new());
+        let mut out = FullOutput(1, Vec::new());
         write(&queue, &waiting, &Repeats::default(), &mut out);
         let text = String::from_utf8(out.1).unwrap();
         assert!(text.starts_with("\nb\n1 messages are missing here"), "{text}");

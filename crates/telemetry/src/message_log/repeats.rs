@@ -26,11 +26,11 @@ const TEXT_MAX: usize = 200;
 
 /// How often each message was logged of late. A message is a place in the source: their number is bounded.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Repeats(Arc<Mutex<HashMap<Identifier, Repeated>>>);
+pub(super) struct Repeats(Arc<Mutex<HashMap<Identifier, RepeatedMessage>>>);
 
 /// One message within a [`SPAN`].
 #[derive(Debug)]
-struct Repeated {
+struct RepeatedMessage {
     since: Instant,
     /// How many lines were not logged.
     more: u64,
@@ -53,8 +53,12 @@ impl Repeats {
         let line = logged.is_none_or(|count| count < LOGGED_MAX).then(|| line_hash(event));
         let mut all = self.lock();
         let repeated = all.entry(metadata.callsite());
-        let repeated =
-            repeated.or_insert_with(|| Repeated { since: now, more: 0, logged: Vec::new(), text });
+        let repeated = repeated.or_insert_with(|| RepeatedMessage {
+            since: now,
+            more: 0,
+            logged: Vec::new(),
+            text,
+        });
         let has_room = repeated.logged.len() < LOGGED_MAX;
         let Some(line) = line.filter(|line| has_room && !repeated.logged.contains(line)) else {
             repeated.more += 1;
@@ -64,7 +68,7 @@ impl Repeats {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, Repeated>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, RepeatedMessage>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,11 +82,11 @@ impl Repeats {
         self.tell_those(|_| true);
     }
 
-    fn tell_those(&self, is_over: impl Fn(&Repeated) -> bool) {
+    fn tell_those(&self, is_over: impl Fn(&RepeatedMessage) -> bool) {
         // Collected, because an event takes the lock again.
         let over: Vec<_> =
             self.lock().extract_if(|_, one| is_over(one)).map(|(_, one)| one).collect();
-        for Repeated { more, text, .. } in over {
+        for RepeatedMessage { more, text, .. } in over {
             if more > 0 {
                 tracing::warn!(target: TARGET, "{more} more in the last minute: {text}");
             }

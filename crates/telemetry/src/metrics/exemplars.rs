@@ -86,7 +86,7 @@ pub(super) fn add(page: String, exemplars: &HashMap<String, Exemplar>) -> String
 mod tests {
     use super::*;
     use crate::metrics::histogram::BUCKETS;
-    use crate::metrics::{Answered, Metrics, RequestCounters};
+    use crate::metrics::{AnsweredRequest, Metrics, RequestCounters};
 
     #[test]
     fn a_bucket_shows_the_newest_trace_in_it() {
@@ -98,7 +98,7 @@ mod tests {
             for took in [1, 30_000] {
                 let took = Duration::from_millis(took);
                 let outcome = Outcome::Miss;
-                let answered = Answered {
+                let answered = AnsweredRequest {
                     status: 200,
                     outcome,
                     reason: None,

@@ -48,7 +48,7 @@ impl Outcome {
 
 words! {
     /// Why the store had no room for a page.
-    pub enum Unstored {
+    pub enum UnstoredReason {
         /// Over `[store] max_page`.
         TooLarge = "too-large",
         /// The store is nearly full, and the page was requested only once.

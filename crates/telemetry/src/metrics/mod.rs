@@ -33,9 +33,9 @@ use crate::reason::Reason;
 
 pub use cookies::{CookieEvent, CookieEventCounts, CookieTotals, NAMES_MAX, cookie_label};
 pub use count::Count;
-pub use kinds::{AskedAgain, ConnectionCut, Outcome, TunnelEnd, Unstored};
+pub use kinds::{AskedAgain, ConnectionCut, Outcome, TunnelEnd, UnstoredReason};
 pub use process::resident_bytes;
-pub use route::{Answered, RequestCounters, RouteTotals};
+pub use route::{AnsweredRequest, RequestCounters, RouteTotals};
 
 /// The most limits that are counted separately.
 const LIMITS_MAX: usize = 2_000;
@@ -48,7 +48,7 @@ const OTHERS: &str = "others";
 pub struct ThreadMetrics {
     counts: [AtomicU64; Count::ALL.len()],
     refusals: [AtomicU64; Reason::ALL.len()],
-    unstored: [AtomicU64; Unstored::ALL.len()],
+    unstored: [AtomicU64; UnstoredReason::ALL.len()],
     asked_again: [AtomicU64; AskedAgain::ALL.len()],
     tunnel_ends: [AtomicU64; TunnelEnd::ALL.len()],
     cut: [AtomicU64; ConnectionCut::ALL.len()],
@@ -138,7 +138,7 @@ impl ThreadMetrics {
     }
 
     /// Counts a page that the store had no room for.
-    pub fn unstored(&self, why: Unstored) {
+    pub fn unstored(&self, why: UnstoredReason) {
         bump(&self.unstored[why as usize], 1);
     }
 
@@ -537,7 +537,8 @@ impl ThreadCollector {
         let refusals = Reason::ALL.into_iter().zip(refusals).filter(shown).map(|(_, one)| one);
         let help = "Pages fetched for the cache and not stored, by reason";
         family(encoder, "anteroom_pages_refused", help, "reason", refusals)?;
-        let unstored = by(&mut Unstored::ALL.map(Unstored::as_str).into_iter(), |of| &of.unstored);
+        let unstored =
+            by(&mut UnstoredReason::ALL.map(UnstoredReason::as_str).into_iter(), |of| &of.unstored);
         let help = "Pages kept in memory only, for lack of room in the store, by reason";
         family(encoder, "anteroom_pages_unstored", help, "reason", unstored)?;
         let again =
@@ -632,7 +633,7 @@ mod tests {
         let counters = RequestCounters::new(&two, [Arc::from("shop")].iter());
         counters.answered(
             Some(0),
-            &Answered {
+            &AnsweredRequest {
                 status: 404,
                 outcome: Outcome::Bypass,
                 reason: Some(Reason::Login),

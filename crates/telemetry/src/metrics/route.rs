@@ -24,7 +24,7 @@ const MEAN_PART: i64 = 16;
 
 /// How a request was answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered {
+pub struct AnsweredRequest {
     /// The status that was sent.
     pub status: u16,
     /// How the cache answered.
@@ -70,7 +70,7 @@ impl RouteMetrics {
         }
     }
 
-    fn answered(&self, answered: &Answered) {
+    fn answered(&self, answered: &AnsweredRequest) {
         self.times[answered.outcome as usize].add(answered.took);
         if let Some(reason) = answered.reason {
             bump(&self.reasons[reason as usize], 1);
@@ -194,7 +194,7 @@ impl RequestCounters {
     }
 
     /// Counts an answered request on the route at this place.
-    pub fn answered(&self, place: Option<usize>, answered: &Answered) {
+    pub fn answered(&self, place: Option<usize>, answered: &AnsweredRequest) {
         bump(&self.thread.statuses[usize::from(answered.status / 100).min(9)], 1);
         let route = place.and_then(|place| self.routes.get(place));
         route.unwrap_or(&self.none).answered(answered);
@@ -252,8 +252,8 @@ pub(super) fn sum(threads: &[Arc<ThreadMetrics>]) -> Vec<RouteTotals> {
 mod tests {
     use super::*;
 
-    fn answered(outcome: Outcome, origin_ms: Option<u64>) -> Answered {
-        Answered {
+    fn answered(outcome: Outcome, origin_ms: Option<u64>) -> AnsweredRequest {
+        AnsweredRequest {
             status: 200,
             outcome,
             reason: None,

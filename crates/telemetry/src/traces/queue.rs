@@ -17,13 +17,13 @@ const BATCH: usize = 512;
 /// The traces that wait, oldest first. Added to by all threads, and taken from by one task.
 #[derive(Debug, Default)]
 pub struct TraceQueue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingTraces>,
     /// Told when a batch is complete.
     is_full: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingTraces {
     requests: VecDeque<Arc<FinishedRequest>>,
     bytes: usize,
     spans: usize,
@@ -88,7 +88,7 @@ impl TraceQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingTraces> {
         // Nothing that can panic is done between two changes that belong together.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,7 +26,7 @@ use anteroom_cache::recoded;
 use anteroom_cache::rules::fragments::{self, CutElement, FragmentCutter};
 use anteroom_http::apply_set_cookie::SetCookieEffect;
 use anteroom_http::cache_control::CacheControl;
-use anteroom_http::coding::{Accepted, Coding};
+use anteroom_http::coding::{AcceptedCodings, Coding};
 use anteroom_http::ident::Item;
 use anteroom_http::media;
 use anteroom_http::vary::Vary;
@@ -47,7 +47,7 @@ pub(crate) struct Wanted {
     /// The accepted codings. `None`: the request is not for a page. If the response is a page all the
     /// same, it is sent unfilled and marked as private, so that the browser does not keep it as the
     /// page.
-    accepted: Option<Accepted>,
+    accepted: Option<AcceptedCodings>,
 }
 
 /// Adapts a request on a route with fragments so that the response can be cut: it asks for the whole
@@ -62,7 +62,7 @@ pub(crate) fn wanted_fragments(route: &Route, head: &mut Parts, has_body: bool) 
     if !may_be_cut(route, head) {
         return Some(Wanted { accepted: None });
     }
-    let accepted = Some(Accepted::parse(&head.headers));
+    let accepted = Some(AcceptedCodings::parse(&head.headers));
     if matches!(head.method, Method::GET | Method::HEAD) {
         for name in &OF_A_PART {
             head.headers.remove(name);

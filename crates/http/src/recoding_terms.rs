@@ -10,7 +10,7 @@ use super::media;
 /// What the fields of a response say about recoding it. A stored page keeps this, so that no hit reads the
 /// fields again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recodable {
+pub struct RecodingTerms {
     /// The coding that the response is in, if it may be sent in others. `None`: it goes out unchanged or not
     /// at all, for example because the origin forbids transformation (RFC 9111 §5.2.2.6).
     pub from: Option<Coding>,
@@ -18,7 +18,7 @@ pub struct Recodable {
     pub is_compressible: bool,
 }
 
-impl Recodable {
+impl RecodingTerms {
     /// Reads the fields of a response.
     #[must_use]
     pub fn of(response: &HeaderMap) -> Self {

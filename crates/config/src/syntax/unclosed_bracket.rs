@@ -2,14 +2,14 @@
 
 /// A bracket that is not closed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unclosed {
+pub(super) struct UnclosedBracket {
     /// Its offset.
     pub(super) at: usize,
     pub(super) text: String,
 }
 
 /// The bracket of a value that is open where the next table or key begins, or at the end of the text.
-pub(super) fn bracket(text: &str) -> Option<Unclosed> {
+pub(super) fn find(text: &str) -> Option<UnclosedBracket> {
     let mut open: Vec<(usize, char)> = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -35,7 +35,7 @@ pub(super) fn bracket(text: &str) -> Option<Unclosed> {
     let (at, sign) = *open.last()?;
     let end = if sign == '{' { '}' } else { ']' };
     let text = format!("not TOML: the {sign} in this line is not closed; write {end} at its end");
-    Some(Unclosed { at, text })
+    Some(UnclosedBracket { at, text })
 }
 
 /// Whether a line begins a table or a key of the file, and is no part of an open value.
@@ -95,7 +95,7 @@ mod tests {
             ("[c\nd = 1\n", None),
             ("a = \"\"\"{\n\"\"\"\n", None),
         ] {
-            assert_eq!(bracket(text).map(|open| open.at), at, "{text}");
+            assert_eq!(find(text).map(|open| open.at), at, "{text}");
         }
     }
 }
