@@ -203,7 +203,7 @@ impl Pages {
         sent: &HeaderMap,
         now: u64,
     ) -> Result<Lookup, StoreError> {
-        self.look((source, true), key, sent, now).await
+        self.look(source, true, key, sent, now).await
     }
 
     /// The same, which does not count as a use: no page comes into memory, or leaves it.
@@ -217,18 +217,19 @@ impl Pages {
         sent: &HeaderMap,
         now: u64,
     ) -> Result<Lookup, StoreError> {
-        self.look((source, false), key, sent, now).await
+        self.look(source, false, key, sent, now).await
     }
 
     /// Either of them. `counts`: whether it counts as a use.
     async fn look<S: PageStore>(
         &self,
-        (source, counts): (PageSource<'_, S>, bool),
+        source: PageSource<'_, S>,
+        counts: bool,
         key: &PageKey,
         sent: &HeaderMap,
         now: u64,
     ) -> Result<Lookup, StoreError> {
-        let index = match self.either((source, counts), key, key, now).await? {
+        let index = match self.either(source, counts, key, key, now).await? {
             Some((MemoryValue::Page(entry), from)) => return Ok(self.found(entry, from, *key, now)),
             Some((MemoryValue::Variants(index), _)) => index,
             None => return Ok(Lookup::Absent(*key)),
@@ -237,7 +238,7 @@ impl Pages {
             Ok(variant) => variant,
             Err(variant) => return Ok(Lookup::Absent(variant)),
         };
-        Ok(match self.either((source, counts), key, &variant, now).await? {
+        Ok(match self.either(source, counts, key, &variant, now).await? {
             Some((MemoryValue::Page(entry), from)) => self.found(entry, from, variant, now),
             Some((MemoryValue::Variants(_), _)) | None => Lookup::Absent(variant),
         })
@@ -247,7 +248,8 @@ impl Pages {
     /// newer one. If the store fails, the value from memory stands.
     async fn either<S: PageStore>(
         &self,
-        (source, counts): (PageSource<'_, S>, bool),
+        source: PageSource<'_, S>,
+        counts: bool,
         primary: &PageKey,
         key: &PageKey,
         now: u64,
@@ -504,7 +506,7 @@ impl Pages {
         let index = Arc::new(VariantIndex { fields, keys });
         let demand = self.put(variant, MemoryValue::Page(Arc::clone(&entry)), now);
         self.put(primary, MemoryValue::Variants(Arc::clone(&index)), now);
-        Ok(variant_to_store(variant, entry, (primary, index), ttl, demand))
+        Ok(variant_to_store(variant, entry, primary, index, ttl, demand))
     }
 
     fn put(&self, key: PageKey, slot: MemoryValue, now: u64) -> RequestFrequency {
@@ -550,7 +552,7 @@ impl Pages {
         let Some(MemoryValue::Page(entry)) = self.memory.get(&key) else { return Vec::new() };
         let (ttl, demand) = (Duration::from_secs(entry.worth(now).max(1)), RequestFrequency::Again);
         match index {
-            Some(index) => variant_to_store(key, entry, (*primary, index), ttl, demand),
+            Some(index) => variant_to_store(key, entry, *primary, index, ttl, demand),
             None => vec![ToStore { key, what: MemoryValue::Page(entry), ttl, demand }],
         }
     }
@@ -625,7 +627,8 @@ pub struct ToStore {
 fn variant_to_store(
     variant: PageKey,
     entry: Arc<Entry>,
-    (primary, index): (PageKey, Arc<VariantIndex>),
+    primary: PageKey,
+    index: Arc<VariantIndex>,
     ttl: Duration,
     demand: RequestFrequency,
 ) -> Vec<ToStore> {

@@ -338,8 +338,10 @@ impl SegmentProofs {
     pub fn note(
         &self,
         key: PageKey,
-        (who, what): (Witness, ResponseFingerprint),
-        (snapshot, purged): (&Arc<PurgeSnapshot>, &PurgeTable),
+        who: Witness,
+        what: ResponseFingerprint,
+        snapshot: &Arc<PurgeSnapshot>,
+        purged: &PurgeTable,
         now: u64,
     ) -> Proof {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -415,7 +417,7 @@ mod tests {
         }
 
         fn give(&self, name: &str, what: ResponseFingerprint, now: u64) -> Proof {
-            self.segment_proofs.note(KEY, (who(name), what), (&self.snapshot, &self.purged), now)
+            self.segment_proofs.note(KEY, who(name), what, &self.snapshot, &self.purged, now)
         }
 
         fn may_prove(&self, name: &str) -> bool {
@@ -461,7 +463,7 @@ mod tests {
         ] {
             let stage = ProofStage::new();
             let note = |who| {
-                stage.segment_proofs.note(KEY, (who, what(1)), (&stage.snapshot, &stage.purged), 0)
+                stage.segment_proofs.note(KEY, who, what(1), &stage.snapshot, &stage.purged, 0)
             };
             assert_eq!(note(at("alice", one)), Waits);
             let may_prove =
@@ -475,9 +477,8 @@ mod tests {
     #[test]
     fn users_at_one_address_wait_for_a_user_at_another_address() {
         let stage = ProofStage::new();
-        let note = |who| {
-            stage.segment_proofs.note(KEY, (who, what(1)), (&stage.snapshot, &stage.purged), 0)
-        };
+        let note =
+            |who| stage.segment_proofs.note(KEY, who, what(1), &stage.snapshot, &stage.purged, 0);
         for name in ["a", "b", "c", "d", "e", "f"] {
             assert_eq!(note(at(name, "192.0.2.1")), Waits, "{name}");
         }
@@ -599,8 +600,8 @@ mod tests {
     fn an_answer_expires_and_does_not_count_for_another_page() {
         let stage = ProofStage::new();
         assert_eq!(stage.note("alice", 1, 0), Waits);
-        let of = (&stage.snapshot, &stage.purged);
-        let other = stage.segment_proofs.note(PageKey([2; 32]), (who("bob"), what(1)), of, 1);
+        let (proofs, snapshot, purged) = (&stage.segment_proofs, &stage.snapshot, &stage.purged);
+        let other = proofs.note(PageKey([2; 32]), who("bob"), what(1), snapshot, purged, 1);
         assert_eq!(other, Waits);
         assert_eq!(stage.note("bob", 1, REMEMBERED_FOR), Waits);
         assert_eq!(stage.note("carol", 1, REMEMBERED_FOR + 1), Given);

@@ -109,7 +109,8 @@ impl UrlPatterns {
     pub fn pattern<'f>(
         &self,
         site: &str,
-        (path, query): (&str, &str),
+        path: &str,
+        query: &str,
         is_secret: bool,
         lost: impl Iterator<Item = &'f str>,
     ) -> UrlPattern {
@@ -287,7 +288,7 @@ mod tests {
 
     fn patterns() -> (UrlPatterns, UrlPattern) {
         let patterns = UrlPatterns::default();
-        let pattern = patterns.pattern("shop.test", ("/product/1", ""), false, std::iter::empty());
+        let pattern = patterns.pattern("shop.test", "/product/1", "", false, std::iter::empty());
         (patterns, pattern)
     }
 
@@ -304,7 +305,7 @@ mod tests {
     fn urls_of_one_kind_have_one_pattern() {
         let patterns = UrlPatterns::default();
         let of = |path, query, lost: &[&'static str]| {
-            patterns.pattern("shop.test", (path, query), false, lost.iter().copied())
+            patterns.pattern("shop.test", path, query, false, lost.iter().copied())
         };
         let product = of("/product/1", "", &[]);
         for (path, query, lost, is_same) in [
@@ -320,11 +321,10 @@ mod tests {
         }
         assert_eq!(of("/a", "x=1&y=2", &["p", "q"]), of("/a", "y=3&x=", &["q", "p"]));
         assert_ne!(of("/login", "", &[]), of("/about", "", &[]), "a path of one segment");
-        let elsewhere =
-            patterns.pattern("other.test", ("/product/1", ""), false, std::iter::empty());
+        let elsewhere = patterns.pattern("other.test", "/product/1", "", false, std::iter::empty());
         assert_ne!(elsewhere, product);
         let secret =
-            |path, query| patterns.pattern("shop.test", (path, query), true, std::iter::empty());
+            |path, query| patterns.pattern("shop.test", path, query, true, std::iter::empty());
         assert_ne!(secret("/confirm/1", ""), secret("/confirm/2", ""), "each is one of its own");
         assert_ne!(secret("/confirm", "t=1"), secret("/confirm", "t=2"));
         assert_ne!(secret("/product/1", ""), product);
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_secret_is_proven_by_its_own_response_or_by_a_lifetime_of_its_kind() {
         let patterns = UrlPatterns::default();
-        let of = |path| patterns.pattern("shop.test", (path, ""), true, std::iter::empty());
+        let of = |path| patterns.pattern("shop.test", path, "", true, std::iter::empty());
         let [used, fresh] = ["/confirm/4fd8a1c09be2773f", "/confirm/8be2773f4fd8a1c0"].map(of);
         patterns.saw_own(used, PAGE, 10);
         assert_eq!(sent(&patterns, used, true, 10), None);

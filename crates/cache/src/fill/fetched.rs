@@ -111,7 +111,8 @@ impl Fetch {
     pub(super) fn personal_data_with(
         &self,
         headers: &HeaderMap,
-        (sent, vary): (&HeaderMap, &[HeaderName]),
+        sent: &HeaderMap,
+        vary: &[HeaderName],
     ) -> Cow<'_, PersonalData> {
         let mut personal_data = Cow::Borrowed(&self.personal_data);
         set_cookie::pairs(headers).for_each(|(_, value)| personal_data.to_mut().set_cookie(value));

@@ -151,7 +151,8 @@ impl Filler {
     async fn send(
         &self,
         route: &CompiledRoute,
-        (place, request): (Option<ReservedPlace>, Request<UploadBody>),
+        place: Option<ReservedPlace>,
+        request: Request<UploadBody>,
         requester: Requester<'_>,
         background: Option<&mut BackgroundSlot>,
     ) -> Result<OriginResponse, OriginError> {
@@ -206,7 +207,7 @@ impl Filler {
         // A fetch without a session may go to any server of the origin.
         let session = person.as_ref().map(|person| person.session.as_str());
         let requester = Requester { session, priority, origin_use: Some(&origin_use.lend()) };
-        let sent = self.send(&route, (place, request), requester, background.as_mut()).await;
+        let sent = self.send(&route, place, request, requester, background.as_mut()).await;
         let mut received = match sent {
             Ok(received) => received,
             Err(error) => return fail(flight, error, sender),
@@ -237,7 +238,7 @@ impl Filler {
             return self.refresh(&fetch, flight, &page, received.response.headers(), sender).await;
         }
         if withhold && is_server_error(status) {
-            self.refuse(&fetch, flight, (received, cut), Reason::ServerError, sender);
+            self.refuse(&fetch, flight, received, cut, Reason::ServerError, sender);
             return true;
         }
         match self.judge(&fetch, flight, &received) {
@@ -246,7 +247,7 @@ impl Filler {
                 self.share(fetch, flight, received, storing, leader).await
             }
             Err(reason) => {
-                self.return_to_visitor(&fetch, flight, (received, cut), reason, sender).await;
+                self.return_to_visitor(&fetch, flight, received, cut, reason, sender).await;
                 false
             }
         }
@@ -257,7 +258,8 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
-        (received, cut): (OriginResponse, HeaderMap),
+        received: OriginResponse,
+        cut: HeaderMap,
         reason: Reason,
         sender: oneshot::Sender<LeaderAnswer>,
     ) {
@@ -267,7 +269,7 @@ impl Filler {
         let outdates = fetch.replaces && is_for_all_visitors && !passes(received.response.status());
         let status = received.response.status().as_u16();
         let own = is_leak(reason).then(|| received.response.headers().clone());
-        self.refuse(fetch, flight, (received, cut), reason, sender);
+        self.refuse(fetch, flight, received, cut, reason, sender);
         if outdates {
             self.forget(fetch).await;
         }
@@ -327,7 +329,7 @@ impl Filler {
         }
         // A page that could not be purged by all its tags is not kept.
         tags(answer.headers).map_err(|_| Reason::Tags)?;
-        let personal_data = fetch.personal_data_with(answer.headers, (sent, &storing.vary));
+        let personal_data = fetch.personal_data_with(answer.headers, sent, &storing.vary);
         personal_data.search_fields(answer.headers).map_err(refuse::reason_of)?;
         storing.guarded |= fetch.is_searched(answer.headers, storing.lost_cookies, &personal_data);
         Ok(storing)

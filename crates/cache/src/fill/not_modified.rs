@@ -56,7 +56,7 @@ impl Filler {
             Some(Err(reason)) => return self.outdated(fetch, flight, reason, sender).await,
             None => return self.outdated(fetch, flight, Reason::Stale, sender).await,
         };
-        match self.inspect_changed(fetch, (stored, &flight.sent), (&headers, &storing)) {
+        match self.inspect_changed(fetch, stored, &flight.sent, &headers, &storing) {
             Ok(()) => {}
             Err(LeakKind::Reflected) => return self.unchanged(flight, stored, sender),
             Err(leak) => return self.outdated(fetch, flight, reason_of(leak), sender).await,
@@ -106,8 +106,10 @@ impl Filler {
     fn inspect_changed(
         &self,
         fetch: &Fetch,
-        (stored, sent): (&Entry, &HeaderMap),
-        (headers, storing): (&HeaderMap, &Storing),
+        stored: &Entry,
+        sent: &HeaderMap,
+        headers: &HeaderMap,
+        storing: &Storing,
     ) -> Result<(), LeakKind> {
         let before = stored.fields.get(&CONTENT_TYPE);
         let is_as_before = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes) == before;
@@ -118,7 +120,7 @@ impl Filler {
         if !storing.guarded || is_as_before && forms == PersonalForms::None {
             return Ok(());
         }
-        let personal_data = fetch.personal_data_with(headers, (sent, &storing.vary));
+        let personal_data = fetch.personal_data_with(headers, sent, &storing.vary);
         let checks =
             LeakChecks { forms, personal_data: &personal_data, max_decoded: self.decoded_max() };
         leak_guard::inspect(headers, std::slice::from_ref(&stored.body), &checks)

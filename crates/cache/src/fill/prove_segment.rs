@@ -47,8 +47,8 @@ impl Filler {
         let Some(person) = &fetch.person else { return Proof::Waits };
         let seen = ResponseFingerprint::of(head, body, self.decoded_max());
         let (key, now) = (page(fetch, flight, &head.vary), unix_now() as u64);
-        let of = (&head.purge_snapshot, &*self.pages.purged);
-        let proof = self.pages.segment_proofs.note(key, (person.witness, seen), of, now);
+        let (proofs, purged) = (&self.pages.segment_proofs, &self.pages.purged);
+        let proof = proofs.note(key, person.witness, seen, &head.purge_snapshot, purged, now);
         match proof {
             Proof::Given => {}
             Proof::Waits => self.thread_metrics.refused(Reason::AwaitingSecondUser),
@@ -74,8 +74,8 @@ impl Filler {
         };
         let snapshot = Arc::new(fetch.purge_snapshot.clone());
         let (key, now) = (page(fetch, flight, vary), unix_now() as u64);
-        let of = (&snapshot, &*self.pages.purged);
-        let proof = self.pages.segment_proofs.note(key, (person.witness, seen), of, now);
+        let (proofs, purged) = (&self.pages.segment_proofs, &self.pages.purged);
+        let proof = proofs.note(key, person.witness, seen, &snapshot, purged, now);
         if matches!(proof, Proof::Personal | Proof::StillPersonal) {
             self.mark(fetch, Reason::AwaitingSecondUser, scope_of(proof));
             self.forget(fetch).await;

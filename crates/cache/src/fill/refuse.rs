@@ -29,7 +29,8 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Flight,
-        (mut received, cut): (OriginResponse, HeaderMap),
+        mut received: OriginResponse,
+        cut: HeaderMap,
         reason: Reason,
         sender: oneshot::Sender<LeaderAnswer>,
     ) {

@@ -21,6 +21,15 @@ use crate::rules::leak_kind::PersonalForms;
 use crate::rules::verdict::{LostCookies, Storing};
 use crate::segment_proof::{Proof, ResponseFingerprint};
 
+/// A page without the contents of its fragments: only they held personal data.
+struct EmptiedPage {
+    entry: Entry,
+    /// The cookies that the response has lost.
+    lost: LostCookies,
+    /// Why the original is not shared.
+    reason: Reason,
+}
+
 impl Filler {
     /// Shares the response, unless the leak guard finds personal data in its body.
     pub(super) async fn share(
@@ -38,7 +47,7 @@ impl Filler {
         let is_fresh = storing.is_fresh;
         let lost = storing.lost_cookies;
         let (head, body) = received.response.into_parts();
-        let personal_data = fetch.personal_data_with(&head.headers, (&flight.sent, &storing.vary));
+        let personal_data = fetch.personal_data_with(&head.headers, &flight.sent, &storing.vary);
         let head = Arc::new(fetch.entry(head, storing, &self.pages.purged));
         if !is_fresh {
             flight.turn_away(Reason::Stale);
@@ -85,11 +94,12 @@ impl Filler {
                 return false;
             }
             Err(NotShared::Refused(reason)) => {
-                self.keep_from_all(&fetch, flight, (reason, &head), waiting).await;
+                self.keep_from_all(&fetch, flight, reason, &head, waiting).await;
                 return false;
             }
             Err(NotShared::OnlyInFragments(entry, reason)) => {
-                self.land_emptied(&fetch, flight, (&head, *entry, lost), (reason, waiting)).await;
+                let emptied = EmptiedPage { entry: *entry, lost, reason };
+                self.land_emptied(&fetch, flight, &head, emptied, waiting).await;
             }
             Err(NotShared::Failed(error)) => {
                 tracing::info!(%error, path = fetch.target.path(), "a page broke off at the origin");
@@ -127,7 +137,8 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Flight,
-        (reason, head): (Reason, &Arc<Entry>),
+        reason: Reason,
+        head: &Arc<Entry>,
         waiting: Option<Leader>,
     ) {
         let own = (is_leak(reason) && fetch.needs_second_user()).then(|| match flight.body() {
@@ -163,9 +174,11 @@ impl Filler {
         &self,
         fetch: &Fetch,
         flight: &Arc<Flight>,
-        (head, mut entry, lost): (&Arc<Entry>, Entry, LostCookies),
-        (reason, waiting): (Reason, Option<Leader>),
+        head: &Arc<Entry>,
+        emptied: EmptiedPage,
+        waiting: Option<Leader>,
     ) {
+        let EmptiedPage { mut entry, lost, reason } = emptied;
         entry.tag();
         let page = Arc::new(entry.clone());
         let to_store = self.keep(fetch, flight, entry);

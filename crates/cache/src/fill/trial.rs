@@ -63,8 +63,8 @@ impl std::fmt::Debug for TrialPage {
 }
 
 impl Filler {
-    /// Judges the head of a response. `body`: its length, if it is known, and whether only the end of the connection
-    /// ends it.
+    /// Judges the head of a response. `length` is that of its body, if it is known. `unframed`: only the end of the
+    /// connection ends the body.
     ///
     /// # Errors
     /// The reason for which it cannot be shared.
@@ -72,7 +72,8 @@ impl Filler {
         &self,
         order: TrialOrder,
         mut head: Parts,
-        (length, unframed): (Option<u64>, bool),
+        length: Option<u64>,
+        unframed: bool,
     ) -> Result<TrialPage, Reason> {
         order.route.cut_fields(&mut head.headers);
         let TrialOrder { primary, target, class, route, person, personal_data, sent, .. } = order;
@@ -142,7 +143,7 @@ impl TrialPage {
     pub fn judge_body(self, body: &Bytes, purged: &PurgeTable) -> Result<(PageKey, Entry), Reason> {
         let Self { fetch, sent, head, storing, decoded_max } = self;
         let personal_data =
-            fetch.personal_data_with(&head.headers, (&sent, &storing.vary)).into_owned();
+            fetch.personal_data_with(&head.headers, &sent, &storing.vary).into_owned();
         let forms = forms_of(&fetch, storing.lost_cookies);
         let is_guarded = storing.guarded;
         let mut entry = fetch.entry(head, storing, purged);

@@ -50,7 +50,7 @@ pub(crate) fn pattern(want: &WantedPage<'_>) -> UrlPattern {
         let lost = loses_any.then(|| origin_request::lost_fields(cx, want.class, want.sent()));
         let lost = lost.into_iter().flatten().map(|name| name.as_str());
         let patterns = &cx.worker.pages.url_patterns;
-        patterns.pattern(&cx.admitted.site, (uri.path(), &kept), is_secret(want), lost)
+        patterns.pattern(&cx.admitted.site, uri.path(), &kept, is_secret(want), lost)
     })
 }
 

@@ -60,7 +60,8 @@ impl Answers {
         cookies: &CookieHash,
         before: Option<&Bytes>,
         answer: Bytes,
-        (now, until): (Instant, Instant),
+        now: Instant,
+        until: Instant,
     ) -> bool {
         let mut kept = self.kept();
         let is = kept.get(cookies).filter(|kept| now < kept.until).map(|kept| &kept.answer);
@@ -121,7 +122,7 @@ impl AnswerStore for EmbeddedStore {
         ttl: Duration,
     ) -> Result<bool, StoreError> {
         let now = Instant::now();
-        Ok(self.0.answers.remember(cookies, before, answer, (now, now + ttl)))
+        Ok(self.0.answers.remember(cookies, before, answer, now, now + ttl))
     }
 
     async fn void(
@@ -145,7 +146,7 @@ mod tests {
         let [short, long] = [1, 2].map(|byte| CookieHash([byte; 32]));
         let second = Duration::from_secs(1);
         let answer = Bytes::from_static(b"ann\0\xff");
-        assert!(answers.remember(&short, None, answer.clone(), (now, now + second)));
+        assert!(answers.remember(&short, None, answer.clone(), now, now + second));
         answers.void(&[long], &Bytes::new(), now + 3 * second);
 
         let later = now + 2 * second;

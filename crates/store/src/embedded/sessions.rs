@@ -75,7 +75,7 @@ impl Tables<'_> {
         seen: f64,
         views: &[(Item, f64)],
     ) -> Result<(), redb::Error> {
-        self.write(token, (user, None), seen, (views, &[]))
+        self.write(token, user, None, seen, views, &[])
     }
 
     /// The same, for a log-in at `since`, if it is one; and, if it has no views, with the views of
@@ -83,9 +83,11 @@ impl Tables<'_> {
     fn write(
         &mut self,
         token: &[u8],
-        (user, since): (&User, Option<f64>),
+        user: &User,
+        since: Option<f64>,
         seen: f64,
-        (views, taken_over): (&[(Item, f64)], &[u8]),
+        views: &[(Item, f64)],
+        taken_over: &[u8],
     ) -> Result<(), redb::Error> {
         let (before, seen, value, is_same, was) = {
             let stored = self.session.get(token)?;
@@ -253,7 +255,7 @@ impl Tables<'_> {
             }
             self.dismiss(old, expiry_action, &mut ended_carts)?;
         }
-        self.write(new, (user, Some(*now)), *now, (&[], &taken_over))?;
+        self.write(new, user, Some(*now), *now, &[], &taken_over)?;
         if let Some(visitor) = visitor {
             self.join_visitor(visitor, session)?;
         }

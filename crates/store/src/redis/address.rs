@@ -165,8 +165,7 @@ fn spawn_keeper(
             tokio::spawn(keeper.keep(topology, on_moved))
         }
         Servers::Sentinel { sentinels, master, login: at_sentinels } => {
-            let logins = (login, at_sentinels);
-            let keeper = SentinelKeeper::new(sentinels, master, logins, shards.len());
+            let keeper = SentinelKeeper::new(sentinels, master, login, at_sentinels, shards.len());
             tokio::spawn(keeper.keep(topology, on_moved))
         }
     };

@@ -55,7 +55,8 @@ impl RedisStore {
         &self,
         old: &StoredToken,
         rotation: &Rotation,
-        (has_cart, has_views): (bool, bool),
+        has_cart: bool,
+        has_views: bool,
     ) -> Result<Handover, StoreError> {
         let keys = self.keys();
         let mut script = self.script(&script::END_FOR);

@@ -192,7 +192,8 @@ impl ManyLinks {
     pub(super) async fn call<T, F>(
         &self,
         shard: usize,
-        way: (Path, Carriage),
+        path: Path,
+        carriage: Carriage,
         call: RedisCall,
         budget: Duration,
         step: impl Fn(Connection) -> F,
@@ -217,7 +218,7 @@ impl ManyLinks {
                 break;
             }
             let asking = |on: Connection| step(Connection { asks, ..on });
-            match links.call(way, call, left, asking).await {
+            match links.call(path, carriage, call, left, asking).await {
                 Ok(value) => return Ok(value),
                 Err(CallError::Store(error)) => {
                     if !error.is_refusal() {

@@ -233,13 +233,15 @@ impl RedisStore {
             (Path::Requests, RedisCall::Read) => limits.read_timeout,
             (Path::Requests, RedisCall::Write) | (Path::Background, _) => limits.write_timeout,
         };
-        let way = (self.path, carriage);
         match &self.handle.links {
             Links::One(links) => {
-                links.call(way, call, budget, step).await.map_err(CallError::at_one_server)
+                let called = links.call(self.path, carriage, call, budget, step).await;
+                called.map_err(CallError::at_one_server)
             }
             // On the heap, so that a request's future does not grow.
-            Links::Many(many) => Box::pin(many.call(self.shard, way, call, budget, step)).await,
+            Links::Many(many) => {
+                Box::pin(many.call(self.shard, self.path, carriage, call, budget, step)).await
+            }
         }
     }
 

@@ -107,7 +107,7 @@ pub async fn probe(
             Servers::Cluster(seeds) => probe_cluster(&login, &seeds, wanted, limit).await,
             Servers::Sentinel { sentinels, master, login: at_sentinels } => {
                 let named = names(&sentinels);
-                let keeper = SentinelKeeper::new(sentinels, master, (&login, at_sentinels), 1);
+                let keeper = SentinelKeeper::new(sentinels, master, &login, at_sentinels, 1);
                 let primary = keeper.primary().await;
                 let primary =
                     primary.ok_or(ProbeError::None(named, "a Sentinel that knows the primary"))?;

@@ -208,7 +208,8 @@ impl ServerLinks {
     /// server away, the pool is not used.
     pub(super) async fn call<T, F>(
         &self,
-        (path, carriage): (Path, Carriage),
+        path: Path,
+        carriage: Carriage,
         call: RedisCall,
         budget: Duration,
         step: impl FnOnce(Connection) -> F,
@@ -220,12 +221,13 @@ impl ServerLinks {
             return self.link.call(call, budget, |on| step(on.into())).await;
         }
         // On the heap, so that a request's future does not grow.
-        Box::pin(self.call_elsewhere((path, carriage), call, budget, step)).await
+        Box::pin(self.call_elsewhere(path, carriage, call, budget, step)).await
     }
 
     async fn call_elsewhere<T, F>(
         &self,
-        (path, carriage): (Path, Carriage),
+        path: Path,
+        carriage: Carriage,
         call: RedisCall,
         budget: Duration,
         step: impl FnOnce(Connection) -> F,

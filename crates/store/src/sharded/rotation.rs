@@ -153,8 +153,9 @@ impl ShardedStore {
     /// Those of a write.
     pub async fn begin_handover(&self, rotation: &Rotation) -> Result<Handover, StoreError> {
         let old = rotation.old.as_ref().unwrap_or(&rotation.new);
-        let has = self.of(rotation.new.as_str()).has_data(&rotation.new).await?;
-        self.of(old.as_str()).end_for(old, rotation, has).await
+        let new = self.of(rotation.new.as_str());
+        let (has_cart, has_views) = new.has_data(&rotation.new).await?;
+        self.of(old.as_str()).end_for(old, rotation, has_cart, has_views).await
     }
 
     /// Gives a session what another shard holds for it, and removes the record. A session that has ended meanwhile

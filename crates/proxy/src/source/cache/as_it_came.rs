@@ -43,8 +43,8 @@ fn would_be_shared(want: &WantedPage<'_>, received: &OriginResponse) -> Option<b
         purge_snapshot: cx.worker.pages.purged.now(&cx.purge_scopes()),
         asked_at: cx.now,
     };
-    let body = (received.length, received.unframed);
-    let page = cx.worker.filler.judge_head(order, head, body).ok()?;
+    let (length, unframed) = (received.length, received.unframed);
+    let page = cx.worker.filler.judge_head(order, head, length, unframed).ok()?;
     let is_for_others = !page.vary().iter().any(|name| want.is_left_out(name));
     is_for_others.then(|| page.has_lifetime())
 }

@@ -152,11 +152,11 @@ impl Lesson {
             }
             return;
         }
-        let (head, body) = (came.response.headers(), (came.length, came.unframed));
-        let head = head_of(status, head, came.response.extensions());
+        let (length, unframed) = (came.length, came.unframed);
+        let head = head_of(status, came.response.headers(), came.response.extensions());
         let judged = order.map(|order| match is_rescued && fill::is_server_error(status) {
             true => Err(Reason::ServerError),
-            false => filler.judge_head(*order, head.clone(), body),
+            false => filler.judge_head(*order, head.clone(), length, unframed),
         });
         let trial = match judged {
             Some(Ok(trial)) => Some(trial),

@@ -29,7 +29,8 @@ impl SentinelKeeper {
     pub(in crate::redis) fn new(
         sentinels: Vec<ServerAddress>,
         master: String,
-        (server, at_sentinels): (&ConnectionInfo, RedisConnectionInfo),
+        server: &ConnectionInfo,
+        at_sentinels: RedisConnectionInfo,
         shards: usize,
     ) -> Self {
         // A Sentinel has TLS where its servers have it.
