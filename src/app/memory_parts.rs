@@ -181,8 +181,8 @@ impl MemoryReader {
                 self.add_server(&origin, server);
             }),
             RATES => lines.for_each(|line| self.rates.read(line)),
-            ANSWERS => lines.filter_map(read_answer).for_each(|handed| {
-                self.board.answers.take_in(handed, unix_now() as i64);
+            ANSWERS => lines.filter_map(read_answer).for_each(|(name, answer, until)| {
+                self.board.answers.take_in(name, answer, until, unix_now() as i64);
             }),
             RENEWALS => self.board.put_wishes(lines.map(str::to_owned).collect()),
             _ => {}

@@ -70,7 +70,7 @@ impl fmt::Debug for ChallengeAnswers {
 impl ChallengeAnswers {
     /// Adds an answer (a key authorization, RFC 8555 §8.1). `now` is Unix time.
     pub fn put(&self, name: ChallengeName, answer: &str, now: i64) {
-        self.take_in((name, answer.to_owned(), i64::MAX), now);
+        self.take_in(name, answer.to_owned(), i64::MAX, now);
     }
 
     /// All answers, each with the Unix time until which it is kept: for a successor. An authority that was asked to look
@@ -82,8 +82,8 @@ impl ChallengeAnswers {
         known.map(|(name, (answer, until))| (name.clone(), answer.clone(), *until)).collect()
     }
 
-    /// Adds an answer of the process that this one takes over from.
-    pub fn take_in(&self, (name, answer, until): (ChallengeName, String, i64), now: i64) {
+    /// Adds an answer of the process that this one takes over from, which is kept until this Unix time.
+    pub fn take_in(&self, name: ChallengeName, answer: String, until: i64, now: i64) {
         let until = until.min(now + ANSWER_LASTS.as_secs() as i64);
         // No code that can panic runs under this lock.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,8 +155,8 @@ mod tests {
         let name = ChallengeName::host("a.net").unwrap();
         first.put(name.clone(), "answer", 10);
         assert!(first.hand_out(3_610).is_empty(), "it is over");
-        for handed in first.hand_out(1_000) {
-            second.take_in(handed, 1_000);
+        for (name, answer, until) in first.hand_out(1_000) {
+            second.take_in(name, answer, until, 1_000);
         }
         assert_eq!(second.get(&name, 3_609).as_deref(), Some("answer"));
         assert_eq!(second.get(&name, 3_610), None);

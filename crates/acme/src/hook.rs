@@ -28,7 +28,8 @@ pub(crate) enum HookAction {
 pub(crate) async fn run(
     program: &Path,
     action: HookAction,
-    (name, value): (&str, &str),
+    name: &str,
+    value: &str,
 ) -> Result<(), StepFailure> {
     let word = match action {
         HookAction::Set => "set",

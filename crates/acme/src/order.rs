@@ -139,8 +139,8 @@ impl<S: CertificateStore + LeaseStore> OrderContext<'_, S> {
             AcmeChallenge::TlsAlpn01 => ChallengeName::host(&self.wanted.name),
             AcmeChallenge::Dns01 => {
                 let Some(program) = self.dns_hook.filter(|_| !is_told) else { return Ok(()) };
-                let record = (self.wanted.name.as_str(), answer.dns_value());
-                return hook::run(program, HookAction::Set, (record.0, &record.1)).await;
+                let (name, value) = (self.wanted.name.as_str(), answer.dns_value());
+                return hook::run(program, HookAction::Set, name, &value).await;
             }
         };
         let bad = || StepFailure::new(FailureKind::Refused, "the authority's token is malformed");
@@ -162,8 +162,8 @@ impl<S: CertificateStore + LeaseStore> OrderContext<'_, S> {
         while let Some(Ok(mut authorization)) = authorizations.next().await {
             let Some(challenge) = authorization.challenge(ChallengeType::Dns01) else { continue };
             let value = challenge.key_authorization().dns_value();
-            let record = (self.wanted.name.as_str(), value.as_str());
-            if let Err(error) = hook::run(program, HookAction::Unset, record).await {
+            let name = self.wanted.name.as_str();
+            if let Err(error) = hook::run(program, HookAction::Unset, name, &value).await {
                 tracing::warn!(name = self.wanted.name, %error, "a record of dns-01 was not removed");
             }
         }

@@ -63,7 +63,8 @@ pub enum CookieChange<'h> {
 /// `now` is in seconds since 1970.
 #[must_use]
 pub fn left<'h>(
-    (came, headers): (&'h HeaderMap, &'h HeaderMap),
+    came: &'h HeaderMap,
+    headers: &'h HeaderMap,
     path: &str,
     counts: impl Fn(&[u8]) -> bool,
     now: u64,
@@ -79,7 +80,8 @@ pub fn left<'h>(
 /// is a removed cookie that was absent.
 #[must_use]
 pub fn changes<'h>(
-    (came, headers): (&'h HeaderMap, &'h HeaderMap),
+    came: &'h HeaderMap,
+    headers: &'h HeaderMap,
     path: &str,
     counts: impl Fn(&[u8]) -> bool,
     now: u64,
@@ -91,7 +93,7 @@ pub fn changes<'h>(
     }
     names.sort_unstable();
     names.dedup();
-    let left = left((came, headers), path, &counts, now);
+    let left = left(came, headers, path, &counts, now);
     let of = |all: &[(&'h [u8], &'h [u8])], name: &[u8]| -> Vec<&'h [u8]> {
         all.iter().filter(|(other, _)| *other == name).map(|(_, value)| *value).collect()
     };
@@ -283,9 +285,9 @@ mod tests {
         let answer: HeaderMap =
             set.iter().map(|line| (SET_COOKIE, HeaderValue::from_str(line).unwrap())).collect();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let has = left((&came, &answer), "/shop/pay", |name| name == b"a", NOW);
+        let has = left(&came, &answer, "/shop/pay", |name| name == b"a", NOW);
         let has: Vec<_> = has.iter().map(|(_, value)| text(value)).collect();
-        let changed = changes((&came, &answer), "/shop/pay", |name| name == b"a", NOW);
+        let changed = changes(&came, &answer, "/shop/pay", |name| name == b"a", NOW);
         let changed = changed.iter().map(|change| match change {
             CookieChange::Gone(_) => "-".to_owned(),
             CookieChange::Set(_, value) => text(value),

@@ -37,8 +37,7 @@ impl VisitorTokens {
     #[must_use]
     pub fn new(cookie: SessionCookie, gives: bool) -> Self {
         let rate = Rate { requests: PER_MINUTE, per: Duration::from_secs(60), burst: PER_MINUTE };
-        let limit =
-            || Limit::new("visitor_token".into(), rate, (RateLimitCounters::new(COUNTED), 0));
+        let limit = || Limit::new("visitor_token".into(), rate, RateLimitCounters::new(COUNTED), 0);
         let (rests_until, started) = (AtomicU64::new(0), Instant::now());
         Self { cookie, limit: gives.then(limit), rests_until, started }
     }

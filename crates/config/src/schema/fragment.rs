@@ -198,7 +198,7 @@ fn fill(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Fill>
                 return faults.add(fill, hint);
             }
             (Some(text), _) if text.starts_with("row:") => {
-                return row_fill(text, (fill, template), faults);
+                return row_fill(text, fill, template, faults);
             }
             _ => faults.expected(
                 fill,
@@ -216,7 +216,8 @@ fn fill(node: &Node, table: &TomlTable, faults: &mut Faults<'_>) -> Option<Fill>
 /// A row that fills an element, by its template.
 fn row_fill(
     text: &str,
-    (fill, template): (&Node, Option<&Node>),
+    fill: &Node,
+    template: Option<&Node>,
     faults: &mut Faults<'_>,
 ) -> Option<Fill> {
     let parts = text.strip_prefix("row:").and_then(|rest| rest.split_once(':'));

@@ -45,7 +45,7 @@ impl ServerList {
         }
         let session = wanted.requester.session.filter(|_| self.rules.balance == Balance::Sticky);
         if let Some(session) = session {
-            return self.choose_for(session, state, (wanted, priority), now);
+            return self.choose_for(session, state, wanted, priority, now);
         }
         let others = (0..self.servers.len()).filter(|server| wanted.not != Some(*server));
         let standings = &state.standings;
@@ -75,7 +75,8 @@ impl ServerList {
         &self,
         session: &str,
         state: &ServerState,
-        (wanted, priority): (&ServerWanted<'_>, &Priority),
+        wanted: &ServerWanted<'_>,
+        priority: &Priority,
         now: Instant,
     ) -> ServerChoice {
         let servers = self.servers.iter().map(|(name, weight)| (name.as_str(), *weight));

@@ -148,7 +148,7 @@ fn decode_server(value: &mut &[u8]) -> Option<(String, KnownServer)> {
     let (name, rest) = value.split_at_checked(length)?;
     *value = rest;
     let name = String::from_utf8(name.to_vec()).ok()?;
-    let calm_at = decode_number(value, CALM_AT)?;
+    let calm_at = decode_number(value, CALM_AT.0, CALM_AT.1)?;
     let count = usize::from(value.try_get_u16_le().ok()?);
     if count > KINDS_MAX {
         return None;
@@ -156,13 +156,13 @@ fn decode_server(value: &mut &[u8]) -> Option<(String, KnownServer)> {
     let mut kinds = Vec::with_capacity(count);
     for _ in 0..count {
         let kind = value.try_get_u64_le().ok()?;
-        kinds.push((kind, decode_number(value, SECONDS)?));
+        kinds.push((kind, decode_number(value, SECONDS.0, SECONDS.1)?));
     }
     Some((name, KnownServer { calm_at, kinds }))
 }
 
 /// A number within its bounds.
-fn decode_number(value: &mut &[u8], (least, most): (f32, f32)) -> Option<f32> {
+fn decode_number(value: &mut &[u8], least: f32, most: f32) -> Option<f32> {
     let number = value.try_get_f32_le().ok()?;
     // What is no number has no bounds.
     (!number.is_nan()).then(|| number.clamp(least, most))

@@ -457,7 +457,7 @@ impl ServerList {
             if let Some(shared) = wanted.shared {
                 shared.waits_in(self, number, priority);
             }
-            match self.wait((number, priority), receiver, deadline).await {
+            match self.wait(number, priority, receiver, deadline).await {
                 Some(Ok(place)) => return Ok(place),
                 // The servers that the request waited for are out, or a better one has its place in the queue.
                 Some(Err(_)) => {}
@@ -472,7 +472,8 @@ impl ServerList {
     /// with several requests change with time, so it looks now and then.
     async fn wait(
         self: &Arc<Self>,
-        (number, priority): (u64, Priority),
+        number: u64,
+        priority: Priority,
         mut receiver: oneshot::Receiver<ServerSlot>,
         deadline: Instant,
     ) -> Option<Result<ServerSlot, oneshot::error::RecvError>> {
@@ -530,7 +531,7 @@ impl ServerList {
         };
         state.wait_queue.passed(&priority);
         state.users.take(&priority, now);
-        let slot_use = self.take(state, server, (priority, wanted.upload), now);
+        let slot_use = self.take(state, server, priority, wanted.upload, now);
         let trial = is_trial.then(|| state.standings[server].try_it(wanted.trial(), now));
         let successor = Successor::of(state, server);
         drop(guard);
@@ -602,7 +603,8 @@ impl ServerList {
         &self,
         state: &mut ServerState,
         server: usize,
-        (priority, upload): (Priority, Upload),
+        priority: Priority,
+        upload: Upload,
         now: Instant,
     ) -> SlotUse {
         state.places[server].take(priority.class, now);
@@ -780,7 +782,7 @@ impl ServerList {
         let log_ins_first = places.log_ins_first(limits);
         let next = state.wait_queue.next_for(server, log_ins_first, &state.strangers, may_take)?;
         let NextRequest { priority, tell } = next;
-        let slot_use = self.take(state, server, (priority, tell.upload), now);
+        let slot_use = self.take(state, server, priority, tell.upload, now);
         self.observe(state, now);
         Some(SlotGrant { sender: tell.sender, slot_use, successor: Successor::of(state, server) })
     }
@@ -797,13 +799,14 @@ impl ServerList {
     fn judge(
         self: &Arc<Self>,
         server: usize,
-        (trial, failure): (Option<RunningTrial>, Option<ServerFailure>),
+        trial: Option<RunningTrial>,
+        failure: Option<ServerFailure>,
         slot_use: &mut SlotUse,
         now: Instant,
     ) {
         let (change, queue_change, has_waiting) = {
             let mut state = self.lock();
-            let queue_change = self.note_answer(&mut state, server, (failure, slot_use), now);
+            let queue_change = self.note_answer(&mut state, server, failure, slot_use, now);
             let up = state.standings.iter().filter(|standing| standing.is_up()).count();
             let change = match failure {
                 None => state.standings[server].succeeded(trial, now),
@@ -830,7 +833,8 @@ impl ServerList {
         &self,
         state: &mut ServerState,
         server: usize,
-        (failure, slot_use): (Option<ServerFailure>, &mut SlotUse),
+        failure: Option<ServerFailure>,
+        slot_use: &mut SlotUse,
         now: Instant,
     ) -> Option<QueueChange> {
         if slot_use.worked.is_none() {

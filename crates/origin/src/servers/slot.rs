@@ -51,7 +51,7 @@ impl ServerSlot {
     pub(crate) fn judge_at(&mut self, failure: Option<ServerFailure>, now: Instant) {
         let trial = self.trial.take();
         if let Some(server_list) = &self.servers {
-            server_list.judge(self.server, (trial, failure), &mut self.slot_use, now);
+            server_list.judge(self.server, trial, failure, &mut self.slot_use, now);
         }
     }
 }

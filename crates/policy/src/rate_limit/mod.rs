@@ -168,8 +168,8 @@ pub struct Limit<C: Clock = MonotonicClock> {
 impl Limit {
     /// A limit with a number that no other has on these counters.
     #[must_use]
-    pub fn new(name: Arc<str>, rate: Rate, on: (Arc<RateLimitCounters>, u32)) -> Self {
-        Self::by(name, rate, on, &MonotonicClock)
+    pub fn new(name: Arc<str>, rate: Rate, counters: Arc<RateLimitCounters>, number: u32) -> Self {
+        Self::by(name, rate, counters, number, &MonotonicClock)
     }
 }
 
@@ -177,7 +177,8 @@ impl<C: Clock + Clone> Limit<C> {
     fn by(
         name: Arc<str>,
         rate: Rate,
-        (counters, number): (Arc<RateLimitCounters>, u32),
+        counters: Arc<RateLimitCounters>,
+        number: u32,
         clock: &C,
     ) -> Self {
         let began = clock.now();
@@ -264,7 +265,7 @@ impl RateLimitBuilder {
         let mut limit = |rate: Rate| {
             let counters = Arc::clone(self.counters.as_ref()?);
             self.number += 1;
-            Some(Arc::new(Limit::new(name.into(), rate, (counters, self.number))))
+            Some(Arc::new(Limit::new(name.into(), rate, counters, self.number)))
         };
         RequestLimits {
             address: address.and_then(&mut limit),
@@ -299,7 +300,7 @@ mod tests {
     fn a_burst_is_taken_and_comes_back_with_time() {
         let clock = FakeRelativeClock::default();
         let counters = RateLimitCounters::new(1_000);
-        let limit = Limit::by("a".into(), rate(6, 60 * SECOND, 3), (counters, 1), &clock);
+        let limit = Limit::by("a".into(), rate(6, 60 * SECOND, 3), counters, 1, &clock);
         let who = at("192.0.2.1");
         assert_eq!(taken(&limit, who), 3);
         assert_eq!(limit.take(who), Err(10 * SECOND), "the time after which one is taken");
@@ -316,7 +317,7 @@ mod tests {
         let clock = FakeRelativeClock::default();
         let counters = RateLimitCounters::new(1_000);
         let limit = |number| {
-            Limit::by("a".into(), rate(1, SECOND, 2), (Arc::clone(&counters), number), &clock)
+            Limit::by("a".into(), rate(1, SECOND, 2), Arc::clone(&counters), number, &clock)
         };
         let (one, other) = (limit(1), limit(2));
         let session =
@@ -342,7 +343,7 @@ mod tests {
         let clock = FakeRelativeClock::default();
         let limit = |rate| {
             clock.advance(SECOND);
-            Limit::by("a".into(), rate, (RateLimitCounters::new(1_000), 1), &clock)
+            Limit::by("a".into(), rate, RateLimitCounters::new(1_000), 1, &clock)
         };
         let who = at("192.0.2.1");
         let same = limit(rate(6, 60 * SECOND, 3));
@@ -359,7 +360,7 @@ mod tests {
     fn a_flood_of_addresses_stays_bounded_and_frees_no_busy_address() {
         let clock = FakeRelativeClock::default();
         let counters = RateLimitCounters::new(4_000);
-        let limit = Limit::by("a".into(), rate(1, SECOND, 2), (Arc::clone(&counters), 1), &clock);
+        let limit = Limit::by("a".into(), rate(1, SECOND, 2), Arc::clone(&counters), 1, &clock);
         let busy = at("192.0.2.1");
         assert_eq!(taken(&limit, busy), 2);
         let mut freed = 0;
@@ -378,8 +379,8 @@ mod tests {
         let clock = FakeRelativeClock::default();
         let most = 1_000_000;
         for (requests, per) in [(1, 3_600 * SECOND), (most, SECOND)] {
-            let on = (RateLimitCounters::new(1_000), 1);
-            let limit = Limit::by("a".into(), rate(requests, per, most), on, &clock);
+            let counters = RateLimitCounters::new(1_000);
+            let limit = Limit::by("a".into(), rate(requests, per, most), counters, 1, &clock);
             let who = at("192.0.2.1");
             assert!((0..most).all(|_| limit.take(who).is_ok()));
             assert!(limit.take(who).is_err());
@@ -390,7 +391,7 @@ mod tests {
     fn that_it_is_reached_is_told_once_a_minute() {
         let clock = FakeRelativeClock::default();
         let limit =
-            Limit::by("a".into(), rate(1, SECOND, 1), (RateLimitCounters::new(1_000), 1), &clock);
+            Limit::by("a".into(), rate(1, SECOND, 1), RateLimitCounters::new(1_000), 1, &clock);
         assert!(limit.may_log() && !limit.may_log());
         clock.advance(LOG_EVERY);
         assert!(limit.may_log());

@@ -115,7 +115,7 @@ impl RequestRecord {
             self.telemetry.thread().add(Count::TraceSpansDropped, spans as u64);
         } else if !self.is_counted {
             let place = self.route.as_ref().map(|(_, place)| *place);
-            self.telemetry.counters.traced(place, self.outcome, (took, self.at), ids.trace);
+            self.telemetry.counters.traced(place, self.outcome, took, self.at, ids.trace);
         }
     }
 

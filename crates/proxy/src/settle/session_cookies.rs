@@ -64,7 +64,7 @@ pub(crate) fn changes<'c>(
 ) -> Vec<CookieChange<'c>> {
     let is_session = |name: &[u8]| cx.worker.settings.cookies.is_session(name);
     let (came, path) = (&cx.head.headers, cx.head.uri.path());
-    apply_set_cookie::changes((came, headers), path, is_session, cx.now as u64)
+    apply_set_cookie::changes(came, headers, path, is_session, cx.now as u64)
 }
 
 /// The session cookies that the browser has after it has processed a response.
@@ -74,5 +74,5 @@ pub(crate) fn session_cookies_after<'c>(
 ) -> Vec<(&'c [u8], &'c [u8])> {
     let is_session = |name: &[u8]| cx.worker.settings.cookies.is_session(name);
     let (came, path) = (&cx.head.headers, cx.head.uri.path());
-    apply_set_cookie::left((came, headers), path, is_session, cx.now as u64)
+    apply_set_cookie::left(came, headers, path, is_session, cx.now as u64)
 }

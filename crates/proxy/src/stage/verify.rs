@@ -493,7 +493,7 @@ fn fits(
     let now = unix_now() as u64;
     let is_anonymous = *answer == VerifyAnswer::Anonymous;
     let may_be = |name: &[u8]| rules.may_be_session(name);
-    let changes = apply_set_cookie::changes((carried, headers), path, may_be, now);
+    let changes = apply_set_cookie::changes(carried, headers, path, may_be, now);
     let is_cleared = set_cookie::clears_logins(headers);
     changes.iter().all(|change| matches!(change, CookieChange::Gone(_)) && is_anonymous)
         && (is_anonymous || !is_cleared)

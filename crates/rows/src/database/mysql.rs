@@ -69,7 +69,7 @@ impl DatabaseServer for MysqlServer {
         query: &RowQuery,
         ids: &[&str],
     ) -> Result<Vec<FoundRow>, QueryError> {
-        found_rows(connection, (query, ids), value, failure).await
+        found_rows(connection, query, ids, value, failure).await
     }
 
     async fn check(

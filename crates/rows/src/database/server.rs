@@ -54,7 +54,8 @@ pub(super) trait DatabaseServer {
 #[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(super) async fn found_rows<'c, D, C>(
     connection: C,
-    (query, ids): (&RowQuery, &[&str]),
+    query: &RowQuery,
+    ids: &[&str],
     value: impl Fn(&D::Row, usize) -> Result<String, sqlx::Error>,
     failure: impl Fn(sqlx::Error) -> QueryError,
 ) -> Result<Vec<FoundRow>, QueryError>

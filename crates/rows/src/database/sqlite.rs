@@ -95,7 +95,7 @@ impl DatabaseServer for SqliteServer {
         ids: &[&str],
     ) -> Result<Vec<FoundRow>, QueryError> {
         reader.end_at(Instant::now() + self.timeout);
-        found_rows(&mut reader.connection, (query, ids), value, failure).await
+        found_rows(&mut reader.connection, query, ids, value, failure).await
     }
 
     async fn check(&self, reader: &mut SqliteReader, query: &RowQuery) -> Result<(), QueryError> {

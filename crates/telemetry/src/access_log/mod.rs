@@ -40,7 +40,7 @@ impl LogBuffer {
     /// Records a request. At the bound the record is dropped and counted.
     pub fn write(&self, record: LogRecord, texts: LogTexts<'_>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if !waiting.push(record, texts, (WAITING_MAX, WAITING_BYTES_MAX)) {
+        if !waiting.push(record, texts, WAITING_MAX, WAITING_BYTES_MAX) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }

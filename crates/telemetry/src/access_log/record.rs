@@ -126,7 +126,8 @@ impl Records {
         &mut self,
         record: LogRecord,
         texts: LogTexts<'_>,
-        (most, most_bytes): (usize, usize),
+        most: usize,
+        most_bytes: usize,
     ) -> bool {
         if self.records.len() >= most || self.texts.len() + texts.bytes() > most_bytes {
             return false;
@@ -195,7 +196,7 @@ mod tests {
         let mut records = Records::default();
         let one = LogTexts { path: b"/a", agent: Some(b""), ..LogTexts::default() };
         let two = LogTexts { path: b"/bcd", host: Some(b"shop.test"), ..LogTexts::default() };
-        assert!(records.push(record(200), one, (9, 99)) && records.push(record(404), two, (9, 99)));
+        assert!(records.push(record(200), one, 9, 99) && records.push(record(404), two, 9, 99));
         let read: Vec<_> = records
             .iter()
             .map(|(record, texts)| (record.status, texts.path, texts.host, texts.agent))
@@ -215,10 +216,10 @@ mod tests {
     fn records_and_texts_are_bounded() {
         let mut records = Records::default();
         let texts = LogTexts { path: b"/1234", ..LogTexts::default() };
-        assert!(records.push(record(200), texts, (2, 11)));
-        assert!(records.push(record(200), texts, (2, 11)));
-        assert!(!records.push(record(200), texts, (2, 99)), "two records are the bound");
-        assert!(!records.push(record(200), texts, (9, 14)), "the texts would have fifteen bytes");
+        assert!(records.push(record(200), texts, 2, 11));
+        assert!(records.push(record(200), texts, 2, 11));
+        assert!(!records.push(record(200), texts, 2, 99), "two records are the bound");
+        assert!(!records.push(record(200), texts, 9, 14), "the texts would have fifteen bytes");
         assert_eq!(records.iter().count(), 2);
     }
 }

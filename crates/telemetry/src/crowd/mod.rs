@@ -220,11 +220,7 @@ fn heaviest<'t>(tables: impl Iterator<Item = &'t HeavyTable>, now: Instant) -> V
 mod tests {
     use super::*;
 
-    fn time<'t>(
-        urls: &UrlMemory,
-        address: &str,
-        (path, query): (&'t str, &'t str),
-    ) -> OriginTime<'t> {
+    fn time<'t>(urls: &UrlMemory, address: &str, path: &'t str, query: &'t str) -> OriginTime<'t> {
         let address = Some(address.parse().unwrap());
         OriginTime {
             is_new: urls.is_new(path, Some(query)),
@@ -251,9 +247,9 @@ mod tests {
             let address = format!("10.{}.{}.7", number / 256, number % 256);
             let query = format!("color={number}&page=2");
             let crowd = &mut crowds[number as usize % 2];
-            crowd.add(&time(&urls, &address, ("/shop/shirts", &query)), now);
+            crowd.add(&time(&urls, &address, "/shop/shirts", &query), now);
             if number % 40 == 0 {
-                crowd.add(&time(&urls, "192.0.2.9", ("/about", "")), now);
+                crowd.add(&time(&urls, "192.0.2.9", "/about", ""), now);
             }
         }
         let totals = totals(&crowds, now);
@@ -275,7 +271,7 @@ mod tests {
         let now = Instant::now();
         for number in 0..5_000 {
             let path = format!("/product/{}", number % 500);
-            crowd.add(&time(&urls, "2001:db8:1:2::3", (&path, "")), now);
+            crowd.add(&time(&urls, "2001:db8:1:2::3", &path, ""), now);
         }
         let totals = totals(&[crowd], now);
         assert!(!totals.patterns[0].is_endless(), "{:?}", totals.patterns[0]);
@@ -287,7 +283,7 @@ mod tests {
         let (mut crowd, urls) = (Crowd::default(), UrlMemory::default());
         let now = Instant::now();
         let agent = "é".repeat(1_000);
-        let mut one = time(&urls, "192.0.2.9", ("/", ""));
+        let mut one = time(&urls, "192.0.2.9", "/", "");
         one.asker = Some(Asker { address: None, agent: agent.as_bytes() });
         crowd.add(&one, now);
         one.asker = None;

@@ -108,7 +108,7 @@ mod tests {
                     sent: 0,
                 };
                 counters.answered(Some(0), &answered);
-                counters.traced(Some(0), outcome, (took, at), trace);
+                counters.traced(Some(0), outcome, took, at, trace);
             }
         }
         let page = metrics.page().unwrap();

@@ -518,7 +518,7 @@ impl ThreadCollector {
             let kind = MetricType::Histogram;
             let metric = encoder.encode_descriptor(name, help, None, kind)?;
             let HistogramReading { bounds, buckets, micros } = read();
-            routes_page::histogram(metric, bounds, (&buckets, micros))?;
+            routes_page::histogram(metric, bounds, &buckets, micros)?;
         }
         Ok(())
     }

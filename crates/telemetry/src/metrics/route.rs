@@ -206,7 +206,8 @@ impl RequestCounters {
         &self,
         place: Option<usize>,
         outcome: Outcome,
-        (took, at): (Duration, f64),
+        took: Duration,
+        at: f64,
         trace: u128,
     ) {
         let route = place.and_then(|place| self.routes.get(place)).unwrap_or(&self.none);

@@ -61,7 +61,8 @@ fn times(
             let durations = route.of(outcome);
             if durations.count() > 0 {
                 let labels = [("route", &*route.name), ("result", outcome.as_str())];
-                histogram(metric.encode_family(&labels)?, &BOUNDS, durations.parts())?;
+                let (counts, micros) = durations.parts();
+                histogram(metric.encode_family(&labels)?, &BOUNDS, counts, micros)?;
             }
         }
     }
@@ -78,7 +79,8 @@ fn origin_times(
     let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
     for route in routes.iter().filter(|route| route.origin.count() > 0) {
         let labels = [("route", &*route.name)];
-        histogram(metric.encode_family(&labels)?, &BOUNDS, route.origin.parts())?;
+        let (counts, micros) = route.origin.parts();
+        histogram(metric.encode_family(&labels)?, &BOUNDS, counts, micros)?;
     }
     Ok(())
 }
@@ -105,7 +107,8 @@ fn saved(
 pub(super) fn histogram(
     mut metric: MetricEncoder<'_>,
     bounds: &[f64],
-    (counts, micros): (&[u64], u64),
+    counts: &[u64],
+    micros: u64,
 ) -> Result<(), std::fmt::Error> {
     let bounds = bounds.iter().copied().chain([f64::INFINITY]);
     let buckets: Vec<_> = bounds.zip(counts.iter().copied()).collect();

@@ -156,8 +156,8 @@ impl FinishedRequest {
         for (step, at) in self.steps.iter() {
             match step {
                 Step::Routed => {}
-                Step::Identified => self.add_once(&mut spans, ("recognise", RECOGNISE), last, at),
-                Step::LookedUp => self.add_once(&mut spans, ("look up", LOOK_UP), last, at),
+                Step::Identified => self.add_once(&mut spans, "recognise", RECOGNISE, last, at),
+                Step::LookedUp => self.add_once(&mut spans, "look up", LOOK_UP, last, at),
                 Step::OriginHead => {
                     if let Some(open) = &mut open {
                         open.head = Some(at);
@@ -179,7 +179,7 @@ impl FinishedRequest {
                         Step::Head => head = head.or(Some(at)),
                         _ => {
                             if let Some(head) = head {
-                                self.add_once(&mut spans, ("deliver", DELIVER), head, at);
+                                self.add_once(&mut spans, "deliver", DELIVER, head, at);
                             }
                         }
                     }
@@ -281,7 +281,8 @@ impl FinishedRequest {
     fn add_once(
         &self,
         spans: &mut Vec<Span>,
-        (name, place): (&str, u64),
+        name: &str,
+        place: u64,
         from: Duration,
         to: Duration,
     ) {
