@@ -160,7 +160,7 @@ async fn respond(state: &AdminState, own: SocketAddr, request: Request<Incoming>
 }
 
 /// Why a request is refused before it has an operator.
-enum Unauthenticated {
+enum AuthenticationFailure {
     /// Its token, or its session, is missing or not known.
     Unknown,
     /// A browser sent an operator's cookie with an action that does not show that it comes from the dashboard.
@@ -173,20 +173,20 @@ fn authenticate(
     handle: &AdminHandle,
     endpoint: &Endpoint,
     (head, host): (&Parts, &Host),
-) -> Result<Operator, Unauthenticated> {
+) -> Result<Operator, AuthenticationFailure> {
     if head.headers.contains_key(AUTHORIZATION) {
         let operators = handle.operators();
         let operator = bearer::token(&head.headers).and_then(|token| operators.with_token(token));
-        return operator.cloned().ok_or(Unauthenticated::Unknown);
+        return operator.cloned().ok_or(AuthenticationFailure::Unknown);
     }
     let now = Instant::now();
     let session = login::tokens(&head.headers)
         .find_map(|token| handle.sessions.borrow_mut().operator(token, now));
-    let operator = session.ok_or(Unauthenticated::Unknown)?;
+    let operator = session.ok_or(AuthenticationFailure::Unknown)?;
     let is_of_dashboard =
         same_origin::is_of(&head.headers, host) && same_origin::has_dashboard_field(&head.headers);
     if endpoint.is_action() && !is_of_dashboard {
-        return Err(Unauthenticated::OfOtherPage(operator));
+        return Err(AuthenticationFailure::OfOtherPage(operator));
     }
     Ok(operator)
 }
@@ -194,14 +194,14 @@ fn authenticate(
 fn refuse(
     handle: &AdminHandle,
     endpoint: &'static Endpoint,
-    why: Unauthenticated,
+    why: AuthenticationFailure,
 ) -> AdminResponse {
     match why {
-        Unauthenticated::Unknown => {
+        AuthenticationFailure::Unknown => {
             let why = "a known bearer token, or the cookie of a log-in, is required".to_owned();
             handle.refuse_stranger(endpoint, (StatusCode::UNAUTHORIZED, why))
         }
-        Unauthenticated::OfOtherPage(operator) => {
+        AuthenticationFailure::OfOtherPage(operator) => {
             let why =
                 "an action with a cookie needs X-Anteroom-Admin: 1 and the Origin of this listener";
             handle.refuse(&operator, endpoint, (StatusCode::FORBIDDEN, why.to_owned()))

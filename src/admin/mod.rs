@@ -77,11 +77,11 @@ pub use origins::{ListedOrigin, ListedServer, OriginsReport};
 pub use reload::{ReloadEntrance, ReloadReport, ReloadRequest, ReloadRequests, ReloadResult};
 pub use rows::{EVERY_MAX, EVERY_MIN, ListedRow, Listing, RowsRequest};
 pub use sessions::{
-    ExportedItem, ExportedSession, ExportedView, LISTED_MAX, ListedSession, Removed, SessionExport,
-    SessionFilter, SessionListRequest, SessionsListing,
+    ExportedItem, ExportedSession, ExportedView, LISTED_MAX, ListedSession, RemovalCounts,
+    SessionExport, SessionFilter, SessionListRequest, SessionsListing,
 };
 pub use status::{
-    ConnectionStatus, MemoryStatus, Missed, MissesListing, OriginStatus, RouteStatus, Status,
+    ConnectionStatus, ListedMiss, MemoryStatus, MissesListing, OriginStatus, RouteStatus, Status,
     StoreStatus, Times,
 };
 pub use status_parts::StatusParts;

@@ -127,7 +127,7 @@ pub struct ExportedView {
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removed {
+pub struct RemovalCounts {
     /// Sessions.
     pub sessions: usize,
     /// Items in their carts.
@@ -218,13 +218,16 @@ impl Commands {
     }
 
     /// Ends the selected sessions, piece by piece, as a log-out does.
-    pub(super) async fn revoke_sessions(&self, body: &[u8]) -> Result<Removed, CommandRefusal> {
+    pub(super) async fn revoke_sessions(
+        &self,
+        body: &[u8],
+    ) -> Result<RemovalCounts, CommandRefusal> {
         let meant: SessionFilter = read(body)?;
         let selector = meant.selector()?;
         let (tokens, next) = self.look_for(&selector, meant.from.as_deref()).await?;
         let ended = self.end(&tokens, EndMode::HandOn).await;
         self.purge_pages(&selector, &tokens).await;
-        ended.map(|removed| Removed { next, ..removed })
+        ended.map(|removed| RemovalCounts { next, ..removed })
     }
 
     /// Purges the pages kept for the ended sessions, as a log-out does.
@@ -241,7 +244,7 @@ impl Commands {
     }
 
     /// Removes all data of a user, piece by piece, and counts it.
-    pub(super) async fn delete_user(&self, body: &[u8]) -> Result<Removed, CommandRefusal> {
+    pub(super) async fn delete_user(&self, body: &[u8]) -> Result<RemovalCounts, CommandRefusal> {
         let meant: SessionFilter = read(body)?;
         let SessionSelector::User(user) = meant.selector()? else {
             return Err(bad(&"a user is required"));
@@ -256,7 +259,7 @@ impl Commands {
             handed_on =
                 self.store.forget_user(&user).await.map_err(|error| store_failed(&error))?;
         }
-        Ok(Removed { next, handed_on, ..removed })
+        Ok(RemovalCounts { next, handed_on, ..removed })
     }
 
     /// The next piece of the selected sessions. A user's indexed sessions come first; the walk
@@ -304,7 +307,11 @@ impl Commands {
     }
 
     /// Ends these sessions; counts their data if none may be left.
-    async fn end(&self, tokens: &[StoredToken], how: EndMode) -> Result<Removed, CommandRefusal> {
+    async fn end(
+        &self,
+        tokens: &[StoredToken],
+        how: EndMode,
+    ) -> Result<RemovalCounts, CommandRefusal> {
         let ended = self.end_each(tokens, how).await;
         // SECURITY: for a visitor that has just logged in at another proxy this process still has
         // an anonymous answer, and would pass the cookie on to an app that accepts it.
@@ -316,9 +323,9 @@ impl Commands {
         &self,
         tokens: &[StoredToken],
         how: EndMode,
-    ) -> Result<Removed, CommandRefusal> {
+    ) -> Result<RemovalCounts, CommandRefusal> {
         let end = async |token: &StoredToken| {
-            let mut had = Removed { sessions: 1, ..Removed::default() };
+            let mut had = RemovalCounts { sessions: 1, ..RemovalCounts::default() };
             match how {
                 EndMode::HandOn => self.sessions.revoke(&self.store, token).await?,
                 EndMode::Erase => {
@@ -329,7 +336,7 @@ impl Commands {
             }
             Ok(had)
         };
-        let mut removed = Removed::default();
+        let mut removed = RemovalCounts::default();
         for some in tokens.chunks(SIDE_BY_SIDE) {
             for had in together(some.iter().map(end).collect()).await {
                 let had = had.map_err(|error| store_failed(&error))?;

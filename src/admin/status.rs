@@ -183,7 +183,7 @@ pub struct Status {
 
 /// A URL that the cache did not answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Missed {
+pub struct ListedMiss {
     /// The site.
     pub host: String,
     /// The path.
@@ -206,7 +206,7 @@ pub struct Missed {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MissesListing {
     /// The most missed first.
-    pub misses: Vec<Missed>,
+    pub misses: Vec<ListedMiss>,
 }
 
 impl Commands {
@@ -283,7 +283,7 @@ impl Commands {
 
     /// The URLs that the cache did not answer.
     pub(super) fn misses(&self) -> MissesListing {
-        let missed = |url: MissedUrl| Missed {
+        let missed = |url: MissedUrl| ListedMiss {
             host: url.host,
             path: url.path,
             parameters: url.parameters,

@@ -20,7 +20,7 @@ use super::drain::leave_fleet;
 use super::line::Line;
 use super::memory_parts;
 use super::program::Program;
-use super::reload::{Running, refuse_reload};
+use super::reload::{RunningProxy, refuse_reload};
 use super::service_manager;
 use super::shared_state::SharedState;
 use super::signals::{Signal, Signals};
@@ -92,7 +92,7 @@ pub(super) enum HandOver {
 /// What a take-over needs of the main loop.
 #[derive(Debug)]
 pub(super) struct HandOverParts<'m> {
-    pub(super) running: &'m mut Running,
+    pub(super) running: &'m mut RunningProxy,
     pub(super) program: Option<&'m Program>,
     pub(super) signals: &'m mut Signals,
     pub(super) requests: &'m mut TakeOverRequests,
@@ -313,7 +313,7 @@ impl Offer {
     }
 
     /// Gives it the sockets, and returns its version when it has all it needs but the store.
-    async fn prepare(&mut self, running: &Running) -> Result<String, TakeOverError> {
+    async fn prepare(&mut self, running: &RunningProxy) -> Result<String, TakeOverError> {
         let due = "it is a successor";
         let (Message::Hello(hello), _) = self.channel()?.hear(ANSWER, due).await? else {
             return Err(TakeOverError::Unexpected(due));
@@ -343,7 +343,7 @@ impl Offer {
     }
 
     /// Gives it the store, if that changes hands. Returns when its threads stand ready, and the store has all log-outs.
-    async fn release_store(&mut self, running: &mut Running) -> Result<(), TakeOverError> {
+    async fn release_store(&mut self, running: &mut RunningProxy) -> Result<(), TakeOverError> {
         let channel = self.channel.as_mut().ok_or(TakeOverError::Ended("it is prepared"))?;
         let ready = "its threads stand ready";
         let Some(store) = &mut self.store else {
@@ -363,7 +363,7 @@ impl Offer {
     }
 
     /// Tells it what it would lack on any store, as late as possible: until then requests change it.
-    async fn tell_memory(&mut self, running: &Running) -> Result<(), TakeOverError> {
+    async fn tell_memory(&mut self, running: &RunningProxy) -> Result<(), TakeOverError> {
         // No authority is asked to look from now on: what it has been asked for is told, and the successor goes on.
         let board = &running.shared.certificates.board;
         board.set_serves(false);
@@ -383,7 +383,7 @@ impl Offer {
         timeout(ANSWER, told).await.map_err(|_elapsed| TakeOverError::Late(ANSWER, due))?
     }
 
-    async fn send_sockets(&mut self, running: &Running) -> Result<(), TakeOverError> {
+    async fn send_sockets(&mut self, running: &RunningProxy) -> Result<(), TakeOverError> {
         let mut all = running.listeners.hand_out();
         all.extend(running.admin_sockets.hand_out());
         let parts: Vec<_> = all.chunks(FILES_MAX).collect();
@@ -396,7 +396,7 @@ impl Offer {
     }
 
     /// Lets it accept connections and change the store. The calls that wait go there.
-    async fn commit(&mut self, running: &mut Running) -> Result<(), TakeOverError> {
+    async fn commit(&mut self, running: &mut RunningProxy) -> Result<(), TakeOverError> {
         let mut channel = self.channel.take().ok_or(TakeOverError::Ended("it is ready"))?;
         if let Some(store) = &mut self.store {
             store.allow_writes();
@@ -433,7 +433,7 @@ impl Offer {
 
     /// Tells it why, and waits for its end: there are never two that both think they serve, or that both have the store.
     /// Then all is here as before. Returns why, and what it said last.
-    async fn take_back(mut self, failure: Failure, running: &mut Running) -> Failure {
+    async fn take_back(mut self, failure: Failure, running: &mut RunningProxy) -> Failure {
         let why = match &failure {
             Failure::Why(why) => why.clone(),
             Failure::Stopped(_) => STOPPED.to_owned(),
@@ -489,7 +489,7 @@ fn with_words(why: String, words: Option<String>) -> String {
 }
 
 /// The protocol of a take-over, or why there is none.
-fn protocol(running: &Running, hello: &Hello) -> Result<u32, String> {
+fn protocol(running: &RunningProxy, hello: &Hello) -> Result<u32, String> {
     let live = running.live.load();
     let in_use = running.in_use(&live.plan).store;
     let protocol = common_protocol(&hello.protocols)

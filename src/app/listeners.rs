@@ -27,7 +27,7 @@ use crate::take_over::message::{HandedSocket, Purpose};
 #[derive(Debug)]
 pub(super) struct Listeners {
     threads: usize,
-    open: Vec<Open>,
+    open: Vec<OpenListener>,
     /// The TLS of the listeners that use it.
     tls: tls::All,
     ticket_keys: Arc<TicketKeys>,
@@ -37,7 +37,7 @@ pub(super) struct Listeners {
 
 /// The open sockets of one `[[listen]]`.
 #[derive(Debug)]
-struct Open {
+struct OpenListener {
     plan: Listen,
     terms: Arc<ArcSwap<ConnectionRules>>,
     closed: CancellationToken,
@@ -68,7 +68,7 @@ enum KeptState {
 /// A change that has been checked and cannot fail.
 #[derive(Debug)]
 pub(super) struct Change {
-    opened: Vec<Open>,
+    opened: Vec<OpenListener>,
     /// The listeners that stay, by index, with their new terms.
     kept: Vec<(usize, Listen, ConnectionRules)>,
 }
@@ -118,8 +118,9 @@ impl Listeners {
 
     /// The TLS of each listener that uses it, with the address of the listener.
     pub(super) fn secured(&self) -> Vec<(String, Arc<ClientTls>)> {
-        let tls =
-            |open: &Open| Some((open.plan.address.to_string(), open.terms.load().tls.clone()?));
+        let tls = |open: &OpenListener| {
+            Some((open.plan.address.to_string(), open.terms.load().tls.clone()?))
+        };
         self.open.iter().filter_map(tls).collect()
     }
 
@@ -192,7 +193,7 @@ impl Listeners {
     /// take their entrances. It does not listen before [`Self::fill_up`]. Sockets that were handed over are all kept,
     /// because clients wait in them already.
     pub(super) fn reserve(&mut self) -> Result<(), StartError> {
-        let reserve = |open: &mut Open| {
+        let reserve = |open: &mut OpenListener| {
             open.reserve().map_err(|source| not_opened(&open.plan.address, source))
         };
         self.open.iter_mut().try_for_each(reserve)
@@ -238,7 +239,7 @@ impl Listeners {
         for one in all {
             // Each listener on port 0 is a separate one.
             let is_kept = |place: usize| change.kept.iter().any(|(kept, ..)| *kept == place);
-            let same = |(place, open): &(usize, &Open)| {
+            let same = |(place, open): &(usize, &OpenListener)| {
                 open.plan.address == one.address && !is_kept(*place)
             };
             match self.open.iter().enumerate().find(same).map(|(place, _)| place) {
@@ -301,7 +302,7 @@ impl Listeners {
         &self,
         one: &Listen,
         handed: Option<&mut HandedSockets>,
-    ) -> Result<Open, StartError> {
+    ) -> Result<OpenListener, StartError> {
         let sockets = self.sockets_of(one, handed);
         let sockets = sockets.map_err(|source| not_opened(&one.address, source))?;
         let Sockets { queues, by_thread, file, are_handed } = sockets;
@@ -318,7 +319,7 @@ impl Listeners {
         let (plan, reserved) = (one.clone(), Vec::new());
         let may_be_kept = are_handed && service_manager::is_named();
         let kept = if may_be_kept { KeptState::Partly } else { KeptState::No };
-        Ok(Open { plan, terms, closed, queues, by_thread, reserved, addresses, file, kept })
+        Ok(OpenListener { plan, terms, closed, queues, by_thread, reserved, addresses, file, kept })
     }
 
     /// The terms of a listener. Unchanged TLS is kept, with the tickets that it alone accepts.
@@ -395,7 +396,7 @@ impl Listeners {
     }
 }
 
-impl Open {
+impl OpenListener {
     /// All that takes a file is done here.
     fn reserve(&mut self) -> io::Result<()> {
         let (Address::Tcp(_), Some(address)) = (&self.plan.address, self.addresses.first()) else {

@@ -8,7 +8,7 @@ use anteroom_cache::purge::scope::{EVERY_SITE, PurgeTarget, Scope};
 
 /// Pages that a reload outdates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outdated {
+pub(super) struct OutdatingPurges {
     /// The purges that outdate them.
     pub(super) targets: Vec<PurgeTarget>,
     /// Their paths, for the log.
@@ -17,13 +17,13 @@ pub(super) struct Outdated {
 
 /// The pages that were stored under `old`, and that `next` would not store, or not for as many visitors or for
 /// as long.
-pub(super) fn outdated(old: &Plan, next: &Plan) -> Outdated {
+pub(super) fn outdated(old: &Plan, next: &Plan) -> OutdatingPurges {
     let pages = outdated_pages(&routes(old), &routes(next));
     let of_routes = pages.paths.into_iter().map(|path| (path, pages.is_hard));
     let of_cache = everything(&old.cache, &next.cache).map(|is_hard| (String::new(), is_hard));
     let scopes: Vec<(String, bool)> = of_routes.chain(of_cache).collect();
     let in_words = scopes.iter().map(|(path, _)| format!("{path}/**"));
-    Outdated {
+    OutdatingPurges {
         paths: in_words.collect::<Vec<_>>().join(" "),
         targets: scopes.iter().map(|(path, is_hard)| target(path, *is_hard)).collect(),
     }

@@ -144,7 +144,7 @@ struct NextRoom {
 
 /// Pages that were evicted, and that the allocator has not yet given back to the system.
 #[derive(Clone, Copy, Debug)]
-struct Returning {
+struct EvictedMemory {
     evicted: u64,
     /// What was used when they were evicted.
     used: u64,
@@ -159,7 +159,7 @@ struct Room {
     bytes: u64,
     is_short: bool,
     is_near: bool,
-    returning: Option<Returning>,
+    returning: Option<EvictedMemory>,
     grown_at: Option<Instant>,
 }
 
@@ -228,7 +228,7 @@ impl Room {
     fn evicted(&mut self, bytes: u64, present: &MemoryUse, now: Instant) {
         let before = self.not_yet_returned(present.used, now);
         let (evicted, until) = (before + bytes, now + UNTIL_RETURNED);
-        self.returning = Some(Returning { evicted, used: present.used, until });
+        self.returning = Some(EvictedMemory { evicted, used: present.used, until });
     }
 }
 

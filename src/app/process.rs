@@ -29,7 +29,7 @@ use super::live_config::LiveConfig;
 use super::memory_parts::MemoryReader;
 use super::origins::Origins;
 use super::program::Program;
-use super::reload::Running;
+use super::reload::RunningProxy;
 use super::service_manager::{self, Watchdog};
 use super::shared_state::SharedState;
 use super::signals::{Signal, Signals};
@@ -83,7 +83,7 @@ impl OpenParts {
 /// The running process.
 #[derive(Debug)]
 pub(super) struct Process {
-    running: Running,
+    running: RunningProxy,
     signals: Signals,
     requests: MainLoopRequests,
     log: Option<Arc<AccessLog>>,
@@ -172,7 +172,7 @@ impl Process {
             jobs.start(&first, &shared, &handle);
         }
         let warming = owns_store.then(|| warm_start::begin(&first, &shared, &handle));
-        let running = Running {
+        let running = RunningProxy {
             live,
             listeners,
             workers,
@@ -259,7 +259,7 @@ impl Process {
             OldProcess::Unknown(drains) => self.old_drains = Some(drains),
         }
         if is_handed {
-            let Running { live, shared, store, .. } = &self.running;
+            let RunningProxy { live, shared, store, .. } = &self.running;
             // Beside requests: the store has these pages.
             drop(warm_start::begin(&live.load_full(), shared, store));
         }
@@ -289,13 +289,13 @@ impl Process {
 
     /// Has the threads accept connections, at the entrances that they have and at further ones; whether all of them do.
     async fn tell_workers(&mut self) -> bool {
-        let Running { live, listeners, workers, .. } = &mut self.running;
+        let RunningProxy { live, listeners, workers, .. } = &mut self.running;
         worker::tell(workers, &live.load_full(), listeners.take_entrances()).await
     }
 
     /// Begins to change the store, which was another process's.
     async fn own_store(&mut self) -> Result<(), TakeOverError> {
-        let Running { live, shared, store, jobs, .. } = &mut self.running;
+        let RunningProxy { live, shared, store, jobs, .. } = &mut self.running;
         let allowed = shared.store.allow_writes().await;
         allowed.map_err(|error| TakeOverError::Refused(error.to_string()))?;
         may_crash("writes");
@@ -304,7 +304,7 @@ impl Process {
     }
 
     fn call_host(&self) -> CallHost {
-        let Running { live, shared, store, .. } = &self.running;
+        let RunningProxy { live, shared, store, .. } = &self.running;
         let (live, shared) = (Arc::clone(live), Arc::clone(shared));
         CallHost { live, shared, store: store.clone() }
     }
@@ -400,7 +400,7 @@ impl Process {
         self.running.admin_sockets.release();
         self.ends.drain.cancel();
         self.running.shared.feed.close();
-        let Running { live, listeners, workers, shared, store, jobs, admin_handle, .. } =
+        let RunningProxy { live, listeners, workers, shared, store, jobs, admin_handle, .. } =
             self.running;
         // Removes the sockets early, so that the next process can open them.
         drop(listeners);
@@ -468,7 +468,7 @@ impl Process {
 
 /// Returns when the process that serves has let this one accept connections.
 async fn stand_ready(
-    running: &mut Running,
+    running: &mut RunningProxy,
     warming: Option<JoinHandle<()>>,
     predecessor: &mut Predecessor,
 ) -> Result<(), TakeOverError> {

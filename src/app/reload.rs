@@ -43,7 +43,7 @@ pub(super) async fn refuse_reload(shared: &SharedState) {
 
 /// Why a reload changed nothing.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum ReloadRefusal {
     #[error("these changes need a restart: {}", .0.join(", "))]
     NeedsRestart(Vec<&'static str>),
     #[error(transparent)]
@@ -52,7 +52,7 @@ enum Refused {
 
 /// The parts of the running proxy that a reload concerns.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningProxy {
     pub(super) live: Arc<ArcSwap<LiveConfig>>,
     pub(super) listeners: Listeners,
     pub(super) workers: Vec<Worker>,
@@ -63,7 +63,7 @@ pub(super) struct Running {
     pub(super) jobs: Jobs,
 }
 
-impl Running {
+impl RunningProxy {
     /// Reopens the log files, for logrotate.
     pub(super) fn reopen(&self, log: Option<&AccessLog>) {
         if let Some(log) = log {
@@ -123,11 +123,11 @@ impl Running {
         }
     }
 
-    async fn put_into_force(&mut self, next: LoadedPlan) -> Result<(), Refused> {
+    async fn put_into_force(&mut self, next: LoadedPlan) -> Result<(), ReloadRefusal> {
         let old = self.live.load_full();
         let fixed = self.in_use(&old.plan).needs_restart(&self.in_use(&next.plan));
         if !fixed.is_empty() {
-            return Err(Refused::NeedsRestart(fixed));
+            return Err(ReloadRefusal::NeedsRestart(fixed));
         }
         let next = LiveConfig::new(next, &self.shared, &old.origins)?;
         let awaited = acme::prepare(&next.plan, true)?;

@@ -360,12 +360,12 @@ fn send_now(message: &str, files: &[BorrowedFd<'_>]) -> io::Result<bool> {
 pub(super) struct Watchdog {
     /// How long the service manager waits for the message.
     timeout: Duration,
-    pulses: Vec<Watched>,
+    pulses: Vec<WatchedPulse>,
 }
 
 /// A pulse, and what it was at the last message.
 #[derive(Debug)]
-struct Watched {
+struct WatchedPulse {
     pulse: Arc<AtomicU64>,
     seen: u64,
 }
@@ -380,7 +380,7 @@ impl Watchdog {
     /// The pulse of one more worker.
     pub(super) fn pulse(&mut self) -> Pulse {
         let beats = Arc::<AtomicU64>::default();
-        self.pulses.push(Watched { pulse: Arc::clone(&beats), seen: 0 });
+        self.pulses.push(WatchedPulse { pulse: Arc::clone(&beats), seen: 0 });
         Pulse { beats, every: self.timeout / BEATS }
     }
 
@@ -403,7 +403,7 @@ impl Watchdog {
     /// Whether every pulse has moved since this was true before.
     fn all_moved(&mut self) -> bool {
         let now: Vec<_> = self.pulses.iter().map(|watched| watched.pulse.load(Relaxed)).collect();
-        let moved = |(watched, now): (&Watched, &u64)| *now == ENDED || *now != watched.seen;
+        let moved = |(watched, now): (&WatchedPulse, &u64)| *now == ENDED || *now != watched.seen;
         let all = self.pulses.iter().zip(&now).all(moved);
         if all {
             self.pulses.iter_mut().zip(now).for_each(|(watched, now)| watched.seen = now);

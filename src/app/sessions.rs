@@ -3,7 +3,7 @@
 use anteroom_session::Rules;
 use anteroom_session::expire::{CartSink, ExpiredFile};
 
-use crate::task::Expiring;
+use crate::task::CartExpiry;
 
 /// The lifetimes of sessions, and the most per user.
 pub(super) fn rules(plan: &anteroom_config::SessionConfig) -> Rules {
@@ -17,9 +17,9 @@ pub(super) fn rules(plan: &anteroom_config::SessionConfig) -> Rules {
 }
 
 /// How the cleaner passes carts on, if it does.
-pub(super) fn expiring(session: &anteroom_config::SessionConfig) -> Option<Expiring> {
+pub(super) fn expiring(session: &anteroom_config::SessionConfig) -> Option<CartExpiry> {
     let on_expire = on_expire(session)?;
-    Some(Expiring::new(on_expire, session.cart_idle, session.token_storage))
+    Some(CartExpiry::new(on_expire, session.cart_idle, session.token_storage))
 }
 
 fn on_expire(session: &anteroom_config::SessionConfig) -> Option<CartSink> {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
 use super::live_config::LiveConfig;
-use super::reload::Running;
+use super::reload::RunningProxy;
 use super::shared_state::SharedState;
 use super::{drain, jobs};
 use crate::take_over::channel::{Channel, TakeOverError};
@@ -47,7 +47,7 @@ impl StorePassage {
     }
 
     /// Prepares for what follows while requests go on: ends the tasks that use the store, and writes what waits.
-    pub(super) async fn begin(&mut self, running: &mut Running) -> Result<(), TakeOverError> {
+    pub(super) async fn begin(&mut self, running: &mut RunningProxy) -> Result<(), TakeOverError> {
         self.used = Some(SuccessorUse::Read);
         running.jobs.pause().await;
         write_log_outs(running).await?;
@@ -105,7 +105,7 @@ impl StorePassage {
 
 /// Writes the log-outs that wait. Sessions that have ended in this process alone would go on in its successor, and for
 /// good if the store takes no log-out before this one ends.
-pub(super) async fn write_log_outs(running: &Running) -> Result<(), TakeOverError> {
+pub(super) async fn write_log_outs(running: &RunningProxy) -> Result<(), TakeOverError> {
     let live = running.live.load_full();
     match timeout(FLUSH, live.sessions.flush_log_outs(&running.store)).await {
         Ok(true) => Ok(()),

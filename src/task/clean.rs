@@ -44,7 +44,7 @@ pub struct Clean {
     /// Whether carts are removed, too.
     pub carts: bool,
     /// Where carts are handed on first, if anywhere.
-    pub expiring: Option<Expiring>,
+    pub expiring: Option<CartExpiry>,
     /// Counters.
     pub thread_metrics: Arc<ThreadMetrics>,
     /// Whether the log has reported that the store refuses visits.
@@ -57,7 +57,7 @@ pub struct Clean {
 
 /// State for handing on carts.
 #[derive(Debug)]
-pub struct Expiring {
+pub struct CartExpiry {
     on_expire: RefCell<CartSink>,
     /// How long a session must be idle before its cart is handed on, if set.
     idle: Option<Duration>,
@@ -77,7 +77,7 @@ struct CartHandoverPause {
     until: Option<Instant>,
 }
 
-impl Expiring {
+impl CartExpiry {
     /// Hands on carts to `on_expire`, with tokens stored as `storage` says: of cleaned sessions,
     /// and, if `idle` is set, of sessions not seen for that long.
     #[must_use]
@@ -143,7 +143,7 @@ impl Clean {
         clippy::await_holding_refcell_ref,
         reason = "steps of a task follow each other, and nobody else borrows"
     )]
-    async fn clean_expiring(&self, expiring: &Expiring) -> Result<NextStep, StoreError> {
+    async fn clean_expiring(&self, expiring: &CartExpiry) -> Result<NextStep, StoreError> {
         let now = Instant::now();
         let mut is_open = expiring.is_open(now);
         if is_open {
@@ -189,7 +189,7 @@ impl Clean {
         let EndedCarts { handed_on, dropped, lost, refusal } =
             self.visits.sessions.take_ended_carts();
         // For a file they are in the outbox now, and are counted when written.
-        let is_file = self.expiring.as_ref().is_some_and(Expiring::is_into_file);
+        let is_file = self.expiring.as_ref().is_some_and(CartExpiry::is_into_file);
         self.thread_metrics.add(Count::CartsHandedOn, if is_file { 0 } else { handed_on as u64 });
         self.thread_metrics.add(Count::CartEventsDropped, dropped as u64);
         self.thread_metrics.add(Count::CartsLost, lost as u64);
@@ -206,7 +206,7 @@ impl Clean {
     }
 
     /// Counts the result of a step; returns whether carts may still be handed on.
-    async fn take_note(&self, expiring: &Expiring, done: &CleaningResult, now: Instant) -> bool {
+    async fn take_note(&self, expiring: &CartExpiry, done: &CleaningResult, now: Instant) -> bool {
         self.thread_metrics.add(Count::SessionsCleaned, done.removed as u64);
         self.thread_metrics.add(Count::CartsHandedOn, done.handed_on as u64);
         self.thread_metrics.add(Count::CartsRefused, done.waiting as u64);
@@ -245,7 +245,7 @@ impl Clean {
     }
 
     /// Another process may have a working target: it gets the lease.
-    async fn give_turn_up(&self, expiring: &Expiring) {
+    async fn give_turn_up(&self, expiring: &CartExpiry) {
         if let Err(error) =
             self.store.take_lease(TaskLease::Cleaner, expiring.process_id, GIVEN_UP).await
         {
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    fn cleaner(store: &AnyStore, keep: u32, expiring: Option<Expiring>) -> Clean {
+    fn cleaner(store: &AnyStore, keep: u32, expiring: Option<CartExpiry>) -> Clean {
         Clean {
             store: store.clone(),
             visits: Visits {
@@ -374,9 +374,9 @@ mod tests {
         }
     }
 
-    fn into_file(path: &std::path::Path) -> Expiring {
+    fn into_file(path: &std::path::Path) -> CartExpiry {
         let file = ExpiredFile::new(path.to_owned());
-        Expiring::new(CartSink::File(file), None, TokenStorage::Plain)
+        CartExpiry::new(CartSink::File(file), None, TokenStorage::Plain)
     }
 
     #[test]

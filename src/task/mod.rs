@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use anteroom_telemetry::metrics::{Count, ThreadMetrics};
 
 pub use certificates::KeepCertificates;
-pub use clean::{Clean, Expiring};
+pub use clean::{CartExpiry, Clean};
 pub use database_rows::RowsQuery;
 pub use fleet::RegisterProxy;
 pub use gone::EndedSessions;

@@ -90,7 +90,7 @@ enum ListenError {
 
 /// What was announced and is not carried out yet.
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingChanges {
     rows: HashSet<Row>,
     /// The sources of which any row may have changed.
     sources: HashSet<String>,
@@ -100,7 +100,7 @@ struct Pending {
     all_purges: bool,
 }
 
-impl Pending {
+impl PendingChanges {
     fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.sources.is_empty() && !self.has_purges()
     }
@@ -154,13 +154,13 @@ impl ListenForChanges {
     }
 
     /// What may have changed before the connection was there.
-    fn everything(&self) -> Pending {
+    fn everything(&self) -> PendingChanges {
         let sources = self.listened.iter().map(|one| one.name.clone()).collect();
         let all_purges = self.listened.iter().any(|one| !one.purges.is_empty());
-        Pending { sources, all_purges, ..Pending::default() }
+        PendingChanges { sources, all_purges, ..PendingChanges::default() }
     }
 
-    fn add(&self, pending: &mut Pending, notice: &Notice) {
+    fn add(&self, pending: &mut PendingChanges, notice: &Notice) {
         let on_channel = self.listened.iter().filter(|one| one.channel == notice.channel);
         for source in on_channel {
             match PurgeKind::split(&notice.payload) {
@@ -170,7 +170,7 @@ impl ListenForChanges {
         }
     }
 
-    fn add_row(&self, pending: &mut Pending, source: &ListenedSource, payload: &str) {
+    fn add_row(&self, pending: &mut PendingChanges, source: &ListenedSource, payload: &str) {
         let id = payload.strip_prefix("row:").unwrap_or(payload);
         let row = self.sources.names.row(&source.name, id).filter(|_| !id.is_empty());
         match row {
@@ -182,7 +182,7 @@ impl ListenForChanges {
 
     fn add_purge(
         &self,
-        pending: &mut Pending,
+        pending: &mut PendingChanges,
         source: &ListenedSource,
         kind: PurgeKind,
         name: &str,
@@ -217,11 +217,11 @@ impl ListenForChanges {
     }
 
     /// Makes rows due, and purges pages softly.
-    async fn carry_out(&self, pending: &mut Pending) -> Result<(), ListenError> {
+    async fn carry_out(&self, pending: &mut PendingChanges) -> Result<(), ListenError> {
         if pending.is_empty() {
             return Ok(());
         }
-        let Pending { rows, sources, tags, urls, all_purges } = std::mem::take(pending);
+        let PendingChanges { rows, sources, tags, urls, all_purges } = std::mem::take(pending);
         self.shared.requests.forget_missing();
         let mut due: Vec<Row> = rows.into_iter().collect();
         if !sources.is_empty() {

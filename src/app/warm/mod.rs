@@ -151,7 +151,7 @@ async fn pages(
     destination: &Destination,
     served: &[HostPattern],
 ) -> Result<Vec<(String, Page)>, WarmError> {
-    let mut collected = Collected { served, pages: Vec::new(), seen: HashSet::new() };
+    let mut collected = PageCollection { served, pages: Vec::new(), seen: HashSet::new() };
     for argument in of {
         if !is_sitemap(argument) {
             let page = Page::parse(argument).ok_or_else(|| WarmError::Url(argument.clone()))?;
@@ -210,14 +210,14 @@ fn read_file(path: &str) -> std::io::Result<Vec<u8>> {
 }
 
 /// The pages found so far.
-struct Collected<'p> {
+struct PageCollection<'p> {
     /// The hosts that the proxy serves; empty: any.
     served: &'p [HostPattern],
     pages: Vec<(String, Page)>,
     seen: HashSet<String>,
 }
 
-impl Collected<'_> {
+impl PageCollection<'_> {
     /// Refuses a host that the proxy does not serve; where it serves any, one that is not the host of the `sitemap`.
     fn check_host(&self, page: &Page, sitemap: Option<&Page>) -> Result<(), WarmError> {
         let site = page.site();
@@ -380,7 +380,7 @@ mod tests {
     fn foreign_hosts_are_refused() {
         let page = |url| Page::parse(url).unwrap();
         let hosts = [HostPattern::parse("shop.test").unwrap()];
-        let with = |served| Collected { served, pages: Vec::new(), seen: HashSet::new() };
+        let with = |served| PageCollection { served, pages: Vec::new(), seen: HashSet::new() };
         assert!(with(&hosts).check_host(&page("https://shop.test/a"), None).is_ok());
         let foreign = with(&hosts).check_host(&page("https://evil.test/"), None).unwrap_err();
         assert!(foreign.to_string().contains("evil.test is not in [origin] hosts (shop.test)"));

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::Shown;
+use super::OutputArgs;
 
 pub(crate) const AUDIT_EXAMPLES: &str = "\
 Examples:
@@ -24,7 +24,7 @@ pub(crate) struct AuditArgs {
     #[command(subcommand)]
     pub(crate) command: Option<AuditCommand>,
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    pub(crate) shown: OutputArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -41,6 +41,6 @@ pub(crate) enum AuditCommand {
         #[arg(long, value_name = "NAME")]
         route: Option<String>,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
 }

@@ -6,7 +6,7 @@ use anteroom::admin::{BYPASS_LASTS_MAX, BYPASS_LASTS_MIN};
 use anteroom_config::duration;
 use clap::{Args, Subcommand};
 
-use super::Shown;
+use super::OutputArgs;
 
 pub(crate) const BYPASS_EXAMPLES: &str = "\
 Examples:
@@ -30,7 +30,7 @@ pub(crate) struct BypassArgs {
     #[command(subcommand)]
     pub(crate) command: Option<BypassCommand>,
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    pub(crate) shown: OutputArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -45,7 +45,7 @@ pub(crate) enum BypassCommand {
         #[arg(long, value_name = "NAME")]
         route: Option<String>,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
     /// Use the cache again
     #[command(after_help = BYPASS_EXAMPLES)]
@@ -54,7 +54,7 @@ pub(crate) enum BypassCommand {
         #[arg(long, value_name = "NAME")]
         route: Option<String>,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::Shown;
+use super::OutputArgs;
 
 pub(crate) const CERTIFICATES_EXAMPLES: &str = "\
 Examples:
@@ -22,7 +22,7 @@ pub(crate) enum CertificatesCommand {
     #[command(after_help = CERTIFICATES_EXAMPLES)]
     List {
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
     /// Order other certificates now
     #[command(after_help = CERTIFICATES_EXAMPLES)]
@@ -34,6 +34,6 @@ pub(crate) enum CertificatesCommand {
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::Shown;
+use super::OutputArgs;
 
 pub(crate) const LEARN_EXAMPLES: &str = "\
 Examples:
@@ -29,12 +29,12 @@ pub(crate) enum LearnCommand {
         #[arg(long, value_name = "FILE")]
         write: Option<PathBuf>,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
     /// Forget what was learned
     #[command(after_help = LEARN_EXAMPLES)]
     Restart {
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
 }

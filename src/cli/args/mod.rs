@@ -25,7 +25,7 @@ pub(crate) use certificates::CertificatesCommand;
 pub(crate) use learn::LearnCommand;
 pub(crate) use live::{LogArgs, TopArgs, TopCommand};
 pub(crate) use order::{options_last, with_tip};
-pub(crate) use sessions::{SessionsCommand, Shown, UserCommand};
+pub(crate) use sessions::{OutputArgs, SessionsCommand, UserCommand};
 pub(crate) use store::{BackupArgs, LayoutWord, MigrateArgs, Place, RestoreArgs, StoreCommand};
 pub(crate) use upgrade::UpgradeArgs;
 
@@ -250,7 +250,7 @@ pub(crate) enum Command {
     },
     /// List the proxies on the store, and what differs between them
     #[command(after_help = FLEET_EXAMPLES)]
-    Fleet(Shown),
+    Fleet(OutputArgs),
     /// Show requests as they end, with their steps
     #[command(after_help = live::LOG_EXAMPLES)]
     Log(LogArgs),
@@ -262,10 +262,10 @@ pub(crate) enum Command {
     Upgrade(UpgradeArgs),
     /// Read the configuration again, and say what came of it
     #[command(after_help = live::RELOAD_EXAMPLES)]
-    Reload(Shown),
+    Reload(OutputArgs),
     /// Show whether the proxy serves, and what it works with
     #[command(after_help = live::STATUS_EXAMPLES)]
-    Status(Shown),
+    Status(OutputArgs),
     /// Print the completions for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -288,10 +288,10 @@ pub(crate) struct ExplainArgs {
     pub(crate) url: String,
     /// A cookie of the request (may be repeated)
     #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) cookie: Vec<Unshown>,
+    pub(crate) cookie: Vec<SecretArg>,
     /// A header field of the request (may be repeated)
     #[arg(long, value_name = "'NAME: VALUE'", value_parser = field)]
-    pub(crate) header: Vec<(String, Unshown)>,
+    pub(crate) header: Vec<(String, SecretArg)>,
     /// The method
     #[arg(long, value_name = "METHOD", default_value = "GET")]
     pub(crate) method: String,
@@ -318,7 +318,7 @@ pub(crate) struct WarmArgs {
     pub(crate) at_once: u8,
     /// A header field of the requests, such as 'Accept-Language: de' (may be repeated)
     #[arg(long, value_name = "'NAME: VALUE'", value_parser = field)]
-    pub(crate) header: Vec<(String, Unshown)>,
+    pub(crate) header: Vec<(String, SecretArg)>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -329,26 +329,26 @@ pub(crate) struct WarmArgs {
 
 /// An argument that may be a secret.
 #[derive(Clone)]
-pub(crate) struct Unshown(pub(crate) String);
+pub(crate) struct SecretArg(pub(crate) String);
 
-impl From<String> for Unshown {
+impl From<String> for SecretArg {
     fn from(word: String) -> Self {
         Self(word)
     }
 }
 
-impl std::fmt::Debug for Unshown {
+impl std::fmt::Debug for SecretArg {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Unshown(…)")
+        f.write_str("SecretArg(…)")
     }
 }
 
 /// A header field, as `Name: value`.
-fn field(text: &str) -> Result<(String, Unshown), String> {
+fn field(text: &str) -> Result<(String, SecretArg), String> {
     let field = text.split_once(':').filter(|(name, _)| !name.is_empty());
     let (name, value) =
         field.ok_or_else(|| "expected a field such as 'Accept-Language: de'".to_owned())?;
-    Ok((name.to_owned(), Unshown(value.trim().to_owned())))
+    Ok((name.to_owned(), SecretArg(value.trim().to_owned())))
 }
 
 #[derive(Args, Debug)]

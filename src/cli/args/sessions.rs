@@ -49,7 +49,7 @@ pub(crate) enum SessionsCommand {
         #[arg(long, short, value_name = "N", default_value_t = 100)]
         limit: u64,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
     /// Show the stored data of a session
     #[command(after_help = SESSIONS_EXAMPLES)]
@@ -58,7 +58,7 @@ pub(crate) enum SessionsCommand {
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
     /// End sessions, in every proxy on the same store
     #[command(after_help = SESSIONS_EXAMPLES)]
@@ -66,7 +66,7 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         which: SessionSelectorArgs,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum UserCommand {
         #[arg(value_name = "NAME")]
         name: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: OutputArgs,
     },
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct SessionSelectorArgs {
 
 /// The form of the output, and the proxy that is asked.
 #[derive(Args, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct OutputArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

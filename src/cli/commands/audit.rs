@@ -9,7 +9,7 @@ use anteroom_learn::audit::{
 use http::Method;
 
 use super::socket;
-use crate::cli::args::{AuditArgs, AuditCommand, Shown};
+use crate::cli::args::{AuditArgs, AuditCommand, OutputArgs};
 use crate::cli::output::{counted, failed, say};
 
 /// The most patterns that are shown.
@@ -30,7 +30,12 @@ pub(crate) fn audit(args: AuditArgs) -> Result<(), u8> {
 }
 
 /// Sends a command, and prints the report that it answers with.
-fn show(method: Method, path: &str, body: Vec<u8>, Shown { json, at }: Shown) -> Result<(), u8> {
+fn show(
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+    OutputArgs { json, at }: OutputArgs,
+) -> Result<(), u8> {
     let reply = admin::send_command(&socket(at)?, method, path, body).map_err(failed)?;
     if json {
         say(&String::from_utf8_lossy(&reply));

@@ -5,7 +5,7 @@ use anteroom_http::clock::unix_now;
 use http::Method;
 
 use super::socket;
-use crate::cli::args::{BypassArgs, BypassCommand, Shown};
+use crate::cli::args::{BypassArgs, BypassCommand, OutputArgs};
 use crate::cli::output::{failed, say};
 
 /// Changes the switches, or shows them.
@@ -23,12 +23,12 @@ pub(crate) fn bypass(args: BypassArgs) -> Result<(), u8> {
     }
 }
 
-fn change(order: &BypassOrder, shown: Shown) -> Result<(), u8> {
+fn change(order: &BypassOrder, shown: OutputArgs) -> Result<(), u8> {
     show(Method::POST, serde_json::to_vec(order).map_err(failed)?, shown)
 }
 
 /// Sends a command, and prints the switches that it answers with.
-fn show(method: Method, body: Vec<u8>, shown: Shown) -> Result<(), u8> {
+fn show(method: Method, body: Vec<u8>, shown: OutputArgs) -> Result<(), u8> {
     let reply = admin::send_command(&socket(shown.at)?, method, BYPASS, body).map_err(failed)?;
     if shown.json {
         say(&String::from_utf8_lossy(&reply));

@@ -8,7 +8,7 @@ use http::Method;
 use jiff::Timestamp;
 
 use super::socket;
-use crate::cli::args::{CertificatesCommand, Shown};
+use crate::cli::args::{CertificatesCommand, OutputArgs};
 use crate::cli::output::{counted, failed, say};
 
 /// Lists certificates, or orders others. A list fails if an order has failed since the last certificate.
@@ -30,7 +30,7 @@ pub(crate) fn certificates(command: CertificatesCommand) -> Result<(), u8> {
 fn ask(
     method: Method,
     path: &str,
-    (body, shown): (Vec<u8>, Shown),
+    (body, shown): (Vec<u8>, OutputArgs),
 ) -> Result<CertificatesReport, u8> {
     let reply = admin::send_command(&socket(shown.at)?, method, path, body).map_err(failed)?;
     let report: CertificatesReport = serde_json::from_slice(&reply).map_err(failed)?;

@@ -5,11 +5,11 @@ use anteroom_http::clock::unix_now;
 use http::Method;
 
 use super::socket;
-use crate::cli::args::Shown;
+use crate::cli::args::OutputArgs;
 use crate::cli::output::{counted, failed, note, say};
 
 /// Lists the proxies on the store. Fails if they differ in what must be alike, or in their time.
-pub(crate) fn fleet(shown: Shown) -> Result<(), u8> {
+pub(crate) fn fleet(shown: OutputArgs) -> Result<(), u8> {
     let reply = admin::send_command(&socket(shown.at)?, Method::GET, FLEET, Vec::new());
     let reply = reply.map_err(failed)?;
     let report: FleetReport = serde_json::from_slice(&reply).map_err(failed)?;

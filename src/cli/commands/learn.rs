@@ -9,7 +9,7 @@ use anteroom_learn::{LearnedPageReport, Report};
 use http::Method;
 
 use super::socket;
-use crate::cli::args::{LearnCommand, Shown};
+use crate::cli::args::{LearnCommand, OutputArgs};
 use crate::cli::output::{self, counted, failed, note, say};
 
 /// The most pages that the report shows.
@@ -21,7 +21,7 @@ const REASONS_SHOWN: usize = 3;
 pub(crate) fn learn(command: LearnCommand) -> Result<(), u8> {
     match command {
         LearnCommand::Report { write, shown } => report(write.as_deref(), shown),
-        LearnCommand::Restart { shown: Shown { json, at } } => {
+        LearnCommand::Restart { shown: OutputArgs { json, at } } => {
             let reply =
                 admin::send_command(&socket(at)?, Method::POST, LEARN_RESTART, b"{}".to_vec());
             let reply = reply.map_err(failed)?;
@@ -35,7 +35,7 @@ pub(crate) fn learn(command: LearnCommand) -> Result<(), u8> {
     }
 }
 
-fn report(write: Option<&Path>, Shown { json, at }: Shown) -> Result<(), u8> {
+fn report(write: Option<&Path>, OutputArgs { json, at }: OutputArgs) -> Result<(), u8> {
     let config = at.config.clone();
     let reply =
         admin::send_command(&socket(at)?, Method::GET, LEARN, Vec::new()).map_err(failed)?;

@@ -4,11 +4,11 @@ use anteroom::admin::{self, RELOAD, ReloadReport};
 use http::Method;
 
 use super::socket;
-use crate::cli::args::Shown;
+use crate::cli::args::OutputArgs;
 use crate::cli::output::{failed, note, say};
 
 /// Reloads, and says what came of it.
-pub(crate) fn reload(shown: Shown) -> Result<(), u8> {
+pub(crate) fn reload(shown: OutputArgs) -> Result<(), u8> {
     let reply = admin::send_command(&socket(shown.at)?, Method::POST, RELOAD, Vec::new());
     let reply = reply.map_err(failed)?;
     if shown.json {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anteroom::admin::{
-    self, ExportedSession, LISTED_MAX, ListedSession, Removed, SessionExport, SessionFilter,
+    self, ExportedSession, LISTED_MAX, ListedSession, RemovalCounts, SessionExport, SessionFilter,
     SessionListRequest, SessionsListing,
 };
 use anteroom_http::clock::unix_now;
@@ -135,10 +135,10 @@ fn show(path: &Path, meant: SessionFilter, json: bool) -> Result<(), u8> {
 }
 
 /// Removes part by part, until the last.
-fn removed(path: &Path, target: &str, mut meant: SessionFilter) -> Result<Removed, u8> {
-    let mut all = Removed::default();
+fn removed(path: &Path, target: &str, mut meant: SessionFilter) -> Result<RemovalCounts, u8> {
+    let mut all = RemovalCounts::default();
     loop {
-        let piece: Removed = ask(path, target, &meant)?;
+        let piece: RemovalCounts = ask(path, target, &meant)?;
         all.sessions += piece.sessions;
         all.cart_items += piece.cart_items;
         all.views += piece.views;
@@ -152,7 +152,7 @@ fn removed(path: &Path, target: &str, mut meant: SessionFilter) -> Result<Remove
 
 fn revoke(path: &Path, meant: SessionFilter, json: bool) -> Result<(), u8> {
     let is_one = meant.id.is_some();
-    let Removed { sessions, .. } = removed(path, "/sessions/revoke", meant)?;
+    let RemovalCounts { sessions, .. } = removed(path, "/sessions/revoke", meant)?;
     if is_one && sessions == 0 {
         return Err(failed("there is no session with that id"));
     }
@@ -175,11 +175,11 @@ fn export(path: &Path, name: &str) -> Result<(), u8> {
 /// Removes until nothing is found, because the user may log in meanwhile.
 fn delete(path: &Path, name: &str, json: bool) -> Result<(), u8> {
     let meant = SessionFilter { user: Some(name.to_owned()), ..SessionFilter::default() };
-    let mut all = Removed::default();
+    let mut all = RemovalCounts::default();
     for _ in 0..LOOKS {
         let found = removed(path, "/user/delete", meant.clone())?;
-        if found == Removed::default() {
-            let Removed { sessions, cart_items, views, handed_on, .. } = all;
+        if found == RemovalCounts::default() {
+            let RemovalCounts { sessions, cart_items, views, handed_on, .. } = all;
             if json {
                 return say_json(&serde_json::json!({
                     "user": name, "sessions": sessions, "cart_items": cart_items,

@@ -7,11 +7,11 @@ use http::Method;
 
 use super::fleet::uptime;
 use super::socket;
-use crate::cli::args::Shown;
+use crate::cli::args::OutputArgs;
 use crate::cli::output::{counted, failed, printable, say};
 
 /// Shows the state of the running proxy. Fails where it lacks its store or an app.
-pub(crate) fn status(shown: Shown) -> Result<(), u8> {
+pub(crate) fn status(shown: OutputArgs) -> Result<(), u8> {
     let socket = socket(shown.at)?;
     let read = |target: &str| {
         admin::send_command(&socket, Method::GET, target, Vec::new()).map_err(failed)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-use anteroom::admin::{self, MISSES, Missed, MissesListing, Status};
+use anteroom::admin::{self, ListedMiss, MISSES, MissesListing, Status};
 use http::Method;
 
 use super::input::{Input, watch_input};
@@ -22,7 +22,7 @@ const EVENTS_MAX: usize = 16;
 enum Event {
     Input(Input),
     Reading(Result<Box<Status>, String>),
-    Misses(Result<Vec<Missed>, String>),
+    Misses(Result<Vec<ListedMiss>, String>),
 }
 
 impl From<Input> for Event {
@@ -46,14 +46,14 @@ pub(super) fn run(socket: &Path) -> Result<(), u8> {
     };
     watch_input(&events);
     thread::spawn(move || reader.run(&woken));
-    let mut shown = Shown { view: View::default(), last: first, screen, wants_misses, wake };
+    let mut shown = LiveScreen { view: View::default(), last: first, screen, wants_misses, wake };
     let done = shown.follow(&receiver);
     drop(shown);
     done.map_err(|error| failed(format!("the terminal: {error}")))
 }
 
 /// What is on the screen.
-struct Shown {
+struct LiveScreen {
     view: View,
     last: Status,
     screen: Screen,
@@ -61,7 +61,7 @@ struct Shown {
     wake: Sender<()>,
 }
 
-impl Shown {
+impl LiveScreen {
     /// Draws after each event, until one ends it.
     fn follow(&mut self, events: &Receiver<Event>) -> std::io::Result<()> {
         loop {
@@ -111,7 +111,7 @@ impl Shown {
         self.last = status;
     }
 
-    fn take_misses(&mut self, misses: Result<Vec<Missed>, String>) {
+    fn take_misses(&mut self, misses: Result<Vec<ListedMiss>, String>) {
         match (misses, &mut self.view.misses) {
             (Ok(misses), Some(shown)) if !self.view.is_paused || shown.is_empty() => {
                 *shown = misses
@@ -149,7 +149,7 @@ impl Reader {
         }
     }
 
-    fn misses(&self) -> Result<Vec<Missed>, String> {
+    fn misses(&self) -> Result<Vec<ListedMiss>, String> {
         let reply = admin::send_command(&self.socket, Method::GET, MISSES, Vec::new())
             .map_err(|error| error.to_string())?;
         let listing: MissesListing =

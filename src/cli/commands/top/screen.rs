@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use anteroom::admin::{ListedBypass, Missed};
+use anteroom::admin::{ListedBypass, ListedMiss};
 
 use super::rates::{Rates, RouteRates, Speed};
 use crate::cli::output::printable;
@@ -55,7 +55,7 @@ pub(super) struct View {
     /// The figures of the latest second; `None` before the second reading.
     pub(super) rates: Option<Rates>,
     /// The most missed URLs, if they are shown instead of routes.
-    pub(super) misses: Option<Vec<Missed>>,
+    pub(super) misses: Option<Vec<ListedMiss>>,
     pub(super) sort: SortKey,
     pub(super) is_reversed: bool,
     pub(super) is_paused: bool,
@@ -252,7 +252,7 @@ fn times(name: &str, speed: &Speed, longest_ms: f64) -> String {
 }
 
 /// The most missed URLs, since the start.
-fn missed(misses: &[Missed], now: f64, width: usize) -> Vec<String> {
+fn missed(misses: &[ListedMiss], now: f64, width: usize) -> Vec<String> {
     let line = |[count, mean, last]: [&str; 3], reason: &str, url: &str| {
         format!("{count:>8} {mean:>8} {last:>7}  {reason:<15.15} {url}")
     };
